@@ -1,0 +1,49 @@
+# Each target makes the virtual environment it needs: only python3 and make have to be on the machine.
+# The second time a target runs, its environment is already there and nothing is downloaded.
+PYTHON ?= python3
+VENV := .venv
+BENCH_VENV := .venv-bench
+PIP := -m pip --disable-pip-version-check --quiet
+
+.PHONY: demo test check bench fuzz format clean
+
+demo: $(VENV)/run.stamp
+	$(VENV)/bin/python examples/first_run.py
+
+test: $(VENV)/dev.stamp
+	$(VENV)/bin/python -m pytest $(PYTEST_ARGS)
+
+check: $(VENV)/dev.stamp
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
+	$(VENV)/bin/python -m pytest -q -p no:randomly tests/test_imports.py
+
+# The peers we measure against live in an environment of their own.
+bench: $(BENCH_VENV)/bench.stamp
+	$(BENCH_VENV)/bin/python bench/pool.py $(BENCH_ARGS)
+
+# The core against the naive pool, on a million steps that were never walked before.
+fuzz: $(VENV)/dev.stamp
+	AGENTOS_FUZZ_STEPS=1000000 $(VENV)/bin/python -m pytest -q tests/credentials/core/test_against_naive.py
+
+format: $(VENV)/dev.stamp
+	$(VENV)/bin/ruff check --fix .
+	$(VENV)/bin/ruff format .
+
+clean:
+	rm -rf $(VENV) $(BENCH_VENV)
+
+$(VENV)/run.stamp: pyproject.toml constraints.txt
+	test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
+	PIP_CONSTRAINT=constraints.txt $(VENV)/bin/python $(PIP) install --editable .
+	touch $@
+
+$(VENV)/dev.stamp: $(VENV)/run.stamp
+	PIP_CONSTRAINT=constraints.txt $(VENV)/bin/python $(PIP) install --editable '.[dev]'
+	touch $@
+
+$(BENCH_VENV)/bench.stamp: pyproject.toml constraints.txt
+	test -x $(BENCH_VENV)/bin/python || $(PYTHON) -m venv $(BENCH_VENV)
+	PIP_CONSTRAINT=constraints.txt $(BENCH_VENV)/bin/python $(PIP) install --editable '.[bench]'
+	touch $@
