@@ -1,5 +1,6 @@
 """agentos: run a long list of agent or LLM work over a handful of rate-limited credentials."""
 
+from .credentials import Credential, Lease, Limit, Secret
 from .errors import (
     AgentOSError,
     InvariantViolated,
@@ -14,11 +15,15 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AgentOSError",
+    "Credential",
     "InvariantViolated",
+    "Lease",
+    "Limit",
     "NeverFits",
     "NoCredentialAvailable",
     "NoUsableCredential",
     "PoolClosed",
+    "Secret",
     "WouldBlockLoop",
     "__version__",
 ]

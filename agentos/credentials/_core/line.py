@@ -1,0 +1,53 @@
+"""Who waits, in order: priority, then arrival."""
+
+from __future__ import annotations
+
+import bisect
+from collections import OrderedDict
+from collections.abc import Iterator
+from itertools import chain, islice
+
+from .records import Ticket
+
+
+class Line:
+    """Waiting tickets, the higher priority first, then the earlier arrival. Anyone may leave at any time."""
+
+    __slots__ = ("_lines", "_ranks")
+
+    def __init__(self) -> None:
+        self._ranks: list[int] = []  # -priority, ascending; one entry for each line that is not empty
+        self._lines: dict[int, OrderedDict[Ticket, None]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._ranks)
+
+    def __len__(self) -> int:
+        return sum(map(len, self._lines.values()))
+
+    def __iter__(self) -> Iterator[Ticket]:
+        return chain.from_iterable(self._lines[rank] for rank in self._ranks)
+
+    def add(self, ticket: Ticket) -> None:
+        rank = ticket.order[0]
+        line = self._lines.get(rank)
+        if line is None:
+            line = self._lines[rank] = OrderedDict()
+            bisect.insort(self._ranks, rank)
+        line[ticket] = None
+
+    def remove(self, ticket: Ticket) -> None:
+        rank = ticket.order[0]
+        line = self._lines[rank]
+        del line[ticket]
+        if not line:
+            del self._lines[rank]
+            self._ranks.remove(rank)
+
+    def head(self) -> Ticket | None:
+        ranks = self._ranks
+        return next(iter(self._lines[ranks[0]])) if ranks else None
+
+    def behind_head(self, count: int) -> list[Ticket]:
+        """The next *count* tickets after the first."""
+        return list(islice(self, 1, count + 1))

@@ -1,0 +1,255 @@
+"""What the pool knows, as plain data: one record per quota and per credential, one per lease and per waiter.
+
+No secret is in here: a credential is its name. A store keeps these fields; in memory they are indexed besides
+(see ``lanes``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ..limit import Limit
+from .cost import ONE_REQUEST, Cost
+from .limits import FOREVER, CalendarWindow, LimitState, WallTime, state_of
+from .models import scopes_of
+from .states import Gate, Life, Wait
+
+Labels = frozenset[tuple[str, str]]
+NO_LABELS: Labels = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class KeySpec:
+    """What the pool is told of a credential."""
+
+    name: str
+    slots: int = 1
+    quota: str | None = None
+    limits: tuple[Limit, ...] = ()
+    labels: Labels = NO_LABELS
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Why a quota, or one model family of it, is closed, until when, and how we know."""
+
+    gate: Gate
+    until: float
+    since: float
+    evidence: str
+
+
+class Quota:
+    """What a provider really limits. Limits and blocks are kept by scope: a model family, or None for all."""
+
+    __slots__ = (
+        "_by_model",
+        "_scopes",
+        "blocks",
+        "closed",
+        "closed_until",
+        "keys",
+        "limits",
+        "name",
+        "open_wide",
+        "scoped",
+        "spent",
+        "unscoped",
+    )
+
+    def __init__(self, name: str, limits: tuple[Limit, ...], wall: WallTime) -> None:
+        self.name = name
+        self.keys: list[Key] = []
+        self.limits: tuple[LimitState, ...] = tuple(state_of(limit, wall) for limit in limits)
+        self.unscoped = tuple(state for state in self.limits if state.scope is None)
+        self.blocks: dict[str | None, Block] = {}
+        self.spent: Block | None = None
+        self.closed = False  # there is such a block, ended or not
+        self.closed_until = -FOREVER  # for all models: that of blocks[None], or for ever if spent
+        self.scoped = False  # some block is for one model family only
+        self.open_wide = not limits  # nothing to ask of this quota: no limits, and no block since
+        self._by_model: dict[str, tuple[LimitState, ...]] = {}
+        self._scopes: dict[str, tuple[str, ...]] = {}
+
+    def scopes(self, model: str | None) -> tuple[str, ...]:
+        """The scopes a request for *model* falls under, besides None."""
+        if model is None:
+            return ()
+        found = self._scopes.get(model)
+        if found is None:
+            declared = dict.fromkeys(state.scope for state in self.limits if state.scope is not None)
+            if len(self._scopes) > _MODELS_REMEMBERED:
+                self._scopes.clear()
+            found = self._scopes[model] = scopes_of(model, declared)
+        return found
+
+    def limits_for(self, model: str | None) -> tuple[LimitState, ...]:
+        """The limits a request for *model* draws on."""
+        if model is None:
+            return self.unscoped
+        found = self._by_model.get(model)
+        if found is None:
+            if len(self._by_model) > _MODELS_REMEMBERED:
+                self._by_model.clear()
+            scopes = self.scopes(model)
+            found = tuple(state for state in self.limits if state.scope is None or state.scope in scopes)
+            self._by_model[model] = found
+        return found
+
+    def block(self, scope: str | None, block: Block) -> bool:
+        """Close *scope*; a later end always wins over an earlier one. Returns whether anything changed."""
+        current = self.blocks.get(scope)
+        if current is not None and current.until >= block.until:
+            return False
+        self.blocks[scope] = block
+        self._look_at_blocks()
+        return True
+
+    def spend(self, block: Block | None) -> None:
+        """The money is gone, or (None) there is some again. A cooling in force stays what it is."""
+        self.spent = block
+        self._look_at_blocks()
+
+    def forget_ended_blocks(self, now: float) -> None:
+        self.blocks = {scope: block for scope, block in self.blocks.items() if block.until > now}
+        self._look_at_blocks()
+
+    def _look_at_blocks(self) -> None:
+        whole = self.spent or self.blocks.get(None)
+        self.closed = whole is not None
+        self.closed_until = -FOREVER if whole is None else whole.until
+        self.scoped = any(scope is not None for scope in self.blocks)
+        self.open_wide = not self.limits and not self.blocks and self.spent is None
+
+    def block_for(self, model: str | None) -> Block | None:
+        """The block that keeps a request for *model* out longest, whether or not it has ended."""
+        found = self.spent or self.blocks.get(None)
+        for scope in self.scopes(model):
+            other = self.blocks.get(scope)
+            if other is not None and (found is None or other.until > found.until):
+                found = other
+        return found
+
+    def closed_for(self, model: str | None) -> float:
+        """The instant until which a request for *model* is kept out."""
+        if model is None or not self.scoped:
+            return self.closed_until
+        block = self.block_for(model)
+        return -FOREVER if block is None else block.until
+
+    def has_calendar(self) -> bool:
+        return any(isinstance(state, CalendarWindow) for state in self.limits)
+
+
+_MODELS_REMEMBERED = 256
+
+
+class Key:
+    """One credential: its slots, how many are leased, and whether it lives."""
+
+    __slots__ = ("evidence", "labels", "leases", "life", "name", "number", "quota", "since", "slots", "used")
+
+    def __init__(self, spec: KeySpec, quota: Quota, number: int) -> None:
+        self.name = spec.name
+        self.number = number  # in order of arrival in the pool
+        self.slots = spec.slots
+        self.labels = spec.labels
+        self.quota = quota
+        self.leases = 0
+        self.life = Life.ALIVE
+        self.evidence = ""
+        self.since = 0.0
+        self.used = number  # rank of its last grant or release: the smaller, the longer unused
+
+    def could_serve(self, labels: Labels, model: str | None) -> bool:
+        """Whether there is an instant at which this key is open to such a request, whatever its cost."""
+        return self.life is Life.ALIVE and labels <= self.labels and self.quota.closed_for(model) < FOREVER
+
+
+class Ask:
+    """What a request wants. Many requests may share one."""
+
+    __slots__ = ("affinity", "cost", "labels", "model", "plain", "priority", "special")
+
+    def __init__(
+        self,
+        cost: Cost = ONE_REQUEST,
+        model: str | None = None,
+        affinity: str | None = None,
+        priority: int = 0,
+        labels: Labels = NO_LABELS,
+    ) -> None:
+        self.cost = cost
+        self.model = model
+        self.affinity = affinity
+        self.priority = priority
+        self.labels = labels
+        self.special = affinity is not None or bool(labels)  # not any key will do
+        self.plain = model is None and not self.special
+
+
+PLAIN = Ask()
+
+
+# What a lease took from one limit, so that it can be corrected when the true amount is known: the limit, the amount,
+# whether that is a guess (cost unknown, amount 0: counted in usage.in_flight until the lease ends or settles), and
+# the limit's own stamp. A plain tuple because two are made for every lease of a limited key.
+Draw = tuple[LimitState, float, bool, Any]
+
+
+class Grant:
+    """A lease: one slot of one key, from *granted_at* until it is given back. The token only grows."""
+
+    __slots__ = ("draws", "granted_at", "key", "model", "requester", "token")
+
+    def __init__(
+        self,
+        key: Key,
+        token: int,
+        requester: str | None,
+        granted_at: float,
+        model: str | None,
+        draws: list[Draw] | tuple[Draw, ...],
+    ) -> None:
+        self.key = key
+        self.token = token
+        self.requester = requester
+        self.granted_at = granted_at
+        self.model = model
+        self.draws = draws
+
+
+class Ticket:
+    """A request that waits. *owner* belongs to the shell; the core only carries it."""
+
+    __slots__ = (
+        "ask",
+        "error",
+        "grant",
+        "lane",
+        "order",
+        "owner",
+        "planned",
+        "queued_at",
+        "requester",
+        "starts_at",
+        "state",
+    )
+
+    def __init__(self, ask: Ask, requester: str | None, owner: Any = None) -> None:
+        self.ask = ask
+        self.requester = requester
+        self.owner = owner
+        self.state = Wait.WAITING
+        self.grant: Grant | None = None
+        self.error: Exception | None = None
+        self.order: tuple[int, int] = (0, 0)  # (-priority, arrival)
+        self.queued_at = 0.0
+        self.starts_at = FOREVER  # as last computed; FOREVER: when somebody gives a slot back
+        self.planned: Key | None = None  # where that is
+        self.lane: Any = None
+
+    def rank(self) -> tuple[int, int]:
+        """Its place in line among all who wait: the smaller, the earlier."""
+        return self.order

@@ -1,0 +1,51 @@
+"""The words for what a quota, a credential and a request can be, and how a credential's life goes on.
+
+Availability is derived from these, never stored. A gate needs no table: it opens at its instant, and a later instant
+wins. A slot needs none either: it is leased or it is not, and the lease's token says by whom.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class Gate(Enum):
+    """Whether a quota (or one model family of it) lets requests through."""
+
+    OPEN = "open"
+    COOLING = "cooling"  # until an instant, minutes away
+    PARKED = "parked"  # until an instant, hours or days away
+    SPENT = "spent"  # money gone: until a person acts
+
+
+class Life(Enum):
+    """Whether a credential can be used at all."""
+
+    ALIVE = "alive"
+    DEAD = "dead"  # refused by the provider: until a person acts
+    RETIRED = "retired"  # taken out by a person
+
+
+class Event(Enum):
+    """What can happen to a credential's life."""
+
+    REJECTED = "rejected"
+    RETIRED = "retired"
+    REVIVED = "revived"
+
+
+LIFE: dict[Life, dict[Event, Life]] = {
+    Life.ALIVE: {Event.REJECTED: Life.DEAD, Event.RETIRED: Life.RETIRED, Event.REVIVED: Life.ALIVE},
+    Life.DEAD: {Event.REJECTED: Life.DEAD, Event.RETIRED: Life.RETIRED, Event.REVIVED: Life.ALIVE},
+    # A late refusal of a call begun before retirement brings nothing back.
+    Life.RETIRED: {Event.REJECTED: Life.RETIRED, Event.RETIRED: Life.RETIRED, Event.REVIVED: Life.ALIVE},
+}
+
+
+class Wait(Enum):
+    """Where a ticket stands. Only WAITING has a way on; the other three are final."""
+
+    WAITING = "waiting"
+    GRANTED = "granted"
+    WITHDRAWN = "withdrawn"  # gave up, was cancelled, or its loop closed
+    FAILED = "failed"  # nothing can ever serve it

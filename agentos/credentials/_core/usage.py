@@ -1,0 +1,56 @@
+"""What requests were seen to take from one limit, for those that come without an estimate."""
+
+from __future__ import annotations
+
+_REMEMBERED = 64
+_ENOUGH_SILENCE = 3
+
+
+class Usage:
+    """The last amounts reported against one limit, and what to do while there are none.
+
+    Until the first report, one request of unknown cost is in flight at a time. When nobody ever reports, the limit
+    cannot be kept and would only throttle: after three silent requests in a row it is set aside, until one does.
+    """
+
+    __slots__ = ("_amounts", "_count", "_p95", "_ranked_at", "in_flight", "set_aside", "silent")
+
+    def __init__(self) -> None:
+        self._amounts: list[float] = []
+        self._count = 0
+        self._p95 = 0.0
+        self._ranked_at = 0
+        self.in_flight = 0  # requests of unknown cost
+        self.silent = 0
+        self.set_aside = False
+
+    def reported(self, amount: float) -> None:
+        """Note the true amount of one request."""
+        count = self._count
+        if count < _REMEMBERED:
+            self._amounts.append(amount)
+            self.silent = 0
+            self.set_aside = False
+        else:
+            self._amounts[count % _REMEMBERED] = amount
+        self._count = count + 1
+
+    @property
+    def p95(self) -> float | None:
+        """The 95th percentile of the last amounts; None if there are none."""
+        if not self._count:
+            return None
+        # Ranking them for every request would cost more than the lease itself; now and then is near enough.
+        if self._count - self._ranked_at >= min(8, self._count):
+            ranked = sorted(self._amounts)
+            self._p95 = ranked[-(-95 * len(ranked) // 100) - 1]
+            self._ranked_at = self._count
+        return self._p95
+
+    def ended_silently(self) -> bool:
+        """Note a request of unknown cost that ended unreported; True if the limit is set aside just now."""
+        self.silent += 1
+        if self._count or self.set_aside or self.silent < _ENOUGH_SILENCE:
+            return False
+        self.set_aside = True
+        return True

@@ -1,0 +1,174 @@
+"""A lease as its holder sees it: the right to use one credential, until it is given back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Protocol
+
+from ._core.cost import Used, used_of
+from ._core.records import Ask, Grant
+from .secret import Secret
+
+# In the place of what is asked for: it was acquired already, and may be entered once, to be given back by a block.
+ACQUIRED = Ask()
+
+
+class Keeper(Protocol):
+    """The pool a lease belongs to, as far as the lease needs it."""
+
+    def take_now(self, ask: Ask, requester: str | None) -> Grant | None: ...
+
+    def wait(self, ask: Ask, requester: str | None, timeout: float | None, instead: str) -> Grant: ...
+
+    async def wait_async(self, ask: Ask, requester: str | None, timeout: float | None) -> Grant: ...
+
+    def give_back(self, grant: Grant) -> bool: ...
+
+    def settle(self, grant: Grant, used: Used) -> bool: ...
+
+    def limited(self, grant: Grant, retry_after: object, model: str | None) -> bool: ...
+
+    def refused(self, grant: Grant, reason: str) -> bool: ...
+
+    def out_of_money(self, grant: Grant, reason: str) -> bool: ...
+
+    def is_held(self, grant: Grant) -> bool: ...
+
+    def secret_of(self, name: str) -> Secret: ...
+
+
+class Lease:
+    """The right to use one credential. Single use: ``with pool.lease() as lease: ... lease.reveal() ...``.
+
+    Everything that changes something returns whether it did: on a lease that has ended (given back already, or
+    ended by the pool) nothing changes, and the log says so.
+    """
+
+    __slots__ = ("_ask", "_grant", "_pool", "_requester", "_timeout")
+
+    def __init__(
+        self,
+        pool: Keeper,
+        grant: Grant | None,
+        ask: Ask | None = None,
+        requester: str | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        self._pool = pool
+        self._grant = grant
+        self._ask = ask
+        self._requester = requester
+        self._timeout = timeout
+
+    # -- taking it and giving it back -------------------------------------------------------------------------
+
+    def __enter__(self) -> Lease:
+        ask = self._ask
+        self._ask = None
+        if ask is None or ask is ACQUIRED:
+            return self._already_begun(ask)
+        pool = self._pool
+        grant = pool.take_now(ask, self._requester)
+        if grant is None:
+            grant = pool.wait(ask, self._requester, self._timeout, "async with pool.lease()")
+        self._grant = grant
+        return self
+
+    def __exit__(
+        self, _type: type[BaseException] | None, _exc: BaseException | None, _tb: TracebackType | None
+    ) -> None:
+        if self._grant is not None:
+            self._pool.give_back(self._grant)
+
+    async def __aenter__(self) -> Lease:
+        ask = self._ask
+        self._ask = None
+        if ask is None or ask is ACQUIRED:
+            return self._already_begun(ask)
+        pool = self._pool
+        grant = pool.take_now(ask, self._requester)
+        if grant is None:
+            grant = await pool.wait_async(ask, self._requester, self._timeout)
+        self._grant = grant
+        return self
+
+    async def __aexit__(
+        self, _type: type[BaseException] | None, _exc: BaseException | None, _tb: TracebackType | None
+    ) -> None:
+        if self._grant is not None:
+            self._pool.give_back(self._grant)
+
+    def _already_begun(self, ask: Ask | None) -> Lease:
+        if ask is None or not self.held:
+            raise RuntimeError("a lease is for one use: ask the pool for a new one")
+        return self
+
+    def release(self) -> bool:
+        """Give the credential back. Again, or after the pool ended the lease: changes nothing, returns False."""
+        return self._pool.give_back(self._grant or self._held())
+
+    # -- using it ---------------------------------------------------------------------------------------------
+
+    @property
+    def name(self) -> str:
+        """The credential's name: what may be shown."""
+        return self._held().key.name
+
+    @property
+    def token(self) -> int:
+        """The number of this lease. Later leases have larger ones."""
+        return self._held().token
+
+    @property
+    def requester(self) -> str | None:
+        """Who asked for it."""
+        return self._requester if self._grant is None else self._grant.requester
+
+    @property
+    def secret(self) -> Secret:
+        """The secret in its holder, which shows itself nowhere; ``reveal()`` gives the text."""
+        return self._pool.secret_of(self._held().key.name)
+
+    def reveal(self) -> str:
+        """The secret as text, to hand to whoever makes the call."""
+        return self.secret.reveal()
+
+    @property
+    def held(self) -> bool:
+        """Whether the lease is still in force."""
+        return self._grant is not None and self._pool.is_held(self._grant)
+
+    # -- saying what happened ---------------------------------------------------------------------------------
+
+    def settle(self, used: Mapping[str, float] | None = None, /, **amounts: float) -> bool:
+        """Say what was really used: ``settle(input_tokens=900, output_tokens=120)``. The last word counts."""
+        told = used_of("settle", amounts if used is None else {**used, **amounts})
+        return self._pool.settle(self._grant or self._held(), told)
+
+    def rate_limited(self, retry_after: object = None, model: str | None = None) -> bool:
+        """The provider said "too many": leave the quota (for *model* only, if named) alone for *retry_after*.
+
+        Seconds, text or an HTTP date; anything unusable counts as the default. The lease itself goes on.
+        """
+        if model is not None and not (isinstance(model, str) and model):
+            raise ValueError("model must be the name of a model, or left out for all of them")
+        return self._pool.limited(self._held(), retry_after, model)
+
+    def rejected(self, reason: str = "rejected by the provider") -> bool:
+        """The provider refused the credential itself: use it no more until a person revives it."""
+        return self._pool.refused(self._held(), reason)
+
+    def spent(self, reason: str = "the quota's money is gone") -> bool:
+        """The quota's money is gone: none of its credentials is used until a person revives one."""
+        return self._pool.out_of_money(self._held(), reason)
+
+    def _held(self) -> Grant:
+        if self._grant is None:
+            raise RuntimeError("this lease has not begun: enter it with `with` or `async with` first")
+        return self._grant
+
+    def __repr__(self) -> str:
+        if self._grant is None:
+            return "<Lease not begun>"
+        return f"<Lease {self._grant.token} on {self._grant.key.name}{'' if self.held else ', ended'}>"

@@ -1,0 +1,82 @@
+"""Taking secrets out of text that comes from elsewhere: an error message of a provider, a reason, a name."""
+
+from __future__ import annotations
+
+import base64
+import json
+import urllib.parse
+from collections.abc import Iterable, Iterator
+
+MASK = "<secret>"
+
+# Shorter pieces occur in innocent text; a piece of this many characters of a secret does not.
+PIECE = 8
+
+
+class Masker:
+    """Knows the secrets of a pool and blots out pieces of them, of eight characters and more.
+
+    The secret a text is *likely* to hold (that of the lease it is about) is looked for piece by piece. Others are
+    looked for by every eighth piece, which finds any stretch of fifteen characters, and then wholly: pools may have
+    many credentials, and all pieces of all of them would fill the memory.
+    """
+
+    def __init__(self, secrets: Iterable[str] = ()) -> None:
+        self._secrets: list[str] = []
+        self._marks: dict[str, str] = {}  # every eighth piece -> its secret
+        self._marked = 0  # how many secrets that is done for: only when a text is to be masked
+        for secret in secrets:
+            self.add(secret)
+
+    def add(self, secret: str) -> bool:
+        """Blot out *secret* from now on: as it is, in base64, hex, JSON and a URL. False: it is too short for that."""
+        if len(secret) < PIECE:
+            return False
+        self._secrets.append(secret)
+        return True
+
+    def mask(self, text: str, likely: str | None = None) -> str:
+        """Return *text* with the pieces of secrets replaced."""
+        found = {} if likely is None else {likely: None}
+        self._mark()
+        for i in range(len(text) - PIECE + 1):
+            secret = self._marks.get(text[i : i + PIECE])
+            if secret is not None:
+                found[secret] = None
+        for secret in found:
+            text = _mask(text, secret)
+        return text
+
+    def _mark(self) -> None:
+        for secret in self._secrets[self._marked :]:
+            for form in _forms(secret):
+                for i in range(0, len(form) - PIECE + 1, PIECE):
+                    self._marks.setdefault(form[i : i + PIECE], secret)
+        self._marked = len(self._secrets)
+
+
+def _forms(secret: str) -> Iterator[str]:
+    """The secret as it may stand in a text."""
+    raw = secret.encode()
+    yield secret
+    yield urllib.parse.quote(secret, safe="")
+    yield json.dumps(secret)[1:-1]
+    yield raw.hex()
+    yield raw.hex().upper()
+    # A base64 text shows a secret shifted by 0, 1 or 2 bytes, depending on what stands before it.
+    for shift in range(3):
+        text = base64.b64encode(b"\0" * shift + raw).decode().rstrip("=")[2 * shift :]
+        yield text
+        yield text.replace("+", "-").replace("/", "_")
+
+
+def _mask(text: str, secret: str) -> str:
+    pieces = {form[i : i + PIECE] for form in _forms(secret) for i in range(len(form) - PIECE + 1)}
+    out: list[str] = []
+    end = 0
+    for i in range(len(text) - PIECE + 1):
+        if text[i : i + PIECE] in pieces:
+            if i > end or not out:
+                out.extend((text[end:i], MASK))
+            end = i + PIECE
+    return "".join([*out, text[end:]])
