@@ -10,12 +10,15 @@ from .errors import (
     PoolClosed,
     WouldBlockLoop,
 )
+from .workflows.parallel import CredentialCoordinator, CredentialState
 
 __version__ = "0.1.0"
 
 __all__ = [
     "AgentOSError",
     "Credential",
+    "CredentialCoordinator",
+    "CredentialState",
     "InvariantViolated",
     "Lease",
     "Limit",

@@ -1,0 +1,525 @@
+"""The pool's shell: threads and tasks wait here, on one core, under one lock.
+
+Under the lock only the core is asked, and those to be woken are noted; waking, logging and raising come after it.
+There is no timer thread. The one whose turn the core expects next sleeps until that instant itself, and whoever
+changes that instant wakes it to set its alarm anew. If that one is a task, every loop with waiting tasks and the
+first waiting thread set theirs too: a loop may be stuck, and must not hold up the rest.
+
+The lock is re-entrant only to notice that it was entered again. A finalizer that runs in the middle of a step (an
+abandoned generator inside ``with pool.lease()``), or a signal handler, may give a lease back while its own thread is
+inside the core. What it wants is done when the step is over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import logging
+import threading
+from collections import OrderedDict, deque
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
+from typing import NoReturn
+
+from ...credentials._core.cost import Used
+from ...credentials._core.limits import FOREVER
+from ...credentials._core.pool import NOBODY, LeasePool
+from ...credentials._core.records import Ask, Grant, Key, Ticket
+from ...credentials._core.states import Wait
+from ...credentials.clock import Clock, SystemClock
+from ...credentials.delays import delay_from
+from ...credentials.masking import Masker
+from ...credentials.secret import Secret
+from ...errors import NoCredentialAvailable, WouldBlockLoop
+from ._waiters import LoopAlarm, TaskWaiter, ThreadWaiter, contend
+
+log = logging.getLogger("agentos")
+
+Owner = ThreadWaiter | TaskWaiter | LoopAlarm
+
+# A wall clock that runs a little fast or slow is left alone; one that was set is noticed.
+_CLOCK_WAS_SET = 0.5
+_LONGEST_EVIDENCE = 500
+_PICKED_UP_WITHIN = 1.0
+
+
+class PoolShell:
+    """Grants leases to threads and tasks. The public face is ``CredentialCoordinator``."""
+
+    RATE_LIMIT_BACKOFF_SECONDS = 60
+
+    def __init__(self, core: LeasePool, clock: Clock | None = None) -> None:
+        self._clock: Clock = SystemClock() if clock is None else clock
+        self._now = self._clock.now
+        self._core = core
+        self._lock = threading.RLock()
+        self._inside = False  # the core is at work
+        self._later: deque[Callable[[], object]] = deque()  # what came in meanwhile, from the same thread
+        self._threads: OrderedDict[ThreadWaiter, None] = OrderedDict()
+        self._alarms: dict[asyncio.AbstractEventLoop, LoopAlarm] = {}
+        self._handed: dict[TaskWaiter, None] = {}  # granted, and not yet picked up
+        self._masker = Masker()
+        self._told: set[str] = set()  # what was said of the present shortage
+        core.wall.offset = self._clock.wall() - self._clock.now()
+
+    # -- taking -----------------------------------------------------------------------------------------------
+
+    def take_now(self, ask: Ask, requester: str | None) -> Grant | None:
+        """A grant at once, or None if it would have to be waited for."""
+        core, lock = self._core, self._lock
+        if not lock.acquire(False):
+            contend(lock)
+        if self._inside:
+            self._entered_again()
+        self._inside = True
+        try:
+            if core.has_calendar:
+                self._look_at_wall()
+            return core.acquire(ask, requester, self._now())
+        finally:
+            self._inside = False
+            lock.release()
+            if self._later:
+                self._do_later()
+
+    def take(self, ask: Ask, requester: str | None, timeout: float | None, instead: str) -> Grant:
+        """A grant, now or when it comes. Raises as ``CredentialCoordinator.acquire`` says."""
+        return self.take_now(ask, requester) or self.wait(ask, requester, timeout, instead)
+
+    def wait(self, ask: Ask, requester: str | None, timeout: float | None, instead: str) -> Grant:
+        """Stand in line with this thread. *instead* is what to tell a caller that would block a loop."""
+        waiter = ThreadWaiter()
+        ticket = Ticket(ask, requester, waiter)
+        would_block = timeout != 0 and _in_running_loop()
+        began = self._now()
+        deadline = FOREVER if timeout is None else began + timeout
+        try:
+            self._enter_line(ticket, stay=timeout != 0 and not would_block)
+            while ticket.state is Wait.WAITING:
+                self._clock.wait(waiter.sleeper, min(deadline, waiter.armed_at))
+                if ticket.state is Wait.WAITING:
+                    self._look_again(ticket, waiter, deadline)
+        except BaseException:
+            self._abandon(ticket)
+            raise
+        if would_block and ticket.state is Wait.WITHDRAWN:
+            raise WouldBlockLoop(instead=instead)
+        return self._granted(ticket, began)
+
+    async def wait_async(self, ask: Ask, requester: str | None, timeout: float | None) -> Grant:
+        """Stand in line with this task; the loop runs on."""
+        loop = asyncio.get_running_loop()
+        waiter = TaskWaiter(loop)
+        ticket = waiter.ticket = Ticket(ask, requester, waiter)
+        began = self._now()
+        deadline = FOREVER if timeout is None else began + timeout
+        alarm = None
+        try:
+            self._enter_line(ticket, stay=timeout != 0)
+            if timeout is not None and ticket.state is Wait.WAITING:
+                alarm = self._clock.call_at(loop, deadline, waiter.set)
+            while ticket.state is Wait.WAITING:
+                await waiter.future
+                if ticket.state is Wait.WAITING:
+                    self._look_again(ticket, waiter, deadline)
+                    if alarm is not None and ticket.state is Wait.WAITING:
+                        alarm.cancel()
+                        alarm = self._clock.call_at(loop, deadline, waiter.set)
+        except BaseException:
+            self._abandon(ticket)
+            raise
+        finally:
+            if alarm is not None:
+                alarm.cancel()
+        self._handed.pop(waiter, None)
+        return self._granted(ticket, began)
+
+    def _granted(self, ticket: Ticket, began: float) -> Grant:
+        if ticket.state is Wait.GRANTED:
+            assert ticket.grant is not None  # noqa: S101 - for the type checker
+            return ticket.grant
+        if ticket.state is Wait.FAILED:
+            assert ticket.error is not None  # noqa: S101 - for the type checker
+            raise ticket.error
+        self._bring_up_to_date()
+        with self._lock:
+            now = self._now()
+            at = self._core.earliest(ticket.ask, now)
+        raise NoCredentialAvailable(waited=now - began, next_free_in=None if at == FOREVER else max(0.0, at - now))
+
+    # -- waiting, in turns under the lock ---------------------------------------------------------------------
+
+    def _enter_line(self, ticket: Ticket, *, stay: bool) -> None:
+        """Put the ticket in line; take it out again at once unless it may *stay*."""
+        said = None
+
+        def enter(now: float) -> Sequence[Ticket]:
+            nonlocal said
+            touched = self._core.enqueue(ticket, now)
+            if ticket.state is Wait.WAITING:
+                self._register(ticket.owner)
+                said = self._episode(now, stay)
+                if not stay:
+                    touched = [*touched, *self._core.withdraw(ticket, now)]
+            return touched
+
+        self._turn(enter, ticket, but=ticket.owner)
+        if said is not None:
+            log.warning("[COORDINATOR] %s", said)
+
+    def _look_again(self, ticket: Ticket, waiter: ThreadWaiter | TaskWaiter, deadline: float) -> None:
+        """Its alarm, its deadline or a nudge woke the ticket's owner: see what is due."""
+
+        def look(now: float) -> Sequence[Ticket]:
+            if ticket.state is not Wait.WAITING:
+                return NOBODY
+            if isinstance(waiter, ThreadWaiter):
+                if now >= waiter.armed_at:
+                    waiter.armed_at = FOREVER
+            else:
+                waiter.sleep_again()
+            touched = self._core.tick(now)
+            if now >= deadline and ticket.state is Wait.WAITING:
+                touched = [*touched, *self._core.withdraw(ticket, now)]
+            return touched
+
+        self._turn(look, ticket, but=waiter)
+
+    def _ring(self, alarm: LoopAlarm) -> None:
+        """A loop's alarm went off."""
+
+        def ring(now: float) -> Sequence[Ticket]:
+            alarm.armed_at = FOREVER
+            return self._core.tick(now)
+
+        self._turn(ring)
+
+    def _abandon(self, ticket: Ticket) -> None:
+        """The owner left: interrupted, cancelled, or its loop closed. If the grant has just come, it goes on."""
+        self._handed.pop(ticket.owner, None)
+        self._turn(lambda now: self._core.withdraw(ticket, now), ticket)
+
+    def _turn(
+        self,
+        act: Callable[[float], Sequence[Ticket] | None],
+        ticket: Ticket | None = None,
+        but: Owner | None = None,
+    ) -> Sequence[Ticket] | None:
+        """Under the lock, do something to the core; then wake whom that concerns, except *but*, who is awake.
+
+        If *ticket* no longer waits after it, it is forgotten.
+        """
+        if self._handed:
+            self._take_back_from_closed_loops()
+        core, lock = self._core, self._lock
+        wakes: list[Owner] = []
+        if not lock.acquire(False):
+            contend(lock)
+        if self._inside:
+            self._put_off(partial(self._turn, act, ticket, but))
+            return NOBODY
+        self._inside = True
+        try:
+            if core.has_calendar:
+                self._look_at_wall()
+            touched = act(self._now())
+            if touched is not None:
+                wakes = self._after(touched)
+            if ticket is not None and ticket.state is not Wait.WAITING:
+                self._forget(ticket.owner, wakes)
+        finally:
+            self._inside = False
+            lock.release()
+            self._wake(wakes, but)
+            if self._later:
+                self._do_later()
+        if core.notes:
+            self._say_notes()
+        return touched
+
+    def _entered_again(self) -> NoReturn:
+        self._lock.release()
+        raise RuntimeError("a lease was asked for from within the pool itself (by a finalizer or a signal handler)")
+
+    def _put_off(self, act: Callable[[], object]) -> bool:
+        """Do it when the step is over in whose middle this thread already is."""
+        # A partial, not a lambda: a closure would make the arguments of the hot methods slower to reach.
+        self._later.append(act)
+        self._lock.release()
+        return True
+
+    def _do_later(self) -> None:
+        while self._later:
+            try:
+                act = self._later.popleft()
+            except IndexError:
+                return  # another thread was quicker
+            act()
+
+    def _take_back_from_closed_loops(self) -> None:
+        """A loop may close between the grant and the moment its task would have run."""
+        for waiter in list(self._handed):
+            if waiter.loop.is_closed() and waiter.ticket is not None:
+                self._handed.pop(waiter, None)
+                ticket = waiter.ticket
+                self._turn(lambda now, ticket=ticket: self._core.withdraw(ticket, now))  # type: ignore[misc]
+
+    def _register(self, owner: ThreadWaiter | TaskWaiter) -> None:
+        if isinstance(owner, ThreadWaiter):
+            self._threads[owner] = None
+            return
+        alarm = self._alarms.get(owner.loop)
+        if alarm is None:
+            alarm = self._alarms[owner.loop] = LoopAlarm(owner.loop, self._clock, self._ring)
+        alarm.waiting += 1
+        owner.registered = True
+
+    def _forget(self, owner: ThreadWaiter | TaskWaiter, wakes: list[Owner]) -> None:
+        if isinstance(owner, ThreadWaiter):
+            self._threads.pop(owner, None)
+        elif owner.registered:
+            owner.registered = False
+            alarm = self._alarms[owner.loop]
+            alarm.waiting -= 1
+            if not alarm.waiting:
+                del self._alarms[owner.loop]
+                if alarm.armed_at < FOREVER:
+                    alarm.armed_at = FOREVER
+                    wakes.append(alarm)  # to take its timer down
+
+    def _after(self, touched: Sequence[Ticket]) -> list[Owner]:
+        """Under the lock, after the core was asked: whom to wake, and who must set an alarm."""
+        wakes: list[Owner] = []
+        for ticket in touched:
+            owner = ticket.owner
+            self._forget(owner, wakes)
+            wakes.append(owner)
+            if isinstance(owner, TaskWaiter) and ticket.state is Wait.GRANTED:
+                self._handed[owner] = None
+        core = self._core
+        if core.next_ticket is not None:
+            owner = core.next_ticket.owner
+            if isinstance(owner, ThreadWaiter):
+                self._arm(owner, core.next_at, wakes)
+            else:
+                self._arm_everybody(core.next_at, wakes)
+        if self._handed and core.waiting:
+            # If a loop closes before its task has picked its lease up, somebody must be there to notice.
+            self._arm_everybody(self._now() + _PICKED_UP_WITHIN, wakes, but={waiter.loop for waiter in self._handed})
+        return wakes
+
+    def _arm_everybody(self, at: float, wakes: list[Owner], but: Collection[asyncio.AbstractEventLoop] = ()) -> None:
+        """Every loop with waiting tasks, and the first waiting thread: one of them will be able to look."""
+        for alarm in self._alarms.values():
+            if alarm.loop not in but:
+                self._arm(alarm, at, wakes)
+        for thread in self._threads:
+            self._arm(thread, at, wakes)
+            break
+
+    @staticmethod
+    def _arm(owner: ThreadWaiter | LoopAlarm, at: float, wakes: list[Owner]) -> None:
+        if owner.armed_at > at:
+            owner.armed_at = at
+            wakes.append(owner)
+
+    def _wake(self, wakes: list[Owner], but: Owner | None = None) -> None:
+        """Outside the lock: wake them. A grant whose owner's loop is closed goes on to the next."""
+        for owner in wakes:
+            if owner is not but and not owner.wake():
+                self._loop_is_gone(owner)
+
+    def _loop_is_gone(self, owner: Owner) -> None:
+        assert not isinstance(owner, ThreadWaiter)  # noqa: S101 - for the type checker
+        with self._lock:
+            lost = [t for t in self._core.tickets() if isinstance(t.owner, TaskWaiter) and t.owner.loop is owner.loop]
+        if isinstance(owner, TaskWaiter) and owner.ticket is not None:
+            lost.append(owner.ticket)
+        for ticket in lost:
+            self._abandon(ticket)
+
+    # -- giving back and reporting ----------------------------------------------------------------------------
+
+    def give_back(self, grant: Grant) -> bool:
+        """End the lease. False: it had ended already."""
+        core, lock = self._core, self._lock
+        wakes: list[Owner] | None = None
+        if not lock.acquire(False):
+            contend(lock)
+        if self._inside:
+            return self._put_off(partial(self.give_back, grant))
+        self._inside = True
+        try:
+            if not core.waiting:
+                ended = core.end(grant)
+            else:
+                if core.has_calendar:
+                    self._look_at_wall()
+                touched = core.release(grant, self._now())
+                ended = touched is not None
+                if touched is not None:
+                    wakes = self._after(touched)
+        finally:
+            self._inside = False
+            lock.release()
+            if wakes:
+                self._wake(wakes)
+            if self._later:
+                self._do_later()
+        if self._told and ended and not wakes and not core.waiting:
+            self._told.clear()  # nobody waits, and this slot is free: the shortage is over
+        if core.notes:
+            self._say_notes()
+        if not ended:
+            log.info("[COORDINATOR] lease %d on %s had already ended; nothing changed", grant.token, grant.key.name)
+        return ended
+
+    def settle(self, grant: Grant, used: Used) -> bool:
+        """Replace what was reserved by what was used. False: the lease had ended."""
+        core, lock = self._core, self._lock
+        wakes: list[Owner] | None = None
+        if not lock.acquire(False):
+            contend(lock)
+        if self._inside:
+            return self._put_off(partial(self.settle, grant, used))
+        self._inside = True
+        try:
+            touched = core.settle(grant, used, self._now())
+            if touched is not None and core.waiting:
+                wakes = self._after(touched)
+        finally:
+            self._inside = False
+            lock.release()
+            if wakes:
+                self._wake(wakes)
+            if self._later:
+                self._do_later()
+        if touched is None:
+            self._say_stale(grant, "usage")
+        return touched is not None
+
+    def limited(self, grant: Grant, retry_after: object, model: str | None) -> bool:
+        """The provider said "too many" to this lease's call."""
+        delay = delay_from(retry_after, wall=self._clock.wall())
+        if delay is not None:
+            evidence = f"rate_limited(retry_after={delay:g}) by lease {grant.token}"
+        else:
+            delay = float(self.RATE_LIMIT_BACKOFF_SECONDS)
+            evidence = f"rate_limited() by lease {grant.token}, default of {delay:g}s"
+        if not self._close_quota(grant.key, delay, model, evidence, grant):
+            self._say_stale(grant, "rate limit")
+            return False
+        return True
+
+    def refused(self, grant: Grant, reason: str) -> bool:
+        """The provider refused the credential itself."""
+        evidence = self._evidence(grant, reason)
+
+        def reject(now: float) -> Sequence[Ticket] | None:
+            return self._core.reject(grant.key, evidence, now) if self._holds(grant) else None
+
+        if self._turn(reject) is None:
+            self._say_stale(grant, "rejection")
+            return False
+        log.error("[COORDINATOR] credential %s is dead until revived: %s", grant.key.name, evidence)
+        return True
+
+    def out_of_money(self, grant: Grant, reason: str) -> bool:
+        """The quota's money is gone."""
+        evidence = self._evidence(grant, reason)
+
+        def spend(now: float) -> Sequence[Ticket] | None:
+            return self._core.spend(grant.key, evidence, now) if self._holds(grant) else None
+
+        if self._turn(spend) is None:
+            self._say_stale(grant, "spent quota")
+            return False
+        log.error("[COORDINATOR] quota %s is spent until revived: %s", grant.key.quota.name, evidence)
+        return True
+
+    def _close_quota(
+        self, key: Key, delay: float, model: str | None, evidence: str, grant: Grant | None = None
+    ) -> bool:
+        """Leave a quota alone for *delay* seconds; if *grant* is given, only while it is held."""
+
+        def close(now: float) -> Sequence[Ticket] | None:
+            if grant is not None and not self._holds(grant):
+                return None
+            return self._core.close_quota(key, now + delay, model=model, evidence=evidence, now=now)
+
+        if self._turn(close) is None:
+            return False
+        log.warning("[COORDINATOR] %s rate-limited for %.1fs%s", key.name, delay, f" (model {model})" if model else "")
+        return True
+
+    def secret_of(self, name: str) -> Secret:
+        """The secret of a credential, in its holder."""
+        raise NotImplementedError
+
+    def is_held(self, grant: Grant) -> bool:
+        """Whether the lease is still in force."""
+        self._bring_up_to_date()
+        return self._holds(grant)
+
+    def _bring_up_to_date(self) -> None:
+        """With max_lease, a lease may be over without anybody having looked."""
+        if self._core.max_lease is not None:
+            self._turn(self._core.tick)
+
+    def _holds(self, grant: Grant) -> bool:
+        return self._core.leases.get(grant.token) is grant
+
+    # -- what people are told ---------------------------------------------------------------------------------
+
+    def _evidence(self, grant: Grant, reason: object) -> str:
+        return self._masker.mask(str(reason)[:_LONGEST_EVIDENCE], self.secret_of(grant.key.name).reveal())
+
+    def _episode(self, now: float, stay: bool) -> str | None:
+        """What to say of a request that has to wait: once in each shortage, and once of each kind."""
+        core = self._core
+        if core.leases or core.next_at == FOREVER:
+            kind, said = "exhausted", "Credential pool exhausted" + (", waiting for release..." if stay else "")
+        else:
+            until = _hour(core.next_at + core.wall.offset)
+            kind, said = "limited", f"all keys rate-limited until {until} (in {core.next_at - now:.1f}s)"
+        if kind in self._told:
+            return None
+        self._told.add(kind)
+        return said
+
+    def _say_stale(self, grant: Grant, what: str) -> None:
+        log.warning(
+            "[COORDINATOR] lease %d on %s has ended; its report of %s changed nothing",
+            grant.token,
+            grant.key.name,
+            what,
+        )
+
+    def _say_notes(self) -> None:
+        with self._lock:
+            notes, self._core.notes = self._core.notes, []
+        for note in notes:
+            log.warning("[COORDINATOR] %s", note)
+
+    def _look_at_wall(self) -> None:
+        offset = self._clock.wall() - self._clock.now()
+        if abs(offset - self._core.wall.offset) > _CLOCK_WAS_SET:
+            self._core.wall_moved(offset)
+
+
+def check_timeout(timeout: object) -> None:
+    """Refuse what is not a number of seconds to wait."""
+    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout >= 0:
+        raise ValueError("timeout must be a number of seconds of at least 0, or None to wait as long as it takes")
+
+
+def _in_running_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+def _hour(epoch: float) -> str:
+    return datetime.datetime.fromtimestamp(epoch).astimezone().strftime("%Y-%m-%d %H:%M:%S %Z")

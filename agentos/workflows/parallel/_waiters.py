@@ -1,0 +1,113 @@
+"""How a thread and how a task sleep until they are told, and the lock around the pool's state."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+
+from ...credentials._core.limits import FOREVER
+from ...credentials._core.records import Ticket
+from ...credentials.clock import Alarm, Clock, Sleeper
+
+_TRIES = 8
+
+
+def contend(lock: Sleeper) -> None:
+    """Get a lock that was just found taken.
+
+    Never by blocking at once: a blocked thread is handed the lock while it does not have the interpreter, so that
+    everybody else queues up behind it and each operation costs a switch of threads, for good. Letting the others
+    run first nearly always finds the lock free.
+    """
+    for _ in range(_TRIES):
+        time.sleep(0)
+        if lock.acquire(False):
+            return
+    lock.acquire()
+
+
+class ThreadWaiter:
+    """A thread that sleeps until it is woken, or until the instant it was armed for."""
+
+    __slots__ = ("armed_at", "sleeper")
+
+    def __init__(self) -> None:
+        self.sleeper = threading.Lock()
+        self.sleeper.acquire()
+        self.armed_at = FOREVER
+
+    def wake(self) -> bool:
+        """Wake the thread. It looks for itself what has happened, so that waking it twice does no harm."""
+        try:
+            self.sleeper.release()
+        except RuntimeError:
+            pass  # it is awake already
+        return True
+
+
+class TaskWaiter:
+    """A task that sleeps on a future of its own loop."""
+
+    __slots__ = ("future", "loop", "registered", "ticket")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self.ticket: Ticket | None = None
+        self.registered = False  # counted in its loop's alarm
+        self.future: asyncio.Future[None] = loop.create_future()
+
+    def sleep_again(self) -> None:
+        self.future = self.loop.create_future()
+
+    def wake(self) -> bool:
+        """Wake the task. False: its loop is closed, and it will never run again."""
+        return call_on(self.loop, self.set)
+
+    def set(self) -> None:
+        if not self.future.done():
+            self.future.set_result(None)
+
+
+class LoopAlarm:
+    """One timer per loop in which tasks wait, so that a loop that is stuck delays only its own."""
+
+    __slots__ = ("_alarm", "_clock", "_fire", "armed_at", "loop", "waiting")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, clock: Clock, fire: Callable[[LoopAlarm], None]) -> None:
+        self.loop = loop
+        self.waiting = 0
+        self.armed_at = FOREVER  # changed under the pool's lock only
+        self._clock = clock
+        self._fire = fire
+        self._alarm: Alarm | None = None
+
+    def wake(self) -> bool:
+        """Set the timer to ``armed_at``, from whichever thread."""
+        return call_on(self.loop, self._set)
+
+    def _set(self) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+        if self.waiting and self.armed_at < FOREVER:
+            self._alarm = self._clock.call_at(self.loop, self.armed_at, self._ring)
+
+    def _ring(self) -> None:
+        self._alarm = None
+        self._fire(self)
+
+
+def call_on(loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> bool:
+    """Call *callback* where the loop runs: at once from there, else as soon as the loop comes round. False: closed."""
+    try:
+        if loop.is_closed():
+            return False
+        if asyncio._get_running_loop() is loop:
+            callback()
+        else:
+            loop.call_soon_threadsafe(callback)
+    except RuntimeError:
+        return False  # it closed in this very moment
+    return True

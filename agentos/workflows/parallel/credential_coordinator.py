@@ -1,0 +1,459 @@
+"""The credential pool: who may use which key, and when. For threads and asyncio, on one object."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+
+from ...credentials._core.audited import AuditedPool
+from ...credentials._core.cost import request_cost
+from ...credentials._core.limits import FOREVER
+from ...credentials._core.pool import LeasePool
+from ...credentials._core.records import NO_LABELS, PLAIN, Ask, Key, KeySpec, Ticket
+from ...credentials._core.report import Headroom, KeyReport, report, why_waiting
+from ...credentials.clock import Clock
+from ...credentials.credential import Credential, labels_of
+from ...credentials.lease import ACQUIRED, Lease
+from ...credentials.secret import Secret
+from ...errors import PoolClosed
+from ._shell import check_timeout, log
+from ._string_verbs import StringVerbs
+
+LabelsArgument = Mapping[str, object] | Iterable[str] | None
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class CredentialState:
+    """One credential at the moment of ``snapshot()``: what it is, until when, and why. Never its secret.
+
+    ``CredentialState("key-1")`` alone is an available one.
+    """
+
+    name: str
+    in_use: bool
+    reserved_by: str | None
+    rate_limited_until: float  # epoch seconds; 0.0 when it is not waiting for an instant
+    is_available: bool
+    state: str  # available, leased, cooling, parked, limited, spent, dead or retired
+    why: str
+    quota: str
+    slots: int
+    leases: int
+    limits: tuple[Headroom, ...]
+
+    def __init__(
+        self,
+        key: str | None = None,
+        in_use: bool | str | None = False,
+        reserved_by: str | float | None = None,
+        rate_limited_until: float | None = 0.0,
+        *,
+        key_id: str | None = None,
+        name: str | None = None,
+        is_available: bool | None = None,
+        state: str | None = None,
+        why: str = "",
+        quota: str | None = None,
+        slots: int = 1,
+        leases: int | None = None,
+        limits: tuple[Headroom, ...] = (),
+    ) -> None:
+        name = next((given for given in (key, key_id, name) if given is not None), None)
+        if name is None:
+            raise TypeError("CredentialState needs the name of a credential")
+        # By position the originals meant (key, in_use, rate_limited_until) and (key, reserved_by, rate_limited_until).
+        if isinstance(reserved_by, (int, float)):
+            reserved_by, rate_limited_until = None, reserved_by
+        if isinstance(in_use, str):
+            reserved_by = in_use
+        in_use = bool(in_use) or reserved_by is not None
+        until = rate_limited_until or 0.0
+        if state is None:
+            state = "leased" if in_use else "cooling" if until > time.time() else "available"
+        fields = {
+            "name": name,
+            "in_use": in_use,
+            "reserved_by": reserved_by,
+            "rate_limited_until": until,
+            "is_available": state == "available" if is_available is None else is_available,
+            "state": state,
+            "why": why,
+            "quota": quota if quota is not None else name,
+            "slots": slots,
+            "leases": leases if leases is not None else int(in_use),
+            "limits": limits,
+        }
+        for field, value in fields.items():
+            object.__setattr__(self, field, value)
+
+    @property
+    def key(self) -> str:
+        """The name, as one of the originals called it."""
+        return self.name
+
+    @property
+    def key_id(self) -> str:
+        """The name, as the other original called it."""
+        return self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Why a requester waits, or that it does not."""
+
+    requester: str
+    state: str  # waiting, holding or unknown
+    position: int | None = None  # 1 is the head of the line
+    waited: float = 0.0
+    starts_in: float | None = None  # likely; None: when somebody gives a credential back
+    why: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        if self.state != "waiting":
+            return f"{self.requester} is {'holding ' + ', '.join(self.why) if self.why else 'not known to this pool'}"
+        due = "when a credential is given back" if self.starts_in is None else f"in about {self.starts_in:.1f}s"
+        head = f"{self.requester} waits as number {self.position} for {self.waited:.1f}s; it likely starts {due}"
+        return "\n".join([head, *(f"  {reason}" for reason in self.why)])
+
+
+class CredentialCoordinator(StringVerbs):
+    """A pool of credentials, each leased to one user at a time, or to as many as it has slots.
+
+    ``credentials`` are ``Credential`` objects or plain secrets. ``keep_free=N`` always leaves N slots unused for
+    others. ``max_lease`` ends a lease after so many seconds, if its holder forgot it. ``debug`` checks the pool's
+    promises after every step (also by ``AGENTOS_DEBUG=1``); it is slow.
+    """
+
+    def __init__(
+        self,
+        credentials: Iterable[str | Credential] = (),
+        *,
+        keep_free: int = 0,
+        max_lease: float | None = None,
+        clock: Clock | None = None,
+        debug: bool | None = None,
+    ) -> None:
+        if isinstance(credentials, (str, bytes, Credential)):
+            raise ValueError("credentials must be a list of credentials, not a single one")
+        given = _first(list(credentials), os.environ.get("AGENTOS_CREDENTIAL_LIMIT"))
+        if isinstance(keep_free, bool) or not isinstance(keep_free, int) or keep_free < 0:
+            raise ValueError("keep_free must be a whole number of at least 0")
+        if max_lease is not None and (not isinstance(max_lease, (int, float)) or not 0 < max_lease < math.inf):
+            raise ValueError("max_lease must be a number of seconds above zero")
+        if debug is None:
+            debug = os.environ.get("AGENTOS_DEBUG", "") not in ("", "0")
+        kind = AuditedPool if debug else LeasePool
+        super().__init__(kind(keep_free=keep_free, max_lease=max_lease), clock)
+        self._credentials: dict[str, Credential] = {}
+        taken = {c.name for c in given if isinstance(c, Credential) and c.name is not None}
+        for index, credential in enumerate(given):
+            self._admit(credential, taken, f"credentials[{index}]")
+        slots = sum(credential.slots for credential in self._credentials.values())
+        if keep_free and keep_free >= slots:
+            raise ValueError(f"keep_free must be below the number of slots ({slots}), or nothing could be leased")
+        self._simulate_rate_limit(os.environ)
+
+    # -- leases -----------------------------------------------------------------------------------------------
+
+    def lease(
+        self,
+        requester: str | None = None,
+        *,
+        timeout: float | None = None,
+        cost: Mapping[str, float] | None = None,
+        model: str | None = None,
+        affinity: str | None = None,
+        priority: int = 0,
+        labels: LabelsArgument = None,
+    ) -> Lease:
+        """A lease for one ``with`` or ``async with`` block, which waits for a credential and gives it back.
+
+        ``cost`` is the estimate to reserve, such as ``{"input_tokens": 900, "output_tokens": 400}``; ``model``
+        makes limits and coolings of that model family count; requests of one ``affinity`` get the same credential
+        while it is free; a higher ``priority`` goes first; ``labels`` restrict which credentials will do.
+        Raises ``NoCredentialAvailable`` after *timeout* seconds, and at once ``NoUsableCredential`` or
+        ``NeverFits`` when waiting would be in vain.
+        """
+        if timeout is not None:
+            check_timeout(timeout)
+        if requester is not None and requester.__class__ is not str:
+            requester = str(requester)
+        if model is None and affinity is None and labels is None and not priority:
+            ask = PLAIN if cost is None else Ask(request_cost(cost))
+        else:
+            ask = _ask(cost, model, affinity, priority, labels)
+        return Lease(self, None, ask, requester, timeout)
+
+    def acquire(
+        self,
+        requester: str | None = None,
+        *,
+        timeout: float | None = None,
+        cost: Mapping[str, float] | None = None,
+        model: str | None = None,
+        affinity: str | None = None,
+        priority: int = 0,
+        labels: LabelsArgument = None,
+    ) -> Lease:
+        """A lease to release oneself; the arguments are those of ``lease``."""
+        if timeout is not None:
+            check_timeout(timeout)
+        if requester is not None and requester.__class__ is not str:
+            requester = str(requester)
+        if model is None and affinity is None and labels is None and not priority:
+            ask = PLAIN if cost is None else Ask(request_cost(cost))
+        else:
+            ask = _ask(cost, model, affinity, priority, labels)
+        return Lease(self, self.take(ask, requester, timeout, "await pool.acquire_async()"), ACQUIRED)
+
+    def acquire_nowait(
+        self,
+        requester: str | None = None,
+        *,
+        cost: Mapping[str, float] | None = None,
+        model: str | None = None,
+        affinity: str | None = None,
+        priority: int = 0,
+        labels: LabelsArgument = None,
+    ) -> Lease:
+        """A lease at once, or ``NoCredentialAvailable``. It does not pass those who wait."""
+        return self.acquire(
+            requester, timeout=0, cost=cost, model=model, affinity=affinity, priority=priority, labels=labels
+        )
+
+    async def acquire_async(
+        self,
+        requester: str | None = None,
+        *,
+        timeout: float | None = None,
+        cost: Mapping[str, float] | None = None,
+        model: str | None = None,
+        affinity: str | None = None,
+        priority: int = 0,
+        labels: LabelsArgument = None,
+    ) -> Lease:
+        """A lease to release oneself, without blocking the running loop; the arguments are those of ``lease``."""
+        if timeout is not None:
+            check_timeout(timeout)
+        if requester is not None and requester.__class__ is not str:
+            requester = str(requester)
+        if model is None and affinity is None and labels is None and not priority:
+            ask = PLAIN if cost is None else Ask(request_cost(cost))
+        else:
+            ask = _ask(cost, model, affinity, priority, labels)
+        grant = self.take_now(ask, requester)
+        return Lease(self, grant or await self.wait_async(ask, requester, timeout), ACQUIRED)
+
+    # -- who is in the pool -----------------------------------------------------------------------------------
+
+    def add(self, credential: str | Credential) -> str:
+        """Let a credential join, also while others wait. Returns its name."""
+        return self._admit(credential, set(self._credentials), "credential")
+
+    def retire(self, name: str) -> None:
+        """Take a credential out: leases on it run on, nothing new starts. Those who could use no other are told."""
+        key = self._key(name)
+        self._turn(lambda now: self._core.retire(key, now))
+        log.info("[COORDINATOR] credential %s retired", name)
+
+    def revive(self, name: str) -> None:
+        """Put a retired, dead or spent credential back into use; a cooling of its quota stays."""
+        key = self._key(name)
+        self._turn(lambda now: self._core.revive(key, now))
+        log.info("[COORDINATOR] credential %s revived", name)
+
+    def close(self) -> None:
+        """Grant nothing more. Every waiter gets ``PoolClosed`` at once; leases in force may still be given back."""
+        self._turn(lambda _now: self._core.close())
+
+    def __enter__(self) -> CredentialCoordinator:
+        return self
+
+    def __exit__(
+        self, _type: type[BaseException] | None, _exc: BaseException | None, _tb: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # -- looking at it ----------------------------------------------------------------------------------------
+
+    def snapshot(self) -> list[CredentialState]:
+        """Every credential, what it is, until when, and why."""
+        self._bring_up_to_date()
+        with self._lock:
+            now = self._now()
+            rows = report(self._core, now)
+        offset = self._clock.wall() - now
+        return [_state(row, now, offset) for row in rows]
+
+    def explain(self, requester: str) -> Explanation:
+        """Why *requester* waits, and when it will likely start."""
+        self._bring_up_to_date()
+        with self._lock:
+            now = self._now()
+            for position, ticket in enumerate(self._core.tickets(), start=1):
+                if ticket.requester == requester:
+                    return self._explain(requester, ticket, position, now)
+            held = tuple(g.key.name for g in self._core.leases.values() if g.requester == requester)
+        return Explanation(requester, "holding" if held else "unknown", why=held)
+
+    def _explain(self, requester: str, ticket: Ticket, position: int, now: float) -> Explanation:
+        at = self._core.earliest(ticket.ask, now)
+        if now < ticket.starts_at < FOREVER:
+            at = max(at, ticket.starts_at)  # behind others
+        return Explanation(
+            requester,
+            "waiting",
+            position=position,
+            waited=now - ticket.queued_at,
+            starts_in=None if at == FOREVER else at - now,
+            why=tuple(why_waiting(self._core, ticket, now)),
+        )
+
+    def get_available_count(self) -> int:
+        """How many credentials could be leased right now."""
+        return self.get_stats()["available"]
+
+    def get_stats(self) -> dict[str, int]:
+        """How many credentials are what; each is counted once, under what matters most about it.
+
+        A retired credential counts only while somebody still holds it; one whose money is gone counts as dead; one
+        that ``keep_free`` keeps for others counts as reserved.
+        """
+        self._bring_up_to_date()
+        with self._lock:
+            rows = report(self._core, self._now())
+        counts = {"total": 0, "available": 0, "reserved": 0, "rate_limited": 0, "parked": 0, "dead": 0}
+        for row in rows:
+            word = _COUNTED_AS[row.state] if row.state != "retired" or not row.holders else "reserved"
+            if word is not None:
+                counts[word] += 1
+                counts["total"] += 1
+        if self._core.keep_free:
+            free = sum(row.slots - len(row.holders) for row in rows if row.state == "available")
+            kept = max(0, counts["available"] - max(0, free - self._core.keep_free))
+            counts["available"] -= kept
+            counts["reserved"] += kept  # for others
+        return counts
+
+    # -- for leases -------------------------------------------------------------------------------------------
+
+    def secret_of(self, name: str) -> Secret:
+        """The secret of a credential, in its holder."""
+        return self._credentials[name].secret
+
+    def credential(self, name: str) -> Credential:
+        """The credential of that name."""
+        self._key(name)
+        return self._credentials[name]
+
+    def _admit(self, given: str | Credential, taken: set[str], argument: str) -> str:
+        credential = _as_credential(given, argument)
+        secret = credential.secret.reveal()
+        name = ""
+
+        def admit(now: float) -> Sequence[Ticket]:
+            nonlocal name
+            if self._core.closed:
+                raise PoolClosed
+            if secret in self._names:
+                raise ValueError(f"{argument}: this secret is already in the pool as {self._names[secret]}")
+            name = credential.name if credential.name is not None else self._default_name(taken)
+            if name in self._credentials:
+                raise ValueError(f"{argument}: the name {name!r} is taken; each credential needs its own")
+            self._check_quota(credential, argument)
+            self._names[secret] = name
+            self._credentials[name] = credential
+            spec = KeySpec(name, credential.slots, credential.quota, credential.limits, credential.labels)
+            return self._core.add(spec, now)
+
+        self._turn(admit)
+        if not self._masker.add(secret):
+            log.warning("[COORDINATOR] the secret of %s is shorter than 8 characters: too short to be masked", name)
+        return name
+
+    def _default_name(self, taken: set[str]) -> str:
+        number = len(self._credentials) + 1
+        while f"key-{number}" in self._credentials or f"key-{number}" in taken:
+            number += 1
+        return f"key-{number}"
+
+    def _check_quota(self, credential: Credential, argument: str) -> None:
+        quota = self._core.quotas.get((True, credential.quota or ""))
+        if quota is not None and {state.limit for state in quota.limits} != set(credential.limits):
+            raise ValueError(
+                f"{argument}: limits differ from those of {quota.keys[0].name}, which shares the quota "
+                f"{credential.quota!r}; limits belong to the quota, so state the same for both"
+            )
+
+    def _key(self, name: str) -> Key:
+        key = self._core.keys.get(name)
+        if key is None:
+            known = ", ".join(list(self._core.keys)[:10])
+            raise ValueError(f"name: no credential of that name in this pool; it has {known or 'none'}")
+        return key
+
+
+_COUNTED_AS: dict[str, str | None] = {
+    "available": "available",
+    "leased": "reserved",
+    "cooling": "rate_limited",
+    "limited": "rate_limited",
+    "parked": "parked",
+    "spent": "dead",
+    "dead": "dead",
+    "retired": None,
+}
+
+
+def _state(row: KeyReport, now: float, offset: float) -> CredentialState:
+    due = now < row.until < FOREVER
+    return CredentialState(
+        row.name,
+        in_use=bool(row.holders),
+        reserved_by=", ".join(row.holders) or None,
+        rate_limited_until=row.until + offset if due else 0.0,
+        state=row.state,
+        why=row.why,
+        quota=row.quota,
+        slots=row.slots,
+        leases=len(row.holders),
+        limits=row.limits,
+    )
+
+
+def _ask(
+    cost: Mapping[str, float] | None,
+    model: str | None,
+    affinity: str | None,
+    priority: int,
+    labels: LabelsArgument,
+) -> Ask:
+    if isinstance(priority, bool) or not isinstance(priority, int):
+        raise ValueError("priority must be a whole number; higher goes first")
+    for argument, value in (("model", model), ("affinity", affinity)):
+        if value is not None and not (isinstance(value, str) and value):
+            raise ValueError(f"{argument} must be text, or left out")
+    wanted = NO_LABELS if labels is None else labels_of("labels", labels)
+    return Ask(request_cost(cost), model, affinity, priority, wanted)
+
+
+def _as_credential(given: str | Credential, argument: str) -> Credential:
+    if isinstance(given, Credential):
+        return given
+    try:
+        return Credential(given)
+    except ValueError as error:
+        raise ValueError(f"{argument}: {error}") from None
+
+
+def _first(given: Sequence[str | Credential], limit: str | None) -> Sequence[str | Credential]:
+    """``AGENTOS_CREDENTIAL_LIMIT=N`` uses the first N credentials only."""
+    if limit is None or not limit.strip():
+        return given
+    if not limit.strip().isdecimal() or len(limit) > 9 or int(limit) < 1:
+        raise ValueError(f"AGENTOS_CREDENTIAL_LIMIT must be a whole number of at least 1, not {limit[:20]!r}")
+    return given[: int(limit)]

@@ -1,0 +1,74 @@
+"""Secrets are taken out of text that comes from elsewhere."""
+
+from __future__ import annotations
+
+import base64
+import urllib.parse
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentos import CredentialCoordinator
+from agentos.credentials.masking import MASK, PIECE, Masker
+
+CANARY = "sk-canary/0123456789+abcdef"
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        CANARY,
+        CANARY[3:15],
+        CANARY.encode().hex(),
+        CANARY.encode().hex().upper(),
+        base64.urlsafe_b64encode(CANARY.encode()).decode(),
+        urllib.parse.quote(CANARY, safe=""),
+        base64.b64encode(CANARY.encode()).decode(),
+        base64.b64encode(b"Bearer " + CANARY.encode()).decode(),
+        base64.b64encode(b"x:" + CANARY.encode()).decode(),
+    ],
+)
+def test_every_form_of_a_secret_is_blotted_out(form: str) -> None:
+    masked = Masker([CANARY]).mask(f"Incorrect API key provided: {form}. Check it.", CANARY)
+
+    assert MASK in masked
+    assert masked.startswith("Incorrect API key provided: ")
+    assert not any(form[i : i + 12] in masked for i in range(len(form) - 11))
+
+
+@pytest.mark.parametrize("length", [15, 20, len(CANARY)])
+def test_a_stretch_of_anothers_secret_is_found_too(length: int) -> None:
+    masker = Masker([f"another-secret-{i:04d}" for i in range(200)] + [CANARY])
+    for start in range(len(CANARY) - length + 1):
+        masked = masker.mask(f"key {CANARY[start : start + length]} refused")
+        assert masked == f"key {MASK} refused"
+
+
+def test_text_without_a_secret_stays_as_it_is() -> None:
+    assert Masker([CANARY]).mask("rate limit reached for requests") == "rate limit reached for requests"
+
+
+def test_a_secret_too_short_to_be_told_from_text_is_said_so() -> None:
+    masker = Masker()
+
+    assert not masker.add("abc")
+    assert masker.mask("abc") == "abc"
+
+
+@given(st.text(max_size=60), st.text(min_size=PIECE, max_size=40), st.text(max_size=60))
+def test_no_piece_of_eight_survives_anywhere(before: str, secret: str, after: str) -> None:
+    masked = Masker([secret]).mask(before + secret + after, secret).replace(MASK, "\0")
+
+    assert not any(secret[i : i + PIECE] in masked for i in range(len(secret) - PIECE + 1))
+
+
+def test_the_reason_of_a_rejection_is_masked_in_log_and_snapshot(caplog: pytest.LogCaptureFixture) -> None:
+    pool = CredentialCoordinator([CANARY])
+    with pool.lease() as lease:
+        lease.rejected(f"401 Incorrect API key provided: {CANARY}")
+
+    row = pool.snapshot()[0]
+    assert row.state == "dead"
+    assert row.why == f"401 Incorrect API key provided: {MASK}"
+    assert CANARY[:8] not in caplog.text

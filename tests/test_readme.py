@@ -1,0 +1,56 @@
+"""What the documents show, works."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+EXAMPLE = re.compile(r"<!-- a test runs this example -->\n```python\n(.*?)```", re.DOTALL)
+
+
+def run(*arguments: str) -> str:
+    done = subprocess.run(
+        [sys.executable, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=50, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_readme_example_runs() -> None:
+    (example,) = EXAMPLE.findall((ROOT / "README.md").read_text())
+
+    assert len([line for line in example.splitlines() if line.strip()]) <= 10
+    lines = run("-c", example).splitlines()
+    assert [line.split()[0] for line in lines] == ["one", "two", "three", "four"]
+    assert all(re.fullmatch(r"\w+ answered with key-[12]", line) for line in lines)
+
+
+def test_every_example_in_the_documents_is_python() -> None:
+    for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
+        for block in re.findall(r"```python\n(.*?)```", path.read_text(), re.DOTALL):
+            compile(block, str(path), "exec", flags=0x2000)  # top-level await is allowed in an excerpt
+
+
+def test_the_demo_tells_its_story() -> None:
+    told = run("examples/first_run.py")
+
+    assert told.count(" done with key-") == 20
+    assert told.count("got a 429 on key-2") == 1
+    assert "all 20 items done" in told
+    assert "demo-secret" not in told
+
+
+def test_the_documents_link_to_what_is_there() -> None:
+    for path in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]:
+        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", path.read_text()):
+            assert (path.parent / target).exists(), f"{path.name} links to {target}"
+
+
+@pytest.mark.parametrize("arguments", [["--version"], ["--help"], []])
+def test_the_command_answers(arguments: list[str]) -> None:
+    assert "agentos" in run("-c", "import sys; from agentos.cli.main import main; sys.exit(main())", *arguments)
