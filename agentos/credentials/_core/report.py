@@ -40,7 +40,8 @@ def report(pool: LeasePool, now: float) -> list[KeyReport]:
     """Every credential, in the order they joined."""
     holders: dict[Key, list[str]] = {}
     for grant in pool.leases.values():
-        holders.setdefault(grant.key, []).append(grant.requester or f"lease {grant.token}")
+        holder = f"lease {grant.token}" if grant.requester is None else str(grant.requester)
+        holders.setdefault(grant.key, []).append(holder)
     return [_report(key, tuple(holders.get(key, ())), now) for key in pool.keys.values()]
 
 

@@ -413,28 +413,24 @@ class PoolShell:
 
     def refused(self, grant: Grant, reason: str) -> bool:
         """The provider refused the credential itself."""
-        evidence = self._evidence(grant, reason)
-
-        def reject(now: float) -> Sequence[Ticket] | None:
-            return self._core.reject(grant.key, evidence, now) if self._holds(grant) else None
-
-        if self._turn(reject) is None:
-            self._say_stale(grant, "rejection")
-            return False
-        log.error("[COORDINATOR] credential %s is dead until revived: %s", grant.key.name, evidence)
-        return True
+        return self._put_out_of_use(grant, reason, self._core.reject, f"credential {grant.key.name} is dead")
 
     def out_of_money(self, grant: Grant, reason: str) -> bool:
         """The quota's money is gone."""
+        return self._put_out_of_use(grant, reason, self._core.spend, f"quota {grant.key.quota.name} is spent")
+
+    def _put_out_of_use(
+        self, grant: Grant, reason: str, act: Callable[[Key, str, float], Sequence[Ticket]], what: str
+    ) -> bool:
         evidence = self._evidence(grant, reason)
 
-        def spend(now: float) -> Sequence[Ticket] | None:
-            return self._core.spend(grant.key, evidence, now) if self._holds(grant) else None
+        def put(now: float) -> Sequence[Ticket] | None:
+            return act(grant.key, evidence, now) if self._holds(grant) else None
 
-        if self._turn(spend) is None:
-            self._say_stale(grant, "spent quota")
+        if self._turn(put) is None:
+            self._say_stale(grant, "a refusal")
             return False
-        log.error("[COORDINATOR] quota %s is spent until revived: %s", grant.key.quota.name, evidence)
+        log.error("[COORDINATOR] %s until revived: %s", what, evidence)
         return True
 
     def _close_quota(

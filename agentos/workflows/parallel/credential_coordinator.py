@@ -178,10 +178,9 @@ class CredentialCoordinator(StringVerbs):
         Raises ``NoCredentialAvailable`` after *timeout* seconds, and at once ``NoUsableCredential`` or
         ``NeverFits`` when waiting would be in vain.
         """
+        # What _request does, written out: one call less where a lease costs two microseconds.
         if timeout is not None:
             check_timeout(timeout)
-        if requester is not None and requester.__class__ is not str:
-            requester = str(requester)
         if model is None and affinity is None and labels is None and not priority:
             ask = PLAIN if cost is None else Ask(request_cost(cost))
         else:
@@ -200,14 +199,7 @@ class CredentialCoordinator(StringVerbs):
         labels: LabelsArgument = None,
     ) -> Lease:
         """A lease to release oneself; the arguments are those of ``lease``."""
-        if timeout is not None:
-            check_timeout(timeout)
-        if requester is not None and requester.__class__ is not str:
-            requester = str(requester)
-        if model is None and affinity is None and labels is None and not priority:
-            ask = PLAIN if cost is None else Ask(request_cost(cost))
-        else:
-            ask = _ask(cost, model, affinity, priority, labels)
+        ask = _request(timeout, cost, model, affinity, priority, labels)
         return Lease(self, self.take(ask, requester, timeout, "await pool.acquire_async()"), ACQUIRED)
 
     def acquire_nowait(
@@ -237,14 +229,7 @@ class CredentialCoordinator(StringVerbs):
         labels: LabelsArgument = None,
     ) -> Lease:
         """A lease to release oneself, without blocking the running loop; the arguments are those of ``lease``."""
-        if timeout is not None:
-            check_timeout(timeout)
-        if requester is not None and requester.__class__ is not str:
-            requester = str(requester)
-        if model is None and affinity is None and labels is None and not priority:
-            ask = PLAIN if cost is None else Ask(request_cost(cost))
-        else:
-            ask = _ask(cost, model, affinity, priority, labels)
+        ask = _request(timeout, cost, model, affinity, priority, labels)
         grant = self.take_now(ask, requester)
         return Lease(self, grant or await self.wait_async(ask, requester, timeout), ACQUIRED)
 
@@ -295,9 +280,9 @@ class CredentialCoordinator(StringVerbs):
         with self._lock:
             now = self._now()
             for position, ticket in enumerate(self._core.tickets(), start=1):
-                if ticket.requester == requester:
+                if str(ticket.requester) == str(requester):
                     return self._explain(requester, ticket, position, now)
-            held = tuple(g.key.name for g in self._core.leases.values() if g.requester == requester)
+            held = tuple(g.key.name for g in self._core.leases.values() if str(g.requester) == str(requester))
         return Explanation(requester, "holding" if held else "unknown", why=held)
 
     def _explain(self, requester: str, ticket: Ticket, position: int, now: float) -> Explanation:
@@ -423,6 +408,22 @@ def _state(row: KeyReport, now: float, offset: float) -> CredentialState:
         leases=len(row.holders),
         limits=row.limits,
     )
+
+
+def _request(
+    timeout: float | None,
+    cost: Mapping[str, float] | None,
+    model: str | None,
+    affinity: str | None,
+    priority: int,
+    labels: LabelsArgument,
+) -> Ask:
+    """Check the arguments of a request; what it asks for."""
+    if timeout is not None:
+        check_timeout(timeout)
+    if cost is None and model is None and affinity is None and labels is None and not priority:
+        return PLAIN
+    return _ask(cost, model, affinity, priority, labels)
 
 
 def _ask(
