@@ -24,11 +24,9 @@ from typing import NoReturn
 from ...credentials._core.cost import Used
 from ...credentials._core.limits import FOREVER
 from ...credentials._core.pool import NOBODY, LeasePool
-from ...credentials._core.records import Ask, Grant, Key, Ticket
+from ...credentials._core.records import Ask, Grant, Ticket
 from ...credentials._core.states import Wait
 from ...credentials.clock import Clock, SystemClock
-from ...credentials.delays import delay_from
-from ...credentials.masking import Masker
 from ...credentials.secret import Secret
 from ...errors import NoCredentialAvailable, WouldBlockLoop
 from ._waiters import LoopAlarm, TaskWaiter, ThreadWaiter, contend
@@ -39,14 +37,11 @@ Owner = ThreadWaiter | TaskWaiter | LoopAlarm
 
 # A wall clock that runs a little fast or slow is left alone; one that was set is noticed.
 _CLOCK_WAS_SET = 0.5
-_LONGEST_EVIDENCE = 500
 _PICKED_UP_WITHIN = 1.0
 
 
 class PoolShell:
-    """Grants leases to threads and tasks. The public face is ``CredentialCoordinator``."""
-
-    RATE_LIMIT_BACKOFF_SECONDS = 60
+    """Grants leases to threads and tasks, and takes them back."""
 
     def __init__(self, core: LeasePool, clock: Clock | None = None) -> None:
         self._clock: Clock = SystemClock() if clock is None else clock
@@ -58,7 +53,6 @@ class PoolShell:
         self._threads: OrderedDict[ThreadWaiter, None] = OrderedDict()
         self._alarms: dict[asyncio.AbstractEventLoop, LoopAlarm] = {}
         self._handed: dict[TaskWaiter, None] = {}  # granted, and not yet picked up
-        self._masker = Masker()
         self._told: set[str] = set()  # what was said of the present shortage
         core.wall.offset = self._clock.wall() - self._clock.now()
 
@@ -398,56 +392,6 @@ class PoolShell:
             self._say_stale(grant, "usage")
         return touched is not None
 
-    def limited(self, grant: Grant, retry_after: object, model: str | None) -> bool:
-        """The provider said "too many" to this lease's call."""
-        delay = delay_from(retry_after, wall=self._clock.wall())
-        if delay is not None:
-            evidence = f"rate_limited(retry_after={delay:g}) by lease {grant.token}"
-        else:
-            delay = float(self.RATE_LIMIT_BACKOFF_SECONDS)
-            evidence = f"rate_limited() by lease {grant.token}, default of {delay:g}s"
-        if not self._close_quota(grant.key, delay, model, evidence, grant):
-            self._say_stale(grant, "rate limit")
-            return False
-        return True
-
-    def refused(self, grant: Grant, reason: str) -> bool:
-        """The provider refused the credential itself."""
-        return self._put_out_of_use(grant, reason, self._core.reject, f"credential {grant.key.name} is dead")
-
-    def out_of_money(self, grant: Grant, reason: str) -> bool:
-        """The quota's money is gone."""
-        return self._put_out_of_use(grant, reason, self._core.spend, f"quota {grant.key.quota.name} is spent")
-
-    def _put_out_of_use(
-        self, grant: Grant, reason: str, act: Callable[[Key, str, float], Sequence[Ticket]], what: str
-    ) -> bool:
-        evidence = self._evidence(grant, reason)
-
-        def put(now: float) -> Sequence[Ticket] | None:
-            return act(grant.key, evidence, now) if self._holds(grant) else None
-
-        if self._turn(put) is None:
-            self._say_stale(grant, "a refusal")
-            return False
-        log.error("[COORDINATOR] %s until revived: %s", what, evidence)
-        return True
-
-    def _close_quota(
-        self, key: Key, delay: float, model: str | None, evidence: str, grant: Grant | None = None
-    ) -> bool:
-        """Leave a quota alone for *delay* seconds; if *grant* is given, only while it is held."""
-
-        def close(now: float) -> Sequence[Ticket] | None:
-            if grant is not None and not self._holds(grant):
-                return None
-            return self._core.close_quota(key, now + delay, model=model, evidence=evidence, now=now)
-
-        if self._turn(close) is None:
-            return False
-        log.warning("[COORDINATOR] %s rate-limited for %.1fs%s", key.name, delay, f" (model {model})" if model else "")
-        return True
-
     def secret_of(self, name: str) -> Secret:
         """The secret of a credential, in its holder."""
         raise NotImplementedError
@@ -466,9 +410,6 @@ class PoolShell:
         return self._core.leases.get(grant.token) is grant
 
     # -- what people are told ---------------------------------------------------------------------------------
-
-    def _evidence(self, grant: Grant, reason: object) -> str:
-        return self._masker.mask(str(reason)[:_LONGEST_EVIDENCE], self.secret_of(grant.key.name).reveal())
 
     def _episode(self, now: float, stay: bool) -> str | None:
         """What to say of a request that has to wait: once in each shortage, and once of each kind."""

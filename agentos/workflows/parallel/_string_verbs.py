@@ -14,12 +14,13 @@ from ...credentials.clock import Clock
 from ...credentials.delays import delay_from
 from ...credentials.lease import Lease
 from ...errors import NeverFits, NoCredentialAvailable, NoUsableCredential
-from ._shell import PoolShell, check_timeout
+from ._reports import Reports
+from ._shell import check_timeout
 
 log = logging.getLogger("agentos")
 
 
-class StringVerbs(PoolShell):
+class StringVerbs(Reports):
     """Reservations by secret. A reservation is a lease that the pool keeps for the thread that asked."""
 
     def __init__(self, core: LeasePool, clock: Clock | None = None) -> None:

@@ -1,0 +1,120 @@
+"""What people see of a pool: a row for each credential, and why somebody waits."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from ._core.limits import FOREVER
+from ._core.report import Headroom, KeyReport
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class CredentialState:
+    """One credential at the moment of ``snapshot()``: what it is, until when, and why. Never its secret.
+
+    ``CredentialState("key-1")`` alone is an available one.
+    """
+
+    name: str
+    in_use: bool
+    reserved_by: str | None
+    rate_limited_until: float  # epoch seconds; 0.0 when it is not waiting for an instant
+    is_available: bool
+    state: str  # available, leased, cooling, parked, limited, spent, dead or retired
+    why: str
+    quota: str
+    slots: int
+    leases: int
+    limits: tuple[Headroom, ...]
+
+    def __init__(
+        self,
+        key: str | None = None,
+        in_use: bool | str | None = False,
+        reserved_by: str | float | None = None,
+        rate_limited_until: float | None = 0.0,
+        *,
+        key_id: str | None = None,
+        name: str | None = None,
+        is_available: bool | None = None,
+        state: str | None = None,
+        why: str = "",
+        quota: str | None = None,
+        slots: int = 1,
+        leases: int | None = None,
+        limits: tuple[Headroom, ...] = (),
+    ) -> None:
+        name = next((given for given in (key, key_id, name) if given is not None), None)
+        if name is None:
+            raise TypeError("CredentialState needs the name of a credential")
+        # By position the originals meant (key, in_use, rate_limited_until) and (key, reserved_by, rate_limited_until).
+        if isinstance(reserved_by, (int, float)):
+            reserved_by, rate_limited_until = None, reserved_by
+        if isinstance(in_use, str):
+            reserved_by = in_use
+        in_use = bool(in_use) or reserved_by is not None
+        until = rate_limited_until or 0.0
+        if state is None:
+            state = "leased" if in_use else "cooling" if until > time.time() else "available"
+        fields = {
+            "name": name,
+            "in_use": in_use,
+            "reserved_by": reserved_by,
+            "rate_limited_until": until,
+            "is_available": state == "available" if is_available is None else is_available,
+            "state": state,
+            "why": why,
+            "quota": quota if quota is not None else name,
+            "slots": slots,
+            "leases": leases if leases is not None else int(in_use),
+            "limits": limits,
+        }
+        for field, value in fields.items():
+            object.__setattr__(self, field, value)
+
+    @property
+    def key(self) -> str:
+        """The name, as one of the originals called it."""
+        return self.name
+
+    @property
+    def key_id(self) -> str:
+        """The name, as the other original called it."""
+        return self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Why a requester waits, or that it does not."""
+
+    requester: str
+    state: str  # waiting, holding or unknown
+    position: int | None = None  # 1 is the head of the line
+    waited: float = 0.0
+    starts_in: float | None = None  # likely; None: when somebody gives a credential back
+    why: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        if self.state != "waiting":
+            return f"{self.requester} is {'holding ' + ', '.join(self.why) if self.why else 'not known to this pool'}"
+        due = "when a credential is given back" if self.starts_in is None else f"in about {self.starts_in:.1f}s"
+        head = f"{self.requester} waits as number {self.position} for {self.waited:.1f}s; it likely starts {due}"
+        return "\n".join([head, *(f"  {reason}" for reason in self.why)])
+
+
+def state_from(row: KeyReport, now: float, offset: float) -> CredentialState:
+    """The row for people: instants as epoch seconds."""
+    due = now < row.until < FOREVER
+    return CredentialState(
+        row.name,
+        in_use=bool(row.holders),
+        reserved_by=", ".join(row.holders) or None,
+        rate_limited_until=row.until + offset if due else 0.0,
+        state=row.state,
+        why=row.why,
+        quota=row.quota,
+        slots=row.slots,
+        leases=len(row.holders),
+        limits=row.limits,
+    )
