@@ -12,18 +12,20 @@ MASK = "<secret>"
 # Shorter pieces occur in innocent text; a piece of this many characters of a secret does not.
 PIECE = 8
 
+_FULLY_KNOWN = 50
+
 
 class Masker:
     """Knows the secrets of a pool and blots out pieces of them, of eight characters and more.
 
-    The secret a text is *likely* to hold (that of the lease it is about) is looked for piece by piece. Others are
-    looked for by every eighth piece, which finds any stretch of fifteen characters, and then wholly: pools may have
-    many credentials, and all pieces of all of them would fill the memory.
+    The secret a text is *likely* to hold (that of the lease it is about) is looked for piece by piece, and so are all
+    of the first fifty. Others are looked for by every eighth piece, which finds any stretch of fifteen characters, and
+    then wholly: all pieces of a hundred thousand credentials would fill the memory.
     """
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         self._secrets: list[str] = []
-        self._marks: dict[str, str] = {}  # every eighth piece -> its secret
+        self._marks: dict[str, str] = {}  # a piece -> its secret
         self._marked = 0  # how many secrets that is done for: only when a text is to be masked
         for secret in secrets:
             self.add(secret)
@@ -48,9 +50,10 @@ class Masker:
         return text
 
     def _mark(self) -> None:
-        for secret in self._secrets[self._marked :]:
+        for number, secret in enumerate(self._secrets[self._marked :], start=self._marked):
+            step = 1 if number < _FULLY_KNOWN else PIECE
             for form in _forms(secret):
-                for i in range(0, len(form) - PIECE + 1, PIECE):
+                for i in range(0, len(form) - PIECE + 1, step):
                     self._marks.setdefault(form[i : i + PIECE], secret)
         self._marked = len(self._secrets)
 

@@ -45,6 +45,12 @@ def test_a_stretch_of_anothers_secret_is_found_too(length: int) -> None:
         assert masked == f"key {MASK} refused"
 
 
+def test_in_a_pool_of_the_usual_size_any_piece_of_any_secret_is_found() -> None:
+    masker = Masker([f"another-secret-{i:04d}" for i in range(20)] + [CANARY])
+    for start in range(len(CANARY) - PIECE + 1):
+        assert masker.mask(f"key {CANARY[start : start + PIECE]} refused") == f"key {MASK} refused"
+
+
 def test_text_without_a_secret_stays_as_it_is() -> None:
     assert Masker([CANARY]).mask("rate limit reached for requests") == "rate limit reached for requests"
 

@@ -82,6 +82,21 @@ def test_a_key_that_comes_back_from_cooling_is_the_longest_unused_again() -> Non
     assert take(pool, now=10.0).key.name == "a"
 
 
+def test_keys_that_come_back_are_ranked_among_those_that_stayed() -> None:
+    pool = pool_of(*"abcdef")
+    for name in "abcdef":  # used in this order, at 0 to 5
+        grant = take(pool, now=0.0)
+        assert grant.key.name == name
+        pool.release(grant, 0.0)
+    cool(pool, "c", until=10.0)
+    for _ in range(5):  # everybody but c; each finds c closed once at most
+        pool.release(take(pool, now=1.0), 1.0)
+    cool(pool, "e", until=20.0, now=2.0)
+    pool.release(take(pool, now=3.0), 3.0)  # a again, so that b is next
+
+    assert [take(pool, now=20.0).key.name for _ in range(6)] == ["c", "b", "d", "e", "f", "a"]
+
+
 def test_an_affinity_keeps_its_key_while_it_is_free() -> None:
     pool = pool_of("a", "b", "c")
     same = ask(affinity="conversation")
@@ -239,6 +254,16 @@ def test_a_token_limit_nobody_reports_against_is_set_aside_and_said_so_once() ->
     several = [take(pool) for _ in range(4)]
     pool.settle(several[0], (None, 50, None, None), 1.0)
     assert pool.acquire(PLAIN, None, 1.0) is None  # kept again, and overdrawn
+
+
+def test_a_request_that_does_not_fit_takes_nothing_of_what_would() -> None:
+    pool = pool_of(KeySpec("a", limits=(Limit("requests", 2, per=60), Limit("tokens", 100, per=60))))
+    pool.release(take(pool, ask(tokens=100)), 0.0)
+
+    assert pool.acquire(ask(tokens=50), None, 0.0) is None
+
+    requests, tokens = pool.keys["a"].quota.limits
+    assert (requests.left(0.0), tokens.left(0.0)) == (1, 0)
 
 
 def test_a_lease_never_settled_keeps_its_reservation() -> None:
