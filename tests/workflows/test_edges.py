@@ -65,6 +65,28 @@ def test_a_finalizer_that_gives_a_lease_back_inside_the_pool_does_no_harm() -> N
     assert pool.get_available_count() == 400
 
 
+def test_a_lease_given_back_while_the_pool_is_looked_at_waits_until_it_was_seen(
+    clock: FakeClock,
+) -> None:
+    """A finalizer in the middle of a snapshot must not change what is being gone through."""
+    pool = CredentialCoordinator(["secret-one", "secret-two"], clock=clock, debug=True)
+    leases = [pool.acquire(), pool.acquire()]
+    finalizers = [leases[0].release]
+
+    class Requester:
+        def __str__(self) -> str:
+            while finalizers:
+                finalizers.pop()()
+            return "somebody"
+
+    for grant in pool._core.leases.values():
+        grant.requester = Requester()  # type: ignore[assignment]
+
+    assert [row.state for row in pool.snapshot()] == ["leased", "leased"]
+    assert not leases[0].held
+    assert leases[1].held
+
+
 def test_a_lease_given_back_from_within_a_step_is_given_back_after_it(clock: FakeClock) -> None:
     pool = CredentialCoordinator(["secret-one"], clock=clock, debug=True)
     lease = pool.acquire()

@@ -17,7 +17,8 @@ import datetime
 import logging
 import threading
 from collections import OrderedDict, deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import NoReturn
 
@@ -136,7 +137,7 @@ class PoolShell:
             assert ticket.error is not None  # noqa: S101 - for the type checker
             raise ticket.error
         self._bring_up_to_date()
-        with self._lock:
+        with self._held_still():
             now = self._now()
             at = self._core.earliest(ticket.ask, now)
         raise NoCredentialAvailable(waited=now - began, next_free_in=None if at == FOREVER else max(0.0, at - now))
@@ -230,6 +231,20 @@ class PoolShell:
         if core.notes:
             self._say_notes()
         return touched
+
+    @contextmanager
+    def _held_still(self) -> Iterator[None]:
+        """The pool, to be looked at: what comes in meanwhile from this very thread waits until we have looked."""
+        if not self._lock.acquire(False):
+            contend(self._lock)
+        was_inside, self._inside = self._inside, True
+        try:
+            yield
+        finally:
+            self._inside = was_inside
+            self._lock.release()
+            if self._later and not was_inside:
+                self._do_later()
 
     def _entered_again(self) -> NoReturn:
         self._lock.release()
@@ -325,7 +340,7 @@ class PoolShell:
 
     def _loop_is_gone(self, owner: Owner) -> None:
         assert not isinstance(owner, ThreadWaiter)  # noqa: S101 - for the type checker
-        with self._lock:
+        with self._held_still():
             lost = [t for t in self._core.tickets() if isinstance(t.owner, TaskWaiter) and t.owner.loop is owner.loop]
         if isinstance(owner, TaskWaiter) and owner.ticket is not None:
             lost.append(owner.ticket)
@@ -433,7 +448,7 @@ class PoolShell:
         )
 
     def _say_notes(self) -> None:
-        with self._lock:
+        with self._held_still():
             notes, self._core.notes = self._core.notes, []
         for note in notes:
             log.warning("[COORDINATOR] %s", note)

@@ -54,7 +54,7 @@ class StringVerbs(Reports):
             return None
         name = grant.key.name
         mine = self._own().setdefault(name, [])
-        with self._lock:
+        with self._held_still():
             reserved = self._reserved.setdefault(name, OrderedDict())
             for old in [old for old in reserved.values() if not self._holds(old)]:
                 del reserved[old.token]  # ended by max_lease
@@ -117,7 +117,7 @@ class StringVerbs(Reports):
     def _reservation(self, name: str) -> Grant | None:
         """Take the reservation to be ended off the books."""
         mine = self._own().get(name)
-        with self._lock:
+        with self._held_still():
             reserved = self._reserved.get(name)
             if mine is not None:
                 while mine:

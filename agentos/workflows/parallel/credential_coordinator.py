@@ -175,7 +175,7 @@ class CredentialCoordinator(StringVerbs):
     def snapshot(self) -> list[CredentialState]:
         """Every credential, what it is, until when, and why."""
         self._bring_up_to_date()
-        with self._lock:
+        with self._held_still():
             now = self._now()
             rows = report(self._core, now)
         offset = self._clock.wall() - now
@@ -184,7 +184,7 @@ class CredentialCoordinator(StringVerbs):
     def explain(self, requester: str) -> Explanation:
         """Why *requester* waits, and when it will likely start."""
         self._bring_up_to_date()
-        with self._lock:
+        with self._held_still():
             now = self._now()
             for position, ticket in enumerate(self._core.tickets(), start=1):
                 if str(ticket.requester) == str(requester):
@@ -216,7 +216,7 @@ class CredentialCoordinator(StringVerbs):
         that ``keep_free`` keeps for others counts as reserved.
         """
         self._bring_up_to_date()
-        with self._lock:
+        with self._held_still():
             rows = report(self._core, self._now())
         counts = {"total": 0, "available": 0, "reserved": 0, "rate_limited": 0, "parked": 0, "dead": 0}
         for row in rows:
