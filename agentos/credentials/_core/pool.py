@@ -394,11 +394,6 @@ class LeasePool(Chooser):
                 ticket.lane = self._lane_for(ticket.ask.labels, ticket.ask.model)
                 ticket.lane.waiting.add(ticket)
 
-    def expire(self, now: float) -> None:
-        """For those who look at the pool: what is over has ended. If anybody waits, ``tick`` must follow."""
-        if self.max_lease is not None:
-            self._expire(now)
-
     def tickets(self) -> list[Ticket]:
         """Who waits, in order."""
         return sorted((t for lane in self._lane_list for t in lane.waiting), key=Ticket.rank)
