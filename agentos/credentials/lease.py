@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextvars import ContextVar
 from types import TracebackType
 from typing import Protocol
 
@@ -172,3 +173,57 @@ class Lease:
         if self._grant is None:
             return "<Lease not begun>"
         return f"<Lease {self._grant.token} on {self._grant.key.name}{'' if self.held else ', ended'}>"
+
+
+class ItemLease(Lease):
+    """The lease an item was started with: its run gives it back. A ``with`` block of the worker only borrows it.
+
+    It remembers what its holder reported, because an attempt that then raises was stopped by that, not by its item.
+    """
+
+    __slots__ = ("trouble",)
+
+    def __init__(self, pool: Keeper, grant: Grant) -> None:
+        super().__init__(pool, grant, ACQUIRED)
+        self.trouble: str | None = None  # "limited", "rejected" or "spent"
+
+    def __enter__(self) -> ItemLease:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    async def __aenter__(self) -> ItemLease:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        pass
+
+    def rate_limited(self, retry_after: object = None, model: str | None = None) -> bool:
+        self.trouble = "limited"
+        return super().rate_limited(retry_after, model)
+
+    def rejected(self, reason: str = "rejected by the provider") -> bool:
+        self.trouble = "rejected"
+        return super().rejected(reason)
+
+    def spent(self, reason: str = "the quota's money is gone") -> bool:
+        self.trouble = "spent"
+        return super().spent(reason)
+
+
+class Holding(Protocol):
+    """The attempt that is under way in this thread or task, and the pool its lease is from."""
+
+    @property
+    def pool(self) -> object: ...
+
+    @property
+    def ended(self) -> bool: ...
+
+    def item_lease(self) -> ItemLease: ...
+
+
+# A worker that asked the pool for a second lease while it holds one would wait for itself, if all do. So the pool looks
+# here first, and lends the one that is held.
+HOLDING: ContextVar[Holding | None] = ContextVar("agentos_holding", default=None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import threading
 import urllib.parse
 from collections.abc import Iterable, Iterator
 
@@ -26,6 +27,8 @@ class Masker:
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         self._secrets: list[str] = []
         self._marks: dict[str, str] = {}  # a piece -> its secret
+        self._marking = threading.Lock()
+        self._shortest = 1_000_000
         self._marked = 0  # how many secrets that is done for: only when a text is to be masked
         for secret in secrets:
             self.add(secret)
@@ -35,6 +38,7 @@ class Masker:
         if len(secret) < PIECE:
             return False
         self._secrets.append(secret)
+        self._shortest = min(self._shortest, len(secret))
         return True
 
     def mask(self, text: str, likely: str | None = None) -> str:
@@ -49,13 +53,34 @@ class Masker:
             text = _mask(text, secret)
         return text
 
+    def mask_long(self, text: str) -> str:
+        """Return *text* with stretches of secrets replaced, of fifteen characters and more.
+
+        Eight times as fast as ``mask``: a stretch that long covers a piece that begins at a multiple of eight.
+        """
+        self._mark()
+        if self._marked > _FULLY_KNOWN or self._shortest < 2 * PIECE - 1:
+            return self.mask(text)  # not every piece is known, or a whole secret may lie between two places
+        marks = self._marks
+        for i in range(0, len(text) - PIECE + 1, PIECE):
+            if text[i : i + PIECE] in marks:
+                return self.mask(text)
+        return text
+
     def _mark(self) -> None:
-        for number, secret in enumerate(self._secrets[self._marked :], start=self._marked):
+        if self._marked == len(self._secrets):
+            return
+        with self._marking:  # a secret that comes meanwhile is marked the next time
+            self._mark_new()
+
+    def _mark_new(self) -> None:
+        new = self._secrets[self._marked :]
+        for number, secret in enumerate(new, start=self._marked):
             step = 1 if number < _FULLY_KNOWN else PIECE
             for form in _forms(secret):
                 for i in range(0, len(form) - PIECE + 1, step):
                     self._marks.setdefault(form[i : i + PIECE], secret)
-        self._marked = len(self._secrets)
+        self._marked += len(new)
 
 
 def _forms(secret: str) -> Iterator[str]:

@@ -73,5 +73,13 @@ class Reports(PoolShell):
         log.warning("[COORDINATOR] %s rate-limited for %.1fs%s", key.name, delay, f" (model {model})" if model else "")
         return True
 
+    def masked(self, text: str) -> str:
+        """*text* without any piece of a secret of this pool."""
+        return self._masker.mask(text)
+
+    def masked_long(self, text: str) -> str:
+        """The same for a text that may be long: finds stretches of fifteen characters and more."""
+        return self._masker.mask_long(text)
+
     def _evidence(self, grant: Grant, reason: object) -> str:
         return self._masker.mask(str(reason)[:_LONGEST_EVIDENCE], self.secret_of(grant.key.name).reveal())

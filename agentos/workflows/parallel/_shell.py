@@ -28,13 +28,15 @@ from ...credentials._core.pool import NOBODY, LeasePool
 from ...credentials._core.records import Ask, Grant, Ticket
 from ...credentials._core.states import Wait
 from ...credentials.clock import Clock, SystemClock
+from ...credentials.desk import Desk, DeskTicket
+from ...credentials.locking import contend
 from ...credentials.secret import Secret
 from ...errors import NoCredentialAvailable, WouldBlockLoop
-from ._waiters import LoopAlarm, TaskWaiter, ThreadWaiter, contend
+from ._waiters import LoopAlarm, TaskWaiter, ThreadWaiter
 
 log = logging.getLogger("agentos")
 
-Owner = ThreadWaiter | TaskWaiter | LoopAlarm
+Owner = ThreadWaiter | TaskWaiter | LoopAlarm | Desk
 
 # A wall clock that runs a little fast or slow is left alone; one that was set is noticed.
 _CLOCK_WAS_SET = 0.5
@@ -53,6 +55,7 @@ class PoolShell:
         self._later: deque[Callable[[], object]] = deque()  # what came in meanwhile, from the same thread
         self._threads: OrderedDict[ThreadWaiter, None] = OrderedDict()
         self._alarms: dict[asyncio.AbstractEventLoop, LoopAlarm] = {}
+        self._desks: dict[Desk, None] = {}
         self._handed: dict[TaskWaiter, None] = {}  # granted, and not yet picked up
         self._told: set[str] = set()  # what was said of the present shortage
         core.wall.offset = self._clock.wall() - self._clock.now()
@@ -152,13 +155,14 @@ class PoolShell:
             nonlocal said
             touched = self._core.enqueue(ticket, now)
             if ticket.state is Wait.WAITING:
-                self._register(ticket.owner)
+                self._register(ticket)
                 said = self._episode(now, stay)
                 if not stay:
                     touched = [*touched, *self._core.withdraw(ticket, now)]
             return touched
 
-        self._turn(enter, ticket, but=ticket.owner)
+        # A desk is not awake just because somebody puts a ticket in for it.
+        self._turn(enter, ticket, but=None if isinstance(ticket, DeskTicket) else ticket.owner)
         if said is not None:
             log.warning("[COORDINATOR] %s", said)
 
@@ -221,7 +225,7 @@ class PoolShell:
             if touched is not None:
                 wakes = self._after(touched)
             if ticket is not None and ticket.state is not Wait.WAITING:
-                self._forget(ticket.owner, wakes)
+                self._forget(ticket, wakes)
         finally:
             self._inside = False
             lock.release()
@@ -273,20 +277,36 @@ class PoolShell:
                 ticket = waiter.ticket
                 self._turn(lambda now, ticket=ticket: self._core.withdraw(ticket, now))  # type: ignore[misc]
 
-    def _register(self, owner: ThreadWaiter | TaskWaiter) -> None:
+    def _register(self, ticket: Ticket) -> None:
+        owner: ThreadWaiter | TaskWaiter | Desk = ticket.owner
         if isinstance(owner, ThreadWaiter):
             self._threads[owner] = None
             return
+        if isinstance(ticket, DeskTicket):
+            ticket.in_line = True
+            ticket.owner.waiting += 1
+            self._desks[ticket.owner] = None
+            return
+        assert isinstance(owner, TaskWaiter)  # noqa: S101 - for the type checker
         alarm = self._alarms.get(owner.loop)
         if alarm is None:
             alarm = self._alarms[owner.loop] = LoopAlarm(owner.loop, self._clock, self._ring)
         alarm.waiting += 1
         owner.registered = True
 
-    def _forget(self, owner: ThreadWaiter | TaskWaiter, wakes: list[Owner]) -> None:
+    def _forget(self, ticket: Ticket, wakes: list[Owner]) -> None:
+        owner: ThreadWaiter | TaskWaiter | Desk = ticket.owner
         if isinstance(owner, ThreadWaiter):
             self._threads.pop(owner, None)
-        elif owner.registered:
+        elif isinstance(ticket, DeskTicket):
+            if ticket.in_line:
+                ticket.in_line = False
+                desk: Desk = ticket.owner
+                desk.waiting -= 1
+                if not desk.waiting:
+                    self._desks.pop(desk, None)
+                    desk.armed_at = FOREVER
+        elif isinstance(owner, TaskWaiter) and owner.registered:
             owner.registered = False
             alarm = self._alarms[owner.loop]
             alarm.waiting -= 1
@@ -301,14 +321,16 @@ class PoolShell:
         wakes: list[Owner] = []
         for ticket in touched:
             owner = ticket.owner
-            self._forget(owner, wakes)
+            self._forget(ticket, wakes)
             wakes.append(owner)
-            if isinstance(owner, TaskWaiter) and ticket.state is Wait.GRANTED:
+            if isinstance(ticket, DeskTicket):
+                owner.answered.append(ticket)
+            elif isinstance(owner, TaskWaiter) and ticket.state is Wait.GRANTED:
                 self._handed[owner] = None
         core = self._core
         if core.next_ticket is not None:
             owner = core.next_ticket.owner
-            if isinstance(owner, ThreadWaiter):
+            if isinstance(owner, (ThreadWaiter, Desk)):
                 self._arm(owner, core.next_at, wakes)
             else:
                 self._arm_everybody(core.next_at, wakes)
@@ -318,16 +340,18 @@ class PoolShell:
         return wakes
 
     def _arm_everybody(self, at: float, wakes: list[Owner], but: Collection[asyncio.AbstractEventLoop] = ()) -> None:
-        """Every loop with waiting tasks, and the first waiting thread: one of them will be able to look."""
+        """Every loop with waiting tasks, every desk, and the first waiting thread: one of them will be able to look."""
         for alarm in self._alarms.values():
             if alarm.loop not in but:
                 self._arm(alarm, at, wakes)
+        for desk in self._desks:
+            self._arm(desk, at, wakes)
         for thread in self._threads:
             self._arm(thread, at, wakes)
             break
 
     @staticmethod
-    def _arm(owner: ThreadWaiter | LoopAlarm, at: float, wakes: list[Owner]) -> None:
+    def _arm(owner: ThreadWaiter | LoopAlarm | Desk, at: float, wakes: list[Owner]) -> None:
         if owner.armed_at > at:
             owner.armed_at = at
             wakes.append(owner)
@@ -339,13 +363,33 @@ class PoolShell:
                 self._loop_is_gone(owner)
 
     def _loop_is_gone(self, owner: Owner) -> None:
-        assert not isinstance(owner, ThreadWaiter)  # noqa: S101 - for the type checker
+        assert isinstance(owner, (TaskWaiter, LoopAlarm))  # noqa: S101 - for the type checker
         with self._held_still():
             lost = [t for t in self._core.tickets() if isinstance(t.owner, TaskWaiter) and t.owner.loop is owner.loop]
         if isinstance(owner, TaskWaiter) and owner.ticket is not None:
             lost.append(owner.ticket)
         for ticket in lost:
             self._abandon(ticket)
+
+    # -- for a run: requests answered at a desk ---------------------------------------------------------------
+
+    def enqueue(self, ticket: DeskTicket) -> None:
+        """Put a run's request in line. It is answered at its desk, perhaps before this returns."""
+        self._enter_line(ticket, stay=True)
+
+    def call_off(self, ticket: DeskTicket) -> None:
+        """Take a run's request out of the line; if its grant has just come, that goes on to the next."""
+        self._turn(lambda now: self._core.withdraw(ticket, now), ticket)
+
+    def look_out(self, desk: Desk) -> None:
+        """The instant has come that the desk was armed for: see what is due."""
+
+        def look(now: float) -> Sequence[Ticket]:
+            if now >= desk.armed_at:
+                desk.armed_at = FOREVER
+            return self._core.tick(now)
+
+        self._turn(look)
 
     # -- giving back and reporting ----------------------------------------------------------------------------
 

@@ -1,31 +1,14 @@
-"""How a thread and how a task sleep until they are told, and the lock around the pool's state."""
+"""How a thread and how a task sleep until they are told."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections.abc import Callable
 
 from ...credentials._core.limits import FOREVER
 from ...credentials._core.records import Ticket
-from ...credentials.clock import Alarm, Clock, Sleeper
-
-_TRIES = 8
-
-
-def contend(lock: Sleeper) -> None:
-    """Get a lock that was just found taken.
-
-    Never by blocking at once: a blocked thread is handed the lock while it does not have the interpreter, so that
-    everybody else queues up behind it and each operation costs a switch of threads, for good. Letting the others
-    run first nearly always finds the lock free.
-    """
-    for _ in range(_TRIES):
-        time.sleep(0)
-        if lock.acquire(False):
-            return
-    lock.acquire()
+from ...credentials.clock import Alarm, Clock
 
 
 class ThreadWaiter:

@@ -15,7 +15,7 @@ from ...credentials._core.records import NO_LABELS, PLAIN, Ask, Key, KeySpec, Ti
 from ...credentials._core.report import report, why_waiting
 from ...credentials.clock import Clock
 from ...credentials.credential import Credential, labels_of
-from ...credentials.lease import ACQUIRED, Lease
+from ...credentials.lease import ACQUIRED, HOLDING, Lease
 from ...credentials.secret import Secret
 from ...credentials.views import CredentialState, Explanation, state_from
 from ...errors import PoolClosed
@@ -83,7 +83,8 @@ class CredentialCoordinator(StringVerbs):
         makes limits and coolings of that model family count; requests of one ``affinity`` get the same credential
         while it is free; a higher ``priority`` goes first; ``labels`` restrict which credentials will do.
         Raises ``NoCredentialAvailable`` after *timeout* seconds, and at once ``NoUsableCredential`` or
-        ``NeverFits`` when waiting would be in vain.
+        ``NeverFits`` when waiting would be in vain. Inside a worker that a run started with a lease of this pool, it
+        is that lease, on loan: a second one could be waited for by everybody at once.
         """
         # What _request does, written out: one call less where a lease costs two microseconds.
         if timeout is not None:
@@ -92,6 +93,9 @@ class CredentialCoordinator(StringVerbs):
             ask = PLAIN if cost is None else Ask(request_cost(cost))
         else:
             ask = _ask(cost, model, affinity, priority, labels)
+        holding = HOLDING.get()
+        if holding is not None and holding.pool is self and not holding.ended:
+            return holding.item_lease()
         return Lease(self, None, ask, requester, timeout)
 
     def acquire(
@@ -105,8 +109,11 @@ class CredentialCoordinator(StringVerbs):
         priority: int = 0,
         labels: LabelsArgument = None,
     ) -> Lease:
-        """A lease to release oneself; the arguments are those of ``lease``."""
+        """A lease to release oneself; the arguments are those of ``lease``, and so is what a worker gets."""
         ask = _request(timeout, cost, model, affinity, priority, labels)
+        holding = HOLDING.get()
+        if holding is not None and holding.pool is self and not holding.ended:
+            return holding.item_lease()
         return Lease(self, self.take(ask, requester, timeout, "await pool.acquire_async()"), ACQUIRED)
 
     def acquire_nowait(
@@ -137,6 +144,9 @@ class CredentialCoordinator(StringVerbs):
     ) -> Lease:
         """A lease to release oneself, without blocking the running loop; the arguments are those of ``lease``."""
         ask = _request(timeout, cost, model, affinity, priority, labels)
+        holding = HOLDING.get()
+        if holding is not None and holding.pool is self and not holding.ended:
+            return holding.item_lease()
         grant = self.take_now(ask, requester)
         return Lease(self, grant or await self.wait_async(ask, requester, timeout), ACQUIRED)
 
