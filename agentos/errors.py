@@ -101,3 +101,169 @@ class InvariantViolated(AgentOSError, AssertionError):
 
     def describe(self) -> str:
         return f"invariant {self.name} does not hold: {self.detail}; please report this"
+
+
+# -- what a worker may raise ---------------------------------------------------------------------------------------
+
+
+class RateLimited(AgentOSError):
+    """A worker raises this when its provider said "too many": the key rests, the item waits and spends no try."""
+
+    retry_after: Any
+    model: str | None
+
+    def __init__(self, retry_after: Any = None, *, model: str | None = None) -> None:
+        super().__init__(retry_after=retry_after, model=model)
+
+    def describe(self) -> str:
+        return "rate-limited" if self.retry_after is None else f"rate-limited, retry after {self.retry_after}"
+
+
+class Transient(AgentOSError):
+    """A worker raises this (or a subclass, or ``from`` another error) when trying again may well help."""
+
+    reason: str
+
+    def __init__(self, reason: str = "transient failure") -> None:
+        super().__init__(reason=reason)
+
+    def describe(self) -> str:
+        return self.reason
+
+
+class Interrupted(AgentOSError):
+    """A worker raises this when it heeded ``context.stopping``: the item is not done, and runs again next time."""
+
+    reason: str
+
+    def __init__(self, reason: str = "stopped on request") -> None:
+        super().__init__(reason=reason)
+
+    def describe(self) -> str:
+        return self.reason
+
+
+# -- what a run raises ---------------------------------------------------------------------------------------------
+
+
+class DuplicateItems(AgentOSError, ValueError):
+    """Two items of the input have the same id, so that one result would stand for both."""
+
+    examples: list[tuple[str, int, int]]
+    count: int
+
+    def __init__(self, *, examples: list[tuple[str, int, int]], count: int) -> None:
+        super().__init__(examples=examples, count=count)
+
+    def describe(self) -> str:
+        shown = "; ".join(f"{id_!r} at items[{first}] and items[{again}]" for id_, first, again in self.examples)
+        more = f" and {self.count - len(self.examples)} more" if self.count > len(self.examples) else ""
+        return f"item ids must differ: {shown}{more}; nothing was started"
+
+
+class InputFailed(AgentOSError):
+    """The input itself raised while items were being taken from it. Those taken before were finished first.
+
+    ``stats`` and ``results`` are what the run had until then; the cause is the input's own error.
+    """
+
+    reason: str
+    stats: Any
+    results: Any
+
+    def __init__(self, *, reason: str, stats: Any = None, results: Any = None) -> None:
+        super().__init__(reason=reason, stats=stats, results=results)
+
+    def describe(self) -> str:
+        return f"the input failed: {self.reason}; the items read before were finished, the rest was not read"
+
+
+class JournalError(AgentOSError):
+    """A journal cannot be used as asked. Nothing in it was changed."""
+
+    path: str
+
+
+class JournalInUse(JournalError):
+    """Another run owns this journal right now."""
+
+    owner: str
+
+    def __init__(self, *, path: str, owner: str) -> None:
+        super().__init__(path=path, owner=owner)
+
+    def describe(self) -> str:
+        return f"the journal {self.path} is in use by {self.owner}; wait for that run, stop it, or use another journal"
+
+
+class NotAJournal(JournalError):
+    """The file is something else."""
+
+    found: str
+
+    def __init__(self, *, path: str, found: str) -> None:
+        super().__init__(path=path, found=found)
+
+    def describe(self) -> str:
+        return f"{self.path} is not a journal of agentos ({self.found}); nothing was changed, name another path"
+
+
+class JournalTooNew(JournalError):
+    """A newer agentos wrote this journal."""
+
+    version: int
+    known: int
+
+    def __init__(self, *, path: str, version: int, known: int) -> None:
+        super().__init__(path=path, version=version, known=known)
+
+    def describe(self) -> str:
+        return (
+            f"the journal {self.path} has format {self.version}, and this agentos knows formats up to {self.known}; "
+            "nothing was changed, use the newer agentos that wrote it"
+        )
+
+
+class JournalDamaged(JournalError):
+    """The journal does not hold what was written to it."""
+
+    detail: str
+    missing: int | None
+
+    def __init__(self, *, path: str, detail: str, missing: int | None = None) -> None:
+        super().__init__(path=path, detail=detail, missing=missing)
+
+    def describe(self) -> str:
+        return (
+            f"the journal {self.path} is damaged: {self.detail}; nothing was changed. Keep a copy; then restore it "
+            "from a backup, start a new journal, or go on with what is left of it: accept_loss=True"
+        )
+
+
+class JournalMismatch(JournalError):
+    """The journal belongs to other work than this."""
+
+    what: str
+    recorded: str
+    given: str
+
+    def __init__(self, *, path: str, what: str, recorded: str, given: str) -> None:
+        super().__init__(path=path, what=what, recorded=recorded, given=given)
+
+    def describe(self) -> str:
+        return (
+            f"the journal {self.path} was written for another {self.what}: recorded {self.recorded}, now {self.given}; "
+            "nothing was started, use another journal or what was recorded"
+        )
+
+
+class JournalUnavailable(JournalError):
+    """The journal cannot be written, and will not be by waiting. What was acknowledged is kept."""
+
+    detail: str
+
+    def __init__(self, *, path: str, detail: str) -> None:
+        super().__init__(path=path, detail=detail)
+
+    def describe(self) -> str:
+        return f"the journal {self.path} cannot be used: {self.detail}; what is not recorded in it runs again"

@@ -6,13 +6,28 @@ import pickle
 
 import pytest
 
+import agentos
 from agentos import (
     AgentOSError,
+    DuplicateItems,
+    InputFailed,
+    Interrupted,
     InvariantViolated,
+    JournalDamaged,
+    JournalError,
+    JournalInUse,
+    JournalMismatch,
+    JournalTooNew,
+    JournalUnavailable,
     NeverFits,
     NoCredentialAvailable,
+    NotAJournal,
     NoUsableCredential,
     PoolClosed,
+    ProgressStats,
+    RateLimited,
+    Transient,
+    WorkflowResult,
     WouldBlockLoop,
 )
 
@@ -23,6 +38,22 @@ ERRORS = [
     PoolClosed(),
     WouldBlockLoop(instead="async with pool.lease()"),
     InvariantViolated(name="L1", detail="two leases on one slot"),
+    RateLimited(),
+    RateLimited(30, model="a-model"),
+    Transient(),
+    Transient("503 from upstream"),
+    Interrupted(),
+    Interrupted("half-way"),
+    DuplicateItems(examples=[("a", 0, 2), ("b", 1, 3)], count=7),
+    InputFailed(reason="OSError: gone", stats=ProgressStats(total=3), results=[WorkflowResult("a", True, value=1)]),
+    InputFailed(reason="OSError: gone"),
+    JournalInUse(path="/run", owner="run x (pid 7)"),
+    NotAJournal(path="/run", found="not an SQLite database"),
+    JournalTooNew(path="/run", version=9, known=1),
+    JournalDamaged(path="/run", detail="entry 3 is missing"),
+    JournalDamaged(path="/run", detail="2 entries are missing at its end", missing=2),
+    JournalMismatch(path="/run", what="worker", recorded="a:b", given="c:d"),
+    JournalUnavailable(path="/run", detail="the disk is gone"),
 ]
 
 
@@ -46,3 +77,48 @@ def test_a_timeout_says_when_the_next_credential_is_due() -> None:
 def test_an_error_says_what_to_do() -> None:
     assert "split the request or add a credential" in str(NeverFits(dimension="tokens", cost=9000, largest=8000))
     assert "`async with pool.lease()`" in str(WouldBlockLoop(instead="async with pool.lease()"))
+
+
+def test_every_error_is_shown_to_pickle() -> None:
+    public = {thing for thing in vars(agentos).values() if isinstance(thing, type) and issubclass(thing, AgentOSError)}
+
+    assert {type(error) for error in ERRORS} == public - {AgentOSError, JournalError}
+
+
+def test_a_subclass_of_a_users_own_travels_too() -> None:
+    again = pickle.loads(pickle.dumps(Overloaded("503")))
+
+    assert type(again) is Overloaded
+    assert again.reason == "503"
+
+
+class Overloaded(Transient):
+    pass
+
+
+def test_errors_can_be_caught_as_what_they_are() -> None:
+    assert isinstance(DuplicateItems(examples=[], count=0), ValueError)
+    assert issubclass(JournalMismatch, JournalError)
+    assert not issubclass(RateLimited, Transient)  # a limit is waited for, and is no failed try
+
+
+def test_duplicates_show_where_they_are_and_how_many_more_there_are() -> None:
+    shown = str(DuplicateItems(examples=[("a", 0, 2), ("b", 1, 3)], count=7))
+
+    where = "'a' at items[0] and items[2]; 'b' at items[1] and items[3] and 5 more"
+    assert shown == f"item ids must differ: {where}; nothing was started"
+
+
+def test_errors_of_a_journal_say_which_one_and_what_to_do() -> None:
+    for error in ERRORS:
+        if isinstance(error, JournalError):
+            assert error.path == "/run"
+            assert "/run" in str(error)
+    assert "accept_loss=True" in str(JournalDamaged(path="/run", detail="entry 3 is missing"))
+    assert "recorded a:b, now c:d" in str(JournalMismatch(path="/run", what="worker", recorded="a:b", given="c:d"))
+    assert "cannot be used: the disk is gone" in str(JournalUnavailable(path="/run", detail="the disk is gone"))
+
+
+def test_a_limit_says_how_long() -> None:
+    assert str(RateLimited()) == "rate-limited"
+    assert str(RateLimited(30)) == "rate-limited, retry after 30"

@@ -1,0 +1,1 @@
+"""Items in, results out, nothing lost."""

@@ -1,0 +1,8 @@
+"""The name of this machine, for people who look for the process that owns a journal."""
+
+from __future__ import annotations
+
+import platform
+from typing import Final
+
+HOST: Final = platform.node() or "an unnamed host"

@@ -1,0 +1,173 @@
+"""Opening a journal: own it, check it without touching it, and only then begin to write."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from agentos.errors import JournalDamaged, JournalInUse, JournalMismatch, JournalUnavailable
+
+from . import database
+from .contents import Contents, read_contents
+from .database import Connect, create, open_to_write, require_sqlite
+from .files import JournalFiles, files_of
+from .head import HeadFile
+from .host import HOST
+from .known import Known
+from .migrations import MIGRATIONS, Migration, migrate, newest
+from .owner import OwnerLock
+from .rows import StateRow, row_text
+from .salvage import salvage
+from .store import Store
+from .trouble import is_busy, passing
+from .writer import Writer
+
+
+class Journal:
+    """One run's journal, owned and open. Make one with `Journal.open`.
+
+    ``known``, ``last_token``, ``plan`` and ``entries`` tell what was in it when it was opened; ``session`` is the
+    number of this opening, counted from 1.
+    """
+
+    def __init__(self, store: Store, contents: Contents) -> None:
+        self.files: JournalFiles = store.files
+        self.session: int = store.session
+        self.known: Known = contents.known
+        self.last_token: int = contents.last_token
+        self.plan: str | None = contents.plan
+        self.entries: int = contents.position.seq
+        self._store = store
+        self._writer: Writer | None = None
+
+    @classmethod
+    def open(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        worker: str,
+        run: str | None = None,
+        total: int | None = None,
+        accept_loss: bool = False,
+        migrations: Sequence[Migration] = MIGRATIONS,
+        connect: Connect = database.connect,
+    ) -> Journal:
+        """Open the journal at *path* for the work known as *worker*, making it and its folder if there is none.
+
+        *run* is the name others are told while it is in use. Raises JournalInUse, NotAJournal, JournalTooNew,
+        JournalDamaged, JournalMismatch or JournalUnavailable, and then nothing has been changed; with *accept_loss*,
+        a damaged journal is rebuilt from its sound beginning, and the damaged files are kept beside it.
+        """
+        files = files_of(path)
+        require_sqlite(files.db)
+        with _Opening(files) as opening:
+            files.db.parent.mkdir(parents=True, exist_ok=True)
+            owner = OwnerLock(files.lock, journal=files.db, run=run or files.db.parent.name)
+            opening.on_failure(owner.release)
+            contents = _check(files, worker, migrations, accept_loss=accept_loss)
+            if contents.version < newest(migrations):
+                _bring_up_to_date(files, migrations)
+            head = HeadFile(files.head)
+            # There before the first commit, so that after a crash right behind it no head is missed.
+            head.write(contents.position)
+            head.sync()
+            session = contents.session + 1
+            store = Store(files, owner=owner, head=head, position=contents.position, session=session, connect=connect)
+            opening.on_failure(store.close)
+            store.begin_session(worker, [_session_row(session, worker, total)])
+        return cls(store, contents)
+
+    def writer(
+        self,
+        *,
+        on_committed: Callable[[list[Any]], None],
+        on_trouble: Callable[[str | None], None],
+        on_lost: Callable[[JournalUnavailable], None],
+        nap: float = 0.002,
+    ) -> Writer:
+        """Start the one writer of this journal; from now on, closing it closes the journal."""
+        if self._writer is not None:
+            raise ValueError("this journal has a writer already")
+        self._writer = Writer(self._store, on_committed=on_committed, on_trouble=on_trouble, on_lost=on_lost, nap=nap)
+        return self._writer
+
+    def fetch(self, seqs: Sequence[int]) -> list[StateRow]:
+        """The entries with these numbers, in this order. Any thread may call it."""
+        return self._store.reader.fetch(seqs)
+
+    def close(self, timeout: float | None = None) -> bool:
+        """Close the journal, by way of its writer if it has one: see `Writer.close`."""
+        # A writer only to be closed: the same clean end, by the same code.
+        writer = self._writer or self.writer(on_committed=_ignore, on_trouble=_ignore, on_lost=_ignore)
+        return writer.close(timeout)
+
+
+def _check(files: JournalFiles, worker: str, migrations: Sequence[Migration], *, accept_loss: bool) -> Contents:
+    """Read everything and refuse what cannot be gone on with; a new journal is made, a damaged one rebuilt."""
+    contents = read_contents(files, migrations)
+    if contents is None:
+        create(files, migrations)
+        return Contents(version=newest(migrations))
+    if contents.worker not in (None, worker):
+        raise JournalMismatch(path=str(files.db), what="worker", recorded=str(contents.worker), given=worker)
+    if contents.damage is not None:
+        if not accept_loss:
+            raise JournalDamaged(path=str(files.db), detail=contents.damage, missing=contents.missing)
+        contents = salvage(files, contents, migrations)
+    return contents
+
+
+def _bring_up_to_date(files: JournalFiles, migrations: Sequence[Migration]) -> None:
+    connection = open_to_write(files)
+    try:
+        migrate(connection, migrations)
+    finally:
+        connection.close()
+
+
+def _session_row(session: int, worker: str, total: int | None) -> str:
+    from agentos import __version__  # not at the top: that package imports this one
+
+    card = {
+        "session": session,
+        "worker": worker,
+        "agentos": __version__,
+        "pid": os.getpid(),
+        "host": HOST,
+        "total": total,
+    }
+    return row_text(time.time(), "session", detail=json.dumps(card))
+
+
+class _Opening:
+    """Undoes the last thing registered if what follows fails, and says errors of disk and SQLite in our words."""
+
+    def __init__(self, files: JournalFiles) -> None:
+        self._db: Path = files.db
+        self._undo: Callable[[], None] | None = None
+
+    def on_failure(self, undo: Callable[[], None]) -> None:
+        """Do *undo* on failure, instead of what was registered before."""
+        self._undo = undo
+
+    def __enter__(self) -> _Opening:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if error is None:
+            return
+        if self._undo is not None:
+            self._undo()
+        if is_busy(error):
+            raise JournalInUse(path=str(self._db), owner="another program, which has locked the database") from None
+        if isinstance(error, (OSError, sqlite3.Error)):
+            raise JournalUnavailable(path=str(self._db), detail=passing(error) or str(error)) from None
+
+
+def _ignore(_: object) -> None:
+    pass

@@ -1,0 +1,51 @@
+"""Reading entries back while the run goes on, on a connection of its own beside the writer's."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Sequence
+from threading import Lock
+
+from agentos.errors import JournalUnavailable
+
+from .database import open_to_read
+from .files import JournalFiles
+from .rows import COLUMNS, StateRow
+
+# CROSS JOIN keeps SQLite from turning the loops round: one look-up per number, in the order asked for.
+_FETCH = (
+    f"select e.seq, {', '.join(f'e.{column}' for column in COLUMNS)} "  # noqa: S608 (constants)
+    "from json_each(?) j cross join entries e on e.seq = j.value"
+)
+
+
+class Reader:
+    """Fetches entries by number; any thread may call it, one at a time."""
+
+    def __init__(self, files: JournalFiles) -> None:
+        self._files = files
+        self._connection: sqlite3.Connection | None = None
+        self._lock = Lock()  # closing a connection under a running query would be undefined
+
+    def open(self) -> None:
+        """Connect. The file must be open for writing already: alone, a read-only connection cannot make a log."""
+        connection = open_to_read(self._files)
+        connection.execute("select 1 from meta").fetchone()  # SQLite opens the file only now
+        self._connection = connection
+
+    def fetch(self, seqs: Sequence[int]) -> list[StateRow]:
+        """The entries with these numbers, in this order; numbers that are not there are left out."""
+        with self._lock:
+            if self._connection is None:
+                raise JournalUnavailable(path=str(self._files.db), detail="it is closed")
+            try:
+                return list(map(StateRow._make, self._connection.execute(_FETCH, (json.dumps(list(seqs)),))))
+            except sqlite3.Error as error:
+                raise JournalUnavailable(path=str(self._files.db), detail=f"reading it fails ({error})") from None
+
+    def close(self) -> None:
+        with self._lock:
+            connection, self._connection = self._connection, None
+            if connection is not None:
+                connection.close()

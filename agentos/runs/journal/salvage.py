@@ -1,0 +1,78 @@
+"""Going on with what is left of a damaged journal, once a person has said so. The damaged files are kept."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sqlite3
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import count, islice
+from pathlib import Path
+
+from .chain import link
+from .contents import Contents
+from .database import create, open_untouched
+from .files import JournalFiles, beside, files_of
+from .head import Position
+from .migrations import Migration, newest
+from .rows import COLUMNS, joined, row_text
+
+_NAMES = f"seq, {', '.join(COLUMNS)}, chain"
+_PLACES = ", ".join("?" * (len(COLUMNS) + 2))
+
+
+def salvage(files: JournalFiles, contents: Contents, migrations: Sequence[Migration]) -> Contents:
+    """Make a new database of the sound beginning of a damaged one, with a note of what was lost as its last entry.
+
+    The old database, log and head are first copied beside it, where they are a (damaged) journal of their own. It is
+    rebuilt rather than mended, because SQLite cannot be trusted to delete from a broken tree.
+    """
+    kept = _keep_copy(files)
+    note = json.dumps({"accepted_loss": contents.damage, "missing": contents.missing, "kept": kept.db.name})
+    row = row_text(time.time(), "note", detail=note)
+    seq, chain = contents.position
+    position = Position(seq + 1, link(chain, seq + 1, joined([row])))
+
+    def fill(connection: sqlite3.Connection) -> None:
+        if seq:
+            _copy_entries(kept, connection, seq)
+        connection.execute(
+            f"insert into entries({_NAMES}) values ({_PLACES})",  # noqa: S608 (constants)
+            (position.seq, *json.loads(row), position.chain),
+        )
+        if contents.session:
+            connection.executemany(
+                "insert into meta(key, value) values (?, ?)",
+                [("session", str(contents.session)), ("worker", contents.worker)],
+            )
+
+    create(files, migrations, fill)
+    return replace(contents, version=newest(migrations), position=position, last_kind="note", damage=None, missing=None)
+
+
+def _copy_entries(source: JournalFiles, target: sqlite3.Connection, seq: int) -> None:
+    connection = open_untouched(source)
+    try:
+        entries = connection.execute(f"select {_NAMES} from entries order by seq")  # noqa: S608 (constants)
+        # Counted, not asked for by number: reading on could run into the damage.
+        target.executemany(f"insert into entries({_NAMES}) values ({_PLACES})", islice(entries, seq))  # noqa: S608
+    finally:
+        connection.close()
+
+
+def _keep_copy(files: JournalFiles) -> JournalFiles:
+    kept = next(copy for n in count(1) if not (copy := files_of(beside(files.db, f".damaged-{n}"))).db.exists())
+    for source, target in ((files.wal, kept.wal), (files.head, kept.head), (files.db, kept.db)):
+        if source.exists():
+            _copy(source, target)
+    kept.db.touch()  # its name is taken, even if the database was gone
+    return kept
+
+
+def _copy(source: Path, target: Path) -> None:
+    shutil.copyfile(source, target)
+    with target.open("rb+") as file:
+        os.fsync(file.fileno())

@@ -1,0 +1,55 @@
+"""What an error of SQLite means for a journal: wait and try again, or give it up."""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import Final
+
+# What may pass when the disk has room again, the other program lets go, or an administrator acts.
+_PASSING: Final = {
+    sqlite3.SQLITE_BUSY: "another program has it locked",
+    sqlite3.SQLITE_LOCKED: "another program has it locked",
+    sqlite3.SQLITE_PROTOCOL: "another program has it locked",
+    sqlite3.SQLITE_FULL: "the disk is full",
+    sqlite3.SQLITE_READONLY: "it is read-only",
+    sqlite3.SQLITE_IOERR: "the disk reports an error",
+    sqlite3.SQLITE_CANTOPEN: "it cannot be opened",
+    sqlite3.SQLITE_PERM: "permission is denied",
+    sqlite3.SQLITE_AUTH: "permission is denied",
+    sqlite3.SQLITE_NOMEM: "memory is short",
+    sqlite3.SQLITE_INTERRUPT: "writing was interrupted",
+    sqlite3.SQLITE_NOLFS: "the file system takes no larger file",
+}
+
+_BUSY: Final = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL}
+_UNREACHABLE: Final = {sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH, sqlite3.SQLITE_READONLY}
+
+
+class Trouble(Exception):
+    """The journal cannot be written now, and may be later. Nothing of the commit counts as written."""
+
+
+def passing(error: BaseException) -> str | None:
+    """Why waiting may help; None if it will not: the file or the commit itself is bad."""
+    if isinstance(error, (Trouble, OSError)):
+        return str(error)
+    if isinstance(error, MemoryError):
+        return _PASSING[sqlite3.SQLITE_NOMEM]
+    text = _PASSING.get(_code(error))
+    return None if text is None else f"{text} ({error})"
+
+
+def is_busy(error: BaseException) -> bool:
+    """Whether another program has the database locked."""
+    return _code(error) in _BUSY
+
+
+def is_unreachable(error: BaseException) -> bool:
+    """Whether the file could not be opened at all, so that nothing is known of what is in it."""
+    return _code(error) in _UNREACHABLE
+
+
+def _code(error: BaseException) -> int:
+    # The low byte is the kind of error; the rest says where in SQLite. Errors of Python's own wrapper have none.
+    code: int = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
+    return code & 0xFF

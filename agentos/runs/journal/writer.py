@@ -1,0 +1,283 @@
+"""The thread that makes entries durable, many in one commit, and only then hands their receipts on.
+
+Whoever puts an entry never waits, so the queue is a bare deque and the bell a bare lock. The writer says that it
+sleeps and then looks at the queue once more; a caller appends and then looks whether it sleeps. In whichever order the
+two meet, one of them sees the other, and no entry is left lying.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable
+from threading import Event, Lock, Thread, current_thread
+from typing import Any, Final, Protocol
+
+from agentos.errors import JournalUnavailable
+
+from .rows import row_text
+from .store import Store
+from .trouble import Trouble
+
+log = logging.getLogger("agentos")
+
+# A commit is cut off at either, so that a long queue neither needs memory twice nor holds back its first receipts.
+MOST_ROWS: Final = 1000
+MOST_TEXT: Final = 4 * 1024 * 1024
+
+# Seconds between attempts while the journal cannot be written.
+FIRST_PAUSE: Final = 0.05
+LONGEST_PAUSE: Final = 1.0
+
+
+class Start(Protocol):
+    """An attempt that has begun. Its entry is left out if it has ended before the entry was due to be written."""
+
+    @property
+    def ended(self) -> bool: ...
+
+    def start_row(self) -> str: ...
+
+
+class _Mark:
+    """A place in the queue that somebody waits for."""
+
+    def __init__(self) -> None:
+        self.reached = Event()
+        self.committed = False
+
+
+class _GivenUp(Exception):
+    """`abandon` was called: what is not committed will not be."""
+
+
+class Writer:
+    """Takes entries from any thread and commits them in the order they came.
+
+    ``on_committed`` gets the receipts of each commit, in order, once it is durable. ``on_trouble`` gets a text when the
+    journal cannot be written for now, once, and None when it can again. ``on_lost`` gets the error when it never will
+    be again; entries that come later are dropped. All three run on the writer's thread.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        on_committed: Callable[[list[Any]], None],
+        on_trouble: Callable[[str | None], None],
+        on_lost: Callable[[JournalUnavailable], None],
+        nap: float = 0.002,
+    ) -> None:
+        self._store = store
+        self._on_committed = on_committed
+        self._on_trouble = on_trouble
+        self._on_lost = on_lost
+        self._nap = nap
+        self._queue: deque[tuple[str | None, Any]] = deque()
+        self._in_hand: list[Any] = []  # the receipts of the commit under way
+        self._bell = Lock()
+        self._bell.acquire()
+        self._asleep = False
+        self._urgent = False
+        self._closing = False
+        self._abandoned = False
+        self._over = False
+        self._closed = False
+        self._hurry = Event()
+        self._thread = Thread(target=self._run, name="agentos-journal", daemon=True)
+        self._thread.start()
+
+    def put(self, row: str, receipt: Any = None, *, urgent: bool = False) -> None:
+        """Have *row* committed soon, at once if *urgent*, and then *receipt* handed to ``on_committed``."""
+        if self._over:
+            return
+        self._queue.append((row, receipt))
+        if urgent:
+            self._urgent = True
+            self._ring()
+        elif self._asleep:
+            self._rouse()
+
+    def put_start(self, start: Start) -> None:
+        """Have the start committed soon, unless it has ended by then."""
+        if self._over:
+            return
+        self._queue.append((None, start))
+        if self._asleep:
+            self._rouse()
+
+    def flush(self, timeout: float | None = None) -> bool:
+        """Wait until all that was put before is committed and its receipts are handed on; False if it is not."""
+        if current_thread() is self._thread:
+            raise RuntimeError("flush() was called on the writer's own thread, where it would wait for itself")
+        mark = _Mark()
+        self._queue.append((None, mark))
+        self._urgent = True
+        self._ring()
+        if self._over:
+            self._drop_queue()  # the writer may have ended before it saw the mark
+        mark.reached.wait(timeout)
+        return mark.committed
+
+    def close(self, timeout: float | None = None) -> bool:
+        """Commit everything, mark the clean end, close the files and release the journal.
+
+        False if that is not done after *timeout* seconds: the writer goes on trying, and `close` may be called again to
+        wait on, or `abandon` to give up. False too if the journal was lost or abandoned.
+        """
+        self._closing = True
+        self._wake()
+        if current_thread() is not self._thread:
+            self._thread.join(timeout)
+        return self._closed
+
+    def abandon(self) -> None:
+        """Give up entries that are not committed, then close. Returns at once; `close` waits for the end."""
+        self._abandoned = True
+        self._wake()
+
+    # -- the writer's own thread ------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            while not self._abandoned and self._wait_for_work():
+                self._commit_some()
+            if not self._abandoned:
+                self._append([row_text(time.time(), "closed")])
+                self._closed = True
+        except _GivenUp:
+            pass
+        except JournalUnavailable as error:
+            self._lose(error)
+        except Exception as error:
+            log.exception("the journal's writer failed")
+            self._lose(JournalUnavailable(path=str(self._store.files.db), detail=f"its writer failed: {error!r}"))
+        finally:
+            self._over = True
+            self._drop_queue()
+            self._store.close()
+
+    def _wait_for_work(self) -> bool:
+        """Sleep until something is queued, and a little longer, to gather more; False when it is time to close."""
+        while not self._queue:
+            if self._closing or self._abandoned:
+                return False
+            self._asleep = True
+            if not self._queue and not self._closing and not self._abandoned:
+                self._bell.acquire()
+            self._asleep = False
+        if not self._urgent and not self._closing and len(self._queue) < MOST_ROWS:
+            self._bell.acquire(timeout=self._nap)
+        return True
+
+    def _commit_some(self) -> None:
+        """Commit what is at the front of the queue, as much as one commit bears."""
+        rows: list[str] = []
+        receipts: list[Any] = []
+        marks: list[_Mark] = []
+        length = 0
+        queue = self._queue
+        self._urgent = False
+        while queue and len(rows) < MOST_ROWS and length < MOST_TEXT:
+            row, receipt = queue.popleft()
+            if row is None:
+                if isinstance(receipt, _Mark):
+                    marks.append(receipt)
+                    continue
+                row, receipt = self._start_row(receipt), None
+                if row is None:
+                    continue
+            rows.append(row)
+            length += len(row)
+            if receipt is not None:
+                receipts.append(receipt)
+        if queue:
+            self._urgent = True  # the rest has waited long enough
+        try:
+            if rows:
+                self._in_hand = receipts
+                self._append(rows)
+                self._in_hand = []
+            if receipts:
+                self._tell(self._on_committed, receipts)
+            for mark in marks:
+                mark.committed = True
+        finally:
+            for mark in marks:
+                mark.reached.set()
+
+    def _start_row(self, start: Start) -> str | None:
+        try:
+            return None if start.ended else start.start_row()
+        except Exception:
+            log.exception("a start could not be recorded")
+            return None
+
+    def _append(self, rows: list[str]) -> None:
+        """Commit *rows*, however long that takes. Raises JournalUnavailable or _GivenUp."""
+        pause = FIRST_PAUSE
+        troubled = False
+        while True:
+            try:
+                self._store.append(rows)
+                break
+            except Trouble as trouble:
+                if not troubled:
+                    troubled = True
+                    log.warning("%s", trouble)
+                    self._tell(self._on_trouble, str(trouble))
+            self._hurry.wait(pause)
+            self._hurry.clear()
+            if self._abandoned:
+                raise _GivenUp
+            pause = min(2 * pause, LONGEST_PAUSE)
+        if troubled:
+            log.warning("the journal %s can be written again", self._store.files.db)
+            self._tell(self._on_trouble, None)
+
+    def _lose(self, error: JournalUnavailable) -> None:
+        self._over = True
+        self._tell(self._on_lost, error)
+        self._drop_queue()
+
+    def _drop_queue(self) -> None:
+        in_hand, self._in_hand = self._in_hand, []
+        for receipt in in_hand:
+            self._let_go(receipt)
+        while self._queue:
+            try:
+                _, receipt = self._queue.popleft()
+            except IndexError:  # another thread took it
+                return
+            self._let_go(receipt)
+
+    def _let_go(self, receipt: Any) -> None:
+        """Its entry will not be written: whoever waits for just that must not wait for ever."""
+        if isinstance(receipt, _Mark):
+            receipt.reached.set()
+        elif callable(receipt):
+            self._tell(lambda _: receipt(), None)
+
+    def _tell(self, callback: Callable[[Any], None], fact: Any) -> None:
+        # What a listener does wrong must not cost the run its journal.
+        try:
+            callback(fact)
+        except BaseException:
+            log.exception("a listener of the journal failed")
+
+    def _rouse(self) -> None:
+        # Cleared by the caller, not by the writer when it wakes: until then every other caller would ring as well, and
+        # what they ring would cut the nap short.
+        self._asleep = False
+        self._ring()
+
+    def _wake(self) -> None:
+        self._hurry.set()
+        self._ring()
+
+    def _ring(self) -> None:
+        try:
+            self._bell.release()
+        except RuntimeError:  # it has been rung already
+            pass

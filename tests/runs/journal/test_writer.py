@@ -1,0 +1,283 @@
+from __future__ import annotations
+
+import logging
+import sqlite3
+from pathlib import Path
+from threading import Event, Thread
+
+import pytest
+
+from agentos.runs.journal import Writer, files_of, row_text
+from agentos.runs.journal.head import read_head
+from agentos.runs.journal.writer import MOST_ROWS
+
+from .helpers import PATIENCE, Faulty, Listener, done, failing_once, opened
+from .reader import read
+
+
+class Attempt:
+    """A start, as the run has them."""
+
+    def __init__(self, n: int, *, ended: bool = False) -> None:
+        self.n = n
+        self.ended = ended
+
+    def start_row(self) -> str:
+        return row_text(1.0, "start", f"item-{self.n}", self.n, 1)
+
+
+def items_seen_by_others(path: Path) -> set[str]:
+    connection = sqlite3.connect(f"{files_of(path).db.as_uri()}?mode=ro", uri=True)
+    try:
+        return {item for (item,) in connection.execute("select item from entries where item is not null")}
+    finally:
+        connection.close()
+
+
+def test_a_receipt_is_handed_on_only_when_others_can_read_the_entry(tmp_path: Path) -> None:
+    """J8."""
+    unseen: list[str] = []
+
+    def look(receipts: list[str]) -> None:
+        unseen.extend(set(receipts) - items_seen_by_others(tmp_path / "run"))
+
+    heard = Listener()
+    writer = opened(tmp_path / "run").writer(on_committed=look, on_trouble=heard.troubled, on_lost=heard.was_lost)
+    for n in range(300):
+        writer.put(done(n), f"item-{n}", urgent=n % 7 == 0)
+
+    assert writer.close(PATIENCE)
+    assert unseen == []
+
+
+def test_while_the_commit_is_under_way_nothing_is_acknowledged(tmp_path: Path) -> None:
+    faulty, begun, go = Faulty(), Event(), Event()
+    heard = Listener()
+    writer = heard.listen(opened(tmp_path / "run", connect=faulty.connect))
+    before = read_head(files_of(tmp_path / "run").head)
+
+    def wait_in_commit() -> None:
+        begun.set()
+        assert go.wait(PATIENCE)
+
+    faulty.before = wait_in_commit
+    writer.put(done(1), 1, urgent=True)
+    assert begun.wait(PATIENCE)
+
+    assert heard.receipts == []
+    assert not writer.flush(timeout=0)
+    assert read_head(files_of(tmp_path / "run").head) == before
+    go.set()
+    assert writer.flush(PATIENCE)
+    assert heard.receipts == [1]
+    assert writer.close(PATIENCE)
+
+
+def test_a_commit_is_synced_before_it_returns(tmp_path: Path) -> None:
+    faulty, heard = Faulty(), Listener()
+    writer = heard.listen(opened(tmp_path / "run", connect=faulty.connect))
+    faulty.before = failing_once(sqlite3.SQLITE_IOERR_WRITE)
+    writer.put(done(1), 1)
+    assert writer.flush(PATIENCE)
+
+    reopened = faulty.connections[1]
+    assert reopened.execute("pragma synchronous").fetchone() == (2,)  # FULL
+    assert reopened.execute("pragma journal_mode").fetchone() == ("wal",)
+    assert writer.close(PATIENCE)
+
+
+def test_the_head_follows_each_commit(tmp_path: Path) -> None:
+    heard = Listener()
+    writer = heard.listen(opened(tmp_path / "run"))
+    seen = []
+    for n in range(5):
+        writer.put(done(n), urgent=True)
+        assert writer.flush(PATIENCE)
+        head = read_head(files_of(tmp_path / "run").head)
+        assert head is not None
+        seen.append(head.seq)
+
+    assert seen == [2, 3, 4, 5, 6]  # after the entry of the session
+    assert read(tmp_path / "run").head_seq == 6
+    writer.close(PATIENCE)
+
+
+def test_entries_of_all_threads_are_committed_in_the_order_each_put_them(tmp_path: Path) -> None:
+    heard = Listener()
+    writer = heard.listen(opened(tmp_path / "run"))
+
+    def work(worker: int) -> None:
+        for n in range(worker * 1000, worker * 1000 + 500):
+            writer.put(done(n), n)
+
+    threads = [Thread(target=work, args=(worker,)) for worker in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert writer.close(PATIENCE)
+
+    written = [entry["token"] for entry in read(tmp_path / "run").of_kind("done")]
+    assert written == heard.receipts
+    assert sorted(written) == [worker * 1000 + n for worker in range(8) for n in range(500)]
+    for worker in range(8):
+        own = [n for n in written if n // 1000 == worker]
+        assert own == sorted(own)
+
+
+def test_many_entries_share_a_commit_but_not_without_bound(tmp_path: Path) -> None:
+    faulty, begun, go = Faulty(), Event(), Event()
+    heard = Listener()
+    writer = heard.listen(opened(tmp_path / "run", connect=faulty.connect))
+
+    def wait_in_commit() -> None:
+        begun.set()
+        assert go.wait(PATIENCE)
+
+    faulty.before = wait_in_commit
+    writer.put(done(0), 0, urgent=True)
+    assert begun.wait(PATIENCE)
+    for n in range(1, 2 * MOST_ROWS + 11):
+        writer.put(done(n), n)
+    big = '"' + "x" * 3_000_000 + '"'
+    for n in range(3):
+        writer.put(done(n, big), -n)
+
+    go.set()
+    assert writer.close(PATIENCE)
+
+    assert [len(commit) for commit in heard.commits] == [1, MOST_ROWS, MOST_ROWS, 12, 1]
+
+
+def test_entries_without_a_receipt_are_not_announced(tmp_path: Path) -> None:
+    heard = Listener()
+    writer = heard.listen(opened(tmp_path / "run"))
+    writer.put(done(1))
+    writer.put(done(2), "two")
+    assert writer.flush(PATIENCE)
+    writer.put(done(3))
+    assert writer.close(PATIENCE)
+
+    assert heard.commits == [["two"]]
+    assert len(read(tmp_path / "run").of_kind("done")) == 3
+
+
+def test_a_start_that_has_ended_is_left_out(tmp_path: Path) -> None:
+    writer = Listener().listen(opened(tmp_path / "run"), nap=PATIENCE)
+    running, ended = Attempt(1), Attempt(2)
+    writer.put_start(running)
+    writer.put_start(ended)
+    ended.ended = True
+    writer.put(done(2))
+
+    assert writer.close(PATIENCE)
+
+    assert [(entry["kind"], entry["item"]) for entry in read(tmp_path / "run").of_kind("start", "done")] == [
+        ("start", "item-1"),
+        ("done", "item-2"),
+    ]
+
+
+def test_a_start_that_cannot_tell_itself_costs_only_itself(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    class Mute(Attempt):
+        def start_row(self) -> str:
+            raise LookupError("no row")
+
+    writer = Listener().listen(opened(tmp_path / "run"))
+    writer.put_start(Mute(1))
+    writer.put(done(2))
+
+    assert writer.close(PATIENCE)
+
+    assert read(tmp_path / "run").states == {"item-2": "done"}
+    assert "a start could not be recorded" in caplog.text
+
+
+def test_a_listener_that_raises_does_not_stop_the_writer(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    heard = Listener()
+
+    def fail_then_hear(receipts: list[int]) -> None:
+        if 1 in receipts:
+            raise SystemExit("a listener's own fault")
+        heard.committed(receipts)
+
+    journal = opened(tmp_path / "run")
+    writer = journal.writer(on_committed=fail_then_hear, on_trouble=heard.troubled, on_lost=heard.was_lost)
+    with caplog.at_level(logging.ERROR, "agentos"):
+        writer.put(done(1), 1)
+        assert writer.flush(PATIENCE)
+        writer.put(done(2), 2)
+        assert writer.close(PATIENCE)
+
+    assert heard.receipts == [2]
+    assert "a listener of the journal failed" in caplog.text
+
+
+def test_a_listener_may_put_more(tmp_path: Path) -> None:
+    heard = Listener()
+    writers: list[Writer] = []
+
+    def hear(receipts: list[int]) -> None:
+        for n in receipts:
+            if n < 5:
+                writers[0].put(done(n + 1), n + 1)
+        heard.committed(receipts)
+
+    journal = opened(tmp_path / "run")
+    writers.append(journal.writer(on_committed=hear, on_trouble=heard.troubled, on_lost=heard.was_lost))
+    writers[0].put(done(1), 1)
+    heard.wait(lambda heard: 5 in heard.receipts)
+
+    assert writers[0].close(PATIENCE)
+    assert heard.receipts == [1, 2, 3, 4, 5]
+
+
+def test_closing_commits_what_is_queued_and_marks_the_clean_end(tmp_path: Path) -> None:
+    heard = Listener()
+    writer = heard.listen(opened(tmp_path / "run"), nap=PATIENCE)
+    for n in range(10):
+        writer.put(done(n), n)
+
+    assert writer.close(PATIENCE)
+
+    assert heard.receipts == list(range(10))
+    assert read(tmp_path / "run").entries[-1]["kind"] == "closed"
+    assert sorted(file.name for file in (tmp_path / "run").iterdir()) == [
+        "journal.sqlite",
+        "journal.sqlite.head",
+        "journal.sqlite.lock",
+    ]
+    writer.put(done(11), 11)
+    assert not writer.flush(PATIENCE)
+    assert writer.close(PATIENCE)
+
+
+def test_an_urgent_entry_ends_the_nap(tmp_path: Path) -> None:
+    heard = Listener()
+    writer = heard.listen(opened(tmp_path / "run"), nap=10 * PATIENCE)
+    writer.put(done(1), 1)
+
+    writer.put(done(2), 2, urgent=True)
+
+    heard.wait(lambda heard: heard.receipts == [1, 2])
+    assert writer.close(PATIENCE)
+
+
+def test_waiting_for_itself_is_refused_on_the_writers_thread(tmp_path: Path) -> None:
+    heard = Listener()
+    refused: list[BaseException] = []
+    writers: list[Writer] = []
+
+    def hear(receipts: list[int]) -> None:
+        try:
+            writers[0].flush()
+        except RuntimeError as error:
+            refused.append(error)
+        heard.committed(receipts)
+
+    journal = opened(tmp_path / "run")
+    writers.append(journal.writer(on_committed=hear, on_trouble=heard.troubled, on_lost=heard.was_lost))
+    writers[0].put(done(1), 1)
+
+    assert writers[0].close(PATIENCE)
+    assert len(refused) == 1
