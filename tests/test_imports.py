@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,12 +16,17 @@ ROOMS = {
     "cli": {"workflows", "runs", "providers", "credentials", "simulator"},
     "workflows": {"runs", "providers", "credentials"},
     "testing": {"workflows", "runs", "providers", "credentials"},
+    "runs": {"providers", "credentials"},
     "credentials": set[str](),
 }
+
+# What users may leave uninstalled, and the only file that may import it. Without it, that file says which extra it is.
+OPTIONAL = {"rich": "runs/display.py"}
 
 # What a _core may have of the standard library: data and arithmetic. No clock, lock, thread, socket, file or chance.
 PURE = {
     "__future__",
+    "array",
     "bisect",
     "collections",
     "dataclasses",
@@ -64,6 +71,8 @@ def broken_rules(path: Path) -> list[str]:
             broken.append(f"{room} imports {name}")
         if "_core" in parts and words[0] != "agentos" and words[0] not in PURE:
             broken.append(f"a core imports {name}")
+        if OPTIONAL.get(words[0], path.relative_to(ROOT).as_posix()) != path.relative_to(ROOT).as_posix():
+            broken.append(f"{words[0]} is for {OPTIONAL[words[0]]} alone")
     return broken
 
 
@@ -72,7 +81,7 @@ def test_imports_point_inward(path: Path) -> None:
     assert broken_rules(path) == []
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "credentials" / "_core").glob("*.py")), ids=lambda path: path.name)
+@pytest.mark.parametrize("path", sorted(ROOT.glob("*/_core/*.py")), ids=lambda path: str(path.relative_to(ROOT)))
 def test_the_core_never_asks_for_the_time(path: Path) -> None:
     calls = [node.func for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
     asked = [f.attr for f in calls if isinstance(f, ast.Attribute) and f.attr in {"now", "utcnow", "today"}]
@@ -89,6 +98,18 @@ def test_the_rules_notice_a_core_that_imports_a_clock(tmp_path: Path, monkeypatc
     assert sorted(broken_rules(bad)) == ["a core imports time", "credentials imports agentos.workflows"]
 
 
+def test_the_rules_notice_an_optional_dependency_in_the_wrong_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "runs").mkdir()
+    for name in ("display.py", "other.py"):
+        (tmp_path / "runs" / name).write_text("from rich.console import Console\n")
+    monkeypatch.setattr("tests.test_imports.ROOT", tmp_path)
+
+    assert broken_rules(tmp_path / "runs" / "display.py") == []
+    assert broken_rules(tmp_path / "runs" / "other.py") == ["rich is for runs/display.py alone"]
+
+
 def test_every_room_has_its_rule() -> None:
     rooms = {path.relative_to(ROOT).parts[0] for path in modules() if len(path.relative_to(ROOT).parts) > 1}
     assert rooms <= set(ROOMS)
@@ -97,5 +118,19 @@ def test_every_room_has_its_rule() -> None:
 def test_importing_agentos_needs_nothing_but_python() -> None:
     outside = {
         name.split(".")[0] for path in modules() for name in imported(path) if not name.startswith("agentos")
-    } - set(__import__("sys").stdlib_module_names)
-    assert outside == set()
+    } - set(sys.stdlib_module_names)
+    assert outside <= set(OPTIONAL)
+
+
+def test_every_other_file_can_be_imported_without_the_optional_dependencies() -> None:
+    names = [
+        ".".join(["agentos", *path.relative_to(ROOT).with_suffix("").parts]).removesuffix(".__init__")
+        for path in modules()
+        if path.relative_to(ROOT).as_posix() not in OPTIONAL.values() and path.name != "__main__.py"
+    ]
+    hide = f"import sys\nsys.modules.update(dict.fromkeys({list(OPTIONAL)}))\n"
+    script = hide + "\n".join(f"import {name}" for name in names)
+
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=50, check=False)
+
+    assert (ended.returncode, ended.stderr) == (0, "")
