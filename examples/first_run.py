@@ -1,6 +1,6 @@
-"""Twenty items on eight threads over three keys, one of which gets rate-limited on the way.
+"""Thirty items over three keys: one key gets rate-limited, the run is stopped half-way, and the next one goes on.
 
-Run it with `make demo`. The "provider" is a function below: it takes a moment, and refuses the second key once.
+Run it with `make demo`. The "provider" is a class below: it takes a moment, and refuses the second key once.
 """
 
 from __future__ import annotations
@@ -8,13 +8,15 @@ from __future__ import annotations
 import logging
 import random
 import sys
+import tempfile
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
+from collections import Counter
+from pathlib import Path
 
-from agentos import CredentialCoordinator, Lease
+from agentos import CredentialCoordinator, ParallelCoordinator, RateLimited
 
-ITEMS = [f"item-{number:02d}" for number in range(1, 21)]
+ITEMS = [{"id": f"item-{number:02d}", "question": f"What is {number} squared?"} for number in range(1, 31)]
 began = time.monotonic()
 speaking = threading.Lock()
 
@@ -28,46 +30,47 @@ class Provider:
     """Stands in for an API: it knows three keys and says "too many" to the second one, once."""
 
     def __init__(self) -> None:
-        self._calls = 0
+        self._calls: Counter[str] = Counter()
         self._lock = threading.Lock()
 
-    def answer(self, secret: str) -> float | None:
-        """None for a good answer, or the seconds a 429 tells the caller to stay away."""
+    def answer(self, question: str, secret: str) -> str:
         time.sleep(random.uniform(0.05, 0.15))
         with self._lock:
-            self._calls += 1
-            if secret == "demo-secret-two" and self._calls > 6:
-                self._calls = -1000
-                return 0.4
-        return None
+            self._calls[secret] += 1
+            if secret == "demo-secret-two" and self._calls[secret] == 3:
+                raise RateLimited(0.4)  # nobody uses this key for 0.4 s; the item waits, and spends no try
+        number = int(question.split()[2])
+        return str(number * number)
 
 
-def work(item: str, pool: CredentialCoordinator, provider: Provider) -> str:
-    while True:
-        with pool.lease(item) as lease:
-            retry_after = provider.answer(lease.reveal())
-            if retry_after is None:
-                say(f"{item} done with {lease.name}")
-                return lease.name
-            refused(item, lease, retry_after)
+provider = Provider()
 
 
-def refused(item: str, lease: Lease, retry_after: float) -> None:
-    lease.rate_limited(retry_after)
-    say(f"{item} got a 429 on {lease.name}: nobody uses it for {retry_after}s, {item} waits for another key")
+def ask(item: dict[str, str], credential: str | None) -> str:
+    return provider.answer(item["question"], str(credential))
 
 
 def main() -> None:
     logging.basicConfig(level=logging.WARNING, format="        %(message)s", stream=sys.stdout)
     pool = CredentialCoordinator(["demo-secret-one", "demo-secret-two", "demo-secret-three"])
-    provider = Provider()
-    say(f"{len(ITEMS)} items, 8 threads, {pool.get_stats()['total']} keys: each key has one user at a time")
-    with ThreadPoolExecutor(max_workers=8) as threads:
-        used = list(threads.map(lambda item: work(item, pool, provider), ITEMS))
-    say(f"all {len(used)} items done, none lost to the 429")
+    with tempfile.TemporaryDirectory() as folder:
+        first = ParallelCoordinator(8, pool, journal=Path(folder) / "night")
+        say(f"{len(ITEMS)} items, 8 workers, 3 keys: each key has one user at a time")
+        for number, result in enumerate(first.stream(ITEMS, ask, lambda item: item["id"]), start=1):
+            say(f"{result.item_id} done with {result.credential}: {result.value}")
+            if number == 15:
+                say("stopping half-way, as Ctrl-C would")
+                first.shutdown()
+        say(f"stopped; {len(first.get_checkpoints())} items are left, and the journal knows them")
+
+        again = ParallelCoordinator(8, pool, journal=Path(folder) / "night")
+        stats, results = again.execute_parallel(ITEMS, ask, lambda item: item["id"])
+        say(f"the same call again: {stats.cached} came from the journal, {stats.completed - stats.cached} were run")
+    used = Counter(result.credential for result in results)
+    say(f"{stats.success_count} of {stats.total} done, {stats.failed} failed, none lost to the 429")
     for row in pool.snapshot():
         why = f" ({row.why})" if row.why else ""
-        print(f"        {row.name}: {used.count(row.name):2d} items, now {row.state}{why}")
+        print(f"        {row.name}: {used[row.name]:2d} items, now {row.state}{why}")
 
 
 if __name__ == "__main__":

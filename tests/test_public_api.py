@@ -22,14 +22,61 @@ def test_what_a_package_lists_is_there_and_explained(package: str) -> None:
 
 
 def test_the_fixed_names_are_where_they_have_to_be() -> None:
-    from agentos.workflows.parallel import credential_coordinator
+    from agentos.workflows.parallel import coordinator, credential_coordinator
 
     assert credential_coordinator.CredentialCoordinator is agentos.CredentialCoordinator
     assert credential_coordinator.CredentialState is agentos.CredentialState
+    assert coordinator.ParallelCoordinator is agentos.ParallelCoordinator
+    assert coordinator.WorkflowResult is agentos.WorkflowResult
+    assert coordinator.ProgressStats is agentos.ProgressStats
+
+
+def test_what_the_originals_promised_of_a_run_is_still_there() -> None:
+    """Scripts written for them name these positions, attributes and fields."""
+    execute = inspect.signature(agentos.ParallelCoordinator.execute_parallel)
+    assert list(execute.parameters) == ["self", "items", "worker_func", "item_id_func", "dry_run"]
+    made = inspect.signature(agentos.ParallelCoordinator)
+    assert list(made.parameters)[:2] == ["max_workers", "credential_coordinator"]
+    positional = [p.name for p in made.parameters.values() if p.kind is p.POSITIONAL_OR_KEYWORD]
+    assert positional == ["max_workers", "credential_coordinator"]
+
+    run = agentos.ParallelCoordinator()
+    assert (run.max_workers, run.credential_coordinator) == (3, None)
+    assert (run.DEFAULT_PARALLELISM, run.MAX_PARALLELISM) == (3, 10)
+    assert run.get_checkpoints() == []
+
+    stats = agentos.ProgressStats(total=4)
+    assert (stats.total, stats.completed, stats.failed, stats.success_count) == (4, 0, 0, 0)
+    assert stats.elapsed >= 0
+    assert stats.completion_rate == 0.0
+    result = agentos.WorkflowResult("id", True)
+    assert (result.item_id, result.success, result.error, result.duration, result.metadata) == ("id", True, None, 0, {})
+
+
+def test_a_list_of_checkpoints_is_a_copy() -> None:
+    run = agentos.ParallelCoordinator(1, halt="soon,fail=1")
+    run.execute_parallel([1, 2, 3], _fail, str)
+
+    run.get_checkpoints().clear()
+
+    assert run.get_checkpoints() == ["2", "3"]
+
+
+def _fail(item: object, credential: str | None) -> None:
+    raise ValueError("no")
 
 
 def test_public_methods_are_explained() -> None:
-    for cls in (agentos.CredentialCoordinator, agentos.Lease, agentos.Limit, agentos.Secret):
+    classes = (
+        agentos.Context,
+        agentos.CredentialCoordinator,
+        agentos.Lease,
+        agentos.Limit,
+        agentos.ParallelCoordinator,
+        agentos.ProgressStats,
+        agentos.Secret,
+    )
+    for cls in classes:
         for name, member in inspect.getmembers(cls):
             if not name.startswith("_") and (callable(member) or isinstance(member, property)):
                 assert inspect.getdoc(member), f"{cls.__name__}.{name} is not explained"

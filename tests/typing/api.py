@@ -1,8 +1,24 @@
 """The public API as a type checker sees it. Checked by mypy, never run."""
 
-from typing import assert_type
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any, assert_type
 
-from agentos import Credential, CredentialCoordinator, CredentialState, Lease, Limit, Secret
+from agentos import (
+    Context,
+    Credential,
+    CredentialCoordinator,
+    CredentialState,
+    Lease,
+    Limit,
+    ParallelCoordinator,
+    Progress,
+    ProgressStats,
+    RateLimited,
+    Secret,
+    Transient,
+    WorkflowResult,
+)
 
 pool = CredentialCoordinator(["secret", Credential("other", rpm=500, labels={"tier": "paid"})], keep_free=1)
 assert_type(pool.acquire("me", timeout=1.5, cost={"tokens": 5}, labels=["paid"]), Lease)
@@ -23,3 +39,63 @@ async def in_a_loop() -> None:
     async with pool.lease(model="gpt-4o") as lease:
         assert_type(lease.name, str)
     assert_type(await pool.acquire_async(affinity="conversation"), Lease)
+
+
+def worker(item: int, credential: str | None, context: Context) -> str:
+    assert_type(context.attempt, int)
+    assert_type(context.item_id, str)
+    assert_type(context.checkpoint, Path)
+    assert_type(context.stopping.is_set(), bool)
+    assert_type(context.settle(tokens=5), bool)
+    context.log.info("on item %d", item)
+    if item == 1:
+        raise RateLimited(30, model="a-model")
+    if item == 2:
+        raise Transient("503")
+    return "value"
+
+
+async def coroutine(item: int, credential: str | None) -> None: ...
+
+
+def on_progress(event: Progress) -> None:
+    assert_type(event.kind, str)
+    assert_type(event.stats, ProgressStats)
+    assert_type(event.result, WorkflowResult | None)
+
+
+run = ParallelCoordinator(
+    5,
+    pool,
+    journal=Path("runs/tonight"),
+    retries=3,
+    timeout=60,
+    halt="soon,fail=10%",
+    deadline=8 * 3600,
+    start="strict",
+    cost_func=lambda item: {"tokens": 5.0},
+    model_func=lambda item: None,
+    on_progress=on_progress,
+)
+assert_type(run.max_workers, int)
+assert_type(run.execute_parallel([1, 2], worker, str), tuple[ProgressStats, list[WorkflowResult]])
+assert_type(run.stream(iter([1, 2]), coroutine, str), Iterator[WorkflowResult])
+assert_type(run.get_checkpoints(), list[str])
+assert_type(run.stats, ProgressStats | None)
+assert_type(run.shutdown(force=True), None)
+
+
+async def numbers() -> AsyncIterator[int]:
+    yield 1
+
+
+async def in_a_loop_of_ours() -> None:
+    stats, results = await run.execute_async(numbers(), coroutine, str)
+    assert_type(stats.completion_rate, float)
+    assert_type(stats.total, int | None)
+    assert_type(results[0].value, Any)
+    assert_type(results[0].error, str | None)
+    assert_type(results[0].credential, str | None)
+    assert_type(results[0].cached, bool)
+    async for result in run.stream_async(numbers(), coroutine, str):
+        assert_type(result, WorkflowResult)

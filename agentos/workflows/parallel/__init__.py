@@ -1,5 +1,13 @@
-"""The front door: the pool of credentials, and (to come) the run of many items on it."""
+"""The front door: the pool of credentials, and the run of many items on it."""
 
+from .coordinator import ParallelCoordinator, ProgressStats, WorkflowResult
 from .credential_coordinator import CredentialCoordinator, CredentialState, Explanation
 
-__all__ = ["CredentialCoordinator", "CredentialState", "Explanation"]
+__all__ = [
+    "CredentialCoordinator",
+    "CredentialState",
+    "Explanation",
+    "ParallelCoordinator",
+    "ProgressStats",
+    "WorkflowResult",
+]

@@ -1,0 +1,1 @@
+"""Pure: what becomes of an item. No clock, lock, thread or file."""

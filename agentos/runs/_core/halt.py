@@ -1,0 +1,49 @@
+"""When to stop early, in the words of GNU parallel: ``"soon,fail=10%"``, ``"now,fail=1"``, ``"never"``."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+_GRAMMAR = re.compile(r"(?P<when>now|soon),(?P<what>fail|success|done)=(?P<number>\d+(?:\.\d+)?)(?P<percent>%?)")
+
+# With fewer items than this finished, a percentage says nothing.
+_ENOUGH_FOR_PERCENT = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Halt:
+    """Stop ``now`` (cancel what runs) or soon (let it end) once so many items failed, succeeded or finished.
+
+    A percentage is of the items finished so far, and counts from the third on.
+    """
+
+    now: bool
+    what: str
+    number: float
+    percent: bool
+
+    def reached(self, done: int, failed: int) -> bool:
+        finished = done + failed
+        count = {"fail": failed, "success": done, "done": finished}[self.what]
+        if not self.percent:
+            return count >= self.number
+        return finished >= _ENOUGH_FOR_PERCENT and count * 100 >= self.number * finished and count > 0
+
+    def __str__(self) -> str:
+        return f"{'now' if self.now else 'soon'},{self.what}={self.number:g}{'%' if self.percent else ''}"
+
+
+def halt_of(text: str | None) -> Halt | None:
+    """Read a halt clause; None or ``"never"``: no early stop. Raises ValueError for anything else it cannot read."""
+    if text is None or text == "never":
+        return None
+    match = _GRAMMAR.fullmatch(text) if isinstance(text, str) else None
+    if match is None or float(match["number"]) <= 0 or (match["percent"] and float(match["number"]) > 100):
+        raise ValueError(
+            f"halt must be 'never' or like 'soon,fail=10%' or 'now,fail=1' "
+            f"(now or soon; fail, success or done; a number or a percentage), not {text!r}"
+        )
+    if not match["percent"] and "." in match["number"]:
+        raise ValueError(f"halt must count whole items, or end in %, not {text!r}")
+    return Halt(match["when"] == "now", match["what"], float(match["number"]), bool(match["percent"]))

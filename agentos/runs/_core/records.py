@@ -1,0 +1,71 @@
+"""An item and its attempts, as plain data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .states import State
+
+NOTHING: dict[str, int] = {}  # never changed
+
+
+class Item:
+    """One item of the input, from the moment it is taken until it is final."""
+
+    __slots__ = (
+        "attempts",
+        "duplicate",
+        "fault",
+        "fingerprint",
+        "id",
+        "index",
+        "limited",
+        "mark",
+        "payload",
+        "state",
+        "tries",
+    )
+
+    def __init__(self, index: int, item_id: str, payload: Any) -> None:
+        self.index = index
+        self.id = item_id
+        self.payload = payload
+        self.state = State.PENDING
+        self.fault: str | None = None  # why it cannot be run at all
+        self.duplicate = False  # another item has its id, and the journal knows that one
+        self.fingerprint: str | None = None
+        self.attempts = 0  # begun so far, those of earlier runs included
+        self.tries = 0  # failed tries that another one followed
+        self.limited = 0  # attempts in a row that a limit stopped
+        self.mark: dict[str, int] = NOTHING  # how many others had succeeded, by quota, when the row began
+
+
+class Attempt:
+    """One time that an item is run. The token decides whether its result counts: it must be the item's current one."""
+
+    __slots__ = (
+        "began_at",
+        "cancelled",
+        "cancelled_at",
+        "ended",
+        "grant",
+        "item",
+        "lease",
+        "number",
+        "pool",
+        "runner",
+        "token",
+    )
+
+    def __init__(self, item: Item, token: int, number: int, grant: Any, began_at: float, pool: Any = None) -> None:
+        self.pool = pool  # where the grant is from
+        self.item = item
+        self.token = token
+        self.number = number
+        self.grant = grant
+        self.began_at = began_at
+        self.ended = False
+        self.cancelled: str | None = None  # why it was asked to end: "timeout" or "stop"
+        self.cancelled_at = 0.0
+        self.runner: Any = None  # what its engine needs to know of it
+        self.lease: Any = None  # as its worker sees it, once it has asked

@@ -1,0 +1,58 @@
+"""The words of a run, and the table of what may become of an item."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class State(Enum):
+    """What an item is. Every item is exactly one of these."""
+
+    PENDING = "pending"  # not begun, or between two attempts
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+    INTERRUPTED = "interrupted"  # it had begun, and the run was stopped
+    PARKED = "parked"  # it waited for a limit when the run was stopped
+
+
+class Verdict(Enum):
+    """What the end of an attempt means for its item."""
+
+    DONE = "done"
+    FAILED = "failed"
+    RETRY = "retry"  # another try, after a pause
+    LIMITED = "limited"  # a limit stopped it: it waits, and spends no try
+    INTERRUPTED = "interrupted"
+    LATE = "late"  # the attempt was given up before it ended: evidence, not a result
+
+
+# What an item becomes by a verdict on its running attempt. LATE is not in here: it changes nothing.
+AFTER: dict[Verdict, State] = {
+    Verdict.DONE: State.DONE,
+    Verdict.FAILED: State.FAILED,
+    Verdict.RETRY: State.PENDING,
+    Verdict.LIMITED: State.PENDING,
+    Verdict.INTERRUPTED: State.INTERRUPTED,
+}
+
+FINAL = frozenset({State.DONE, State.FAILED})
+
+
+class Phase(Enum):
+    """How far a run has come. It only goes down this list."""
+
+    RUNNING = 0
+    DRAINING = 1  # nothing more begins; what runs may end
+    FORCED = 2  # what runs is cancelled, or left behind
+    OVER = 3
+
+
+class Ended(Enum):
+    """How an attempt ended, as far as the run's rules care."""
+
+    VALUE = "value"
+    ERROR = "error"
+    TRANSIENT = "transient"  # an error that another try may cure
+    LIMIT = "limit"  # too many calls; or the key, not the item, was at fault
+    STOPPED = "stopped"  # it gave up because the run stops

@@ -1,0 +1,1 @@
+"""Where workers run: own threads, an event loop."""

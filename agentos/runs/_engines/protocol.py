@@ -1,0 +1,27 @@
+"""What a run wants of the place where its workers run."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from .._core.records import Attempt
+
+
+class Engine(Protocol):
+    """Runs workers. Each fetches its next attempt from the run itself, runs it, and hands in what came of it."""
+
+    def start(self, workers: int) -> None:
+        """Let so many workers begin."""
+        ...
+
+    def replace(self) -> None:
+        """One more worker, for one that was left behind."""
+        ...
+
+    def cancel(self, attempt: Attempt) -> bool:
+        """Ask a running attempt to end. False: it cannot be stopped here, only left behind."""
+        ...
+
+    def close(self) -> None:
+        """The run is over. Must not wait for what was left behind."""
+        ...

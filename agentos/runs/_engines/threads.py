@@ -1,0 +1,106 @@
+"""Own daemon threads. A thread cannot be stopped; as a daemon it cannot hold the process either."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from types import CoroutineType
+from typing import TYPE_CHECKING
+
+from ...credentials.lease import HOLDING
+from .._core.records import Attempt
+from .._core.states import Verdict
+from ..admission import IDLE, Idle
+from ..attempts import PooledAttempt
+from ..bells import ThreadBell
+
+if TYPE_CHECKING:
+    from ..run import Run
+
+log = logging.getLogger("agentos")
+
+
+class ThreadEngine:
+    """As many threads as the run has workers."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._started = 0
+
+    def start(self, workers: int) -> None:
+        for _ in range(workers):
+            try:
+                self.replace()
+            except RuntimeError:
+                if not self._started:
+                    raise
+                log.warning("[COORDINATOR] only %d of %d threads could be started", self._started, workers)
+                return
+
+    def replace(self) -> None:
+        self._started += 1
+        threading.Thread(target=self._work, name=f"agentos-worker-{self._started}", daemon=True).start()
+
+    def cancel(self, attempt: Attempt) -> bool:
+        return False
+
+    def close(self) -> None: ...
+
+    def _work(self) -> None:
+        run = self._run
+        bell = ThreadBell()
+        try:
+            while True:
+                attempt = run.next_attempt()
+                if isinstance(attempt, Idle):
+                    attempt = self._wait(bell)
+                    if isinstance(attempt, Idle):
+                        continue
+                if attempt is None or self._run_one(attempt) is Verdict.LATE:
+                    return
+        except BaseException as error:
+            log.exception("[COORDINATOR] a worker thread of agentos itself failed")
+            run.crashed(error)
+
+    def _wait(self, bell: ThreadBell) -> Attempt | Idle | None:
+        """Sleep until there may be something to do, unless something came in this very moment."""
+        run = self._run
+        run.idle.register(bell)
+        attempt = run.next_attempt()
+        if attempt is IDLE:
+            bell.wait()
+            return IDLE
+        if not run.idle.leave(bell):
+            bell.silence()
+            run.idle.wake()  # it was meant for other work than this
+        return attempt
+
+    def _run_one(self, attempt: Attempt) -> Verdict:
+        run = self._run
+        worker = run.worker
+        value = error = None
+        holding = HOLDING.set(attempt if isinstance(attempt, PooledAttempt) else None)
+        try:
+            if run.ledger.strict:
+                self._wait_for_start(attempt)
+            if worker.wants_context:
+                value = worker.call(attempt.item.payload, run.secret_for(attempt), context=run.context_for(attempt))
+            else:
+                value = worker.call(attempt.item.payload, run.secret_for(attempt))
+            if type(value) is CoroutineType:
+                value.close()
+                value = None
+                raise TypeError("the worker returned a coroutine and did not await it: declare it `async def`")  # noqa: TRY301
+        except BaseException as raised:  # noqa: BLE001 - whatever a worker raises fails its item, not the run
+            error = raised
+        HOLDING.reset(holding)
+        try:
+            return run.finish(attempt, value, error)
+        finally:
+            error = None  # or it and its traceback, which holds this frame, keep each other alive
+
+    def _wait_for_start(self, attempt: Attempt) -> None:
+        on_disk = ThreadBell()
+        self._run.ledger.confirm_start(attempt, on_disk.ring)
+        on_disk.wait()
+        self._run.check_still_wanted(attempt)

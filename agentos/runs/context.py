@@ -1,0 +1,102 @@
+"""What a worker gets to know of its attempt, if it has a parameter named ``context``."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import re
+import shutil
+import tempfile
+import threading
+from collections.abc import Mapping, MutableMapping
+from pathlib import Path
+from typing import Any
+
+from ..credentials.lease import ItemLease
+
+# Small letters only: some file systems take "A" and "a" for the same.
+_SAFE_NAME = re.compile(r"[a-z0-9_][a-z0-9_.-]{0,79}")
+
+
+class Context:
+    """One attempt, as its worker sees it."""
+
+    __slots__ = ("_folder", "attempt", "item_id", "lease", "log", "stopping")
+
+    def __init__(
+        self, item_id: str, attempt: int, lease: ItemLease | None, stopping: threading.Event, folder: CheckpointFolder
+    ) -> None:
+        self.item_id = item_id
+        self.attempt = attempt  # 1 for the first
+        self.lease = lease  # None without a pool, and with lease="call"
+        self.stopping = stopping  # set when the run stops: finish soon, or raise agentos.Interrupted
+        self.log = ItemLog(logging.getLogger("agentos.worker"), {"item_id": item_id})
+        self._folder = folder
+
+    @property
+    def checkpoint(self) -> Path:
+        """A path of this item's own, for what the next attempt should find. Removed once the item is done."""
+        return self._folder.path_for(self.item_id)
+
+    def settle(self, used: Mapping[str, float] | None = None, /, **amounts: float) -> bool:
+        """Say what the call really used; see ``Lease.settle``. Without a lease nothing happens."""
+        return self.lease is not None and self.lease.settle(used, **amounts)
+
+
+class ItemLog(logging.LoggerAdapter[logging.Logger]):
+    """A logger that puts ``[item id]`` before each line."""
+
+    def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
+        return f"[{(self.extra or {}).get('item_id')}] {msg}", kwargs
+
+
+class CheckpointFolder:
+    """Where the items of a run keep what they have so far. Without a journal it is temporary, and made if used."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self._folder = folder
+        self._temporary = folder is None
+        self._lock = threading.Lock()
+        self._handed_out: set[str] = set()
+
+    def path_for(self, item_id: str) -> Path:
+        with self._lock:
+            if self._folder is None:
+                self._folder = Path(tempfile.mkdtemp(prefix="agentos-"))
+            self._folder.mkdir(parents=True, exist_ok=True)
+            self._handed_out.add(item_id)
+            return self._folder / file_name_of(item_id)
+
+    @property
+    def used(self) -> bool:
+        """Whether any item keeps anything there."""
+        return bool(self._handed_out)
+
+    def item_done(self, item_id: str) -> None:
+        """Remove what the item kept; it needs it no more."""
+        if self._folder is None or item_id not in self._handed_out:
+            return
+        path = self._folder / file_name_of(item_id)
+        self._handed_out.discard(item_id)
+        try:
+            path.unlink(missing_ok=True)
+        except OSError:
+            shutil.rmtree(path, ignore_errors=True)  # it made a folder there
+
+    def run_over(self) -> None:
+        if self._temporary and self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder = None
+        elif self._folder is not None:
+            try:
+                self._folder.rmdir()
+            except OSError:
+                pass  # there is something in it, or it was never made
+
+
+def file_name_of(item_id: str) -> str:
+    """A file name for an item: its id where that is one, else what is left of it and a hash. Never a path."""
+    if _SAFE_NAME.fullmatch(item_id) and not item_id.endswith("."):
+        return item_id
+    digest = hashlib.blake2b(item_id.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+    return re.sub(r"[^A-Za-z0-9_-]+", "-", item_id)[:60].strip("-") + f"~{digest}"

@@ -1,0 +1,19 @@
+"""An item's fingerprint: the same item has the same one in every process, a changed one has another."""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from typing import Any
+
+from .encoding import encoder_of
+
+_canonical = encoder_of(sort_keys=True, allow_nan=True)
+
+
+def fingerprint(item: Any) -> str | None:
+    """Sixteen hex digits of the item's canonical JSON; None if it is not JSON, and is known by its id alone."""
+    try:
+        text = _canonical(item)
+    except (TypeError, ValueError, RecursionError):
+        return None
+    return blake2b(text.encode(), digest_size=8).hexdigest()

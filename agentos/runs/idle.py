@@ -1,0 +1,50 @@
+"""Workers with nothing to do, and how they are woken: each exactly when there is something for it."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Protocol
+
+
+class Bell(Protocol):
+    """What wakes a worker, as its engine has it."""
+
+    def ring(self) -> object: ...
+
+
+class IdleWorkers:
+    """Those who sleep. Register first, then look once more for work, then sleep: nothing can come unnoticed between.
+
+    No lock: each operation of a deque happens at once.
+    """
+
+    __slots__ = ("_sleeping",)
+
+    def __init__(self) -> None:
+        self._sleeping: deque[Bell] = deque()
+
+    def __len__(self) -> int:
+        return len(self._sleeping)
+
+    def register(self, worker: Bell) -> None:
+        self._sleeping.append(worker)
+
+    def leave(self, worker: Bell) -> bool:
+        """It found work by itself. False: somebody has just woken it, for work that another must now be woken for."""
+        try:
+            self._sleeping.remove(worker)
+        except ValueError:
+            return False
+        return True
+
+    def wake(self, count: int = 1) -> None:
+        """Wake so many, if there are; the one who fell asleep last first, for its memory is still warm."""
+        for _ in range(count):
+            try:
+                worker = self._sleeping.pop()
+            except IndexError:
+                return
+            worker.ring()
+
+    def wake_all(self) -> None:
+        self.wake(len(self._sleeping) + 1)

@@ -1,0 +1,308 @@
+"""What is written down of a run, and when it may be told: at once without a journal, after its commit with one."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..errors import JournalMismatch
+from ._core.records import Attempt, Item
+from .fingerprint import fingerprint
+from .journal import Journal, State, StateRow, Writer, harmless, row_text
+from .outcome import trace_of
+from .results import WorkflowResult
+from .values import decode, encode
+
+if TYPE_CHECKING:
+    from .run import Run
+
+log = logging.getLogger("agentos")
+
+_AT_ONCE = 1_000
+_LONGEST_TRACE = 4_000
+
+
+class NoLedger:
+    """Without a journal: nothing is written, everything is told at once."""
+
+    resumes = False
+    strict = False
+    keeps = False
+
+    def __init__(self, run: Run) -> None:
+        self._tell = run.note_published
+
+    def sort_out(self, items: Iterable[Item], fresh: Callable[[Item], None]) -> None:
+        for item in items:
+            fresh(item)
+
+    def began(self, attempt: Attempt) -> None: ...
+
+    def confirm_start(self, attempt: Attempt, confirmed: Callable[[], None]) -> None:
+        confirmed()
+
+    def prepare(self, attempt: Attempt, value: Any, now: float) -> str:
+        return ""
+
+    def done(self, row: str, result: WorkflowResult) -> None:
+        self._tell((result,))
+
+    def trace(self, error: BaseException) -> str | None:
+        return None
+
+    def failed(self, attempt: Attempt, result: WorkflowResult, trace: str | None) -> None:
+        self._tell((result,))
+
+    def refused(self, item: Item, result: WorkflowResult) -> None:
+        self._tell((result,))
+
+    def row(self, kind: str, attempt: Attempt, text: str | None, trace: str | None) -> None: ...
+
+    def late(self, attempt: Attempt, value: Any, text: str | None) -> None: ...
+
+    def item_row(self, kind: str, item: Item) -> None: ...
+
+    def note(self, text: str) -> None: ...
+
+    def close(self, timeout: float) -> bool:
+        return True
+
+    def abandon(self) -> None: ...
+
+
+class JournalLedger:
+    """With a journal: starts, results and reasons are queued for it, in the order they were decided.
+
+    ``done``, ``failed``, ``row``, ``refused`` and ``item_row`` are called under the run's lock: they only queue.
+    """
+
+    keeps = True
+
+    def __init__(self, run: Run, journal: Journal, *, strict: bool, retry_failed: bool) -> None:
+        self._run = run
+        self._journal = journal
+        self._known = journal.known
+        self._retry_failed = retry_failed
+        self.strict = strict
+        self.resumes = len(journal.known) > 0
+        self._mask = None if run.secrets is None else run.secrets.masked_long
+        self._wall = run.clock.wall
+        self._writer: Writer = journal.writer(
+            on_committed=self._committed, on_trouble=run.journal_trouble, on_lost=run.journal_lost
+        )
+
+    # -- what was known before --------------------------------------------------------------------------------
+
+    def check(self, ids: Sequence[str], items: Iterable[Any]) -> bytearray:
+        """Compare a list with the journal before anything starts. Returns which items have a result that still holds.
+
+        Raises ``JournalMismatch`` if some are not what they were when their result was recorded.
+        """
+        holds = bytearray(len(ids))
+        changed = []
+        for index, (item_id, item) in enumerate(zip(ids, items, strict=False)):
+            hit = self._known.with_fingerprint(harmless(item_id))
+            if hit is not None and self._is_reusable(hit[0]):
+                holds[index] = 1
+                then = hit[1]
+                if then is not None and (now := fingerprint(item)) is not None and then != now:
+                    changed.append((item_id, then, now))
+        if changed:
+            more = f" and {len(changed) - 3} more" if len(changed) > 3 else ""
+            raise JournalMismatch(
+                path=str(self._journal.files.db),
+                what=f"content of {len(changed)} items",
+                recorded=", ".join(f"{item_id!r} {then}" for item_id, then, _ in changed[:3]) + more,
+                given=", ".join(f"{item_id!r} {now}" for item_id, _, now in changed[:3]) + more,
+            )
+        return holds
+
+    def _is_reusable(self, state: State | None) -> bool:
+        return state is State.DONE or (state is State.FAILED and not self._retry_failed)
+
+    def plan(self, ids: Sequence[str]) -> None:
+        """Write down which items the run is to do, so that the journal alone can tell what is still to be done."""
+        parts = [json.dumps(ids[begin : begin + _AT_ONCE]) for begin in range(0, len(ids), _AT_ONCE)]
+        plan = fingerprint(parts)
+        if plan == self._journal.plan:
+            return  # the same input as last time
+        for number, part in enumerate(parts, start=1):
+            # Only the last part has the fingerprint: without it the plan was cut short, and is written anew.
+            whole = plan if number == len(parts) else None
+            self._writer.put(row_text(self._wall(), "plan", fingerprint=whole, detail=part))
+
+    def sort_out(self, items: Iterable[Item], fresh: Callable[[Item], None]) -> None:
+        """Items just taken: those with a recorded result are told at once, as cached; the others are *fresh*."""
+        if not self.resumes:
+            for item in items:
+                fresh(item)
+            return
+        hits = [(item, None if item.fault else self._known.get(harmless(item.id))) for item in items]
+        rows = {row.seq: row for row in self._journal.fetch([hit[0] for _, hit in hits if hit is not None])}
+        cached: list[WorkflowResult] = []
+        for item, hit in hits:
+            row = None if hit is None else rows.get(hit[0])
+            if row is not None and row.item == harmless(item.id):
+                if self._is_reusable(row.state) and not _differs(row, item.fingerprint):
+                    cached.append(_cached(row, item))
+                    continue
+                self._remember(item, row)
+            fresh(item)
+        if cached:
+            self._run.board.taken += len(cached)
+            self._run.cached(cached)
+
+    def _remember(self, item: Item, row: StateRow) -> None:
+        """An item of an earlier run that is run again, or cannot be."""
+        if self._is_reusable(row.state):
+            item.fault = (
+                f"the item changed since its result was recorded (fingerprint {row.fingerprint} then, "
+                f"{item.fingerprint} now): give it another id, or use another journal"
+            )
+            item.duplicate = True  # the recorded result stays
+        else:
+            item.attempts = row.attempt or 0
+
+    # -- what happens now -------------------------------------------------------------------------------------
+
+    def began(self, attempt: Attempt) -> None:
+        if not self.strict:
+            self._writer.put_start(_Start(attempt, self._wall()))
+
+    def confirm_start(self, attempt: Attempt, confirmed: Callable[[], None]) -> None:
+        """``start="strict"``: *confirmed* is called once the start is on disk."""
+        self._writer.put(_Start(attempt, self._wall()).start_row(), confirmed, urgent=True)
+
+    def prepare(self, attempt: Attempt, value: Any, now: float) -> str:
+        """The row of a success, made by the worker before anybody is held up by it."""
+        text, shown = encode(value, self._mask)
+        try:
+            return self._row("done", attempt, now, text, None, shown)
+        except ValueError:
+            shown = f"<a value of {len(text or ''):,} characters, too long for the journal>"
+            return self._row("done", attempt, now, None, None, shown)
+
+    def _row(
+        self, kind: str, attempt: Attempt, now: float, value: str | None, error: str | None, detail: str | None
+    ) -> str:
+        item, grant = attempt.item, attempt.grant
+        return row_text(
+            self._wall(),
+            kind,
+            item.id,
+            attempt.token,
+            attempt.number,
+            None if grant is None else grant.key.name,
+            now - attempt.began_at,
+            item.fingerprint,
+            value,
+            error,
+            detail,
+        )
+
+    def done(self, row: str, result: WorkflowResult) -> None:
+        self._writer.put(row, result)
+
+    def trace(self, error: BaseException) -> str | None:
+        """What kind of error it was and where it happened, without secrets."""
+        trace = self._run.masked(trace_of(error))[-_LONGEST_TRACE:]
+        return json.dumps({"type": type(error).__qualname__, "traceback": trace})
+
+    def failed(self, attempt: Attempt, result: WorkflowResult, trace: str | None) -> None:
+        self._writer.put(self._row("failed", attempt, self._run.clock.now(), None, result.error, trace), result)
+
+    def row(self, kind: str, attempt: Attempt, text: str | None, trace: str | None) -> None:
+        """The end of an attempt that is no result."""
+        self._writer.put(self._row(kind, attempt, self._run.clock.now(), None, text, trace))
+
+    def late(self, attempt: Attempt, value: Any, text: str | None) -> None:
+        """What an attempt brought that had been given up: evidence."""
+        encoded, shown = encode(value, self._mask)
+        self._writer.put(self._row("late", attempt, self._run.clock.now(), encoded, text, shown))
+
+    def refused(self, item: Item, result: WorkflowResult) -> None:
+        """An item failed without having been run. If its id is another item's, that one's state must stay."""
+        kind = "duplicate" if item.duplicate else "failed"
+        row = row_text(
+            self._wall(), kind, item.id, attempt=item.attempts, fingerprint=item.fingerprint, error=result.error
+        )
+        self._writer.put(row, result)
+
+    def item_row(self, kind: str, item: Item) -> None:
+        """What an unfinished item is when the run is over."""
+        self._writer.put(row_text(self._wall(), kind, item.id, attempt=item.attempts, fingerprint=item.fingerprint))
+
+    def note(self, text: str) -> None:
+        self._writer.put(row_text(self._wall(), "note", detail=text))
+
+    def _committed(self, receipts: list[Any]) -> None:
+        if not self.strict:
+            self._run.publish(receipts)
+            return
+        results = [receipt for receipt in receipts if isinstance(receipt, WorkflowResult)]
+        if results:
+            self._run.publish(results)
+        for receipt in receipts:
+            if not isinstance(receipt, WorkflowResult):
+                receipt()  # somebody waits for just this
+
+    def close(self, timeout: float) -> bool:
+        return self._writer.close(timeout)
+
+    def abandon(self) -> None:
+        self._writer.abandon()
+
+
+Ledger = NoLedger | JournalLedger
+
+
+class _Start:
+    """The start of an attempt: written with the next commit, unless its end is already there."""
+
+    __slots__ = ("_at", "_attempt")
+
+    def __init__(self, attempt: Attempt, at: float) -> None:
+        self._attempt = attempt
+        self._at = at
+
+    @property
+    def ended(self) -> bool:
+        return self._attempt.ended
+
+    def start_row(self) -> str:
+        attempt = self._attempt
+        grant = attempt.grant
+        return row_text(
+            self._at,
+            "start",
+            attempt.item.id,
+            attempt.token,
+            attempt.number,
+            None if grant is None else grant.key.name,
+            None,
+            attempt.item.fingerprint,
+        )
+
+
+def _differs(row: StateRow, now: str | None) -> bool:
+    """Whether the item is another than the one recorded, as far as that can be known."""
+    return row.fingerprint is not None and now is not None and row.fingerprint != now
+
+
+def _cached(row: StateRow, item: Item) -> WorkflowResult:
+    done = row.kind == "done"
+    return WorkflowResult(
+        item_id=item.id,
+        success=done,
+        error=row.error,
+        duration=row.duration or 0.0,
+        value=decode(row.value) if done else None,
+        attempts=row.attempt or 0,
+        credential=row.credential,
+        outcome=row.kind,
+        cached=True,
+        index=item.index,
+        value_repr=row.detail if done else None,
+    )

@@ -1,0 +1,86 @@
+"""How a run is to go: what ``ParallelCoordinator`` was told, checked."""
+
+from __future__ import annotations
+
+import datetime
+import inspect
+import math
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ._core.halt import Halt, halt_of
+from .outcome import RetryRule, is_transient
+from .progress import Progress
+
+Deadline = float | datetime.datetime | None
+CostFunction = Callable[[Any], Mapping[str, float] | None] | None
+NameFunction = Callable[[Any], str | None] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """Options, checked as they are made: a wrong one is a ValueError that names it."""
+
+    max_workers: int
+    lease: str = "item"
+    journal: str | os.PathLike[str] | None = None
+    retries: int = 2
+    retry_if: RetryRule = is_transient
+    timeout: float | None = None
+    grace: float = 8.0
+    halt: str | None = None
+    deadline: Deadline = None
+    worker_version: str | None = None
+    retry_failed: bool = False
+    accept_loss: bool = False
+    start: str = "queued"
+    cost_func: CostFunction = None
+    model_func: NameFunction = None
+    affinity_func: NameFunction = None
+    on_progress: Callable[[Progress], object] | None = None
+    halt_clause: Halt | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "halt_clause", halt_of(self.halt))
+        _one_of("lease", self.lease, ("item", "call"))
+        _one_of("start", self.start, ("queued", "strict"))
+        if self.journal is not None and (
+            not isinstance(self.journal, (str, os.PathLike)) or not os.fspath(self.journal)
+        ):
+            raise ValueError("journal must be the path of a run folder or file, or left out")
+        if isinstance(self.retries, bool) or not isinstance(self.retries, int) or self.retries < 0:
+            raise ValueError("retries must be a whole number of at least 0")
+        if self.timeout is not None:
+            _seconds("timeout", self.timeout, "above 0")
+        _seconds("grace", self.grace, "of at least 0")
+        if self.deadline is not None and not isinstance(self.deadline, datetime.datetime):
+            _seconds("deadline", self.deadline, "of at least 0", " from the start, or a datetime")
+        for name in ("retry_if", "cost_func", "model_func", "affinity_func", "on_progress"):
+            function = getattr(self, name)
+            if not (callable(function) or (function is None and name != "retry_if")):
+                raise ValueError(f"{name} must be a function, or left out")
+        if inspect.iscoroutinefunction(self.on_progress):
+            raise ValueError("on_progress must be a plain function: it is called on a thread, where nothing awaits it")
+        if self.worker_version is not None and not (isinstance(self.worker_version, str) and self.worker_version):
+            raise ValueError("worker_version must be text, or left out")
+
+    def deadline_at(self, now: float, wall: float) -> float:
+        """The instant, on the run's clock, after which nothing starts."""
+        if self.deadline is None:
+            return math.inf
+        if isinstance(self.deadline, datetime.datetime):
+            return now + self.deadline.timestamp() - wall  # a naive one is local time
+        return now + self.deadline
+
+
+def _seconds(name: str, value: object, least: str, or_what: str = "") -> None:
+    good = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    if not good or value < 0 or (least == "above 0" and value == 0):  # type: ignore[operator]
+        raise ValueError(f"{name} must be a number of seconds {least}{or_what}")
+
+
+def _one_of(name: str, value: object, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise ValueError(f"{name} must be {' or '.join(map(repr, allowed))}, not {value!r}")

@@ -1,0 +1,318 @@
+"""One run: it joins the board, the input, the pool, the journal, an engine and the one who waits for the results.
+
+Whatever happens to an item is decided by the board, under the run's lock, and is queued for the journal under the same
+lock, so that the journal has the decisions in their order. Talking, waking and giving back happen outside it.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..credentials.clock import Clock
+from ..credentials.locking import contend
+from ..errors import Interrupted, RateLimited
+from ._core.board import Board
+from ._core.records import Attempt, Item
+from ._core.states import Ended, Phase, Verdict
+from ._engines.protocol import Engine
+from .admission import Admission
+from .attempts import PooledAttempt
+from .context import CheckpointFolder, Context
+from .ending import Ending
+from .journal import Journal
+from .ledger import JournalLedger, Ledger, NoLedger
+from .lessors import Lessor
+from .options import RunOptions
+from .outcome import judge, text_of
+from .results import ProgressStats, WorkflowResult
+from .source import Source
+from .supervisor import Supervisor
+from .worker import Worker
+
+log = logging.getLogger("agentos")
+
+
+class Run(Ending):
+    """A run from its first item to its last word."""
+
+    def __init__(
+        self,
+        worker: Worker,
+        source: Source,
+        options: RunOptions,
+        lessor: Lessor | None,
+        clock: Clock,
+        *,
+        bell: Any,
+        secrets: Lessor | None = None,
+        journal: Journal | None = None,
+        streamed: bool = False,
+        on_main_thread: bool = False,
+    ) -> None:
+        stats = ProgressStats(total=source.total, start_time=clock.wall())
+        folder = CheckpointFolder(None if journal is None else journal.files.checkpoints)
+        super().__init__(options, stats, bell, folder, streamed=streamed, on_main_thread=on_main_thread)
+        self.worker = worker
+        self.source = source
+        self.clock = clock
+        self.lessor = lessor
+        self.secrets = secrets  # who knows them, whoever leases them
+        is_our_pool = lessor is not None and hasattr(lessor, "is_held")
+        self._secret_of = _revealing(lessor, is_our_pool)
+        self.board = Board(
+            retries=options.retries,
+            halt=options.halt_clause,
+            last_token=0 if journal is None else journal.last_token,
+            pool=lessor,
+            attempt=PooledAttempt if is_our_pool else Attempt,
+        )
+        self.running = self.board.running
+        self._engine: Engine | None = None
+        self.supervisor = Supervisor(self)
+        self.ledger: Ledger = NoLedger(self)
+        if journal is not None:
+            strict = options.start == "strict"
+            self.ledger = JournalLedger(self, journal, strict=strict, retry_failed=options.retry_failed)
+        # Without a journal a result is published where it was made, and nobody may want to hear of it.
+        self._tells = worker.wants_context or self._wants_items
+        self.admission = Admission(self, source)
+        self.next_attempt = self.admission.next_attempt
+
+    # -- beginning --------------------------------------------------------------------------------------------
+
+    def compare(self) -> None:
+        """A list is compared with what the journal knows, and written down as what is to be done."""
+        ids = self.source.ids
+        if isinstance(self.ledger, JournalLedger) and ids is not None:
+            if self.ledger.resumes:
+                self.source.unchanged = self.ledger.check(ids, self.source.payloads)
+            self.ledger.plan(ids)
+
+    def begin(self, engine: Engine) -> None:
+        """Start the workers."""
+        self._engine = engine
+        self.board.deadline = self.options.deadline_at(self.clock.now(), self.clock.wall())
+        total = self.source.total
+        workers = self.options.max_workers if total is None else max(1, min(self.options.max_workers, total))
+        self._say(
+            "run_started",
+            f"Starting parallel execution of {'?' if total is None else total} items "
+            f"with {self.options.max_workers} workers",
+        )
+        self.supervisor.start()
+        engine.start(workers)
+
+    @property
+    def engine(self) -> Engine:
+        assert self._engine is not None  # noqa: S101 - for the type checker: nothing runs before it has begun
+        return self._engine
+
+    def close_engine(self) -> None:
+        if self._engine is not None:
+            self._engine.close()
+
+    # -- for engines ------------------------------------------------------------------------------------------
+
+    def secret_for(self, attempt: Attempt) -> str | None:
+        """The credential as its worker gets it."""
+        grant = attempt.grant
+        return None if grant is None else self._secret_of(grant.key)
+
+    def context_for(self, attempt: Attempt) -> Context:
+        lease = attempt.item_lease() if isinstance(attempt, PooledAttempt) else None
+        return Context(attempt.item.id, attempt.number, lease, self.stopping, self.folder)
+
+    def check_still_wanted(self, attempt: Attempt) -> None:
+        """After a wait that others could have ended: the attempt may have been given up meanwhile."""
+        if attempt.token not in self.board.running or self.board.phase is not Phase.RUNNING:
+            raise Interrupted
+
+    def timed_out(self) -> TimeoutError:
+        return TimeoutError(f"timed out after {self.options.timeout:g}s")
+
+    def finish(self, attempt: Attempt, value: Any, error: BaseException | None) -> Verdict:
+        """An attempt came back, with a value or an error. Called by its engine, on the worker's own thread or task."""
+        item, grant, ledger = attempt.item, attempt.grant, self.ledger
+        now = self.clock.now()
+        name = row = trace = None
+        luck = 0.0
+        if error is None:
+            ended = Ended.VALUE
+        else:
+            ended, luck = judge(attempt, error, self.options.retry_if), random.random()  # noqa: S311
+            if isinstance(error, RateLimited) and grant is not None:
+                self.lessor.limited(grant, error.retry_after, error.model)  # type: ignore[union-attr]
+        if grant is not None:
+            name = grant.key.name
+            if self.admission.requests:
+                self.admission.give_back(grant)
+            else:
+                self.lessor.give_back(grant)  # type: ignore[union-attr]
+        # Whatever the user's objects have a hand in happens here, and nothing of it under the lock.
+        if error is None:
+            if ledger.keeps:
+                row = ledger.prepare(attempt, value, now)
+            result = WorkflowResult(item.id, True, None, now - attempt.began_at, {}, value, attempt.number, name)
+            result.index = item.index
+        else:
+            result = self._failure(attempt, self.masked(text_of(error)), type(error).__qualname__, now)
+            if ledger.keeps:
+                trace = ledger.trace(error)
+        lock = self.lock
+        if not lock.acquire(False):
+            contend(lock)
+        try:
+            in_a_row = item.limited
+            verdict = self.board.finish(attempt, ended, None if grant is None else grant.key.quota.name, now, luck)
+            if verdict is Verdict.DONE:
+                if row is None:
+                    self.note_success(result)
+                else:
+                    self._untold += 1
+                    if self._finished is None:
+                        self._unwritten[item.index] = item.id
+                    ledger.done(row, result)
+            elif verdict is Verdict.FAILED:
+                self._untold += 1
+                if ended is Ended.LIMIT:
+                    result.error = (
+                        f"never fits: limited {in_a_row + 1} times in a row, while others succeed; {result.error}"
+                    )
+                if ledger.keeps and self._finished is None:
+                    self._unwritten[item.index] = item.id
+                ledger.failed(attempt, result, trace)
+            elif verdict is not Verdict.LATE:
+                ledger.row(verdict.value, attempt, result.error, trace)
+        finally:
+            lock.release()
+        if verdict is Verdict.LATE:
+            ledger.late(attempt, value, result.error)
+        if verdict is Verdict.DONE or verdict is Verdict.FAILED:
+            if not ledger.keeps and (self._listening or self._tells or error is not None):
+                self.tell((result,))
+            if self.options.halt is not None:
+                self._look_at_halt()
+        else:
+            self._went_otherwise(verdict, attempt, result)
+        if self.board.exhausted or self.closing:
+            self.look_whether_over()
+        return verdict
+
+    @staticmethod
+    def _failure(attempt: Attempt, text: str, kind: str, now: float) -> WorkflowResult:
+        name = None if attempt.grant is None else attempt.grant.key.name
+        return WorkflowResult(
+            item_id=attempt.item.id,
+            success=False,
+            error=text,
+            duration=now - attempt.began_at,
+            metadata={"error_type": kind},
+            attempts=attempt.number,
+            credential=name,
+            outcome="failed",
+            index=attempt.item.index,
+        )
+
+    def _went_otherwise(self, verdict: Verdict, attempt: Attempt, result: WorkflowResult) -> None:
+        if verdict is Verdict.LATE:
+            self.supervisor.abandoned -= 1
+            log.warning("[COORDINATOR] %s came back after it had been given up; kept as evidence", attempt.item.id)
+            self.idle.wake(len(self.admission.desk.answered))  # this worker leaves, and will not take them
+        elif verdict is Verdict.INTERRUPTED:
+            self.stats.interrupted = self.board.interrupted
+        else:
+            kind = "item_retried" if verdict is Verdict.RETRY else "item_limited"
+            self.stats.retried, self.stats.limited = self.board.retried, self.board.limited
+            if self._wants_items:
+                self._say(kind, result.error or "", attempt.item.id)
+            self.supervisor.look_at(self.board.next_due)
+
+    def _look_at_halt(self) -> None:
+        board = self.board
+        with self.lock:
+            reached = board.phase is Phase.RUNNING and board.halted()
+        if reached and board.halt is not None:
+            self.stop(f"halt at {board.halt}", force=board.halt.now)
+
+    # -- items that end otherwise -----------------------------------------------------------------------------
+
+    def refuse(self, item: Item, why: str) -> None:
+        """An item fails without being run."""
+        text = self.masked(why)
+        result = WorkflowResult(item.id, False, text, attempts=item.attempts, outcome="failed", index=item.index)
+        with self.lock:
+            self.board.refuse(item)
+            self._untold += 1
+            self.ledger.refused(item, result)
+        if not self.ledger.keeps:
+            self.tell((result,))
+        if self.options.halt is not None:
+            self._look_at_halt()
+        self.look_whether_over()
+
+    def overran(self, attempt: Attempt, timeout: float) -> bool:
+        """An attempt took too long and cannot be stopped: its item failed, it is left behind. False: it had ended."""
+        what = "its worker could not be stopped and was left behind; it keeps its credential until it returns"
+        text = f"timed out after {timeout:g}s; {what}"
+        result = self._failure(attempt, text, "TimeoutError", self.clock.now())
+        with self.lock:
+            if not self.board.give_up(attempt, failed=True):
+                return False
+            self._untold += 1
+            self.ledger.failed(attempt, result, None)
+        log.warning("[COORDINATOR] %s %s", attempt.item.id, text)
+        if not self.ledger.keeps:
+            self.tell((result,))
+        if self.options.halt is not None:
+            self._look_at_halt()
+        self.look_whether_over()
+        return True
+
+    def interrupt(self, attempt: Attempt) -> None:
+        """The run stops without waiting for this attempt."""
+        with self.lock:
+            if not self.board.give_up(attempt, failed=False):
+                return
+            self.stats.interrupted = self.board.interrupted
+            self.ledger.row("interrupted", attempt, f"interrupted: {self.stats.stopped_by}", None)
+        self.look_whether_over()
+
+    # -- what is on disk, and what is left --------------------------------------------------------------------
+
+    def publish(self, results: Sequence[WorkflowResult]) -> None:
+        """They are on disk: tell of them."""
+        lock = self.lock
+        if not lock.acquire(False):
+            contend(lock)
+        try:
+            self.note_published(results)
+        finally:
+            lock.release()
+        self.tell(results)
+        if self.board.exhausted or self.closing:
+            self.look_whether_over()
+
+    def unfinished(self) -> list[str]:
+        """The ids of the items that are neither done nor failed, in order."""
+        if self._finished is not None and self.source.ids is not None:
+            return [item_id for item_id, done in zip(self.source.ids, self._finished, strict=True) if not done]
+        with self.lock:
+            board = self.board
+            items = [*board.waiting(), *(attempt.item for attempt in board.running.values())]
+            items += board.left
+            found = {item.index: item.id for item in items} | self._unwritten
+        return [found[index] for index in sorted(found)]
+
+    def masked(self, text: str) -> str:
+        return text if self.secrets is None else self.secrets.masked(text)
+
+
+def _revealing(lessor: Lessor | None, is_our_pool: bool) -> Callable[[Any], str]:
+    """How to get the secret of a key that a worker is given."""
+    if lessor is not None and is_our_pool:
+        secret_of = lessor.secret_of
+        return lambda key: secret_of(key.name).reveal()
+    return lambda key: key.secret.reveal()

@@ -1,0 +1,164 @@
+"""The one thread of a run that looks at the clock, so that workers sleep until they are woken, never for a time.
+
+It sees to limits that end, rests that are over, attempts that take too long, the deadline and the grace.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+from typing import TYPE_CHECKING
+
+from ._core.records import Attempt
+from ._core.states import Phase
+from .admission import DEADLINE
+
+if TYPE_CHECKING:
+    from .run import Run
+
+log = logging.getLogger("agentos")
+
+# A coroutine that was cancelled gets this long to clean up; then it is left behind.
+_CLEAN_UP = 1.0
+_CLEAN_UP_FORCED = 0.3
+# After a forced stop, results that cannot be written down within this time are given up.
+_LAST_COMMIT = 0.3
+
+
+class Supervisor:
+    """Sleeps to the next instant that matters, and sees to it."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._sleeper = threading.Lock()
+        self._sleeper.acquire()
+        self._until = math.inf
+        self._ended = False
+        self.grace_until = math.inf
+        self.forced_at = math.inf
+        self.abandoned = 0
+
+    def start(self) -> None:
+        threading.Thread(target=self._supervise, name="agentos-supervisor", daemon=True).start()
+
+    def wake(self) -> None:
+        try:
+            self._sleeper.release()
+        except RuntimeError:
+            pass  # it is awake already, and will look at everything
+
+    def look_at(self, instant: float) -> None:
+        """Something is due at *instant*; wake up if that is earlier than planned."""
+        if instant < self._until:
+            self.wake()
+
+    def end(self) -> None:
+        self._ended = True
+        self.wake()
+
+    def _supervise(self) -> None:
+        run = self._run
+        try:
+            while not self._ended:
+                # Planned first, computed second: whoever brings an earlier instant meanwhile wakes us.
+                self._until = math.inf
+                self._until = until = self._next_instant()
+                run.clock.wait(self._sleeper, until)
+                self._until = -math.inf
+                self._see_to(run.clock.now())
+        except Exception as error:
+            log.exception("[COORDINATOR] the supervisor of the run failed")
+            run.crashed(error)
+
+    def _next_instant(self) -> float:
+        run = self._run
+        with run.lock:
+            phase = run.board.phase
+            due = run.board.next_due if phase is Phase.RUNNING else math.inf
+            overdue = self._next_overdue()
+        instants = [run.admission.desk.armed_at, due, overdue]
+        if phase is Phase.RUNNING:
+            instants.append(run.board.deadline)
+        if phase is Phase.DRAINING:
+            instants.append(self.grace_until)
+        if phase is Phase.FORCED and not run.over:
+            instants.append(self.forced_at + _CLEAN_UP_FORCED + (_LAST_COMMIT if run.board.settled else 0.0))
+        if run.pressed and not run.concluding:
+            instants.append(self.forced_at if run.over else self.forced_at + _CLEAN_UP_FORCED + _LAST_COMMIT)
+        return min(instants)
+
+    def _next_overdue(self) -> float:
+        timeout = self._run.options.timeout
+        if timeout is None or self._run.board.phase is Phase.FORCED:
+            return math.inf
+        earliest = math.inf
+        for attempt in self._run.board.running.values():  # the oldest first
+            if attempt.cancelled is None:
+                return min(earliest, attempt.began_at + timeout)
+            earliest = min(earliest, attempt.cancelled_at + _CLEAN_UP)
+        # Nothing runs, or all of it was cancelled: whatever begins from now on is not overdue before this.
+        return min(earliest, self._run.clock.now() + timeout)
+
+    def _see_to(self, now: float) -> None:
+        run = self._run
+        if now >= run.admission.desk.armed_at:
+            run.admission.look_out()
+        if now >= run.board.deadline and run.board.phase is Phase.RUNNING:
+            run.stop(DEADLINE)
+        if now >= self.grace_until and run.board.phase is Phase.DRAINING:
+            run.stop("the end of the grace period", force=True)
+        with run.lock:
+            woken = run.board.wake_due(now) if run.board.phase is Phase.RUNNING else 0
+        if woken:
+            run.idle.wake(woken)
+        if run.options.timeout is not None:
+            self._stop_overdue(now, run.options.timeout)
+        if run.board.phase is Phase.FORCED:
+            self._stop_all(now)
+        if run.pressed and run.over and not run.concluding:
+            run.give_up_waiting()
+
+    # -- attempts that take too long --------------------------------------------------------------------------
+
+    def _stop_overdue(self, now: float, timeout: float) -> None:
+        run = self._run
+        with run.lock:
+            running = list(run.board.running.values())
+        for attempt in running:
+            if attempt.cancelled is None:
+                if attempt.began_at + timeout > now:
+                    break  # those after it began later
+                self._cancel(attempt, "timeout", now)
+            if attempt.cancelled == "timeout" and (attempt.runner is None or attempt.cancelled_at + _CLEAN_UP <= now):
+                self._leave_behind(attempt, timeout)
+
+    def _cancel(self, attempt: Attempt, why: str, now: float) -> None:
+        attempt.cancelled = why
+        attempt.cancelled_at = now
+        if not self._run.engine.cancel(attempt):
+            attempt.runner = None  # it cannot be stopped, only left behind
+
+    def _leave_behind(self, attempt: Attempt, timeout: float) -> None:
+        run = self._run
+        if not run.overran(attempt, timeout):
+            return
+        self.abandoned += 1
+        if self.abandoned > run.options.max_workers:
+            run.stop(f"{self.abandoned} workers that did not return", force=True)
+        else:
+            run.engine.replace()
+
+    # -- a forced stop ----------------------------------------------------------------------------------------
+
+    def _stop_all(self, now: float) -> None:
+        run = self._run
+        with run.lock:
+            running = list(run.board.running.values())
+        for attempt in running:
+            if attempt.cancelled != "stop":
+                self._cancel(attempt, "stop", now)
+            if attempt.runner is None or now >= self.forced_at + _CLEAN_UP_FORCED:
+                run.interrupt(attempt)
+        if now >= self.forced_at + _CLEAN_UP_FORCED + _LAST_COMMIT:
+            run.give_up_waiting()

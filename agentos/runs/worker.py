@@ -1,0 +1,52 @@
+"""The user's worker: what kind of callable it is, and by what name a journal knows it."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+WorkerFunction = Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """A worker function, looked at once."""
+
+    call: WorkerFunction
+    is_async: bool
+    wants_context: bool
+    name: str
+
+
+def worker_of(function: object) -> Worker:
+    """Look at a worker. Raises ValueError if it cannot be one."""
+    if not callable(function):
+        raise ValueError(f"worker_func must be a function of (item, credential), not {type(function).__name__}")
+    inner: object = function
+    while isinstance(inner, functools.partial):
+        inner = inner.func
+    # An object is what its __call__ is; a class makes an object, and is none of these itself.
+    looked_at = inner if inspect.isroutine(inner) or inspect.isclass(inner) else type(inner).__call__
+    is_async = inspect.iscoroutinefunction(looked_at)
+    if inspect.isasyncgenfunction(looked_at) or inspect.isgeneratorfunction(looked_at):
+        raise ValueError("worker_func must return its result, not yield: it is a generator function")
+    return Worker(function, is_async, _wants_context(function), _name_of(inner))
+
+
+def _wants_context(function: Callable[..., Any]) -> bool:
+    try:
+        parameters = inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        return False  # a builtin that does not tell
+    context = parameters.get("context")
+    return context is not None and context.kind in (context.POSITIONAL_OR_KEYWORD, context.KEYWORD_ONLY)
+
+
+def _name_of(function: object) -> str:
+    """``module:qualname``, by which a journal knows whose results it has. An object is known by its class."""
+    if not hasattr(function, "__qualname__"):
+        function = type(function)
+    return f"{getattr(function, '__module__', None) or '?'}:{getattr(function, '__qualname__', '?')}"

@@ -1,0 +1,164 @@
+"""What stands around a run while it is on: the watch for signals, an input on a thread of its own, a caller's loop."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+
+from ...runs._engines.aio import LoopEngine
+from ...runs._engines.threads import ThreadEngine
+from ...runs.bells import AsyncBell, ThreadBell
+from ...runs.run import Run
+from ...runs.signals import WATCH
+from ...runs.source import Source
+from ...runs.worker import Worker
+
+if TYPE_CHECKING:
+    from .coordinator import ParallelCoordinator
+
+T = TypeVar("T")
+
+
+class Watched:
+    """While it lasts, signals of the process stop the run."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+
+    def __enter__(self) -> None:
+        try:
+            WATCH.join(self._run)
+        except BaseException:
+            WATCH.leave(self._run)
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        WATCH.leave(self._run)
+
+
+class AsyncRun:
+    """One run on the running loop: begun, watched, and concluded however it ends."""
+
+    def __init__(
+        self, coordinator: ParallelCoordinator, worker: Worker, source: Source, *, streamed: bool = False
+    ) -> None:
+        self._coordinator = coordinator
+        self._worker = worker
+        self._source = source
+        self._streamed = streamed
+        self._pump: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Run:
+        loop = asyncio.get_running_loop()
+        coordinator, worker, source = self._coordinator, self._worker, self._source
+        stops = coordinator._stops
+        prepare = partial(
+            coordinator._prepare,
+            worker,
+            source,
+            AsyncBell(loop),
+            streamed=self._streamed,
+            on_main_thread=threading.current_thread() is threading.main_thread(),
+        )
+        # A journal of a million entries takes seconds to read; the loop runs on meanwhile.
+        self._run = run = await on_a_thread(prepare, unwanted=lambda run: run.ledger.close(5.0))
+        self._watched = Watched(run)
+        try:
+            self._watched.__enter__()
+            coordinator._start(run, LoopEngine(run, loop) if worker.is_async else ThreadEngine(run), stops)
+            if source.is_async:
+                self._pump = loop.create_task(self._bring(run), name="agentos-input")
+        except BaseException:
+            await self.__aexit__()
+            raise
+        return run
+
+    async def __aexit__(self, *_: object) -> None:
+        run = self._run
+        try:
+            if self._pump is not None:
+                self._pump.cancel()
+            if not run.over:
+                # Left early: by an exception, by cancellation, or by a loop over the results that was broken off.
+                run.stop("the end of whoever waited for it", force=True)
+                while not run.over:
+                    await run.bell.wait()
+            await on_a_thread(run.conclude)
+        finally:
+            self._coordinator._end(run)
+            self._watched.__exit__()
+
+    async def _bring(self, run: Run) -> None:
+        """Take from an async iterable as much as there is room for."""
+        loop = asyncio.get_running_loop()
+        room = AsyncBell(loop)
+        run.on_room = room.ring
+        try:
+            async for payload in self._source.async_items:
+                run.admission.push(payload)
+                while run.admission.room() <= 0 and not run.closing:
+                    await room.wait()
+                if run.closing:
+                    break
+        except Exception as error:  # noqa: BLE001 - the user's input; the run ends, and says so
+            run.input_failed(error)
+        finally:
+            run.admission.no_more()
+
+
+def feed(run: Run) -> None:
+    """Take from an input that may block as much as there is room for, on a thread of its own."""
+    room = ThreadBell()
+    run.on_room = room.ring
+    try:
+        for payload in run.source.iterator:
+            run.admission.push(payload)
+            while run.admission.room() <= 0 and not run.closing:
+                room.wait()
+            if run.closing:
+                return
+    except Exception as error:  # noqa: BLE001 - the user's input; the run ends, and says so
+        if not run.over:
+            run.input_failed(error)
+    finally:
+        run.admission.no_more()
+
+
+async def on_a_thread(function: Callable[[], T], unwanted: Callable[[T], object] | None = None) -> T:
+    """Let the loop run on meanwhile. If the caller is cancelled, what comes of it is given to *unwanted*.
+
+    Not on the loop's own executor: the user's work may have filled it.
+    """
+    bell = AsyncBell(asyncio.get_running_loop())
+    lock = threading.Lock()
+    results: list[T] = []
+    errors: list[BaseException] = []
+    left = False
+
+    def call() -> None:
+        try:
+            result = function()
+            with lock:
+                results.append(result)
+            if left and unwanted is not None:
+                unwanted(result)
+        except BaseException as error:  # noqa: BLE001 - it is raised where the result is awaited
+            errors.append(error)
+        finally:
+            bell.ring()
+
+    threading.Thread(target=call, name="agentos-aside", daemon=True).start()
+    try:
+        await bell.wait()
+    except BaseException:
+        with lock:
+            left = True
+        if results and unwanted is not None:
+            unwanted(results[0])
+        raise
+    if errors:
+        raise errors[0]
+    return results[0]

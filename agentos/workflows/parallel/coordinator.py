@@ -1,0 +1,375 @@
+"""The run: a list of items, a worker, a pool of credentials; results out, nothing lost."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator
+from dataclasses import replace
+from typing import Any
+
+from ...credentials.clock import Clock, SystemClock
+from ...errors import InputFailed
+from ...runs._engines.aio import LoopThread
+from ...runs._engines.protocol import Engine
+from ...runs._engines.threads import ThreadEngine
+from ...runs.bells import ThreadBell
+from ...runs.journal import Journal
+from ...runs.lessors import lessor_of
+from ...runs.options import CostFunction, Deadline, NameFunction, RunOptions
+from ...runs.outcome import RetryRule, is_transient
+from ...runs.progress import Progress
+from ...runs.results import ProgressStats, WorkflowResult
+from ...runs.run import Run
+from ...runs.source import Source
+from ...runs.worker import Worker, WorkerFunction, worker_of
+from ._running import AsyncRun, Watched, feed
+
+__all__ = ["ParallelCoordinator", "ProgressStats", "WorkflowResult"]
+
+log = logging.getLogger("agentos")
+
+IdFunction = Callable[[Any], Any]
+
+
+class _Untold(int):
+    """A default that can be told from the same number given by the user."""
+
+
+class ParallelCoordinator:
+    """Runs items in parallel, each with a credential of its own, and accounts for every one of them.
+
+    ``max_workers`` items at once: 3 unless told, at most ``max_parallelism``, which given alone sets both. With
+    ``lease="item"`` each item is started with a lease of the pool; with ``lease="call"`` its worker takes its own.
+    ``journal`` names a run folder or file: what is done is then on disk before anybody is told, and the same call
+    again goes on where the last one ended, however that was. ``retries`` are for errors that another try may cure
+    (``retry_if`` decides which); limits are waited for, and cost none. ``timeout`` is for one attempt; ``grace`` is
+    what SIGTERM leaves running items; ``halt`` stops early (``"soon,fail=10%"``); after ``deadline``, seconds or a
+    datetime, nothing starts. ``cost_func``, ``model_func`` and ``affinity_func`` say of an item what its lease is
+    asked for. ``start="strict"`` puts each start on disk before it happens. docs/runs.md tells it all. An object can
+    be used again, and from several threads.
+    """
+
+    DEFAULT_PARALLELISM = 3
+    MAX_PARALLELISM = 10
+
+    def __init__(
+        self,
+        max_workers: int | None = None,
+        credential_coordinator: Any = None,
+        *,
+        max_parallelism: int = _Untold(MAX_PARALLELISM),
+        lease: str = "item",
+        journal: str | os.PathLike[str] | None = None,
+        retries: int = 2,
+        retry_if: RetryRule = is_transient,
+        timeout: float | None = None,
+        grace: float = 8.0,
+        halt: str | None = None,
+        deadline: Deadline = None,
+        worker_version: str | None = None,
+        retry_failed: bool = False,
+        accept_loss: bool = False,
+        start: str = "queued",
+        cost_func: CostFunction = None,
+        model_func: NameFunction = None,
+        affinity_func: NameFunction = None,
+        on_progress: Callable[[Progress], object] | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        told = not isinstance(max_parallelism, _Untold)
+        self.max_parallelism = _at_least_one("max_parallelism", max_parallelism if told else self.MAX_PARALLELISM)
+        self.max_workers = self._workers(max_workers, told=told)
+        self.credential_coordinator = credential_coordinator
+        self._clock: Clock = SystemClock() if clock is None else clock
+        self._options = RunOptions(
+            max_workers=self.max_workers,
+            lease=lease,
+            journal=journal,
+            retries=retries,
+            retry_if=retry_if,
+            timeout=timeout,
+            grace=grace,
+            halt=halt,
+            deadline=deadline,
+            worker_version=worker_version,
+            retry_failed=retry_failed,
+            accept_loss=accept_loss,
+            start=start,
+            cost_func=cost_func,
+            model_func=model_func,
+            affinity_func=affinity_func,
+            on_progress=on_progress,
+        )
+        lessor_of(credential_coordinator, self._clock)  # an object that is no pool is refused here, not at night
+        self._lock = threading.Lock()
+        self._running: list[Run] = []
+        self._stops = 0
+        self._checkpoints: list[str] = []
+        self._stats: ProgressStats | None = None
+
+    def _workers(self, wanted: int | None, *, told: bool) -> int:
+        if wanted is None:
+            return int(self.max_parallelism) if told else min(self.DEFAULT_PARALLELISM, self.max_parallelism)
+        _at_least_one("max_workers", wanted)
+        if wanted > self.max_parallelism:
+            log.warning(
+                "[COORDINATOR] Requested parallelism %d exceeds maximum %d. Capping to %d; max_parallelism=%d lifts it",
+                wanted,
+                self.max_parallelism,
+                self.max_parallelism,
+                wanted,
+            )
+            return int(self.max_parallelism)
+        return wanted
+
+    # -- running ----------------------------------------------------------------------------------------------
+
+    def execute_parallel(
+        self, items: Iterable[Any], worker_func: WorkerFunction, item_id_func: IdFunction, dry_run: bool = False
+    ) -> tuple[ProgressStats, list[WorkflowResult]]:
+        """Run every item and return the counts and the results, in the order they were completed.
+
+        ``worker_func(item, credential)``, a function or a coroutine function, gets the plain secret, and a ``context``
+        if it has a parameter of that name. After a first signal, a halt or the deadline, partial results are returned;
+        after a second signal the journal is closed and KeyboardInterrupt or SystemExit raised. *dry_run* prints ids.
+        """
+        if dry_run:
+            return self._list(items, item_id_func), []
+        worker, source = worker_of(worker_func), self._source(items, item_id_func)
+        stops = self._stops
+        run = self._prepare(worker, source, ThreadBell())
+        with Watched(run):
+            try:
+                self._start(run, LoopThread(run) if worker.is_async else ThreadEngine(run), stops)
+                while not run.over:
+                    run.bell.wait()
+            finally:
+                self._end(run)
+        results = run.take()
+        self._raise(run, results)
+        return run.stats, results
+
+    def stream(
+        self, items: Iterable[Any], worker_func: WorkerFunction, item_id_func: IdFunction
+    ) -> Iterator[WorkflowResult]:
+        """Run every item of any iterable, an endless one too, and yield each result as soon as it is durable.
+
+        Memory stays constant: if nobody takes the results, nothing more is begun. Leaving the loop early stops the run:
+        what runs may end within ``grace``. ``stats`` has the counts.
+        """
+        worker, source = worker_of(worker_func), self._source(items, item_id_func)
+        return self._stream(worker, source)
+
+    def _stream(self, worker: Worker, source: Source) -> Iterator[WorkflowResult]:
+        stops = self._stops
+        run = self._prepare(worker, source, ThreadBell(), streamed=True)
+        with Watched(run):
+            elsewhere = False
+            try:
+                self._start(run, LoopThread(run) if worker.is_async else ThreadEngine(run), stops)
+                while True:
+                    yield from run.take()
+                    if run.listen():
+                        run.bell.wait()
+                    elif run.over and not run.has_results:
+                        break
+            except GeneratorExit:
+                elsewhere = threading.current_thread().name.startswith("agentos-")
+                if elsewhere:
+                    # Collected as garbage on a thread of a run, perhaps in the middle of something: not here.
+                    threading.Thread(target=self._leave, args=(run,), name="agentos-leaving", daemon=True).start()
+                    raise
+                self._drain(run)
+                if isinstance(run.error, (KeyboardInterrupt, SystemExit)) and not run.raised:
+                    raise run.error from None
+                raise
+            finally:
+                if not elsewhere:
+                    self._end(run)
+        self._raise(run)
+
+    def _drain(self, run: Run) -> None:
+        run.stop("the end of the loop over its results", grace=self._options.grace)
+        while not run.over:
+            run.bell.wait()
+
+    def _leave(self, run: Run) -> None:
+        self._drain(run)
+        self._end(run)
+
+    async def execute_async(
+        self,
+        items: Iterable[Any] | AsyncIterable[Any],
+        worker_func: WorkerFunction,
+        item_id_func: IdFunction,
+        dry_run: bool = False,
+    ) -> tuple[ProgressStats, list[WorkflowResult]]:
+        """``execute_parallel`` inside a running loop, which runs on; coroutine workers run on it.
+
+        Cancelling it cancels its coroutines; what had not finished is interrupted.
+        """
+        if dry_run and not isinstance(items, AsyncIterable):
+            return self._list(items, item_id_func), []
+        worker, source = worker_of(worker_func), self._source(items, item_id_func)
+        if dry_run:
+            return await _list_async(source), []
+        async with AsyncRun(self, worker, source) as run:
+            while not run.over:
+                await run.bell.wait()
+        results = run.take()
+        self._raise(run, results)
+        return run.stats, results
+
+    async def stream_async(
+        self, items: Iterable[Any] | AsyncIterable[Any], worker_func: WorkerFunction, item_id_func: IdFunction
+    ) -> AsyncIterator[WorkflowResult]:
+        """``stream`` inside a running loop, over iterables and async iterables. Leaving it early cancels its tasks."""
+        worker, source = worker_of(worker_func), self._source(items, item_id_func)
+        async with AsyncRun(self, worker, source, streamed=True) as run:
+            while True:
+                for result in run.take():
+                    yield result
+                if run.listen():
+                    await run.bell.wait()
+                elif run.over and not run.has_results:
+                    break
+        self._raise(run)
+
+    # -- stopping and looking ---------------------------------------------------------------------------------
+
+    def shutdown(self, force: bool = False) -> None:
+        """Stop what this object runs, from any thread: nothing more starts, what runs may end.
+
+        With *force* nobody waits for it: coroutines are cancelled, threads left behind, their items interrupted. The
+        call returns at once; the run then returns what it has.
+        """
+        with self._lock:
+            self._stops += 1  # also for a run that is just being prepared
+            running = list(self._running)
+        for run in running:
+            run.stop("shutdown()", force=force)
+
+    def get_checkpoints(self) -> list[str]:
+        """The ids of the items that did not finish in the last run, or have not yet in the present one. A copy."""
+        with self._lock:
+            running = self._running[-1] if self._running else None
+            if running is None:
+                return list(self._checkpoints)
+        return running.unfinished()
+
+    @property
+    def stats(self) -> ProgressStats | None:
+        """The counts of the present run, or of the last one."""
+        return self._stats
+
+    # -- one run ----------------------------------------------------------------------------------------------
+
+    def _source(self, items: Any, item_id_func: IdFunction) -> Source:
+        if not callable(item_id_func):
+            raise ValueError("item_id_func must be a function of the item")
+        return Source(items, item_id_func, with_fingerprints=self._options.journal is not None)
+
+    def _prepare(
+        self, worker: Worker, source: Source, bell: Any, *, streamed: bool = False, on_main_thread: bool | None = None
+    ) -> Run:
+        if on_main_thread is None:
+            on_main_thread = threading.current_thread() is threading.main_thread()
+        if source.is_async and isinstance(bell, ThreadBell):
+            raise ValueError("items is an async iterable: use `await execute_async()` or `stream_async()`")
+        options = replace(self._options, max_workers=_at_least_one("max_workers", self.max_workers))
+        pool = lessor_of(self.credential_coordinator, self._clock, on_loop=worker.is_async)
+        journal = None
+        if options.journal is not None:
+            name = options.worker_version or worker.name
+            journal = Journal.open(options.journal, worker=name, total=source.total, accept_loss=options.accept_loss)
+        try:
+            run = Run(
+                worker,
+                source,
+                options,
+                pool if options.lease == "item" else None,
+                self._clock,
+                bell=bell,
+                secrets=pool,
+                journal=journal,
+                streamed=streamed,
+                on_main_thread=on_main_thread,
+            )
+            run.compare()
+        except BaseException:
+            if journal is not None:
+                journal.close(5.0)
+            raise
+        return run
+
+    def _start(self, run: Run, engine: Engine, stops: int) -> None:
+        """Begin, unless somebody has asked for a stop since *stops* was read."""
+        with self._lock:
+            self._running.append(run)
+            self._stats = run.stats
+            stopped = stops != self._stops
+        if stopped:
+            run.stop("shutdown()")
+        if run.worker.is_async and run.source.total is None and not run.source.is_async:
+            # An input that blocks would hold up the loop.
+            run.source.comes_by_itself = True
+            threading.Thread(target=feed, args=(run,), name="agentos-input", daemon=True).start()
+        run.begin(engine)
+
+    def _end(self, run: Run) -> None:
+        """However it ended: conclude it, and remember what did not finish."""
+        try:
+            if not run.over:
+                run.stop("an exception in the thread that ran it", force=True)
+            run.conclude()
+            run.close_engine()
+        finally:
+            with self._lock:
+                if run in self._running:
+                    self._running.remove(run)
+                self._checkpoints = run.unfinished()
+
+    @staticmethod
+    def _raise(run: Run, results: list[WorkflowResult] | None = None) -> None:
+        if run.error is not None:
+            raise run.error
+        if run.input_error is not None:
+            reason = f"{type(run.input_error).__name__}: {run.masked(str(run.input_error))}"
+            raise InputFailed(reason=reason, stats=run.stats, results=results) from run.input_error
+
+    def _list(self, items: Iterable[Any], item_id_func: IdFunction) -> ProgressStats:
+        """What would be run: the ids, on standard output."""
+        source = Source(items, item_id_func)
+        if source.ids is not None:
+            print(f"[COORDINATOR] Dry run mode - would process {len(source.ids)} items:")  # noqa: T201
+            for item_id in source.ids:
+                print(f"  - {item_id}")  # noqa: T201
+            return ProgressStats(total=len(source.ids))
+        print("[COORDINATOR] Dry run mode - would process these items:")  # noqa: T201
+        count = 0
+
+        def show(item: Any) -> None:
+            nonlocal count
+            count += 1
+            print(f"  - {item.id}")  # noqa: T201
+
+        while source.take(show):
+            pass
+        return ProgressStats(total=count)
+
+
+async def _list_async(source: Source) -> ProgressStats:
+    print("[COORDINATOR] Dry run mode - would process these items:")  # noqa: T201
+    count = 0
+    async for payload in source.async_items:
+        count += 1
+        print(f"  - {source.make(payload).id}")  # noqa: T201
+    return ProgressStats(total=count)
+
+
+def _at_least_one(name: str, value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError(f"{name} must be a whole number of at least 1, not {value!r}")
+    return value

@@ -1,0 +1,39 @@
+"""Every test of this folder that asks for an ``engine`` is told through each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from agentos import CredentialCoordinator
+
+from .engines import ENGINES, Engine, Gate, all_are_back, eventually
+
+
+@pytest.fixture(params=ENGINES, ids=lambda engine: engine.name)
+def engine(request: pytest.FixtureRequest) -> Engine:
+    found: Engine = request.param
+    return found
+
+
+@pytest.fixture
+def gate() -> Iterator[Gate]:
+    """Open at the end of the test, whatever happened, so that nobody is left behind it."""
+    gate = Gate()
+    yield gate
+    gate.open()
+
+
+@pytest.fixture
+def make_pool() -> Iterator[Callable[..., CredentialCoordinator]]:
+    """Pools that check their own promises; at the end every lease is back and nobody waits."""
+    made: list[CredentialCoordinator] = []
+
+    def make(*credentials: object, debug: bool = True, **options: object) -> CredentialCoordinator:
+        made.append(CredentialCoordinator(list(credentials), debug=debug, **options))  # type: ignore[arg-type]
+        return made[-1]
+
+    yield make
+    for pool in made:
+        eventually(lambda pool=pool: all_are_back(pool))  # type: ignore[misc]

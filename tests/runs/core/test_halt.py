@@ -1,0 +1,107 @@
+"""When to stop early, in the words of GNU parallel."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from agentos.runs._core.halt import Halt, halt_of
+
+
+@pytest.mark.parametrize(
+    ("text", "halt"),
+    [
+        ("now,fail=1", Halt(True, "fail", 1, False)),
+        ("soon,fail=3", Halt(False, "fail", 3, False)),
+        ("soon,fail=10%", Halt(False, "fail", 10, True)),
+        ("now,success=5", Halt(True, "success", 5, False)),
+        ("soon,done=100", Halt(False, "done", 100, False)),
+        ("soon,done=100%", Halt(False, "done", 100, True)),
+        ("soon,fail=2.5%", Halt(False, "fail", 2.5, True)),
+    ],
+)
+def test_a_clause_is_read_and_says_itself_again(text: str, halt: Halt) -> None:
+    assert halt_of(text) == halt
+    assert str(halt) == text
+    assert halt_of(str(halt)) == halt
+
+
+@pytest.mark.parametrize("text", [None, "never"])
+def test_never_is_no_early_stop(text: str | None) -> None:
+    assert halt_of(text) is None
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "",
+        "now",
+        "fail=1",
+        "now,fail",
+        "now,fail=",
+        "now,fail=0",
+        "now,fail=0%",
+        "now,fail=-1",
+        "now,fail=101%",
+        "now,fail=1.5",
+        "now,fail=1e3",
+        "now,fail=1%%",
+        "now, fail=1",
+        " now,fail=1",
+        "now,fail=1\n",
+        "later,fail=1",
+        "now,failure=1",
+        "Now,fail=1",
+        "never,fail=1",
+        1,
+        0.5,
+        True,
+        b"now,fail=1",
+    ],
+)
+def test_anything_else_is_a_value_error_that_names_the_argument(wrong: Any) -> None:
+    with pytest.raises(ValueError, match=r"^halt must"):
+        halt_of(wrong)
+
+
+@pytest.mark.parametrize(
+    ("text", "done", "failed", "reached"),
+    [
+        ("soon,fail=2", 100, 1, False),
+        ("soon,fail=2", 0, 2, True),
+        ("soon,fail=2", 0, 3, True),
+        ("soon,success=2", 1, 100, False),
+        ("soon,success=2", 2, 0, True),
+        ("soon,done=3", 1, 1, False),
+        ("soon,done=3", 2, 1, True),
+    ],
+)
+def test_a_number_counts_items(text: str, done: int, failed: int, reached: bool) -> None:
+    halt = halt_of(text)
+    assert halt is not None
+    assert halt.reached(done, failed) is reached
+
+
+@pytest.mark.parametrize(
+    ("text", "done", "failed", "reached"),
+    [
+        ("soon,fail=10%", 0, 0, False),
+        ("soon,fail=10%", 0, 2, False),  # all failed, but two say nothing
+        ("soon,fail=10%", 2, 1, True),
+        ("soon,fail=10%", 9, 1, True),
+        ("soon,fail=10%", 10, 1, False),
+        ("soon,fail=50%", 2, 1, False),
+        ("soon,fail=100%", 1, 99, False),
+        ("soon,fail=100%", 0, 3, True),
+        ("soon,success=50%", 1, 2, False),
+        ("soon,success=50%", 2, 1, True),
+        ("soon,done=100%", 3, 0, True),
+    ],
+)
+def test_a_percentage_is_of_the_items_finished_so_far_from_the_third_on(
+    text: str, done: int, failed: int, reached: bool
+) -> None:
+    halt = halt_of(text)
+    assert halt is not None
+    assert halt.reached(done, failed) is reached

@@ -1,0 +1,186 @@
+"""What a worker gets to know of its attempt, and where it keeps what the next one should find."""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentos.runs.context import CheckpointFolder, Context, file_name_of
+
+
+@pytest.mark.parametrize("item_id", ["a", "item-1", "a.b_c-9", "x" * 80, "_", "2024-01-01", "a.tar.gz"])
+def test_an_id_that_is_a_file_name_is_its_own(item_id: str) -> None:
+    assert file_name_of(item_id) == item_id
+
+
+@pytest.mark.parametrize(
+    "item_id",
+    [
+        "",
+        ".",
+        "..",
+        "../../etc/passwd",
+        "/etc/passwd",
+        "a/b",
+        "a\\b",
+        "C:\\x",
+        "a\0b",
+        "a b",
+        ".hidden",
+        "-rf",
+        "~root",
+        "name.",
+        "Report",
+        "x" * 81,
+        "x" * 100_000,
+        "größe",
+        "\ud800",
+        "日本語" * 100,
+        "a\nb",
+    ],
+)
+def test_any_other_id_becomes_a_harmless_name_of_its_own(item_id: str, tmp_path: Path) -> None:
+    name = file_name_of(item_id)
+
+    assert re.fullmatch(r"([A-Za-z0-9_][A-Za-z0-9_-]{0,59})?~[0-9a-f]{16}", name)
+    (tmp_path / name).write_text("kept")
+    assert [found.name for found in tmp_path.iterdir()] == [name]
+
+
+@given(st.text(max_size=200), st.text(max_size=200))
+def test_two_ids_never_share_a_file_and_none_is_a_path(one: str, other: str) -> None:
+    assert (file_name_of(one) == file_name_of(other)) is (one == other)
+    assert Path(file_name_of(one)).name == file_name_of(one)
+    assert len(file_name_of(one)) <= 80
+
+
+def test_an_id_cannot_pose_as_the_name_made_for_another() -> None:
+    made = file_name_of("../x")
+
+    assert file_name_of(made) != made
+
+
+def test_ids_that_differ_only_in_case_have_files_that_differ_otherwise() -> None:
+    assert file_name_of("Report").lower() != file_name_of("report").lower()
+
+
+# -- the folder ---------------------------------------------------------------------------------------------------
+
+
+def test_a_folder_of_a_journal_is_made_when_it_is_used_and_keeps_what_is_not_done(tmp_path: Path) -> None:
+    folder = CheckpointFolder(tmp_path / "run" / "checkpoints")
+    assert not (tmp_path / "run").exists()
+    folder.path_for("a").write_text("half of a")
+    folder.path_for("b").write_text("half of b")
+
+    folder.item_done("a")
+    folder.run_over()
+
+    again = CheckpointFolder(tmp_path / "run" / "checkpoints")
+    assert not again.path_for("a").exists()
+    assert again.path_for("b").read_text() == "half of b"
+
+
+def test_an_empty_folder_does_not_stay(tmp_path: Path) -> None:
+    folder = CheckpointFolder(tmp_path / "checkpoints")
+    folder.path_for("a").write_text("half")
+    folder.item_done("a")
+
+    folder.run_over()
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_checkpoint_of_an_earlier_run_goes_when_its_item_is_done(tmp_path: Path) -> None:
+    CheckpointFolder(tmp_path).path_for("a").write_text("of yesterday")
+
+    folder = CheckpointFolder(tmp_path)
+    assert folder.path_for("a").read_text() == "of yesterday"
+    folder.item_done("a")
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_checkpoint_may_be_a_folder(tmp_path: Path) -> None:
+    folder = CheckpointFolder(tmp_path / "checkpoints")
+    (folder.path_for("a") / "deep").mkdir(parents=True)
+    (folder.path_for("a") / "deep" / "file").write_text("x")
+
+    folder.item_done("a")
+
+    assert not folder.path_for("a").exists()
+
+
+def test_without_a_journal_the_folder_is_temporary_and_gone_with_the_run() -> None:
+    folder = CheckpointFolder(None)
+    folder.item_done("never asked")
+    path = folder.path_for("a")
+    path.write_text("half")
+    other = folder.path_for("b")
+    other.write_text("half")
+
+    folder.item_done("a")
+    assert not path.exists()
+    assert other.exists()
+    folder.run_over()
+
+    assert not path.parent.exists()
+    folder.run_over()
+
+
+def test_a_run_that_keeps_nothing_makes_no_folder(tmp_path: Path) -> None:
+    folder = CheckpointFolder(tmp_path / "checkpoints")
+    folder.item_done("a")
+    folder.run_over()
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_many_threads_may_ask_for_their_path_at_once(tmp_path: Path) -> None:
+    folder = CheckpointFolder(None)
+    together = threading.Barrier(8)
+    paths: list[Path] = []
+
+    def ask(number: int) -> None:
+        together.wait(10)
+        path = folder.path_for(f"item-{number}")
+        path.write_text("x")
+        paths.append(path)
+
+    threads = [threading.Thread(target=ask, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(10)
+
+    assert len({path.parent for path in paths}) == 1
+    assert len(set(paths)) == 8
+    folder.run_over()
+
+
+# -- the context --------------------------------------------------------------------------------------------------
+
+
+def test_a_context_without_a_lease_settles_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    context = Context("it/em", 2, None, threading.Event(), CheckpointFolder(None))
+
+    assert context.settle(tokens=5) is False
+    assert context.settle({"tokens": 5}) is False
+    with caplog.at_level(logging.INFO, "agentos"):
+        context.log.info("at %d%%", 50)
+    assert caplog.messages == ["[it/em] at 50%"]
+    assert caplog.records[0].name == "agentos.worker"
+
+
+def test_a_percent_sign_in_an_id_does_not_break_its_log(caplog: pytest.LogCaptureFixture) -> None:
+    context = Context("50%s", 1, None, threading.Event(), CheckpointFolder(None))
+
+    with caplog.at_level(logging.INFO, "agentos"):
+        context.log.info("plain")
+    assert caplog.messages == ["[50%s] plain"]

@@ -1,0 +1,140 @@
+"""The user's worker: what kind of callable it is, and by what name a journal knows it."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import pytest
+
+from agentos.runs.worker import worker_of
+
+HERE = __name__
+
+
+def plain(item: Any, credential: str | None) -> None: ...
+
+
+async def awaited(item: Any, credential: str | None) -> None: ...
+
+
+def with_context(item: Any, credential: str | None, context: Any) -> None: ...
+
+
+def with_keyword_only_context(item: Any, credential: str | None, *, context: Any) -> None: ...
+
+
+def with_anything(*args: Any, **kwargs: Any) -> None: ...
+
+
+def with_positional_only_context(item: Any, credential: str | None, context: Any = None, /) -> None: ...
+
+
+class Service:
+    def method(self, item: Any, credential: str | None, context: Any = None) -> None: ...
+
+    async def coroutine(self, item: Any, credential: str | None) -> None: ...
+
+    @staticmethod
+    def static(item: Any, credential: str | None) -> None: ...
+
+    @classmethod
+    def of_class(cls, item: Any, credential: str | None) -> None: ...
+
+
+class PlainCallable:
+    def __call__(self, item: Any, credential: str | None) -> None: ...
+
+
+class AwaitedCallable:
+    async def __call__(self, item: Any, credential: str | None, *, context: Any) -> None: ...
+
+
+class Made:
+    """A class is called like a function: its instance is the value."""
+
+    def __init__(self, item: Any, credential: str | None) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("function", "is_async", "wants_context", "name"),
+    [
+        (plain, False, False, f"{HERE}:plain"),
+        (awaited, True, False, f"{HERE}:awaited"),
+        (with_context, False, True, f"{HERE}:with_context"),
+        (with_keyword_only_context, False, True, f"{HERE}:with_keyword_only_context"),
+        (with_anything, False, False, f"{HERE}:with_anything"),
+        (with_positional_only_context, False, False, f"{HERE}:with_positional_only_context"),
+        (Service().method, False, True, f"{HERE}:Service.method"),
+        (Service().coroutine, True, False, f"{HERE}:Service.coroutine"),
+        (Service.static, False, False, f"{HERE}:Service.static"),
+        (Service.of_class, False, False, f"{HERE}:Service.of_class"),
+        (PlainCallable(), False, False, f"{HERE}:PlainCallable"),
+        (AwaitedCallable(), True, True, f"{HERE}:AwaitedCallable"),
+        (Made, False, False, f"{HERE}:Made"),
+        (functools.partial(plain), False, False, f"{HERE}:plain"),
+        (functools.partial(functools.partial(awaited)), True, False, f"{HERE}:awaited"),
+        (functools.partial(with_context), False, True, f"{HERE}:with_context"),
+        (functools.partial(AwaitedCallable()), True, True, f"{HERE}:AwaitedCallable"),
+        (functools.partial(Service().coroutine), True, False, f"{HERE}:Service.coroutine"),
+        (print, False, False, "builtins:print"),
+        (max, False, False, "builtins:max"),
+        (str, False, False, "builtins:str"),
+    ],
+    ids=lambda value: getattr(value, "__qualname__", None) or type(value).__name__,
+)
+def test_a_worker_is_known_for_what_it_is(function: Any, is_async: bool, wants_context: bool, name: str) -> None:
+    worker = worker_of(function)
+
+    assert (worker.is_async, worker.wants_context, worker.name) == (is_async, wants_context, name)
+    assert worker.call is function
+
+
+def test_a_lambda_is_known_by_the_place_it_was_written_in() -> None:
+    worker = worker_of(lambda item, credential: None)
+
+    assert worker.name == f"{HERE}:test_a_lambda_is_known_by_the_place_it_was_written_in.<locals>.<lambda>"
+
+
+def test_a_decorated_worker_is_known_as_what_it_decorates() -> None:
+    @functools.wraps(with_context)
+    def wrapper(*args: Any, **kwargs: Any) -> None: ...
+
+    worker = worker_of(wrapper)
+
+    assert (worker.wants_context, worker.name) == (True, f"{HERE}:with_context")
+
+
+@pytest.mark.parametrize("wrong", [None, 5, "print", object()])
+def test_what_cannot_be_called_is_refused(wrong: object) -> None:
+    with pytest.raises(ValueError, match=r"worker_func must be a function of \(item, credential\), not"):
+        worker_of(wrong)
+
+
+def yielding(item: Any, credential: str | None) -> Iterator[int]:
+    yield 1
+
+
+async def yielding_async(item: Any, credential: str | None) -> AsyncIterator[int]:
+    yield 1
+
+
+@pytest.mark.parametrize("wrong", [yielding, yielding_async, functools.partial(yielding)])
+def test_a_generator_function_is_refused(wrong: object) -> None:
+    with pytest.raises(ValueError, match="must return its result, not yield"):
+        worker_of(wrong)
+
+
+class YieldingCallable:
+    def __call__(self, item: Any, credential: str | None) -> Iterator[int]:
+        yield 1
+
+
+def test_an_object_whose_call_is_a_generator_is_refused_too() -> None:
+    with pytest.raises(ValueError, match="must return its result, not yield"):
+        worker_of(YieldingCallable())
+
+
+def test_a_class_is_not_a_coroutine_function_because_its_instances_are() -> None:
+    assert not worker_of(AwaitedCallable).is_async
