@@ -5,7 +5,7 @@ VENV := .venv
 BENCH_VENV := .venv-bench
 PIP := -m pip --disable-pip-version-check --quiet
 
-.PHONY: demo test check bench fuzz format clean
+.PHONY: demo test check bench crash fuzz format clean
 
 demo: $(VENV)/run.stamp
 	$(VENV)/bin/python examples/first_run.py
@@ -22,10 +22,17 @@ check: $(VENV)/dev.stamp
 # The peers we measure against live in an environment of their own.
 bench: $(BENCH_VENV)/bench.stamp
 	$(BENCH_VENV)/bin/python bench/pool.py $(BENCH_ARGS)
+	$(BENCH_VENV)/bin/python bench/run.py $(BENCH_ARGS)
 
 # The core against the naive pool, on a million steps that were never walked before.
 fuzz: $(VENV)/dev.stamp
 	AGENTOS_FUZZ_STEPS=1000000 $(VENV)/bin/python -m pytest -q tests/credentials/core/test_against_naive.py
+
+# Whole runs, killed: at every system call by which a small one writes (needs strace), then at 10,000 random moments.
+CRASH_KILLS ?= 10000
+crash: $(VENV)/dev.stamp
+	AGENTOS_CRASH_KILLS=$(CRASH_KILLS) $(VENV)/bin/python -m pytest -s -p no:randomly \
+		tests/runs/crash/every_call.py tests/runs/crash/test_kills.py $(PYTEST_ARGS)
 
 format: $(VENV)/dev.stamp
 	$(VENV)/bin/ruff check --fix .
