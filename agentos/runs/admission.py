@@ -17,7 +17,7 @@ from ..credentials._core.records import PLAIN, Ask
 from ..credentials._core.states import Wait
 from ..credentials.desk import Desk, DeskTicket
 from ..credentials.locking import contend
-from ..errors import NeverFits
+from ..errors import JournalUnavailable, NeverFits
 from ._core.records import Attempt, Item
 from .outcome import text_of
 from .source import CHUNK, Source
@@ -307,6 +307,8 @@ class Admission:
         more = False
         try:
             more = self._take_some()
+        except JournalUnavailable as error:
+            self._run.journal_lost(error)  # it was asked which of the items it knows
         except Exception as error:  # noqa: BLE001 - the user's input; the run ends, and says so
             if not self._run.over:  # else it came back from a long wait, and nobody wants it any more
                 self._run.input_failed(error)

@@ -50,7 +50,8 @@ def lessor_of(pool: Any, clock: Clock, *, on_loop: bool = False) -> Lessor | Non
     """How a run takes its leases from *pool*; *on_loop*, nothing may block. ValueError: it is no pool."""
     if pool is None:
         return None
-    if all(callable(getattr(pool, verb, None)) for verb in ("take_now", "enqueue", "look_out", "give_back")):
+    # Asked of its class: an object that answers to any name, such as a mock, is not ours.
+    if all(hasattr(type(pool), verb) for verb in ("take_now", "enqueue", "look_out", "give_back")):
         return pool  # type: ignore[no-any-return]
     return ForeignPool(pool, clock, may_block=not on_loop)
 
@@ -100,7 +101,8 @@ class ForeignPool:
         self._pool = pool
         self._clock = clock
         self._release: Callable[[Any], object] = getattr(pool, give)
-        self._try = _without_waiting(getattr(pool, take), may_block)
+        returns_none = may_block and take == "acquire_credential"
+        self._try = _without_waiting(getattr(pool, take), returns_none)
         self._block: Callable[[], object] | None = None if self._try is not None else getattr(pool, take)
         self._keys: dict[str, ForeignKey] = {}
         self._masker = Masker()
@@ -270,7 +272,7 @@ class ForeignPool:
         return self._masker.mask_long(text)
 
 
-def _without_waiting(take: Callable[..., object], may_block: bool) -> Callable[[], object] | None:
+def _without_waiting(take: Callable[..., object], returns_none: bool) -> Callable[[], object] | None:
     """How to call *take* so that it returns at once; None if it cannot be told not to wait."""
     try:
         parameters = inspect.signature(take).parameters
@@ -281,7 +283,7 @@ def _without_waiting(take: Callable[..., object], may_block: bool) -> Callable[[
     if "blocking" in parameters:
         return lambda: take(blocking=False)
     # As the originals have it: acquire_credential() returns None when there is none. Others of that name may wait.
-    return take if may_block and getattr(take, "__name__", "") == "acquire_credential" else None
+    return take if returns_none else None
 
 
 def _reveal(raw: object) -> str:

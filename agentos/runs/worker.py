@@ -30,7 +30,7 @@ def worker_of(function: object) -> Worker:
         inner = inner.func
     # An object is what its __call__ is; a class makes an object, and is none of these itself.
     looked_at = inner if inspect.isroutine(inner) or inspect.isclass(inner) else type(inner).__call__
-    is_async = inspect.iscoroutinefunction(looked_at)
+    is_async = inspect.iscoroutinefunction(inner) or inspect.iscoroutinefunction(looked_at)
     if inspect.isasyncgenfunction(looked_at) or inspect.isgeneratorfunction(looked_at):
         raise ValueError("worker_func must return its result, not yield: it is a generator function")
     return Worker(function, is_async, _wants_context(function), _name_of(inner))

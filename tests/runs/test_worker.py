@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
+from unittest.mock import AsyncMock, Mock
 
 import pytest
 
@@ -138,3 +139,8 @@ def test_an_object_whose_call_is_a_generator_is_refused_too() -> None:
 
 def test_a_class_is_not_a_coroutine_function_because_its_instances_are() -> None:
     assert not worker_of(AwaitedCallable).is_async
+
+
+def test_mocks_are_workers_too() -> None:
+    assert worker_of(Mock()).is_async is False
+    assert worker_of(AsyncMock()).is_async is True

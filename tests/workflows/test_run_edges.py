@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -363,6 +364,26 @@ def test_a_subclass_may_raise_the_cap_and_an_attribute_the_number_of_workers() -
         together.wait(10)
 
     assert run.execute_parallel(range(4), worker, str)[0].success_count == 4
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_mock_of_the_original_pool_is_a_pool(is_async: bool) -> None:
+    """It answers to any name, those of our own pool too."""
+    pool = Mock()
+    pool.acquire_credential.return_value = "mocked-credential"
+    given: list[str | None] = []
+
+    def plain(item: int, key: str | None) -> None:
+        given.append(key)
+
+    async def awaited(item: int, key: str | None) -> None:
+        given.append(key)
+
+    stats, _ = ParallelCoordinator(2, pool).execute_parallel(range(4), awaited if is_async else plain, str)
+
+    assert stats.success_count == 4
+    assert given == ["mocked-credential"] * 4
+    assert pool.release_credential.call_count == 4
 
 
 def test_a_foreign_pool_that_cannot_be_told_of_limits_gets_its_key_back(caplog: pytest.LogCaptureFixture) -> None:
