@@ -60,7 +60,9 @@ class Run(Ending):
         self.clock = clock
         self.lessor = lessor
         self.secrets = secrets  # who knows them, whoever leases them
-        is_our_pool = lessor is not None and hasattr(lessor, "is_held")
+        is_our_pool = lessor is not None and hasattr(lessor, "lends")
+        if is_our_pool:
+            lessor.lends = True  # type: ignore[union-attr]
         self._secret_of = _revealing(lessor, is_our_pool)
         self.board = Board(
             retries=options.retries,

@@ -58,6 +58,7 @@ class PoolShell:
         self._desks: dict[Desk, None] = {}
         self._handed: dict[TaskWaiter, None] = {}  # granted, and not yet picked up
         self._told: set[str] = set()  # what was said of the present shortage
+        self.lends = False  # a run takes leases here, and its workers may ask for one: only then is that looked at
         core.wall.offset = self._clock.wall() - self._clock.now()
 
     # -- taking -----------------------------------------------------------------------------------------------

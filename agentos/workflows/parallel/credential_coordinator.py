@@ -93,9 +93,8 @@ class CredentialCoordinator(StringVerbs):
             ask = PLAIN if cost is None else Ask(request_cost(cost))
         else:
             ask = _ask(cost, model, affinity, priority, labels)
-        holding = HOLDING.get()
-        if holding is not None and holding.pool is self and not holding.ended:
-            return holding.item_lease()
+        if self.lends and (lent := self._on_loan()) is not None:
+            return lent
         return Lease(self, None, ask, requester, timeout)
 
     def acquire(
@@ -111,9 +110,8 @@ class CredentialCoordinator(StringVerbs):
     ) -> Lease:
         """A lease to release oneself; the arguments are those of ``lease``, and so is what a worker gets."""
         ask = _request(timeout, cost, model, affinity, priority, labels)
-        holding = HOLDING.get()
-        if holding is not None and holding.pool is self and not holding.ended:
-            return holding.item_lease()
+        if self.lends and (lent := self._on_loan()) is not None:
+            return lent
         return Lease(self, self.take(ask, requester, timeout, "await pool.acquire_async()"), ACQUIRED)
 
     def acquire_nowait(
@@ -144,11 +142,17 @@ class CredentialCoordinator(StringVerbs):
     ) -> Lease:
         """A lease to release oneself, without blocking the running loop; the arguments are those of ``lease``."""
         ask = _request(timeout, cost, model, affinity, priority, labels)
+        if self.lends and (lent := self._on_loan()) is not None:
+            return lent
+        grant = self.take_now(ask, requester)
+        return Lease(self, grant or await self.wait_async(ask, requester, timeout), ACQUIRED)
+
+    def _on_loan(self) -> Lease | None:
+        """The lease that the worker who asks was started with, if it was."""
         holding = HOLDING.get()
         if holding is not None and holding.pool is self and not holding.ended:
             return holding.item_lease()
-        grant = self.take_now(ask, requester)
-        return Lease(self, grant or await self.wait_async(ask, requester, timeout), ACQUIRED)
+        return None
 
     # -- who is in the pool -----------------------------------------------------------------------------------
 
