@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ._core.records import Attempt
+from ._core.records import Attempt, Item
 from .context import CheckpointFolder
 from .idle import IdleWorkers
 from .options import RunOptions
@@ -55,6 +55,12 @@ class Outlet:
 
     def _waiting_to_be_told(self) -> int:
         return self._untold + (len(self._results) if self._streamed else 0)
+
+    def note_untold(self, item: Item) -> None:
+        """Under the lock: its result is made, and may not be told before it is written down."""
+        self._untold += 1
+        if self._finished is None:
+            self._unwritten[item.index] = item.id
 
     def note_published(self, results: Sequence[WorkflowResult]) -> None:
         """Under the lock: these may be told."""

@@ -173,18 +173,14 @@ class Run(Ending):
                 if row is None:
                     self.note_success(result)
                 else:
-                    self._untold += 1
-                    if self._finished is None:
-                        self._unwritten[item.index] = item.id
+                    self.note_untold(item)
                     ledger.done(row, result)
             elif verdict is Verdict.FAILED:
-                self._untold += 1
+                self.note_untold(item)
                 if ended is Ended.LIMIT:
                     result.error = (
                         f"never fits: limited {in_a_row + 1} times in a row, while others succeed; {result.error}"
                     )
-                if ledger.keeps and self._finished is None:
-                    self._unwritten[item.index] = item.id
                 ledger.failed(attempt, result, trace)
             elif verdict is not Verdict.LATE:
                 ledger.row(verdict.value, attempt, result.error, trace)
@@ -247,13 +243,9 @@ class Run(Ending):
         result = WorkflowResult(item.id, False, text, attempts=item.attempts, outcome="failed", index=item.index)
         with self.lock:
             self.board.refuse(item)
-            self._untold += 1
+            self.note_untold(item)
             self.ledger.refused(item, result)
-        if not self.ledger.keeps:
-            self.tell((result,))
-        if self.options.halt is not None:
-            self._look_at_halt()
-        self.look_whether_over()
+        self._failed_otherwise(result)
 
     def overran(self, attempt: Attempt, timeout: float) -> bool:
         """An attempt took too long and cannot be stopped: its item failed, it is left behind. False: it had ended."""
@@ -263,15 +255,18 @@ class Run(Ending):
         with self.lock:
             if not self.board.give_up(attempt, failed=True):
                 return False
-            self._untold += 1
+            self.note_untold(attempt.item)
             self.ledger.failed(attempt, result, None)
         log.warning("[COORDINATOR] %s %s", attempt.item.id, text)
+        self._failed_otherwise(result)
+        return True
+
+    def _failed_otherwise(self, result: WorkflowResult) -> None:
         if not self.ledger.keeps:
             self.tell((result,))
         if self.options.halt is not None:
             self._look_at_halt()
         self.look_whether_over()
-        return True
 
     def interrupt(self, attempt: Attempt) -> None:
         """The run stops without waiting for this attempt."""

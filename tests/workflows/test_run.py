@@ -27,6 +27,8 @@ from agentos import (
 )
 from agentos.testing import FakeClock
 
+from ..contract.engines import eventually
+
 
 def by_id(results: list[WorkflowResult]) -> dict[str, WorkflowResult]:
     return {result.item_id: result for result in results}
@@ -228,13 +230,10 @@ def test_a_consumer_that_takes_nothing_stops_the_run_from_going_on() -> None:
         started["n"] += 1
         return item
 
-    results = ParallelCoordinator(3).stream(count(), worker, str)
+    run = ParallelCoordinator(3)
+    results = run.stream(count(), worker, str)
     next(results)
-    for _ in range(200):
-        before = started["n"]
-        time.sleep(0.005)
-        if started["n"] == before:
-            break
+    eventually(lambda: len(run._running[0].idle) == 3)
     assert started["n"] < 3000
 
     assert len([next(results) for _ in range(5000)]) == 5000
@@ -616,11 +615,7 @@ def test_a_thread_that_takes_too_long_is_left_behind_and_keeps_its_credential() 
     assert all(found[str(n)].success for n in range(1, 5))
     assert pool.get_available_count() == 1  # the other is still in its hands
     never.set()
-    for _ in range(500):
-        if pool.get_available_count() == 2:
-            break
-        time.sleep(0.002)
-    assert pool.get_available_count() == 2
+    eventually(lambda: pool.get_available_count() == 2)
 
 
 def test_a_coroutine_that_takes_too_long_is_cancelled_and_tried_again() -> None:

@@ -26,17 +26,12 @@ from agentos import (
 from agentos.runs.journal import Journal, State
 from agentos.testing import FakeClock
 
+from ..contract.engines import eventually
+
 SECRET = "sk-planted-secret-0123456789"
 
 
 def nothing(item: Any, credential: str | None) -> None: ...
-
-
-def eventually(condition: Callable[[], object], timeout: float = 10.0) -> None:
-    deadline = time.monotonic() + timeout
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.001)
 
 
 def in_thread(function: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]:
@@ -121,6 +116,27 @@ def test_results_that_could_not_be_recorded_are_not_finished(tmp_path: Path) -> 
     assert run.stats is not None
     assert str(run.stats.stopped_by).startswith("the journal")
     assert set(run.get_checkpoints()) >= {"2", "3"}
+
+
+def test_refusals_that_could_not_be_recorded_are_not_finished_either(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+
+    def items() -> Iterator[str]:
+        yield "a"
+        shutil.rmtree(folder)
+        yield "a"  # refused, as a duplicate
+        yield "b"
+
+    run = ParallelCoordinator(1, journal=folder, on_progress=lambda event: None)
+    outcome: list[BaseException] = []
+    try:
+        run.execute_parallel(items(), nothing, lambda item: item)
+    except JournalUnavailable as error:
+        outcome.append(error)
+
+    assert outcome
+    assert run.stats is not None
+    assert run.stats.completed + len(run.get_checkpoints()) == 3
 
 
 def test_a_strict_start_that_is_never_recorded_keeps_no_key(tmp_path: Path) -> None:
