@@ -37,6 +37,17 @@ def waiting(pool: CredentialCoordinator, clock: FakeClock, name: str, count: int
     return call
 
 
+def test_a_settle_that_lets_the_last_in_line_start_wakes_it(clock: FakeClock) -> None:
+    pool = CredentialCoordinator([Credential("secret-one", slots=2, tpm=100)], clock=clock, debug=True)
+    first = pool.acquire(cost={"tokens": 100})
+    call = Background(lambda: pool.acquire("waits", cost={"tokens": 50}))
+    clock.wait_for_sleepers(1)
+
+    first.settle(tokens=10)
+
+    assert call.result().held
+
+
 def test_a_lease_gives_the_secret_and_gives_it_back(pool: CredentialCoordinator) -> None:
     with pool.lease("item-1") as lease:
         assert lease.name == "key-1"

@@ -439,7 +439,7 @@ class PoolShell:
         self._inside = True
         try:
             touched = core.settle(grant, used, self._now())
-            if touched is not None and core.waiting:
+            if touched is not None and (touched or core.waiting):
                 wakes = self._after(touched)
         finally:
             self._inside = False
