@@ -81,6 +81,7 @@ class Chooser:
     def spare_at(self, now: float) -> float:
         """From when on one slot more than those to be kept free is free and open."""
         spare = -self.keep_free
+        self._plain.promote(now)  # nobody may have looked there for long
         for key in self._plain.ready():  # enough of them is nearly always near
             if key.quota.open_wide or opens_at(key.quota, None, now) <= now:
                 spare += key.slots - key.leases

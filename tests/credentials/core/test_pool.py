@@ -434,6 +434,20 @@ def test_the_last_word_of_several_settles_counts() -> None:
     assert pool.keys["a"].quota.limits[0].left(0.0) == pytest.approx(80)
 
 
+def test_keep_free_counts_a_key_that_rested_though_only_labelled_requests_came_since() -> None:
+    pool = LeasePool(keep_free=1)
+    for name in ("a", "b"):
+        pool.add(KeySpec(name, labels=frozenset({("kind", "")})), 0.0)
+    cool(pool, "a", until=30.0)
+    assert pool.acquire(PLAIN, None, 0.0) is None  # "a" is found closed
+    waiting = Ticket(Ask(labels=frozenset({("kind", "")})), "w")
+    pool.enqueue(waiting, 0.0)
+
+    pool.tick(30.0)
+
+    assert waiting.state is Wait.GRANTED
+
+
 def test_keys_that_come_back_one_by_one_leave_nothing_behind() -> None:
     pool = pool_of(*(f"k{i}" for i in range(50)))
     for now in range(1, 400):
