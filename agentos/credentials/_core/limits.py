@@ -137,15 +137,36 @@ class Bucket(LimitState):
     def undo(self, stamp: tuple[float, int], need: float) -> None:
         self.empty_at = stamp[0]  # not by subtraction: a rounding error would put off whoever waits for this instant
 
-    def correct(self, stamp: tuple[float, int], by: float, now: float) -> tuple[float, int]:
+    def correct(self, stamp: tuple[Any, ...], by: float, now: float) -> tuple[Any, ...]:
         if by > 0:
-            return self.take(by, now)  # nobody could know of it before now
-        if self._takes == stamp[1]:
-            self.empty_at += by * self.seconds_each
+            _, number = self.take(by, now)  # nobody could know of it before now
+            return (*stamp, (number, by))
+        before, number, *extras = stamp
+        less = -by
+        while extras and less > 0:  # what was taken last goes back first: others may have come between
+            latest, amount = extras.pop()
+            self._lessen(latest, min(amount, less))
+            if less < amount:
+                extras.append((latest, amount - less))
+            elif self._takes == latest:
+                self._forget_take()
+            less -= amount
+        if less > 0:
+            self._lessen(number, less)
+        return (before, number, *extras)
+
+    def _lessen(self, number: int, by: float) -> None:
+        if self._takes == number:
+            self.empty_at -= by * self.seconds_each
         elif self.dimension:
             # Request buckets do not remember how full they were: they give nothing back once somebody else has taken.
-            self.empty_at -= self._give_back(stamp[1], -by * self.seconds_each)
-        return stamp
+            self.empty_at -= self._give_back(number, by * self.seconds_each)
+
+    def _forget_take(self) -> None:
+        """The last take was of nothing, as it turned out."""
+        if self._fullest and self._fullest[-1][0] == self._takes:
+            self._fullest.pop()
+        self._takes -= 1
 
     def _give_back(self, number: int, seconds: float) -> float:
         """How much of *seconds* the bucket could have held ever since take *number*; later ones then find it fuller."""

@@ -434,6 +434,16 @@ def test_the_last_word_of_several_settles_counts() -> None:
     assert pool.keys["a"].quota.limits[0].left(0.0) == pytest.approx(80)
 
 
+def test_an_overrun_taken_back_gives_back_no_more_than_the_bucket_could_have_held() -> None:
+    pool = pool_of(KeySpec("a", slots=2, limits=(Limit("tokens", 64, per=60),)))
+    first = take(pool, ask(tokens=64))
+    take(pool, ask(tokens=64), now=3600.0)
+    for used in (80, 16):
+        pool.settle(first, (None, used, None, None), 3600.0)
+
+    assert pool.keys["a"].quota.limits[0].left(3600.0) == pytest.approx(0)
+
+
 def test_keep_free_counts_a_key_that_rested_though_only_labelled_requests_came_since() -> None:
     pool = LeasePool(keep_free=1)
     for name in ("a", "b"):
