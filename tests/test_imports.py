@@ -16,8 +16,9 @@ ROOMS = {
     "cli": {"workflows", "runs", "providers", "credentials", "simulator"},
     "workflows": {"runs", "providers", "credentials"},
     "testing": {"workflows", "runs", "providers", "credentials"},
-    "runs": {"providers", "credentials"},
-    "credentials": set[str](),
+    "runs": {"providers", "credentials", "sqlite"},
+    "credentials": {"sqlite"},
+    "sqlite": set[str](),
 }
 
 # What users may leave uninstalled, and the only file that may import it. Without it, that file says which extra it is.

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from agentos.errors import JournalDamaged, JournalInUse, JournalTooNew, JournalUnavailable, NotAJournal
+from agentos.sqlite.migrations import Migration, newest, schema_at, schema_of, version_of
+from agentos.sqlite.trouble import is_busy, is_unreachable
 
 from .chain import link
 from .database import APPLICATION_ID, open_untouched
@@ -20,9 +22,7 @@ from .files import JournalFiles
 from .head import START, Position, read_head
 from .kinds import DECIDES
 from .known import Known
-from .migrations import Migration, newest, schema_at, schema_of, version_of
 from .rows import COLUMNS, redumped
-from .trouble import is_busy, is_unreachable
 
 _EVERY_ENTRY = f"select seq, {', '.join(COLUMNS)}, chain from entries order by seq"  # noqa: S608 (constants)
 _CHAIN = len(COLUMNS) + 1

@@ -2,37 +2,26 @@
 
 from __future__ import annotations
 
-import os
 import sqlite3
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
 from agentos.errors import JournalUnavailable
+from agentos.sqlite.connect import Connect, connect, sync_folder, too_old
+from agentos.sqlite.migrations import Migration, migrate
 
 from .files import JournalFiles, beside
-from .migrations import Migration, migrate
 
 # Written in the header of every journal, so that no other SQLite file is taken for one: "agtj".
 APPLICATION_ID: Final = 0x6167746A
 
-# JSON operators (->>) came with 3.38, STRICT tables with 3.37.
-OLDEST_SQLITE: Final = (3, 38, 0)
-
-# Opens the database at a URI. Tests hand in their own, to have it fail where they want.
-Connect = Callable[[str], sqlite3.Connection]
-
-
-def connect(uri: str) -> sqlite3.Connection:
-    """A connection in autocommit mode that never waits for a lock: SQLite's own wait can starve a process."""
-    return sqlite3.connect(uri, uri=True, timeout=0, isolation_level=None, check_same_thread=False)
-
 
 def require_sqlite(db: Path, version: tuple[int, ...] = sqlite3.sqlite_version_info) -> None:
     """Refuse a SQLite library that cannot hold a journal."""
-    if version < OLDEST_SQLITE:
-        have, need = (".".join(map(str, parts)) for parts in (version, OLDEST_SQLITE))
-        raise JournalUnavailable(path=str(db), detail=f"this Python has SQLite {have}, and a journal needs {need}")
+    lack = too_old("a journal", version)
+    if lack is not None:
+        raise JournalUnavailable(path=str(db), detail=lack)
 
 
 def open_untouched(files: JournalFiles) -> sqlite3.Connection:
@@ -92,13 +81,3 @@ def create(
     files.shm.unlink(missing_ok=True)
     draft.replace(files.db)
     sync_folder(files.db.parent)
-
-
-def sync_folder(folder: Path) -> None:
-    """Make a rename in *folder* durable (Windows does so by itself)."""
-    if os.name == "posix":
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)

@@ -11,20 +11,21 @@ from pathlib import Path
 from typing import Any
 
 from agentos.errors import JournalDamaged, JournalInUse, JournalMismatch, JournalUnavailable
+from agentos.sqlite.connect import Connect, connect
+from agentos.sqlite.migrations import Migration, migrate, newest
+from agentos.sqlite.trouble import is_busy, passing
 
-from . import database
 from .contents import Contents, read_contents
-from .database import Connect, create, open_to_write, require_sqlite
+from .database import create, open_to_write, require_sqlite
 from .files import JournalFiles, files_of
 from .head import HeadFile
 from .host import HOST
 from .known import Known
-from .migrations import MIGRATIONS, Migration, migrate, newest
+from .migrations import MIGRATIONS
 from .owner import OwnerLock
 from .rows import StateRow, row_text
 from .salvage import salvage
 from .store import Store
-from .trouble import is_busy, passing
 from .writer import Writer
 
 
@@ -55,7 +56,7 @@ class Journal:
         total: int | None = None,
         accept_loss: bool = False,
         migrations: Sequence[Migration] = MIGRATIONS,
-        connect: Connect = database.connect,
+        connect: Connect = connect,
     ) -> Journal:
         """Open the journal at *path* for the work known as *worker*, making it and its folder if there is none.
 

@@ -12,12 +12,13 @@ from dataclasses import replace
 from itertools import count, islice
 from pathlib import Path
 
+from agentos.sqlite.migrations import Migration, newest
+
 from .chain import link
 from .contents import Contents
 from .database import create, open_untouched
 from .files import JournalFiles, beside, files_of
 from .head import Position
-from .migrations import Migration, newest
 from .rows import COLUMNS, joined, row_text
 
 _NAMES = f"seq, {', '.join(COLUMNS)}, chain"

@@ -15,15 +15,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from agentos.errors import JournalUnavailable
+from agentos.sqlite.connect import Connect
+from agentos.sqlite.trouble import Trouble, passing
 
 from .chain import link
-from .database import Connect, open_to_write
+from .database import open_to_write
 from .files import JournalFiles
 from .head import HeadFile, Position
 from .owner import OwnerLock
 from .reader import Reader
 from .rows import COLUMNS, joined
-from .trouble import Trouble, passing
 
 log = logging.getLogger("agentos")
 

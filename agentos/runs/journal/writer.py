@@ -15,10 +15,10 @@ from threading import Event, Lock, Thread, current_thread
 from typing import Any, Final, Protocol
 
 from agentos.errors import JournalUnavailable
+from agentos.sqlite.trouble import Trouble
 
 from .rows import row_text
 from .store import Store
-from .trouble import Trouble
 
 log = logging.getLogger("agentos")
 

@@ -1,4 +1,4 @@
-"""What an error of SQLite means for a journal: wait and try again, or give it up."""
+"""What an error of SQLite means for whoever keeps the file: wait and try again, or give it up."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PASSING: Final = {
     sqlite3.SQLITE_PERM: "permission is denied",
     sqlite3.SQLITE_AUTH: "permission is denied",
     sqlite3.SQLITE_NOMEM: "memory is short",
-    sqlite3.SQLITE_INTERRUPT: "writing was interrupted",
+    sqlite3.SQLITE_INTERRUPT: "it was interrupted",
     sqlite3.SQLITE_NOLFS: "the file system takes no larger file",
 }
 
@@ -26,7 +26,7 @@ _UNREACHABLE: Final = {sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQL
 
 
 class Trouble(Exception):
-    """The journal cannot be written now, and may be later. Nothing of the commit counts as written."""
+    """The file cannot be written now, and may be later. Nothing of the commit counts as written."""
 
 
 def passing(error: BaseException) -> str | None:
