@@ -103,6 +103,123 @@ class InvariantViolated(AgentOSError, AssertionError):
         return f"invariant {self.name} does not hold: {self.detail}; please report this"
 
 
+class LeaseLost(AgentOSError):
+    """A lease ended without being given back, and the credential may be somebody else's by now."""
+
+    name: str
+    token: int
+    detail: str
+
+    def __init__(self, *, name: str, token: int, detail: str) -> None:
+        super().__init__(name=name, token=token, detail=detail)
+
+    def describe(self) -> str:
+        return (
+            f"lease {self.token} on credential {self.name} is lost: {self.detail}; start no more calls with it, "
+            "ask the pool for a new lease"
+        )
+
+
+# -- the pool's shared state ---------------------------------------------------------------------------------------
+
+
+class StoreError(AgentOSError):
+    """The pool's shared state cannot be used as asked."""
+
+    path: str
+
+
+class StoreUnavailable(StoreError):
+    """The file cannot be opened or written."""
+
+    detail: str
+
+    def __init__(self, *, path: str, detail: str) -> None:
+        super().__init__(path=path, detail=detail)
+
+    def describe(self) -> str:
+        return (
+            f"the pool's shared state {self.path} cannot be used: {self.detail}; put that right, name another file "
+            'with store="sqlite:///path", or share nothing with store="memory"'
+        )
+
+
+class NotAStore(StoreError):
+    """The file is something else."""
+
+    detail: str
+
+    def __init__(self, *, path: str, detail: str) -> None:
+        super().__init__(path=path, detail=detail)
+
+    def describe(self) -> str:
+        return (
+            f"{self.path} is not the shared state of a pool of agentos ({self.detail}); nothing was changed, "
+            'name another file with store="sqlite:///path"'
+        )
+
+
+class StoreTooNew(StoreError):
+    """A newer agentos made this file."""
+
+    version: int
+    newest: int
+
+    def __init__(self, *, path: str, version: int, newest: int) -> None:
+        super().__init__(path=path, version=version, newest=newest)
+
+    def describe(self) -> str:
+        return (
+            f"the pool's shared state {self.path} has format {self.version}, and this agentos knows formats up to "
+            f"{self.newest}; nothing was changed, use the newer agentos that made it, or another file"
+        )
+
+
+class StoreDamaged(StoreError):
+    """The file does not hold what was written to it."""
+
+    detail: str
+
+    def __init__(self, *, path: str, detail: str) -> None:
+        super().__init__(path=path, detail=detail)
+
+    def describe(self) -> str:
+        return (
+            f"the pool's shared state {self.path} is damaged: {self.detail}; stop the runs that use it and move the "
+            "file away. Limits and coolings are then learned again, nothing else is lost"
+        )
+
+
+class StoreElsewhere(StoreError):
+    """Processes whose clock cannot be compared with ours have the file in use."""
+
+    detail: str
+
+    def __init__(self, *, path: str, detail: str) -> None:
+        super().__init__(path=path, detail=detail)
+
+    def describe(self) -> str:
+        return (
+            f"the pool's shared state {self.path} is in use by processes of another boot or time namespace "
+            f"({self.detail}), such as a container or another machine; use one file per machine"
+        )
+
+
+class StoreOnNetworkShare(StoreError):
+    """The file would lie on a network share, where SQLite's locks do not hold."""
+
+    kind: str
+
+    def __init__(self, *, path: str, kind: str) -> None:
+        super().__init__(path=path, kind=kind)
+
+    def describe(self) -> str:
+        return (
+            f"the pool's shared state {self.path} would lie on a network share ({self.kind}), where SQLite's locks "
+            'do not hold; put it on a local disk, with AGENTOS_HOME or store="sqlite:///path"'
+        )
+
+
 # -- what a worker may raise ---------------------------------------------------------------------------------------
 
 

@@ -19,13 +19,21 @@ from agentos import (
     JournalMismatch,
     JournalTooNew,
     JournalUnavailable,
+    LeaseLost,
     NeverFits,
     NoCredentialAvailable,
     NotAJournal,
+    NotAStore,
     NoUsableCredential,
     PoolClosed,
     ProgressStats,
     RateLimited,
+    StoreDamaged,
+    StoreElsewhere,
+    StoreError,
+    StoreOnNetworkShare,
+    StoreTooNew,
+    StoreUnavailable,
     Transient,
     WorkflowResult,
     WouldBlockLoop,
@@ -54,6 +62,13 @@ ERRORS = [
     JournalDamaged(path="/run", detail="2 entries are missing at its end", missing=2),
     JournalMismatch(path="/run", what="worker", recorded="a:b", given="c:d"),
     JournalUnavailable(path="/run", detail="the disk is gone"),
+    LeaseLost(name="key-a", token=7, detail="its process was paused for longer than 30s"),
+    StoreUnavailable(path="/pool", detail="the disk is full"),
+    NotAStore(path="/pool", detail="not an SQLite database"),
+    StoreTooNew(path="/pool", version=9, newest=1),
+    StoreDamaged(path="/pool", detail="its tables are not as they were made"),
+    StoreElsewhere(path="/pool", detail="since 12:00"),
+    StoreOnNetworkShare(path="/pool", kind="nfs4"),
 ]
 
 
@@ -82,7 +97,7 @@ def test_an_error_says_what_to_do() -> None:
 def test_every_error_is_shown_to_pickle() -> None:
     public = {thing for thing in vars(agentos).values() if isinstance(thing, type) and issubclass(thing, AgentOSError)}
 
-    assert {type(error) for error in ERRORS} == public - {AgentOSError, JournalError}
+    assert {type(error) for error in ERRORS} == public - {AgentOSError, JournalError, StoreError}
 
 
 def test_a_subclass_of_a_users_own_travels_too() -> None:
@@ -117,6 +132,29 @@ def test_errors_of_a_journal_say_which_one_and_what_to_do() -> None:
     assert "accept_loss=True" in str(JournalDamaged(path="/run", detail="entry 3 is missing"))
     assert "recorded a:b, now c:d" in str(JournalMismatch(path="/run", what="worker", recorded="a:b", given="c:d"))
     assert "cannot be used: the disk is gone" in str(JournalUnavailable(path="/run", detail="the disk is gone"))
+
+
+def test_errors_of_the_shared_state_say_which_file_and_what_to_do() -> None:
+    said = {type(error): str(error) for error in ERRORS if isinstance(error, StoreError)}
+
+    assert all("/pool" in text for text in said.values())
+    assert "cannot be used: the disk is full" in said[StoreUnavailable]
+    assert "not an SQLite database" in said[NotAStore]
+    assert "format 9, and this agentos knows formats up to 1; nothing was changed" in said[StoreTooNew]
+    assert "move the file away. Limits and coolings are then learned again" in said[StoreDamaged]
+    assert "use one file per machine" in said[StoreElsewhere]
+    assert "a network share (nfs4)" in said[StoreOnNetworkShare]
+    assert "AGENTOS_HOME" in said[StoreOnNetworkShare]
+
+
+def test_a_lost_lease_says_which_and_that_it_must_not_be_used() -> None:
+    error = LeaseLost(name="key-a", token=7, detail="its process was paused for longer than 30s")
+
+    assert not isinstance(error, StoreError)
+    assert str(error) == (
+        "lease 7 on credential key-a is lost: its process was paused for longer than 30s; start no more calls with it, "
+        "ask the pool for a new lease"
+    )
 
 
 def test_a_limit_says_how_long() -> None:
