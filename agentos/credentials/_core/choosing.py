@@ -73,10 +73,13 @@ class Chooser:
             lane.postpone(key, opens_at(key.quota, lane.model, now))
         return best, best_at
 
-    @staticmethod
-    def _starts_at(key: Key, ask: Ask, now: float, claims: Claims | None) -> float:
+    def _starts_at(self, key: Key, ask: Ask, now: float, claims: Claims | None) -> float:
         alone = starts_at(key.quota, ask, now)
         return alone if claims is None or key.quota not in claims else claims.starts_at(key, ask, now, alone)
+
+    def starts_at(self, key: Key, ask: Ask, now: float) -> float:
+        """When *ask* could start on *key*, if a slot of it is free and nobody here waits."""
+        return self._starts_at(key, ask, now, None)
 
     def spare_at(self, now: float) -> float:
         """From when on one slot more than those to be kept free is free and open."""

@@ -14,9 +14,8 @@ from ..delays import LONGEST_DELAY
 from ..limit import Limit
 from .cost import no_smaller
 from .limits import FOREVER, ROUNDING, next_reset
-from .needs import starts_at
 from .pool import LeasePool
-from .records import Ask, Grant, Key, Ticket
+from .records import Ask, Grant, Key, Quota, Ticket
 from .report import state_of_key
 from .states import Life, Wait
 
@@ -28,7 +27,8 @@ def l1_no_more_leases_than_slots(pool: LeasePool) -> str | None:
     counted: dict[Key, int] = dict.fromkeys(pool.keys.values(), 0)
     for grant in pool.leases.values():
         counted[grant.key] += 1
-    for key, count in counted.items():
+    for key, ours in counted.items():
+        count = ours + len(key.elsewhere)
         if count > key.slots or count != key.leases:
             return f"{key.name} has {count} leases in force, {key.leases} on record, {key.slots} slots"
     return None
@@ -96,11 +96,11 @@ def _each_key_is_in_one_place(pool: LeasePool) -> str | None:
     return None
 
 
-def r1_nothing_starts_while_closed(grant: Grant, closed: Mapping[tuple[str, str | None], float]) -> str | None:
+def r1_nothing_starts_while_closed(grant: Grant, closed: Mapping[tuple[Quota, str | None], float]) -> str | None:
     """R1: nothing starts on a quota, or a model family of it, before the instant it was told to wait for."""
     quota = grant.key.quota
     for scope in (None, *quota.scopes(grant.model)):
-        until = closed.get((quota.name, scope), -FOREVER)
+        until = closed.get((quota, scope), -FOREVER)
         if grant.granted_at < until:
             return f"lease {grant.token} started on {quota.name} {until - grant.granted_at:.3f}s too early"
     return None
@@ -144,9 +144,10 @@ def r3_nobody_waits_past_a_free_key(pool: LeasePool, now: float) -> str | None:
     if not tickets:
         return None
     head = tickets[0]
-    best = min((_could_start(key, head.ask, now) for key in pool.keys.values()), default=FOREVER)
+    best = min((_could_start(pool, key, head.ask, now) for key in pool.keys.values()), default=FOREVER)
     if pool.keep_free:
         best = max(best, pool.spare_at(now))
+    best = max(best, pool.not_before)
     if best <= now:
         return f"{head.requester or 'the first in line'} waits although a key is free for it"
     if pool.next_at > best + ROUNDING:
@@ -154,10 +155,10 @@ def r3_nobody_waits_past_a_free_key(pool: LeasePool, now: float) -> str | None:
     return None
 
 
-def _could_start(key: Key, ask: Ask, now: float) -> float:
+def _could_start(pool: LeasePool, key: Key, ask: Ask, now: float) -> float:
     if key.life is not Life.ALIVE or key.leases >= key.slots or not ask.labels <= key.labels:
         return FOREVER
-    return starts_at(key.quota, ask, now)
+    return pool.starts_at(key, ask, now)
 
 
 def r4_served_in_order(pool: LeasePool, granted: Iterable[Ticket]) -> str | None:

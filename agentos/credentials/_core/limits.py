@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import datetime
 from collections import deque
+from collections.abc import Mapping
 from typing import Any
 
 from ..limit import Limit
@@ -70,6 +71,18 @@ class LimitState:
 
     def left(self, now: float) -> float:
         """How much could be taken now; below zero after an overrun."""
+        raise NotImplementedError
+
+    def pack(self) -> dict[str, Any]:
+        """What is used, as plain data for a store. Stamps given out stay good for whoever unpacks it."""
+        raise NotImplementedError
+
+    def unpack(self, packed: Mapping[str, Any]) -> None:
+        """Take over what a store kept."""
+        raise NotImplementedError
+
+    def reset(self) -> None:
+        """Nothing is used: as if no request had ever been."""
         raise NotImplementedError
 
 
@@ -185,11 +198,25 @@ class Bucket(LimitState):
     def left(self, now: float) -> float:
         return min(self.largest, (now - self.empty_at) / self.seconds_each)
 
+    def pack(self) -> dict[str, Any]:
+        empty_at = None if self.empty_at == -FOREVER else self.empty_at
+        return {"empty_at": empty_at, "takes": self._takes, "fullest": self._fullest}
+
+    def unpack(self, packed: Mapping[str, Any]) -> None:
+        empty_at = packed["empty_at"]
+        self.empty_at = -FOREVER if empty_at is None else float(empty_at)
+        self._takes = packed["takes"]
+        self._fullest = [(number, below) for number, below in packed["fullest"]]
+
+    def reset(self) -> None:
+        self.empty_at = -FOREVER  # takes stay counted: a lease in force may yet settle
+        self._fullest = []
+
 
 class SlidingWindow(LimitState):
     """Never more than the amount in any stretch of *per* seconds: each start is remembered that long."""
 
-    __slots__ = ("per", "starts", "used")
+    __slots__ = ("_takes", "per", "starts", "used")
 
     def __init__(self, limit: Limit) -> None:
         super().__init__(limit)
@@ -197,6 +224,7 @@ class SlidingWindow(LimitState):
         self.per = float(limit.per)
         self.used = 0.0
         self.starts: deque[list[float]] = deque()  # [instant, amount], oldest first
+        self._takes = 0  # the number of the newest of them, which is its stamp
 
     def _forget(self, now: float) -> None:
         starts = self.starts
@@ -216,27 +244,41 @@ class SlidingWindow(LimitState):
                 return at + self.per
         return now + self.per
 
-    def take(self, need: float, now: float) -> list[float]:
+    def take(self, need: float, now: float) -> int:
         self._forget(now)
-        start = [now, need]
-        self.starts.append(start)
+        self.starts.append([now, need])
         self.used += need
-        return start
+        self._takes += 1
+        return self._takes
 
-    def undo(self, stamp: list[float], need: float) -> None:
+    def undo(self, stamp: int, need: float) -> None:
         self.starts.pop()
         self.used -= need
+        self._takes -= 1
 
-    def correct(self, stamp: list[float], by: float, now: float) -> list[float]:
+    def correct(self, stamp: int, by: float, now: float) -> int:
         self._forget(now)
-        if stamp[0] + self.per > now:
-            stamp[1] += by
+        place = stamp - self._takes - 1  # from the newest, which is -1
+        if 0 < -place <= len(self.starts):
+            self.starts[place][1] += by
             self.used += by
         return stamp
 
     def left(self, now: float) -> float:
         self._forget(now)
         return self.largest - self.used
+
+    def pack(self) -> dict[str, Any]:
+        return {"starts": list(self.starts), "takes": self._takes}
+
+    def unpack(self, packed: Mapping[str, Any]) -> None:
+        self.starts = deque([float(at), float(amount)] for at, amount in packed["starts"])
+        self.used = sum(amount for _, amount in self.starts)
+        self._takes = packed["takes"]
+
+    def reset(self) -> None:
+        self.starts.clear()
+        self.used = 0.0
 
 
 class CalendarWindow(LimitState):
@@ -285,6 +327,17 @@ class CalendarWindow(LimitState):
     def left(self, now: float) -> float:
         self._roll(now)
         return self.largest - self.used
+
+    def pack(self) -> dict[str, Any]:
+        return {"ends_at": None if self.ends_at == -FOREVER else self.ends_at, "used": self.used}
+
+    def unpack(self, packed: Mapping[str, Any]) -> None:
+        ends_at = packed["ends_at"]
+        self.ends_at = -FOREVER if ends_at is None else float(ends_at)
+        self.used = float(packed["used"])
+
+    def reset(self) -> None:
+        self.used = 0.0
 
 
 def next_reset(limit: Limit, wall: float) -> float:

@@ -57,6 +57,8 @@ class LeasePool(Chooser):
         self.next_ticket: Ticket | None = None
         self.notes: list[str] = []  # what a person should be told; the shell logs and empties it
         self.closed = False
+        self.drifts = max_lease is not None  # it may change without having been asked anything
+        self.not_before = -FOREVER  # nothing starts before this instant, however free a key looks
         self._token = 0
         self._used = 0
         self._arrivals = 0
@@ -92,16 +94,27 @@ class LeasePool(Chooser):
         lane = self._lane_for(ask.labels, ask.model)
         if self.max_lease is not None:
             self._expire(now)
-        found, at = self._find(lane, ask, now, None)
-        if found is None or at > now:
-            return None
-        return self._start(found, ask, requester, now)
+        while True:
+            found, at = self._find(lane, ask, now, None)
+            if found is None or at > now:
+                return None
+            started = self._start(found, ask, requester, now)
+            if started is not None:
+                return started
 
-    def _start(self, key: Key, ask: Ask, requester: str | None, now: float) -> Grant:
+    def _start(self, key: Key, ask: Ask, requester: str | None, now: float) -> Grant | None:
+        """Lease *key*, which was chosen. None, if it turned out to be taken: then it is known to be by now."""
         draws = NOTHING if key.quota.open_wide else reserve(key.quota, ask, now)
         assert draws is not None, "a key was chosen that cannot start now"  # noqa: S101
         self._token = token = self._token + 1
-        self.leases[token] = grant = Grant(key, token, requester, now, ask.model, draws)
+        grant = Grant(key, token, requester, now, ask.model, draws)
+        self._book(grant, ask)
+        return grant
+
+    def _book(self, grant: Grant, ask: Ask) -> None:
+        """A lease begins: its key has one slot less."""
+        self.leases[grant.token] = grant
+        key = grant.key
         before = key.leases
         key.leases = before + 1
         self._used = key.used = self._used + 1
@@ -110,7 +123,6 @@ class LeasePool(Chooser):
                 lane.taken(key, before)
         if ask.affinity is not None:
             self._remember(ask.affinity, key)
-        return grant
 
     # -- waiting ----------------------------------------------------------------------------------------------
 
@@ -200,9 +212,8 @@ class LeasePool(Chooser):
         """The half of ``release`` that needs no clock: if anybody waits, ``tick`` must follow."""
         if self.leases.pop(grant.token, None) is None:
             return False
-        for draw in grant.draws:
-            if draw[2]:
-                self._end_guess(grant, draw[0])
+        if grant.draws:
+            self._end_draws(grant)
         key = grant.key
         key.leases = n = key.leases - 1
         if key.life is Life.ALIVE:
@@ -218,8 +229,13 @@ class LeasePool(Chooser):
                     lane.given_back(key, n)
         return True
 
+    def _end_draws(self, grant: Grant) -> None:
+        for draw in grant.draws:
+            if draw[2]:
+                self._end_guess(grant, draw[0])
+
     def _end_guess(self, grant: Grant, state: LimitState) -> None:
-        state.usage.in_flight -= 1
+        state.usage.landed()
         if state.usage.ended_silently():
             self.notes.append(
                 f"quota {grant.key.quota.name}: the limit on {DIMENSIONS[state.dimension]} is set aside, because no "
@@ -239,13 +255,28 @@ class LeasePool(Chooser):
                 f"ended after {self.max_lease:g}s (max_lease); its holder may still be using the key"
             )
 
+    def holds(self, grant: Grant, _now: float) -> bool:
+        """Whether that lease is in force."""
+        return self.leases.get(grant.token) is grant
+
+    def loss_of(self, _grant: Grant, _now: float) -> str | None:
+        """Why that lease must not be used any more though nobody here gave it back; None if it may."""
+        return None
+
     def settle(self, grant: Grant, used: Used, now: float) -> Sequence[Ticket] | None:
         """Replace what was reserved by what was used. None: that lease has already ended, and nothing changed."""
         if self.leases.get(grant.token) is not grant:
             return None
         quota = grant.key.quota
-        if not quota.limits:
+        if not quota.limits or not self._correct(grant, used, now):
             return NOBODY
+        # Even if more was used than thought: who waits for this quota may now be due elsewhere, and let others by.
+        if self._straight and not self.waiting and not self._plain.bounds:
+            return NOBODY
+        return self._reopened(quota, now)
+
+    def _correct(self, grant: Grant, used: Used, now: float) -> bool:
+        """Put what was used in the place of what was reserved; whether that differs."""
         changed = False
         draws = grant.draws
         for i, (state, amount, guessed, stamp) in enumerate(draws):
@@ -258,13 +289,10 @@ class LeasePool(Chooser):
                 stamp = state.correct(stamp, actual - amount, now)
                 draws[i] = (state, actual, False, stamp)  # type: ignore[index]  # there is one, so it is a list
                 if guessed:
-                    state.usage.in_flight -= 1
-        if len(draws) < len(quota.limits):
+                    state.usage.landed()
+        if len(draws) < len(grant.key.quota.limits):
             self._take_late(grant, used, now)
-        # Even if more was used than thought: who waits for this quota may now be due elsewhere, and let others by.
-        if not changed or (self._straight and not self.waiting and not self._plain.bounds):
-            return NOBODY
-        return self._reopened(quota, now)
+        return changed
 
     @staticmethod
     def _take_late(grant: Grant, used: Used, now: float) -> None:
@@ -280,24 +308,31 @@ class LeasePool(Chooser):
 
     def close_quota(self, key: Key, until: float, *, model: str | None, evidence: str, now: float) -> Sequence[Ticket]:
         """No more requests on this key's quota (for one model family, if named) before *until*."""
+        if not self._close_quota(key, until, model, evidence, now):
+            return NOBODY
+        return self._serve(now) if self.waiting else NOBODY
+
+    def _close_quota(self, key: Key, until: float, model: str | None, evidence: str, now: float) -> bool:
         self._excuse(key)
         if until <= now:
-            return NOBODY
+            return False
         gate = Gate.COOLING if until - now <= PARKED_FROM else Gate.PARKED
         scope = None if model is None else key.quota.scopes(model)[0]
         if not key.quota.block(scope, Block(gate, until, now, evidence)):
-            return NOBODY
+            return False
         if scope is not None and not self._models_matter:
             self._models_matter = True
             self._relane()
-        return self._serve(now) if self.waiting else NOBODY
+        return True
 
     def spend(self, key: Key, evidence: str, now: float) -> Sequence[Ticket]:
         """The money of this key's quota is gone: closed until a person acts."""
+        self._spend(key, evidence, now)
+        return self._fewer(now)
+
+    def _spend(self, key: Key, evidence: str, now: float) -> None:
         self._excuse(key)
         key.quota.spend(Block(Gate.SPENT, FOREVER, now, evidence))
-        failed = self._fail_hopeless()
-        return [*failed, *self._serve(now)]
 
     @staticmethod
     def _excuse(key: Key) -> None:
@@ -308,27 +343,35 @@ class LeasePool(Chooser):
     def reject(self, key: Key, evidence: str, now: float) -> Sequence[Ticket]:
         """The provider refused the credential itself: dead until a person acts."""
         self._excuse(key)
-        return self._live(key, Event.REJECTED, evidence, now)
+        self._change_life(key, Event.REJECTED, evidence, now)
+        return self._fewer(now)
 
-    def _live(self, key: Key, event: Event, evidence: str, now: float) -> Sequence[Ticket]:
+    def _fewer(self, now: float) -> Sequence[Ticket]:
+        """Some key serves no more: who could use no other is told."""
+        failed = self._fail_hopeless()
+        return [*failed, *self._serve(now)]
+
+    def _change_life(self, key: Key, event: Event, evidence: str, now: float) -> None:
         before, key.life = key.life, LIFE[key.life][event]
-        if key.life is not before:
-            key.evidence, key.since = evidence, now
+        if key.life is before:
+            return
+        key.evidence, key.since = evidence, now
         if key.life is not Life.ALIVE:
             for lane in self._lane_list:
                 lane.remove(key)
-            failed = self._fail_hopeless()
-            return [*failed, *self._serve(now)]
-        if before is not Life.ALIVE:
+        elif before is not Life.ALIVE:
             for lane in self._lane_list:
                 if lane.labels <= key.labels:
                     lane.put_back(key)
-        return NOBODY
 
     # -- who is in the pool -----------------------------------------------------------------------------------
 
     def add(self, spec: KeySpec, now: float) -> Sequence[Ticket]:
         """A credential joins, even while others wait."""
+        self._admit(spec)
+        return self._serve(now) if self.waiting else NOBODY
+
+    def _admit(self, spec: KeySpec) -> Key:
         # A credential that shares no quota has one of its own, which no other can join by its name.
         shared = spec.quota is not None
         quota = self.quotas.get((shared, spec.quota or spec.name))
@@ -346,17 +389,44 @@ class LeasePool(Chooser):
             if lane.labels <= key.labels:
                 lane.insert(key)
                 lane.limited = lane.limited or bool(quota.limits)
-        return self._serve(now) if self.waiting else NOBODY
+        return key
+
+    def occupy(self, key: Key, elsewhere: tuple[str, ...]) -> None:
+        """Others have so many leases on this key, in a pool that is shared. ``tick`` must follow."""
+        leases = key.leases - len(key.elsewhere) + len(elsewhere)
+        key.elsewhere = elsewhere
+        if leases == key.leases:
+            return
+        lanes = [lane for lane in self._lane_list if lane.labels <= key.labels and key not in lane.bounds]
+        for lane in lanes:
+            lane.remove(key)
+        key.leases = leases
+        if key.life is Life.ALIVE:
+            for lane in lanes:
+                lane.put_back(key)
 
     def retire(self, key: Key, now: float) -> Sequence[Ticket]:
         """A credential leaves: its leases run on, nothing new starts on it."""
-        return self._live(key, Event.RETIRED, "retired by hand", now)
+        self._change_life(key, Event.RETIRED, "retired by hand", now)
+        return self._fewer(now)
 
     def revive(self, key: Key, now: float) -> Sequence[Ticket]:
         """A person has acted: a dead, retired or spent credential may be used again."""
-        self._live(key, Event.REVIVED, "", now)
-        key.quota.spend(None)
+        self._revive(key, now)
         return self._reopened(key.quota, now)
+
+    def _revive(self, key: Key, now: float) -> None:
+        self._change_life(key, Event.REVIVED, "", now)
+        key.quota.spend(None)
+
+    def clear(self, key: Key, now: float) -> Sequence[Ticket]:
+        """A person says to forget all that is known of this key and its quota: usable, cold, and nothing used."""
+        self._clear(key, now)
+        return self._reopened(key.quota, now)
+
+    def _clear(self, key: Key, now: float) -> None:
+        self._change_life(key, Event.REVIVED, "", now)
+        key.quota.forget()
 
     def close(self) -> Sequence[Ticket]:
         """Grant nothing more; every waiter is told."""
@@ -371,20 +441,21 @@ class LeasePool(Chooser):
 
     def _reopened(self, quota: Quota, now: float) -> Sequence[Ticket]:
         """The quota may carry something earlier than was thought."""
+        self._reopen(quota)
+        return self._serve(now) if self.waiting else NOBODY
+
+    def _reopen(self, quota: Quota) -> None:
         for lane in self._lane_list:
             if lane.bounds:
                 for key in quota.keys:
                     lane.reopen(key)
-        return self._serve(now) if self.waiting else NOBODY
 
     def wall_moved(self, offset: float) -> None:
         """The wall clock was set: a new day is nearer, or further off, than was thought. ``tick`` must follow."""
         self.wall.offset = offset
         for quota in self.quotas.values():
             if quota.has_calendar():
-                for lane in self._lane_list:
-                    for key in quota.keys:
-                        lane.reopen(key)
+                self._reopen(quota)
 
     def _relane(self) -> None:
         """Models begin to matter: those who wait for one line up apart."""
@@ -418,10 +489,12 @@ class LeasePool(Chooser):
                     self._plan(earlier, now, claims)
                 skipped.clear()
                 key = self._plan(ticket, now, claims)
+                while key is not None and (grant := self._start(key, ticket.ask, ticket.requester, now)) is None:
+                    key = self._plan(ticket, now, claims)
                 if key is None:
                     cursor.blocked()
                 else:
-                    ticket.grant = self._start(key, ticket.ask, ticket.requester, now)
+                    ticket.grant = grant
                     self._leave(ticket, Wait.GRANTED)
                     granted.append(ticket)
             if not cursor.go_on():

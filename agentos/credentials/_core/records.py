@@ -52,6 +52,7 @@ class Quota:
         "keys",
         "limits",
         "name",
+        "named",
         "open_wide",
         "scoped",
         "spent",
@@ -62,6 +63,7 @@ class Quota:
         self.name = name
         self.keys: list[Key] = []
         self.limits: tuple[LimitState, ...] = tuple(state_of(limit, wall) for limit in limits)
+        self.named: list[tuple[str, LimitState]] | None = None  # see ``keeping``
         self.unscoped = tuple(state for state in self.limits if state.scope is None)
         self.blocks: dict[str | None, Block] = {}
         self.spent: Block | None = None
@@ -115,6 +117,14 @@ class Quota:
         self.blocks = {scope: block for scope, block in self.blocks.items() if block.until > now}
         self._look_at_blocks()
 
+    def forget(self) -> None:
+        """Nothing is known of it but its limits."""
+        self.blocks = {}
+        self.spend(None)
+        for state in self.limits:
+            state.reset()
+            state.usage.forget()
+
     def _look_at_blocks(self) -> None:
         whole = self.spent or self.blocks.get(None)
         self.closed = whole is not None
@@ -148,7 +158,19 @@ _MODELS_REMEMBERED = 256
 class Key:
     """One credential: its slots, how many are leased, and whether it lives."""
 
-    __slots__ = ("evidence", "labels", "leases", "life", "name", "number", "quota", "since", "slots", "used")
+    __slots__ = (
+        "elsewhere",
+        "evidence",
+        "labels",
+        "leases",
+        "life",
+        "name",
+        "number",
+        "quota",
+        "since",
+        "slots",
+        "used",
+    )
 
     def __init__(self, spec: KeySpec, quota: Quota, number: int) -> None:
         self.name = spec.name
@@ -156,7 +178,8 @@ class Key:
         self.slots = spec.slots
         self.labels = spec.labels
         self.quota = quota
-        self.leases = 0
+        self.leases = 0  # ours and those of others
+        self.elsewhere: tuple[str, ...] = ()  # who else has leased it, in a pool that is shared
         self.life = Life.ALIVE
         self.evidence = ""
         self.since = 0.0

@@ -42,7 +42,7 @@ def report(pool: LeasePool, now: float) -> list[KeyReport]:
     for grant in pool.leases.values():
         holder = f"lease {grant.token}" if grant.requester is None else str(grant.requester)
         holders.setdefault(grant.key, []).append(holder)
-    return [_report(key, tuple(holders.get(key, ())), now) for key in pool.keys.values()]
+    return [_report(key, (*holders.get(key, ()), *key.elsewhere), now) for key in pool.keys.values()]
 
 
 def _report(key: Key, holders: tuple[str, ...], now: float) -> KeyReport:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 _REMEMBERED = 64
 _ENOUGH_SILENCE = 3
 
@@ -47,6 +50,11 @@ class Usage:
             self._ranked_at = self._count
         return self._p95
 
+    def landed(self) -> None:
+        """A request of unknown cost is in flight no more."""
+        if self.in_flight:  # else all was forgotten meanwhile, in a pool that is shared
+            self.in_flight -= 1
+
     def ended_silently(self) -> bool:
         """Note a request of unknown cost that ended unreported; True if the limit is set aside just now."""
         self.silent += 1
@@ -54,3 +62,33 @@ class Usage:
             return False
         self.set_aside = True
         return True
+
+    def pack(self) -> dict[str, Any] | None:
+        """What was seen, as plain data for a store; None if that is nothing."""
+        if not (self._count or self.in_flight or self.silent or self.set_aside):
+            return None
+        return {
+            "amounts": self._amounts,
+            "count": self._count,
+            "in_flight": self.in_flight,
+            "silent": self.silent,
+            "set_aside": self.set_aside,
+        }
+
+    def unpack(self, packed: Mapping[str, Any] | None) -> None:
+        """Take over what a store kept."""
+        if packed is None:
+            self.__init__()  # type: ignore[misc]  # as new
+            return
+        self._amounts = list(packed["amounts"])
+        self._count = packed["count"]
+        self._ranked_at = 0
+        self.in_flight = packed["in_flight"]
+        self.silent = packed["silent"]
+        self.set_aside = packed["set_aside"]
+
+    def forget(self) -> None:
+        """Know nothing of earlier requests; those in flight are still that."""
+        in_flight = self.in_flight
+        self.__init__()  # type: ignore[misc]  # as new
+        self.in_flight = in_flight

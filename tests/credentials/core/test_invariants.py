@@ -70,10 +70,10 @@ def test_l10_notices_slots_that_do_not_add_up(pool: AuditedPool) -> None:
 def test_r1_notices_a_start_while_closed(pool: AuditedPool) -> None:
     grant = Grant(pool.keys["a"], 1, None, 59.0, "gpt-4o", ())
 
-    assert invariants.r1_nothing_starts_while_closed(grant, {("a", None): 59.0}) is None
-    assert invariants.r1_nothing_starts_while_closed(grant, {("a", None): 60.0}) is not None
-    assert invariants.r1_nothing_starts_while_closed(grant, {("a", "gpt-4o"): 60.0}) is not None
-    assert invariants.r1_nothing_starts_while_closed(grant, {("a", "other"): 60.0}) is None
+    assert invariants.r1_nothing_starts_while_closed(grant, {(grant.key.quota, None): 59.0}) is None
+    assert invariants.r1_nothing_starts_while_closed(grant, {(grant.key.quota, None): 60.0}) is not None
+    assert invariants.r1_nothing_starts_while_closed(grant, {(grant.key.quota, "gpt-4o"): 60.0}) is not None
+    assert invariants.r1_nothing_starts_while_closed(grant, {(grant.key.quota, "other"): 60.0}) is None
 
 
 def test_r3_notices_one_who_waits_past_a_free_key(pool: AuditedPool) -> None:
@@ -122,7 +122,7 @@ def test_r4_lets_another_kind_of_request_pass(pool: AuditedPool) -> None:
 
 def test_the_audit_raises_what_it_finds(pool: AuditedPool) -> None:
     pool.keys["a"].quota.blocks[None] = Block(Gate.COOLING, 60.0, 0.0, "planted")
-    pool._closings["a", None] = 60.0
+    pool._closings[pool.keys["a"].quota, None] = 60.0
 
     with pytest.raises(InvariantViolated, match="R1"):
         pool.acquire(PLAIN, None, 0.0)

@@ -1,0 +1,158 @@
+"""A quota as plain data, so that a store can keep what is known of it, and another process can take it over.
+
+What was learned is kept: coolings, money gone, how much of each limit is used, what requests were seen to cost.
+Limits themselves are not: each process states its own, and finds the state of those it shares by what they limit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from .limits import FOREVER, LimitState
+from .records import Block, Quota
+from .states import Gate
+
+Record = Mapping[str, Any]
+
+# The record of a quota of which nothing is known.
+NOTHING_KNOWN: Record = {}
+
+_ALL_MODELS = ""  # in a record, for the scope that is None here: a record's keys are text
+
+
+def pack_quota(quota: Quota, others: Record = NOTHING_KNOWN) -> dict[str, Any]:
+    """The record of *quota*. *others* is the record it came from: limits that only other processes know stay in it."""
+    record: dict[str, Any] = {}
+    if quota.blocks:
+        record["blocks"] = {scope or _ALL_MODELS: _pack_block(block) for scope, block in quota.blocks.items()}
+    if quota.spent is not None:
+        record["spent"] = _pack_block(quota.spent)
+    limits = dict(others.get("limits", {}))
+    for name, state in named_limits(quota):
+        packed = state.pack()
+        usage = state.usage.pack()
+        if usage is not None:
+            packed["usage"] = usage
+        limits[name] = packed
+    if limits:
+        record["limits"] = limits
+    return record
+
+
+def unpack_quota(quota: Quota, record: Record) -> None:
+    """Make *quota* what the record says. Of limits the record does not have, nothing is used."""
+    quota.blocks = {scope or None: _unpack_block(packed) for scope, packed in record.get("blocks", {}).items()}
+    spent = record.get("spent")
+    quota.spend(None if spent is None else _unpack_block(spent))
+    limits = record.get("limits", {})
+    for name, state in named_limits(quota):
+        packed = limits.get(name)
+        if packed is None:
+            state.reset()
+            state.usage.unpack(None)
+        else:
+            state.unpack(packed)
+            state.usage.unpack(packed.get("usage"))
+
+
+def moved(record: Record, by: float) -> dict[str, Any]:
+    """The record with every instant later by *by* seconds, nobody being at work.
+
+    For a new boot, whose clock begins anew. Calendar limits are kept by the wall clock and do not move.
+    """
+    new = dict(record)
+    if "blocks" in record:
+        new["blocks"] = {scope: _moved_block(packed, by) for scope, packed in record["blocks"].items()}
+    if "spent" in record:
+        new["spent"] = _moved_block(record["spent"], by)
+    if "limits" in record:
+        new["limits"] = {name: _moved_limit(packed, by) for name, packed in record["limits"].items()}
+    return new
+
+
+def pack_claim(quota: int, at: float, amounts: Mapping[str, float]) -> str:
+    """A claim as text: on which quota, when its holder will start, and what it takes of each limit by name."""
+    return f"{quota} {at!r} " + "\t".join(f"{amount!r} {name}" for name, amount in amounts.items())
+
+
+def unpack_claim(text: str) -> tuple[int, float, dict[str, float]]:
+    """What ``pack_claim`` was given."""
+    quota, at, rest = text.split(" ", 2)
+    amounts = (part.split(" ", 1) for part in rest.split("\t"))
+    return int(quota), float(at), {name: float(amount) for amount, name in amounts}
+
+
+def forgotten(record: Record) -> dict[str, Any]:
+    """The record of the same quota when nothing is known of it, also of limits that only others know.
+
+    Takes stay counted, and requests in flight stay in flight: leases in force have yet to settle and to end.
+    """
+    return {"limits": {name: _forgotten_limit(packed) for name, packed in record.get("limits", {}).items()}}
+
+
+def in_flight_ended(record: Record, names: list[str]) -> dict[str, Any]:
+    """The record after a request of unknown cost ended with its process: it counts no more in the limits *names*."""
+    limits = dict(record.get("limits", {}))
+    for name in names:
+        packed = dict(limits.get(name, {}))
+        usage = packed.get("usage")
+        if usage is not None:
+            packed["usage"] = {**usage, "in_flight": max(0, usage["in_flight"] - 1)}
+            limits[name] = packed
+    return {**record, "limits": limits}
+
+
+def named_limits(quota: Quota) -> list[tuple[str, LimitState]]:
+    """The limits of *quota*, each with the name under which its state is kept.
+
+    By what is limited, not by how much: who edits the amount keeps the count.
+    """
+    if quota.named is not None:
+        return quota.named
+    named: dict[str, LimitState] = {}
+    for state in quota.limits:
+        limit = state.limit
+        window = limit.window or "continuous"
+        per = f"day from {limit.resets_at or '00:00'} {limit.tz or 'UTC'}" if limit.per == "day" else f"{limit.per:g}s"
+        name = f"{limit.dimension} per {per} {window} {limit.model or ''}".rstrip()
+        while name in named:
+            name += "'"
+        named[name] = state
+    quota.named = list(named.items())
+    return quota.named
+
+
+def _pack_block(block: Block) -> list[Any]:
+    until = None if block.until == FOREVER else block.until
+    return [block.gate.value, until, block.since, block.evidence]
+
+
+def _unpack_block(packed: list[Any]) -> Block:
+    gate, until, since, evidence = packed
+    return Block(Gate(gate), FOREVER if until is None else float(until), float(since), str(evidence))
+
+
+def _moved_block(packed: list[Any], by: float) -> list[Any]:
+    gate, until, since, evidence = packed
+    return [gate, None if until is None else until + by, since + by, evidence]
+
+
+def _forgotten_limit(packed: Record) -> dict[str, Any]:
+    empty: dict[str, Any] = {"empty_at": None, "fullest": [], "starts": [], "used": 0.0, "usage": None}
+    new = {**packed, **{name: value for name, value in empty.items() if name in packed}}
+    usage = packed.get("usage")
+    if usage is not None and usage["in_flight"]:
+        new["usage"] = {"amounts": [], "count": 0, "in_flight": usage["in_flight"], "silent": 0, "set_aside": False}
+    return new
+
+
+def _moved_limit(packed: Record, by: float) -> dict[str, Any]:
+    new = dict(packed)
+    if packed.get("empty_at") is not None:
+        new["empty_at"] = packed["empty_at"] + by
+    if "starts" in packed:
+        new["starts"] = [[at + by, amount] for at, amount in packed["starts"]]
+    if packed.get("usage") is not None:
+        new["usage"] = {**packed["usage"], "in_flight": 0}
+    return new
