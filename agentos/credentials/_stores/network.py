@@ -1,0 +1,91 @@
+"""Whether a file would lie on a network share, as far as the operating system tells."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from pathlib import Path
+from typing import Final
+
+# What these types say for certain is that the files are kept by another machine, or by the host of this virtual one.
+# Whether its programs would see our locks, and whether memory mapped from a file is shared with them, depends on
+# versions and mount options that cannot be asked for from here; and where they would not, nobody notices that two
+# processes write at once. So all of these are refused, those that might just work included.
+_NETWORK: Final = (
+    # file servers
+    "nfs nfs4 cifs smb2 smb3 smbfs ncpfs ncp afs coda davfs "
+    # one file system on many machines
+    "ceph lustre beegfs gpfs glusterfs orangefs pvfs2 panfs wekafs ocfs2 gfs2 "
+    # folders of the host in a virtual machine: QEMU, WSL 2, VirtualBox, VMware, Parallels, Docker Desktop
+    "9p virtiofs vboxsf vmhgfs prl_fs fakeowner"
+)
+
+# FUSE says only that a program keeps the files, and many of these are local: ntfs-3g, encryption, fuse-overlayfs in
+# containers. So it goes by name here, and an unknown one is let in.
+_NETWORK_FUSE: Final = (
+    "sshfs glusterfs ceph ceph-fuse juicefs seaweedfs mfs moosefs lizardfs saunafs quobyte alluxio-fuse beegfs "
+    "davfs davfs2 davfs-fuse smbnetfs fusesmb curlftpfs gvfsd-fuse kio-fuse "
+    "s3fs goofys mountpoint-s3 geesefs tigrisfs gcsfuse blobfuse blobfuse2 rclone "
+    "google-drive-ocamlfuse onedriver dbxfs "
+    "vmhgfs-fuse grpcfuse osxfs 9pfuse"
+)
+
+_REMOTE_DRIVE: Final = 4  # DRIVE_REMOTE of Windows
+
+
+def share_kind(path: Path, mountinfo: str) -> str | None:
+    """The type of the network file system that *path* is on, by the text of ``/proc/self/mountinfo``; else None.
+
+    *path* is absolute and has no links in it; it need not exist. The nearest mount point above it counts, and of two on
+    one folder the later one, which hides the other.
+    """
+    longest, found = 0, None
+    above = {str(path), *map(str, path.parents)}
+    # Not splitlines() nor split(): names may hold other characters that count as the end of a line, or as space.
+    for line in mountinfo.split("\n"):
+        mount, _, file_system = line.partition(" - ")
+        fields = mount.split(" ")
+        if len(fields) > 4 and file_system:
+            point = _unescaped(fields[4])
+            if point in above and len(point) >= longest:
+                longest, found = len(point), file_system.split(" ")[0]
+    return found if found is not None and _is_network(found.lower()) else None
+
+
+def is_unc(path: str) -> bool:
+    r"""Whether this path of Windows begins with the name of a server: ``\\server\share\...``."""
+    path = path.replace("/", "\\")
+    if path.startswith(("\\\\?\\", "\\\\.\\")):  # the long way to write any path
+        return path[4:8].upper() == "UNC\\"
+    return path.startswith("\\\\")
+
+
+def network_share(path: Path) -> str | None:
+    """What kind of network share *path* is on; None if it is on none, or if that cannot be told."""
+    if sys.platform == "linux":
+        try:
+            mountinfo = os.fsdecode(Path("/proc/self/mountinfo").read_bytes())
+        except OSError:
+            return None
+        return share_kind(path, mountinfo)
+    elif sys.platform == "win32":
+        import ctypes
+
+        if is_unc(str(path)):
+            return "UNC"
+        is_remote = ctypes.windll.kernel32.GetDriveTypeW(f"{path.drive}\\") == _REMOTE_DRIVE
+        return "network drive" if is_remote else None
+    else:
+        # The standard library has no way to ask here (macOS: statfs), so nothing is refused.
+        return None
+
+
+def _is_network(kind: str) -> bool:
+    program = kind.removeprefix("fuse.")
+    return kind in _NETWORK.split() if program == kind else program in _NETWORK_FUSE.split()
+
+
+def _unescaped(text: str) -> str:
+    r"""The kernel writes a space as ``\040``, and tabs, ends of lines and backslashes likewise."""
+    return re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), text)
