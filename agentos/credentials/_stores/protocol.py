@@ -1,0 +1,239 @@
+"""What a pool asks of the place where its state is kept, so that other processes share it and the next one knows it.
+
+The rules stay in ``_core``. The pool chooses on a *view* of the records; the store then does one atomic step at its own
+time, in which the rules are applied to what is true at that moment. It may refuse; by then it has told the view what
+others did, and the pool chooses again. A process is a *session*: its leases live as long as the session is renewed.
+
+Instants are those of the pool's clock, which for a store on the same machine is the store's own. A store that has
+another clock translates at its border.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from .._core.keeping import Record
+
+
+class StoreBusy(Exception):
+    """Another process is in the middle of a step. Nothing was done; try again in a moment."""
+
+
+class StoreTrouble(Exception):
+    """The store cannot be reached or written now (a full disk), and may be later. Nothing was done."""
+
+
+@dataclass(frozen=True, slots=True)
+class CredentialNews:
+    """What the store has on a credential: whether it lives, and who else has leased it."""
+
+    number: int
+    life: str
+    evidence: str
+    since: float
+    holders: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaNews:
+    """What the store has on a quota."""
+
+    number: int
+    record: Record
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """A credential as it is made known to the store: never its secret."""
+
+    fingerprint: str
+    name: str
+    quota: str
+
+
+@dataclass(frozen=True, slots=True)
+class Enrolled:
+    """What the store knows of a credential and its quota, and by which numbers."""
+
+    credential: CredentialNews
+    quota: QuotaNews
+
+
+@dataclass(frozen=True, slots=True)
+class Reserved:
+    """What a grant takes from its quota: the new record (None: as it was), and the limits whose cost is a guess."""
+
+    record: Record | None
+    guessed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Bid:
+    """A request for one slot of one credential. The same *request* gets the same grant, however often it is sent."""
+
+    request: str
+    credential: int
+    slots: int
+    quota: int
+    requester: str | None
+    # Applies the rules to the view, at the store's time, with the claims of those who are ahead. None: not now.
+    reserve: Callable[[float, Sequence[str]], Reserved | None]
+    # How many slots could start something now, of credentials that are wanted: as many of those ahead need not wait.
+    free: Callable[[Callable[[int], bool]], int]
+    still_waiting: bool  # others of this process wait besides
+    sees_all: bool = False  # the rules ask for more than this credential and this quota
+
+
+@dataclass(frozen=True, slots=True)
+class Granted:
+    """The slot is the session's."""
+
+    token: int
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Not now. The view has what is true of the credential and its quota; not before that instant, if there is one."""
+
+    not_before: float | None = None
+
+
+class View(Protocol):
+    """The pool, as its store sees it. Called in the middle of a step."""
+
+    def absorb(self, credentials: Sequence[CredentialNews], quotas: Sequence[QuotaNews]) -> None:
+        """Take over what others did."""
+        ...
+
+    def lose(self, why: str) -> None:
+        """The session has ended without us: none of its leases is ours any more."""
+        ...
+
+    def enrol_again(self) -> None:
+        """The store is another one by now, and knows none of the credentials."""
+        ...
+
+    def tokens(self) -> Sequence[int]:
+        """The leases this process holds, or has given back without the store knowing yet."""
+        ...
+
+    def note(self, text: str) -> None:
+        """Something that people should be told."""
+        ...
+
+    def step_done(self) -> None:
+        """What was done to the view in this step is true."""
+        ...
+
+    def step_failed(self) -> None:
+        """What was done in this step is not true: what the store does not keep goes back to what it was."""
+        ...
+
+
+class Step(Protocol):
+    """One atomic step. What was read in it is the truth, and can be changed."""
+
+    @property
+    def now(self) -> float:
+        """The store's time."""
+        ...
+
+    def read(self, credential: int | None = None, quota: int | None = None) -> None:
+        """Let the view see what is true of these, before the rules are applied to it."""
+        ...
+
+    def end(self, credential: int, token: int) -> bool:
+        """End a lease of this session. False: it is not in force."""
+        ...
+
+    def write_quota(self, number: int, record: Record, *, opened: bool = False, eased: bool = False) -> None:
+        """Keep what is known of a quota now. *opened*: every process that waits is told; *eased*: the first is."""
+        ...
+
+    def write_life(self, number: int, life: str, evidence: str, since: float) -> None:
+        """Keep whether a credential lives."""
+        ...
+
+    def settle(self, credential: int, token: int) -> bool:
+        """The cost of a lease is no guess any more. False: it is not in force."""
+        ...
+
+    def wait(self, wanted: Sequence[int] | None, idle_until: float | None, claim: str | None, *, passed: bool) -> None:
+        """Say that this process waits for one of these credentials (None: for any): it is called at its turn.
+
+        Before *idle_until* nothing that comes free would do; *claim* is the refill it has a right to before those
+        behind it. *passed*: it was called, and there was nothing for it.
+        """
+        ...
+
+    def wait_no_more(self) -> None:
+        """Nobody in this process waits."""
+        ...
+
+
+Act = Callable[[Step], Any]
+
+
+class Store(Protocol):
+    """Where the pool's state is kept. Every method but the last three is one atomic step, or nothing happened.
+
+    An act may be run again if its step failed: it leaves no trace but in the view, which is then read anew.
+    """
+
+    valid_until: float  # when our leases must count as lost, if nothing is heard of the store until then
+    next_look: float  # when somebody else's leases run out, as far as is known
+
+    def fingerprint(self, secret: str) -> str:
+        """By what the store knows a secret, which is never kept itself."""
+        ...
+
+    def enrol(self, card: Card) -> Enrolled:
+        """Make a credential known; what is known of it already. Insists for some seconds, then StoreUnavailable."""
+        ...
+
+    def try_grant(self, bid: Bid) -> Granted | Refused:
+        """Lease one slot, if the rules allow it at this moment."""
+        ...
+
+    def booked(self) -> None:
+        """The lease that was just granted is in the caller's books: were it not, the next step would end it."""
+        ...
+
+    def tell(self, act: Act) -> None:
+        """Do *act*, now or, if the store is busy or in trouble, at the beginning of the next step."""
+        ...
+
+    def keep_up(self) -> bool:
+        """Renew the session if that is due, do what was put off, end what has run out. False: nothing was due."""
+        ...
+
+    def look(self) -> bool:
+        """Tell the view what others did since the last look. Cheap when that is nothing: then False."""
+        ...
+
+    def renewal_at(self) -> float:
+        """When ``keep_up`` is due, even if nobody waits."""
+        ...
+
+    def busy_for(self) -> float:
+        """How long to leave a store alone that was busy: longer each time."""
+        ...
+
+    def nudge(self) -> None:
+        """Wake whoever calls ``keep_up``: it may be due earlier than was thought."""
+        ...
+
+    def is_late(self) -> bool:
+        """Whether our leases must count as lost already."""
+        ...
+
+    def leave(self) -> None:
+        """End the session and all its leases at once. From any thread, at any time; again does nothing."""
+        ...
+
+    def close(self) -> None:
+        """Leave, and let go of the store."""
+        ...

@@ -1,0 +1,232 @@
+"""A pool whose state is kept in a store that others use too. The rules are the core's; what is true, the store decides.
+
+The core works here on a view of the store's records. It chooses a key and asks the store for it; if the store refuses,
+the view has learned why by then, and the core chooses again. What holders report goes to the store as acts, which are
+applied to what is true at that moment; while the store cannot be written they wait, and nobody waits for them.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+
+from .._core.cost import Used
+from .._core.keeping import forgotten, named_limits, pack_quota
+from .._core.lanes import Lane
+from .._core.needs import Claims, reserve
+from .._core.pool import NOBODY, NOTHING, LeasePool
+from .._core.records import Ask, Draw, Grant, Key, Quota, Ticket
+from .._core.states import Event, Life
+from .protocol import Bid, Granted, Reserved, Step
+from .view import TOO_LATE
+from .waiting import NAMED, WaitingPool
+
+# A refusal that the view does not explain: another look may.
+_UNEXPLAINED_FOR = 0.005
+
+_LONGEST_REQUESTER = 200
+
+
+class SharedPool(WaitingPool):
+    """The core on a view: what it decides is true when the store has done it."""
+
+    # -- starting ---------------------------------------------------------------------------------------------
+
+    def acquire(self, ask: Ask, requester: str | None, now: float) -> Grant | None:
+        grant = super().acquire(ask, requester, now)
+        if grant is None and not self.waiting and not self.closed and self._catch_up(now):
+            grant = super().acquire(ask, requester, now)
+        return grant
+
+    def _find(self, lane: Lane, ask: Ask, now: float, claims: Claims | None) -> tuple[Key | None, float]:
+        if now < self.not_before:
+            return None, self.not_before
+        return super()._find(lane, ask, now, claims)
+
+    def _start(self, key: Key, ask: Ask, requester: str | None, now: float) -> Grant | None:
+        quota = key.quota
+        credential, number = self._numbers[key]
+        draws: list[Draw] | tuple[Draw, ...] = NOTHING
+
+        def reserve_at(at: float, claims: Sequence[str]) -> Reserved | None:
+            nonlocal draws
+            self._claimed[quota] = self._claims_on(number, quota, claims, at)
+            if key.life is not Life.ALIVE or (self.keep_free and self.spare_at(at) > at):
+                return None
+            if self._claimed[quota] and self._starts_at(key, ask, at, None) > at:
+                return None
+            found = NOTHING if quota.open_wide else reserve(quota, ask, at)
+            if found is None:
+                return None
+            draws = found
+            if not found:
+                return Reserved(None)
+            record = self._records[quota] = pack_quota(quota, self._records[quota])
+            guesses = {draw[0] for draw in found if draw[2]}
+            return Reserved(record, tuple(name for name, state in named_limits(quota) if state in guesses))
+
+        bid = Bid(
+            request=f"{self._name}.{next(self._requests)}",
+            credential=credential,
+            slots=key.slots,
+            quota=number,
+            requester=None if requester is None else self.mask(str(requester)[:_LONGEST_REQUESTER]),
+            reserve=reserve_at,
+            free=lambda wanted: self._free_now(key, now, wanted),
+            still_waiting=self.waiting > 1,
+            sees_all=self.keep_free > 0,
+        )
+        before = self._news
+        self._came = True
+        answer = self._in_store(lambda: self._store.try_grant(bid), now)
+        if isinstance(answer, Granted):
+            if not bid.still_waiting:
+                self._waits_as = None
+            grant = Grant(key, answer.token, requester, answer.at, ask.model, draws)
+            self._book(grant, ask)
+            self._store.booked()
+            if self.max_lease is not None and len(self.leases) == 1:
+                self._store.nudge()  # it has to be ended in time, should its holder forget it
+            return grant
+        if answer is not None:
+            self._look()  # what else has changed: the next choice should be a better one
+            if answer.not_before is not None:
+                self.not_before = answer.not_before
+            elif self._news == before:
+                self.not_before = now + _UNEXPLAINED_FOR
+        return None
+
+    def _free_now(self, key: Key, now: float, wanted: Callable[[int], bool]) -> int:
+        """How many slots of wanted keys could start something now; no more than are worth counting."""
+        free = key.slots - key.leases
+        for other in itertools.islice(self._plain.ready(), NAMED):
+            if (
+                other is not key
+                and (other.quota.open_wide or other.quota.closed_until <= now)
+                and wanted(self._numbers[other][0])
+            ):
+                free += other.slots - other.leases
+        return free
+
+    # -- giving back and reporting ----------------------------------------------------------------------------
+
+    def end(self, grant: Grant) -> bool:
+        if self.leases.get(grant.token) is not grant:
+            return False
+        in_force: bool | None = None
+
+        def give_back(step: Step) -> None:
+            nonlocal in_force
+            in_force = step.end(self._numbers[grant.key][0], grant.token)
+            if in_force and any(guessed for _, _, guessed, _ in grant.draws):
+                step.read(quota=self._numbers[grant.key][1])
+                LeasePool._end_draws(self, grant)
+                self._keep(step, grant.key.quota)
+            self._ended_now.append(grant.token)
+
+        # First here: whatever interrupts us, this process does not hold it any more, and the store is told.
+        self._ending.add(grant.token)
+        super().end(grant)
+        self._tell(give_back, None)
+        if in_force is False or (in_force is None and self._store.is_late()):
+            self._mark_lost(grant, TOO_LATE)
+        self._leave_if_over()
+        return grant not in self._lost
+
+    def _end_draws(self, grant: Grant) -> None:
+        pass  # done in the store's step
+
+    def settle(self, grant: Grant, used: Used, now: float) -> Sequence[Ticket] | None:
+        if not self.holds(grant, now):
+            return None
+        quota = grant.key.quota
+        if not quota.limits:
+            return NOBODY
+        changed = False
+
+        def correct(step: Step) -> None:
+            nonlocal changed
+            credential, number = self._numbers[grant.key]
+            if not step.settle(credential, grant.token):
+                return  # put off, and lost meanwhile
+            step.read(quota=number)
+            before = self._draws_before.setdefault(grant, grant.draws)
+            grant.draws = list(grant.draws)
+            changed = self._correct(grant, used, step.now)
+            eased = sum(draw[1] for draw in grant.draws) < sum(draw[1] for draw in before)
+            self._keep(step, quota, eased=eased)
+
+        self._tell(correct, now)
+        if grant in self._lost:
+            return None
+        return self._reopened(quota, now) if changed else NOBODY
+
+    def close_quota(self, key: Key, until: float, *, model: str | None, evidence: str, now: float) -> Sequence[Ticket]:
+        self._apply(lambda at: self._close_quota(key, until, model, evidence, at), key, now)
+        return self._serve(now) if self.waiting else NOBODY
+
+    def spend(self, key: Key, evidence: str, now: float) -> Sequence[Ticket]:
+        self._apply(lambda at: self._spend(key, evidence, at), key, now)
+        return self._fewer(now)
+
+    def reject(self, key: Key, evidence: str, now: float) -> Sequence[Ticket]:
+        def reject(at: float) -> None:
+            self._excuse(key)
+            self._change_life(key, Event.REJECTED, evidence, at)
+
+        self._apply(reject, key, now, life=Life.DEAD, evidence=evidence)
+        return self._fewer(now)
+
+    def _apply(
+        self,
+        change: Callable[[float], object],
+        key: Key,
+        now: float,
+        *,
+        life: Life | None = None,
+        evidence: str = "",
+        opened: bool = False,
+    ) -> None:
+        """Make a change to what is known of a key or its quota: in the store, and if that must wait, here already."""
+        done = False
+
+        def apply(step: Step) -> None:
+            nonlocal done
+            step.read(*self._numbers[key])
+            change(step.now)
+            self._keep(step, key.quota, opened=opened)
+            if life is not None:
+                step.write_life(self._numbers[key][0], life.value, evidence, step.now)
+            done = True
+
+        self._tell(apply, now)
+        if not done:
+            change(now)
+
+    def _keep(self, step: Step, quota: Quota, *, opened: bool = False, eased: bool = False) -> None:
+        record = self._records[quota] = pack_quota(quota, self._records[quota])
+        step.write_quota(self._numbers[quota.keys[0]][1], record, opened=opened, eased=eased)
+
+    # -- by hand ----------------------------------------------------------------------------------------------
+
+    def revive(self, key: Key, now: float) -> Sequence[Ticket]:
+        self._apply(lambda at: self._revive(key, at), key, now, life=Life.ALIVE, opened=True)
+        return self._reopened(key.quota, now)
+
+    def clear(self, key: Key, now: float) -> Sequence[Ticket]:
+        def clear(at: float) -> None:
+            self._clear(key, at)
+            self._records[key.quota] = forgotten(self._records[key.quota])
+
+        self._apply(clear, key, now, life=Life.ALIVE, opened=True)
+        return self._reopened(key.quota, now)
+
+    def close(self) -> Sequence[Ticket]:
+        touched = super().close()
+        self._leave_if_over()
+        return touched
+
+    def _leave_if_over(self) -> None:
+        """Closed, and nothing to give back: the others need not wait until we are not renewed any more."""
+        if self.is_over():
+            self._store.close()

@@ -1,0 +1,218 @@
+"""The core's view of what a store knows: what others did is taken over, what is asked of the store may fail."""
+
+from __future__ import annotations
+
+import itertools
+import uuid
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from ...errors import PoolClosed, StoreError
+from .._core.keeping import Record, unpack_quota
+from .._core.limits import FOREVER, LimitState
+from .._core.pool import NOBODY, LeasePool
+from .._core.records import Draw, Grant, Key, KeySpec, Quota, Ticket
+from .._core.states import Event, Life
+from .protocol import Card, CredentialNews, Enrolled, QuotaNews, Step, Store, StoreBusy, StoreTrouble
+
+# How long to leave a store alone that cannot be written.
+_IN_TROUBLE_FOR = 0.25
+_LOST_REMEMBERED = 1_000
+
+TOO_LATE = "the store could not be told in time that it is still in use"
+
+T = TypeVar("T")
+
+# When a process ahead will start, and what it takes of which limits then.
+ForeignClaim = tuple[float, list[tuple[LimitState, float]]]
+
+
+class PoolView(LeasePool):
+    """The core, and what it has to remember of the store. It needs one before anything else: ``attach``."""
+
+    _store: Store
+
+    def __init__(self, *, keep_free: int = 0, max_lease: float | None = None, wall_offset: float = 0.0) -> None:
+        super().__init__(keep_free=keep_free, max_lease=max_lease, wall_offset=wall_offset)
+        self.drifts = True
+        self._straight = self._may_be_straight = False  # no short cuts: the store must be asked
+        self._models_matter = True  # others may cool one model at any moment, even while a line is gone through
+        self._numbers: dict[Key, tuple[int, int]] = {}  # the store's numbers: of the credential, of its quota
+        self._keys: dict[int, Key] = {}
+        self._quotas: dict[int, Quota] = {}
+        self._records: dict[Quota, Record] = {}  # as last read or written
+        self._requests = itertools.count(1)
+        self._name = uuid.uuid4().hex
+        self._news = 0  # how often the view has changed by what others did
+        self._fewer_keys = False  # some key has died, or some quota's money is gone, since the line was gone through
+        # What the store knows us to wait for: which keys (none: any), not before when, and what we claim.
+        self._waits_as: tuple[tuple[int, ...], float | None, str | None] | None = None
+        self._claimed: dict[Quota, list[ForeignClaim]] = {}  # by processes ahead of us, as last heard
+        self._ending: set[int] = set()  # given back, and not yet known to be so in the store
+        self._ended_now: list[int] = []  # of those, in this step
+        self._draws_before: dict[Grant, list[Draw] | tuple[Draw, ...]] = {}  # of what was settled in this step
+        self._kept_out = False  # the store was busy or in trouble when it was asked last
+        self._came = False  # the store has seen us ask for something, since we were called
+        self._lost: dict[Grant, str] = {}
+        self._trouble: str | None = None  # what people were told of
+        self._broken: StoreError | PoolClosed | None = None
+        self.mask: Callable[[str], str] = str
+        self.fingerprint_of: Callable[[str], str] = str  # of the credential of that name
+
+    def attach(self, store: Store) -> None:
+        """Keep the state there."""
+        self._store = store
+
+    # -- the view ---------------------------------------------------------------------------------------------
+
+    def absorb(self, credentials: Sequence[CredentialNews], quotas: Sequence[QuotaNews]) -> None:
+        """Take over what others did."""
+        for news in credentials:
+            key = self._keys.get(news.number)
+            if key is not None:
+                self._news += 1
+                self.occupy(key, news.holders)
+                self._believe(key, news)
+        for about in quotas:
+            quota = self._quotas.get(about.number)
+            if quota is not None:
+                self._news += 1
+                was_spent = quota.spent is not None
+                unpack_quota(quota, about.record)
+                self._records[quota] = about.record
+                self._reopen(quota)
+                self._fewer_keys |= quota.spent is not None and not was_spent
+
+    def _believe(self, key: Key, news: CredentialNews) -> None:
+        if news.life == Life.DEAD.value and key.life is Life.ALIVE:
+            self._change_life(key, Event.REJECTED, news.evidence, news.since)
+            self._fewer_keys = True
+        elif news.life == Life.ALIVE.value and key.life is Life.DEAD:
+            self._change_life(key, Event.REVIVED, "", news.since)
+
+    def lose(self, why: str) -> None:
+        """The session has ended without us: none of its leases is ours any more."""
+        for grant in list(self.leases.values()):
+            LeasePool.end(self, grant)
+            self._mark_lost(grant, why)
+        self._waits_as = None
+
+    def _mark_lost(self, grant: Grant, why: str) -> None:
+        self._lost[grant] = why
+        while len(self._lost) > _LOST_REMEMBERED:
+            del self._lost[next(iter(self._lost))]
+        self.notes.append(
+            f"lease {grant.token} on {grant.key.name} held by {grant.requester or 'nobody named'} is lost: {why}; "
+            "its holder may still be using the key, and others may have it"
+        )
+
+    def tokens(self) -> Sequence[int]:
+        """The leases this process holds, or has given back without the store knowing yet."""
+        return [*self.leases, *self._ending]
+
+    def note(self, text: str) -> None:
+        """Something that people should be told."""
+        self.notes.append(text)
+
+    def step_done(self) -> None:
+        """What was done to the view in this step is true."""
+        self._draws_before.clear()
+        if self._ended_now:
+            self._ending.difference_update(self._ended_now)
+            self._ended_now.clear()
+
+    def step_failed(self) -> None:
+        """What was done in this step is not true: what the store does not keep goes back to what it was."""
+        for grant, draws in self._draws_before.items():
+            grant.draws = draws
+        self._draws_before.clear()
+        self._ended_now.clear()
+
+    def loss_of(self, grant: Grant, now: float) -> str | None:
+        if grant in self._lost:
+            return self._lost[grant]
+        if grant.token in self.leases and now >= self._store.valid_until:
+            return TOO_LATE
+        return None
+
+    def holds(self, grant: Grant, now: float) -> bool:
+        return super().holds(grant, now) and now < self._store.valid_until
+
+    # -- who is in the pool -----------------------------------------------------------------------------------
+
+    def add(self, spec: KeySpec, now: float) -> Sequence[Ticket]:
+        known = self._enrol(spec.name, spec.quota)
+        self._take_note(self._admit(spec), known)
+        self._catch_up(now)
+        return self._serve(now) if self.waiting else NOBODY
+
+    def _enrol(self, name: str, quota: str | None) -> Enrolled:
+        fingerprint = self.fingerprint_of(name)
+        # A quota that is shared is known by its name in every process; another is its credential's own.
+        return self._store.enrol(Card(fingerprint, name, f"key {fingerprint}" if quota is None else f"quota {quota}"))
+
+    def _take_note(self, key: Key, known: Enrolled) -> None:
+        self._numbers[key] = (known.credential.number, known.quota.number)
+        self._keys[known.credential.number] = key
+        self._quotas[known.quota.number] = key.quota
+        self.absorb([known.credential], [known.quota])
+
+    def enrol_again(self) -> None:
+        """The store is another one by now, and knows none of the credentials."""
+        self._keys.clear()
+        self._quotas.clear()
+        for (shared, name), quota in self.quotas.items():
+            for key in quota.keys:
+                self._take_note(key, self._enrol(key.name, name if shared else None))
+
+    # -- asking the store -------------------------------------------------------------------------------------
+
+    def _tell(self, act: Callable[[Step], object], now: float | None) -> None:
+        self._in_store(lambda: self._store.tell(act), now)
+
+    def _in_store(self, ask: Callable[[], T], now: float | None) -> T | None:
+        """What the store answers; None if it is busy or in trouble, and then nothing starts for a while."""
+        self._kept_out = True
+        try:
+            answer = ask()
+        except StoreBusy:
+            if now is not None:
+                self.not_before = now + self._store.busy_for()
+            return None
+        except StoreTrouble as error:
+            if now is not None:
+                self.not_before = now + _IN_TROUBLE_FOR
+            if self._trouble is None:
+                self._trouble = str(error)
+                self.notes.append(f"the pool's shared state cannot be written: {error}; no lease starts until it can")
+            return None
+        except (StoreError, PoolClosed) as error:
+            self._break(error)
+            return None
+        self._kept_out = False
+        if self._trouble is not None and answer is not False:
+            self._trouble = None
+            self.notes.append("the pool's shared state can be written again")
+        return answer
+
+    def _catch_up(self, now: float) -> bool:
+        """See what others did; whether that was anything."""
+        before = self._news
+        if now >= self._store.next_look:
+            self._in_store(self._store.keep_up, now)
+        self._look()
+        return self._news != before
+
+    def _look(self) -> None:
+        """See what others did; if that cannot be seen now, then a little later."""
+        try:
+            self._store.look()
+        except (StoreError, PoolClosed) as error:
+            self._break(error)
+
+    def _break(self, error: StoreError | PoolClosed) -> None:
+        if self._broken is None:
+            self._broken = error
+            if isinstance(error, StoreError):
+                self.notes.append(f"{error}; no lease starts any more")
+        self.not_before = FOREVER
