@@ -7,6 +7,7 @@ from contextvars import ContextVar
 from types import TracebackType
 from typing import Protocol
 
+from ..errors import LeaseLost
 from ._core.cost import Used, used_of
 from ._core.records import Ask, Grant
 from .secret import Secret
@@ -35,6 +36,8 @@ class Keeper(Protocol):
     def out_of_money(self, grant: Grant, reason: str) -> bool: ...
 
     def is_held(self, grant: Grant) -> bool: ...
+
+    def loss_of(self, grant: Grant) -> str | None: ...
 
     def secret_of(self, name: str) -> Secret: ...
 
@@ -128,8 +131,15 @@ class Lease:
 
     @property
     def secret(self) -> Secret:
-        """The secret in its holder, which shows itself nowhere; ``reveal()`` gives the text."""
-        return self._pool.secret_of(self._held().key.name)
+        """The secret in its holder, which shows itself nowhere; ``reveal()`` gives the text.
+
+        Raises ``LeaseLost`` if the lease is lost: others may have the credential by now.
+        """
+        grant = self._held()
+        why = self._pool.loss_of(grant)
+        if why is not None:
+            raise LeaseLost(name=grant.key.name, token=grant.token, detail=why)
+        return self._pool.secret_of(grant.key.name)
 
     def reveal(self) -> str:
         """The secret as text, to hand to whoever makes the call."""

@@ -1,14 +1,16 @@
-"""Every test of this folder that asks for an ``engine`` is told through each of them."""
+"""Every test of this folder that asks for an ``engine`` or a ``place`` is told through each of them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
 from agentos import CredentialCoordinator
 
 from .engines import ENGINES, Engine, Gate, all_are_back, eventually
+from .stores import SHARED, STORES, Place
 
 
 @pytest.fixture(params=ENGINES, ids=lambda engine: engine.name)
@@ -37,3 +39,19 @@ def make_pool() -> Iterator[Callable[..., CredentialCoordinator]]:
     yield make
     for pool in made:
         eventually(lambda pool=pool: all_are_back(pool))  # type: ignore[misc]
+
+
+@pytest.fixture(params=STORES, ids=lambda store: store.name)
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+    """Where a pool keeps its state, of every store."""
+    place = Place(request.param, tmp_path)
+    yield place
+    place.close()
+
+
+@pytest.fixture(params=SHARED, ids=lambda store: store.name)
+def shared(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+    """A place that several pools can open, and that outlives them."""
+    place = Place(request.param, tmp_path)
+    yield place
+    place.close()

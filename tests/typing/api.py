@@ -25,6 +25,9 @@ assert_type(pool.acquire("me", timeout=1.5, cost={"tokens": 5}, labels=["paid"])
 assert_type(pool.reserve(), str | None)
 assert_type(pool.snapshot(), list[CredentialState])
 assert_type(pool.get_stats(), dict[str, int])
+assert_type(pool.clear("key-1"), None)
+CredentialCoordinator(["secret"], store="sqlite", lease_ttl=60, weight=2.5)
+CredentialCoordinator(["secret"], store=Path("runs/pool.sqlite"), lease_ttl=0.5, weight=1)
 assert_type(Limit("tokens", 5, per="day").largest, float)
 
 with pool.lease(priority=3) as lease:

@@ -29,7 +29,7 @@ from ...credentials._core.records import Ask, Grant, Ticket
 from ...credentials._core.states import Wait
 from ...credentials.clock import Clock, SystemClock
 from ...credentials.desk import Desk, DeskTicket
-from ...credentials.locking import contend
+from ...credentials.locking import PoliteLock, contend
 from ...credentials.secret import Secret
 from ...errors import NoCredentialAvailable, WouldBlockLoop
 from ._waiters import LoopAlarm, TaskWaiter, ThreadWaiter
@@ -45,6 +45,8 @@ _PICKED_UP_WITHIN = 1.0
 
 class PoolShell:
     """Grants leases to threads and tasks, and takes them back."""
+
+    _lock: threading.RLock | PoliteLock
 
     def __init__(self, core: LeasePool, clock: Clock | None = None) -> None:
         self._clock: Clock = SystemClock() if clock is None else clock
@@ -462,18 +464,24 @@ class PoolShell:
         return self._holds(grant)
 
     def _bring_up_to_date(self) -> None:
-        """With max_lease, a lease may be over without anybody having looked."""
-        if self._core.max_lease is not None:
+        """A lease may be over, or another process may have acted, without anybody here having looked."""
+        if self._core.drifts:
             self._turn(self._core.tick)
 
     def _holds(self, grant: Grant) -> bool:
-        return self._core.leases.get(grant.token) is grant
+        return self._core.holds(grant, self._now())
+
+    def loss_of(self, grant: Grant) -> str | None:
+        """Why a lease must not be used any more though its holder did not give it back; None if it may."""
+        return self._core.loss_of(grant, self._now())
 
     # -- what people are told ---------------------------------------------------------------------------------
 
     def _episode(self, now: float, stay: bool) -> str | None:
         """What to say of a request that has to wait: once in each shortage, and once of each kind."""
         core = self._core
+        if core.not_before > now:
+            return None  # a moment's wait for the store, or for another process: no shortage yet
         if core.leases or core.next_at == FOREVER:
             kind, said = "exhausted", "Credential pool exhausted" + (", waiting for release..." if stay else "")
         else:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import math
 import os
+import weakref
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from types import TracebackType
 
 from ...credentials._core.audited import AuditedPool
@@ -13,12 +16,20 @@ from ...credentials._core.limits import FOREVER
 from ...credentials._core.pool import LeasePool
 from ...credentials._core.records import NO_LABELS, PLAIN, Ask, Key, KeySpec, Ticket
 from ...credentials._core.report import report, why_waiting
+from ...credentials._stores.bell import Bell, DeafBell, make_bell
+from ...credentials._stores.opening import StoreFile
+from ...credentials._stores.place import place_of
+from ...credentials._stores.protocol import CredentialNews, QuotaNews
+from ...credentials._stores.shared import SharedPool
+from ...credentials._stores.sqlite import SqliteStore
 from ...credentials.clock import Clock
 from ...credentials.credential import Credential, labels_of
 from ...credentials.lease import ACQUIRED, HOLDING, Lease
+from ...credentials.locking import PoliteLock
 from ...credentials.secret import Secret
 from ...credentials.views import CredentialState, Explanation, state_from
 from ...errors import PoolClosed
+from ._housekeeper import Housekeeper
 from ._shell import check_timeout, log
 from ._string_verbs import StringVerbs
 
@@ -27,20 +38,58 @@ __all__ = ["CredentialCoordinator", "CredentialState", "Explanation"]
 LabelsArgument = Mapping[str, object] | Iterable[str] | None
 
 
+class _AuditedSharedPool(AuditedPool, SharedPool):
+    """Checks its promises, on its view of the store: others may open again what was closed here."""
+
+    def absorb(self, credentials: Sequence[CredentialNews], quotas: Sequence[QuotaNews]) -> None:
+        super().absorb(credentials, quotas)
+        for quota in self.quotas.values():
+            self.review_closings(quota)
+
+
+def _core(*, shared: bool, debug: bool, keep_free: int, max_lease: float | None) -> LeasePool:
+    kinds = (_AuditedSharedPool, SharedPool) if shared else (AuditedPool, LeasePool)
+    return kinds[not debug](keep_free=keep_free, max_lease=max_lease)
+
+
+_stores: weakref.WeakSet[SqliteStore] = weakref.WeakSet()
+
+
+@atexit.register
+def _leave_all() -> None:
+    """At the orderly end of the process, what it holds is free at once."""
+    for store in list(_stores):
+        store.leave()
+
+
+def _require_positive(argument: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
+        raise ValueError(f"{argument} must be a number above zero")
+
+
 class CredentialCoordinator(StringVerbs):
     """A pool of credentials, each leased to one user at a time, or to as many as it has slots.
 
-    ``credentials`` are ``Credential`` objects or plain secrets. ``keep_free=N`` always leaves N slots unused for
-    others. ``max_lease`` ends a lease after so many seconds, if its holder forgot it. ``debug`` checks the pool's
-    promises after every step (also by ``AGENTOS_DEBUG=1``); it is slow.
+    ``credentials`` are ``Credential`` objects or plain secrets. ``store`` is where the pool's state is kept: in
+    ``"memory"``, or in a file that every process of this machine shares and the next one finds, ``"sqlite"`` for the
+    user's own (``AGENTOS_HOME`` moves it) or ``"sqlite:///path"``. ``keep_free=N`` always leaves N slots unused for
+    others. ``max_lease`` ends a lease after so many seconds, if its holder forgot it. ``lease_ttl`` is how long the
+    leases of a process last in a shared store when it dies or stands still; ``weight`` is its share when several
+    processes wait. ``debug`` checks the pool's promises after every step (also by ``AGENTOS_DEBUG=1``); it is slow.
     """
+
+    _store: SqliteStore | None = None  # only where it is shared
+    _bell: Bell | DeafBell
 
     def __init__(
         self,
         credentials: Iterable[str | Credential] = (),
         *,
+        store: str | os.PathLike[str] = "memory",
         keep_free: int = 0,
         max_lease: float | None = None,
+        lease_ttl: float = 30.0,
+        weight: float = 1.0,
         clock: Clock | None = None,
         debug: bool | None = None,
     ) -> None:
@@ -53,9 +102,27 @@ class CredentialCoordinator(StringVerbs):
             raise ValueError("max_lease must be a number of seconds above zero")
         if debug is None:
             debug = os.environ.get("AGENTOS_DEBUG", "") not in ("", "0")
-        kind = AuditedPool if debug else LeasePool
-        super().__init__(kind(keep_free=keep_free, max_lease=max_lease), clock)
+        _require_positive("lease_ttl", lease_ttl)
+        _require_positive("weight", weight)
+        place = place_of(store, os.environ)
+        core = _core(shared=place is not None, debug=debug, keep_free=keep_free, max_lease=max_lease)
+        super().__init__(core, clock)
         self._credentials: dict[str, Credential] = {}
+        if place is None:
+            self._take_in(given, keep_free)
+            return
+        self._lock = PoliteLock()
+        self._store = self._open(place, lease_ttl, weight)
+        try:
+            self._take_in(given, keep_free)
+        except BaseException:
+            self._store.close()
+            self._bell.close()
+            raise
+        weakref.finalize(self, self._bell.release).atexit = False  # so that its housekeeper sees that it is gone
+        Housekeeper(self, self._clock, self._bell, self._store.leave)
+
+    def _take_in(self, given: Sequence[str | Credential], keep_free: int) -> None:
         taken = {c.name for c in given if isinstance(c, Credential) and c.name is not None}
         for index, credential in enumerate(given):
             self._admit(credential, taken, f"credentials[{index}]")
@@ -63,6 +130,42 @@ class CredentialCoordinator(StringVerbs):
         if keep_free and keep_free >= slots:
             raise ValueError(f"keep_free must be below the number of slots ({slots}), or nothing could be leased")
         self._simulate_rate_limit(os.environ)
+
+    def _open(self, place: Path, ttl: float, weight: float) -> SqliteStore:
+        """Share the pool's state with whoever else has opened it there."""
+        core = self._core
+        assert isinstance(core, SharedPool)  # noqa: S101 - for the type checker
+        core.mask = self._masker.mask
+        self._bell = make_bell()
+        try:
+            file = StoreFile(place, self._clock)
+        except BaseException:
+            self._bell.close()
+            raise
+        store = SqliteStore(file, self._clock, self._bell, ttl=ttl, weight=weight, view=core)
+        core.attach(store)
+        credentials = self._credentials
+        core.fingerprint_of = lambda name: store.fingerprint(credentials[name].secret.reveal())
+        _stores.add(store)
+        return store
+
+    # -- for the housekeeper of a shared pool -----------------------------------------------------------------
+
+    def keep_up(self, called: bool) -> None:
+        """Renew what is held, and see what others did. *called*: they say that it is our turn."""
+        core = self._core
+        assert isinstance(core, SharedPool)  # noqa: S101 - for the type checker
+        self._turn(lambda now: core.keep_up(now, called=called))
+
+    def due_at(self) -> float:
+        """When ``keep_up`` should be called."""
+        core = self._core
+        assert isinstance(core, SharedPool)  # noqa: S101 - for the type checker
+        return core.due_at(self._now())
+
+    def is_over(self) -> bool:
+        """Closed, and nothing left to give back."""
+        return self._core.closed and not self._core.leases
 
     # -- leases -----------------------------------------------------------------------------------------------
 
@@ -172,9 +275,20 @@ class CredentialCoordinator(StringVerbs):
         self._turn(lambda now: self._core.revive(key, now))
         log.info("[COORDINATOR] credential %s revived", name)
 
+    def clear(self, name: str) -> None:
+        """Forget all that is known of a credential and its quota: death, money gone, coolings, what was used.
+
+        For when a person knows better. In a shared store it is forgotten for everybody. Leases in force stay.
+        """
+        key = self._key(name)
+        self._turn(lambda now: self._core.clear(key, now))
+        log.info("[COORDINATOR] credential %s cleared", name)
+
     def close(self) -> None:
         """Grant nothing more. Every waiter gets ``PoolClosed`` at once; leases in force may still be given back."""
         self._turn(lambda _now: self._core.close())
+        if self._store is not None:
+            self._bell.release()  # so that its housekeeper sees
 
     def __enter__(self) -> CredentialCoordinator:
         return self
@@ -265,16 +379,22 @@ class CredentialCoordinator(StringVerbs):
             nonlocal name
             if self._core.closed:
                 raise PoolClosed
+            self._look_at_wall()  # it may be the first with a limit per day
             if secret in self._names:
                 raise ValueError(f"{argument}: this secret is already in the pool as {self._names[secret]}")
             name = credential.name if credential.name is not None else self._default_name(taken)
             if name in self._credentials:
                 raise ValueError(f"{argument}: the name {name!r} is taken; each credential needs its own")
             self._check_quota(credential, argument)
-            self._names[secret] = name
-            self._credentials[name] = credential
             spec = KeySpec(name, credential.slots, credential.quota, credential.limits, credential.labels)
-            return self._core.add(spec, now)
+            self._credentials[name] = credential
+            try:
+                touched = self._core.add(spec, now)
+            except BaseException:
+                del self._credentials[name]
+                raise
+            self._names[secret] = name
+            return touched
 
         self._turn(admit)
         if not self._masker.add(secret):

@@ -1,0 +1,63 @@
+"""The one thread of a shared pool: it renews what this process holds, and hears when it is its turn."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Protocol
+
+from ...credentials._stores.bell import Bell, DeafBell
+from ...credentials.clock import Clock
+
+log = logging.getLogger("agentos")
+
+
+class Kept(Protocol):
+    """The pool, as its housekeeper sees it."""
+
+    def due_at(self) -> float: ...
+
+    def keep_up(self, called: bool) -> None: ...
+
+    def is_over(self) -> bool: ...
+
+
+class Housekeeper:
+    """Calls ``keep_up`` whenever that is due or the bell was rung, as long as the pool is in use.
+
+    It does not keep the pool from being forgotten, and ends its session then: from here, since what is forgotten may be
+    collected in the middle of anything. An extension that holds on to the interpreter for longer than the
+    time to live keeps this thread from renewing, too; then the leases are lost, and it says so.
+    """
+
+    def __init__(self, pool: Kept, clock: Clock, bell: Bell | DeafBell, leave: Callable[[], None]) -> None:
+        self._pool = weakref.ref(pool)
+        self._leave = leave
+        self._clock = clock
+        self._bell = bell
+        threading.Thread(target=self._run, name="agentos-pool", daemon=True).start()
+
+    def _run(self) -> None:
+        try:
+            while (until := self._due_at()) is not None:
+                self._clock.wait(self._bell, until)
+                called, self._bell.called = self._bell.called, False
+                self._keep_up(called)
+        finally:
+            self._leave()
+            self._bell.close()
+
+    def _due_at(self) -> float | None:
+        pool = self._pool()
+        return None if pool is None or pool.is_over() else pool.due_at()
+
+    def _keep_up(self, called: bool) -> None:
+        pool = self._pool()
+        if pool is None:
+            return
+        try:
+            pool.keep_up(called)
+        except Exception:  # without this thread every lease would be lost
+            log.exception("[COORDINATOR] looking after the pool failed; going on")

@@ -1,0 +1,263 @@
+"""One store and many real processes: what they did together, and who got how much."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from .histories import History, Operation, StoreEvent, l1_by_store_order, linearizable, whole
+from .pool_child import Spec
+from .processes import (
+    Child,
+    Family,
+    eventually,
+    family,
+    held_by,
+    install_triggers,
+    keys,
+    order_of,
+    recording_of,
+    rows,
+    session_of,
+    sound,
+    trials,
+    wait_for_grants,
+)
+
+MANY = 16
+
+
+@pytest.fixture(scope="module")
+def template() -> Iterator[Family]:
+    with family() as made:
+        yield made
+
+
+@pytest.fixture
+def processes(template: Family) -> Iterator[Family]:
+    yield template
+    template.clear()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "pool.sqlite"
+
+
+# -- histories -----------------------------------------------------------------------------------------------------
+
+TTL = 1.0
+GROUPS = [f"group-{number}" for number in range(8)]
+
+
+def credential(number: int) -> Spec:
+    group = number % 8
+    spec: Spec = {"name": f"key-{number}", "slots": 1 + number // 8, "labels": [GROUPS[group]]}
+    if group < 3:  # nine of them share what one organisation may use, and that is not always enough
+        spec |= {"quota": "org", "limits": [{"dimension": "tokens", "amount": 100, "per": 0.2}]}
+    return spec
+
+
+CREDENTIALS = [credential(number) for number in range(24)]
+SLOTS = {str(each["name"]): int(each["slots"]) for each in CREDENTIALS}
+GRANTS = 2600  # each is asked for and given back, which makes more than 200 operations a credential
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """What many processes did to one store: by their own account, by the store's, and how often what happened."""
+
+    history: History
+    order: list[StoreEvent]
+    counts: Counter[str]
+
+    def expired(self) -> set[int]:
+        """The leases that ended, but that nobody gave back."""
+        given_back = {op.token for op in self.history.operations if op.kind == "release" and op.answer is not False}
+        return {event.token for event in self.order if event.op == "ended"} - given_back
+
+    def handed_over(self) -> int:
+        """How often a credential went from one process to another."""
+        last: dict[str, str] = {}
+        count = 0
+        for event in self.order:
+            if event.op == "granted":
+                count += last.get(event.credential, event.session) != event.session
+                last[event.credential] = event.session
+        return count
+
+
+def recorded(processes: Family, path: Path, seed: int) -> Recorded:
+    """Sixteen processes live with one store. Of these four are killed, and three stand still past their time."""
+    dice = random.Random(seed)
+    children = processes.children(MANY)
+    for child in children:
+        child.do("open", path=str(path), credentials=CREDENTIALS, lease_ttl=TTL)
+    install_triggers(path)
+    enough = path.with_name("enough")
+    labels = {child.pid: f"process-{number}" for number, child in enumerate(children)}
+    files = [path.with_name(f"{label}.jsonl") for label in labels.values()]
+    for child, label, file in zip(children, labels.values(), files, strict=True):
+        seed = dice.randrange(1 << 30)
+        child.tell("live", record=str(file), label=label, seed=seed, until=str(enough), groups=GROUPS)
+    killed, stopped, living = children[:4], children[4:7], children[4:]
+
+    wait_for_grants(path, GRANTS // 4)
+    for child in killed[:2]:
+        child.kill()  # wherever it is
+    for child in [*killed[2:], *stopped]:
+        stop_as_a_holder(child, path)
+    for child in killed[2:]:
+        child.kill()
+    for session, _ in [session_of(path, child) for child in stopped]:
+        eventually(lambda session=session: not rows(path, "select 1 from sessions where id = ?", session))  # type: ignore[misc]
+    for child in stopped:
+        child.go_on()
+    wait_for_grants(path, GRANTS)
+    enough.touch()
+
+    counts: Counter[str] = Counter()
+    for child in living:
+        counts.update(child.answer().got)
+    return Recorded(recording_of(path, files), order_of(path, labels), counts)
+
+
+def stop_as_a_holder(child: Child, path: Path) -> None:
+    """Stop it at a moment at which it holds a lease, and is not in the middle of a step."""
+    while True:
+        child.stop_outside_a_step(path)
+        if held_by(path, child):
+            return
+        child.go_on()
+
+
+@pytest.fixture(scope="module", params=range(trials(1)))
+def found(request: pytest.FixtureRequest, template: Family, tmp_path_factory: pytest.TempPathFactory) -> Recorded:
+    path = tmp_path_factory.mktemp("history") / "pool.sqlite"
+    try:
+        found = recorded(template, path, request.param)
+    finally:
+        template.clear()
+    assert rows(path, "select count(*) from leases") == [(0,)]
+    assert sound(path) == "ok"
+    return found
+
+
+def test_in_the_recording_everything_has_happened_that_the_verdicts_are_about(found: Recorded) -> None:
+    assert len(found.history.operations) >= 200 * len(CREDENTIALS)
+    assert {op.credential for op in found.history.operations} >= SLOTS.keys()
+    assert found.handed_over() >= GRANTS // 4
+    assert len(found.expired()) >= 5
+    for what in ("granted late", "refused", "timed out", "stale", "double", "settled"):
+        assert found.counts[what] > 0, found.counts
+
+
+def test_in_the_order_of_the_store_no_credential_has_more_leases_than_slots_and_tokens_only_grow(
+    found: Recorded,
+) -> None:
+    assert l1_by_store_order(found.order, SLOTS) is None
+
+
+def test_every_answer_is_one_that_a_correct_store_could_have_given(found: Recorded) -> None:
+    verdicts = {name: linearizable(history, SLOTS[name]) for name, history in found.history.by_credential().items()}
+
+    assert verdicts == dict.fromkeys(SLOTS)
+
+
+def test_what_the_processes_were_told_is_what_happened_in_the_store(found: Recorded) -> None:
+    assert whole(found.history, SLOTS, found.order) is None
+
+
+# -- would they have noticed? --------------------------------------------------------------------------------------
+
+
+def with_room_for_tokens(found: Recorded) -> Recorded:
+    """The same with every token doubled: then a grant can be planted with one of its own, between two others."""
+    operations = [replace(op, token=None if op.token is None else 2 * op.token) for op in found.history.operations]
+    may_expire = {2 * token: at for token, at in found.history.may_expire.items()}
+    order = [replace(event, seq=2 * event.seq, token=2 * event.token) for event in found.order]
+    return Recorded(History(operations, may_expire), order, found.counts)
+
+
+def test_a_grant_planted_where_no_slot_was_free_is_found_in_the_order_of_the_store(found: Recorded) -> None:
+    """Wherever a credential is full: a hundred places, taken at random."""
+    order = with_room_for_tokens(found).order
+    held: Counter[str] = Counter()
+    full: list[int] = []
+    for place, event in enumerate(order):
+        held[event.credential] += 1 if event.op == "granted" else -1
+        if event.op == "granted" and held[event.credential] == SLOTS[event.credential]:
+            full.append(place)
+    assert {SLOTS[order[place].credential] for place in full} == {1, 2, 3}
+
+    for place in random.Random(1).sample(full, 100):
+        event = order[place]
+        planted = replace(event, seq=event.seq + 1, token=event.token + 1)
+        verdict = l1_by_store_order([*order[: place + 1], planted, *order[place + 1 :]], SLOTS)
+        assert verdict is not None
+        assert f"lease {planted.token} of {planted.credential} was granted with leases" in verdict
+
+
+def test_a_grant_planted_where_no_slot_was_free_is_found_in_what_the_processes_recorded(found: Recorded) -> None:
+    """Wherever a credential of one slot was held for sure, because its holder had it and had not asked to end it."""
+    recording = with_room_for_tokens(found).history
+    released = {op.token: op for op in recording.operations if op.kind == "release" and op.answer}
+    held = [
+        (op, released[op.token])
+        for op in recording.operations
+        if op.kind == "acquire" and op.token in released and SLOTS[str(op.credential)] == 1
+    ]
+    assert len(held) >= 100
+
+    for acquire, release in random.Random(2).sample(held, 100):
+        assert acquire.returned_at is not None
+        assert acquire.token is not None
+        assert acquire.credential is not None
+        middle = (acquire.returned_at + release.invoked_at) / 2
+        planted = Operation("thief", "acquire", acquire.credential, acquire.token + 1, middle, middle, True)
+        operations = sorted([*recording.operations, planted], key=lambda op: op.invoked_at)
+        history = History(operations, recording.may_expire).by_credential()[acquire.credential]
+        assert linearizable(history, 1) is not None
+
+
+# -- fairness ------------------------------------------------------------------------------------------------------
+
+
+def hammered(processes: Family, path: Path, weights: list[float], grants: int) -> list[float]:
+    """All of them want the one slot there is, all the time. How often each of them had it."""
+    children = processes.children(len(weights))
+    for child, weight in zip(children, weights, strict=True):
+        child.do("open", path=str(path), credentials=keys(1), weight=weight)
+    install_triggers(path)
+    enough = path.with_name("enough")
+    start_at = time.monotonic() + 0.2
+    for child in children:
+        child.tell("hammer", start_at=start_at, until=str(enough))
+    wait_for_grants(path, grants)
+    enough.touch()
+    answers = [child.answer().got for child in children]
+    assert [answer["errors"] for answer in answers] == [[] for _ in answers]
+    assert l1_by_store_order(order_of(path), {"key-1": 1}) is None
+    return [answer["taken"] for answer in answers]
+
+
+def test_of_sixteen_processes_on_one_key_none_starves_and_none_sees_that_the_file_is_busy(
+    processes: Family, path: Path
+) -> None:
+    taken = hammered(processes, path, [1.0] * MANY, trials(1200))
+
+    assert min(taken) >= sum(taken) / MANY / 2, taken
+
+
+def test_a_process_of_weight_three_gets_three_times_as_much(processes: Family, path: Path) -> None:
+    taken = hammered(processes, path, [3.0] * 4 + [1.0] * 12, trials(1200))
+
+    heavy, light = sum(taken[:4]) / 4, sum(taken[4:]) / 12
+    assert 2 <= heavy / light <= 4, taken
+    assert min(taken) >= light / 2, taken
