@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import queue
+import sqlite3
 import threading
 import time
 import warnings
@@ -68,6 +69,21 @@ def test_the_thread_ends_when_the_pool_is_closed_and_everything_given_back(
     clock.advance(1.0)
 
     assert gone(mine)
+
+
+def test_a_pool_that_is_forgotten_lets_go_of_its_file(
+    tmp_path: Path, mine: Callable[[], set[threading.Thread]]
+) -> None:
+    pool = pool_at(tmp_path)
+    assert pool._store is not None
+    connection = pool._store._file.connection
+
+    del pool
+    gc.collect()
+
+    assert gone(mine)
+    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+        connection.execute("select 1")
 
 
 def test_the_thread_ends_when_the_pool_is_forgotten(tmp_path: Path, mine: Callable[[], set[threading.Thread]]) -> None:

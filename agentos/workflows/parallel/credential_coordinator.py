@@ -120,7 +120,7 @@ class CredentialCoordinator(StringVerbs):
             self._bell.close()
             raise
         weakref.finalize(self, self._bell.release).atexit = False  # so that its housekeeper sees that it is gone
-        Housekeeper(self, self._clock, self._bell, self._store.leave)
+        Housekeeper(self, self._clock, self._bell, self._store.close)
 
     def _take_in(self, given: Sequence[str | Credential], keep_free: int) -> None:
         taken = {c.name for c in given if isinstance(c, Credential) and c.name is not None}
