@@ -465,6 +465,10 @@ class LeasePool(Chooser):
                 ticket.lane = self._lane_for(ticket.ask.labels, ticket.ask.model)
                 ticket.lane.waiting.add(ticket)
 
+    def taken_elsewhere(self) -> bool:
+        """Whether others than those this pool knows have leased something of it: only where it is shared."""
+        return False
+
     def tickets(self) -> list[Ticket]:
         """Who waits, in order."""
         return sorted((t for lane in self._lane_list for t in lane.waiting), key=Ticket.rank)

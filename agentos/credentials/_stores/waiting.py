@@ -61,14 +61,20 @@ class WaitingPool(PoolView):
         return pack_claim(self._numbers[key][1], head.starts_at, amounts)
 
     def _idle_until(self, now: float) -> float | None:
-        """The instant before which nobody here could start, whatever others give back; None: somebody might."""
-        starts = []
+        """The instant before which nobody here could start, were every slot free; None: somebody might, at any time."""
+        if len(self._numbers) > NAMED:
+            return None
+        first = FOREVER
         for lane in self._lane_list:
             head = lane.waiting.head()
-            if head is not None:
-                starts.append(head.starts_at)
-        first = min(starts, default=FOREVER)
-        return first if now < first and max(starts) < FOREVER and first > self.not_before else None
+            if head is None:
+                continue
+            for key in self.keys.values():
+                if key.could_serve(head.ask.labels, head.ask.model):
+                    first = min(first, self._starts_at(key, head.ask, now, None))
+                    if first <= now:
+                        return None
+        return first if first < FOREVER else None
 
     # -- waiting ----------------------------------------------------------------------------------------------
 
@@ -162,6 +168,10 @@ class WaitingPool(PoolView):
             for key, (number, _) in self._numbers.items()
             if key.life is Life.ALIVE and any(wanted <= key.labels for wanted in labels)
         )
+
+    def taken_elsewhere(self) -> bool:
+        """Whether other processes have leased something of it."""
+        return any(key.elsewhere for key in self.keys.values())
 
     def _fail_all(self, error: StoreError | PoolClosed) -> list[Ticket]:
         tickets = self.tickets()

@@ -482,7 +482,7 @@ class PoolShell:
         core = self._core
         if core.not_before > now:
             return None  # a moment's wait for the store, or for another process: no shortage yet
-        if core.leases or core.next_at == FOREVER:
+        if core.leases or core.next_at == FOREVER or core.taken_elsewhere():
             kind, said = "exhausted", "Credential pool exhausted" + (", waiting for release..." if stay else "")
         else:
             until = _hour(core.next_at + core.wall.offset)

@@ -312,6 +312,25 @@ def test_a_pool_that_waits_for_a_model_that_cools_is_neither_called_nor_waited_f
     assert ticket.state is Wait.WAITING
 
 
+def test_a_pool_that_could_use_what_another_holds_is_called_though_it_expects_a_cooling_to_end_first(
+    place: Place,
+) -> None:
+    """Whoever gives the other key back must not take it again and again until the cooling is over."""
+    pool, other = place.open(keys=2, slots=1), place.open(keys=2, slots=1)
+    other.cool(3600.0)
+    grant = other.take()
+    ticket = pool.get_in_line()
+    assert ticket.starts_at == place.clock.now() + 3600.0
+    place.clock.advance(1.0)
+
+    other.end(grant)
+
+    assert pool.bell.port in other.bell.take_rings()
+    assert other.try_take() is None  # it is the other's turn
+    pool.keep_up(place.clock.now(), called=True)
+    assert ticket.state is Wait.GRANTED
+
+
 def test_a_pool_whose_waiter_was_served_says_so_again_when_the_next_one_waits(place: Place) -> None:
     pool, other = place.open(slots=1), place.open(slots=1)
     grant = other.take()
@@ -332,8 +351,8 @@ def test_a_pool_whose_waiter_was_served_says_so_again_when_the_next_one_waits(pl
 def test_a_pool_that_is_called_for_what_it_cannot_use_passes(place: Place) -> None:
     pool, other = place.open(slots=1), place.open(slots=1)
     grant = other.take()
-    other.cool(60.0, model="m")
     ticket = pool.get_in_line(model="m")
+    other.cool(60.0, model="m")
     other.end(grant)
     assert place.line(pool) == (place.clock.now(), place.clock.now())
 
