@@ -154,7 +154,8 @@ def test_in_the_recording_everything_has_happened_that_the_verdicts_are_about(fo
     assert {op.credential for op in found.history.operations} >= SLOTS.keys()
     assert found.handed_over() >= GRANTS // 4
     assert len(found.expired()) >= 5
-    for what in ("granted late", "refused", "timed out", "stale", "double", "settled"):
+    # Not "stale": whether one that stood still was about to give its lease back is chance; test_faults sees to that.
+    for what in ("granted late", "refused", "timed out", "double", "settled"):
         assert found.counts[what] > 0, found.counts
 
 
