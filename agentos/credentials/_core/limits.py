@@ -154,6 +154,12 @@ class Bucket(LimitState):
         if by > 0:
             _, number = self.take(by, now)  # nobody could know of it before now
             return (*stamp, (number, by))
+        if len(stamp) == 2:  # nothing was taken beyond what was reserved: nearly always
+            if self._takes == stamp[1]:
+                self.empty_at += by * self.seconds_each
+            else:
+                self._lessen(stamp[1], -by)
+            return stamp
         before, number, *extras = stamp
         less = -by
         while extras and less > 0:  # what was taken last goes back first: others may have come between

@@ -212,8 +212,10 @@ class LeasePool(Chooser):
         """The half of ``release`` that needs no clock: if anybody waits, ``tick`` must follow."""
         if self.leases.pop(grant.token, None) is None:
             return False
-        if grant.draws:
-            self._end_draws(grant)
+        for draw in grant.draws:
+            if draw[2]:
+                self._end_draws(grant)
+                break
         key = grant.key
         key.leases = n = key.leases - 1
         if key.life is Life.ALIVE:
