@@ -57,23 +57,6 @@ NOTICED = 0.2  # by the thread that looks after a pool, on a clock that a test m
 GRACE = 1.0  # by then, after its time to live, what a dead process held is somebody else's
 
 
-@pytest.fixture(scope="module")
-def template() -> Iterator[Family]:
-    with family() as made:
-        yield made
-
-
-@pytest.fixture
-def processes(template: Family) -> Iterator[Family]:
-    yield template
-    template.clear()
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "pool.sqlite"
-
-
 def opened(processes: Family, path: Path, credentials: list[Spec], ttl: float = SHORT, **options: object) -> Child:
     """A process that has the store open."""
     child = processes.child()

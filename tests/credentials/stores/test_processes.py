@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import time
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -17,7 +16,6 @@ from .processes import (
     Child,
     Family,
     eventually,
-    family,
     held_by,
     install_triggers,
     keys,
@@ -31,23 +29,6 @@ from .processes import (
 )
 
 MANY = 16
-
-
-@pytest.fixture(scope="module")
-def template() -> Iterator[Family]:
-    with family() as made:
-        yield made
-
-
-@pytest.fixture
-def processes(template: Family) -> Iterator[Family]:
-    yield template
-    template.clear()
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "pool.sqlite"
 
 
 # -- histories -----------------------------------------------------------------------------------------------------
