@@ -1,0 +1,137 @@
+"""Bodies in any shape, as the one JSON object that may tell something, and what a call has used."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+_LONGEST = 64 * 1024
+_MOST_EVENTS = 16
+_STREAM_BEGINNINGS = ("event:", "data:", "id:", "retry:", ":")
+
+Document = dict[str, Any]
+
+
+def document_of(body: object) -> Document | None:
+    """The JSON object in *body*: the body itself, the one in a list that has an error, or a stream's error event.
+
+    Looks at 64 KiB at most: the beginning of text, the end of a stream. None where there is no such object.
+    """
+    if isinstance(body, dict):
+        return body
+    if isinstance(body, (list, tuple)):  # Gemini answers a streamed request with a list
+        objects = [item for item in body[:4] if isinstance(item, dict)]
+        return next((item for item in objects if "error" in item), objects[0] if objects else None)
+    text = text_of(body)
+    if text.startswith(("{", "[")):
+        return document_of(_parsed(text))
+    return _error_event(_text(body, tail=True)) if text.startswith(_STREAM_BEGINNINGS) else None
+
+
+def document_of_success(body: object) -> Document | None:
+    """The same, for an answer that is fine by its status: long text is left unparsed."""
+    if isinstance(body, (str, bytes, bytearray)) and len(body) > _LONGEST and body[:1] in ("{", b"{", "[", b"["):
+        return None
+    return document_of(body)
+
+
+def text_of(body: object) -> str:
+    """The beginning of a body that is text, without the white space before it; else empty."""
+    return _text(body, tail=False)
+
+
+def _text(body: object, *, tail: bool) -> str:
+    if not isinstance(body, (str, bytes, bytearray)):
+        return ""
+    part = body[-_LONGEST:] if tail else body[:_LONGEST]
+    text = part if isinstance(part, str) else part.decode("utf-8", "replace")
+    return text.lstrip("\ufeff \t\r\n")
+
+
+def _parsed(text: str) -> object:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _error_event(text: str) -> Document | None:
+    """The last event of a stream that is an error: by its name, or by an error in its data."""
+    events = text.replace("\r\n", "\n").replace("\r", "\n").split("\n\n")
+    looked_at = 0
+    for event in reversed(events):
+        if '"error"' not in event and "event: error" not in event and "event:error" not in event:
+            continue
+        looked_at += 1
+        if looked_at > _MOST_EVENTS:
+            break
+        lines = event.split("\n")
+        data = _parsed("\n".join(line[5:] for line in lines if line.startswith("data:")))
+        if not isinstance(data, dict):
+            continue
+        named = any(line.startswith("event:") and line[6:].strip() == "error" for line in lines)
+        if has_error(data):
+            return data
+        if named:  # the name of the event says what the data does not
+            return {"error": data}
+    return None
+
+
+def has_error(document: Document) -> bool:
+    """The answer to a call that went well by its status has an error inside."""
+    if isinstance(document.get("error"), dict) or document.get("type") == "error":
+        return True
+    response = document.get("response")
+    if isinstance(response, dict) and isinstance(response.get("error"), dict):
+        return True
+    choices = document.get("choices")
+    return isinstance(choices, list) and any(
+        isinstance(choice, dict) and isinstance(choice.get("error"), dict) for choice in choices[:1]
+    )
+
+
+def usage_of(document: Document) -> Mapping[str, float]:
+    """What the call has used of the limits, by ``input_tokens`` and ``output_tokens``, as far as told.
+
+    Tokens read from a cache are left out where the provider does not count them against the limit.
+    """
+    usage = document.get("usage")
+    if isinstance(usage, dict):
+        taken = _first(usage, "input_tokens", "prompt_tokens", "inputTokens")
+        given = _first(usage, "output_tokens", "completion_tokens", "outputTokens")
+        written = _amount(usage.get("cache_creation_input_tokens"))
+        if taken is not None and written is not None:
+            taken += written
+        return _told(taken, given)
+    usage = document.get("usageMetadata")
+    if isinstance(usage, dict):
+        given, thoughts = _amount(usage.get("candidatesTokenCount")), _amount(usage.get("thoughtsTokenCount"))
+        if given is not None or thoughts is not None:
+            given = (given or 0.0) + (thoughts or 0.0)
+        return _told(_amount(usage.get("promptTokenCount")), given)
+    return {}
+
+
+def _told(taken: float | None, given: float | None) -> Mapping[str, float]:
+    told = {}
+    if taken is not None:
+        told["input_tokens"] = taken
+    if given is not None:
+        told["output_tokens"] = given
+    return told
+
+
+def _first(usage: Document, *names: str) -> float | None:
+    for name in names:
+        amount = _amount(usage.get(name))
+        if amount is not None:
+            return amount
+    return None
+
+
+def _amount(value: object) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1e15:
+        return None
+    return float(value) if math.isfinite(value) else None

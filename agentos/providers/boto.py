@@ -1,0 +1,55 @@
+"""What the dicts of boto carry, be they answers of AWS or the errors in its client's exceptions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from .answer import Answer
+from .foreign import count_from, status_from
+
+# One exception class serves all of AWS: what it says of a bucket or a table must not be taken for a model's.
+_BEDROCK_OPERATIONS = {
+    "ApplyGuardrail",
+    "Converse",
+    "ConverseStream",
+    "CountTokens",
+    "InvokeModel",
+    "InvokeModelWithBidirectionalStream",
+    "InvokeModelWithResponseStream",
+    "StartAsyncInvoke",
+}
+
+
+def answer_of_boto(response: object, operation: object = None, *, streamed: bool = False) -> Answer | None:
+    """A dict of boto: an error is under ``Error``, how it came under ``ResponseMetadata``."""
+    if not isinstance(response, Mapping):
+        return None
+    about = response.get("ResponseMetadata")
+    about = about if isinstance(about, Mapping) else {}
+    headers = about.get("HTTPHeaders")
+    status = status_from(about.get("HTTPStatusCode"))
+    error = response.get("Error")
+    body: dict[str, Any] = {}
+    provider = None
+    if isinstance(operation, str):
+        provider = "bedrock" if operation in _BEDROCK_OPERATIONS else "default"
+    if isinstance(error, Mapping):
+        body = {"error": {"Code": error.get("Code"), "Message": error.get("Message")}}
+        if streamed and str(error.get("Code")).lower() != "validationexception":
+            status = 200  # botocore calls every error in a stream of events a 400
+    elif usage := _boto_usage(response.get("usage"), headers):
+        body, provider = {"usage": usage}, "bedrock"  # nothing else of AWS counts tokens
+    if status is None:
+        return None
+    return Answer(status, headers, body, provider=provider, retried=count_from(about.get("RetryAttempts")))
+
+
+def _boto_usage(usage: object, headers: object) -> Mapping[str, Any]:
+    """Converse tells it in the answer, InvokeModel in headers."""
+    if isinstance(usage, Mapping):
+        return usage
+    if not isinstance(headers, Mapping):
+        return {}
+    told = {name: headers.get(f"x-amzn-bedrock-{name}-token-count") for name in ("input", "output")}
+    return {f"{name}_tokens": count_from(count) for name, count in told.items() if count is not None}

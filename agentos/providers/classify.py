@@ -1,0 +1,199 @@
+"""What an HTTP answer means: one engine that reads the tables of ``dialects/``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from .bodies import Document, document_of, document_of_success, has_error, usage_of
+from .dialect import Dialect
+from .dialects import DEFAULT, DIALECTS, dialect_at, host_of
+from .events import event_of, event_of_status, twin_of
+from .faults import Fault, fault_of
+from .headers import fields_of
+from .readings import hour_of, last_valid, readings_of
+from .refusal import Refusal, dimensions_of, is_scoped, readings_in
+from .signal import LONGEST_DELAY, Event, Signal
+from .values import number_from
+from .waits import wait_of
+
+_LONGEST_MODEL = 200
+_COST = "x-ratelimit-tokens-query-cost"
+_ORGANISATION = re.compile(r"[A-Za-z0-9_.:-]{1,100}", re.ASCII)
+_TOO_MUCH = (Event.LIMITED, Event.PARKED, Event.NEVER_FITS, Event.RAMP)
+
+
+def classify(
+    status: int | None,
+    headers: object,
+    body: object,
+    *,
+    now: float,
+    provider: str | None = None,
+    url: str | None = None,
+    model: str | None = None,
+) -> Signal:
+    """What an answer means for the credential, its quota and the item.
+
+    *status* None is no answer at all. *headers* and *body* may be in whatever form the client has them; *now* is the
+    hour (epoch seconds), corrected by the answer's own ``Date``. The dialect is that of *provider*, else of the
+    *url*'s host, else the one the answer itself gives away. Never raises, sleeps or reads a clock; the evidence never
+    quotes a message.
+    """
+    plain = _status_in(status)
+    # An object of a client may fail in any way. Then the headers decide alone, and if they fail too, the status.
+    for seen in ((headers, body, provider, url, model), (headers, None, None, None, None)):
+        try:
+            return _signal(plain, now, *seen)
+        except Exception:  # noqa: BLE001, S112
+            continue
+    return Signal(event_of_status(plain), evidence=(_shown(plain),), status=plain)
+
+
+def _signal(
+    status: int | None, now: float, headers: object, body: object, provider: object, url: object, known_model: object
+) -> Signal:
+    model = known_model if isinstance(known_model, str) and known_model else None
+    fields, mark = fields_of(headers)
+    host = "" if url is None else host_of(url)
+    dialect = DIALECTS.get(provider.lower()) if isinstance(provider, str) else None
+    if dialect is None:
+        dialect = (dialect_at(host) if host else None) or mark
+    fine = status is not None and (status < 300 or status == 304)
+    if fine:
+        document = None if body is None else document_of_success(body)
+        if document is None or not has_error(document):
+            return _success(status, fields, document, dialect, now, model)
+    else:
+        document = None if body is None else document_of(body)
+    dialect = dialect or _dialect_of_body(document) or DEFAULT
+    wall = hour_of(fields, now)
+    fault = fault_of(document, wall)
+    told_in_body = readings_in(fault, dialect, wall)
+    # An error that came in mid-stream has no status of its own, and some clients then tell none at all.
+    statusless = fine or (status is None and fault.codes)
+    refusal = Refusal(
+        status=twin_of(fault) if statusless else status,
+        fields=fields,
+        dialect=dialect,
+        recognised=mark is not None,
+        host=host,
+        wall=wall,
+        body=body,
+        document=document,
+        fault=fault,
+        readings=readings_of(fields, dialect, now) + told_in_body,
+        told_in_body=told_in_body,
+        model=model or _model_in(document, fault),
+    )
+    return _refused(refusal, status)
+
+
+def _success(
+    status: int | None,
+    fields: Mapping[str, str],
+    document: Document | None,
+    dialect: Dialect | None,
+    now: float,
+    model: str | None,
+) -> Signal:
+    usage: Mapping[str, float] = {}
+    if document is not None:
+        usage = usage_of(document)
+        model = model or _model_in(document, None)
+        dialect = dialect or _dialect_of_body(document)
+    dialect = dialect or DEFAULT
+    if not usage and _COST in fields:
+        cost = last_valid(fields[_COST], number_from)
+        usage = {} if cost is None else {"tokens": cost}
+    return Signal(
+        Event.OK,
+        readings=readings_of(fields, dialect, now),
+        evidence=(_shown(status),),
+        provider=dialect.name,
+        status=status,
+        model=model,
+        scoped=model is not None and dialect.per_model,
+        organisation=_organisation_in(fields),
+        usage=usage,
+    )
+
+
+def _refused(refusal: Refusal, status: int | None) -> Signal:
+    event, delay = wait_of(refusal, event_of(refusal))
+    if delay is not None and not 0 <= delay <= LONGEST_DELAY:
+        delay = None
+    refusal.evidence.append(_shown(status))
+    return Signal(
+        event,
+        delay,
+        dimensions=dimensions_of(refusal) if event in _TOO_MUCH else (),
+        readings=refusal.readings,
+        evidence=tuple(dict.fromkeys(refusal.evidence)),
+        provider=refusal.dialect.name,
+        status=status,
+        model=refusal.model,
+        scoped=is_scoped(refusal, event),
+        organisation=_organisation_in(refusal.fields),
+    )
+
+
+def _status_in(status: object) -> int | None:
+    """A status that HTTP knows; anything else, such as the 0 of some clients, is no answer."""
+    kind = type(status)  # not isinstance, which asks the object itself
+    if kind is str and len(str(status)) == 3 and str(status).isascii() and str(status).isdigit():
+        return _status_in(int(str(status)))
+    if kind is bool or not issubclass(kind, int):
+        return None
+    number = int.__int__(status)  # type: ignore[arg-type]
+    return number if 100 <= number <= 599 else None
+
+
+def _shown(status: int | None) -> str:
+    return "no answer" if status is None else f"status {status}"
+
+
+def _organisation_in(fields: Mapping[str, str]) -> str | None:
+    for name in ("anthropic-organization-id", "openai-organization"):
+        told = fields.get(name)
+        if told is not None and _ORGANISATION.fullmatch(told.strip()):
+            return told.strip()
+    return None
+
+
+def _model_in(document: Document | None, fault: Fault | None) -> str | None:
+    if fault is not None:
+        named = next((quota.model for quota in fault.quotas if quota.model), None)
+        if named is not None:
+            return named
+    if document is None:
+        return None
+    for key in ("model", "modelVersion"):
+        model = document.get(key)
+        if isinstance(model, str) and 0 < len(model) <= _LONGEST_MODEL:
+            return model
+    return None
+
+
+def _dialect_of_body(document: Document | None) -> Dialect | None:
+    """The dialect that the shape of a body gives away."""
+    if document is None:
+        return None
+    error = document.get("error")
+    if "usageMetadata" in document:
+        return DIALECTS["gemini"]
+    if "documentation_url" in document:
+        return DIALECTS["github"]
+    if "__type" in document:
+        return DIALECTS["bedrock"]
+    if document.get("object") == "error" and isinstance(document.get("code"), str):
+        return DIALECTS["mistral"]
+    if not isinstance(error, dict):
+        return None
+    if document.get("type") == "error":
+        return DIALECTS["anthropic"]
+    if isinstance(error.get("status"), str) and "message" in error:
+        return DIALECTS["gemini"]
+    if isinstance(error.get("metadata"), dict):
+        return DIALECTS["openrouter"]
+    return DIALECTS["openai"] if {"message", "type", "param", "code"} <= error.keys() else None

@@ -1,0 +1,139 @@
+"""Which classes of which client mean what, by their names alone: no client has to be installed."""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+
+
+class Kind(Enum):
+    """What an exception of a client tells of the call, by its class alone."""
+
+    ANSWERED = auto()  # it carries an answer
+    UNANSWERED = auto()  # no answer, or not a whole one
+    EXHAUSTED = auto()  # urllib3 asked again until it gave up: for an answer, or for none
+    PERHAPS = auto()  # only its reason or its errno tells
+    OURS = auto()  # the request could not even be sent as it was: nothing of the network
+
+
+_GENERATED = {  # clients made by one generator, so that they share their classes
+    "APIConnectionError": Kind.UNANSWERED,
+    "APIError": Kind.ANSWERED,
+}
+_HTTPX = {
+    "HTTPStatusError": Kind.ANSWERED,
+    "UnsupportedProtocol": Kind.OURS,
+    "LocalProtocolError": Kind.OURS,
+    "TransportError": Kind.UNANSWERED,
+    "DecodingError": Kind.UNANSWERED,
+}
+_HTTPCORE = dict.fromkeys(("NetworkError", "TimeoutException", "RemoteProtocolError", "ProxyError"), Kind.UNANSWERED)
+
+# Where a class comes from (two words for google), then its name. The first class of the method resolution order that
+# is in the table decides, so that an exception to a rule stands beside it under the name of the subclass.
+_CLASSES: dict[str, dict[str, Kind]] = {
+    "aiohttp": {
+        "ClientResponseError": Kind.ANSWERED,
+        "InvalidURL": Kind.OURS,
+        **dict.fromkeys(("ClientConnectionError", "ClientPayloadError", "HttpProcessingError"), Kind.UNANSWERED),
+    },
+    "anthropic": _GENERATED,
+    "botocore": {
+        "ClientError": Kind.ANSWERED,
+        **dict.fromkeys(("ConnectionError", "HTTPClientError", "IncompleteReadError"), Kind.UNANSWERED),
+    },
+    "builtins": {
+        **dict.fromkeys(("ConnectionError", "TimeoutError"), Kind.UNANSWERED),
+        "OSError": Kind.PERHAPS,
+    },
+    "cerebras": _GENERATED,
+    "google.api_core": {"GoogleAPICallError": Kind.ANSWERED},
+    "google.auth": {"TransportError": Kind.UNANSWERED},
+    "google.genai": {"APIError": Kind.ANSWERED},
+    "groq": _GENERATED,
+    "h11": {"RemoteProtocolError": Kind.UNANSWERED},
+    "http": dict.fromkeys(("BadStatusLine", "IncompleteRead", "LineTooLong", "UnknownProtocol"), Kind.UNANSWERED),
+    "httpcore": _HTTPCORE,
+    "httpcore2": _HTTPCORE,
+    "httpx": _HTTPX,
+    "httpx2": _HTTPX,
+    "litellm": {},  # its exceptions are subclasses of openai's
+    "mistralai": {
+        **dict.fromkeys(("MistralError", "SDKError", "HTTPValidationError"), Kind.ANSWERED),
+        "NoResponseError": Kind.UNANSWERED,
+    },
+    "openai": _GENERATED,
+    "requests": {
+        "HTTPError": Kind.ANSWERED,
+        "RetryError": Kind.EXHAUSTED,
+        **dict.fromkeys(
+            ("ConnectionError", "Timeout", "ChunkedEncodingError", "ContentDecodingError"), Kind.UNANSWERED
+        ),
+    },
+    "socket": dict.fromkeys(("gaierror", "herror"), Kind.UNANSWERED),
+    "ssl": {"SSLError": Kind.UNANSWERED},
+    "together": _GENERATED,
+    "urllib": {
+        "HTTPError": Kind.ANSWERED,
+        "ContentTooShortError": Kind.UNANSWERED,
+        "URLError": Kind.PERHAPS,
+    },
+    "urllib3": {
+        "MaxRetryError": Kind.EXHAUSTED,
+        "LocationValueError": Kind.OURS,
+        **dict.fromkeys(
+            (
+                "DecodeError",
+                "IncompleteRead",
+                "InvalidChunkLength",
+                "NewConnectionError",
+                "ProtocolError",
+                "ProxyError",
+                "SSLError",
+                "TimeoutError",
+            ),
+            Kind.UNANSWERED,
+        ),
+    },
+}
+
+# Whose client it is says whom it asks, unless its address says otherwise.
+PROVIDERS = {
+    "anthropic": "anthropic",
+    "cerebras": "cerebras",
+    "google.genai": "gemini",
+    "groq": "groq",
+    "mistralai": "mistral",
+    "openai": "openai",
+}
+SDKS = {*PROVIDERS, "litellm", "together"}
+
+
+def kind_of(cls: type) -> tuple[str, Kind | None, str]:
+    """Whose exception it is, of which kind, and a name of it that is safe to show: the maker's, never a user's."""
+    maker = shown = ""
+    for base in cls.__mro__:
+        package = package_of(base)
+        names = _CLASSES.get(package)
+        if names is None:
+            continue
+        name = base.__name__
+        if not maker:
+            maker, shown = package, name if package == "builtins" else f"{package}.{name}"
+        kind = names.get(name)
+        if kind is not None:
+            return maker, kind, shown
+    return maker, None, ""
+
+
+def package_of(cls: type) -> str:
+    """The package *cls* comes from; of google, which shares one name among many, two words."""
+    module: object = cls.__module__
+    if not isinstance(module, str):
+        return ""
+    first, _, rest = module.partition(".")
+    return f"google.{rest.partition('.')[0]}" if first == "google" else first
+
+
+def maker_of(cls: type, *packages: str) -> str:
+    """The first package of *cls* and its bases that is one of *packages*; empty if none."""
+    return next((package for package in map(package_of, cls.__mro__) if package in packages), "")

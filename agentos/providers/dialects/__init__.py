@@ -1,0 +1,51 @@
+"""One table per provider, and how to find the one that applies."""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+from functools import lru_cache
+
+from ..dialect import Dialect
+from .anthropic import ANTHROPIC
+from .azure import AZURE
+from .bedrock import BEDROCK
+from .cerebras import CEREBRAS
+from .default import DEFAULT
+from .gemini import GEMINI
+from .github import GITHUB
+from .groq import GROQ
+from .mistral import MISTRAL
+from .openai import OPENAI
+from .openrouter import OPENROUTER
+from .xai import XAI
+
+__all__ = ["DEFAULT", "DIALECTS", "dialect_at", "host_of", "is_shared"]
+
+_TABLES = (OPENAI, AZURE, ANTHROPIC, GEMINI, MISTRAL, GROQ, CEREBRAS, XAI, OPENROUTER, BEDROCK, GITHUB, DEFAULT)
+DIALECTS = {table.name: table for table in _TABLES}
+
+_LONGEST_HOST = 253
+
+
+def host_of(url: object) -> str:
+    """The host of a url, or of anything that becomes one as text; empty if there is none."""
+    text = url if isinstance(url, str) else str(url)
+    rest = text[:2048].partition("://")[2] or text[:2048]
+    for end in "/?#":
+        rest = rest.partition(end)[0]
+    host = rest.rpartition("@")[2].lower()
+    return host.partition(":")[0][:_LONGEST_HOST]
+
+
+@lru_cache(maxsize=256)
+def dialect_at(host: str) -> Dialect | None:
+    """The dialect spoken at *host*, if it is one we know."""
+    for table in _TABLES:
+        if any(fnmatchcase(host, pattern) for pattern in table.hosts):
+            return table
+    return None
+
+
+def is_shared(dialect: Dialect, host: str) -> bool:
+    """At *host* all customers draw on one pool, which a bare refusal speaks of."""
+    return any(fnmatchcase(host, pattern) for pattern in dialect.shared_hosts)

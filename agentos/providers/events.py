@@ -1,0 +1,117 @@
+"""Which of the ten events a refusal is: by its code, else by its words, else by its status."""
+
+from __future__ import annotations
+
+import re
+
+from .bodies import text_of
+from .dialects.default import COMMON_CODES, COMMON_PHRASES, TWINS
+from .faults import Fault, code_in_header
+from .refusal import Refusal
+from .signal import Event
+
+_TRANSIENT = frozenset({408, 409, 425, 498, 499})  # 498: Groq has no capacity; 499: given up on the way
+_NOBODYS_FAULT = _TRANSIENT | {424, 429}
+_WRONG_5XX = frozenset({501, 505})
+_BY_STATUS = {401: Event.KEY_DEAD, 402: Event.MONEY_GONE, 413: Event.NEVER_FITS, 429: Event.LIMITED}
+
+_NAMES_A_MODEL = re.compile(r"\bmodels?\b|\bdeployment\b")
+_LIMIT_WORDS = re.compile(r"\brate limit|\bquota\b|too many requests")
+
+
+def event_of(refusal: Refusal) -> Event:
+    """The event, with the reason added to the evidence. LIMITED is still to be told from its longer kin."""
+    status = refusal.status
+    if status is None:
+        return Event.NETWORK
+    event = _by_code(refusal, status)
+    if status == 413 and event in (None, Event.LIMITED):  # Groq says rate_limit_exceeded of a call that never fits
+        return Event.NEVER_FITS
+    if event in (None, Event.LIMITED):  # nearly everything is called a rate limit: the words may know better
+        event = _by_words(refusal, status) or event
+    if event is None and status == 403:
+        return _forbidden(refusal)
+    if event is None and status == 404 and _NAMES_A_MODEL.search(refusal.fault.message):
+        refusal.evidence.append("rule: 404 names a model")
+        return Event.NOT_ENTITLED
+    return event or event_of_status(status)
+
+
+def event_of_status(status: int | None) -> Event:
+    """What a status means where nothing else is told.
+
+    Of 3xx, 304 is an answer and the others are a wrong address; 1xx says nothing yet. 409 and 425 pass by themselves.
+    """
+    if status is None or status in (407, 511):
+        return Event.NETWORK
+    if status < 300 or status == 304:
+        return Event.OK
+    if status >= 500:
+        return Event.CALLER if status in _WRONG_5XX else Event.BUSY
+    return Event.BUSY if status in _TRANSIENT else _BY_STATUS.get(status, Event.CALLER)
+
+
+def twin_of(fault: Fault) -> int:
+    """The status an error inside a 200 would have had; 500 if it does not tell, since the request was accepted."""
+    for _, code in fault.codes:
+        if len(code) == 3 and code.isascii() and code.isdigit() and 400 <= int(code) <= 599:
+            return int(code)
+        if code.lower() in TWINS:
+            return TWINS[code.lower()]
+    return 500
+
+
+def _by_code(refusal: Refusal, status: int) -> Event | None:
+    codes = [(f"body {where}", code) for where, code in refusal.fault.codes]
+    if "x-amzn-errortype" in refusal.fields:
+        codes.insert(0, ("header x-amzn-errortype", code_in_header(refusal.fields["x-amzn-errortype"])))
+    for where, code in codes:
+        plain = code.lower()
+        event = refusal.dialect.codes.get(plain) or COMMON_CODES.get(plain)
+        if event is Event.BUSY and 400 <= status < 500 and status not in _NOBODYS_FAULT:
+            continue  # "server_error" of a request that the status calls wrong
+        if event is not None:
+            refusal.evidence.append(f"{where}: {code}")  # it is a word of our tables, so it is fit to be quoted
+            return event
+    return None
+
+
+def _by_words(refusal: Refusal, status: int) -> Event | None:
+    message = refusal.fault.message
+    for phrase in (*refusal.dialect.phrases, *COMMON_PHRASES):
+        if status in phrase.statuses and phrase.pattern.search(message):
+            refusal.evidence.insert(0, f"rule: {phrase.name}")
+            return phrase.event
+    return None
+
+
+def _forbidden(refusal: Refusal) -> Event:
+    """A 403 that says nothing more precise.
+
+    A key is not called dead without being told so: to take out a good key costs a run more than one item.
+    """
+    if refusal.dialect.limits_with_403 and _looks_limited(refusal):
+        refusal.evidence.append("rule: a limit, told with 403")
+        return Event.LIMITED
+    if refusal.document is None and not refusal.recognised and _is_page(refusal):
+        refusal.evidence.append("rule: a page of a proxy, not the provider")
+        return Event.NETWORK
+    if _NAMES_A_MODEL.search(refusal.fault.message):
+        refusal.evidence.append("rule: no permission for the model")
+        return Event.NOT_ENTITLED
+    if refusal.model is not None and any(what == "permission_error" for _, what in refusal.fault.codes):
+        refusal.evidence.append("rule: no permission, and a model is known")
+        return Event.NOT_ENTITLED
+    return Event.CALLER
+
+
+def _looks_limited(refusal: Refusal) -> bool:
+    return (
+        "retry-after" in refusal.fields
+        or any(reading.remaining == 0 for reading in refusal.readings)
+        or _LIMIT_WORDS.search(refusal.fault.message) is not None
+    )
+
+
+def _is_page(refusal: Refusal) -> bool:
+    return refusal.flag("content-type").startswith("text/html") or text_of(refusal.body).startswith("<")

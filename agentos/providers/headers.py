@@ -1,0 +1,101 @@
+"""Headers in any of the shapes clients keep them in, as one plain dictionary of those that matter."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+from itertools import islice
+from typing import Any, cast
+
+from .dialect import Dialect
+from .dialects import DIALECTS
+
+# Others hand these names on, or copy them; one of their own next to them says more.
+_COPIED = DIALECTS["openai"]
+
+# Between the values of a name that came more than once. No value can contain it, so nothing is lost by joining.
+REPEATED = "\n"
+
+_MOST_HEADERS = 1000
+_LONGEST_NAME = 100
+_LONGEST_VALUE = 8192
+_KEPT = (
+    "retry-after",
+    "x-ratelimit",
+    "ratelimit",
+    "x-tokenlimit",
+    "anthropic-ratelimit-",
+    "anthropic-priority-",
+    "anthropic-organization-id",
+    "openai-organization",
+    "x-should-retry",
+    "x-ms-retry-after-ms",
+    "x-amzn-errortype",
+    "content-type",
+    "date",
+)
+
+
+def fields_of(headers: object) -> tuple[dict[str, str], Dialect | None]:
+    """Those of *headers* that tell something, by name in lower case, and the dialect their names give away.
+
+    *headers* is a mapping, pairs, or a client's own object; names and values are text or bytes. What cannot be read
+    is left out.
+    """
+    found: dict[str, str] = {}
+    mark: Dialect | None = None
+    if headers is None:
+        return found, mark
+    try:
+        for pair in islice(_pairs(headers), _MOST_HEADERS):
+            try:
+                name, value = pair
+            except (TypeError, ValueError):
+                continue
+            known = _known(name if type(name) is str else _text(name))
+            if known is None:
+                continue
+            plain, dialect = known
+            if dialect is not None and (mark is None or mark is _COPIED):
+                mark = dialect
+            if plain:
+                text = value if type(value) is str else _text(value)
+                if text is not None and len(text) <= _LONGEST_VALUE:
+                    found[plain] = f"{found[plain]}{REPEATED}{text}" if plain in found else text
+    except Exception:  # noqa: BLE001, S110 - a client's object may fail in any way; what was read until then counts
+        pass
+    return found, mark
+
+
+def _pairs(headers: Any) -> Iterable[Any]:
+    if isinstance(headers, (list, tuple)):
+        return headers
+    for method in ("multi_items", "items"):  # httpx keeps repeated names apart in the first only
+        items = getattr(headers, method, None)
+        if callable(items):
+            return cast("Iterable[Any]", items())
+    return cast("Iterable[Any]", headers)
+
+
+def _text(value: object) -> str | None:
+    if isinstance(value, str):
+        return str.__str__(value)  # of a subclass, which may have its own idea of hashing
+    if isinstance(value, (bytes, bytearray)):
+        return value.decode("latin-1")
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return str(value) if abs(value) < 1e18 else None
+    if isinstance(value, (list, tuple)):
+        return REPEATED.join(filter(None, map(_text, value[:20])))
+    return None
+
+
+@lru_cache(maxsize=4096)
+def _known(name: str | None) -> tuple[str, Dialect | None] | None:
+    """The plain name, empty if only the dialect it gives away is of use; None if it says nothing."""
+    if name is None or len(name) > _LONGEST_NAME:
+        return None
+    plain = name.strip().lower().replace("x-rate-limit", "x-ratelimit")
+    mark = next((dialect for dialect in DIALECTS.values() if plain.startswith(dialect.marks)), None)
+    if plain.startswith(_KEPT):
+        return plain, mark
+    return None if mark is None else ("", mark)

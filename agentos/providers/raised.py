@@ -1,0 +1,157 @@
+"""What answer an exception carries, if it is a client's or holds a client's response."""
+
+from __future__ import annotations
+
+import errno
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from .answer import Answer
+from .boto import answer_of_boto
+from .clients import PROVIDERS, SDKS, Kind, kind_of, package_of
+from .foreign import attribute, count_from, first_filled, is_filled, status_from
+from .responses import address_of, answer_of_response, bare_address, is_response, retries_noted_on
+
+_STATUS_NAMES = {
+    "aiohttp": ("status",),  # its ``code`` warns when it is looked at
+    "google.api_core": ("code",),
+    "google.genai": ("code",),  # its ``status`` is a word
+    "urllib": ("code",),
+}
+_NETWORK_ERRNOS = {errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.ENETDOWN, errno.ENETRESET, errno.ENETUNREACH}
+_TOO_MANY = re.compile(r"too many ([1-5]\d\d) error responses", re.ASCII)
+_LITELLM_PROVIDERS = {"azure_ai": "azure", "vertex_ai": "gemini", "vertex_ai_beta": "gemini"}
+
+
+def answer_of_exception(exc: Exception) -> tuple[Answer | None, str]:
+    """The answer *exc* itself carries, whatever it was raised from, and a name of *exc* that is safe to show.
+
+    The answer is None if *exc* is not about a call to a provider; the name is empty if no client we know made *exc*.
+    """
+    maker, kind, shown = kind_of(type(exc))
+    if kind is Kind.PERHAPS:
+        kind = Kind.UNANSWERED if _is_of_the_network(exc) else None
+    if kind is None:
+        return _of_unknown_client(exc), shown
+    if kind is Kind.OURS:
+        return None, shown
+    if kind is Kind.UNANSWERED or _is_garbled(exc):
+        return _unanswered(exc, maker), shown
+    if kind is Kind.EXHAUSTED:
+        return _exhausted(exc), shown
+    if maker == "botocore":
+        streamed = shown == "botocore.EventStreamError"
+        return answer_of_boto(attribute(exc, "response"), attribute(exc, "operation_name"), streamed=streamed), shown
+    return _answered(exc, maker), shown
+
+
+def _of_unknown_client(exc: Exception) -> Answer | None:
+    response = attribute(exc, "response")
+    # Not a client we know. A number alone may be anybody's: it takes a response to make it an HTTP status.
+    if response is None or not is_response(response):
+        return None
+    return answer_of_response(response, request=attribute(exc, "request"))
+
+
+def _is_of_the_network(exc: Exception) -> bool:
+    reason = attribute(exc, "reason")  # of urllib's URLError; some are mere words, for what could not be sent
+    if isinstance(reason, Exception):
+        return kind_of(type(reason))[1] is Kind.UNANSWERED or attribute(reason, "errno") in _NETWORK_ERRNOS
+    return attribute(exc, "errno") in _NETWORK_ERRNOS
+
+
+def _is_garbled(exc: Exception) -> bool:
+    """Whether it is the 400 by which aiohttp calls an answer that was not HTTP."""
+    return exc.__cause__ is not None and "HttpProcessingError" in {
+        base.__name__ for base in type(exc.__cause__).__mro__ if package_of(base) == "aiohttp"
+    }
+
+
+def _unanswered(exc: Exception, maker: str) -> Answer:
+    request = attribute(exc, "request")
+    return Answer(
+        status=None,
+        url=address_of(request, attribute(exc, "request_info")) or _endpoint(exc),
+        provider=_provider(exc, maker),
+        retried=retries_noted_on(request),
+    )
+
+
+def _endpoint(exc: Exception) -> str | None:
+    """Whom an exception without a request was for: botocore's and aiohttp's tell so."""
+    facts = attribute(exc, "kwargs")
+    if isinstance(facts, Mapping):
+        return bare_address(facts.get("endpoint_url"))
+    host = attribute(exc, "host")
+    return bare_address(f"https://{host}") if isinstance(host, str) else None
+
+
+def _exhausted(exc: Exception) -> Answer | None:
+    """urllib3 gave up: the last status is in the words of its reason, the headers are lost."""
+    ended = exc
+    if exc.args and isinstance(exc.args[0], Exception):
+        ended = exc.args[0]  # requests' RetryError is about urllib3's
+    reason = attribute(ended, "reason")
+    said = reason.args[0] if isinstance(reason, Exception) and reason.args else None
+    found = _TOO_MANY.search(said[:200]) if isinstance(said, str) else None
+    if found is None and isinstance(reason, Exception) and kind_of(type(reason))[1] is not Kind.UNANSWERED:
+        return None  # too many redirects, for one
+    pool = attribute(ended, "pool")
+    scheme, host = attribute(pool, "scheme"), attribute(pool, "host")
+    return Answer(
+        status=int(found[1]) if found else None,
+        url=address_of(attribute(exc, "request"))
+        or (bare_address(f"{scheme}://{host}") if isinstance(host, str) else None),
+    )
+
+
+def _answered(exc: Exception, maker: str) -> Answer | None:
+    response = attribute(exc, "response")
+    if response is None:
+        response = attribute(exc, "raw_response")
+    request = attribute(exc, "request")
+    seen = answer_of_response(response, request=request) if is_response(response) else Answer(status=None)
+    status, body = seen.status, seen.body
+    for name in _STATUS_NAMES.get(maker, ("status_code",)):
+        status = status_from(attribute(exc, name)) if status is None else status
+    if maker == "google.genai" or body is None:
+        body = _body_in(exc, maker) or body
+    if status is None:
+        # An error event in a stream that had begun well; without a body of its own, something that never was answered.
+        if not is_filled(attribute(exc, "body")) and not is_filled(attribute(exc, "details")):
+            return None
+        status = 200
+        body = {"error": {"message": body}} if isinstance(body, str) else body
+    named = attribute(exc, "model") if maker == "litellm" else None
+    return Answer(
+        status=status,
+        headers=first_filled(seen.headers, attribute(exc, "headers"), attribute(exc, "litellm_response_headers")),
+        body=body,
+        url=None if maker == "litellm" else seen.url or address_of(request, attribute(exc, "request_info"), exc),
+        provider=_provider(exc, maker),
+        model=named if isinstance(named, str) else None,
+        retried=seen.retried or retries_noted_on(request) or count_from(attribute(exc, "num_retries")),
+    )
+
+
+def _body_in(exc: Exception, maker: str) -> Any:
+    """The body as the client parsed it; if all that an SDK kept are the words of it, these."""
+    for name in ("body", "details"):
+        body = attribute(exc, name)
+        if isinstance(body, dict) and body:
+            # openai keeps only what was under "error"
+            return body if "error" in body else {"error": body}
+        if isinstance(body, (str, bytes)) and body:
+            return body
+    message = attribute(exc, "message")
+    # Of the other clients it is the reason phrase, which would make a proxy's page look like a provider's error.
+    kept = isinstance(message, str) and (maker in SDKS or maker == "google.api_core")
+    return {"error": {"message": message}} if kept else None
+
+
+def _provider(exc: Exception, maker: str) -> str | None:
+    if maker == "litellm":
+        name = attribute(exc, "llm_provider")
+        return _LITELLM_PROVIDERS.get(name, name) if isinstance(name, str) else None
+    return PROVIDERS.get(maker)

@@ -1,0 +1,269 @@
+"""What the headers tell of each limit: how much, how much is left, and when all of it is there again."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+from .dialect import Dialect
+from .headers import REPEATED
+from .signal import Reading
+from .structured import Item, parse_dictionary, parse_list
+from .values import delay_from, instant_from, number_from
+
+_MINUTE, _DAY = 60.0, 86_400.0
+_SECONDS = {"second": 1.0, "minute": _MINUTE, "hour": 3600.0, "day": _DAY, "week": 7 * _DAY, "month": 30 * _DAY}
+_LETTERS = {"s": 1.0, "m": _MINUTE, "h": 3600.0, "d": _DAY, "w": 7 * _DAY}
+_SHORT_WINDOW = re.compile(r"(\d{1,4})([smhdw])", re.ASCII)
+
+_PARTS = ("limit", "remaining", "reset")
+# The beginning of a name, and the dimension it is about where the rest does not say.
+_FAMILIES = (
+    ("x-ratelimit-", "requests"),
+    ("x-tokenlimit-", "tokens"),
+    ("anthropic-ratelimit-", None),
+    ("anthropic-priority-", None),
+    ("ratelimit-", "requests"),
+)
+_IETF = "ratelimit"
+UNIFIED = "anthropic-ratelimit-unified-"
+_CLAIMS = {"five_hour": "5h", "seven_day": "7d"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Which number of which limit a header is."""
+
+    source: str  # the name, with * for the part: the same for all parts of one limit
+    part: int
+    dimension: str
+    window: float | None
+
+
+def readings_of(fields: Mapping[str, str], dialect: Dialect, now: float) -> tuple[Reading, ...]:
+    """A reading for each limit that *fields* tell of, in the order they came."""
+    groups: dict[str, tuple[_Place, list[str | None]]] = {}
+    for name, value in fields.items():
+        place = _place_of(name)
+        if place is not None:
+            group = groups.get(place.source)
+            if group is None:
+                group = groups[place.source] = (place, [None, None, None])
+            group[1][place.part] = value
+    if not groups:
+        return ()
+    wall = hour_of(fields, now)
+    readings: list[Reading | None] = []
+    for source, (place, values) in groups.items():
+        if source == _IETF:
+            readings += _ietf_readings(fields)
+        elif source == UNIFIED:
+            readings += _unified_readings(fields, wall)
+        else:
+            readings.append(_reading(place, values, fields, dialect, wall))
+    return tuple([reading for reading in readings if reading is not None])
+
+
+def hour_of(fields: Mapping[str, str], now: float) -> float:
+    """The hour at the provider, as its ``Date`` tells, else *now*: what its own dates are measured against."""
+    told = fields.get("date")
+    at = None if told is None else last_valid(told, instant_from)
+    return now if at is None else at
+
+
+def last_valid(text: str, read: Callable[[str], float | None]) -> float | None:
+    """What *read* makes of a value; of several, in one line or repeated, of the last that it understands."""
+    value = read(text)
+    if value is not None or (REPEATED not in text and "," not in text):
+        return value
+    for whole in reversed(text.split(REPEATED)):
+        for piece in (whole, *reversed(whole.split(","))):
+            value = read(piece)
+            if value is not None:
+                return value
+    return None
+
+
+@lru_cache(maxsize=4096)
+def _place_of(name: str) -> _Place | None:
+    if name in ("ratelimit", "ratelimit-policy"):
+        return _Place(_IETF, 0, "", None)
+    if name.startswith(UNIFIED):
+        return _Place(UNIFIED, 0, "", None)
+    family = next((family for family in _FAMILIES if name.startswith(family[0])), None)
+    if family is None:
+        return None
+    prefix, implied = family
+    words = name.removeprefix(prefix).split("-")
+    at = 0 if words[0] in _PARTS else len(words) - 1
+    if words[at] not in _PARTS:
+        return None
+    part = _PARTS.index(words.pop(at))
+    dimension = dimension_in(" ".join(words)) or (implied if all(_window_of(word) for word in words) else None)
+    if dimension is None:
+        return None
+    window = next(filter(None, map(_window_of, words)), None)
+    words.insert(at, "*")
+    return _Place(prefix + "-".join(words), part, dimension, window)
+
+
+def dimension_in(words: str) -> str | None:
+    """The dimension that *words*, in lower case, are about; None if about none of ours."""
+    if "token" in words:
+        if "input" in words or "prompt" in words:
+            return "input_tokens"
+        if "output" in words or "generated" in words or "completion" in words:
+            return "output_tokens"
+        return "tokens"
+    return "requests" if "req" in words else None
+
+
+def _window_of(word: str) -> float | None:
+    if match := _SHORT_WINDOW.fullmatch(word):
+        return float(match[1]) * _LETTERS[match[2]] or None
+    return _SECONDS.get(word.removesuffix("s"))
+
+
+def _reading(
+    place: _Place, values: list[str | None], fields: Mapping[str, str], dialect: Dialect, wall: float
+) -> Reading | None:
+    limit_text, remaining_text, reset_text = values
+    limit, window = (None, None) if limit_text is None else _limit_and_window(limit_text)
+    remaining = None if remaining_text is None else last_valid(remaining_text, number_from)
+    reset = None if reset_text is None else last_valid(reset_text, lambda text: delay_from(text, wall=wall))
+    if reset == 0 and (dialect.zero_reset_is_unknown or limit is remaining is None):
+        reset = None
+    if limit is remaining is reset is None:
+        return None
+    window = window or place.window
+    if window is None and dialect.resource_windows:
+        window = dialect.resource_windows.get(fields.get("x-ratelimit-resource", ""))
+    if window is None and dialect.window_from_reset and place.dimension == "requests":
+        window = _minute_or_day(limit, remaining, reset)
+    if window is None:
+        window = dialect.windows.get(place.dimension)
+    return Reading(place.dimension, limit, remaining, reset, window, place.source)
+
+
+def _limit_and_window(text: str) -> tuple[float | None, float | None]:
+    """``100``; or, in the older drafts, ``100, 100;w=60`` with the window of each quota after the limit in force."""
+    if ";" in text:
+        items = parse_list(text.replace(REPEATED, ","))
+        if items and isinstance(items[0].value, float) and items[0].value >= 0:
+            limit = items[0].value
+            quotas = [item for item in items if item.value == limit and _count(item, "w")]
+            return limit, _count(quotas[0], "w") if quotas else None
+        return None, None
+    return last_valid(text, number_from), None
+
+
+def _minute_or_day(limit: float | None, remaining: float | None, reset: float | None) -> float | None:
+    """The reset is the time until full: what is used, at one window for all. It tells a minute's limit from a day's."""
+    if limit is None or remaining is None or reset is None:
+        return None
+    if reset > _MINUTE:
+        return _DAY
+    used = limit - remaining
+    return _DAY if used > 0 and reset * limit / used > 30 * _MINUTE else _MINUTE
+
+
+def _ietf_readings(fields: Mapping[str, str]) -> Iterable[Reading]:
+    """``RateLimit-Policy`` and ``RateLimit`` of the drafts: 08 to 10 are lists, 07 is a dictionary."""
+    policies = {item.value: item for item in parse_list(_joined(fields, "ratelimit-policy")) or ()}
+    text = _joined(fields, "ratelimit")
+    states = {item.value: item for item in parse_list(text) or () if _count(item, "r") is not None}
+    for name in dict.fromkeys([*states, *policies]):
+        policy, state = policies.get(name, _NOTHING), states.get(name, _NOTHING)
+        unit = policy.parameters.get("qu", "requests")
+        dimension = dimension_in(unit.lower()) if isinstance(unit, str) and unit != "concurrent-requests" else None
+        limit, remaining = _count(policy, "q"), _count(state, "r")
+        if dimension is not None and (limit, remaining) != (None, None):
+            source = "ratelimit" if state is not _NOTHING else "ratelimit-policy"
+            yield Reading(
+                dimension, limit, remaining, _within_reason(_count(state, "t")), _count(policy, "w") or None, source
+            )
+    if not states and (older := parse_dictionary(text)):
+        limit, remaining, reset = (_whole(older.get(part)) for part in _PARTS)
+        if (limit, remaining) != (None, None):
+            yield Reading("requests", limit, remaining, _within_reason(reset), None, "ratelimit")
+
+
+_NOTHING = Item("")
+
+
+def violated_resets(fields: Mapping[str, str], names: Iterable[str]) -> list[float]:
+    """When the policies called *names* have quota again, as far as ``RateLimit`` tells."""
+    states = {item.value: item for item in parse_list(_joined(fields, "ratelimit")) or ()}
+    told = [_within_reason(_count(states[name], "t")) for name in names if name in states]
+    return [reset for reset in told if reset is not None]
+
+
+def _joined(fields: Mapping[str, str], name: str) -> str:
+    return fields.get(name, "").replace(REPEATED, ",")
+
+
+def _count(item: Item, parameter: str) -> float | None:
+    return _natural(item.parameters.get(parameter))
+
+
+def _whole(item: Item | None) -> float | None:
+    return None if item is None else _natural(item.value)
+
+
+def _natural(value: object) -> float | None:
+    return value if isinstance(value, float) and value >= 0 else None
+
+
+def _within_reason(seconds: float | None) -> float | None:
+    return None if seconds is None else delay_from(seconds, wall=0.0)
+
+
+def _unified_readings(fields: Mapping[str, str], wall: float) -> Iterable[Reading]:
+    """The windows of a subscription. They tell the share that is spent, never an amount."""
+    labels = {
+        name.removeprefix(UNIFIED).rpartition("-")[0]: None
+        for name in fields
+        if name.startswith(UNIFIED) and name.endswith(("-utilization", "-reset", "-status"))
+    }
+    for label in labels:
+        window = _window_of(label.partition("_")[0])
+        if window is None:
+            continue
+        at = f"{UNIFIED}{label}-"
+        spent = last_valid(fields.get(at + "utilization", ""), number_from)
+        reset = last_valid(fields.get(at + "reset", ""), lambda text: delay_from(text, wall=wall))
+        # A subscription may go on beyond its share, for money: as long as it is allowed, nothing is used up.
+        allowed = fields.get(f"{UNIFIED}status", "").strip().lower().startswith("allowed")
+        rejected = fields.get(at + "status", "").strip().lower() == "rejected"
+        used_up = not allowed and (rejected or (spent is not None and spent >= 1))
+        if spent is not None or reset is not None or used_up:
+            yield Reading("tokens", None, 0.0 if used_up else None, reset, window, at + "*", spent)
+
+
+def unified_rejection(fields: Mapping[str, str], readings: Iterable[Reading], wall: float) -> float | None:
+    """Seconds until a subscription that answered ``rejected`` is open again: of the window that is used up.
+
+    The answer names it (the representative claim); else it is the latest of those that are spent; else the one reset
+    given for all.
+    """
+    resets = {
+        reading.source: reading.resets_in
+        for reading in readings
+        if reading.source.startswith(UNIFIED) and reading.resets_in is not None
+    }
+    claim = fields.get(UNIFIED + "representative-claim", "").strip().lower()
+    for words, label in _CLAIMS.items():
+        if claim.startswith(words):
+            reset = resets.get(f"{UNIFIED}{label}{claim.removeprefix(words)}-*", resets.get(f"{UNIFIED}{label}-*"))
+            if reset is not None:
+                return reset
+    spent = [
+        reading.resets_in
+        for reading in readings
+        if reading.source.startswith(UNIFIED) and reading.remaining == 0 and reading.resets_in is not None
+    ]
+    if spent:
+        return max(spent)
+    return last_valid(fields.get(UNIFIED + "reset", ""), lambda text: delay_from(text, wall=wall))

@@ -1,0 +1,91 @@
+"""What an answer means: the one value every provider's dialect is translated into.
+
+Ten kinds of event, by what has to be done about each. The letters are those of the table in docs/limits.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+
+_LARGEST = 1e15  # no limit is larger
+LONGEST_DELAY = 35 * 86_400.0  # no window of a provider is longer
+
+
+class Event(Enum):
+    """What happened, by what to do about it."""
+
+    OK = "-"  # an answer: nothing happened
+    LIMITED = "A"  # too many for now: the quota (or one model family of it) rests for seconds or minutes
+    PARKED = "B"  # a window of hours or days is used up: the quota rests until it is new
+    NOT_ENTITLED = "C"  # this credential may not use this model
+    NEVER_FITS = "D"  # larger than the limit: waiting does not help
+    MONEY_GONE = "E"  # the quota is spent until somebody pays
+    KEY_DEAD = "F"  # the credential is refused until a person acts
+    BUSY = "G"  # the provider is overloaded or broken: no key is to blame
+    RAMP = "H"  # traffic grew too fast, though within the limits
+    NETWORK = "I"  # no answer at all: no key is to blame
+    CALLER = "J"  # the request itself is wrong
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What an answer told of one limit. None: not told."""
+
+    dimension: str  # requests, tokens, input_tokens or output_tokens
+    limit: float | None = None
+    remaining: float | None = None
+    resets_in: float | None = None  # seconds, from the answer, until all of it is there again
+    window: float | None = None  # seconds the limit is for: 60, 3600, 86400, ...
+    source: str = ""  # the header or field it was read from
+    spent: float | None = None  # the share of it that is used, where only that is told: 0.25 is a quarter
+
+    def sane(self) -> Reading:
+        """The same without figures that no answer can mean."""
+        limit, remaining = _sane(self.limit, _LARGEST, least=1.0), _sane(self.remaining, _LARGEST)
+        resets_in, window = _sane(self.resets_in, LONGEST_DELAY), _sane(self.window, LONGEST_DELAY) or None
+        if (limit, remaining, resets_in, window) == (self.limit, self.remaining, self.resets_in, self.window):
+            return self
+        return replace(self, limit=limit, remaining=remaining, resets_in=resets_in, window=window)
+
+
+def _sane(value: object, largest: float, least: float = 0.0) -> float | None:
+    return value if isinstance(value, (int, float)) and least <= value <= largest else None
+
+
+@dataclass(frozen=True, slots=True)
+class Signal:
+    """What an answer, or the lack of one, means for the credential, its quota and the item."""
+
+    event: Event
+    delay: float | None = None  # seconds until it is worth asking again; None: not told
+    dimensions: tuple[str, ...] = ()  # what there was too much of, as far as told
+    readings: tuple[Reading, ...] = ()
+    evidence: tuple[str, ...] = ()  # which header, field or rule said so; the most telling first
+    provider: str = "default"
+    status: int | None = None
+    model: str | None = None  # the model it is about, when the caller or the answer named one
+    scoped: bool = False  # the limit is for that model only, as the provider keeps them
+    organisation: str | None = None  # who pays, when the answer tells
+    usage: Mapping[str, float] = field(default_factory=dict)  # input_tokens, output_tokens, as the answer tells
+    retried: int = 0  # how often the client asked by itself before it gave up, as far as it tells
+
+    def sane(self) -> Signal:
+        """The same without what no answer can mean: figures below zero or absurdly large, or no figures at all."""
+        readings = tuple(reading.sane() for reading in self.readings if isinstance(reading, Reading))
+        usage = {name: used for name, used in self.usage.items() if _sane(used, _LARGEST) is not None}
+        evidence = tuple(str(each) for each in self.evidence)
+        delay = _sane(self.delay, LONGEST_DELAY)
+        words = (self.provider, *self.dimensions, self.model or "", self.organisation or "")
+        if not isinstance(self.event, Event) or not all(isinstance(word, str) for word in words):
+            raise TypeError("a signal's event must be an Event; its names must be text")
+        found = (delay, readings, usage, evidence)
+        if found == (self.delay, self.readings, self.usage, self.evidence):
+            return self
+        return replace(self, delay=delay, readings=readings, usage=usage, evidence=evidence)
+
+    @property
+    def why(self) -> str:
+        """The evidence as one line."""
+        return "; ".join(self.evidence)

@@ -1,0 +1,189 @@
+"""How long a refusal lasts: whom to believe of those that name a delay, and when a limit is one of hours or days."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from .days import until_midnight, until_next_month
+from .dialects import is_shared
+from .readings import UNIFIED, last_valid, unified_rejection, violated_resets
+from .refusal import DAY_WORDS, Refusal, named_dimensions
+from .signal import LONGEST_DELAY, Event, Reading
+from .values import delay_from, number_from, shown
+
+# A wait beyond this is for the end of a long window: the quota is parked, and the run may do something else.
+LONGEST_PAUSE = 600.0
+
+_LEAST_MONEY_DELAY = 3600.0
+_LONG_WINDOW = 3600.0
+_LONG_WORDS = re.compile(r"per[- ]week|\bweekly\b|per[- ]month|\bmonthly\b")
+_NO_LIMIT_AT_ALL = re.compile(r"\blimit: 0\b(?!\.\d)|\brate limit of 0 |\blimit 0,")
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A delay, and where it was told."""
+
+    seconds: float
+    evidence: str
+
+
+def wait_of(refusal: Refusal, event: Event) -> tuple[Event, float | None]:
+    """The event, a limit now told from its longer kin, and the seconds until it is worth asking again."""
+    if event is Event.LIMITED:
+        return _limited(refusal)
+    if event is Event.MONEY_GONE:
+        return event, _until_money(refusal)
+    if event in (Event.BUSY, Event.RAMP, Event.NETWORK):
+        return event, _believe(refusal, told_delay(refusal))
+    return event, None
+
+
+def _limited(refusal: Refusal) -> tuple[Event, float | None]:
+    """A limit is reached: for seconds, for long, or in a way that no waiting helps."""
+    fault, evidence = refusal.fault, refusal.evidence
+    if _NO_LIMIT_AT_ALL.search(fault.message) or any(quota.value == "0" for quota in fault.quotas):
+        evidence.insert(0, "rule: limit: 0")
+        return Event.NOT_ENTITLED, None
+    limit, requested = fault.amount("limit"), fault.amount("requested")
+    if limit is not None and requested is not None and requested > limit:
+        evidence.insert(0, "rule: Requested > Limit")
+        return Event.NEVER_FITS, None
+    if refusal.flag(UNIFIED + "status") == "rejected":
+        evidence.insert(0, f"header {UNIFIED}status: rejected")
+        until = unified_rejection(refusal.fields, refusal.readings, refusal.wall)
+        return Event.PARKED, _believe(refusal, told_delay(refusal)) if until is None else until
+    told = told_delay(refusal)
+    if told is None and not fault.quotas and is_shared(refusal.dialect, refusal.host):
+        evidence.insert(0, "rule: 429 without detail, where all customers share a quota")
+        return Event.BUSY, None
+    words = " ".join([fault.message, *(quota.name for quota in fault.quotas)])
+    if DAY_WORDS.search(words):
+        return _day_used_up(refusal, told)
+    if _LONG_WORDS.search(words):
+        evidence.append("rule: a window of weeks")
+        return Event.PARKED, _believe(refusal, told or _reset(refusal))
+    return _by_delay(refusal, _believe(refusal, told or _reset(refusal)))
+
+
+def _by_delay(refusal: Refusal, delay: float | None) -> tuple[Event, float | None]:
+    if delay is not None and delay > LONGEST_PAUSE:
+        refusal.evidence.append("rule: longer than 10 minutes")
+        return Event.PARKED, delay
+    if delay is None and any(r.remaining == 0 and (r.window or 0.0) >= _LONG_WINDOW for r in refusal.readings):
+        refusal.evidence.append("rule: nothing is left of a long window")
+        return Event.PARKED, None
+    return Event.LIMITED, delay
+
+
+def _day_used_up(refusal: Refusal, told: Told | None) -> tuple[Event, float | None]:
+    dialect = refusal.dialect
+    told = told or _reset(refusal)
+    short = told is not None and told.seconds <= LONGEST_PAUSE
+    if short and dialect.days_refill:
+        return Event.LIMITED, _believe(refusal, told)
+    refusal.evidence.append("rule: PerDay")
+    if dialect.day_zone and (told is None or (short and dialect.misleading_day_delay)):
+        refusal.evidence.append(f"rule: until midnight, {dialect.day_zone}")
+        return Event.PARKED, until_midnight(refusal.wall, dialect.day_zone)
+    return Event.PARKED, _believe(refusal, told)
+
+
+def _until_money(refusal: Refusal) -> float | None:
+    fault = refusal.fault
+    if any(code.lower() in refusal.dialect.month_codes for _, code in fault.codes):
+        refusal.evidence.append("rule: until the first of the month, UTC")
+        return until_next_month(refusal.wall)
+    regained = fault.regained_at()
+    if regained is not None:
+        refusal.evidence.append(f"rule: access again on {regained}")
+        return delay_from(regained, wall=refusal.wall)
+    told = told_delay(refusal)
+    # Nobody pays a bill within the hour because a header says so.
+    return _believe(refusal, told) if told is not None and told.seconds >= _LEAST_MONEY_DELAY else None
+
+
+def _believe(refusal: Refusal, told: Told | None) -> float | None:
+    if told is None:
+        return None
+    refusal.evidence.append(told.evidence)
+    return told.seconds
+
+
+def told_delay(refusal: Refusal) -> Told | None:
+    """The delay the server names: the finest header, else the other, else the longest in the body.
+
+    Where it refuses a retry outright (``x-should-retry: false``), the longest of all it names, since soon is no good.
+    """
+    told = [*_told_by_headers(refusal), *_told_by_body(refusal)]
+    if refusal.flag("x-should-retry") == "false":
+        refusal.evidence.append("header x-should-retry: false")
+        return max(told, key=lambda each: each.seconds, default=None)
+    return told[0] if told else None
+
+
+def _told_by_headers(refusal: Refusal) -> list[Told]:
+    fields, wall = refusal.fields, refusal.wall
+    told = []
+    for name in ("retry-after-ms", "x-ms-retry-after-ms"):
+        milliseconds = last_valid(fields.get(name, ""), number_from)
+        if milliseconds is not None and milliseconds / 1000 <= LONGEST_DELAY:
+            told.append(Told(milliseconds / 1000, f"header {name}: {milliseconds:g}"))
+    text = fields.get("retry-after", "")
+    seconds = last_valid(text, lambda piece: delay_from(piece, wall=wall))
+    if seconds is not None:
+        quoted = shown(text, wall=wall) if delay_from(text, wall=wall) == seconds else f"{seconds:g}"
+        told.append(Told(seconds, f"header retry-after: {quoted}"))
+    return told
+
+
+def _told_by_body(refusal: Refusal) -> list[Told]:
+    fault = refusal.fault
+    told = []
+    if fault.delay is not None:
+        told.append(Told(fault.delay, f"body {fault.delay_field}: {fault.delay:g}"))
+    if (seconds := fault.text_delay()) is not None:
+        told.append(Told(seconds, f"message: retry in {seconds:g} s"))
+    elif (seconds := _refill_time(refusal)) is not None:
+        told.append(Told(seconds, f"rule: Used + Requested - Limit refills in {seconds:g} s"))
+    told += [
+        Told(reading.resets_in, f"body {reading.source}: resets in {reading.resets_in:g} s")
+        for reading in refusal.told_in_body
+        if reading.resets_in is not None and not reading.remaining
+    ]
+    return sorted(told, key=lambda each: -each.seconds)[:1]
+
+
+def _refill_time(refusal: Refusal) -> float | None:
+    """What is missing, at the rate of a bucket that refills continuously: as OpenAI itself computes it."""
+    limit, used, requested = (refusal.fault.amount(name) for name in ("limit", "used", "requested"))
+    if not limit or used is None or requested is None:
+        return None
+    window = 86_400.0 if DAY_WORDS.search(refusal.fault.message) else 60.0
+    return delay_from(max(0.0, (used + requested - limit) * window / limit), wall=0.0)
+
+
+def _reset(refusal: Refusal) -> Told | None:
+    """The reset of what is used up; else of what the body is about; else of the largest that could be."""
+    violated = violated_resets(refusal.fields, refusal.fault.violated)
+    if violated:
+        return Told(max(violated), f"header ratelimit: resets in {max(violated):g} s")
+    resets = [reading for reading in refusal.readings if reading.resets_in is not None]
+    empty = [reading for reading in resets if reading.remaining == 0]
+    hidden = refusal.dialect.hidden_limit_delay
+    if not empty and hidden is not None:
+        return Told(hidden, "rule: a limit that no header tells of")
+    named = named_dimensions(refusal.fault)
+    about = [reading for reading in resets if reading.dimension in named]
+    # Of these something is left: a minute may be for them, but hours would be a guess that costs too much.
+    likely = [r for r in resets if r.remaining is None or _resets_in(r) <= LONGEST_PAUSE]
+    for candidates in (empty, about, likely):
+        if candidates:
+            last = max(candidates, key=_resets_in)
+            return Told(_resets_in(last), f"header {last.source}: resets in {_resets_in(last):g} s")
+    return None
+
+
+def _resets_in(reading: Reading) -> float:
+    return reading.resets_in or 0.0
