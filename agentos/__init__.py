@@ -30,6 +30,7 @@ from .errors import (
     Transient,
     WouldBlockLoop,
 )
+from .providers import Event, Reading, Signal, classify, from_exception
 from .runs.context import Context
 from .runs.progress import Progress
 from .workflows.parallel import (
@@ -49,6 +50,7 @@ __all__ = [
     "CredentialCoordinator",
     "CredentialState",
     "DuplicateItems",
+    "Event",
     "InputFailed",
     "Interrupted",
     "InvariantViolated",
@@ -71,7 +73,9 @@ __all__ = [
     "Progress",
     "ProgressStats",
     "RateLimited",
+    "Reading",
     "Secret",
+    "Signal",
     "StoreDamaged",
     "StoreElsewhere",
     "StoreError",
@@ -82,4 +86,6 @@ __all__ = [
     "WorkflowResult",
     "WouldBlockLoop",
     "__version__",
+    "classify",
+    "from_exception",
 ]

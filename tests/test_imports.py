@@ -17,7 +17,9 @@ ROOMS = {
     "workflows": {"runs", "providers", "credentials"},
     "testing": {"workflows", "runs", "providers", "credentials"},
     "runs": {"providers", "credentials", "sqlite"},
-    "credentials": {"sqlite"},
+    "simulator": {"workflows", "runs", "providers", "credentials"},
+    "credentials": {"sqlite", "providers"},
+    "providers": set[str](),
     "sqlite": set[str](),
 }
 
@@ -43,6 +45,12 @@ PURE = {
     "typing",
 }
 
+# The simulated provider is pure too, but for the files that serve it; its chance comes from its plan's seed.
+SIMULATOR_SHELLS = {"__init__.py", "__main__.py", "running.py", "server.py"}
+PURE_IN_SIMULATOR = PURE | {"json", "random"}
+# Those that try the pool on the provider. All others know nothing of the pool: its faults must not be theirs as well.
+SIMULATOR_MEETS_POOL = {"virtual.py", "forecast.py"}
+
 
 def modules() -> list[Path]:
     return sorted(ROOT.rglob("*.py"))
@@ -61,16 +69,26 @@ def imported(path: Path) -> set[str]:
     return found
 
 
+def pure(path: Path) -> set[str] | None:
+    """What *path* may have of the standard library; None where that is anything."""
+    parts = path.relative_to(ROOT).parts
+    if "_core" in parts:
+        return PURE
+    return PURE_IN_SIMULATOR if parts[0] == "simulator" and path.name not in SIMULATOR_SHELLS else None
+
+
 def broken_rules(path: Path) -> list[str]:
     broken = []
-    parts = path.relative_to(ROOT).parts
-    room = parts[0]
+    room = path.relative_to(ROOT).parts[0]
+    allowed = pure(path)
     for name in imported(path):
         words = name.split(".")
         ours = words[0] == "agentos" and len(words) > 1 and (ROOT / words[1]).is_dir()
         if ours and room in ROOMS and words[1] not in {room, *ROOMS[room]}:
             broken.append(f"{room} imports {name}")
-        if "_core" in parts and words[0] != "agentos" and words[0] not in PURE:
+        if ours and room == "simulator" != words[1] and path.name not in SIMULATOR_MEETS_POOL:
+            broken.append(f"the simulated provider imports {name}")
+        if allowed is not None and words[0] != "agentos" and words[0] not in allowed:
             broken.append(f"a core imports {name}")
         if OPTIONAL.get(words[0], path.relative_to(ROOT).as_posix()) != path.relative_to(ROOT).as_posix():
             broken.append(f"{words[0]} is for {OPTIONAL[words[0]]} alone")
@@ -82,11 +100,20 @@ def test_imports_point_inward(path: Path) -> None:
     assert broken_rules(path) == []
 
 
-@pytest.mark.parametrize("path", sorted(ROOT.glob("*/_core/*.py")), ids=lambda path: str(path.relative_to(ROOT)))
-def test_the_core_never_asks_for_the_time(path: Path) -> None:
+def asks_for(path: Path) -> list[str]:
+    """Where *path* asks for the time, or for chance that no seed decides."""
     calls = [node.func for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
-    asked = [f.attr for f in calls if isinstance(f, ast.Attribute) and f.attr in {"now", "utcnow", "today"}]
-    assert asked == []
+    asked = [f for f in calls if isinstance(f, ast.Attribute)]
+    time = [f.attr for f in asked if f.attr in {"now", "utcnow", "today"}]
+    chance = [f.attr for f in asked if isinstance(f.value, ast.Name) and f.value.id == "random" and f.attr != "Random"]
+    return time + chance
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in modules() if pure(path)], ids=lambda path: str(path.relative_to(ROOT))
+)
+def test_the_core_never_asks_for_the_time_or_for_chance_without_a_seed(path: Path) -> None:
+    assert asks_for(path) == []
 
 
 def test_the_rules_notice_a_core_that_imports_a_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,6 +124,21 @@ def test_the_rules_notice_a_core_that_imports_a_clock(tmp_path: Path, monkeypatc
     monkeypatch.setattr("tests.test_imports.ROOT", tmp_path)
 
     assert sorted(broken_rules(bad)) == ["a core imports time", "credentials imports agentos.workflows"]
+
+
+def test_the_rules_notice_a_simulated_provider_with_a_clock_a_pool_or_chance_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "credentials").mkdir()
+    (tmp_path / "simulator").mkdir()
+    for name in ("rules.py", "server.py"):
+        (tmp_path / "simulator" / name).write_text("import socket\nfrom ..credentials import pool\nrandom.random()\n")
+    monkeypatch.setattr("tests.test_imports.ROOT", tmp_path)
+
+    borrowed = "the simulated provider imports agentos.credentials"
+    assert sorted(broken_rules(tmp_path / "simulator" / "rules.py")) == ["a core imports socket", borrowed]
+    assert broken_rules(tmp_path / "simulator" / "server.py") == [borrowed]
+    assert asks_for(tmp_path / "simulator" / "rules.py") == ["random"]
 
 
 def test_the_rules_notice_an_optional_dependency_in_the_wrong_file(

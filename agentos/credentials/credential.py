@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import urllib.parse
 from collections.abc import Iterable, Mapping
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 
 from ._core.records import Labels
 from .limit import Limit
@@ -16,7 +16,8 @@ class Credential:
 
     ``quota`` names what the provider really limits: give the credentials of one organisation or project the same
     quota and the same limits. ``rpm``, ``tpm`` and ``rpd`` are short for the usual limits (requests and tokens per
-    minute, requests per day from midnight UTC). ``base_url``, ``hosts`` and ``env`` go with the credential to
+    minute, requests per day from midnight UTC). ``slots`` is how many leases it bears at once; ``"auto"`` finds that
+    out, up to 64. ``base_url``, ``hosts`` and ``env`` go with the credential to
     whoever uses it; ``labels`` let a request ask for some credentials only.
     """
 
@@ -26,7 +27,7 @@ class Credential:
         self,
         secret: str | Secret,
         name: str | None = None,
-        slots: int = 1,
+        slots: int | Literal["auto"] = 1,
         quota: str | None = None,
         limits: Iterable[Limit] = (),
         rpm: float | None = None,
@@ -41,9 +42,9 @@ class Credential:
         self.secret = _secret(secret)
         self.name = _text("name", name)
         self.quota = _text("quota", quota)
-        if isinstance(slots, bool) or not isinstance(slots, int) or slots < 1:
-            raise ValueError("slots must be a whole number of at least 1")
-        self.slots = slots
+        if slots != "auto" and (isinstance(slots, bool) or not isinstance(slots, int) or slots < 1):
+            raise ValueError('slots must be a whole number of at least 1, or "auto" to find out how many it bears')
+        self.slots: int | Literal["auto"] = slots
         self.limits = _limits(limits, rpm=rpm, tpm=tpm, rpd=rpd)
         self.base_url = _base_url(base_url)
         self.hosts = _hosts(hosts)
@@ -56,7 +57,7 @@ class Credential:
     def __repr__(self) -> str:
         facts = [f"name={self.name!r}"] if self.name is not None else []
         if self.slots != 1:
-            facts.append(f"slots={self.slots}")
+            facts.append(f"slots={self.slots!r}")
         if self.quota is not None:
             facts.append(f"quota={self.quota!r}")
         facts.extend(repr(limit) for limit in self.limits)

@@ -8,6 +8,8 @@ from types import TracebackType
 from typing import Protocol
 
 from ..errors import LeaseLost
+from ..providers.foreign import attribute
+from ..providers.signal import Signal
 from ._core.cost import Used, used_of
 from ._core.records import Ask, Grant
 from .secret import Secret
@@ -34,6 +36,10 @@ class Keeper(Protocol):
     def refused(self, grant: Grant, reason: str) -> bool: ...
 
     def out_of_money(self, grant: Grant, reason: str) -> bool: ...
+
+    def heard(self, grant: Grant, thing: object, *, sure: bool = True) -> tuple[Signal | None, bool]: ...
+
+    def in_doubt(self, grant: Grant) -> None: ...
 
     def is_held(self, grant: Grant) -> bool: ...
 
@@ -79,10 +85,10 @@ class Lease:
         self._grant = grant
         return self
 
-    def __exit__(
-        self, _type: type[BaseException] | None, _exc: BaseException | None, _tb: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, _exc: BaseException | None, _tb: TracebackType | None) -> None:
         if self._grant is not None:
+            if kind is not None:
+                self._pool.in_doubt(self._grant)
             self._pool.give_back(self._grant)
 
     async def __aenter__(self) -> Lease:
@@ -98,9 +104,11 @@ class Lease:
         return self
 
     async def __aexit__(
-        self, _type: type[BaseException] | None, _exc: BaseException | None, _tb: TracebackType | None
+        self, kind: type[BaseException] | None, _exc: BaseException | None, _tb: TracebackType | None
     ) -> None:
         if self._grant is not None:
+            if kind is not None:
+                self._pool.in_doubt(self._grant)
             self._pool.give_back(self._grant)
 
     def _already_begun(self, ask: Ask | None) -> Lease:
@@ -174,6 +182,15 @@ class Lease:
         """The quota's money is gone: none of its credentials is used until a person revives one."""
         return self._pool.out_of_money(self._held(), reason)
 
+    def report(self, thing: object) -> Signal | None:
+        """Say what came back: a response, an exception of the client, or a ``Signal``. The pool does the rest.
+
+        It reads how much is left, how long to wait and whether the credential is good from it, for all the clients and
+        providers in docs/limits.md, and what was used if the answer tells. Returns what it was taken for; None if
+        it is nothing that a provider's client makes. The lease itself goes on.
+        """
+        return self._pool.heard(self._held(), thing)[0]
+
     def _held(self) -> Grant:
         if self._grant is None:
             raise RuntimeError("this lease has not begun: enter it with `with` or `async with` first")
@@ -191,11 +208,13 @@ class ItemLease(Lease):
     It remembers what its holder reported, because an attempt that then raises was stopped by that, not by its item.
     """
 
-    __slots__ = ("trouble",)
+    __slots__ = ("last_report", "signal", "trouble")
 
     def __init__(self, pool: Keeper, grant: Grant) -> None:
         super().__init__(pool, grant, ACQUIRED)
-        self.trouble: str | None = None  # "limited", "rejected" or "spent"
+        self.trouble: str | None = None  # what the pool acted on: "limited", "rejected", "spent", or a signal's name
+        self.last_report: object = None
+        self.signal: Signal | None = None  # what that was taken for
 
     def __enter__(self) -> ItemLease:
         return self
@@ -212,6 +231,22 @@ class ItemLease(Lease):
     def rate_limited(self, retry_after: object = None, model: str | None = None) -> bool:
         self.trouble = "limited"
         return super().rate_limited(retry_after, model)
+
+    def report(self, thing: object) -> Signal | None:
+        return self._report(thing, sure=True)
+
+    def raised(self, error: BaseException, signal: Signal, *, sure: bool) -> None:
+        """The attempt ended with *error*, which was taken for *signal*. Not *sure*: it may be about somebody else."""
+        last = self.last_report
+        if last is None or (last is not error and last is not attribute(error, "response")):
+            self._report(signal, sure=sure)
+
+    def _report(self, thing: object, *, sure: bool) -> Signal | None:
+        self.signal, acted = self._pool.heard(self._held(), thing, sure=sure)
+        self.last_report = thing
+        if acted and self.signal is not None:
+            self.trouble = self.signal.event.name.lower()
+        return self.signal
 
     def rejected(self, reason: str = "rejected by the provider") -> bool:
         self.trouble = "rejected"

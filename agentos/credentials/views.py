@@ -6,7 +6,16 @@ import time
 from dataclasses import dataclass
 
 from ._core.limits import FOREVER
+from ._core.outlook import Move
 from ._core.report import Headroom, KeyReport
+
+
+@dataclass(frozen=True, slots=True)
+class Lesson:
+    """What was learned, and when (epoch seconds)."""
+
+    at: float
+    what: str
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -27,6 +36,7 @@ class CredentialState:
     slots: int
     leases: int
     limits: tuple[Headroom, ...]
+    history: tuple[Lesson, ...]  # what was learned of its quota, the newest last
 
     def __init__(
         self,
@@ -44,6 +54,7 @@ class CredentialState:
         slots: int = 1,
         leases: int | None = None,
         limits: tuple[Headroom, ...] = (),
+        history: tuple[Lesson, ...] = (),
     ) -> None:
         name = next((given for given in (key, key_id, name) if given is not None), None)
         if name is None:
@@ -69,6 +80,7 @@ class CredentialState:
             "slots": slots,
             "leases": leases if leases is not None else int(in_use),
             "limits": limits,
+            "history": history,
         }
         for field, value in fields.items():
             object.__setattr__(self, field, value)
@@ -103,6 +115,31 @@ class Explanation:
         return "\n".join([head, *(f"  {reason}" for reason in self.why)])
 
 
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """When so many calls will be through, what holds them up, and what would move that."""
+
+    seconds: float  # infinite: no credential can serve them
+    finishes_at: float  # epoch seconds
+    binding: str
+    moves: tuple[Move, ...] = ()
+
+    def __str__(self) -> str:
+        if self.seconds == FOREVER:
+            return f"never: {self.binding}"
+        lines = [f"done in about {_long(self.seconds)}; held up by {self.binding}"]
+        lines += [f"  with {move.what}: {_long(move.seconds)}" for move in self.moves]
+        return "\n".join(lines)
+
+
+def _long(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f}s"
+    if seconds < 5_400:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3_600:.1f} h" if seconds < 172_800 else f"{seconds / 86_400:.1f} days"
+
+
 def state_from(row: KeyReport, now: float, offset: float) -> CredentialState:
     """The row for people: instants as epoch seconds."""
     due = now < row.until < FOREVER
@@ -117,4 +154,5 @@ def state_from(row: KeyReport, now: float, offset: float) -> CredentialState:
         slots=row.slots,
         leases=len(row.holders),
         limits=row.limits,
+        history=tuple(Lesson(at + offset, text) for at, text in row.history),
     )

@@ -7,6 +7,7 @@ import random
 from typing import Any
 
 from agentos import Limit
+from agentos.providers import Event, Reading
 
 from .stories import (
     CoreTeller,
@@ -19,6 +20,7 @@ from .stories import (
     join,
     rate_limited,
     rejected,
+    reports,
     retire,
     revive,
     settle,
@@ -49,12 +51,26 @@ COSTS = [8.0, 8.0, 16.0, 16.0, 16.0, 40.0, 40.0, 64.0, 64.0, 160.0]
 USED = [0.0, 4.0, 16.0, 48.0, 80.0]
 AT_MOST_WAITING = 10
 
+SAID = {
+    Event.OK: 8,
+    Event.LIMITED: 8,
+    Event.PARKED: 1,
+    Event.NOT_ENTITLED: 1,
+    Event.MONEY_GONE: 0.5,
+    Event.KEY_DEAD: 1,
+    Event.BUSY: 4,
+    Event.NETWORK: 3,
+    Event.RAMP: 2,
+    Event.CALLER: 1,
+}
+
 HAPPENINGS = {
     "take": 10,
     "enqueue": 24,
     "call_off": 4,
     "give_back": 24,
     "settle": 14,
+    "reports": 8,
     "rate_limited": 5,
     "rejected": 1,
     "spent": 1,
@@ -171,6 +187,17 @@ class _Author:
         who = self._holder()
         model = None if self.simple else self.r.choice([None, None, *MODELS])
         return None if who is None else rate_limited(who, self.r.choice([0.0, 0.5, 0.5, 3.0, 700.0]), model)
+
+    def reports(self) -> Step | None:
+        r, who = self.r, self._holder()
+        if who is None:
+            return None
+        dimension, least = r.choice([("requests", 16.0), ("requests", 16.0), ("tokens", 64.0)])
+        left = Reading(dimension, r.choice([least, 64.0]), r.choice([0.0, 2.0, 8.0, 64.0]), None, 64.0, "a header")
+        readings = [left] if r.random() < 0.5 else []
+        event = r.choices(list(SAID), weights=list(SAID.values()))[0]
+        told = {"provider": r.choice("xy"), "status": r.choice([401, 403]), "scoped": r.random() < 0.3}
+        return reports(who, event, r.choice([None, 0.0, 0.5, 4.0, 32.0]), *readings, **told)
 
     def rejected(self) -> Step | None:
         who = self._holder()

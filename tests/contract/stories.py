@@ -26,14 +26,15 @@ from agentos import (
     NoUsableCredential,
 )
 from agentos.credentials._core.cost import request_cost, used_of
+from agentos.credentials._core.learning import LearningPool
 from agentos.credentials._core.limits import FOREVER
-from agentos.credentials._core.pool import LeasePool
 from agentos.credentials._core.records import Ask, Grant, KeySpec, Ticket
 from agentos.credentials._core.report import Headroom, KeyReport, report
 from agentos.credentials._core.states import Wait
 from agentos.credentials.credential import labels_of
 from agentos.credentials.desk import Desk, DeskTicket
 from agentos.credentials.lease import ACQUIRED
+from agentos.providers import Event, Reading, Signal
 from agentos.testing import FakeClock
 
 from .stores import Place
@@ -86,6 +87,11 @@ def settle(who: str, **amounts: float) -> Step:
 
 def rate_limited(who: str, seconds: float, model: str | None = None) -> Step:
     return Step("rate_limited", who, {"seconds": seconds, "model": model})
+
+
+def reports(who: str, event: Event, delay: float | None = None, *readings: Reading, **facts: Any) -> Step:
+    """What came back to somebody's call: an event, a delay, what is left; provider, scoped, status, evidence."""
+    return Step("reports", who, {"signal": Signal(event, delay, readings=readings, **facts)})
 
 
 def rejected(who: str) -> Step:
@@ -144,8 +150,10 @@ class Row:
     state: str
     until: float | None
     why: str | None
+    slots: int
     holders: tuple[str, ...]
     limits: tuple[Headroom, ...]
+    lessons: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -245,7 +253,7 @@ class CoreTeller(Teller):
 
     def __init__(self, story: Story) -> None:
         super().__init__(FakeClock(), story)
-        self.core = LeasePool(wall_offset=self.clock.wall_offset, **story.options)
+        self.core = LearningPool(wall_offset=self.clock.wall_offset, **story.options)
         self.grants: dict[str, Grant] = {}
         self.tickets: dict[str, Ticket] = {}
         for step in story.credentials:
@@ -261,9 +269,16 @@ class CoreTeller(Teller):
                 self._failures.append((who, repr(ticket.error)))
 
     def join(
-        self, name: str, slots: int = 1, quota: str | None = None, limits: tuple[Limit, ...] = (), labels: Any = None
+        self,
+        name: str,
+        slots: int | str = 1,
+        quota: str | None = None,
+        limits: tuple[Limit, ...] = (),
+        labels: Any = None,
     ) -> None:
-        self._note(self.core.add(KeySpec(name, slots, quota, limits, labels_of("labels", labels)), self.clock.now()))
+        auto = not isinstance(slots, int)
+        spec = KeySpec(name, 1 if auto else int(slots), quota, limits, labels_of("labels", labels), auto)
+        self._note(self.core.add(spec, self.clock.now()))
 
     def take(self, who: str, **facts: Any) -> Any:
         ask, now = _ask(**facts), self.clock.now()
@@ -303,6 +318,13 @@ class CoreTeller(Teller):
             return self.core.close_quota(grant.key, now + seconds, model=model, evidence="", now=now)
 
         return self._of(who, close, held=True)
+
+    def reports(self, who: str, signal: Signal) -> None:
+        def report(grant: Grant, now: float) -> Sequence[Ticket] | None:
+            heard = self.core.report(grant, signal, now)
+            return None if heard is None else heard.touched
+
+        self._of(who, report, held=True)
 
     def rejected(self, who: str) -> bool | None:
         return self._of(who, lambda grant, now: self.core.reject(grant.key, "401", now), held=True)
@@ -358,7 +380,8 @@ class CoreTeller(Teller):
         now = self.clock.now()
         for row in report(self.core, now):
             until = row.until if now < row.until < FOREVER else None
-            yield Row(row.name, row.quota, row.state, until, _why(row), tuple(sorted(row.holders)), row.limits)
+            holders, lessons = tuple(sorted(row.holders)), tuple(what for _, what in row.history)
+            yield Row(row.name, row.quota, row.state, until, _why(row), row.slots, holders, row.limits, lessons)
 
 
 def _why(row: KeyReport | CredentialState) -> str | None:
@@ -422,6 +445,9 @@ class PoolTeller(Teller):
     def rate_limited(self, who: str, seconds: float, model: str | None) -> bool | None:
         return self._of(who, lambda lease: lease.rate_limited(seconds, model))
 
+    def reports(self, who: str, signal: Signal) -> None:
+        self._of(who, lambda lease: lease.report(signal) is not None)
+
     def rejected(self, who: str) -> bool | None:
         return self._of(who, lambda lease: lease.rejected("401"))
 
@@ -471,7 +497,8 @@ class PoolTeller(Teller):
             until = row.rate_limited_until + to_instants if row.rate_limited_until else None
             holders = tuple(sorted(row.reserved_by.split(", "))) if row.reserved_by else ()
             assert row.leases == len(holders)
-            yield Row(row.name, row.quota, row.state, until, _why(row), holders, row.limits)
+            lessons = tuple(lesson.what for lesson in row.history)
+            yield Row(row.name, row.quota, row.state, until, _why(row), row.slots, holders, row.limits, lessons)
 
 
 def _credential(name: str, **facts: Any) -> Credential:

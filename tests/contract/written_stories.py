@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from agentos import Limit
+from agentos.providers import Event, Reading
 
 from .stories import (
     MIDNIGHT,
@@ -14,6 +15,7 @@ from .stories import (
     join,
     rate_limited,
     rejected,
+    reports,
     retire,
     revive,
     settle,
@@ -24,6 +26,12 @@ from .stories import (
 )
 
 A_MINUTE_OF_TOKENS = (Limit("tokens", 64, per=16),)  # four a second
+
+
+def requests_left(count: float) -> Reading:
+    """Of 64 requests in 64 seconds: one a second."""
+    return Reading("requests", 64.0, count, window=64.0, source="a header")
+
 
 STORIES = [
     Story(
@@ -422,6 +430,121 @@ STORIES = [
             *(rejected("p"), spent("p"), give_back("q"), take("r")),
         ],
         starts=[("p", "a", 0), ("q", "a", 0), ("r", "a", 0)],
+    ),
+    Story(
+        "a limit that an answer told of is kept, and one that grew lets go on",
+        [join("a", slots=9)],
+        [
+            *(take("p"), reports("p", Event.OK, None, requests_left(2)), enqueue("q"), enqueue("r")),
+            *(time_passes(64), reports("q", Event.OK, None, requests_left(64)), *map(take, "stu")),
+        ],
+        starts=[("p", "a", 0), ("q", "a", 0), ("r", "a", 1), *((who, "a", 64) for who in "stu")],
+    ),
+    Story(
+        "a limit cools the quota of the one it was told to, and the later end wins",
+        [join("a", quota="acme"), join("b", quota="acme"), join("c")],
+        [
+            *(take("p"), take("q"), take("r"), reports("p", Event.LIMITED, 32.0), reports("q", Event.LIMITED, 8.0)),
+            *(reports("r", Event.LIMITED, 48.0), give_back("p"), give_back("q"), give_back("r")),
+            *(enqueue("s"), time_passes(30), time_passes(2), give_back("s"), take("t")),
+        ],
+        starts=[("p", "a", 0), ("q", "b", 0), ("r", "c", 0), ("s", "a", 32), ("t", "b", 32)],
+    ),
+    Story(
+        "a limit of one model lets the others go on",
+        [join("a", slots=9)],
+        [
+            *(take("p", model="large-2024-08-06"), reports("p", Event.LIMITED, 16.0, scoped=True)),
+            *(enqueue("q", model="large"), enqueue("r", model="small"), time_passes(16)),
+        ],
+        starts=[("p", "a", 0), ("r", "a", 0), ("q", "a", 16)],
+    ),
+    Story(
+        "a rate is looked for where nobody tells of one",
+        [join("a", slots=9)],
+        [
+            *(*map(take, "pqr"), reports("p", Event.LIMITED), reports("q", Event.LIMITED), give_back("p")),
+            *(enqueue("s"), enqueue("t"), time_passes(8), reports("s", Event.LIMITED, 4.0), enqueue("u")),
+            time_passes(60),
+        ],
+        starts=[*((who, "a", 0) for who in "pqr"), ("s", "a", 1), ("t", "a", 1), ("u", "a", 12)],
+    ),
+    Story(
+        "after a long rest one goes first, and the others when it is back",
+        [join("a", slots=9, limits=(Limit("requests", 64, per=8),))],
+        [
+            *(take("p"), reports("p", Event.PARKED, 700.0), give_back("p"), enqueue("q"), enqueue("r"), enqueue("s")),
+            *(time_passes(699), time_passes(1), time_passes(4), give_back("q")),
+        ],
+        starts=[("p", "a", 0), ("q", "a", 700), ("r", "a", 704), ("s", "a", 704)],
+    ),
+    Story(
+        "slots are found by use",
+        [join("a", slots="auto")],
+        [*map(enqueue, "pqrstuv"), give_back("p"), give_back("q"), time_passes(1), give_back("r")],
+        starts=[("p", "a", 0), *((who, "a", 0) for who in "qrstuv")],
+    ),
+    Story(
+        "a key that may not use a model is not asked for it again",
+        [join("a"), join("b")],
+        [
+            *(take("p", model="large"), reports("p", Event.NOT_ENTITLED), give_back("p"), take("q", model="large")),
+            *(enqueue("r", model="large"), take("s"), give_back("s"), give_back("q")),
+        ],
+        starts=[("p", "a", 0), ("q", "b", 0), ("s", "a", 0), ("r", "b", 0)],
+    ),
+    Story(
+        "a dead key, and money that is gone, as their answers tell",
+        [join("a"), join("b"), join("c")],
+        [
+            *(take("p"), take("q"), take("r"), enqueue("s"), reports("p", Event.KEY_DEAD, status=401)),
+            *(reports("q", Event.MONEY_GONE), give_back("p"), give_back("q"), time_passes(5), give_back("r")),
+            *(reports("s", Event.KEY_DEAD, status=403), enqueue("t")),
+        ],
+        starts=[("p", "a", 0), ("q", "b", 0), ("r", "c", 0), ("s", "c", 5)],
+    ),
+    Story(
+        "three unrelated keys refused at once rest and are tried once more",
+        [join("a"), join("b"), join("c")],
+        [
+            *(*map(take, "pqr"), enqueue("s"), *(reports(who, Event.KEY_DEAD, status=401) for who in "pqr")),
+            *(*map(give_back, "pqr"), time_passes(10)),
+        ],
+        starts=[("p", "a", 0), ("q", "b", 0), ("r", "c", 0), ("s", "a", 10)],
+    ),
+    Story(
+        "a provider that is busy is left alone, and another is not",
+        [join("a", limits=A_MINUTE_OF_TOKENS), join("b", limits=A_MINUTE_OF_TOKENS)],
+        [
+            *(take("p"), take("q"), reports("q", Event.OK, provider="well")),
+            *(reports("p", Event.BUSY, provider="busy") for _ in range(3)),
+            *(give_back("p"), give_back("q"), enqueue("r"), enqueue("s"), time_passes(0.75), time_passes(0.25)),
+        ],
+        starts=[("p", "a", 0), ("q", "b", 0), ("r", "b", 0), ("s", "a", 1)],
+    ),
+    Story(
+        "no answer from anybody lets all rest",
+        [join("a"), join("b"), join("c")],
+        [
+            *(*map(take, "pqr"), *(reports(who, Event.NETWORK) for who in "pqr"), *map(give_back, "pqr")),
+            *(enqueue("s"), time_passes(1)),
+        ],
+        starts=[("p", "a", 0), ("q", "b", 0), ("r", "c", 0), ("s", "a", 1)],
+    ),
+    Story(
+        "a report of a lease that has ended changes nothing",
+        [join("a")],
+        [take("p"), give_back("p"), *(reports("p", event, 60.0) for event in Event), take("q")],
+        starts=[("p", "a", 0), ("q", "a", 0)],
+    ),
+    Story(
+        "clearing a key forgets what was learned of it",
+        [join("a", slots=9)],
+        [
+            *(take("p"), reports("p", Event.LIMITED, 700.0, requests_left(0)), enqueue("q"), time_passes(5)),
+            *(clear("a"), take("r"), reports("p", Event.LIMITED, 4.0), enqueue("s"), time_passes(60)),
+        ],
+        starts=[("p", "a", 0), ("q", "a", 5), ("r", "a", 5), ("s", "a", 9)],
     ),
     Story(
         "clearing a key wakes those who wait for it",

@@ -512,7 +512,7 @@ def test_the_debug_switch_is_also_an_environment_variable(monkeypatch: pytest.Mo
     monkeypatch.setenv("AGENTOS_DEBUG", "1")
     assert type(CredentialCoordinator(["secret-one"])._core).__name__ == "AuditedPool"
     monkeypatch.setenv("AGENTOS_DEBUG", "0")
-    assert type(CredentialCoordinator(["secret-one"])._core).__name__ == "LeasePool"
+    assert type(CredentialCoordinator(["secret-one"])._core).__name__ == "LearningPool"
 
 
 @pytest.mark.parametrize(

@@ -6,16 +6,17 @@ from collections import deque
 from collections.abc import Sequence
 
 from ...errors import InvariantViolated
+from ...providers.signal import Signal
 from . import invariants
 from .cost import Used
+from .learning import Heard, LearningPool
 from .limits import FOREVER, LimitState
-from .pool import LeasePool
 from .records import Ask, Grant, Key, KeySpec, Quota, Ticket
 
 _STARTS_REMEMBERED = 2_000
 
 
-class AuditedPool(LeasePool):
+class AuditedPool(LearningPool):
     """Does what ``LeasePool`` does, and raises ``InvariantViolated`` where a promise does not hold."""
 
     def __init__(self, *, keep_free: int = 0, max_lease: float | None = None, wall_offset: float = 0.0) -> None:
@@ -91,6 +92,16 @@ class AuditedPool(LeasePool):
     def reject(self, key: Key, evidence: str, now: float) -> Sequence[Ticket]:
         return self._checked(super().reject(key, evidence, now), now)
 
+    def report(self, grant: Grant, signal: Signal, now: float, *, sure: bool = True) -> Heard | None:
+        was_current = self.leases.get(grant.token) is grant
+        heard = super().report(grant, signal, now, sure=sure)
+        was_current = was_current and self.loss_of(grant, now) is None
+        self._require(invariants.l3_only_a_current_token_changes_anything(was_current, heard is not None), "L3")
+        if heard is not None:
+            self.review_closings(grant.key.quota)
+            self._checked(heard.touched, now)
+        return heard
+
     def add(self, spec: KeySpec, now: float) -> Sequence[Ticket]:
         return self._checked(super().add(spec, now), now)
 
@@ -144,6 +155,8 @@ class AuditedPool(LeasePool):
         closed.update(((quota, None), FOREVER) for quota in self._spent)
         self._require(invariants.r1_nothing_starts_while_closed(grant, closed), "R1")
         for state, amount, _, _ in grant.draws:
+            if state.learned:
+                continue  # it is what it was found to be by then
             starts = self._starts.setdefault(state, deque(maxlen=_STARTS_REMEMBERED))
             # A day is one of the wall clock, as it was then.
             at = grant.granted_at + (self.wall.offset if state.limit.per == "day" else 0.0)

@@ -18,6 +18,11 @@ _AFFINITIES_REMEMBERED = 10_000
 _LANES_REMEMBERED = 64
 
 
+def _barred(key: Key, ask: Ask) -> bool:
+    """Whether the provider does not let this credential use that model."""
+    return bool(key.barred) and ask.model in key.barred
+
+
 class Chooser:
     """The keys, indexed by kind of request."""
 
@@ -42,12 +47,15 @@ class Chooser:
                 return None, at
         if ask.affinity is not None:
             key = self._affine.get(ask.affinity)
-            if key is not None and lane.holds_ready(key) and self._starts_at(key, ask, now, claims) <= now:
+            usable = key is not None and lane.holds_ready(key) and not _barred(key, ask)
+            if usable and key is not None and self._starts_at(key, ask, now, claims) <= now:
                 return key, now
         best: Key | None = None
         best_at = FOREVER
         closed: list[tuple[Key, float]] = []
         for key in lane.ready():
+            if key.barred and _barred(key, ask):
+                continue
             at = now if key.quota.open_wide else self._starts_at(key, ask, now, claims)
             if at <= now:
                 best, best_at = key, at
@@ -65,7 +73,7 @@ class Chooser:
         while lane.next_bound() < best_at:
             key = lane.take_next()
             looked_at.append(key)
-            if key.leases < key.slots:
+            if key.leases < key.slots and not _barred(key, ask):
                 at = self._starts_at(key, ask, now, claims)
                 if at < best_at:
                     best, best_at = key, at

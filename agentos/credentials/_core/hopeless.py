@@ -45,7 +45,13 @@ def _why_unusable(keys: Collection[Key], ask: Ask) -> str:
     if not fitting:
         wanted = ", ".join(f"{name}={value}" if value else name for name, value in sorted(ask.labels))
         return f"none of {len(keys)} has the labels {wanted}"
-    counts = Counter("spent" if key.life is Life.ALIVE else key.life.value for key in fitting)
+    counts = Counter(_what_it_is(key, ask) for key in fitting)
     said = ", ".join(f"{count} {state}" for state, count in counts.items())
-    model = f" for model {ask.model}" if ask.model is not None and "spent" in counts else ""
+    model = f" for model {ask.model}" if ask.model is not None and {"spent", "not entitled"} & counts.keys() else ""
     return f"of {len(fitting)} that could serve{model}, {said}; revive one or add another"
+
+
+def _what_it_is(key: Key, ask: Ask) -> str:
+    if key.life is not Life.ALIVE:
+        return str(key.life.value)
+    return "not entitled" if ask.model in key.barred else "spent"

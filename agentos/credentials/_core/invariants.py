@@ -10,7 +10,7 @@ import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
-from ..delays import LONGEST_DELAY
+from ...providers.signal import LONGEST_DELAY
 from ..limit import Limit
 from .cost import no_smaller
 from .limits import FOREVER, ROUNDING, next_reset
@@ -18,6 +18,7 @@ from .pool import LeasePool
 from .records import Ask, Grant, Key, Quota, Ticket
 from .report import state_of_key
 from .states import Life, Wait
+from .width import WIDEST
 
 Start = Sequence[float]  # (instant, amount)
 
@@ -29,7 +30,8 @@ def l1_no_more_leases_than_slots(pool: LeasePool) -> str | None:
         counted[grant.key] += 1
     for key, ours in counted.items():
         count = ours + len(key.elsewhere)
-        if count > key.slots or count != key.leases:
+        # Slots that are found out may become fewer while they are leased.
+        if count > (WIDEST if key.auto else key.slots) or count != key.leases:
             return f"{key.name} has {count} leases in force, {key.leases} on record, {key.slots} slots"
     return None
 
@@ -63,14 +65,14 @@ def l10_slots_add_up(pool: LeasePool, now: float) -> str | None:
     for key in pool.keys.values():
         state, _, _ = state_of_key(key, now)
         counts["held"] += key.leases
-        free = key.slots - key.leases
+        free = max(0, key.slots - key.leases)
         if state in ("dead", "retired", "spent"):
             counts["disabled"] += free
         elif state in ("cooling", "parked", "limited"):
             counts["cooling"] += free
         else:
             counts["free"] += free
-    configured = sum(key.slots for key in pool.keys.values())
+    configured = sum(max(key.slots, key.leases) for key in pool.keys.values())
     if sum(counts.values()) != configured or min(counts.values()) < 0:
         return f"{counts} do not add up to {configured} slots"
     return _each_key_is_in_one_place(pool)
@@ -156,7 +158,7 @@ def r3_nobody_waits_past_a_free_key(pool: LeasePool, now: float) -> str | None:
 
 
 def _could_start(pool: LeasePool, key: Key, ask: Ask, now: float) -> float:
-    if key.life is not Life.ALIVE or key.leases >= key.slots or not ask.labels <= key.labels:
+    if key.leases >= key.slots or not key.could_serve(ask.labels, ask.model):
         return FOREVER
     return pool.starts_at(key, ask, now)
 

@@ -10,13 +10,18 @@ from collections.abc import Mapping
 from typing import Any
 
 from .limits import FOREVER, LimitState
+from .pace import Pace
 from .records import Block, Quota
 from .states import Gate
+from .told import Told
 
 Record = Mapping[str, Any]
 
 # The record of a quota of which nothing is known.
 NOTHING_KNOWN: Record = {}
+
+# What in the record of a limit is an instant.
+_INSTANTS = ("empty_at", "heard_at", "at", "anchor_at", "searching_since", "took_at", "resting_until")
 
 _ALL_MODELS = ""  # in a record, for the scope that is None here: a record's keys are text
 
@@ -28,7 +33,16 @@ def pack_quota(quota: Quota, others: Record = NOTHING_KNOWN) -> dict[str, Any]:
         record["blocks"] = {scope or _ALL_MODELS: _pack_block(block) for scope, block in quota.blocks.items()}
     if quota.spent is not None:
         record["spent"] = _pack_block(quota.spent)
-    limits = dict(others.get("limits", {}))
+    if quota.probation:
+        tried = quota.probation.items()
+        record["probation"] = {scope or _ALL_MODELS: None if at == -FOREVER else at for scope, at in tried}
+    if quota.width is not None:
+        record["width"] = quota.width.pack()
+    elif "width" in others:
+        record["width"] = others["width"]  # of processes that leave it to be found out
+    if quota.history:
+        record["history"] = quota.history
+    limits = {name: packed for name, packed in others.get("limits", {}).items() if "learned" not in packed}
     for name, state in named_limits(quota):
         packed = state.pack()
         usage = state.usage.pack()
@@ -46,6 +60,12 @@ def unpack_quota(quota: Quota, record: Record) -> None:
     spent = record.get("spent")
     quota.spend(None if spent is None else _unpack_block(spent))
     limits = record.get("limits", {})
+    tried = record.get("probation", {}).items()
+    quota.begin_probation({scope or None: -FOREVER if at is None else at for scope, at in tried})
+    if quota.width is not None and "width" in record:
+        quota.width.unpack(record["width"])
+    quota.history = [(at, text) for at, text in record.get("history", ())]
+    _unpack_learned(quota, limits)
     for name, state in named_limits(quota):
         packed = limits.get(name)
         if packed is None:
@@ -54,6 +74,20 @@ def unpack_quota(quota: Quota, record: Record) -> None:
         else:
             state.unpack(packed)
             state.usage.unpack(packed.get("usage"))
+
+
+def _unpack_learned(quota: Quota, limits: Record) -> None:
+    """Know of just those learned limits that are in the record; their state is unpacked like that of any other."""
+    gone = [name for name in quota.learned if name not in limits]
+    if gone:
+        quota.unlearn(gone)
+    for name, packed in limits.items():
+        if "learned" in packed and name not in quota.learned:
+            quota.learn(name, _learned_limit(packed["learned"]))
+
+
+def _learned_limit(learned: list[Any]) -> LimitState:
+    return Told(*learned[1:]) if learned[0] == "told" else Pace(learned[1], 0.0)
 
 
 def moved(record: Record, by: float) -> dict[str, Any]:
@@ -66,6 +100,10 @@ def moved(record: Record, by: float) -> dict[str, Any]:
         new["blocks"] = {scope: _moved_block(packed, by) for scope, packed in record["blocks"].items()}
     if "spent" in record:
         new["spent"] = _moved_block(record["spent"], by)
+    if "probation" in record:
+        new["probation"] = dict.fromkeys(record["probation"])  # whoever tried is gone
+    if "history" in record:
+        new["history"] = [[at + by, text] for at, text in record["history"]]
     if "limits" in record:
         new["limits"] = {name: _moved_limit(packed, by) for name, packed in record["limits"].items()}
     return new
@@ -88,7 +126,9 @@ def forgotten(record: Record) -> dict[str, Any]:
 
     Takes stay counted, and requests in flight stay in flight: leases in force have yet to settle and to end.
     """
-    return {"limits": {name: _forgotten_limit(packed) for name, packed in record.get("limits", {}).items()}}
+    limits = record.get("limits", {})
+    kept = {name: _forgotten_limit(packed) for name, packed in limits.items() if "learned" not in packed}
+    return {"limits": kept}
 
 
 def in_flight_ended(record: Record, names: list[str]) -> dict[str, Any]:
@@ -111,7 +151,7 @@ def named_limits(quota: Quota) -> list[tuple[str, LimitState]]:
     if quota.named is not None:
         return quota.named
     named: dict[str, LimitState] = {}
-    for state in quota.limits:
+    for state in quota.stated:
         limit = state.limit
         window = limit.window or "continuous"
         per = f"day from {limit.resets_at or '00:00'} {limit.tz or 'UTC'}" if limit.per == "day" else f"{limit.per:g}s"
@@ -119,23 +159,24 @@ def named_limits(quota: Quota) -> list[tuple[str, LimitState]]:
         while name in named:
             name += "'"
         named[name] = state
-    quota.named = list(named.items())
+    quota.named = [*named.items(), *quota.learned.items()]
     return quota.named
 
 
 def _pack_block(block: Block) -> list[Any]:
     until = None if block.until == FOREVER else block.until
-    return [block.gate.value, until, block.since, block.evidence]
+    return [block.gate.value, until, block.since, block.evidence, block.probe]
 
 
 def _unpack_block(packed: list[Any]) -> Block:
-    gate, until, since, evidence = packed
-    return Block(Gate(gate), FOREVER if until is None else float(until), float(since), str(evidence))
+    gate, until, since, evidence, *probe = packed  # files of older versions do not have the last
+    end = FOREVER if until is None else float(until)
+    return Block(Gate(gate), end, float(since), str(evidence), bool(probe and probe[0]))
 
 
 def _moved_block(packed: list[Any], by: float) -> list[Any]:
-    gate, until, since, evidence = packed
-    return [gate, None if until is None else until + by, since + by, evidence]
+    gate, until, since, *rest = packed
+    return [gate, None if until is None else until + by, since + by, *rest]
 
 
 def _forgotten_limit(packed: Record) -> dict[str, Any]:
@@ -149,8 +190,9 @@ def _forgotten_limit(packed: Record) -> dict[str, Any]:
 
 def _moved_limit(packed: Record, by: float) -> dict[str, Any]:
     new = dict(packed)
-    if packed.get("empty_at") is not None:
-        new["empty_at"] = packed["empty_at"] + by
+    for name in _INSTANTS:
+        if packed.get(name) is not None:
+            new[name] = packed[name] + by
     if "starts" in packed:
         new["starts"] = [[at + by, amount] for at, amount in packed["starts"]]
     if packed.get("usage") is not None:

@@ -131,8 +131,8 @@ class Lane:
 
     def given_back(self, key: Key, n: int) -> None:
         """One of the key's slots came free; *n* are leased now."""
-        if key in self.bounds:
-            return
+        if key in self.bounds or n >= key.slots:
+            return  # not yet open to this lane; or one that lost slots while they were leased
         if n + 1 < key.slots:
             level = self.levels[n + 1]
             level.discard(key)

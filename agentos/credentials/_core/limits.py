@@ -41,6 +41,7 @@ class LimitState:
     __slots__ = ("dimension", "largest", "limit", "scope", "usage")
 
     refills = True  # by itself, within its window: worth keeping for the one who waits for it
+    learned = False  # nobody stated it: it was found out
 
     def __init__(self, limit: Limit) -> None:
         self.limit = limit
@@ -204,6 +205,10 @@ class Bucket(LimitState):
     def left(self, now: float) -> float:
         return min(self.largest, (now - self.empty_at) / self.seconds_each)
 
+    def drain(self, left: float, at: float) -> None:
+        """The provider says that no more than so much was left at that instant."""
+        self.empty_at = max(self.empty_at, at - left * self.seconds_each)
+
     def pack(self) -> dict[str, Any]:
         empty_at = None if self.empty_at == -FOREVER else self.empty_at
         return {"empty_at": empty_at, "takes": self._takes, "fullest": self._fullest}
@@ -344,6 +349,11 @@ class CalendarWindow(LimitState):
 
     def reset(self) -> None:
         self.used = 0.0
+
+
+def figure(amount: float) -> str:
+    """A number as people write it."""
+    return f"{amount:,.0f}" if amount >= 1_000 else f"{amount:.4g}"
 
 
 def next_reset(limit: Limit, wall: float) -> float:

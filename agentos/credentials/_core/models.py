@@ -14,7 +14,7 @@ _SNAPSHOT = re.compile(r"(-20\d\d-?[01]\d-?[0-3]\d|-latest|@[\w.-]+)$")
 @lru_cache(maxsize=1024)
 def family_of(model: str) -> str:
     """Return *model* without the part that names one snapshot of it."""
-    return _SNAPSHOT.sub("", model)
+    return _SNAPSHOT.sub("", model) or model
 
 
 def scopes_of(model: str, declared: Iterable[str]) -> tuple[str, ...]:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
+
 from .cost import INPUT, OUTPUT, REQUESTS, TOKENS
 from .limits import FOREVER, LimitState
 from .records import Ask, Draw, Key, Quota
+
+_PADDING, _MOST_PADDINGS = 1.3, 8
 
 
 def told_amount(state: LimitState, ask: Ask) -> float | None:
@@ -46,6 +51,8 @@ def reserve(quota: Quota, ask: Ask, now: float) -> list[Draw] | None:
         return None
     if quota.blocks:
         quota.forget_ended_blocks(now)
+    if quota.probation and quota.held_back_until(model) > now:
+        return None
     cost = ask.cost
     draws: list[Draw] = []
     for state in quota.unscoped if model is None else quota.limits_for(model):
@@ -69,12 +76,16 @@ def reserve(quota: Quota, ask: Ask, now: float) -> list[Draw] | None:
             taken.undo(mark, so_much)
             taken.usage.in_flight -= guessed
         return None
+    if quota.probation:
+        quota.try_it(model, now)
     return draws
 
 
 def starts_at(quota: Quota, ask: Ask, now: float) -> float:
     """The first instant at which the quota can carry *ask*. FOREVER: never, or only when another lease ends."""
     at = max(now, quota.closed_for(ask.model))
+    if quota.probation:
+        at = max(at, quota.held_back_until(ask.model))
     for state, amount, guessed in draws_of(quota, ask):
         if amount > state.largest or (guessed and state.usage.in_flight):
             return FOREVER
@@ -85,7 +96,11 @@ def starts_at(quota: Quota, ask: Ask, now: float) -> float:
 def opens_at(quota: Quota, model: str | None, now: float) -> float:
     """A lower bound for every request for *model*, whatever its cost: before this instant none can start."""
     at = quota.closed_for(model)
+    if quota.probation:
+        at = max(at, quota.held_back_until(model))
     for state in quota.limits_for(model):
+        if state.usage.set_aside:
+            continue  # who comes without a cost does not ask it
         ready = state.ready_at(1.0 if state.dimension == REQUESTS else 0.0, now)
         if ready > at:
             at = ready
@@ -99,6 +114,32 @@ def too_large_for(quota: Quota, ask: Ask) -> LimitState | None:
         if amount is not None and amount > state.largest:
             return state
     return None
+
+
+def padded(ask: Ask, times: int, keys: Iterable[Key]) -> Ask:
+    """*ask*, reserving more tokens than was told, after a limit has stopped it so many times in a row.
+
+    Most likely its cost was told too low: a pool that starts it as soon as that much is there is then refused every
+    time. Never more than the widest of *keys* could carry, so that it does not become hopeless by this.
+    """
+    usable = [key.quota for key in keys if key.could_serve(ask.labels, ask.model)]
+    widest = max((_room(quota, ask) for quota in usable), default=1.0)
+    factor = max(1.0, min(_PADDING ** min(times, _MOST_PADDINGS), widest))
+    requests, *tokens = ask.cost
+    whole, given, made = (None if amount is None else amount * factor for amount in tokens)
+    return Ask((requests, whole, given, made), ask.model, ask.affinity, ask.priority, ask.labels)
+
+
+def _room(quota: Quota, ask: Ask) -> float:
+    """How many times as many tokens as it needs *ask* may take of this quota, if that is full."""
+    rooms = [FOREVER]
+    for state in quota.limits_for(ask.model):
+        amount = told_amount(state, ask)
+        if amount and state.dimension != REQUESTS:
+            largest = min(state.largest, state.limit.largest)
+            room = largest / amount
+            rooms.append(room if room * amount <= largest else math.nextafter(room, 0.0))
+    return min(rooms)
 
 
 class Claim:

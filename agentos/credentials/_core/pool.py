@@ -12,7 +12,7 @@ instant concerns.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ...errors import PoolClosed
 from .choosing import Chooser
@@ -22,6 +22,7 @@ from .hopeless import hopeless
 from .limits import FOREVER, LimitState, WallTime
 from .needs import Claims, reserve
 from .records import (
+    PARKED_FROM,
     Ask,
     Block,
     Draw,
@@ -35,9 +36,6 @@ from .states import LIFE, Event, Gate, Life, Wait
 
 NOBODY: tuple[Ticket, ...] = ()
 NOTHING: tuple[Draw, ...] = ()
-
-# From here on a quota counts as parked, not cooling: the wait is for a person to know of, not just for a program.
-PARKED_FROM = 600.0
 
 
 class LeasePool(Chooser):
@@ -59,6 +57,7 @@ class LeasePool(Chooser):
         self.closed = False
         self.drifts = max_lease is not None  # it may change without having been asked anything
         self.not_before = -FOREVER  # nothing starts before this instant, however free a key looks
+        self._watchful = False  # the end of a lease may mean something: see ``learning``
         self._token = 0
         self._used = 0
         self._arrivals = 0
@@ -229,7 +228,17 @@ class LeasePool(Chooser):
             for lane in self._lane_list:
                 if not lane.labels or lane.labels <= key.labels:
                     lane.given_back(key, n)
+        if self._watchful:
+            self._watch_end(grant)
         return True
+
+    @property
+    def is_watchful(self) -> bool:
+        """Whether the end of a lease may mean something."""
+        return self._watchful
+
+    def _watch_end(self, grant: Grant) -> None:
+        """A lease has ended; there is something to be learned from that."""
 
     def _end_draws(self, grant: Grant) -> None:
         for draw in grant.draws:
@@ -399,10 +408,14 @@ class LeasePool(Chooser):
         key.elsewhere = elsewhere
         if leases == key.leases:
             return
+        self._move(key, leases, key.slots)
+
+    def _move(self, key: Key, leases: int, slots: int) -> None:
+        """So many of so many slots of a key are leased, from now on: its place in the lanes is another."""
         lanes = [lane for lane in self._lane_list if lane.labels <= key.labels and key not in lane.bounds]
         for lane in lanes:
             lane.remove(key)
-        key.leases = leases
+        key.leases, key.slots = leases, slots
         if key.life is Life.ALIVE:
             for lane in lanes:
                 lane.put_back(key)
@@ -466,6 +479,19 @@ class LeasePool(Chooser):
                 ticket.lane.waiting.remove(ticket)
                 ticket.lane = self._lane_for(ticket.ask.labels, ticket.ask.model)
                 ticket.lane.waiting.add(ticket)
+
+    def _apply(
+        self,
+        change: Callable[[float], object],
+        key: Key,
+        now: float,
+        *,
+        life: Life | None = None,
+        evidence: str = "",
+        opened: bool = False,
+    ) -> None:
+        """Make a change to what is known of a key or its quota. Where that is kept elsewhere, it is made there."""
+        change(now)
 
     def taken_elsewhere(self) -> bool:
         """Whether others than those this pool knows have leased something of it: only where it is shared."""

@@ -6,6 +6,7 @@ No secret is in here: a credential is its name. A store keeps these fields; in m
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +15,7 @@ from .cost import ONE_REQUEST, Cost
 from .limits import FOREVER, CalendarWindow, LimitState, WallTime, state_of
 from .models import scopes_of
 from .states import Gate, Life, Wait
+from .width import Width
 
 Labels = frozenset[tuple[str, str]]
 NO_LABELS: Labels = frozenset()
@@ -28,6 +30,7 @@ class KeySpec:
     quota: str | None = None
     limits: tuple[Limit, ...] = ()
     labels: Labels = NO_LABELS
+    auto: bool = False  # its slots are to be found out
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +41,7 @@ class Block:
     until: float
     since: float
     evidence: str
+    probe: bool = False  # when it ends, one request goes first
 
 
 class Quota:
@@ -49,22 +53,39 @@ class Quota:
         "blocks",
         "closed",
         "closed_until",
+        "history",
         "keys",
+        "learned",
         "limits",
         "name",
         "named",
         "open_wide",
+        "probation",
+        "provider",
         "scoped",
         "spent",
+        "stated",
+        "strikes",
+        "struck_at",
         "unscoped",
+        "width",
     )
 
     def __init__(self, name: str, limits: tuple[Limit, ...], wall: WallTime) -> None:
         self.name = name
         self.keys: list[Key] = []
-        self.limits: tuple[LimitState, ...] = tuple(state_of(limit, wall) for limit in limits)
+        self.stated: tuple[LimitState, ...] = tuple(state_of(limit, wall) for limit in limits)
+        self.learned: dict[str, LimitState] = {}  # by the name under which they are kept
+        self.limits = self.stated  # and those learned
         self.named: list[tuple[str, LimitState]] | None = None  # see ``keeping``
         self.unscoped = tuple(state for state in self.limits if state.scope is None)
+        self.width: Width | None = None  # of the credentials whose slots are to be found out
+        self.history: list[tuple[float, str]] = []  # what was learned when, the newest last
+        self.strikes = 0  # refusals lately, though a stated limit was kept
+        self.provider: str | None = None  # as the last answer showed
+        self.struck_at = -FOREVER  # when the last of them came back
+        # By scope: since when one request tries whether a long rest is over, alone; -FOREVER: none has gone yet.
+        self.probation: dict[str | None, float] = {}
         self.blocks: dict[str | None, Block] = {}
         self.spent: Block | None = None
         self.closed = False  # there is such a block, ended or not
@@ -99,6 +120,59 @@ class Quota:
             self._by_model[model] = found
         return found
 
+    def learn(self, name: str, state: LimitState) -> None:
+        """Keep to one limit more, that nobody stated."""
+        self.learned[name] = state
+        self._look_at_limits()
+
+    def unlearn(self, names: Iterable[str]) -> None:
+        """Keep to these no more."""
+        for name in list(names):
+            del self.learned[name]
+        self._look_at_limits()
+
+    def _look_at_limits(self) -> None:
+        self.limits = (*self.stated, *self.learned.values())
+        self.unscoped = tuple(state for state in self.limits if state.scope is None)
+        self.named = None
+        self._by_model.clear()
+        self._scopes.clear()
+        self._look_at_blocks()
+
+    def note(self, at: float, text: str, instead_of: str | None = None) -> None:
+        """Remember what was learned, and when; in the place of the last, if that begins with *instead_of*."""
+        if instead_of is not None and self.history and self.history[-1][1].startswith(instead_of):
+            self.history.pop()
+        last = self.history[-1][0] if self.history else at
+        self.history.append((max(at, last), text))
+        del self.history[:-_LESSONS_REMEMBERED]
+
+    def held_back_until(self, model: str | None) -> float:
+        """When the next request for *model* may go, while one tries whether a long rest is over."""
+        tried = [self.probation.get(scope, -FOREVER) for scope in (None, *self.scopes(model))]
+        return max(tried) + PROBE_PATIENCE
+
+    def try_it(self, model: str | None, now: float) -> None:
+        """A request for *model* goes first."""
+        for scope in (None, *self.scopes(model)):
+            if scope in self.probation:
+                self.probation[scope] = now
+
+    def tried_by(self, model: str | None, began_at: float) -> list[str | None]:
+        """The scopes that a request for *model* that began then has tried."""
+        return [
+            scope for scope in (None, *self.scopes(model)) if -FOREVER < self.probation.get(scope, FOREVER) <= began_at
+        ]
+
+    def end_probation(self, scopes: Iterable[str | None]) -> None:
+        for scope in scopes:
+            self.probation.pop(scope, None)
+        self._look_at_blocks()
+
+    def begin_probation(self, probation: dict[str | None, float]) -> None:
+        self.probation = probation
+        self._look_at_blocks()
+
     def block(self, scope: str | None, block: Block) -> bool:
         """Close *scope*; a later end always wins over an earlier one. Returns whether anything changed."""
         current = self.blocks.get(scope)
@@ -114,12 +188,23 @@ class Quota:
         self._look_at_blocks()
 
     def forget_ended_blocks(self, now: float) -> None:
+        for scope, block in self.blocks.items():
+            if block.probe and block.until <= now:
+                self.probation[scope] = -FOREVER
         self.blocks = {scope: block for scope, block in self.blocks.items() if block.until > now}
         self._look_at_blocks()
 
     def forget(self) -> None:
-        """Nothing is known of it but its limits."""
+        """Nothing is known of it but the limits that were stated."""
         self.blocks = {}
+        self.probation = {}
+        self.learned = {}
+        self.history = []
+        self.strikes = 0
+        self.struck_at = -FOREVER
+        if self.width is not None:
+            self.width.start_over()
+        self._look_at_limits()
         self.spend(None)
         for state in self.limits:
             state.reset()
@@ -130,7 +215,7 @@ class Quota:
         self.closed = whole is not None
         self.closed_until = -FOREVER if whole is None else whole.until
         self.scoped = any(scope is not None for scope in self.blocks)
-        self.open_wide = not self.limits and not self.blocks and self.spent is None
+        self.open_wide = not (self.limits or self.blocks or self.probation) and self.spent is None
 
     def block_for(self, model: str | None) -> Block | None:
         """The block that keeps a request for *model* out longest, whether or not it has ended."""
@@ -153,12 +238,21 @@ class Quota:
 
 
 _MODELS_REMEMBERED = 256
+_LESSONS_REMEMBERED = 20
+
+# From here on a quota counts as parked, not cooling: the wait is for a person to know of, not just for a program.
+PARKED_FROM = 600.0
+
+# A request that tries whether a long rest is over is waited for so long; then the next may try.
+PROBE_PATIENCE = 60.0
 
 
 class Key:
     """One credential: its slots, how many are leased, and whether it lives."""
 
     __slots__ = (
+        "auto",
+        "barred",
         "elsewhere",
         "evidence",
         "labels",
@@ -166,9 +260,11 @@ class Key:
         "life",
         "name",
         "number",
+        "proven",
         "quota",
         "since",
         "slots",
+        "suspicions",
         "used",
     )
 
@@ -180,6 +276,10 @@ class Key:
         self.quota = quota
         self.leases = 0  # ours and those of others
         self.elsewhere: tuple[str, ...] = ()  # who else has leased it, in a pool that is shared
+        self.auto = spec.auto  # its slots are found out: see ``width``
+        self.proven = False  # some call with it went well
+        self.suspicions = 0  # refusals in a row that may have been somebody else's
+        self.barred: dict[str, str] = {}  # the models it may not be used for, and how we know
         self.life = Life.ALIVE
         self.evidence = ""
         self.since = 0.0
@@ -187,7 +287,17 @@ class Key:
 
     def could_serve(self, labels: Labels, model: str | None) -> bool:
         """Whether there is an instant at which this key is open to such a request, whatever its cost."""
-        return self.life is Life.ALIVE and labels <= self.labels and self.quota.closed_for(model) < FOREVER
+        return (
+            self.life is Life.ALIVE
+            and labels <= self.labels
+            and self.quota.closed_for(model) < FOREVER
+            and not (self.barred and model in self.barred)
+        )
+
+    def wants_slots(self) -> int:
+        """How many slots it should have, where that is found out: one of ours, until a call with it went well."""
+        assert self.quota.width is not None  # noqa: S101 - for the type checker
+        return self.quota.width.slots if self.proven else 1 + len(self.elsewhere)
 
 
 class Ask:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .limits import FOREVER
+from .limits import FOREVER, figure
 from .needs import starts_at
 from .pool import LeasePool
 from .records import Key, Ticket
@@ -20,6 +20,8 @@ class Headroom:
     left: float
     model: str | None
     set_aside: bool
+    per: float | str = 60.0
+    learned: bool = False  # nobody stated it: it was told by the provider, or found out
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,7 @@ class KeyReport:
     slots: int
     holders: tuple[str, ...]
     limits: tuple[Headroom, ...]
+    history: tuple[tuple[float, str], ...] = ()
 
 
 def report(pool: LeasePool, now: float) -> list[KeyReport]:
@@ -48,9 +51,11 @@ def report(pool: LeasePool, now: float) -> list[KeyReport]:
 def _report(key: Key, holders: tuple[str, ...], now: float) -> KeyReport:
     state, until, why = state_of_key(key, now)
     headroom = tuple(
-        Headroom(s.limit.dimension, s.limit.amount, s.left(now), s.scope, s.usage.set_aside) for s in key.quota.limits
+        Headroom(s.limit.dimension, s.limit.amount, s.left(now), s.scope, s.usage.set_aside, s.limit.per, s.learned)
+        for s in key.quota.limits
     )
-    return KeyReport(key.name, key.quota.name, state, until, why, key.slots, holders, headroom)
+    history = tuple(key.quota.history)
+    return KeyReport(key.name, key.quota.name, state, until, why, key.slots, holders, headroom, history)
 
 
 def state_of_key(key: Key, now: float) -> tuple[str, float, str]:
@@ -66,6 +71,9 @@ def state_of_key(key: Key, now: float) -> tuple[str, float, str]:
         return "leased", until, "every slot is leased" + (f"; {whole.evidence}" if closed and whole else "")
     if closed and whole is not None:
         return whole.gate.value, whole.until, whole.evidence
+    held_back = key.quota.held_back_until(None)
+    if held_back > now:
+        return "cooling", held_back, "one request tries whether a long rest is over"
     at, which = now, ""
     for limit in key.quota.limits_for(None):
         ready = limit.ready_at(1.0 if limit.limit.dimension == "requests" else 0.0, now)
@@ -73,7 +81,8 @@ def state_of_key(key: Key, now: float) -> tuple[str, float, str]:
         if usage.in_flight and usage.p95 is None and not usage.set_aside:
             return "limited", FOREVER, "a request of unknown cost is in flight; the next waits until it is settled"
         if ready > at:
-            at, which = ready, f"limit of {limit.limit.amount:g} {limit.limit.dimension} is used up"
+            found = " (learned)" if limit.learned else ""
+            at, which = ready, f"limit of {figure(limit.limit.amount)} {limit.limit.dimension}{found} is used up"
     if at > now:
         return "limited", at, which
     closed_models = [
@@ -81,6 +90,7 @@ def state_of_key(key: Key, now: float) -> tuple[str, float, str]:
         for scope, block in key.quota.blocks.items()
         if scope is not None and block.until > now
     ]
+    closed_models += [f"not for {model} ({why})" for model, why in key.barred.items()]
     return "available", now, "; ".join(closed_models)
 
 

@@ -50,6 +50,11 @@ class Usage:
             self._ranked_at = self._count
         return self._p95
 
+    @property
+    def mean(self) -> float | None:
+        """The mean of the last amounts; None if there are none."""
+        return sum(self._amounts) / len(self._amounts) if self._amounts else None
+
     def landed(self) -> None:
         """A request of unknown cost is in flight no more."""
         if self.in_flight:  # else all was forgotten meanwhile, in a pool that is shared

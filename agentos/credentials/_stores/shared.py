@@ -59,7 +59,7 @@ class SharedPool(WaitingPool):
             if found is None:
                 return None
             draws = found
-            if not found:
+            if not found and not quota.probation:
                 return Reserved(None)
             record = self._records[quota] = pack_quota(quota, self._records[quota])
             guesses = {draw[0] for draw in found if draw[2]}
@@ -140,8 +140,8 @@ class SharedPool(WaitingPool):
         if not self.holds(grant, now):
             return None
         quota = grant.key.quota
-        if not quota.limits:
-            return NOBODY
+        if all(used[state.dimension] is None for state in quota.limits_for(grant.model)):
+            return NOBODY  # of none of what is limited
         changed = False
 
         def correct(step: Step) -> None:
@@ -188,12 +188,14 @@ class SharedPool(WaitingPool):
         opened: bool = False,
     ) -> None:
         """Make a change to what is known of a key or its quota: in the store, and if that must wait, here already."""
-        done = False
+        done = put_off = False
 
         def apply(step: Step) -> None:
             nonlocal done
+            before = self._news
             step.read(*self._numbers[key])
-            change(step.now)
+            if not put_off or self._news != before:  # else it is done already, to what is still true
+                change(step.now)
             self._keep(step, key.quota, opened=opened)
             if life is not None:
                 step.write_life(self._numbers[key][0], life.value, evidence, step.now)
@@ -201,6 +203,7 @@ class SharedPool(WaitingPool):
 
         self._tell(apply, now)
         if not done:
+            put_off = True
             change(now)
 
     def _keep(self, step: Step, quota: Quota, *, opened: bool = False, eased: bool = False) -> None:

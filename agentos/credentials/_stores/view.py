@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from ...errors import PoolClosed, StoreError
 from .._core.keeping import Record, unpack_quota
+from .._core.learning import LearningPool
 from .._core.limits import FOREVER, LimitState
 from .._core.pool import NOBODY, LeasePool
 from .._core.records import Draw, Grant, Key, KeySpec, Quota, Ticket
@@ -27,7 +28,7 @@ T = TypeVar("T")
 ForeignClaim = tuple[float, list[tuple[LimitState, float]]]
 
 
-class PoolView(LeasePool):
+class PoolView(LearningPool):
     """The core, and what it has to remember of the store. It needs one before anything else: ``attach``."""
 
     _store: Store
@@ -35,7 +36,7 @@ class PoolView(LeasePool):
     def __init__(self, *, keep_free: int = 0, max_lease: float | None = None, wall_offset: float = 0.0) -> None:
         super().__init__(keep_free=keep_free, max_lease=max_lease, wall_offset=wall_offset)
         self.drifts = True
-        self._straight = self._may_be_straight = False  # no short cuts: the store must be asked
+        self._be_watchful()  # no short cuts: the store must be asked, and others may have learned something
         self._models_matter = True  # others may cool one model at any moment, even while a line is gone through
         self._numbers: dict[Key, tuple[int, int]] = {}  # the store's numbers: of the credential, of its quota
         self._keys: dict[int, Key] = {}
@@ -44,6 +45,7 @@ class PoolView(LeasePool):
         self._requests = itertools.count(1)
         self._name = uuid.uuid4().hex
         self._news = 0  # how often the view has changed by what others did
+        self._company = False  # others have done something, since a step last showed that nobody else is there
         self._fewer_keys = False  # some key has died, or some quota's money is gone, since the line was gone through
         # What the store knows us to wait for: which keys (none: any), not before when, and what we claim.
         self._waits_as: tuple[tuple[int, ...], float | None, str | None] | None = None
@@ -67,6 +69,7 @@ class PoolView(LeasePool):
 
     def absorb(self, credentials: Sequence[CredentialNews], quotas: Sequence[QuotaNews]) -> None:
         """Take over what others did."""
+        self._company = True
         for news in credentials:
             key = self._keys.get(news.number)
             if key is not None:
@@ -79,6 +82,7 @@ class PoolView(LeasePool):
                 self._news += 1
                 was_spent = quota.spent is not None
                 unpack_quota(quota, about.record)
+                self._take_note_of(quota)
                 self._records[quota] = about.record
                 self._reopen(quota)
                 self._fewer_keys |= quota.spent is not None and not was_spent
@@ -91,10 +95,16 @@ class PoolView(LeasePool):
             self._change_life(key, Event.REVIVED, "", news.since)
 
     def lose(self, why: str) -> None:
-        """The session has ended without us: none of its leases is ours any more."""
+        """The session has ended without us: none of its leases is ours any more.
+
+        Called in the middle of a step: nothing is learned from that, for nothing more can be written now.
+        """
+        self._watchful = False
         for grant in list(self.leases.values()):
             LeasePool.end(self, grant)
+            self._forget_lesson(grant)
             self._mark_lost(grant, why)
+        self._watchful = True
         self._waits_as = None
 
     def _mark_lost(self, grant: Grant, why: str) -> None:
@@ -190,6 +200,8 @@ class PoolView(LeasePool):
             self._break(error)
             return None
         self._kept_out = False
+        if self._store.next_look == FOREVER:
+            self._company = False
         if self._trouble is not None and answer is not False:
             self._trouble = None
             self.notes.append("the pool's shared state can be written again")

@@ -2,16 +2,33 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
-from ...credentials._core.pool import LeasePool
-from ...credentials._core.records import Grant, Key, Ticket
+from ...credentials._core.cost import DIMENSIONS, used_of
+from ...credentials._core.learning import GRAVE, Heard, LearningPool
+from ...credentials._core.records import Grant, Key, Quota, Ticket
 from ...credentials.clock import Clock
-from ...credentials.delays import delay_from
 from ...credentials.masking import Masker
+from ...providers import Event, Signal, signal_of
+from ...providers.values import delay_from
 from ._shell import PoolShell, log
 
 _LONGEST_EVIDENCE = 500
+_REMEMBERED = 1_000  # names of organisations, and of what was not understood
+
+# A limit of a minute is everyday business; the rest is for a person to know of.
+_HOW_LOUD = {
+    Event.LIMITED: logging.INFO,
+    Event.PARKED: logging.WARNING,
+    Event.NOT_ENTITLED: logging.WARNING,
+    Event.MONEY_GONE: logging.ERROR,
+    Event.KEY_DEAD: logging.ERROR,
+    Event.RAMP: logging.WARNING,
+    Event.BUSY: logging.INFO,
+    Event.NETWORK: logging.INFO,
+}
 
 
 class Reports(PoolShell):
@@ -19,9 +36,13 @@ class Reports(PoolShell):
 
     RATE_LIMIT_BACKOFF_SECONDS = 60
 
-    def __init__(self, core: LeasePool, clock: Clock | None = None) -> None:
+    def __init__(self, core: LearningPool, clock: Clock | None = None) -> None:
         super().__init__(core, clock)
         self._masker = Masker()
+        self._said_retries = False
+        self._unknown: set[str] = set()
+        self._organisations: dict[str, Key] = {}
+        self._told_shared: set[Quota] = set()
 
     def limited(self, grant: Grant, retry_after: object, model: str | None) -> bool:
         """The provider said "too many" to this lease's call."""
@@ -35,6 +56,89 @@ class Reports(PoolShell):
             self._say_stale(grant, "rate limit")
             return False
         return True
+
+    def heard(self, grant: Grant, thing: object, *, sure: bool = True) -> tuple[Signal | None, bool]:
+        """An answer, or the lack of one. What it was taken for, and whether the pool acts on it.
+
+        Not *sure* whether it is of the provider of the lease's credential: then that is not given up so soon.
+        """
+        signal = signal_of(thing, now=self._clock.wall(), model=grant.model)
+        if isinstance(thing, Signal):
+            signal = _checked(thing)
+        if signal is None:
+            self._say_unknown(type(thing).__qualname__)
+            return None, False
+        if signal.event is not Event.OK:
+            signal = replace(signal, evidence=(self._evidence(grant, signal.why),))
+        elif not signal.readings and not self._core.is_watchful:  # no news for the core
+            self._settle_usage(grant, signal)
+            self._say_heard(grant, signal)
+            return signal, False
+        heard: Heard | None = None
+
+        def hear(now: float) -> Sequence[Ticket] | None:
+            nonlocal heard
+            heard = self._core.report(grant, signal, now, sure=sure)
+            return None if heard is None else heard.touched
+
+        if self._turn(hear) is None:
+            self._say_stale(grant, f"what was taken for {signal.event.name}")
+            return signal, False
+        acted = heard is not None and heard.acted
+        self._settle_usage(grant, signal)
+        self._say_heard(grant, signal, believed=acted or sure)
+        return signal, acted
+
+    def in_doubt(self, grant: Grant) -> None:
+        """A lease is about to end, and nobody knows how its call went."""
+        if self._core.is_watchful:
+            with self._held_still():
+                self._core.in_doubt(grant)
+
+    def _say_unknown(self, kind: str) -> None:
+        if kind not in self._unknown and len(self._unknown) < _REMEMBERED:
+            self._unknown.add(kind)
+            log.warning(
+                "[COORDINATOR] lease.report() was given a %s, which is no answer of any client it knows, and learned "
+                'nothing; give it a response, an exception, a Signal, or {"status": ..., "headers": ..., "body": ...}',
+                kind,
+            )
+
+    def _settle_usage(self, grant: Grant, signal: Signal) -> None:
+        if signal.usage and grant.key.quota.limits:
+            used = {name: amount for name, amount in signal.usage.items() if name in DIMENSIONS}
+            self.settle(grant, used_of("usage", used))
+
+    def _say_heard(self, grant: Grant, signal: Signal, *, believed: bool = True) -> None:
+        level = _HOW_LOUD.get(signal.event)
+        if level is not None and (believed or signal.event not in GRAVE):
+            log.log(level, "[COORDINATOR] %s: %s", grant.key.name, _said(signal))
+        elif level is not None:
+            log.info("[COORDINATOR] %s: not believed yet: %s", grant.key.name, _said(signal))
+        if signal.retried and not self._said_retries:
+            self._said_retries = True
+            log.warning(
+                "[COORDINATOR] the %s client asked %d times more by itself before it told of a limit: the pool waits "
+                "better, so switch that off (max_retries=0)",
+                signal.provider,
+                signal.retried,
+            )
+        if signal.organisation is not None:
+            self._look_at_organisation(grant.key, signal.organisation)
+
+    def _look_at_organisation(self, key: Key, organisation: str) -> None:
+        """Credentials of one organisation share its limits, and should be told to."""
+        if len(self._organisations) >= _REMEMBERED:
+            return
+        first = self._organisations.setdefault(organisation, key)
+        if first.quota is not key.quota and key.quota not in self._told_shared:
+            self._told_shared.add(key.quota)
+            log.warning(
+                "[COORDINATOR] %s and %s belong to one organisation and most likely share its limits: give them the "
+                'same quota="..."',
+                first.name,
+                key.name,
+            )
 
     def refused(self, grant: Grant, reason: str) -> bool:
         """The provider refused the credential itself."""
@@ -83,3 +187,16 @@ class Reports(PoolShell):
 
     def _evidence(self, grant: Grant, reason: object) -> str:
         return self._masker.mask(str(reason)[:_LONGEST_EVIDENCE], self.secret_of(grant.key.name).reveal())
+
+
+def _checked(signal: Signal) -> Signal | None:
+    """A signal that somebody made: None if it is not one that could have been read from an answer."""
+    try:
+        return signal.sane()
+    except Exception:  # noqa: BLE001 - its fields may be anything
+        return None
+
+
+def _said(signal: Signal) -> str:
+    wait = "" if signal.delay is None else f", for {signal.delay:.1f}s"
+    return f"{signal.event.name.lower().replace('_', ' ')}{wait} ({signal.why})"

@@ -23,8 +23,9 @@ from functools import partial
 from typing import NoReturn
 
 from ...credentials._core.cost import Used
+from ...credentials._core.learning import LearningPool
 from ...credentials._core.limits import FOREVER
-from ...credentials._core.pool import NOBODY, LeasePool
+from ...credentials._core.pool import NOBODY
 from ...credentials._core.records import Ask, Grant, Ticket
 from ...credentials._core.states import Wait
 from ...credentials.clock import Clock, SystemClock
@@ -41,6 +42,7 @@ Owner = ThreadWaiter | TaskWaiter | LoopAlarm | Desk
 # A wall clock that runs a little fast or slow is left alone; one that was set is noticed.
 _CLOCK_WAS_SET = 0.5
 _PICKED_UP_WITHIN = 1.0
+_SAID_AT_MOST_EVERY = 60.0
 
 
 class PoolShell:
@@ -48,7 +50,7 @@ class PoolShell:
 
     _lock: threading.RLock | PoliteLock
 
-    def __init__(self, core: LeasePool, clock: Clock | None = None) -> None:
+    def __init__(self, core: LearningPool, clock: Clock | None = None) -> None:
         self._clock: Clock = SystemClock() if clock is None else clock
         self._now = self._clock.now
         self._core = core
@@ -60,6 +62,7 @@ class PoolShell:
         self._desks: dict[Desk, None] = {}
         self._handed: dict[TaskWaiter, None] = {}  # granted, and not yet picked up
         self._told: set[str] = set()  # what was said of the present shortage
+        self._quiet_until = -FOREVER  # of shortages in a run
         self.lends = False  # a run takes leases here, and its workers may ask for one: only then is that looked at
         core.wall.offset = self._clock.wall() - self._clock.now()
 
@@ -159,7 +162,7 @@ class PoolShell:
             touched = self._core.enqueue(ticket, now)
             if ticket.state is Wait.WAITING:
                 self._register(ticket)
-                said = self._episode(now, stay)
+                said = self._episode(now, stay, of_a_run=isinstance(ticket, DeskTicket))
                 if not stay:
                     touched = [*touched, *self._core.withdraw(ticket, now)]
             return touched
@@ -477,8 +480,12 @@ class PoolShell:
 
     # -- what people are told ---------------------------------------------------------------------------------
 
-    def _episode(self, now: float, stay: bool) -> str | None:
-        """What to say of a request that has to wait: once in each shortage, and once of each kind."""
+    def _episode(self, now: float, stay: bool, *, of_a_run: bool) -> str | None:
+        """What to say of a request that has to wait: once in each shortage, and once of each kind.
+
+        A run that goes at the speed of its limits is short of keys all the time: of that it is enough to hear once a
+        minute.
+        """
         core = self._core
         if core.not_before > now:
             return None  # a moment's wait for the store, or for another process: no shortage yet
@@ -490,6 +497,10 @@ class PoolShell:
         if kind in self._told:
             return None
         self._told.add(kind)
+        if of_a_run:
+            if now < self._quiet_until:
+                return None
+            self._quiet_until = now + _SAID_AT_MOST_EVERY
         return said
 
     def _say_stale(self, grant: Grant, what: str) -> None:

@@ -8,12 +8,12 @@ import threading
 from collections import OrderedDict
 from collections.abc import MutableMapping
 
-from ...credentials._core.pool import LeasePool
+from ...credentials._core.learning import LearningPool
 from ...credentials._core.records import PLAIN, Grant
 from ...credentials.clock import Clock
-from ...credentials.delays import delay_from
 from ...credentials.lease import Lease
 from ...errors import NeverFits, NoCredentialAvailable, NoUsableCredential
+from ...providers.values import delay_from
 from ._reports import Reports
 from ._shell import check_timeout
 
@@ -23,7 +23,7 @@ log = logging.getLogger("agentos")
 class StringVerbs(Reports):
     """Reservations by secret. A reservation is a lease that the pool keeps for the thread that asked."""
 
-    def __init__(self, core: LeasePool, clock: Clock | None = None) -> None:
+    def __init__(self, core: LearningPool, clock: Clock | None = None) -> None:
         super().__init__(core, clock)
         self._names: dict[str, str] = {}  # secret -> name
         self._reserved: dict[str, OrderedDict[int, Grant]] = {}  # name -> reservations by token, oldest first

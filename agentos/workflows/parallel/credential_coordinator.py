@@ -12,8 +12,10 @@ from types import TracebackType
 
 from ...credentials._core.audited import AuditedPool
 from ...credentials._core.cost import request_cost
+from ...credentials._core.learning import LearningPool
 from ...credentials._core.limits import FOREVER
-from ...credentials._core.pool import LeasePool
+from ...credentials._core.needs import padded
+from ...credentials._core.outlook import outlook, survey
 from ...credentials._core.records import NO_LABELS, PLAIN, Ask, Key, KeySpec, Ticket
 from ...credentials._core.report import report, why_waiting
 from ...credentials._stores.bell import Bell, DeafBell, make_bell
@@ -27,7 +29,7 @@ from ...credentials.credential import Credential, labels_of
 from ...credentials.lease import ACQUIRED, HOLDING, Lease
 from ...credentials.locking import PoliteLock
 from ...credentials.secret import Secret
-from ...credentials.views import CredentialState, Explanation, state_from
+from ...credentials.views import CredentialState, Explanation, Forecast, state_from
 from ...errors import PoolClosed
 from ._housekeeper import Housekeeper
 from ._shell import check_timeout, log
@@ -47,8 +49,8 @@ class _AuditedSharedPool(AuditedPool, SharedPool):
             self.review_closings(quota)
 
 
-def _core(*, shared: bool, debug: bool, keep_free: int, max_lease: float | None) -> LeasePool:
-    kinds = (_AuditedSharedPool, SharedPool) if shared else (AuditedPool, LeasePool)
+def _core(*, shared: bool, debug: bool, keep_free: int, max_lease: float | None) -> LearningPool:
+    kinds = (_AuditedSharedPool, SharedPool) if shared else (AuditedPool, LearningPool)
     return kinds[not debug](keep_free=keep_free, max_lease=max_lease)
 
 
@@ -126,7 +128,7 @@ class CredentialCoordinator(StringVerbs):
         taken = {c.name for c in given if isinstance(c, Credential) and c.name is not None}
         for index, credential in enumerate(given):
             self._admit(credential, taken, f"credentials[{index}]")
-        slots = sum(credential.slots for credential in self._credentials.values())
+        slots = sum(1 if known.slots == "auto" else known.slots for known in self._credentials.values())
         if keep_free and keep_free >= slots:
             raise ValueError(f"keep_free must be below the number of slots ({slots}), or nothing could be leased")
         self._simulate_rate_limit(os.environ)
@@ -359,11 +361,45 @@ class CredentialCoordinator(StringVerbs):
             counts["reserved"] += kept  # for others
         return counts
 
+    def forecast(
+        self,
+        n_items: int,
+        cost: Mapping[str, float] | None = None,
+        duration: float = 1.0,
+        *,
+        parallel: int | None = None,
+        model: str | None = None,
+        labels: LabelsArgument = None,
+    ) -> Forecast:
+        """When *n_items* calls will be through, by what is known of the limits now, what holds them up, and what helps.
+
+        ``cost`` is what each reserves, ``duration`` how many seconds it takes, ``parallel`` how many the caller has
+        under way at most. Nobody else is reckoned with.
+        """
+        if isinstance(n_items, bool) or not isinstance(n_items, int) or n_items < 0:
+            raise ValueError(f"n_items must be a whole number of at least 0, not {n_items!r}")
+        if isinstance(duration, bool) or not isinstance(duration, (int, float)) or not 0 <= duration < math.inf:
+            raise ValueError(f"duration must be a number of seconds, not {duration!r}")
+        if parallel is not None and (isinstance(parallel, bool) or not isinstance(parallel, int) or parallel < 1):
+            raise ValueError(f"parallel must be a whole number of at least 1, or left out, not {parallel!r}")
+        ask = _ask(cost, model, None, 0, labels)
+        self._bring_up_to_date()
+        with self._held_still():
+            now, wall = self._now(), self._clock.wall()
+            surveyed = survey(self._core.keys.values(), ask, duration=duration, now=now, wall=wall)
+        found = outlook(surveyed, n_items, parallel)
+        return Forecast(found.seconds, wall + found.seconds, found.binding, found.moves)
+
     # -- for leases -------------------------------------------------------------------------------------------
 
     def secret_of(self, name: str) -> Secret:
         """The secret of a credential, in its holder."""
         return self._credentials[name].secret
+
+    def padded(self, ask: Ask, times: int) -> Ask:
+        """The same request, reserving more than was told, after limits have stopped it so many times in a row."""
+        with self._held_still():
+            return padded(ask, times, self._core.keys.values())
 
     def credential(self, name: str) -> Credential:
         """The credential of that name."""
@@ -386,7 +422,9 @@ class CredentialCoordinator(StringVerbs):
             if name in self._credentials:
                 raise ValueError(f"{argument}: the name {name!r} is taken; each credential needs its own")
             self._check_quota(credential, argument)
-            spec = KeySpec(name, credential.slots, credential.quota, credential.limits, credential.labels)
+            auto = credential.slots == "auto"
+            slots = 1 if credential.slots == "auto" else credential.slots
+            spec = KeySpec(name, slots, credential.quota, credential.limits, credential.labels, auto)
             self._credentials[name] = credential
             try:
                 touched = self._core.add(spec, now)
@@ -409,7 +447,7 @@ class CredentialCoordinator(StringVerbs):
 
     def _check_quota(self, credential: Credential, argument: str) -> None:
         quota = self._core.quotas.get((True, credential.quota or ""))
-        if quota is not None and {state.limit for state in quota.limits} != set(credential.limits):
+        if quota is not None and {state.limit for state in quota.stated} != set(credential.limits):
             raise ValueError(
                 f"{argument}: limits differ from those of {quota.keys[0].name}, which shares the quota "
                 f"{credential.quota!r}; limits belong to the quota, so state the same for both"
