@@ -145,6 +145,8 @@ class WaitingPool(PoolView):
             if self._kept_out:
                 return  # we do not know yet whether we have to wait; trying again tells
             before = self._waits_as
+            if before is None and self._store.next_look == FOREVER and not self._company:
+                return  # nobody else is there to know; who comes is seen in our next step, or by what they do
             if before is None or before != (self._wanted(), self._idle_until(now), self._own_claim(now)):
                 self._say_that_we_wait(now, passed=False)
                 self._look()  # something may have come free before we said that we wait

@@ -345,7 +345,8 @@ def test_a_full_disk_is_spoken_of_once_and_once_more_when_it_is_over(processes: 
 
 
 def test_a_full_disk_is_not_tried_all_the_time(processes: Family, path: Path) -> None:
-    child, _ = holder_of(processes, path, *keys(1), ttl=LONG)
+    child = opened(processes, path, keys(2), ttl=LONG)
+    child.do("acquire", timeout=5.0)
     child.do("no_file_larger_than", size=0)
     before = child.do("worked")
 

@@ -18,6 +18,7 @@ from agentos.credentials._stores.opening import StoreFile
 from agentos.credentials._stores.shared import SharedPool
 from agentos.credentials._stores.sqlite import SqliteStore
 from agentos.errors import NoUsableCredential
+from agentos.providers.signal import Event, Signal
 from agentos.testing import FakeClock
 
 from .faulty import Bells, Faults, sqlite_error
@@ -30,7 +31,9 @@ TOKENS = Limit("tokens", 640, per=64)
 class Pool(SharedPool):
     """A pool as in a process of its own, told the time by the place's clock."""
 
-    def __init__(self, place: Place, *limits: Limit, keys: int = 1, slots: int = ROOM, keep_free: int = 0) -> None:
+    def __init__(
+        self, place: Place, *limits: Limit, keys: int = 1, slots: int = ROOM, keep_free: int = 0, auto: bool = False
+    ) -> None:
         super().__init__(keep_free=keep_free)
         self.clock = place.clock
         self.faults = Faults()
@@ -39,7 +42,7 @@ class Pool(SharedPool):
         self.store = SqliteStore(file, self.clock, self.bell, ttl=TTL, weight=1.0, view=self)
         self.attach(self.store)
         for number in range(keys):
-            self.add(KeySpec(f"key-{number}", slots=slots, limits=limits), self.clock.now())
+            self.add(KeySpec(f"key-{number}", slots=slots, limits=limits, auto=auto), self.clock.now())
         self.key = self.keys["key-0"]
 
     def try_take(self, tokens: float | None = None) -> Grant | None:
@@ -233,6 +236,30 @@ def test_a_lease_that_was_lost_and_is_given_back_takes_nothing_from_the_next(pla
     assert other.try_take() is None  # of unknown cost, one at a time
 
 
+@pytest.mark.parametrize("given_up", [False, True], ids=["it was not renewed", "the others gave it up"])
+def test_a_session_that_is_lost_teaches_nothing_and_the_pool_goes_on(place: Place, given_up: bool) -> None:
+    pool = place.open(keys=2, slots=1, auto=True)
+    lost = [pool.take(), pool.take()]
+    pool.report(lost[0], Signal(Event.BUSY), place.clock.now())
+    before = place.row("select record from quotas")
+    place.clock.advance(TTL)
+    if given_up:
+        other = place.open(keys=2, slots=1, auto=True)
+        other.tick(place.clock.now())
+
+    pool.tick(place.clock.now())
+
+    assert all(pool.loss_of(grant, place.clock.now()) is not None for grant in lost)
+    assert not any(pool.end(grant) for grant in lost)
+    assert place.row("select record from quotas") == before
+    assert not any(key.proven for key in pool.keys.values())
+    assert (pool._troubled, pool._well) == ({}, set())
+    assert all(key.quota.width is not None and not key.quota.width._in_flight for key in pool.keys.values())
+    again = pool.take()
+    assert pool.end(again)
+    assert again.key.proven  # from what ends well it still learns
+
+
 # -- several that want the same -----------------------------------------------------------------------------------
 
 
@@ -386,3 +413,42 @@ def test_a_pool_that_waits_is_told_when_another_has_spent_the_last_money(place: 
 
     assert ticket.state is Wait.FAILED
     assert isinstance(ticket.error, NoUsableCredential)
+
+
+# -- one that is alone ----------------------------------------------------------------------------------------------
+
+
+def test_a_process_that_is_alone_does_not_write_down_that_it_waits(place: Place) -> None:
+    alone = place.open(slots=1)
+    alone.take()
+
+    alone.get_in_line()
+
+    assert place.line(alone) == (None, None)
+
+
+def test_who_waited_alone_is_known_to_wait_once_somebody_else_is_there(place: Place) -> None:
+    alone = place.open(slots=1)
+    grant = alone.take()
+    first, second = alone.get_in_line(), alone.get_in_line()
+
+    other = place.open(slots=1)
+    assert other.try_take() is None
+    alone.release(grant, place.clock.now())
+
+    assert (first.state, second.state) == (Wait.GRANTED, Wait.WAITING)
+    assert place.line(alone)[0] is not None
+
+
+def test_who_waited_alone_lines_up_as_soon_as_somebody_else_does_something(place: Place) -> None:
+    """Without a step of its own: where others take what comes free at once, it would never have one."""
+    alone = place.open(slots=1)
+    alone.take()
+    alone.get_in_line()
+    other = place.open(slots=1)
+    other.get_in_line()
+
+    other.cool(5.0)
+    alone.keep_up(place.clock.now(), called=False)
+
+    assert place.line(alone)[0] is not None
