@@ -157,7 +157,9 @@ class Admission:
             cost = None if cost_of is None else cost_of(item.payload)
             model = _text("model_func", model_of, item.payload)
             affinity = _text("affinity_func", affinity_of, item.payload)
-            return Ask(request_cost(cost), model, affinity)
+            ask = Ask(request_cost(cost), model, affinity)
+            told_too_low = item.short and cost is not None and self._lessor is not None
+            return self._lessor.padded(ask, item.short) if told_too_low else ask  # type: ignore[union-attr]
         except Exception as error:  # noqa: BLE001 - whatever they raise concerns this item only
             self._run.refuse(item, f"{type(error).__name__}: {text_of(error)}")
             return None

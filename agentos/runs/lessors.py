@@ -39,6 +39,8 @@ class Lessor(Protocol):
 
     def limited(self, grant: Any, retry_after: object, model: str | None) -> bool: ...
 
+    def padded(self, ask: Ask, times: int) -> Ask: ...
+
     def secret_of(self, name: str) -> Secret: ...
 
     def masked(self, text: str) -> str: ...
@@ -259,6 +261,9 @@ class ForeignPool:
             return False
         grant.held = False
         return True
+
+    def padded(self, ask: Ask, _times: int) -> Ask:
+        return ask  # it knows nothing of costs
 
     # -- for the run ------------------------------------------------------------------------------------------
 

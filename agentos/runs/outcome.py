@@ -1,4 +1,4 @@
-"""What an exception of a worker means for its item."""
+"""What an exception of a worker means: for the pool, and for its item."""
 
 from __future__ import annotations
 
@@ -6,28 +6,99 @@ import logging
 import traceback
 from collections.abc import Callable
 
-from ..errors import Interrupted, RateLimited, Transient
+from ..credentials._core.learning import ANYBODY, GRAVE
+from ..errors import AgentOSError, Interrupted, RateLimited, Transient
+from ..providers import Event, Signal, from_exception
+from ..providers.values import delay_from
 from ._core.records import Attempt
 from ._core.states import Ended
+from .attempts import PooledAttempt
+from .lessors import Lessor
 
 log = logging.getLogger("agentos")
 
 RetryRule = Callable[[BaseException], bool]
 
+_TOO_MANY = frozenset({Event.LIMITED, Event.PARKED, Event.RAMP})
+# Another try may help: with another key, if nobody can be sure yet that this one is to blame.
+_PASSING = GRAVE | {Event.BUSY, Event.NETWORK}
+
 _LONGEST_TEXT = 20_000  # an answer of ten megabytes in an exception is of no use to anybody
 
 
 def is_transient(error: BaseException) -> bool:
-    """The default rule: connection errors, timeouts and ``Transient`` are worth another try, nothing else is."""
+    """The default rule: connection errors, timeouts and ``Transient`` are worth another try, nothing else is.
+
+    Besides, with this rule, an answer of a provider that it is overloaded or broken, and no answer at all.
+    """
     return isinstance(error, (ConnectionError, TimeoutError, Transient))
 
 
-def judge(attempt: Attempt, error: BaseException, retry_if: RetryRule) -> Ended:
-    """How the attempt ended, for the run's rules."""
+def hear(attempt: Attempt, error: BaseException, lessor: Lessor | None, wall: float) -> Signal | None:
+    """What an exception of an SDK or an HTTP client means, told to the pool of the attempt's lease, if it has one."""
+    try:
+        return _hear(attempt, error, lessor, wall)
+    except Exception as failure:  # noqa: BLE001 - an exception may be any object; its item ends by it all the same
+        log.warning("[COORDINATOR] what %s means could not be found out (%s)", attempt.item.id, type(failure).__name__)
+        return None
+
+
+def _hear(attempt: Attempt, error: BaseException, lessor: Lessor | None, wall: float) -> Signal | None:
+    grant = attempt.grant
+    if isinstance(error, RateLimited):
+        if grant is not None and lessor is not None:
+            lessor.limited(grant, error.retry_after, error.model)
+        return None
+    if isinstance(error, AgentOSError) or attempt.cancelled is not None:
+        return None
+    if not isinstance(attempt, PooledAttempt) or grant is None:
+        signal = from_exception(error, now=wall)
+        if signal is not None and signal.event in _TOO_MANY and grant is not None and lessor is not None:
+            lessor.limited(grant, signal.delay, None)
+        return signal
+    signal = from_exception(error, now=wall, model=grant.model)
+    # An error that any code may raise, not only a provider's client, says nothing of the credential.
+    if signal is not None and not (isinstance(error, OSError) and type(error).__module__ == "builtins"):
+        attempt.item_lease().raised(error, signal, sure=_is_of_its_provider(signal, grant.key.quota.provider))
+    return signal
+
+
+def _is_of_its_provider(signal: Signal, provider: str | None) -> bool:
+    """Whether it was surely the provider of the lease's credential that answered.
+
+    A worker may well ask others: a website that wants a password must not cost a key its life. *provider* is whose
+    answers were reported before, if any were.
+    """
+    return signal.provider not in ANYBODY and provider in (None, *ANYBODY, signal.provider)
+
+
+def lacks_tokens(signal: Signal | None) -> bool:
+    """Whether a limit may have been of tokens: then more of them should be reserved the next time."""
+    if signal is None:
+        return True  # its holder said no more than that it was a limit
+    if signal.event is not Event.LIMITED:
+        return False
+    return not signal.dimensions or any(dimension != "requests" for dimension in signal.dimensions)
+
+
+def asked_to_wait(error: BaseException, signal: Signal | None, wall: float) -> float:
+    """How long the provider asked to be left alone, as far as the error tells."""
+    told = delay_from(error.retry_after, wall=wall) if isinstance(error, RateLimited) else None
+    if signal is not None:
+        told = signal.delay
+    return 0.0 if told is None else told
+
+
+def judge(attempt: Attempt, error: BaseException, retry_if: RetryRule, signal: Signal | None = None) -> Ended:
+    """How the attempt ended, for the run's rules. *signal* is what ``hear`` made of the error."""
     if isinstance(error, RateLimited) or (attempt.lease is not None and attempt.lease.trouble is not None):
         return Ended.LIMIT
     if isinstance(error, Interrupted):
         return Ended.STOPPED
+    if signal is not None and signal.event in _TOO_MANY:
+        return Ended.LIMIT
+    if retry_if is is_transient and signal is not None and signal.event in _PASSING:
+        return Ended.TRANSIENT
     try:
         transient = retry_if(error)
     except Exception as failure:  # noqa: BLE001 - the user's function; its text may quote a secret, so only its kind

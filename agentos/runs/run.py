@@ -13,7 +13,7 @@ from typing import Any
 
 from ..credentials.clock import Clock
 from ..credentials.locking import contend
-from ..errors import Interrupted, RateLimited
+from ..errors import Interrupted
 from ._core.board import Board
 from ._core.records import Attempt, Item
 from ._core.states import Ended, Phase, Verdict
@@ -26,7 +26,7 @@ from .journal import Journal
 from .ledger import JournalLedger, Ledger, NoLedger
 from .lessors import Lessor
 from .options import RunOptions
-from .outcome import judge, text_of
+from .outcome import asked_to_wait, hear, judge, lacks_tokens, text_of
 from .results import ProgressStats, WorkflowResult
 from .source import Source
 from .supervisor import Supervisor
@@ -140,13 +140,17 @@ class Run(Ending):
         item, grant, ledger = attempt.item, attempt.grant, self.ledger
         now = self.clock.now()
         name = row = trace = None
-        luck = 0.0
+        luck = rest = 0.0
         if error is None:
             ended = Ended.VALUE
         else:
-            ended, luck = judge(attempt, error, self.options.retry_if), random.random()  # noqa: S311
-            if isinstance(error, RateLimited) and grant is not None:
-                self.lessor.limited(grant, error.retry_after, error.model)  # type: ignore[union-attr]
+            signal = hear(attempt, error, self.lessor, self.clock.wall())
+            ended, luck = judge(attempt, error, self.options.retry_if, signal), random.random()  # noqa: S311
+            if isinstance(attempt, PooledAttempt) and grant is not None:
+                attempt.pool.in_doubt(grant)  # unless it is known by now how its call went
+                item.short += ended is Ended.LIMIT and lacks_tokens(signal or (attempt.lease and attempt.lease.signal))
+            if ended is not Ended.LIMIT or grant is None:  # else the pool lets the key rest, not the item
+                rest = asked_to_wait(error, signal, self.clock.wall())
         if grant is not None:
             name = grant.key.name
             if self.admission.requests:
@@ -168,7 +172,8 @@ class Run(Ending):
             contend(lock)
         try:
             in_a_row = item.limited
-            verdict = self.board.finish(attempt, ended, None if grant is None else grant.key.quota.name, now, luck)
+            quota = None if grant is None else grant.key.quota.name
+            verdict = self.board.finish(attempt, ended, quota, now, luck, rest)
             if verdict is Verdict.DONE:
                 if row is None:
                     self.note_success(result)

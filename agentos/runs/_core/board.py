@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from .halt import Halt
-from .pauses import after_failure, after_limit
+from .pauses import LONGEST_PAUSE, after_failure, after_limit
 from .records import Attempt, Item
 from .states import AFTER, Ended, Phase, State, Verdict
 
@@ -138,8 +138,14 @@ class Board:
         attempt = self.running[token] = self._attempt(item, token, number, grant, now, self._pool)
         return attempt
 
-    def finish(self, attempt: Attempt, ended: Ended, quota: str | None, now: float, luck: float) -> Verdict:
-        """An attempt came back. Whether it counts, and what it means for its item."""
+    def finish(
+        self, attempt: Attempt, ended: Ended, quota: str | None, now: float, luck: float, rest: float = 0.0
+    ) -> Verdict:
+        """An attempt came back. Whether it counts, and what it means for its item.
+
+        *rest* is how long the provider asked to be left alone: after a limit that is heeded, before another try up to a
+        minute of it.
+        """
         attempt.ended = True
         if self.running.pop(attempt.token, None) is None:
             self.late += 1
@@ -151,13 +157,13 @@ class Board:
             item.state = State.DONE
             self.done += 1
             return Verdict.DONE
-        verdict = self._judge(item, ended, quota, now, luck)
+        verdict = self._judge(item, ended, quota, now, luck, rest)
         item.state = AFTER[verdict]
         return verdict
 
-    def _judge(self, item: Item, ended: Ended, quota: str | None, now: float, luck: float) -> Verdict:
+    def _judge(self, item: Item, ended: Ended, quota: str | None, now: float, luck: float, rest: float) -> Verdict:
         if ended is Ended.LIMIT:
-            return self._judge_limit(item, quota, now)
+            return self._judge_limit(item, quota, now, rest)
         self._row_ends(item)
         if ended is Ended.STOPPED and self.phase is not Phase.RUNNING:
             self.interrupted += 1
@@ -166,12 +172,12 @@ class Board:
         if ended is Ended.TRANSIENT and item.tries < self.retries:
             item.tries += 1
             self.retried += 1
-            self._rest(item, now + after_failure(item.tries, luck))
+            self._rest(item, now + max(after_failure(item.tries, luck), min(rest, LONGEST_PAUSE)))
             return Verdict.RETRY
         self.failed += 1
         return Verdict.FAILED
 
-    def _judge_limit(self, item: Item, quota: str | None, now: float) -> Verdict:
+    def _judge_limit(self, item: Item, quota: str | None, now: float, rest: float) -> Verdict:
         if not item.limited:
             self._limited_items += 1
             item.mark = dict(self._successes)
@@ -182,7 +188,7 @@ class Board:
             self._row_ends(item)
             self.failed += 1
             return Verdict.FAILED
-        self._rest(item, now + after_limit(item.limited))
+        self._rest(item, now + max(after_limit(item.limited), rest))
         return Verdict.LIMITED
 
     def _succeeded(self, item: Item, quota: str | None) -> None:
@@ -191,7 +197,7 @@ class Board:
 
     def _row_ends(self, item: Item) -> None:
         if item.limited:
-            item.limited = 0
+            item.limited = item.short = 0
             self._limited_items -= 1
             if not self._limited_items:
                 self._successes.clear()

@@ -6,8 +6,11 @@ LONGEST_PAUSE = 60.0
 
 
 def after_limit(in_a_row: int) -> float:
-    """At least this long after the *in_a_row*-th limit in a row: 1 s, doubling to 60. The key rests besides."""
-    return min(LONGEST_PAUSE, 2.0 ** min(in_a_row - 1, 10))
+    """At least this long after the *in_a_row*-th limit in a row: none at first, then 1 s, doubling to 60.
+
+    The key that refused rests besides, by what the pool knows of it; another may be free at once.
+    """
+    return 0.0 if in_a_row <= 1 else min(LONGEST_PAUSE, 2.0 ** min(in_a_row - 2, 10))
 
 
 def after_failure(tries: int, luck: float) -> float:

@@ -22,6 +22,7 @@ class Item:
         "limited",
         "mark",
         "payload",
+        "short",
         "state",
         "tries",
     )
@@ -37,6 +38,7 @@ class Item:
         self.attempts = 0  # begun so far, those of earlier runs included
         self.tries = 0  # failed tries that another one followed
         self.limited = 0  # attempts in a row that a limit stopped
+        self.short = 0  # of them, those that may have been for want of tokens
         self.mark: dict[str, int] = NOTHING  # how many others had succeeded, by quota, when the row began
 
 

@@ -108,7 +108,7 @@ class NaiveBoard:
         if item.limits >= 20 and others:
             item.limits = 0
             return self.final(item, "failed", quota, Verdict.FAILED)
-        pauses = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0]
+        pauses = [0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0]
         pause = pauses[item.limits - 1] if item.limits <= len(pauses) else 60.0
         item.place, item.until = "resting", now + pause
         return Verdict.LIMITED

@@ -165,6 +165,37 @@ def test_an_error_that_may_pass_is_tried_so_often_again_and_no_oftener(retries: 
     assert board.retried == retries
 
 
+@pytest.mark.parametrize(("rest", "waits"), [(0.0, 0.5), (0.2, 0.5), (20.0, 20.0), (60.0, 60.0), (7200.0, 60.0)])
+def test_a_retry_waits_as_long_as_the_provider_asked_up_to_a_minute(rest: float, waits: float) -> None:
+    board = board_of(1, retries=1)
+
+    assert board.finish(begin(board), Ended.TRANSIENT, "q", 0.0, 0.5, rest) is Verdict.RETRY
+
+    assert board.next_due == waits
+
+
+@pytest.mark.parametrize("rest", [0.5, 20.0, 7200.0])
+def test_a_limit_is_waited_for_as_long_as_the_provider_asked_where_nothing_else_waits_for_it(rest: float) -> None:
+    """The run names a rest only where no pool lets the key rest."""
+    board = board_of(1)
+
+    assert board.finish(begin(board), Ended.LIMIT, "q", 0.0, 0.5, rest) is Verdict.LIMITED
+
+    assert board.next_due == rest
+
+
+def test_limits_in_a_row_are_waited_for_by_whichever_is_longer() -> None:
+    board = board_of(1)
+    now, waits = 0.0, []
+    for _ in range(6):
+        board.finish(begin(board, now), Ended.LIMIT, "q", now, 0.5, 3.0)
+        waits.append(board.next_due - now)
+        now = board.next_due
+        board.wake_due(now)
+
+    assert waits == [3.0, 3.0, 3.0, 4.0, 8.0, 16.0]
+
+
 def test_another_error_fails_at_once() -> None:
     board = board_of(1)
 
@@ -182,11 +213,11 @@ def test_limits_spend_no_try_and_a_try_ends_a_row_of_limits() -> None:
         told.append((end(board, begin(board, now), ended, now=now), board.next_due - now))
 
     assert told == [
+        (Verdict.LIMITED, 0.0),
         (Verdict.LIMITED, 1.0),
-        (Verdict.LIMITED, 2.0),
         (Verdict.RETRY, 0.5),
-        (Verdict.LIMITED, 1.0),  # a new row
-        (Verdict.LIMITED, 2.0),
+        (Verdict.LIMITED, 0.0),  # a new row
+        (Verdict.LIMITED, 1.0),
         (Verdict.FAILED, FOREVER),
     ]
 
@@ -194,7 +225,7 @@ def test_limits_spend_no_try_and_a_try_ends_a_row_of_limits() -> None:
 # -- limits -------------------------------------------------------------------------------------------------------
 
 
-def test_limits_in_a_row_wait_a_second_doubling_to_sixty() -> None:
+def test_limits_in_a_row_wait_not_at_all_and_then_a_second_doubling_to_sixty() -> None:
     board = board_of(1)
     now, waits = 0.0, []
     for _ in range(30):
@@ -204,8 +235,8 @@ def test_limits_in_a_row_wait_a_second_doubling_to_sixty() -> None:
         now += 60.0
         board.wake_due(now)
 
-    assert waits[:8] == [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0]
-    assert set(waits[6:]) == {60.0}
+    assert waits[:9] == [0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0]
+    assert set(waits[7:]) == {60.0}
 
 
 def limited_while(quota_of_others: str | None, times: int) -> Verdict:

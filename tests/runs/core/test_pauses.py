@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from agentos.runs._core.pauses import LONGEST_PAUSE, after_failure, after_limit
 
 
-def test_limits_in_a_row_double_from_one_second_to_sixty() -> None:
-    assert [after_limit(n) for n in range(1, 10)] == [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0, 60.0]
+def test_the_first_limit_is_no_pause_and_those_after_it_double_from_one_second_to_sixty() -> None:
+    assert [after_limit(n) for n in range(1, 10)] == [0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0]
 
 
 def test_a_very_long_row_is_still_a_minute() -> None:
@@ -27,5 +27,6 @@ def test_a_failed_try_rests_anywhere_in_a_window_that_doubles(tries: int, window
 
 @given(st.integers(1, 10**6), st.floats(0, 1, exclude_max=True))
 def test_no_pause_is_negative_or_longer_than_a_minute(number: int, luck: float) -> None:
-    assert 1.0 <= after_limit(number) <= LONGEST_PAUSE
+    assert 0.0 <= after_limit(number) <= LONGEST_PAUSE
+    assert after_limit(number + 1) >= 1.0
     assert 0.0 <= after_failure(number, luck) < LONGEST_PAUSE
