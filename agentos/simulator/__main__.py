@@ -1,0 +1,104 @@
+"""``python -m agentos.simulator``: serve a simulated provider until standard input closes, or until Ctrl-C.
+
+When it is ready it writes one line of JSON with its address: ``{"url": "http://127.0.0.1:40123"}``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import signal
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from .plan import Latency, ProviderPlan, equal_keys
+from .server import Service, listen
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command, and return its exit code: 0, or 2 for a plan or port that cannot be."""
+    parser = _parser()
+    told = parser.parse_args(arguments)
+    try:
+        plan = _plan_of(told)
+        asyncio.run(_serve(plan, told.port))
+    except (ValueError, OSError) as error:
+        sys.stderr.write(f"{parser.prog}: {error}\n")
+        return 2
+    except KeyboardInterrupt:
+        pass  # the usual way to end it by hand
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m agentos.simulator", description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--plan", metavar="FILE", help="a plan as JSON; - reads it from the first line of the input")
+    parser.add_argument("--port", type=int, default=0, help="any free port unless told")
+    same = parser.add_argument_group("or a number of keys, each in a quota of its own")
+    same.add_argument("--keys", type=int, metavar="N", help="1 unless told; their secrets are simulated-secret-1 to -N")
+    same.add_argument("--rpm", type=float, help="requests per minute of each")
+    same.add_argument("--tpm", type=float, help="tokens per minute of each")
+    same.add_argument("--request-burst", type=float, metavar="N", help="requests at once; a minute's worth unless told")
+    same.add_argument("--token-burst", type=float, metavar="N", help="tokens at once; a minute's worth unless told")
+    same.add_argument("--concurrency", type=int, metavar="N", help="calls at once of each")
+    same.add_argument("--daily-requests", type=int, metavar="N", help="requests per day of each")
+    same.add_argument("--refill", choices=["continuous", "fixed"])
+    same.add_argument("--latency", type=float, metavar="SECONDS", help="median time an answer takes; 0.3 unless told")
+    same.add_argument("--sigma", type=float, help="how much that varies; 0.3 unless told, 0 for not at all")
+    same.add_argument("--style", choices=["openai", "anthropic"])
+    same.add_argument("--dialect", choices=["full", "retry-after", "none"])
+    same.add_argument("--retry-after", choices=["seconds", "exact"])
+    same.add_argument("--count-rejections", action="store_true", default=None)
+    same.add_argument("--error-rate", type=float)
+    same.add_argument("--overload-rate", type=float)
+    same.add_argument("--seed", type=int)
+    return parser
+
+
+def _plan_of(told: argparse.Namespace) -> ProviderPlan:
+    given: dict[str, Any] = {name: value for name, value in vars(told).items() if value is not None}
+    source, _ = given.pop("plan", None), given.pop("port")
+    if source is None:
+        latency = {"median": given.pop("latency", None), "sigma": given.pop("sigma", None)}
+        given["latency"] = Latency(**{name: value for name, value in latency.items() if value is not None})
+        return equal_keys(given.pop("keys", 1), **given)
+    if given:
+        raise ValueError(f"--plan says it all: leave out {', '.join(sorted(given))}")
+    text = sys.stdin.buffer.readline() if source == "-" else Path(source).read_bytes()
+    return ProviderPlan.from_dict(json.loads(text))
+
+
+async def _serve(plan: ProviderPlan, port: int) -> None:
+    loop = asyncio.get_running_loop()
+    ended = asyncio.Event()
+    loop.add_signal_handler(signal.SIGTERM, ended.set)
+    listening = await listen(Service(plan), port=port)
+    sys.stdout.write(json.dumps({"url": listening.url}) + "\n")
+    sys.stdout.flush()
+    threading.Thread(target=_watch_input, args=(loop, ended), name="agentos-simulator-input", daemon=True).start()
+    try:
+        await ended.wait()
+    finally:
+        await listening.close()
+
+
+def _watch_input(loop: asyncio.AbstractEventLoop, ended: asyncio.Event) -> None:
+    # Straight from the descriptor: a buffered reader still waiting at the end would keep its lock, and Python says so.
+    try:
+        while os.read(0, 4096):
+            pass
+    except OSError:
+        pass
+    try:
+        loop.call_soon_threadsafe(ended.set)
+    except RuntimeError:
+        pass  # it has ended otherwise
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,246 @@
+"""What a successful call is answered with: small bodies in the real shapes, whole or as a stream of events.
+
+Built by string formatting from templates: everything put into them is a number or was already written as JSON.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from typing import Any, Literal, NamedTuple
+
+from .rules import Admitted
+
+Route = Literal["chat/completions", "completions", "responses", "messages"]
+
+
+class Asked(NamedTuple):
+    """What a request body asked for, as far as the simulator cares."""
+
+    route: Route
+    model: str
+    prompt_tokens: int
+    max_output: int | None
+    stream: bool
+    include_usage: bool
+
+    @property
+    def tokens(self) -> int:
+        """What the call may use at most: the prompt, and what it allows for the answer."""
+        return self.prompt_tokens + (self.max_output or 0)
+
+
+class NotUnderstood(ValueError):
+    """A request body that is no request of its route. The message says why, without quoting it."""
+
+
+_MAX_TOKENS = 10**9
+_LIMITS_OF_OUTPUT = ("max_completion_tokens", "max_output_tokens", "max_tokens")
+_TEXTS = ("messages", "system", "input", "instructions", "prompt")
+
+
+def read_request(route: Route, body: bytes) -> Asked:
+    """What is asked for. Tokens are guessed as a quarter of the prompt's characters. Raises NotUnderstood."""
+    try:
+        told = json.loads(body)
+    except (ValueError, RecursionError):
+        raise NotUnderstood("The body is not JSON.") from None
+    if not isinstance(told, dict):
+        raise NotUnderstood("The body is not a JSON object.")
+    model = told.get("model", "simulated-model")
+    if not isinstance(model, str) or len(model) > 200:
+        raise NotUnderstood("model must be a name.")
+    max_output = next((told[name] for name in _LIMITS_OF_OUTPUT if told.get(name) is not None), None)
+    if max_output is not None and (type(max_output) is not int or not 0 <= max_output <= _MAX_TOKENS):
+        raise NotUnderstood("The limit of output tokens must be a whole number.")
+    stream = told.get("stream") or False
+    if not isinstance(stream, bool):
+        raise NotUnderstood("stream must be true or false.")
+    options = told.get("stream_options")
+    include_usage = isinstance(options, dict) and options.get("include_usage") is True
+    characters = sum(_characters(told[name]) for name in _TEXTS if name in told)
+    return Asked(route, model, -(-characters // 4), max_output, stream, include_usage)
+
+
+def _characters(value: Any, deepest: int = 8) -> int:
+    """How much text there is in a prompt: a string, a message, a part of one, or a list of these."""
+    if isinstance(value, str):
+        return len(value)
+    if isinstance(value, dict):
+        value = [value[name] for name in ("content", "text", "input") if name in value]
+    return sum(_characters(each, deepest - 1) for each in value) if isinstance(value, list) and deepest else 0
+
+
+@functools.lru_cache(maxsize=64)
+def _quoted(text: str) -> str:
+    return json.dumps(text)
+
+
+_CHAT = (
+    '{"id":"chatcmpl-%(call)d","object":"chat.completion","created":%(created)d,"model":%(model)s,"choices":[{"index":0,'
+    '"message":{"role":"assistant","content":"Simulated answer %(call)d.","refusal":null},"logprobs":null,'
+    '"finish_reason":"%(finish)s"}],"usage":%(usage)s,"system_fingerprint":null}'
+)
+_COMPLETION = (
+    '{"id":"cmpl-%(call)d","object":"text_completion","created":%(created)d,"model":%(model)s,"choices":[{"index":0,'
+    '"text":"Simulated answer %(call)d.","logprobs":null,"finish_reason":"%(finish)s"}],"usage":%(usage)s}'
+)
+_RESPONSE = (
+    '{"id":"resp_%(call)d","object":"response","created_at":%(created)d,"status":"%(status)s","error":null,'
+    '"incomplete_details":null,"instructions":null,"metadata":{},"model":%(model)s,"output":%(output)s,'
+    '"parallel_tool_calls":true,"temperature":1.0,"tool_choice":"auto","tools":[],"top_p":1.0,"usage":%(usage)s}'
+)
+_OUTPUT = (
+    '{"type":"message","id":"msg_%(call)d","status":"completed","role":"assistant","content":[{"type":"output_text",'
+    '"text":"Simulated answer %(call)d.","annotations":[]}]}'
+)
+_MESSAGE = (
+    '{"id":"msg_%(call)d","type":"message","role":"assistant","model":%(model)s,"content":%(content)s,'
+    '"stop_reason":%(stop)s,"stop_sequence":null,"usage":{"input_tokens":%(input)d,"cache_creation_input_tokens":0,'
+    '"cache_read_input_tokens":0,"output_tokens":%(output)d}}'
+)
+_TEXT_BLOCK = '[{"type":"text","text":"Simulated answer %(call)d."}]'
+
+
+def whole_answer(asked: Asked, admitted: Admitted) -> bytes:
+    """The answer as one JSON object."""
+    facts = _facts(asked, admitted)
+    if asked.route == "messages":
+        stop = '"max_tokens"' if facts["short"] else '"end_turn"'
+        text = _MESSAGE % {**facts, "content": _TEXT_BLOCK % facts, "stop": stop}
+    elif asked.route == "responses":
+        text = _response(facts, "completed", f"[{_OUTPUT % facts}]", _responses_usage(facts))
+    else:
+        template = _CHAT if asked.route == "chat/completions" else _COMPLETION
+        text = template % {**facts, "usage": _chat_usage(facts)}
+    return text.encode()
+
+
+def streamed_answer(asked: Asked, admitted: Admitted) -> list[bytes]:
+    """The answer as pieces of an event stream, to be sent one after the other."""
+    facts = _facts(asked, admitted)
+    if asked.route == "messages":
+        return _message_events(facts)
+    if asked.route == "responses":
+        return _response_events(facts)
+    return _chat_events(facts, chat=asked.route == "chat/completions", include_usage=asked.include_usage)
+
+
+def _facts(asked: Asked, admitted: Admitted) -> dict[str, Any]:
+    used = admitted.usage
+    short = asked.max_output is not None and used.output_tokens >= asked.max_output
+    return {
+        "call": admitted.call,
+        "created": int(admitted.facts.wall),
+        "model": _quoted(asked.model),
+        "input": used.input_tokens,
+        "output": used.output_tokens,
+        "short": short,
+        "finish": "length" if short else "stop",
+    }
+
+
+def _chat_usage(facts: dict[str, Any]) -> str:
+    given, made = facts["input"], facts["output"]
+    return f'{{"prompt_tokens":{given},"completion_tokens":{made},"total_tokens":{given + made}}}'
+
+
+def _responses_usage(facts: dict[str, Any]) -> str:
+    given, made = facts["input"], facts["output"]
+    return (
+        f'{{"input_tokens":{given},"input_tokens_details":{{"cached_tokens":0}},"output_tokens":{made},'
+        f'"output_tokens_details":{{"reasoning_tokens":0}},"total_tokens":{given + made}}}'
+    )
+
+
+def _response(facts: dict[str, Any], status: str, output: str, usage: str) -> str:
+    return _RESPONSE % {**facts, "status": status, "output": output, "usage": usage}
+
+
+def _words(facts: dict[str, Any]) -> tuple[str, str, str]:
+    return ("Simulated", " answer", f" {facts['call']}.")
+
+
+def _chat_events(facts: dict[str, Any], *, chat: bool, include_usage: bool) -> list[bytes]:
+    kind, prefix = ("chat.completion.chunk", "chatcmpl") if chat else ("text_completion", "cmpl")
+    # A client that asked for usage is told "null" until the last event, which has no choices.
+    none_yet = ',"usage":null' if include_usage else ""
+    head = f'data: {{"id":"{prefix}-{facts["call"]}","object":"{kind}",'
+    head += f'"created":{facts["created"]},"model":{facts["model"]},'
+
+    def event(said: str, finish: str) -> str:
+        choice = f'{{"index":0,{said},"logprobs":null,"finish_reason":{finish}}}'
+        return f'{head}"choices":[{choice}]{none_yet}}}\n\n'
+
+    if chat:
+        start = event('"delta":{"role":"assistant","content":""}', "null")
+        said = [event(f'"delta":{{"content":"{word}"}}', "null") for word in _words(facts)]
+        end = event('"delta":{}', f'"{facts["finish"]}"')
+    else:
+        start = ""
+        said = [event(f'"text":"{word}"', "null") for word in _words(facts)]
+        end = event('"text":""', f'"{facts["finish"]}"')
+    usage = f'{head}"choices":[],"usage":{_chat_usage(facts)}}}\n\n' if include_usage else ""
+    return [(start + said[0]).encode(), *(each.encode() for each in said[1:]), f"{end}{usage}data: [DONE]\n\n".encode()]
+
+
+def _message_events(facts: dict[str, Any]) -> list[bytes]:
+    stop = "max_tokens" if facts["short"] else "end_turn"
+    begun = _MESSAGE % {**facts, "content": "[]", "stop": "null", "output": 1}
+    start = (
+        _named("message_start", f'"message":{begun}')
+        + _named("content_block_start", '"index":0,"content_block":{"type":"text","text":""}')
+        + _named("ping")
+    )
+    said = [
+        _named("content_block_delta", f'"index":0,"delta":{{"type":"text_delta","text":"{word}"}}')
+        for word in _words(facts)
+    ]
+    usage = f'"usage":{{"output_tokens":{facts["output"]}}}'
+    end = (
+        _named("content_block_stop", '"index":0')
+        + _named("message_delta", f'"delta":{{"stop_reason":"{stop}","stop_sequence":null}},{usage}')
+        + _named("message_stop")
+    )
+    return [(start + said[0]).encode(), said[1].encode(), said[2].encode(), end.encode()]
+
+
+def _response_events(facts: dict[str, Any]) -> list[bytes]:
+    place = f'"item_id":"msg_{facts["call"]}","output_index":0,"content_index":0'
+    text = "".join(_words(facts))
+    part = f'{{"type":"output_text","text":"{text}","annotations":[]}}'
+    begun = _OUTPUT % facts
+    begun = begun[: begun.index('"status"')] + '"status":"in_progress","role":"assistant","content":[]}'
+    created = _response(facts, "in_progress", "[]", "null")
+    completed = _response(facts, "completed", f"[{_OUTPUT % facts}]", _responses_usage(facts))
+    deltas = [("response.output_text.delta", f'{place},"delta":"{word}","logprobs":[]') for word in _words(facts)]
+    groups = [
+        [
+            ("response.created", f'"response":{created}'),
+            ("response.in_progress", f'"response":{created}'),
+            ("response.output_item.added", f'"output_index":0,"item":{begun}'),
+            ("response.content_part.added", f'{place},"part":{{"type":"output_text","text":"","annotations":[]}}'),
+            deltas[0],
+        ],
+        [deltas[1]],
+        [deltas[2]],
+        [
+            ("response.output_text.done", f'{place},"text":"{text}","logprobs":[]'),
+            ("response.content_part.done", f'{place},"part":{part}'),
+            ("response.output_item.done", f'"output_index":0,"item":{_OUTPUT % facts}'),
+            ("response.completed", f'"response":{completed}'),
+        ],
+    ]
+    pieces, number = [], 0
+    for group in groups:
+        events = []
+        for name, rest in group:
+            events.append(_named(name, f'"sequence_number":{number},{rest}'))
+            number += 1
+        pieces.append("".join(events).encode())
+    return pieces
+
+
+def _named(name: str, rest: str = "") -> str:
+    comma = "," if rest else ""
+    return f'event: {name}\ndata: {{"type":"{name}"{comma}{rest}}}\n\n'

@@ -1,0 +1,448 @@
+"""The provider over real HTTP, on this machine only: one asyncio protocol, and no task per request.
+
+The rules decide, this module waits and writes. Each connection has at most one call in progress and at most one timer;
+further requests on it wait their turn in the buffer. When a connection is lost, its call is over and its place is free.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import json
+import time
+from collections.abc import Callable
+from email.utils import formatdate
+from typing import Any, NamedTuple
+from urllib.parse import parse_qs
+
+from .answers import Asked, NotUnderstood, Route, read_request, streamed_answer, whole_answer
+from .dialects import Facts, Headers, plain_error
+from .plan import ProviderPlan, Style
+from .rules import Admitted, Provider
+from .tally import Statistics
+from .wire import MAX_BODY, BadRequest, Request, RequestReader
+
+_ROUTES: dict[str, Route] = {
+    "chat/completions": "chat/completions",
+    "completions": "completions",
+    "messages": "messages",
+    "responses": "responses",
+}
+_REASONS = {
+    200: "OK",
+    400: "Bad Request",
+    401: "Unauthorized",
+    403: "Forbidden",
+    404: "Not Found",
+    405: "Method Not Allowed",
+    413: "Content Too Large",
+    417: "Expectation Failed",
+    429: "Too Many Requests",
+    431: "Request Header Fields Too Large",
+    500: "Internal Server Error",
+    501: "Not Implemented",
+    503: "Service Unavailable",
+    505: "HTTP Version Not Supported",
+    529: "Overloaded",
+}
+_JSON = "application/json"
+_LINGER = 2.0
+_EVENTS = "text/event-stream; charset=utf-8"
+
+
+class Service:
+    """One provider and its clock, for all connections.
+
+    *clock* is monotonic seconds, *wall* epoch seconds; the provider's time starts with the service, and again with each
+    :meth:`reset`.
+    """
+
+    def __init__(
+        self, plan: ProviderPlan, *, clock: Callable[[], float] = time.monotonic, wall: Callable[[], float] = time.time
+    ) -> None:
+        self._plan = plan
+        self._clock = clock
+        self._wall = wall
+        self._date = (0, "")
+        self._waiting: list[tuple[int, Callable[[], None]]] = []
+        self.connections: set[Connection] = set()
+        self.reset()
+
+    def reset(self) -> None:
+        """Begin again: every limit full, nothing counted. Calls in flight end unseen."""
+        self._start = self._clock()
+        self.provider = Provider(self._plan, epoch=self._wall())
+
+    def now(self) -> float:
+        """Seconds since the provider's start."""
+        return self._clock() - self._start
+
+    def statistics(self) -> Statistics:
+        """What the provider has seen."""
+        return self.provider.statistics()
+
+    def date(self) -> str:
+        """The Date header's value; made once a second."""
+        second = int(self._wall())
+        if self._date[0] != second:
+            self._date = (second, formatdate(second, usegmt=True))
+        return self._date[1]
+
+    def facts(self, style: Style | None = None) -> Facts:
+        """Facts for an answer that tells nothing of any limit."""
+        return Facts(style or self._plan.style, "none", False, 0, 0.0)
+
+    def when_in_flight(self, number: int, then: Callable[[], None]) -> None:
+        """Call *then* as soon as exactly *number* calls are in flight, which may be now."""
+        self._waiting.append((number, then))
+        self.changed()
+
+    def forget(self, then: Callable[[], None]) -> None:
+        """Whoever waited with *then* has left."""
+        self._waiting = [each for each in self._waiting if each[1] != then]
+
+    def changed(self) -> None:
+        """The number of calls in flight may be another one."""
+        if self._waiting:
+            number = self.provider.in_flight
+            due = [then for wanted, then in self._waiting if wanted == number]
+            self._waiting = [each for each in self._waiting if each[0] != number]
+            for then in due:
+                then()
+
+
+class _Exchange(NamedTuple):
+    """One call in progress."""
+
+    provider: Provider  # the one that let it in: after a reset it is not the service's any more
+    admitted: Admitted
+    asked: Asked
+    request: Request
+
+
+class Connection(asyncio.Protocol):
+    """One client's connection."""
+
+    def __init__(self, service: Service, loop: asyncio.AbstractEventLoop) -> None:
+        self._service = service
+        self._loop = loop
+        self._reader = RequestReader()
+        self._transport: asyncio.Transport | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._exchange: _Exchange | None = None
+        self._waiting: Callable[[], None] | None = None
+        self._busy = False  # an answer is due: the next request waits
+        self._serving = False
+        self._full = False  # the client does not read what was written
+        self._hopeless = False  # it sent what is no request: what else it sends is thrown away
+
+    # What asyncio calls.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A client has come."""
+        self._transport = transport  # type: ignore[assignment]
+        self._service.connections.add(self)
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes have come: a request, part of one, or several."""
+        if self._hopeless:
+            return
+        self._reader.feed(data)
+        if not self._busy:
+            self._serve()
+        if self._transport is not None and self._reader.waiting > 2 * MAX_BODY:
+            self._transport.pause_reading()
+
+    def eof_received(self) -> bool:
+        """The client is done sending, which here means that it has left."""
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The client has left, or was sent away. A call it had is over."""
+        self._transport = None
+        self._service.connections.discard(self)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._waiting is not None:
+            self._service.forget(self._waiting)
+            self._waiting = None
+        if self._exchange is not None:
+            self._end_call(left=True)
+
+    def pause_writing(self) -> None:
+        """The client does not read: begin nothing new for it."""
+        self._full = True
+
+    def resume_writing(self) -> None:
+        """The client reads again."""
+        self._full = False
+        self._serve()
+
+    def abort(self) -> None:
+        """Send the client away."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    # Requests, one after the other.
+
+    def _serve(self) -> None:
+        if self._serving:
+            return  # an answer given at once: the loop below is still running, and goes on by itself
+        self._serving = True
+        try:
+            while not self._busy and not self._full and self._transport is not None:
+                if self._transport.is_closing():
+                    return
+                request = self._reader.next_request()
+                if request is None:
+                    if self._reader.expects_continue:
+                        self._reader.expects_continue = False
+                        self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+                    break
+                self._handle(request)
+        except BadRequest as error:
+            self._give_up(error)
+        finally:
+            self._serving = False
+        if self._transport is not None and not self._busy:
+            self._transport.resume_reading()
+
+    def _give_up(self, error: BadRequest) -> None:
+        """Say why, and listen on a little: a connection closed on bytes nobody read would take the answer with it."""
+        if self._transport is not None:
+            self._hopeless = self._busy = True
+            self._error(error.status, error.why, Request("", "", "", {}, b"", keep_alive=True, http10=False))
+            self._transport.write_eof()
+            self._timer = self._loop.call_at(self._loop.time() + _LINGER, self._transport.abort)
+
+    def _handle(self, request: Request) -> None:
+        _, found, tail = request.path.rpartition("/v1/")
+        route = _ROUTES.get(tail) if found else None
+        if route is not None:
+            self._call(route, request)
+        elif request.path.startswith("/simulator/"):
+            self._admin(request)
+        elif request.path == "/health":
+            if request.method in ("GET", "HEAD"):
+                self._json(request, 200, '{"status": "ok"}')
+            else:
+                self._error(405, None, request, headers=(("allow", "GET, HEAD"),))
+        else:
+            self._error(404, "There is no such address.", request)
+
+    def _admin(self, request: Request) -> None:
+        service = self._service
+        what = (request.method, request.path)
+        if what == ("GET", "/simulator/statistics"):
+            self._json(request, 200, json.dumps(service.statistics().to_dict()))
+        elif what == ("POST", "/simulator/reset"):
+            service.reset()
+            self._json(request, 200, "{}")
+            service.changed()
+        elif what == ("GET", "/simulator/wait"):
+            (number,) = parse_qs(request.query).get("in_flight", ["0"])[:1]
+            if not number.isdecimal() or len(number) > 9:
+                self._error(400, "in_flight must be a number.", request)
+            else:
+                self._wait_in_flight(request, int(number))
+        else:
+            self._error(404, "There is no such address.", request)
+
+    def _wait_in_flight(self, request: Request, number: int) -> None:
+        def reached() -> None:
+            self._waiting = None
+            self._busy = False
+            self._json(request, 200, "{}")
+            self._serve()
+
+        self._busy = True
+        self._waiting = reached
+        self._service.when_in_flight(number, reached)
+
+    # Calls.
+
+    def _call(self, route: Route, request: Request) -> None:
+        style: Style = "anthropic" if route == "messages" else "openai"
+        if request.method != "POST":
+            self._error(405, None, request, style=style, headers=(("allow", "POST"),))
+            return
+        try:
+            asked = read_request(route, request.body)
+        except NotUnderstood as error:
+            self._error(400, str(error), request, style=style)
+            return
+        service = self._service
+        answer = service.provider.arrive(
+            _secret_of(request, style),
+            asked.tokens,
+            service.now(),
+            max_output=asked.max_output,
+            model=asked.model,
+            stream=asked.stream,
+            style=style,
+        )
+        self._busy = True
+        if isinstance(answer, Admitted):
+            self._exchange = _Exchange(service.provider, answer, asked, request)
+            service.changed()
+            if asked.stream and answer.fate in ("ok", "cut") and answer.body is None:
+                pieces = streamed_answer(asked, answer)
+                self._stream(pieces, 0, answer.latency / len(pieces))
+            else:
+                self._after(answer.latency, self._answer)
+        else:
+            self._after(answer.latency, self._refuse, request, answer.status, answer.body, answer.headers)
+
+    def _after(self, seconds: float, then: Callable[..., None], *arguments: Any) -> None:
+        if seconds <= 0:
+            then(*arguments)
+        elif seconds != float("inf"):
+            self._timer = self._loop.call_at(self._loop.time() + seconds, then, *arguments)
+
+    def _refuse(self, request: Request, status: int, body: str, headers: Headers) -> None:
+        self._timer = None
+        self._busy = False
+        self._json(request, status, body, headers)
+        self._serve()
+
+    def _answer(self) -> None:
+        exchange = self._exchange
+        if exchange is None or self._transport is None:
+            return
+        self._timer = None
+        _, admitted, asked, request = exchange
+        body = admitted.body
+        self._end_call()
+        if admitted.fate == "drop":
+            self._transport.abort()
+            return
+        whole = whole_answer(asked, admitted) if body is None else body.encode()
+        head = self._head(request, admitted.status, admitted.headers, f"content-length: {len(whole)}\r\n", _JSON)
+        if admitted.fate == "cut":
+            self._transport.write(head + whole[: len(whole) // 2])
+            self._transport.close()
+            return
+        self._busy = False
+        self._write(request, head + whole)
+        self._serve()
+
+    def _stream(self, pieces: list[bytes], place: int, pause: float) -> None:
+        """Wait, send a piece, and so on: the last one comes when the latency is over."""
+        if pause <= 0:
+            for each in range(len(pieces)):
+                self._send_piece(pieces, each, pause)
+        else:
+            self._timer = self._loop.call_at(self._loop.time() + pause, self._send_piece, pieces, place, pause)
+
+    def _send_piece(self, pieces: list[bytes], place: int, pause: float) -> None:
+        exchange = self._exchange
+        if exchange is None or self._transport is None:
+            return
+        self._timer = None
+        _, admitted, _, request = exchange
+        piece = pieces[place] if request.http10 else b"%x\r\n%b\r\n" % (len(pieces[place]), pieces[place])
+        if place == 0:
+            framing = "" if request.http10 else "transfer-encoding: chunked\r\n"
+            piece = self._head(request, 200, admitted.headers, framing, _EVENTS) + piece
+        last = place == len(pieces) - 1
+        if admitted.fate == "cut" and place == len(pieces) // 2:
+            self._end_call()
+            self._transport.write(piece[: len(piece) // 2])
+            self._transport.close()
+        elif not last:
+            self._transport.write(piece)
+            if pause > 0:
+                self._stream(pieces, place + 1, pause)
+        else:
+            self._end_call()
+            self._busy = False
+            self._write(request, piece if request.http10 else piece + b"0\r\n\r\n", close=request.http10)
+            self._serve()
+
+    def _end_call(self, *, left: bool = False) -> None:
+        exchange, self._exchange = self._exchange, None
+        if exchange is not None:
+            service = self._service
+            exchange.provider.finish(exchange.admitted, service.now(), left=left)
+            service.changed()
+
+    # Writing.
+
+    def _json(self, request: Request, status: int, text: str, headers: Headers = ()) -> None:
+        body = text.encode()
+        head = self._head(request, status, headers, f"content-length: {len(body)}\r\n", _JSON)
+        self._write(request, head if request.method == "HEAD" else head + body)
+
+    def _error(
+        self,
+        status: int,
+        why: str | None,
+        request: Request,
+        *,
+        style: Style | None = None,
+        headers: Headers = (),
+    ) -> None:
+        self._json(request, status, plain_error(self._service.facts(style), status, why), headers)
+
+    def _head(self, request: Request, status: int, headers: Headers, framing: str, kind: str) -> bytes:
+        lines = "".join([f"{name}: {value}\r\n" for name, value in headers])
+        if not any(name.lower() == "content-type" for name, _ in headers):
+            framing = f"content-type: {kind}\r\n{framing}"
+        if not request.keep_alive:
+            framing += "connection: close\r\n"
+        elif request.http10:
+            framing += "connection: keep-alive\r\n"
+        reason = _REASONS.get(status, "Status")
+        start = f"HTTP/1.1 {status} {reason}\r\ndate: {self._service.date()}\r\n"
+        return f"{start}{framing}{lines}\r\n".encode("latin-1")
+
+    def _write(self, request: Request, data: bytes, *, close: bool = False) -> None:
+        if self._transport is not None:
+            self._transport.write(data)
+            if close or not request.keep_alive:
+                self._transport.close()
+
+
+class Listening:
+    """A server that accepts calls: its address, and how to end it."""
+
+    def __init__(self, server: asyncio.Server, service: Service) -> None:
+        self._server = server
+        self._service = service
+        address = server.sockets[0].getsockname()
+        host = f"[{address[0]}]" if ":" in address[0] else address[0]
+        self.url = f"http://{host}:{address[1]}"
+
+    async def close(self) -> None:
+        """Send every client away and give the port back."""
+        self._server.close()
+        while self._service.connections:
+            for connection in tuple(self._service.connections):
+                connection.abort()
+            await asyncio.sleep(0)  # each connection is told on the next turn of the loop
+        await self._server.wait_closed()
+
+
+async def listen(service: Service, *, host: str = "127.0.0.1", port: int = 0) -> Listening:
+    """Serve on *port*, any free one unless told. Raises ValueError for a host that is not this machine alone."""
+    _require_loopback(host)
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(lambda: Connection(service, loop), host, port, backlog=1024)
+    return Listening(server, service)
+
+
+def _require_loopback(host: str) -> None:
+    try:
+        loopback = ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        loopback = False
+    if not loopback:
+        raise ValueError(f"host must be an address of this machine alone, such as 127.0.0.1, not {host!r}")
+
+
+def _secret_of(request: Request, style: Style) -> str | None:
+    if style == "anthropic" and "x-api-key" in request.headers:
+        return request.headers["x-api-key"]
+    scheme, _, secret = request.headers.get("authorization", "").partition(" ")
+    return secret.strip() if scheme.lower() == "bearer" else None

@@ -1,0 +1,249 @@
+"""A whole run in virtual time: the pool's own core, the run's own core and the provider's rules, and no clock.
+
+Time goes from one event to the next, so that an hour of calls takes seconds, and the same plan, work and seed give the
+same log of events, to the last digit. What is simulated is the provider and the passing of time; who gets which key
+when, what an answer means and what becomes of an item is decided by the code that decides it in earnest.
+"""
+
+from __future__ import annotations
+
+import heapq
+import random
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from ..credentials._core.cost import request_cost, used_of
+from ..credentials._core.learning import LearningPool
+from ..credentials._core.limits import FOREVER
+from ..credentials._core.needs import padded
+from ..credentials._core.records import Ask, Grant, KeySpec, Ticket
+from ..credentials._core.states import Wait
+from ..credentials.limit import Limit
+from ..providers import Event, Signal, classify
+from ..runs._core.board import Board
+from ..runs._core.records import Attempt, Item
+from ..runs._core.states import Ended
+from ..runs.outcome import lacks_tokens
+from .plan import ProviderPlan
+from .rules import Admitted, Provider, Refused
+from .tally import Statistics
+
+# What a signal means for the item whose attempt met with it, where the pool did not act on it: see ``runs.outcome``.
+_ENDED = {Event.OK: Ended.VALUE, Event.BUSY: Ended.TRANSIENT, Event.NETWORK: Ended.TRANSIENT}
+
+_UNANSWERED = ("drop", "cut", "stall")
+_TIMEOUT = 600.0  # seconds after which a client gives up on an answer
+
+# Requests of one run that wait for a lease at once, as in ``runs.admission``: more would only make the line longer.
+_IN_LINE = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """One item: what its call takes at the provider, and what the pool is told that it takes."""
+
+    tokens: int = 0
+    cost: tuple[tuple[str, float], ...] = ()
+    model: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """How a run in virtual time went."""
+
+    done: int
+    failed: int
+    unfinished: int
+    seconds: float  # from the start to the end of the last call
+    statistics: Statistics  # as the provider counted
+    events: int
+
+    @property
+    def rejected(self) -> int:
+        """Calls that were turned away."""
+        return sum(self.statistics.total.rejected.values())
+
+
+def specs_of(plan: ProviderPlan, *, slots: int | Literal["auto"] = "auto", known: bool = False) -> list[KeySpec]:
+    """The plan's keys as a pool is told of them: their quotas always, their limits if *known*."""
+    limits = {
+        quota.name: _stated(quota.rpm, quota.tpm, quota.request_burst, quota.token_burst) for quota in plan.quotas
+    }
+    return [
+        KeySpec(
+            key.name,
+            1 if slots == "auto" else slots,
+            key.quota,
+            limits[key.quota] if known else (),
+            auto=slots == "auto",
+        )
+        for key in plan.keys
+    ]
+
+
+def _stated(
+    rpm: float | None, tpm: float | None, request_burst: float | None, token_burst: float | None
+) -> tuple[Limit, ...]:
+    limits = []
+    if rpm is not None:
+        limits.append(Limit("requests", rpm, burst=request_burst))
+    if tpm is not None:
+        limits.append(Limit("tokens", tpm, burst=token_burst))
+    return tuple(limits)
+
+
+class VirtualRun:
+    """One run over the keys of a plan, with *parallel* workers. ``run`` drives it to its end, or to an instant.
+
+    Give *pool* to go on with what an earlier run learned. *log* gets an event for each call that begins and ends.
+    """
+
+    def __init__(
+        self,
+        plan: ProviderPlan,
+        work: Iterable[Work],
+        *,
+        specs: Sequence[KeySpec] | None = None,
+        parallel: int = 128,
+        seed: int = 0,
+        retries: int = 10,
+        pool: LearningPool | None = None,
+        provider: Provider | None = None,
+        log: list[tuple[Any, ...]] | None = None,
+    ) -> None:
+        self.now = 0.0
+        self.provider = Provider(plan) if provider is None else provider
+        self.pool = LearningPool() if pool is None else pool
+        self.board = Board(retries=retries)
+        self.parallel = parallel
+        self.events = 0
+        self._secrets = {key.name: key.secret for key in plan.keys}
+        self._luck = random.Random(seed)  # noqa: S311 - for pauses, not for secrets
+        self._log = log
+        self._agenda: list[tuple[float, int, Callable[[], None]]] = []
+        self._number = 0
+        self._line: dict[Ticket, Item] = {}
+        self._ends_at = 0.0
+        self._tick_at = FOREVER
+        for spec in specs_of(plan) if specs is None else specs:
+            if spec.name not in self.pool.keys:
+                self.pool.add(spec, 0.0)
+        for index, each in enumerate(work):
+            self.board.fresh.append(Item(index, f"item-{index}", each))
+        self.board.exhausted = True
+        self.board.taken = len(self.board.fresh)
+
+    def run(self, until: float = FOREVER) -> Finished:
+        """Let time pass until all is done, or until then."""
+        self._admit()
+        while self._agenda and not self.board.settled:
+            at, _, act = self._agenda[0]
+            if at > until:
+                break
+            heapq.heappop(self._agenda)
+            self.now = max(self.now, at)
+            self.events += 1
+            act()
+            self._admit()
+        board = self.board
+        return Finished(
+            board.done,
+            board.failed,
+            board.taken - board.done - board.failed,
+            self._ends_at,
+            self.provider.statistics(),
+            self.events,
+        )
+
+    # -- time -------------------------------------------------------------------------------------------------
+
+    def _at(self, instant: float, act: Callable[[], None]) -> None:
+        self._number += 1
+        heapq.heappush(self._agenda, (instant, self._number, act))
+
+    def _look_out(self) -> None:
+        """Be there when the pool wants to be asked, and when an item has rested."""
+        due = min(self.pool.next_at, self.board.next_due)
+        if due < self._tick_at or self._tick_at <= self.now:
+            self._tick_at = due
+            if due < FOREVER:
+                self._at(max(due, self.now), self._tick)
+
+    def _tick(self) -> None:
+        if self.now >= self._tick_at:
+            self._tick_at = FOREVER
+        self.board.wake_due(self.now)
+        self._granted(self.pool.tick(self.now))
+
+    # -- items and leases -------------------------------------------------------------------------------------
+
+    def _admit(self) -> None:
+        """Find leases for as many items as there are idle workers."""
+        board, pool = self.board, self.pool
+        idle = self.parallel - len(board.running)
+        while len(self._line) < min(idle, _IN_LINE):
+            item = board.next_item()
+            if item is None:
+                break
+            ask = _ask(item.payload)
+            if item.short and item.payload.cost:
+                ask = padded(ask, item.short, pool.keys.values())
+            grant = pool.acquire(ask, item.id, self.now)
+            if grant is not None:
+                self._begin(item, grant)
+                idle -= 1
+                continue
+            ticket = Ticket(ask, item.id)
+            self._line[ticket] = item
+            self._granted(pool.enqueue(ticket, self.now))
+        self._look_out()
+
+    def _granted(self, tickets: Sequence[Ticket]) -> None:
+        for ticket in tickets:
+            item = self._line.pop(ticket, None)
+            if item is None:
+                continue
+            if ticket.state is Wait.GRANTED and ticket.grant is not None:
+                self._begin(item, ticket.grant)
+            else:
+                self.board.strand(item)  # no key can ever serve it
+
+    def _begin(self, item: Item, grant: Grant) -> None:
+        attempt = self.board.begin(item, grant, self.now)
+        assert attempt is not None  # noqa: S101 - for the type checker: the run is not stopped
+        work: Work = item.payload
+        answer = self.provider.arrive(self._secrets[grant.key.name], work.tokens, self.now, model=work.model)
+        if self._log is not None:
+            kind = "admitted" if isinstance(answer, Admitted) else "refused"
+            self._log.append((self.now, kind, item.id, grant.key.name))
+        self._at(self.now + min(answer.latency, _TIMEOUT), lambda: self._come_back(attempt, grant, answer))
+
+    def _come_back(self, attempt: Attempt, grant: Grant, answer: Admitted | Refused) -> None:
+        pool, now = self.pool, self.now
+        if isinstance(answer, Admitted):
+            self.provider.finish(answer, now, left=answer.fate == "stall")
+        signal = self._signal(answer, grant.model)
+        heard = pool.report(grant, signal, now)
+        if heard is not None:
+            self._granted(heard.touched)
+        if isinstance(answer, Admitted) and answer.fate == "ok" and grant.key.quota.limits:
+            used = used_of("usage", {"tokens": float(answer.tokens)})
+            self._granted(pool.settle(grant, used, now) or ())
+        ended = _ENDED.get(signal.event, Ended.ERROR)
+        if heard is not None and heard.acted:
+            ended = Ended.LIMIT
+            attempt.item.short += lacks_tokens(signal)
+        self._granted(pool.release(grant, now) or ())
+        self.board.finish(attempt, ended, grant.key.quota.name, now, self._luck.random())
+        self._ends_at = now
+
+    def _signal(self, answer: Admitted | Refused, model: str | None) -> Signal:
+        status = answer.status if isinstance(answer, Refused) or answer.fate not in _UNANSWERED else None
+        return classify(
+            status, answer.headers, answer.body, now=self.now, provider=self.provider.plan.style, model=model
+        )
+
+
+def _ask(work: Work) -> Ask:
+    return Ask(request_cost(dict(work.cost)) if work.cost else request_cost(None), work.model)

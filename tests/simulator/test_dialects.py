@@ -1,0 +1,161 @@
+"""What answers look like, header by header, in each style and dialect."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from agentos.simulator import Provider, Refused, equal_keys
+from agentos.simulator.dialects import Facts, go_duration, plain_error, retry_after, rfc3339
+
+SECRET = "simulated-secret-1"
+NOON = 1_750_000_000.0  # 2025-06-15T15:06:40Z
+
+
+def answers(tokens: int = 400, **options: Any) -> tuple[Any, Any]:
+    """An answer that was let in, and one that was refused, of a provider with a limit of each kind."""
+    plan = equal_keys(1, rpm=60, tpm=30_000, request_burst=1, **options)
+    provider = Provider(plan, epoch=NOON)
+    return provider.arrive(SECRET, tokens, 10.0), provider.arrive(SECRET, tokens, 10.25)
+
+
+def test_openai_tells_everything() -> None:
+    ok, limited = answers()
+
+    assert dict(ok.headers) == {
+        "x-request-id": "req_000000000001",
+        "openai-organization": "quota-1",
+        "x-ratelimit-limit-requests": "60",
+        "x-ratelimit-remaining-requests": "0",
+        "x-ratelimit-reset-requests": "1s",
+        "x-ratelimit-limit-tokens": "30000",
+        "x-ratelimit-remaining-tokens": "29600",
+        "x-ratelimit-reset-tokens": "800ms",
+    }
+    assert dict(limited.headers) == {
+        "x-request-id": "req_000000000002",
+        "openai-organization": "quota-1",
+        "x-ratelimit-limit-requests": "60",
+        "x-ratelimit-remaining-requests": "0",
+        "x-ratelimit-reset-requests": "750ms",
+        "x-ratelimit-limit-tokens": "30000",
+        "x-ratelimit-remaining-tokens": "29725",
+        "x-ratelimit-reset-tokens": "550ms",
+        "retry-after": "1",
+        "retry-after-ms": "750",
+    }
+    assert json.loads(limited.body) == {
+        "error": {
+            "message": "Rate limit reached for this model in organization quota-1 on requests per min (RPM): "
+            "Limit 60, Used 60, Requested 1. Please try again in 750ms.",
+            "type": "requests",
+            "param": None,
+            "code": "rate_limit_exceeded",
+        }
+    }
+
+
+def test_anthropic_tells_everything() -> None:
+    ok, limited = answers(style="anthropic")
+
+    assert dict(ok.headers) == {
+        "request-id": "req_000000000001",
+        "anthropic-organization-id": "quota-1",
+        "anthropic-ratelimit-requests-limit": "60",
+        "anthropic-ratelimit-requests-remaining": "0",
+        "anthropic-ratelimit-requests-reset": "2025-06-15T15:06:51Z",
+        "anthropic-ratelimit-tokens-limit": "30000",
+        "anthropic-ratelimit-tokens-remaining": "30000",  # told by the thousand
+        "anthropic-ratelimit-tokens-reset": "2025-06-15T15:06:51Z",
+    }
+    assert dict(limited.headers)["retry-after"] == "1"
+    assert "retry-after-ms" not in dict(limited.headers)
+    assert json.loads(limited.body) == {
+        "type": "error",
+        "error": {
+            "type": "rate_limit_error",
+            "message": "This request would exceed the limit of your organization of 60 requests per minute.",
+        },
+        "request_id": "req_000000000002",
+    }
+
+
+@pytest.mark.parametrize("style", ["openai", "anthropic"])
+def test_the_smaller_dialects_tell_when_to_come_back_or_nothing_at_all(style: Any) -> None:
+    ok, limited = answers(style=style, dialect="retry-after")
+    assert (ok.headers, limited.headers) == ((), (("retry-after", "1"),))
+    assert "60" not in limited.body
+
+    ok, limited = answers(style=style, dialect="none")
+    assert (ok.headers, limited.headers) == ((), ())
+    assert "60" not in limited.body
+
+
+def test_a_style_may_be_chosen_for_one_call() -> None:
+    provider = Provider(equal_keys(1, spent=True))
+
+    openai, anthropic = provider.arrive(SECRET, 1, 0.0), provider.arrive(SECRET, 1, 0.0, style="anthropic")
+
+    assert (openai.status, anthropic.status) == (429, 400)
+    assert dict(anthropic.headers)["anthropic-organization-id"] == "quota-1"
+
+
+def test_a_day_limit_alone_stands_in_the_place_of_the_requests() -> None:
+    provider = Provider(equal_keys(1, daily_requests=2))
+    headers = dict(provider.arrive(SECRET, 1, 3600.0).headers)
+
+    assert headers["x-ratelimit-limit-requests"] == "2"
+    assert headers["x-ratelimit-remaining-requests"] == "1"
+    assert headers["x-ratelimit-reset-requests"] == "23h0m0s"
+    provider.arrive(SECRET, 1, 3600.0)
+    limited = provider.arrive(SECRET, 1, 3600.0)
+    assert isinstance(limited, Refused)
+    assert "requests per day (RPD): Limit 2, Used 2, Requested 1. Please try again in 23h0m0s" in limited.body
+
+
+def test_an_unauthorized_answer_tells_nothing_of_limits() -> None:
+    provider = Provider(equal_keys(1, rpm=60))
+
+    assert dict(provider.arrive("nobody", 1, 0.0).headers) == {"x-request-id": "req_000000000001"}
+
+
+def test_whole_seconds_are_rounded_up_and_exact_ones_are_not() -> None:
+    assert [retry_after(each, exact=False) for each in (0.001, 0.97, 1.0, 1.001, 59.2)] == ["1", "1", "1", "2", "60"]
+    assert [retry_after(each, exact=True) for each in (0.0004, 0.25, 2.0, 7.66)] == ["0.001", "0.25", "2", "7.66"]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0s"),
+        (0.0001, "1ms"),
+        (0.012, "12ms"),
+        (0.1 + 0.2, "300ms"),
+        (1, "1s"),
+        (7.66, "7.66s"),
+        (59.9999, "1m0s"),
+        (360, "6m0s"),
+        (179.56, "2m59.56s"),
+        (3600, "1h0m0s"),
+        (37_025.7235, "10h17m5.724s"),
+    ],
+)
+def test_durations_are_written_as_go_does(seconds: float, text: str) -> None:
+    assert go_duration(seconds) == text
+
+
+def test_an_instant_is_written_in_utc_and_never_too_early() -> None:
+    assert rfc3339(NOON) == "2025-06-15T15:06:40Z"
+    assert rfc3339(NOON + 0.1) == "2025-06-15T15:06:41Z"
+
+
+@pytest.mark.parametrize("status", [400, 401, 402, 403, 404, 405, 413, 418, 422, 429, 500, 502, 503, 504, 529])
+def test_every_status_has_a_body_in_each_style(status: int) -> None:
+    openai = json.loads(plain_error(Facts("openai", "none", False, 1, 0.0), status))
+    anthropic = json.loads(plain_error(Facts("anthropic", "none", False, 1, 0.0), status))
+
+    assert set(openai["error"]) == {"message", "type", "param", "code"}
+    assert (anthropic["type"], set(anthropic["error"])) == ("error", {"type", "message"})
+    assert (openai["error"]["type"] == "server_error") is (status >= 500)
