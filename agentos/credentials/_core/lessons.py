@@ -149,7 +149,7 @@ def _slow_to_pace(grant: Grant, scope: str | None, signal: Signal, starts_a_seco
     quota = grant.key.quota
     pace = quota.learned.get(_pace_name(scope))
     if not isinstance(pace, Pace):
-        pace_of(quota, scope, starts_a_second, now).lag = now - grant.granted_at
+        pace_of(quota, scope, starts_a_second, now, lag=now - grant.granted_at)
         quota.note(now, f"looking for the rate: refused ({signal.why})")
         return None
     stamp = _stamp(grant, pace)
@@ -161,11 +161,11 @@ def _slow_to_pace(grant: Grant, scope: str | None, signal: Signal, starts_a_seco
     return float(min(_LONGEST_REST, FIRST_REST * _LONGER ** min(pace.row - 1, 20)))
 
 
-def pace_of(quota: Quota, scope: str | None, starts_a_second: float, now: float) -> Pace:
+def pace_of(quota: Quota, scope: str | None, starts_a_second: float, now: float, lag: float = 0.0) -> Pace:
     """The pace of a quota; a new one, if none was known."""
     pace = quota.learned.get(_pace_name(scope))
     if not isinstance(pace, Pace):
-        pace = Pace(scope, now, starts_a_second)
+        pace = Pace(scope, now, starts_a_second, lag)
         quota.learn(_pace_name(scope), pace)
     return pace
 

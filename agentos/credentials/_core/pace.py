@@ -276,4 +276,4 @@ class Pace(LimitState):
         self.level = max(self.level, 0.0)
 
 
-_KEPT = tuple(name for name in Pace.__slots__)
+_KEPT = tuple(Pace.__slots__)
