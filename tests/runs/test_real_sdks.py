@@ -1,0 +1,74 @@
+"""A worker with a plain SDK client, against a provider that says no now and then: nothing else has to be written."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from importlib import import_module
+
+import pytest
+
+from agentos import Credential, CredentialCoordinator, ParallelCoordinator
+from agentos.simulator import KeyPlan, Latency, ProviderPlan, QuotaPlan, Simulator
+
+ITEMS = [f"item-{number}" for number in range(40)]
+
+
+def plan(style: str) -> ProviderPlan:
+    """Two keys that bear one call at once and twenty a second, one that is dead, one whose account is empty."""
+    quotas = (
+        QuotaPlan("acme", rpm=1_200, request_burst=1),
+        QuotaPlan("globex", rpm=1_200, request_burst=1),
+        QuotaPlan("initech"),
+        QuotaPlan("hooli", spent=True),
+    )
+    keys = (
+        KeyPlan("not-a-secret-acme", "acme", name="acme"),
+        KeyPlan("not-a-secret-globex", "globex", name="globex"),
+        KeyPlan("not-a-secret-initech", "initech", dead=True, name="initech"),
+        KeyPlan("not-a-secret-hooli", "hooli", name="hooli"),
+    )
+    return ProviderPlan(
+        quotas,
+        keys,
+        latency=Latency(0.0, 0.0),
+        rejection_latency=0.0,
+        style=style,  # type: ignore[arg-type]
+        dialect="retry-after",
+        retry_after="exact",
+    )
+
+
+@pytest.mark.parametrize("sdk", ["openai", "anthropic"])
+def test_a_worker_that_lets_its_sdks_exceptions_out_loses_no_item(sdk: str) -> None:
+    module = import_module(sdk)
+    with Simulator(plan(sdk)) as provider, ExitStack() as clients:
+        keys = [
+            Credential(key.secret, name=key.name, quota=key.quota, slots=4 if key.name in ("acme", "globex") else 1)
+            for key in provider.plan.keys
+        ]
+        pool = CredentialCoordinator(keys)
+        url = {"openai": provider.base_url, "anthropic": provider.anthropic_url}[sdk]
+        make = {"openai": "OpenAI", "anthropic": "Anthropic"}[sdk]
+        client_of = {
+            key: clients.enter_context(getattr(module, make)(api_key=key, base_url=url, max_retries=0))
+            for key in provider.keys
+        }
+
+        def ask(item: str, key: str) -> str:
+            client, messages = client_of[key], [{"role": "user", "content": item}]
+            if sdk == "openai":
+                answer = client.chat.completions.create(model="gpt-4o", messages=messages, max_tokens=8)
+                return str(answer.choices[0].message.content)
+            answer = client.messages.create(model="claude-sonnet-4", messages=messages, max_tokens=8)
+            return str(answer.content[0].text)
+
+        stats, _ = ParallelCoordinator(8, pool).execute_parallel(ITEMS, ask, str)
+        seen = provider.statistics()
+
+    assert (stats.success_count, stats.failed, stats.retried) == (40, 0, 0)
+    assert sum(seen.total.rejected.values()) == stats.limited >= 2
+    assert {row.name: row.state for row in pool.snapshot() if row.name in ("initech", "hooli")} == {
+        "initech": "dead",
+        "hooli": "spent",
+    }
+    assert (seen.keys["initech"].calls, seen.keys["hooli"].calls) == (1, 1)
