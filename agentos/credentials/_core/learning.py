@@ -29,17 +29,26 @@ class Heard:
     acted: bool
 
 
+class _Memory:
+    """What is remembered of leases and refusals. Apart from the pool, which is the slower the more it holds itself."""
+
+    __slots__ = ("doubt_at", "doubted", "troubled", "well")
+
+    def __init__(self) -> None:
+        self.doubt_at: float | None = None  # since when refusals are thought to be nobody's fault
+        self.doubted: set[Key] = set()  # those refused then: the next time it is believed
+        # By token, what leases met with whose call did not go well; None: nobody knows how it went.
+        self.troubled: dict[int, Said | None] = {}
+        self.well: set[int] = set()  # leases whose call was reported to go well
+
+
 class LearningPool(LeasePool):
     """The pool, with ears."""
 
     def __init__(self, *, keep_free: int = 0, max_lease: float | None = None, wall_offset: float = 0.0) -> None:
         super().__init__(keep_free=keep_free, max_lease=max_lease, wall_offset=wall_offset)
         self.weather = Weather()
-        self._doubt_at: float | None = None  # since when refusals are thought to be nobody's fault
-        self._doubted: set[Key] = set()  # those refused then: the next time it is believed
-        # By token, what leases met with whose call did not go well; None: nobody knows how it went.
-        self._troubled: dict[int, Said | None] = {}
-        self._well: set[int] = set()  # leases whose call was reported to go well
+        self._memory = _Memory()
 
     # -- what an answer asks for ------------------------------------------------------------------------------
 
@@ -57,13 +66,13 @@ class LearningPool(LeasePool):
             key.quota.provider = signal.provider
         if said in _THE_PROVIDER_IS_THERE and not self.weather.calm:
             self.weather.went_well(signal.provider)
-        limited_before = self._troubled.get(grant.token) is Said.LIMITED
+        limited_before = self._memory.troubled.get(grant.token) is Said.LIMITED
         if said not in _THE_CALL_WENT_WELL:
             if not limited_before:
-                self._troubled[grant.token] = said
+                self._memory.troubled[grant.token] = said
             self._be_watchful()
         elif self._watchful:
-            self._well.add(grant.token)
+            self._memory.well.add(grant.token)
         if said is Said.OK:
             self._trust_again()
             key.suspicions = 0
@@ -79,8 +88,8 @@ class LearningPool(LeasePool):
 
     def in_doubt(self, grant: Grant) -> None:
         """Nobody knows how the call of this lease went: its end teaches nothing."""
-        if self._watchful and grant.token in self.leases and grant.token not in self._well:
-            self._troubled.setdefault(grant.token, None)
+        if self._watchful and grant.token in self.leases and grant.token not in self._memory.well:
+            self._memory.troubled.setdefault(grant.token, None)
 
     def _told(self, grant: Grant, signal: Signal, now: float) -> Sequence[Ticket]:
         """Only how much is left, if that."""
@@ -139,20 +148,20 @@ class LearningPool(LeasePool):
     def _refused(self, grant: Grant, signal: Signal, now: float) -> Sequence[Ticket]:
         """The credential is dead; unless several unrelated ones were refused at once, and nothing has gone well."""
         key = grant.key
-        if self._doubt_at is not None and grant.granted_at <= self._doubt_at:
-            self._doubted.add(key)
+        if self._memory.doubt_at is not None and grant.granted_at <= self._memory.doubt_at:
+            self._memory.doubted.add(key)
             return NOBODY  # it was under way then
         kind = f"refused {signal.status}"
-        if key in self._doubted or not self.weather.alike(kind, key.quota.name, _UNRELATED, now):
+        if key in self._memory.doubted or not self.weather.alike(kind, key.quota.name, _UNRELATED, now):
             return self.reject(key, signal.why, now)
         why = f"several unrelated credentials were refused at once ({signal.why}): the network may be to blame"
         self.notes.append(f"{why}; all rest for {_DOUBTED_FOR:g}s and are then tried once more")
-        self._doubt_at = now
+        self._memory.doubt_at = now
         touched = self._rest_all(list(self.quotas.values()), now + _DOUBTED_FOR, why, now)
-        self._doubted.add(key)
+        self._memory.doubted.add(key)
         for other in self.keys.values():
             if other.life is Life.DEAD and now - other.since <= _DOUBTED_FOR:
-                self._doubted.add(other)
+                self._memory.doubted.add(other)
                 touched += self._undo_death(other, now)
         return touched
 
@@ -163,9 +172,9 @@ class LearningPool(LeasePool):
 
     def _trust_again(self) -> None:
         """Something went well: who is refused now is refused for its own sake."""
-        if self._doubt_at is not None:
-            self._doubt_at = None
-            self._doubted.clear()
+        if self._memory.doubt_at is not None:
+            self._memory.doubt_at = None
+            self._memory.doubted.clear()
 
     # -- resting ----------------------------------------------------------------------------------------------
 
@@ -255,14 +264,14 @@ class LearningPool(LeasePool):
 
     def _watch_end(self, grant: Grant) -> None:
         key, quota = grant.key, grant.key.quota
-        went_well = grant.token not in self._troubled  # as far as anybody said
-        met_with = self._troubled.pop(grant.token, Said.OK)
+        went_well = grant.token not in self._memory.troubled  # as far as anybody said
+        met_with = self._memory.troubled.pop(grant.token, Said.OK)
         if went_well:
-            if not self.weather.calm and grant.token not in self._well:
+            if not self.weather.calm and grant.token not in self._memory.well:
                 self.weather.went_well(quota.provider)
             self._trust_again()
             key.suspicions = 0
-        self._well.discard(grant.token)
+        self._memory.well.discard(grant.token)
         if key.auto:
             self._slot_came_back(grant, went_well)
         if quota.probation and (tried := quota.tried_by(grant.model, grant.granted_at)):
@@ -281,8 +290,8 @@ class LearningPool(LeasePool):
         self._reopen(quota)
 
     def _forget_lesson(self, grant: Grant) -> None:
-        self._troubled.pop(grant.token, None)
-        self._well.discard(grant.token)
+        self._memory.troubled.pop(grant.token, None)
+        self._memory.well.discard(grant.token)
         if grant.key.quota.width is not None:
             grant.key.quota.width.forget(grant.token)
 

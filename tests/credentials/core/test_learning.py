@@ -1891,7 +1891,7 @@ def test_what_is_the_requests_own_fault_touches_nothing(event: Event) -> None:
 
     assert report(pool, 0.0) == before
     assert pool.weather.calm
-    assert not pool._troubled
+    assert not pool._memory.troubled
 
 
 # -- who waits ----------------------------------------------------------------------------------------------------
@@ -2003,7 +2003,7 @@ def test_nothing_is_remembered_of_leases_that_have_ended() -> None:
         for key in pool.keys.values():
             pool.clear(key, 100.0 * n)
 
-    assert (pool._troubled, pool._well) == ({}, set())
+    assert (pool._memory.troubled, pool._memory.well) == ({}, set())
     width = pool.keys["b"].quota.width
     assert width is not None
     assert not width._in_flight
@@ -2019,4 +2019,4 @@ def test_nothing_is_remembered_of_leases_that_went_straight_to_the_next_in_line(
         assert ticket.grant is not None
         grant = ticket.grant
 
-    assert len(pool._troubled) <= 1
+    assert len(pool._memory.troubled) <= 1

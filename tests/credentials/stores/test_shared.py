@@ -253,7 +253,7 @@ def test_a_session_that_is_lost_teaches_nothing_and_the_pool_goes_on(place: Plac
     assert not any(pool.end(grant) for grant in lost)
     assert place.row("select record from quotas") == before
     assert not any(key.proven for key in pool.keys.values())
-    assert (pool._troubled, pool._well) == ({}, set())
+    assert (pool._memory.troubled, pool._memory.well) == ({}, set())
     assert all(key.quota.width is not None and not key.quota.width._in_flight for key in pool.keys.values())
     again = pool.take()
     assert pool.end(again)
