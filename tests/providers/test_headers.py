@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import email.message
 from collections.abc import Iterator
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -145,7 +146,7 @@ def _of_real_clients() -> Iterator[Any]:
 
 @pytest.mark.parametrize(("module", "make"), list(_of_real_clients()))
 def test_the_headers_of_real_clients_are_read_with_what_is_repeated(module: str, make: Any) -> None:
-    headers = make(pytest.importorskip(module))
+    headers = make(import_module(module))
 
     signal = classify(429, headers, None, now=NOW)
 
@@ -154,6 +155,6 @@ def test_the_headers_of_real_clients_are_read_with_what_is_repeated(module: str,
 
 
 def test_the_headers_of_requests_are_read() -> None:
-    structures = pytest.importorskip("requests.structures")
+    structures = import_module("requests.structures")
 
     assert delay(structures.CaseInsensitiveDict({"RETRY-After": "20"})) == 20.0
