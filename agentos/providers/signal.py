@@ -12,6 +12,9 @@ from enum import Enum
 _LARGEST = 1e15  # no limit is larger
 LONGEST_DELAY = 35 * 86_400.0  # no window of a provider is longer
 
+# From here on a quota is parked, not cooling: the wait is for a person to know of, not just for a program.
+PARKED_FROM = 600.0
+
 
 class Event(Enum):
     """What happened, by what to do about it."""

@@ -9,11 +9,8 @@ from .days import until_midnight, until_next_month
 from .dialects import is_shared
 from .readings import UNIFIED, last_valid, unified_rejection, violated_resets
 from .refusal import DAY_WORDS, Refusal, named_dimensions
-from .signal import LONGEST_DELAY, Event, Reading
+from .signal import LONGEST_DELAY, PARKED_FROM, Event, Reading
 from .values import delay_from, number_from, shown
-
-# A wait beyond this is for the end of a long window: the quota is parked, and the run may do something else.
-LONGEST_PAUSE = 600.0
 
 _LEAST_MONEY_DELAY = 3600.0
 _LONG_WINDOW = 3600.0
@@ -68,7 +65,7 @@ def _limited(refusal: Refusal) -> tuple[Event, float | None]:
 
 
 def _by_delay(refusal: Refusal, delay: float | None) -> tuple[Event, float | None]:
-    if delay is not None and delay > LONGEST_PAUSE:
+    if delay is not None and delay > PARKED_FROM:
         refusal.evidence.append("rule: longer than 10 minutes")
         return Event.PARKED, delay
     if delay is None and any(r.remaining == 0 and (r.window or 0.0) >= _LONG_WINDOW for r in refusal.readings):
@@ -80,7 +77,7 @@ def _by_delay(refusal: Refusal, delay: float | None) -> tuple[Event, float | Non
 def _day_used_up(refusal: Refusal, told: Told | None) -> tuple[Event, float | None]:
     dialect = refusal.dialect
     told = told or _reset(refusal)
-    short = told is not None and told.seconds <= LONGEST_PAUSE
+    short = told is not None and told.seconds <= PARKED_FROM
     if short and dialect.days_refill:
         return Event.LIMITED, _believe(refusal, told)
     refusal.evidence.append("rule: PerDay")
@@ -177,7 +174,7 @@ def _reset(refusal: Refusal) -> Told | None:
     named = named_dimensions(refusal.fault)
     about = [reading for reading in resets if reading.dimension in named]
     # Of these something is left: a minute may be for them, but hours would be a guess that costs too much.
-    likely = [r for r in resets if r.remaining is None or _resets_in(r) <= LONGEST_PAUSE]
+    likely = [r for r in resets if r.remaining is None or _resets_in(r) <= PARKED_FROM]
     for candidates in (empty, about, likely):
         if candidates:
             last = max(candidates, key=_resets_in)

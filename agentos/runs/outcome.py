@@ -6,10 +6,11 @@ import logging
 import traceback
 from collections.abc import Callable
 
-from ..credentials._core.learning import ANYBODY, GRAVE
+from ..credentials._core.learning import ANYBODY
 from ..errors import AgentOSError, Interrupted, RateLimited, Transient
-from ..providers import Event, Signal, from_exception
+from ..providers import Signal, from_exception
 from ..providers.values import delay_from
+from ._core.meaning import TOO_MANY, ended_by
 from ._core.records import Attempt
 from ._core.states import Ended
 from .attempts import PooledAttempt
@@ -18,10 +19,6 @@ from .lessors import Lessor
 log = logging.getLogger("agentos")
 
 RetryRule = Callable[[BaseException], bool]
-
-_TOO_MANY = frozenset({Event.LIMITED, Event.PARKED, Event.RAMP})
-# Another try may help: with another key, if nobody can be sure yet that this one is to blame.
-_PASSING = GRAVE | {Event.BUSY, Event.NETWORK}
 
 _LONGEST_TEXT = 20_000  # an answer of ten megabytes in an exception is of no use to anybody
 
@@ -53,7 +50,7 @@ def _hear(attempt: Attempt, error: BaseException, lessor: Lessor | None, wall: f
         return None
     if not isinstance(attempt, PooledAttempt) or grant is None:
         signal = from_exception(error, now=wall)
-        if signal is not None and signal.event in _TOO_MANY and grant is not None and lessor is not None:
+        if signal is not None and signal.event in TOO_MANY and grant is not None and lessor is not None:
             lessor.limited(grant, signal.delay, None)
         return signal
     signal = from_exception(error, now=wall, model=grant.model)
@@ -72,15 +69,6 @@ def _is_of_its_provider(signal: Signal, provider: str | None) -> bool:
     return signal.provider not in ANYBODY and provider in (None, *ANYBODY, signal.provider)
 
 
-def lacks_tokens(signal: Signal | None) -> bool:
-    """Whether a limit may have been of tokens: then more of them should be reserved the next time."""
-    if signal is None:
-        return True  # its holder said no more than that it was a limit
-    if signal.event is not Event.LIMITED:
-        return False
-    return not signal.dimensions or any(dimension != "requests" for dimension in signal.dimensions)
-
-
 def asked_to_wait(error: BaseException, signal: Signal | None, wall: float) -> float:
     """How long the provider asked to be left alone, as far as the error tells."""
     told = delay_from(error.retry_after, wall=wall) if isinstance(error, RateLimited) else None
@@ -95,10 +83,9 @@ def judge(attempt: Attempt, error: BaseException, retry_if: RetryRule, signal: S
         return Ended.LIMIT
     if isinstance(error, Interrupted):
         return Ended.STOPPED
-    if signal is not None and signal.event in _TOO_MANY:
-        return Ended.LIMIT
-    if retry_if is is_transient and signal is not None and signal.event in _PASSING:
-        return Ended.TRANSIENT
+    ended = None if signal is None else ended_by(signal.event, acted=False)
+    if ended is Ended.LIMIT or (ended is not None and retry_if is is_transient):
+        return ended
     try:
         transient = retry_if(error)
     except Exception as failure:  # noqa: BLE001 - the user's function; its text may quote a secret, so only its kind

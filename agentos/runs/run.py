@@ -15,6 +15,7 @@ from ..credentials.clock import Clock
 from ..credentials.locking import contend
 from ..errors import Interrupted
 from ._core.board import Board
+from ._core.meaning import lacks_tokens
 from ._core.records import Attempt, Item
 from ._core.states import Ended, Phase, Verdict
 from ._engines.protocol import Engine
@@ -26,7 +27,7 @@ from .journal import Journal
 from .ledger import JournalLedger, Ledger, NoLedger
 from .lessors import Lessor
 from .options import RunOptions
-from .outcome import asked_to_wait, hear, judge, lacks_tokens, text_of
+from .outcome import asked_to_wait, hear, judge, text_of
 from .results import ProgressStats, WorkflowResult
 from .source import Source
 from .supervisor import Supervisor

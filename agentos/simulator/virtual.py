@@ -22,15 +22,12 @@ from ..credentials._core.states import Wait
 from ..credentials.limit import Limit
 from ..providers import Event, Signal, classify
 from ..runs._core.board import Board
+from ..runs._core.meaning import ended_by, lacks_tokens
 from ..runs._core.records import Attempt, Item
 from ..runs._core.states import Ended
-from ..runs.outcome import lacks_tokens
 from .plan import ProviderPlan
 from .rules import Admitted, Provider, Refused
 from .tally import Statistics
-
-# What a signal means for the item whose attempt met with it, where the pool did not act on it: see ``runs.outcome``.
-_ENDED = {Event.OK: Ended.VALUE, Event.BUSY: Ended.TRANSIENT, Event.NETWORK: Ended.TRANSIENT}
 
 _UNANSWERED = ("drop", "cut", "stall")
 _TIMEOUT = 600.0  # seconds after which a client gives up on an answer
@@ -230,12 +227,12 @@ class VirtualRun:
         if isinstance(answer, Admitted) and answer.fate == "ok" and grant.key.quota.limits:
             used = used_of("usage", {"tokens": float(answer.tokens)})
             self._granted(pool.settle(grant, used, now) or ())
-        ended = _ENDED.get(signal.event, Ended.ERROR)
-        if heard is not None and heard.acted:
-            ended = Ended.LIMIT
-            attempt.item.short += lacks_tokens(signal)
+        acted = heard is not None and heard.acted
+        ended = Ended.VALUE if signal.event is Event.OK else ended_by(signal.event, acted=acted) or Ended.ERROR
+        attempt.item.short += ended is Ended.LIMIT and lacks_tokens(signal)
+        rest = 0.0 if ended is Ended.LIMIT or signal.delay is None else signal.delay
         self._granted(pool.release(grant, now) or ())
-        self.board.finish(attempt, ended, grant.key.quota.name, now, self._luck.random())
+        self.board.finish(attempt, ended, grant.key.quota.name, now, self._luck.random(), rest)
         self._ends_at = now
 
     def _signal(self, answer: Admitted | Refused, model: str | None) -> Signal:

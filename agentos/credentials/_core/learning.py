@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from ...providers.signal import PARKED_FROM, Signal
 from ...providers.signal import Event as Said
-from ...providers.signal import Signal
 from . import lessons
 from .limits import FOREVER
 from .pool import NOBODY, LeasePool
-from .records import PARKED_FROM, Ask, Grant, Key, KeySpec, Quota, Ticket
+from .records import Ask, Grant, Key, KeySpec, Quota, Ticket
 from .states import Event, Life
 from .weather import Weather
 from .width import Width

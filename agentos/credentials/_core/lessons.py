@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from ...providers.signal import Reading, Signal
+from ...providers.signal import PARKED_FROM, Reading, Signal
 from .cost import DIMENSIONS, REQUESTS
 from .limits import Bucket, LimitState, figure
 from .models import family_of
 from .pace import Pace
-from .records import PARKED_FROM, Block, Grant, Quota
+from .records import Block, Grant, Quota
 from .states import Gate
 from .told import Told, window_of
 

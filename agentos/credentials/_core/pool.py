@@ -15,6 +15,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 
 from ...errors import PoolClosed
+from ...providers.signal import PARKED_FROM
 from .choosing import Chooser
 from .cost import DIMENSIONS, Used
 from .cursor import Cursor
@@ -22,7 +23,6 @@ from .hopeless import hopeless
 from .limits import FOREVER, LimitState, WallTime
 from .needs import Claims, reserve
 from .records import (
-    PARKED_FROM,
     Ask,
     Block,
     Draw,

@@ -240,9 +240,6 @@ class Quota:
 _MODELS_REMEMBERED = 256
 _LESSONS_REMEMBERED = 20
 
-# From here on a quota counts as parked, not cooling: the wait is for a person to know of, not just for a program.
-PARKED_FROM = 600.0
-
 # A request that tries whether a long rest is over is waited for so long; then the next may try.
 PROBE_PATIENCE = 60.0
 

@@ -1,0 +1,27 @@
+"""What an answer means for the item whose attempt met with it: one rule, for runs in earnest and in virtual time."""
+
+from __future__ import annotations
+
+from ...credentials._core.learning import GRAVE
+from ...providers.signal import Event, Signal
+from .states import Ended
+
+TOO_MANY = frozenset({Event.LIMITED, Event.PARKED, Event.RAMP})
+# Another try may help: with another key, if nobody can be sure yet that this one is to blame.
+_PASSING = GRAVE | {Event.BUSY, Event.NETWORK}
+
+
+def ended_by(event: Event, *, acted: bool) -> Ended | None:
+    """How the attempt ended; None: nothing that waiting or another try would cure. *acted*: the pool sees to it."""
+    if acted or event in TOO_MANY:
+        return Ended.LIMIT
+    return Ended.TRANSIENT if event in _PASSING else None
+
+
+def lacks_tokens(signal: Signal | None) -> bool:
+    """Whether a limit may have been of tokens: then more of them should be reserved the next time."""
+    if signal is None:
+        return True  # its holder said no more than that it was a limit
+    if signal.event is not Event.LIMITED:
+        return False
+    return not signal.dimensions or any(dimension != "requests" for dimension in signal.dimensions)
