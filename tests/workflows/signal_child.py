@@ -239,10 +239,13 @@ def numbered_worker(stage: Stage, number: int) -> Callable[..., Any]:
 
 def limited_worker(stage: Stage, how: str, quick: int) -> Callable[..., Any]:
     """From the first slow item on, everything meets a limit of an hour."""
+    # An item that was limited goes on at once with the next free key: three of them must have theirs before that.
+    all_have_a_key = threading.Barrier(3)
 
     def worker(item: int, key: str | None) -> dict[str, int]:
         begin(stage, item, key)
         if item >= quick:
+            all_have_a_key.wait()
             stage.note("limited", name_of(item))
             raise RateLimited(3600.0)
         stage.note("ended", name_of(item))
