@@ -1,50 +1,65 @@
-"""agentos: run a long list of agent or LLM work over a handful of rate-limited credentials."""
+"""agentos: run a long list of agent or LLM work over a handful of rate-limited credentials.
 
-from .credentials import Credential, Lease, Limit, Secret
-from .errors import (
-    AgentOSError,
-    DuplicateItems,
-    InputFailed,
-    Interrupted,
-    InvariantViolated,
-    JournalDamaged,
-    JournalError,
-    JournalInUse,
-    JournalMismatch,
-    JournalTooNew,
-    JournalUnavailable,
-    LeaseLost,
-    NeverFits,
-    NoCredentialAvailable,
-    NotAJournal,
-    NotAStore,
-    NoUsableCredential,
-    PoolClosed,
-    RateLimited,
-    StoreDamaged,
-    StoreElsewhere,
-    StoreError,
-    StoreOnNetworkShare,
-    StoreTooNew,
-    StoreUnavailable,
-    Transient,
-    WouldBlockLoop,
-)
-from .providers import Event, Reading, Signal, classify, from_exception
-from .runs.context import Context
-from .runs.progress import Progress
-from .workflows.parallel import (
-    CredentialCoordinator,
-    CredentialState,
-    ParallelCoordinator,
-    ProgressStats,
-    WorkflowResult,
-)
+Nothing is imported before it is used: ``agentos --help`` answers at once, and a program pays only for what it needs.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .credentials import Credential, Lease, Limit, Secret
+    from .errors import (
+        AgentOSError,
+        CommandFailed,
+        DuplicateItems,
+        InputFailed,
+        Interrupted,
+        InvariantViolated,
+        JournalDamaged,
+        JournalError,
+        JournalInUse,
+        JournalMismatch,
+        JournalTooNew,
+        JournalUnavailable,
+        LeaseLost,
+        NeverFits,
+        NoCredentialAvailable,
+        NotAJournal,
+        NotAStore,
+        NoUsableCredential,
+        PoolClosed,
+        RateLimited,
+        StoreDamaged,
+        StoreElsewhere,
+        StoreError,
+        StoreOnNetworkShare,
+        StoreTooNew,
+        StoreUnavailable,
+        Transient,
+        WouldBlockLoop,
+    )
+    from .providers import Event, Reading, Signal, classify, from_exception
+    from .runs._core.states import Cause
+    from .runs.commands.command import Command
+    from .runs.context import Context
+    from .runs.progress import Progress
+    from .workflows.parallel import (
+        CredentialCoordinator,
+        CredentialState,
+        ParallelCoordinator,
+        ProgressStats,
+        WorkflowResult,
+    )
 
 __version__ = "0.1.0"
 
 __all__ = [
     "AgentOSError",
+    "Cause",
+    "Command",
+    "CommandFailed",
     "Context",
     "Credential",
     "CredentialCoordinator",
@@ -89,3 +104,36 @@ __all__ = [
     "classify",
     "from_exception",
 ]
+
+_HOME = {
+    "Credential": ".credentials",
+    "Lease": ".credentials",
+    "Limit": ".credentials",
+    "Secret": ".credentials",
+    "Event": ".providers",
+    "Reading": ".providers",
+    "Signal": ".providers",
+    "classify": ".providers",
+    "from_exception": ".providers",
+    "Cause": ".runs._core.states",
+    "Command": ".runs.commands.command",
+    "Context": ".runs.context",
+    "Progress": ".runs.progress",
+    "CredentialCoordinator": ".workflows.parallel",
+    "CredentialState": ".workflows.parallel",
+    "ParallelCoordinator": ".workflows.parallel",
+    "ProgressStats": ".workflows.parallel",
+    "WorkflowResult": ".workflows.parallel",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = getattr(import_module(_HOME.get(name, ".errors"), __name__), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

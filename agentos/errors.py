@@ -260,6 +260,31 @@ class Interrupted(AgentOSError):
         return self.reason
 
 
+class CommandFailed(AgentOSError):
+    """A command ended badly: with another exit code than 0, or by a signal.
+
+    ``exit`` is its code, or ``signal`` what killed it; ``tail`` has the last lines it said.
+    """
+
+    exit: int | None
+    signal: int | None
+    reason: str
+    tail: tuple[str, ...]
+
+    def __init__(
+        self,
+        *,
+        reason: str,
+        exit: int | None = None,  # noqa: A002 - it is what people call it
+        signal: int | None = None,
+        tail: tuple[str, ...] = (),
+    ) -> None:
+        super().__init__(reason=reason, exit=exit, signal=signal, tail=tail)
+
+    def describe(self) -> str:
+        return self.reason
+
+
 # -- what a run raises ---------------------------------------------------------------------------------------------
 
 

@@ -9,6 +9,7 @@ import pytest
 import agentos
 from agentos import (
     AgentOSError,
+    CommandFailed,
     DuplicateItems,
     InputFailed,
     Interrupted,
@@ -51,6 +52,7 @@ ERRORS = [
     Transient(),
     Transient("503 from upstream"),
     Interrupted(),
+    CommandFailed(reason="exit 3: oh no", exit=3, tail=("oh no",)),
     Interrupted("half-way"),
     DuplicateItems(examples=[("a", 0, 2), ("b", 1, 3)], count=7),
     InputFailed(reason="OSError: gone", stats=ProgressStats(total=3), results=[WorkflowResult("a", True, value=1)]),

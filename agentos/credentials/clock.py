@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
-from asyncio import AbstractEventLoop
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
 
 
 class Alarm(Protocol):

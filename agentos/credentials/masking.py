@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import threading
 import urllib.parse
 from collections.abc import Iterable, Iterator
@@ -13,7 +14,8 @@ MASK = "<secret>"
 # Shorter pieces occur in innocent text; a piece of this many characters of a secret does not.
 PIECE = 8
 
-_FULLY_KNOWN = 50
+# So many secrets of a pool are known piece by piece.
+FULLY_KNOWN = 50
 
 
 class Masker:
@@ -41,6 +43,15 @@ class Masker:
         self._shortest = min(self._shortest, len(secret))
         return True
 
+    @property
+    def count(self) -> int:
+        """How many secrets it knows."""
+        return len(self._secrets)
+
+    def secrets_from(self, number: int) -> list[str]:
+        """The secrets it knows, in the order they were added, without the first *number* of them."""
+        return self._secrets[number:]
+
     def mask(self, text: str, likely: str | None = None) -> str:
         """Return *text* with the pieces of secrets replaced."""
         found = {} if likely is None else {likely: None}
@@ -53,19 +64,9 @@ class Masker:
             text = _mask(text, secret)
         return text
 
-    def mask_long(self, text: str) -> str:
-        """Return *text* with stretches of secrets replaced, of fifteen characters and more.
-
-        Eight times as fast as ``mask``: a stretch that long covers a piece that begins at a multiple of eight.
-        """
-        self._mark()
-        if self._marked > _FULLY_KNOWN or self._shortest < 2 * PIECE - 1:
-            return self.mask(text)  # not every piece is known, or a whole secret may lie between two places
-        marks = self._marks
-        for i in range(0, len(text) - PIECE + 1, PIECE):
-            if text[i : i + PIECE] in marks:
-                return self.mask(text)
-        return text
+    def is_in(self, text: str) -> bool:
+        """Whether a whole secret stands in *text*, as it is or in another form. Pieces do not count."""
+        return any(form in text for secret in self._secrets for form in forms_of(secret))
 
     def _mark(self) -> None:
         if self._marked == len(self._secrets):
@@ -76,19 +77,23 @@ class Masker:
     def _mark_new(self) -> None:
         new = self._secrets[self._marked :]
         for number, secret in enumerate(new, start=self._marked):
-            step = 1 if number < _FULLY_KNOWN else PIECE
-            for form in _forms(secret):
+            step = 1 if number < FULLY_KNOWN else PIECE
+            for form in forms_of(secret):
                 for i in range(0, len(form) - PIECE + 1, step):
                     self._marks.setdefault(form[i : i + PIECE], secret)
         self._marked += len(new)
 
 
-def _forms(secret: str) -> Iterator[str]:
-    """The secret as it may stand in a text."""
+def forms_of(secret: str) -> Iterator[str]:
+    """The secret as it may stand in a text: raw, and as URL, JSON, hex and base64 write it."""
     raw = secret.encode()
     yield secret
-    yield urllib.parse.quote(secret, safe="")
+    for safe in ("", "/"):
+        quoted = urllib.parse.quote(secret, safe=safe)
+        yield quoted
+        yield re.sub("%..", lambda found: found[0].lower(), quoted)
     yield json.dumps(secret)[1:-1]
+    yield repr(secret)[1:-1]
     yield raw.hex()
     yield raw.hex().upper()
     # A base64 text shows a secret shifted by 0, 1 or 2 bytes, depending on what stands before it.
@@ -99,7 +104,7 @@ def _forms(secret: str) -> Iterator[str]:
 
 
 def _mask(text: str, secret: str) -> str:
-    pieces = {form[i : i + PIECE] for form in _forms(secret) for i in range(len(form) - PIECE + 1)}
+    pieces = {form[i : i + PIECE] for form in forms_of(secret) for i in range(len(form) - PIECE + 1)}
     out: list[str] = []
     end = 0
     for i in range(len(text) - PIECE + 1):

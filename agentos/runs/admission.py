@@ -19,6 +19,7 @@ from ..credentials.desk import Desk, DeskTicket
 from ..credentials.locking import contend
 from ..errors import JournalUnavailable, NeverFits
 from ._core.records import Attempt, Item
+from ._core.states import Cause
 from .outcome import text_of
 from .source import CHUNK, Source
 
@@ -182,7 +183,7 @@ class Admission:
             if grant is not None:
                 self._lessor.give_back(grant)  # type: ignore[union-attr]
             if now >= board.deadline:
-                self._run.stop(DEADLINE)  # its supervisor has not looked yet
+                self._run.stop(DEADLINE, cause=Cause.DEADLINE)  # its supervisor has not looked yet
             return None
         if self._run.ledger.keeps:
             self._run.ledger.began(attempt)
@@ -239,7 +240,7 @@ class Admission:
             self._run.hopeless = str(error)
             many = len(self._board.stranded) >= _MOST_STRANDED
         if self._uniform or many:
-            self._run.stop(str(error))
+            self._run.stop(str(error), cause=Cause.CREDENTIALS)
         elif not self._run.told_hopeless:
             self._run.told_hopeless = True
             log.error("[COORDINATOR] %s waits for nothing: %s; it stays pending", item.id, error)

@@ -21,12 +21,19 @@ _SAFE_NAME = re.compile(r"[a-z0-9_][a-z0-9_.-]{0,79}")
 class Context:
     """One attempt, as its worker sees it."""
 
-    __slots__ = ("_folder", "attempt", "item_id", "lease", "log", "stopping")
+    __slots__ = ("_folder", "attempt", "index", "item_id", "lease", "log", "stopping")
 
     def __init__(
-        self, item_id: str, attempt: int, lease: ItemLease | None, stopping: threading.Event, folder: CheckpointFolder
+        self,
+        item_id: str,
+        attempt: int,
+        lease: ItemLease | None,
+        stopping: threading.Event,
+        folder: CheckpointFolder,
+        index: int = 0,
     ) -> None:
         self.item_id = item_id
+        self.index = index  # its place in the input, from 0
         self.attempt = attempt  # 1 for the first
         self.lease = lease  # None without a pool, and with lease="call"
         self.stopping = stopping  # set when the run stops: finish soon, or raise agentos.Interrupted
@@ -61,11 +68,19 @@ class CheckpointFolder:
 
     def path_for(self, item_id: str) -> Path:
         with self._lock:
-            if self._folder is None:
-                self._folder = Path(tempfile.mkdtemp(prefix="agentos-"))
-            self._folder.mkdir(parents=True, exist_ok=True)
             self._handed_out.add(item_id)
-            return self._folder / file_name_of(item_id)
+            return self._made() / file_name_of(item_id)
+
+    def place(self) -> Path:
+        """The folder itself, made if it was not there."""
+        with self._lock:
+            return self._made()
+
+    def _made(self) -> Path:
+        if self._folder is None:
+            self._folder = Path(tempfile.mkdtemp(prefix="agentos-"))
+        self._folder.mkdir(parents=True, exist_ok=True)
+        return self._folder
 
     @property
     def used(self) -> bool:

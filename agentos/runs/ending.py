@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import logging
+import math
 import signal
 import threading
+import time
 from typing import Any
 
 from ..credentials.clock import Clock
 from ..errors import InvariantViolated, JournalUnavailable
 from ._core.board import Board
 from ._core.invariants import j2_counts_add_up
-from ._core.states import Phase
+from ._core.states import Cause, Phase
 from .admission import Admission
 from .ledger import Ledger
 from .outcome import text_of
@@ -45,6 +47,7 @@ class Ending(Outlet):
         self.error: BaseException | None = None  # what the one who waits is to be told
         self.input_error: BaseException | None = None
         self._signals = 0
+        self._terminated_at = -math.inf
         self.raised = False  # the error, in the main thread
         self._on_main_thread = on_main_thread
         self._concluding = threading.Event()
@@ -57,7 +60,7 @@ class Ending(Outlet):
 
     # -- asked to stop ----------------------------------------------------------------------------------------
 
-    def stop(self, reason: str, *, force: bool = False, grace: float | None = None) -> None:
+    def stop(self, reason: str, *, cause: Cause = Cause.ASKED, force: bool = False, grace: float | None = None) -> None:
         """Begin nothing more; let what runs end, within *grace* if given, or with *force* not even that."""
         board = self.board
         with self.lock:
@@ -66,7 +69,7 @@ class Ending(Outlet):
             first = board.phase is Phase.RUNNING
             if first:
                 if not board.settled:  # else only its last results are not written down yet
-                    self.stats.stopped_by = reason
+                    self.stats.stopped_by, self.stats.cause = reason, cause
                 board.phase = Phase.DRAINING
             if force and board.phase is Phase.DRAINING:
                 board.phase = Phase.FORCED
@@ -85,28 +88,34 @@ class Ending(Outlet):
         self.look_whether_over()
 
     def _say_stopping(self, reason: str, running: list[str], force: bool, grace: float | None) -> None:
+        count = f"{len(running)} running item{'' if len(running) == 1 else 's'}"
         shown = ", ".join(running[:SHOWN]) + (" ..." if len(running) > SHOWN else "")
         if force:
-            what = f"not waiting for {len(running)} running items: {shown}" if running else "nothing was running"
+            what = f"not waiting for {count}: {shown}" if running else "nothing was running"
         elif running:
             limit = "" if grace is None else f" for up to {grace:g}s"
-            what = (
-                f"nothing more starts; waiting{limit} for {len(running)} running items: {shown} "
-                "(once more to stop at once: they are then interrupted, and run again next time)"
-            )
+            what = f"nothing more starts; waiting{limit} for {count}: {shown}"
+            if self.stats.cause is Cause.SIGNAL:
+                what += " (once more to stop at once: they are then interrupted, and run again next time)"
         else:
             what = "nothing more starts"
         self._say("stopping", f"Stopping because of {reason}: {what}", running=tuple(running[:SHOWN]))
 
     def on_signal(self, signum: int) -> None:
         """A signal came (told by the watcher thread). The first drains, the second ends."""
+        now = time.monotonic()
+        if signum == signal.SIGTERM and now < self._terminated_at + self.options.term_window:
+            return  # `timeout` and some supervisors send it to a process, and then to its whole group
+        if signum == signal.SIGTERM:
+            self._terminated_at = now
         self._signals += 1
         name = signal.Signals(signum).name
         if self._signals == 1:
-            self.stop(name, grace=self.options.grace if signum == signal.SIGTERM else None)
+            grace = self.options.grace if signum == signal.SIGTERM else None
+            self.stop(name, cause=Cause.SIGNAL, grace=grace)
         elif self.error is None:
             self.error = KeyboardInterrupt() if signum == signal.SIGINT else SystemExit(128 + signum)
-            self.stop(f"a second signal, {name}", force=True)
+            self.stop(f"a second signal, {name}", cause=Cause.SIGNAL, force=True)
             self.supervisor.forced_at = min(self.supervisor.forced_at, self.clock.now())
             self.supervisor.wake()
 
@@ -125,13 +134,14 @@ class Ending(Outlet):
         """The input raised while it was read. What was read before is run; then the one who waits is told."""
         self.input_error = error
         self.stats.stopped_by = f"an error of the input: {type(error).__name__}: {self.masked(text_of(error))}"
+        self.stats.cause = Cause.FAULT
         log.error("[COORDINATOR] the input failed (%s); the items read so far are finished", self.stats.stopped_by)
 
     def crashed(self, error: BaseException) -> None:
         """Something of our own went wrong: end, and say so."""
         if self.error is None:
             self.error = error
-        self.stop(f"an internal error: {type(error).__name__}", force=True)
+        self.stop(f"an internal error: {type(error).__name__}", cause=Cause.FAULT, force=True)
         self.give_up_waiting()
 
     def journal_trouble(self, what: str | None) -> None:
@@ -150,9 +160,9 @@ class Ending(Outlet):
         """The journal will not be writable again. What was not written down cannot be acknowledged."""
         if self.error is None:
             self.error = error
-        self.stop(str(error), force=True)
+        self.stop(str(error), cause=Cause.FAULT, force=True)
         if self.stats.stopped_by is None:
-            self.stats.stopped_by = str(error)
+            self.stats.stopped_by, self.stats.cause = str(error), Cause.FAULT
 
     # -- the end ----------------------------------------------------------------------------------------------
 
@@ -212,6 +222,8 @@ class Ending(Outlet):
             parked = board.park()
             for item in parked:
                 self.ledger.item_row("parked", item)
+            if board.stranded and stats.stopped_by is None:
+                stats.stopped_by, stats.cause = self.hopeless, Cause.CREDENTIALS
             if stats.stopped_by is not None:
                 self.ledger.note(f"stopped by {stats.stopped_by}")
         stats.parked = len(parked)
@@ -219,8 +231,6 @@ class Ending(Outlet):
         stats.retried, stats.limited = board.retried, board.limited
         if stats.total is None:
             stats.total = board.taken
-        if board.stranded and stats.stopped_by is None:
-            stats.stopped_by = self.hopeless
         self._close_ledger()
         stats.end_time = self.clock.wall()
         self.supervisor.end()

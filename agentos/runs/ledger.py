@@ -7,8 +7,9 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..errors import JournalMismatch
+from ..errors import CommandFailed, JournalMismatch
 from ._core.records import Attempt, Item
+from .commands.redaction import Redaction
 from .fingerprint import fingerprint
 from .journal import Journal, State, StateRow, Writer, harmless, row_text
 from .outcome import trace_of
@@ -87,7 +88,7 @@ class JournalLedger:
         self._retry_failed = retry_failed
         self.strict = strict
         self.resumes = len(journal.known) > 0
-        self._mask = None if run.secrets is None else run.secrets.masked_long
+        self._mask = None if run.secrets is None else Redaction(run.secrets.masker).masked
         self._wall = run.clock.wall
         self._writer: Writer = journal.writer(
             on_committed=self._committed, on_trouble=run.journal_trouble, on_lost=run.journal_lost
@@ -207,8 +208,11 @@ class JournalLedger:
 
     def trace(self, error: BaseException) -> str | None:
         """What kind of error it was and where it happened, without secrets."""
+        if isinstance(error, CommandFailed):
+            tail = self._run.masked("\n".join(error.tail))[-_LONGEST_TRACE:]
+            return json.dumps({"type": "CommandFailed", "exit": error.exit, "signal": error.signal, "tail": tail})
         trace = self._run.masked(trace_of(error))[-_LONGEST_TRACE:]
-        return json.dumps({"type": type(error).__qualname__, "traceback": trace})
+        return json.dumps({"type": self._run.masked(type(error).__qualname__), "traceback": trace})
 
     def failed(self, attempt: Attempt, result: WorkflowResult, trace: str | None) -> None:
         self._writer.put(self._row("failed", attempt, self._run.clock.now(), None, result.error, trace), result)

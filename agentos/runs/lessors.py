@@ -43,9 +43,10 @@ class Lessor(Protocol):
 
     def secret_of(self, name: str) -> Secret: ...
 
-    def masked(self, text: str) -> str: ...
+    @property
+    def masker(self) -> Masker: ...
 
-    def masked_long(self, text: str) -> str: ...
+    def masked(self, text: str) -> str: ...
 
 
 def lessor_of(pool: Any, clock: Clock, *, on_loop: bool = False) -> Lessor | None:
@@ -270,11 +271,12 @@ class ForeignPool:
     def secret_of(self, name: str) -> Secret:
         return next(key.secret for key in self._keys.values() if key.name == name)
 
+    @property
+    def masker(self) -> Masker:
+        return self._masker
+
     def masked(self, text: str) -> str:
         return self._masker.mask(text)
-
-    def masked_long(self, text: str) -> str:
-        return self._masker.mask_long(text)
 
 
 def _without_waiting(take: Callable[..., object], returns_none: bool) -> Callable[[], object] | None:

@@ -30,11 +30,14 @@ class RunOptions:
     retry_if: RetryRule = is_transient
     timeout: float | None = None
     grace: float = 8.0
+    term_window: float = 0.0
     halt: str | None = None
     deadline: Deadline = None
+    max_wait: float | None = None
     worker_version: str | None = None
     retry_failed: bool = False
     accept_loss: bool = False
+    accept_worker: bool = False
     start: str = "queued"
     cost_func: CostFunction = None
     model_func: NameFunction = None
@@ -54,7 +57,10 @@ class RunOptions:
             raise ValueError("retries must be a whole number of at least 0")
         if self.timeout is not None:
             _seconds("timeout", self.timeout, "above 0")
+        if self.max_wait is not None:
+            _seconds("max_wait", self.max_wait, "of at least 0")
         _seconds("grace", self.grace, "of at least 0")
+        _seconds("term_window", self.term_window, "of at least 0")
         if self.deadline is not None and not isinstance(self.deadline, datetime.datetime):
             _seconds("deadline", self.deadline, "of at least 0", " from the start, or a datetime")
         for name in ("retry_if", "cost_func", "model_func", "affinity_func", "on_progress"):

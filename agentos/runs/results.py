@@ -6,6 +6,8 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
+from ._core.states import Cause
+
 
 @dataclass(slots=True)
 class WorkflowResult:
@@ -36,7 +38,8 @@ class ProgressStats:
 
     ``total`` is None while the length of the input is not known. ``completed`` counts items that are done or failed.
     ``interrupted`` items had begun and will run again; ``parked`` ones wait for a limit to end. ``stopped_by`` says
-    why the run ended before its input did.
+    why the run ended before its input did, and ``cause`` says it in one word, for programs; ``wakes_at`` is when a run
+    that ended for want of a rested credential can go on, in epoch seconds.
     """
 
     total: int | None
@@ -50,6 +53,8 @@ class ProgressStats:
     cached: int = 0
     limited: int = 0
     stopped_by: str | None = None
+    cause: Cause | None = None
+    wakes_at: float | None = None
     end_time: float | None = None
 
     @property

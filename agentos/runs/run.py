@@ -13,11 +13,11 @@ from typing import Any
 
 from ..credentials.clock import Clock
 from ..credentials.locking import contend
-from ..errors import Interrupted
+from ..errors import CommandFailed, Interrupted
 from ._core.board import Board
 from ._core.meaning import lacks_tokens
 from ._core.records import Attempt, Item
-from ._core.states import Ended, Phase, Verdict
+from ._core.states import Cause, Ended, Phase, Verdict
 from ._engines.protocol import Engine
 from .admission import Admission
 from .attempts import PooledAttempt
@@ -81,6 +81,8 @@ class Run(Ending):
             self.ledger = JournalLedger(self, journal, strict=strict, retry_failed=options.retry_failed)
         # Without a journal a result is published where it was made, and nobody may want to hear of it.
         self._tells = worker.wants_context or self._wants_items
+        # Whether it ends when the limits outlast its patience.
+        self.may_park = lessor is not None and (options.max_wait is not None or options.deadline is not None)
         self.admission = Admission(self, source)
         self.next_attempt = self.admission.next_attempt
 
@@ -99,11 +101,11 @@ class Run(Ending):
         self._engine = engine
         self.board.deadline = self.options.deadline_at(self.clock.now(), self.clock.wall())
         total = self.source.total
+        count = "" if total is None else f" of {total} item{'' if total == 1 else 's'}"
         workers = self.options.max_workers if total is None else max(1, min(self.options.max_workers, total))
         self._say(
             "run_started",
-            f"Starting parallel execution of {'?' if total is None else total} items "
-            f"with {self.options.max_workers} workers",
+            f"Starting parallel execution{count} with {self.options.max_workers} workers",
         )
         self.supervisor.start()
         engine.start(workers)
@@ -126,7 +128,7 @@ class Run(Ending):
 
     def context_for(self, attempt: Attempt) -> Context:
         lease = attempt.item_lease() if isinstance(attempt, PooledAttempt) else None
-        return Context(attempt.item.id, attempt.number, lease, self.stopping, self.folder)
+        return Context(attempt.item.id, attempt.number, lease, self.stopping, self.folder, attempt.item.index)
 
     def check_still_wanted(self, attempt: Attempt) -> None:
         """After a wait that others could have ended: the attempt may have been given up meanwhile."""
@@ -165,7 +167,11 @@ class Run(Ending):
             result = WorkflowResult(item.id, True, None, now - attempt.began_at, {}, value, attempt.number, name)
             result.index = item.index
         else:
-            result = self._failure(attempt, self.masked(text_of(error)), type(error).__qualname__, now)
+            result = self._failure(attempt, self.masked(text_of(error)), self.masked(type(error).__qualname__), now)
+            if isinstance(error, CommandFailed):
+                result.metadata.update(exit=error.exit, signal=error.signal, tail=error.tail)
+            elif self.worker.is_command:
+                result.metadata.update(exit=None, signal=None)  # it was ended by us, or did not begin
             if ledger.keeps:
                 trace = ledger.trace(error)
         lock = self.lock
@@ -203,6 +209,8 @@ class Run(Ending):
             self._went_otherwise(verdict, attempt, result)
         if self.board.exhausted or self.closing:
             self.look_whether_over()
+        if self.may_park and not self.running:
+            self.supervisor.wake()
         return verdict
 
     @staticmethod
@@ -239,7 +247,7 @@ class Run(Ending):
         with self.lock:
             reached = board.phase is Phase.RUNNING and board.halted()
         if reached and board.halt is not None:
-            self.stop(f"halt at {board.halt}", force=board.halt.now)
+            self.stop(f"halt at {board.halt}", cause=Cause.HALT, force=board.halt.now)
 
     # -- items that end otherwise -----------------------------------------------------------------------------
 
@@ -308,6 +316,11 @@ class Run(Ending):
             items += board.left
             found = {item.index: item.id for item in items} | self._unwritten
         return [found[index] for index in sorted(found)]
+
+    def under_way(self) -> list[tuple[str, float]]:
+        """The ids of the running items and when they began, the oldest first."""
+        with self.lock:
+            return [(attempt.item.id, attempt.began_at) for attempt in self.board.running.values()]
 
     def masked(self, text: str) -> str:
         return text if self.secrets is None else self.secrets.masked(text)

@@ -61,6 +61,8 @@ class Source:
 
     def _look_at_all(self, items: Iterable[Any]) -> list[str]:
         """The ids of a whole input. Raises ``DuplicateItems``, before anything has started."""
+        if getattr(items, "unchanging", False) is True and getattr(items, "id_of", None) is self._id_of:
+            return items.ids  # type: ignore[attr-defined,no-any-return]  # made and compared when it was opened
         ids = []
         for index, item in enumerate(items):
             item_id, why = self._name(item, index)
@@ -142,7 +144,10 @@ class Source:
 
 
 def _kept(items: Any) -> Sequence[Any]:
-    return items if isinstance(items, (tuple, range)) else list(items)
+    # Items that say they are unchanging are read when they are wanted: a copy would hold a whole file in memory.
+    if isinstance(items, (tuple, range)) or getattr(items, "unchanging", False) is True:
+        return items  # type: ignore[no-any-return]
+    return list(items)
 
 
 def _duplicates(ids: list[str]) -> DuplicateItems:

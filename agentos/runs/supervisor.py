@@ -8,10 +8,11 @@ from __future__ import annotations
 import logging
 import math
 import threading
+import time
 from typing import TYPE_CHECKING
 
 from ._core.records import Attempt
-from ._core.states import Phase
+from ._core.states import Cause, Phase
 from .admission import DEADLINE
 
 if TYPE_CHECKING:
@@ -19,8 +20,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("agentos")
 
-# A coroutine that was cancelled gets this long to clean up; then it is left behind.
-_CLEAN_UP = 1.0
+# What was cancelled because the run is to end at once gets this long to clean up; then it is left behind.
 _CLEAN_UP_FORCED = 0.3
 # After a forced stop, results that cannot be written down within this time are given up.
 _LAST_COMMIT = 0.3
@@ -49,8 +49,8 @@ class Supervisor:
             pass  # it is awake already, and will look at everything
 
     def look_at(self, instant: float) -> None:
-        """Something is due at *instant*; wake up if that is earlier than planned."""
-        if instant < self._until:
+        """Something is due at *instant*; wake up if that is earlier than planned, or may be too late to wait for."""
+        if instant < self._until or self._run.may_park:
             self.wake()
 
     def end(self) -> None:
@@ -96,7 +96,7 @@ class Supervisor:
         for attempt in self._run.board.running.values():  # the oldest first
             if attempt.cancelled is None:
                 return min(earliest, attempt.began_at + timeout)
-            earliest = min(earliest, attempt.cancelled_at + _CLEAN_UP)
+            earliest = min(earliest, attempt.cancelled_at + self._run.engine.clean_up)
         # Nothing runs, or all of it was cancelled: whatever begins from now on is not overdue before this.
         return min(earliest, self._run.clock.now() + timeout)
 
@@ -105,19 +105,32 @@ class Supervisor:
         if now >= run.admission.desk.armed_at:
             run.admission.look_out()
         if now >= run.board.deadline and run.board.phase is Phase.RUNNING:
-            run.stop(DEADLINE)
+            run.stop(DEADLINE, cause=Cause.DEADLINE)
         if now >= self.grace_until and run.board.phase is Phase.DRAINING:
             run.stop("the end of the grace period", force=True)
         with run.lock:
             woken = run.board.wake_due(now) if run.board.phase is Phase.RUNNING else 0
         if woken:
             run.idle.wake(woken)
+        if run.may_park:
+            self._look_whether_parked(now)
         if run.options.timeout is not None:
             self._stop_overdue(now, run.options.timeout)
         if run.board.phase is Phase.FORCED:
             self._stop_all(now)
         if run.pressed and run.over and not run.concluding:
             run.give_up_waiting()
+
+    def _look_whether_parked(self, now: float) -> None:
+        """Nothing runs, and the first credential is due only after the deadline, or later than the run may wait."""
+        run = self._run
+        wakes_at = min(run.admission.desk.armed_at, run.board.next_due)
+        longest = run.options.max_wait
+        last = min(run.board.deadline, math.inf if longest is None else now + longest)
+        if last < wakes_at < math.inf and not run.running and run.board.phase is Phase.RUNNING:
+            run.stats.wakes_at = run.clock.wall() + wakes_at - now
+            when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(run.stats.wakes_at))
+            run.stop(f"limits that last until {when}", cause=Cause.PARKED)
 
     # -- attempts that take too long --------------------------------------------------------------------------
 
@@ -130,7 +143,9 @@ class Supervisor:
                 if attempt.began_at + timeout > now:
                     break  # those after it began later
                 self._cancel(attempt, "timeout", now)
-            if attempt.cancelled == "timeout" and (attempt.runner is None or attempt.cancelled_at + _CLEAN_UP <= now):
+            given_up_at = attempt.cancelled_at + run.engine.clean_up
+            is_stuck = given_up_at <= now and not getattr(attempt.runner, "writing", False)
+            if attempt.cancelled == "timeout" and (attempt.runner is None or is_stuck):
                 self._leave_behind(attempt, timeout)
 
     def _cancel(self, attempt: Attempt, why: str, now: float) -> None:
@@ -145,7 +160,7 @@ class Supervisor:
             return
         self.abandoned += 1
         if self.abandoned > run.options.max_workers:
-            run.stop(f"{self.abandoned} workers that did not return", force=True)
+            run.stop(f"{self.abandoned} workers that did not return", cause=Cause.FAULT, force=True)
         else:
             run.engine.replace()
 

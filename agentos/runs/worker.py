@@ -8,21 +8,26 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-WorkerFunction = Callable[..., Any]
+from .commands.command import Command
+
+WorkerFunction = Callable[..., Any] | Command
 
 
 @dataclass(frozen=True, slots=True)
 class Worker:
     """A worker function, looked at once."""
 
-    call: WorkerFunction
+    call: Any
     is_async: bool
     wants_context: bool
     name: str
+    is_command: bool = False
 
 
 def worker_of(function: object) -> Worker:
     """Look at a worker. Raises ValueError if it cannot be one."""
+    if isinstance(function, Command):
+        return Worker(function, is_async=False, wants_context=False, name=function.name, is_command=True)
     if not callable(function):
         raise ValueError(f"worker_func must be a function of (item, credential), not {type(function).__name__}")
     inner: object = function

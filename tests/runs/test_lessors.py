@@ -161,7 +161,6 @@ def test_a_secret_that_was_handed_out_is_masked_from_then_on() -> None:
     lessor.take_now(PLAIN, None)
 
     assert lessor.masked("401 for foreign-secret-1") == f"401 for {MASK}"
-    assert lessor.masked_long("401 for foreign-secret-1") == f"401 for {MASK}"
 
 
 # -- waiting ------------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentos.credentials.masking import MASK, Masker
+from agentos.runs.commands.redaction import Redaction
 from agentos.runs.values import decode, encode
 
 SECRET = "sk-values-0123456789abcdef"
@@ -21,7 +22,7 @@ JSON = st.recursive(
 
 
 def masking(secret: str = SECRET) -> Any:
-    return Masker([secret]).mask_long
+    return Redaction(Masker([secret])).masked
 
 
 @given(JSON)

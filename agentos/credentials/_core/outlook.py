@@ -83,7 +83,7 @@ class _Supply:
         if t < self.opens_in:
             return 0.0, f"quota {self.name} is closed"
         most = FOREVER if self.duration <= 0 else self.slots * ((t - self.opens_in) / self.duration + 1.0)
-        what = f"{self.slots} slots of {_keys(self.keys)}"
+        what = f"{self.slots} slot{'' if self.slots == 1 else 's'} of {_keys(self.keys)}"
         for flow in self.flows:
             through = flow.by(t, self.opens_in)
             if through < most:

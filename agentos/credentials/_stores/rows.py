@@ -37,7 +37,7 @@ def news_since(execute: Execute, seen: int, me: str) -> tuple[Sequence[Credentia
 def _everything(execute: Execute, me: str) -> tuple[Sequence[CredentialNews], Sequence[QuotaNews]]:
     holders: dict[int, list[str]] = {}
     for credential, requester, pid in execute(_HOLDERS, (me,)).fetchall():
-        holders.setdefault(credential, []).append(_holder(requester, pid))
+        holders.setdefault(credential, []).append(holder(requester, pid))
     credentials = execute("select number, life, evidence, since from credentials").fetchall()
     quotas = execute("select number, record from quotas").fetchall()
     return (
@@ -54,7 +54,7 @@ def credential_news(execute: Execute, number: int, me: str) -> CredentialNews:
     row = execute("select number, life, evidence, since from credentials where number = ?", (number,)).fetchone()
     found = execute(f"{_HOLDERS} and leases.credential = ?", (me, number)).fetchall()
     number, life, evidence, since = row
-    return CredentialNews(number, life, evidence, since, tuple(_holder(who, pid) for _, who, pid in found))
+    return CredentialNews(number, life, evidence, since, tuple(holder(who, pid) for _, who, pid in found))
 
 
 def quota_news(execute: Execute, number: int) -> QuotaNews:
@@ -63,7 +63,8 @@ def quota_news(execute: Execute, number: int) -> QuotaNews:
     return QuotaNews(number, read_record(record))
 
 
-def _holder(requester: str | None, pid: int) -> str:
+def holder(requester: str | None, pid: int) -> str:
+    """Whoever holds a lease, as people are told."""
     return f"process {pid}" if requester is None else f"{requester} (process {pid})"
 
 

@@ -8,7 +8,6 @@ the pool's lock, since whoever else wants that wants the same; then the caller w
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import hmac
 import os
@@ -25,6 +24,7 @@ from ...sqlite.trouble import is_busy, passing
 from .._core.limits import FOREVER
 from .._core.turns import PASSED, PATIENCE, Session, ahead_of, charge, place_of
 from ..clock import Clock
+from ..loops import running_loop
 from .bell import Bell, DeafBell
 from .opening import StoreFile, let_others_fork, pause
 from .protocol import Act, Bid, Card, Enrolled, Granted, Refused, StoreBusy, StoreTrouble, View
@@ -34,7 +34,7 @@ from .steps import SqliteStep
 T = TypeVar("T")
 
 _NEVER_LOOKED = -1
-_SESSIONS = (
+SESSIONS = (
     "select id, expires_at, weight, served, waiting_since, wanted, called_at, idle_until, claim, bell, pid "
     "from sessions"
 )
@@ -249,7 +249,7 @@ class SqliteStore:
     def _begin_immediately(self) -> None:
         """Get the write lock. Each of the others has it for some tens of microseconds; it is waited for a little."""
         begin = self._file.connection.execute
-        tries = 0 if self._busy else _BUSY_TRIES if asyncio._get_running_loop() is None else _BUSY_TRIES_ON_A_LOOP
+        tries = 0 if self._busy else _BUSY_TRIES if running_loop() is None else _BUSY_TRIES_ON_A_LOOP
         for number in range(tries):
             try:
                 begin("begin immediate")
@@ -275,7 +275,7 @@ class SqliteStore:
         """See who is there, and end what has run out."""
         execute = self._file.connection.execute
         now = self._clock.now()
-        sessions = [Session(*row) for row in execute(_SESSIONS).fetchall()]
+        sessions = [Session(*row) for row in execute(SESSIONS).fetchall()]
         if self._commits is not None:
             self._see_whether_it_was_done(self._commits, sessions)
         changes = last_change(execute, self._writer)

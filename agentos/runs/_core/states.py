@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from enum import Enum
+from enum import Enum, StrEnum
 
 
 class State(Enum):
@@ -37,6 +37,18 @@ AFTER: dict[Verdict, State] = {
 }
 
 FINAL = frozenset({State.DONE, State.FAILED})
+
+
+class Cause(StrEnum):
+    """Why a run ended before its input did."""
+
+    ASKED = "asked"  # shutdown(), or whoever took the results left
+    SIGNAL = "signal"
+    HALT = "halt"
+    DEADLINE = "deadline"
+    PARKED = "parked"  # every credential rests for longer than the run may wait
+    CREDENTIALS = "credentials"  # none can ever serve what is left
+    FAULT = "fault"  # of the journal, the input, the workers, or agentos
 
 
 class Phase(Enum):

@@ -12,8 +12,8 @@ from ...errors import Interrupted
 from .._core.records import Attempt
 from .._core.states import Verdict
 from ..admission import IDLE, Idle
+from ..async_bell import AsyncBell
 from ..attempts import PooledAttempt
-from ..bells import AsyncBell
 
 if TYPE_CHECKING:
     from ..run import Run
@@ -26,6 +26,8 @@ _ITEMS_BEFORE_OTHERS = 16
 
 class LoopEngine:
     """As many tasks as the run has workers, on the loop it is started in."""
+
+    clean_up = 1.0
 
     def __init__(self, run: Run, loop: asyncio.AbstractEventLoop) -> None:
         self._run = run
@@ -149,6 +151,8 @@ class LoopEngine:
 
 class LoopThread:
     """A loop of our own on a daemon thread, for coroutine workers of a caller that has none."""
+
+    clean_up = LoopEngine.clean_up
 
     def __init__(self, run: Run) -> None:
         self._loop = asyncio.new_event_loop()

@@ -10,6 +10,8 @@ from .._core.records import Attempt
 class Engine(Protocol):
     """Runs workers. Each fetches its next attempt from the run itself, runs it, and hands in what came of it."""
 
+    clean_up: float  # how long an attempt that was asked to end may take to; then it is left behind
+
     def start(self, workers: int) -> None:
         """Let so many workers begin."""
         ...

@@ -23,6 +23,8 @@ log = logging.getLogger("agentos")
 class ThreadEngine:
     """As many threads as the run has workers."""
 
+    clean_up = 1.0
+
     def __init__(self, run: Run) -> None:
         self._run = run
         self._started = 0
@@ -38,8 +40,9 @@ class ThreadEngine:
                 return
 
     def replace(self) -> None:
+        name = f"agentos-worker-{self._started + 1}"
+        threading.Thread(target=self._work, name=name, daemon=True).start()
         self._started += 1
-        threading.Thread(target=self._work, name=f"agentos-worker-{self._started}", daemon=True).start()
 
     def cancel(self, attempt: Attempt) -> bool:
         return False

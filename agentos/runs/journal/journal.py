@@ -55,6 +55,7 @@ class Journal:
         run: str | None = None,
         total: int | None = None,
         accept_loss: bool = False,
+        accept_worker: bool = False,
         migrations: Sequence[Migration] = MIGRATIONS,
         connect: Connect = connect,
     ) -> Journal:
@@ -62,7 +63,8 @@ class Journal:
 
         *run* is the name others are told while it is in use. Raises JournalInUse, NotAJournal, JournalTooNew,
         JournalDamaged, JournalMismatch or JournalUnavailable, and then nothing has been changed; with *accept_loss*,
-        a damaged journal is rebuilt from its sound beginning, and the damaged files are kept beside it.
+        a damaged journal is rebuilt from its sound beginning, and the damaged files are kept beside it; with
+        *accept_worker*, it may be the journal of another worker, and is this one's from now on.
         """
         files = files_of(path)
         require_sqlite(files.db)
@@ -70,7 +72,8 @@ class Journal:
             files.db.parent.mkdir(parents=True, exist_ok=True)
             owner = OwnerLock(files.lock, journal=files.db, run=run or files.db.parent.name)
             opening.on_failure(owner.release)
-            contents = _check(files, worker, migrations, accept_loss=accept_loss)
+            expected = None if accept_worker else worker
+            contents = _check(files, expected, migrations, accept_loss=accept_loss)
             if contents.version < newest(migrations):
                 _bring_up_to_date(files, migrations)
             head = HeadFile(files.head)
@@ -108,13 +111,13 @@ class Journal:
         return writer.close(timeout)
 
 
-def _check(files: JournalFiles, worker: str, migrations: Sequence[Migration], *, accept_loss: bool) -> Contents:
+def _check(files: JournalFiles, worker: str | None, migrations: Sequence[Migration], *, accept_loss: bool) -> Contents:
     """Read everything and refuse what cannot be gone on with; a new journal is made, a damaged one rebuilt."""
     contents = read_contents(files, migrations)
     if contents is None:
         create(files, migrations)
         return Contents(version=newest(migrations))
-    if contents.worker not in (None, worker):
+    if worker is not None and contents.worker not in (None, worker):
         raise JournalMismatch(path=str(files.db), what="worker", recorded=str(contents.worker), given=worker)
     if contents.damage is not None:
         if not accept_loss:

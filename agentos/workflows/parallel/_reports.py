@@ -46,6 +46,7 @@ class Reports(PoolShell):
 
     def limited(self, grant: Grant, retry_after: object, model: str | None) -> bool:
         """The provider said "too many" to this lease's call."""
+        model = model if model is None else self.masked(str(model))
         delay = delay_from(retry_after, wall=self._clock.wall())
         if delay is not None:
             evidence = f"rate_limited(retry_after={delay:g}) by lease {grant.token}"
@@ -181,9 +182,10 @@ class Reports(PoolShell):
         """*text* without any piece of a secret of this pool."""
         return self._masker.mask(text)
 
-    def masked_long(self, text: str) -> str:
-        """The same for a text that may be long: finds stretches of fifteen characters and more."""
-        return self._masker.mask_long(text)
+    @property
+    def masker(self) -> Masker:
+        """Knows the secrets of this pool."""
+        return self._masker
 
     def _evidence(self, grant: Grant, reason: object) -> str:
         return self._masker.mask(str(reason)[:_LONGEST_EVIDENCE], self.secret_of(grant.key.name).reveal())

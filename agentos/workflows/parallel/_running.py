@@ -1,4 +1,4 @@
-"""What stands around a run while it is on: the watch for signals, an input on a thread of its own, a caller's loop."""
+"""A run on a loop of its caller's."""
 
 from __future__ import annotations
 
@@ -9,34 +9,17 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from ...runs._engines.aio import LoopEngine
-from ...runs._engines.threads import ThreadEngine
-from ...runs.bells import AsyncBell, ThreadBell
+from ...runs._engines.choice import engine_for
+from ...runs.async_bell import AsyncBell
 from ...runs.run import Run
-from ...runs.signals import WATCH
 from ...runs.source import Source
 from ...runs.worker import Worker
+from ._watched import Watched
 
 if TYPE_CHECKING:
     from .coordinator import ParallelCoordinator
 
 T = TypeVar("T")
-
-
-class Watched:
-    """While it lasts, signals of the process stop the run."""
-
-    def __init__(self, run: Run) -> None:
-        self._run = run
-
-    def __enter__(self) -> None:
-        try:
-            WATCH.join(self._run)
-        except BaseException:
-            WATCH.leave(self._run)
-            raise
-
-    def __exit__(self, *_: object) -> None:
-        WATCH.leave(self._run)
 
 
 class AsyncRun:
@@ -68,7 +51,7 @@ class AsyncRun:
         self._watched = Watched(run)
         try:
             self._watched.__enter__()
-            coordinator._start(run, LoopEngine(run, loop) if worker.is_async else ThreadEngine(run), stops)
+            coordinator._start(run, LoopEngine(run, loop) if worker.is_async else engine_for(run), stops)
             if source.is_async:
                 self._pump = loop.create_task(self._bring(run), name="agentos-input")
         except BaseException:
@@ -107,24 +90,6 @@ class AsyncRun:
             run.input_failed(error)
         finally:
             run.admission.no_more()
-
-
-def feed(run: Run) -> None:
-    """Take from an input that may block as much as there is room for, on a thread of its own."""
-    room = ThreadBell()
-    run.on_room = room.ring
-    try:
-        for payload in run.source.iterator:
-            run.admission.push(payload)
-            while run.admission.room() <= 0 and not run.closing:
-                room.wait()
-            if run.closing:
-                return
-    except Exception as error:  # noqa: BLE001 - the user's input; the run ends, and says so
-        if not run.over:
-            run.input_failed(error)
-    finally:
-        run.admission.no_more()
 
 
 async def on_a_thread(function: Callable[[], T], unwanted: Callable[[T], object] | None = None) -> T:

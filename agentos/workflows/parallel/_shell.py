@@ -12,7 +12,6 @@ inside the core. What it wants is done when the step is over.
 
 from __future__ import annotations
 
-import asyncio
 import datetime
 import logging
 import threading
@@ -20,7 +19,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from ...credentials._core.cost import Used
 from ...credentials._core.learning import LearningPool
@@ -31,9 +30,13 @@ from ...credentials._core.states import Wait
 from ...credentials.clock import Clock, SystemClock
 from ...credentials.desk import Desk, DeskTicket
 from ...credentials.locking import PoliteLock, contend
+from ...credentials.loops import running_loop
 from ...credentials.secret import Secret
 from ...errors import NoCredentialAvailable, WouldBlockLoop
 from ._waiters import LoopAlarm, TaskWaiter, ThreadWaiter
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
 
 log = logging.getLogger("agentos")
 
@@ -58,7 +61,7 @@ class PoolShell:
         self._inside = False  # the core is at work
         self._later: deque[Callable[[], object]] = deque()  # what came in meanwhile, from the same thread
         self._threads: OrderedDict[ThreadWaiter, None] = OrderedDict()
-        self._alarms: dict[asyncio.AbstractEventLoop, LoopAlarm] = {}
+        self._alarms: dict[AbstractEventLoop, LoopAlarm] = {}
         self._desks: dict[Desk, None] = {}
         self._handed: dict[TaskWaiter, None] = {}  # granted, and not yet picked up
         self._told: set[str] = set()  # what was said of the present shortage
@@ -112,7 +115,8 @@ class PoolShell:
 
     async def wait_async(self, ask: Ask, requester: str | None, timeout: float | None) -> Grant:
         """Stand in line with this task; the loop runs on."""
-        loop = asyncio.get_running_loop()
+        loop = running_loop()
+        assert loop is not None  # noqa: S101 - for the type checker: only a loop runs coroutines
         waiter = TaskWaiter(loop)
         ticket = waiter.ticket = Ticket(ask, requester, waiter)
         began = self._now()
@@ -345,7 +349,7 @@ class PoolShell:
             self._arm_everybody(self._now() + _PICKED_UP_WITHIN, wakes, but={waiter.loop for waiter in self._handed})
         return wakes
 
-    def _arm_everybody(self, at: float, wakes: list[Owner], but: Collection[asyncio.AbstractEventLoop] = ()) -> None:
+    def _arm_everybody(self, at: float, wakes: list[Owner], but: Collection[AbstractEventLoop] = ()) -> None:
         """Every loop with waiting tasks, every desk, and the first waiting thread: one of them will be able to look."""
         for alarm in self._alarms.values():
             if alarm.loop not in but:
@@ -530,11 +534,7 @@ def check_timeout(timeout: object) -> None:
 
 
 def _in_running_loop() -> bool:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
+    return running_loop() is not None
 
 
 def _hour(epoch: float) -> str:

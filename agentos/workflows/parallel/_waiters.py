@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from ...credentials._core.limits import FOREVER
 from ...credentials._core.records import Ticket
 from ...credentials.clock import Alarm, Clock
+from ...credentials.loops import running_loop
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop, Future
 
 
 class ThreadWaiter:
@@ -35,11 +39,11 @@ class TaskWaiter:
 
     __slots__ = ("future", "loop", "registered", "ticket")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: AbstractEventLoop) -> None:
         self.loop = loop
         self.ticket: Ticket | None = None
         self.registered = False  # counted in its loop's alarm
-        self.future: asyncio.Future[None] = loop.create_future()
+        self.future: Future[None] = loop.create_future()
 
     def sleep_again(self) -> None:
         self.future = self.loop.create_future()
@@ -58,7 +62,7 @@ class LoopAlarm:
 
     __slots__ = ("_alarm", "_clock", "_fire", "armed_at", "loop", "waiting")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, clock: Clock, fire: Callable[[LoopAlarm], None]) -> None:
+    def __init__(self, loop: AbstractEventLoop, clock: Clock, fire: Callable[[LoopAlarm], None]) -> None:
         self.loop = loop
         self.waiting = 0
         self.armed_at = FOREVER  # changed under the pool's lock only
@@ -82,12 +86,12 @@ class LoopAlarm:
         self._fire(self)
 
 
-def call_on(loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> bool:
+def call_on(loop: AbstractEventLoop, callback: Callable[[], None]) -> bool:
     """Call *callback* where the loop runs: at once from there, else as soon as the loop comes round. False: closed."""
     try:
         if loop.is_closed():
             return False
-        if asyncio._get_running_loop() is loop:
+        if running_loop() is loop:
             callback()
         else:
             loop.call_soon_threadsafe(callback)

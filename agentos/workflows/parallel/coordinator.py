@@ -11,9 +11,8 @@ from typing import Any
 
 from ...credentials.clock import Clock, SystemClock
 from ...errors import InputFailed
-from ...runs._engines.aio import LoopThread
+from ...runs._engines.choice import engine_for
 from ...runs._engines.protocol import Engine
-from ...runs._engines.threads import ThreadEngine
 from ...runs.bells import ThreadBell
 from ...runs.journal import Journal
 from ...runs.lessors import lessor_of
@@ -24,7 +23,7 @@ from ...runs.results import ProgressStats, WorkflowResult
 from ...runs.run import Run
 from ...runs.source import Source
 from ...runs.worker import Worker, WorkerFunction, worker_of
-from ._running import AsyncRun, Watched, feed
+from ._watched import Watched, feed
 
 __all__ = ["ParallelCoordinator", "ProgressStats", "WorkflowResult"]
 
@@ -42,13 +41,15 @@ class ParallelCoordinator:
 
     ``max_workers`` items at once: 3 unless told, at most ``max_parallelism``, which given alone sets both. With
     ``lease="item"`` each item is started with a lease of the pool; with ``lease="call"`` its worker takes its own.
-    ``journal`` names a run folder or file: what is done is then on disk before anybody is told, and the same call
-    again goes on where the last one ended, however that was. ``retries`` are for errors that another try may cure
+    ``journal`` names a run folder or file: what is done is then on disk before anybody is told, and the same call again
+    goes on where the last one ended, however that was. ``retries`` are for errors that another try may cure
     (``retry_if`` decides which); limits are waited for, and cost none. ``timeout`` is for one attempt; ``grace`` is
-    what SIGTERM leaves running items; ``halt`` stops early (``"soon,fail=10%"``); after ``deadline``, seconds or a
-    datetime, nothing starts. ``cost_func``, ``model_func`` and ``affinity_func`` say of an item what its lease is
-    asked for. ``start="strict"`` puts each start on disk before it happens. docs/runs.md tells it all. An object can
-    be used again, and from several threads.
+    what SIGTERM leaves running items (another within ``term_window`` is the same one); ``halt`` stops early
+    (``"soon,fail=10%"``); after ``deadline``, seconds or a datetime, nothing starts. A run waits for limits as long as
+    they last; with ``max_wait`` it ends instead when nothing runs and no credential is due within so many seconds.
+    ``cost_func``, ``model_func`` and ``affinity_func`` say of an item what its lease is asked for. ``start="strict"``
+    puts each start on disk before it happens. ``on_begin`` is called once the journal is open and all is in order,
+    before anything starts. docs/runs.md tells it all. An object can be used again, and from several threads.
     """
 
     DEFAULT_PARALLELISM = 3
@@ -66,15 +67,19 @@ class ParallelCoordinator:
         retry_if: RetryRule = is_transient,
         timeout: float | None = None,
         grace: float = 8.0,
+        term_window: float = 0.0,
         halt: str | None = None,
         deadline: Deadline = None,
+        max_wait: float | None = None,
         worker_version: str | None = None,
         retry_failed: bool = False,
         accept_loss: bool = False,
+        accept_worker: bool = False,
         start: str = "queued",
         cost_func: CostFunction = None,
         model_func: NameFunction = None,
         affinity_func: NameFunction = None,
+        on_begin: Callable[[], object] | None = None,
         on_progress: Callable[[Progress], object] | None = None,
         clock: Clock | None = None,
     ) -> None:
@@ -91,17 +96,21 @@ class ParallelCoordinator:
             retry_if=retry_if,
             timeout=timeout,
             grace=grace,
+            term_window=term_window,
             halt=halt,
             deadline=deadline,
+            max_wait=max_wait,
             worker_version=worker_version,
             retry_failed=retry_failed,
             accept_loss=accept_loss,
+            accept_worker=accept_worker,
             start=start,
             cost_func=cost_func,
             model_func=model_func,
             affinity_func=affinity_func,
             on_progress=on_progress,
         )
+        self._on_begin = on_begin
         lessor_of(credential_coordinator, self._clock)  # an object that is no pool is refused here, not at night
         self._lock = threading.Lock()
         self._running: list[Run] = []
@@ -142,7 +151,7 @@ class ParallelCoordinator:
         run = self._prepare(worker, source, ThreadBell())
         with Watched(run):
             try:
-                self._start(run, LoopThread(run) if worker.is_async else ThreadEngine(run), stops)
+                self._start(run, engine_for(run), stops)
                 while not run.over:
                     run.bell.wait()
             finally:
@@ -168,7 +177,7 @@ class ParallelCoordinator:
         with Watched(run):
             elsewhere = False
             try:
-                self._start(run, LoopThread(run) if worker.is_async else ThreadEngine(run), stops)
+                self._start(run, engine_for(run), stops)
                 while True:
                     yield from run.take()
                     if run.listen():
@@ -215,6 +224,8 @@ class ParallelCoordinator:
         worker, source = worker_of(worker_func), self._source(items, item_id_func)
         if dry_run:
             return await _list_async(source), []
+        from ._running import AsyncRun  # asyncio is imported only where it is used already
+
         async with AsyncRun(self, worker, source) as run:
             while not run.over:
                 await run.bell.wait()
@@ -226,6 +237,8 @@ class ParallelCoordinator:
         self, items: Iterable[Any] | AsyncIterable[Any], worker_func: WorkerFunction, item_id_func: IdFunction
     ) -> AsyncIterator[WorkflowResult]:
         """``stream`` inside a running loop, over iterables and async iterables. Leaving it early cancels its tasks."""
+        from ._running import AsyncRun
+
         worker, source = worker_of(worker_func), self._source(items, item_id_func)
         async with AsyncRun(self, worker, source, streamed=True) as run:
             while True:
@@ -259,6 +272,19 @@ class ParallelCoordinator:
                 return list(self._checkpoints)
         return running.unfinished()
 
+    def get_running(self) -> list[tuple[str, float]]:
+        """The items that are running, the oldest first, and for how many seconds each has been."""
+        with self._lock:
+            running = list(self._running)
+        now = self._clock.now()
+        return [(item_id, now - began_at) for run in running for item_id, began_at in run.under_way()]
+
+    def get_waiting(self) -> int:
+        """How many workers could run something at once, and wait for a credential: no more than have an item."""
+        with self._lock:
+            running = list(self._running)
+        return sum(min(len(run.idle), _ready(run)) for run in running if run.admission.requests)
+
     @property
     def stats(self) -> ProgressStats | None:
         """The counts of the present run, or of the last one."""
@@ -282,8 +308,14 @@ class ParallelCoordinator:
         pool = lessor_of(self.credential_coordinator, self._clock, on_loop=worker.is_async)
         journal = None
         if options.journal is not None:
-            name = options.worker_version or worker.name
-            journal = Journal.open(options.journal, worker=name, total=source.total, accept_loss=options.accept_loss)
+            name = options.worker_version or (worker.name if pool is None else pool.masked(worker.name))
+            journal = Journal.open(
+                options.journal,
+                worker=name,
+                total=source.total,
+                accept_loss=options.accept_loss,
+                accept_worker=options.accept_worker,
+            )
         try:
             run = Run(
                 worker,
@@ -312,6 +344,8 @@ class ParallelCoordinator:
             stopped = stops != self._stops
         if stopped:
             run.stop("shutdown()")
+        if self._on_begin is not None:
+            self._on_begin()
         if run.worker.is_async and run.source.total is None and not run.source.is_async:
             # An input that blocks would hold up the loop.
             run.source.comes_by_itself = True
@@ -358,6 +392,19 @@ class ParallelCoordinator:
         while source.take(show):
             pass
         return ProgressStats(total=count)
+
+
+def _ready(run: Run) -> int:
+    """How many items a run could begin now if it had leases for them; as many as it has workers, if nobody knows."""
+    board, source = run.board, run.source
+    ready = len(board.fresh) + len(board.again) + board.admitted + board.set_aside
+    if board.exhausted:
+        return ready
+    if source.total is None:
+        return run.options.max_workers
+    if source.unchanged is not None:
+        return ready + source.unchanged.count(0, board.taken)  # the others have their results
+    return ready + source.total - board.taken
 
 
 async def _list_async(source: Source) -> ProgressStats:

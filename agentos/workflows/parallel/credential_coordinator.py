@@ -97,7 +97,8 @@ class CredentialCoordinator(StringVerbs):
     ) -> None:
         if isinstance(credentials, (str, bytes, Credential)):
             raise ValueError("credentials must be a list of credentials, not a single one")
-        given = _first(list(credentials), os.environ.get("AGENTOS_CREDENTIAL_LIMIT"))
+        all_given = list(credentials)
+        given = _first(all_given, os.environ.get("AGENTOS_CREDENTIAL_LIMIT"))
         if isinstance(keep_free, bool) or not isinstance(keep_free, int) or keep_free < 0:
             raise ValueError("keep_free must be a whole number of at least 0")
         if max_lease is not None and (not isinstance(max_lease, (int, float)) or not 0 < max_lease < math.inf):
@@ -110,6 +111,8 @@ class CredentialCoordinator(StringVerbs):
         core = _core(shared=place is not None, debug=debug, keep_free=keep_free, max_lease=max_lease)
         super().__init__(core, clock)
         self._credentials: dict[str, Credential] = {}
+        for unused in all_given[len(given) :]:  # not to be used, and not to be shown
+            self._masker.add(unused.secret.reveal() if isinstance(unused, Credential) else str(unused))
         if place is None:
             self._take_in(given, keep_free)
             return

@@ -1,0 +1,78 @@
+"""A command as a worker: what to run for each item, and how."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import shlex
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
+from typing import TYPE_CHECKING
+
+from .template import Template
+
+if TYPE_CHECKING:
+    from .output import Outputs
+
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+DEFAULT_ENV_KEY = "AGENTOS_CREDENTIAL"
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """Give it to a run instead of a function: ``Command(["claude", "-p", "{}"], env_key="ANTHROPIC_API_KEY")``.
+
+    In each element of *argv*, ``{}`` stands for the item, ``{id}``, ``{#}`` and ``{field}`` for its id, its number and
+    its fields (see ``Template``); no shell is involved. The credential comes to the command in the environment variable
+    ``env_key`` (or in one for each credential, by name), and in no other way. With ``stdin`` it finds the item on its
+    standard input, else nothing. A command that says nothing for ``idle_timeout`` seconds is stopped as one that
+    overran ``timeout`` is: its whole process group is asked to end, and killed after ``kill_after`` seconds. ``env`` is
+    the environment of all commands (this process's own unless told), ``without`` the names of variables to leave out of
+    it; variables that hold a secret of the pool always are. ``run_id`` is what AGENTOS_RUN_ID says. ``outputs`` gets
+    what they print.
+    """
+
+    argv: Sequence[str]
+    _: KW_ONLY
+    env_key: str | Mapping[str, str] = DEFAULT_ENV_KEY
+    stdin: bool = False
+    idle_timeout: float | None = None
+    kill_after: float = 5.0
+    cwd: str | None = None
+    env: Mapping[str, str] | None = field(default=None, repr=False)
+    without: Collection[str] = frozenset()
+    run_id: str | None = None
+    outputs: Outputs | None = field(default=None, compare=False, repr=False)
+    template: Template = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        argv = self.argv
+        if isinstance(argv, str) or not argv or not all(isinstance(each, str) for each in argv):
+            raise ValueError("argv must be a list of words, such as ['claude', '-p', '{}']; no shell reads it")
+        for variable in (self.env_key,) if isinstance(self.env_key, str) else self.env_key.values():
+            if not _VARIABLE.fullmatch(variable):
+                raise ValueError("env_key must be the name of an environment variable, such as OPENAI_API_KEY")
+        if self.cwd is not None and not os.path.isdir(self.cwd):
+            raise ValueError(f"cwd: there is no folder {self.cwd}")
+        _seconds("kill_after", self.kill_after)
+        if self.idle_timeout is not None:
+            _seconds("idle_timeout", self.idle_timeout)
+        object.__setattr__(self, "argv", tuple(argv))
+        object.__setattr__(self, "template", Template(argv, append=not self.stdin))
+
+    @property
+    def name(self) -> str:
+        """By this a journal knows whose results it has."""
+        return f"$ {shlex.join(self.argv)}"
+
+    def env_key_of(self, credential: str) -> str:
+        """The variable in which a command finds the credential of that name."""
+        if isinstance(self.env_key, str):
+            return self.env_key
+        return self.env_key.get(credential, DEFAULT_ENV_KEY)
+
+
+def _seconds(name: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
+        raise ValueError(f"{name} must be a number of seconds above 0")

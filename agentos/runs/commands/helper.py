@@ -1,0 +1,317 @@
+"""The process that starts, stops and reaps commands; run as a script of its own, with nothing but the standard library.
+
+It has one thread, because whoever forks must not share its process with locks and signal handlers of others, and it
+holds nothing dear: its driver tells it over a socket what to start, and hands it the pipes. When that socket ends, the
+driver is gone, however that came: every command is told to end, and killed if it has not within two seconds.
+
+A message is its length in four bytes and JSON. ``{"do": "spawn", "argv": [...], "env": {...}}`` comes with four
+descriptors, the command's standard input, output and error and the one to tell how it goes: ``S pid`` as it starts,
+or ``E errno``; ``K`` if it is asked to end; ``X status`` as it ends. ``{"do": "kill", "pid": n, "after": s, "mark":
+"..."}`` asks a command's whole group to end, and kills what is left of it after so many seconds, wherever it went:
+each process that a command starts inherits the mark of its attempt, unless it clears its environment.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import select
+import signal
+import socket
+import struct
+import sys
+import time
+from collections.abc import Iterator
+
+LENGTH = struct.Struct("!I")
+_DESCRIPTORS = 4
+_LAST_WORDS = 2.0  # what commands get to end in when the driver is gone
+_TO_FINISH = 0.5  # what a command that has ended left running in its group: it may have output of it to pass on
+_LEFTOVERS = 1.0  # from asking that to end until it is killed
+_RESET = {signal.SIGINT, signal.SIGTERM, signal.SIGPIPE, signal.SIGHUP, signal.SIGCHLD, signal.SIGQUIT, signal.SIGXFSZ}
+MARK = "AGENTOS_MARK"
+
+
+class Helper:
+    """Commands by process id, and when what is left of a group is to be killed."""
+
+    def __init__(self, driver: socket.socket, session: str, scratch: str) -> None:
+        self._driver = driver
+        self._session = session  # what the mark of each of our commands begins with
+        self._scratch = scratch  # the folder in which they say how they went
+        self._base: dict[str, str] = {}
+        self._told: dict[int, int] = {}  # of a running command: the descriptor to tell how it goes
+        self._terms: dict[int, float] = {}  # of a group whose command has ended: when the rest is asked to end
+        self._kills: dict[int, float] = {}  # of a group: when what is left of it is killed
+        self._sweeps: dict[str, float] = {}  # of a mark: when whatever still bears it is killed
+        self._born, self._wake = os.pipe()
+        os.set_blocking(self._born, False)
+        os.set_blocking(self._wake, False)
+
+    def run(self) -> None:
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
+        poll = select.poll()
+        poll.register(self._driver, select.POLLIN)
+        poll.register(self._born, select.POLLIN)
+        while True:
+            ready = [fd for fd, _ in poll.poll(self._patience())]
+            if self._born in ready:
+                _drain(self._born)
+                self._reap()
+            if self._driver.fileno() in ready and not self._obey():
+                break
+            self._kill_due()
+        self._end()
+
+    def _patience(self) -> float | None:
+        due = [*self._terms.values(), *self._kills.values(), *self._sweeps.values()]
+        return max(0.0, min(due) - time.monotonic()) * 1000 + 1 if due else None
+
+    # -- what the driver asks for -----------------------------------------------------------------------------
+
+    def _obey(self) -> bool:
+        """Do what the next message says. False: the driver is gone."""
+        try:
+            head, descriptors, _, _ = socket.recv_fds(self._driver, LENGTH.size, _DESCRIPTORS)
+            for each in descriptors:
+                os.set_inheritable(each, False)  # or the next command would keep this one's pipes open
+            while head and len(head) < LENGTH.size:
+                head += self._driver.recv(LENGTH.size - len(head))
+            if not head:
+                return False
+            message = json.loads(self._read(LENGTH.unpack(head)[0]))
+        except (OSError, EOFError):
+            return False
+        if message["do"] == "spawn":
+            if len(descriptors) == _DESCRIPTORS:
+                self._spawn(message, descriptors)
+            else:  # we have no room for more; the driver sees the end of its pipes
+                for each in descriptors:
+                    os.close(each)
+        elif message["do"] == "base":
+            self._base = message["env"]
+        elif message["pid"] in self._told:
+            self._stop(message["pid"], message["after"], message["mark"])
+        return True
+
+    def _read(self, count: int) -> bytearray:
+        data = bytearray()
+        while len(data) < count:
+            more = self._driver.recv(min(count - len(data), 1 << 20))
+            if not more:
+                raise EOFError
+            data += more
+        return data
+
+    def _spawn(self, message: dict[str, object], descriptors: list[int]) -> None:
+        stdin, stdout, stderr, told = descriptors
+        argv: list[str] = message["argv"]  # type: ignore[assignment]
+        try:
+            pid = os.posix_spawnp(
+                argv[0],
+                argv,
+                {**self._base, **message["env"]},  # type: ignore[dict-item]
+                file_actions=[(os.POSIX_SPAWN_DUP2, fd, number) for number, fd in enumerate((stdin, stdout, stderr))],
+                setsid=True,
+                setsigmask=(),
+                setsigdef=_RESET,
+            )
+        except (OSError, ValueError) as error:
+            _tell(told, f"E {getattr(error, 'errno', None) or errno.EINVAL}\n")
+            os.close(told)
+        else:
+            self._told[pid] = told
+            _tell(told, f"S {pid}\n")
+        for each in (stdin, stdout, stderr):
+            os.close(each)
+
+    def _stop(self, pid: int, after: float, mark: str) -> None:
+        _tell(self._told[pid], "K\n")
+        signal_group(pid, signal.SIGTERM)
+        signal_group(pid, signal.SIGCONT)  # one that is stopped would not hear of it
+        at = time.monotonic() + after
+        self._kills[pid] = min(at, self._kills.get(pid, at))
+        self._sweeps[mark] = min(at, self._sweeps.get(mark, at))
+
+    # -- commands that end ------------------------------------------------------------------------------------
+
+    def _reap(self) -> None:
+        while True:
+            pid, status = _ended()
+            if not pid:
+                return
+            told = self._told.pop(pid, None)
+            if told is None:
+                continue  # an orphan of one of ours
+            if not signal_group(pid, 0):
+                self._kills.pop(pid, None)
+            elif pid not in self._kills:
+                self._terms[pid] = time.monotonic() + _TO_FINISH
+            _tell(told, f"X {status}\n")
+            os.close(told)
+
+    def _kill_due(self) -> None:
+        now = time.monotonic()
+        for pid in [pid for pid, at in self._terms.items() if at <= now]:
+            del self._terms[pid]
+            if signal_group(pid, signal.SIGTERM):
+                self._kills[pid] = now + _LEFTOVERS
+        for pid in [pid for pid, at in self._kills.items() if at <= now]:
+            del self._kills[pid]
+            signal_group(pid, signal.SIGKILL)
+        for mark in [mark for mark, at in self._sweeps.items() if at <= now]:
+            del self._sweeps[mark]
+            kill_marked(mark, whole=True)
+
+    def _end(self) -> None:
+        """The driver is gone: nothing of what it had started may go on."""
+        for pid in self._told:
+            signal_group(pid, signal.SIGTERM)
+            signal_group(pid, signal.SIGCONT)
+        until = time.monotonic() + _LAST_WORDS
+        poll = select.poll()
+        poll.register(self._born, select.POLLIN)
+        groups = {*self._told, *self._kills, *self._terms}
+        while self._told and (left := until - time.monotonic()) > 0:
+            poll.poll(left * 1000 + 1)
+            _drain(self._born)
+            self._reap()
+        for pid in groups:
+            signal_group(pid, signal.SIGKILL)
+        kill_marked(self._session)
+        _kill_children()
+        self._remove_what_they_said()
+
+    def _remove_what_they_said(self) -> None:
+        """What commands wrote for the driver to read is not blotted out: nobody else should find it."""
+        try:
+            for name in os.listdir(self._scratch):
+                os.unlink(os.path.join(self._scratch, name))
+            os.rmdir(self._scratch)
+        except OSError:
+            pass  # the driver has done it, or the next one will
+
+
+def _ended() -> tuple[int, int]:
+    """Reap a child that has ended; 0: none has."""
+    try:
+        return os.waitpid(-1, os.WNOHANG)
+    except ChildProcessError:
+        return 0, 0
+
+
+def signal_group(pid: int, number: int) -> bool:
+    """False: there is no such group."""
+    try:
+        os.killpg(pid, number)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True  # a member of it runs as another user, or (on macOS) it is a zombie
+    return True
+
+
+def _tell(descriptor: int, text: str) -> None:
+    try:
+        os.write(descriptor, text.encode())
+    except OSError:
+        pass  # nobody listens
+
+
+def _drain(descriptor: int) -> None:
+    try:
+        while os.read(descriptor, 4096):
+            pass
+    except BlockingIOError:
+        pass
+
+
+# -- processes that left their group, and those of a driver that is long gone ---------------------------------------
+
+
+def with_variable(name: str, value: str, *, whole: bool = False) -> Iterator[tuple[int, dict[str, str]]]:
+    """The processes whose variable *name* begins with *value* (or is the *whole* of it), and their AGENTOS_ variables.
+
+    Only where /proc is.
+    """
+    wanted = os.fsencode(f"{name}={value}")
+    try:
+        entries = os.listdir("/proc")
+    except OSError:
+        return
+    for entry in entries:
+        if not entry.isdecimal() or int(entry) == os.getpid():
+            continue
+        try:
+            with open(f"/proc/{entry}/environ", "rb") as file:
+                variables = file.read().split(b"\0")
+        except OSError:
+            continue  # it has ended, or is another user's
+        if wanted in variables if whole else any(each.startswith(wanted) for each in variables):
+            ours = (os.fsdecode(each).partition("=") for each in variables if each.startswith(b"AGENTOS_"))
+            yield int(entry), {variable: text for variable, _, text in ours}
+
+
+def kill_marked(mark: str, *, whole: bool = False) -> None:
+    """Kill whatever bears the mark; twice, for those that were just being born."""
+    for _ in range(2):
+        for pid, _variables in with_variable(MARK, mark, whole=whole):
+            _kill(pid)
+
+
+def _kill_children() -> None:
+    """What has left its group and cleared its environment is still ours, as the nearest reaper of orphans.
+
+    So are the orphans of what is killed here: there may be a helper among it, of a run that was nested in an item.
+    """
+    until = time.monotonic() + _LAST_WORDS
+    while (children := _children()) and time.monotonic() < until:
+        for pid in children:
+            _kill(pid)
+        while _ended()[0]:
+            pass
+        time.sleep(0.005)
+
+
+def _children() -> list[int]:
+    found = []
+    for entry in os.listdir("/proc") if os.path.isdir("/proc/self") else ():
+        try:
+            with open(f"/proc/{entry}/stat", "rb") as file:
+                state, parent = file.read().rpartition(b")")[2].split()[:2]
+        except (OSError, ValueError):
+            continue
+        if int(parent) == os.getpid() and state != b"Z":
+            found.append(int(entry))
+    return found
+
+
+def _kill(pid: int) -> None:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except OSError:
+        pass
+
+
+def main() -> None:
+    """Serve the driver at the other end of the socket whose descriptor is the first argument, until it is gone.
+
+    The other two are the session's mark, and the folder in which its commands say how they went.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it ends with its driver, not before
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    if sys.platform == "linux":
+        import ctypes
+
+        # Orphans of a command come to us, not to init, and are reaped here.
+        ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)
+    with socket.socket(fileno=int(sys.argv[1])) as driver:
+        driver.set_inheritable(False)
+        Helper(driver, sys.argv[2], sys.argv[3]).run()
+
+
+if __name__ == "__main__":
+    main()

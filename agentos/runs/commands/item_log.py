@@ -1,0 +1,129 @@
+"""What an item printed, on disk: one file for each item, all attempts in it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from pathlib import Path
+
+from ..context import file_name_of
+
+log = logging.getLogger("agentos")
+
+LONGEST_LOG = 100_000_000
+_MOST_OPEN = 64
+
+
+class LogFolder:
+    """Where the logs of a run are. It is made when the first item prints something.
+
+    A log that cannot be written ends there, which is said once for all of them: no item fails of it. Of each attempt
+    the first *longest* bytes are kept.
+    """
+
+    def __init__(self, folder: Path, longest: int = LONGEST_LOG) -> None:
+        self.folder = folder
+        self.longest = longest
+        self.may_stay_open = threading.Semaphore(_MOST_OPEN)  # the logs beyond are opened for each write
+        self._said_trouble = False
+
+    def of_attempt(self, item_id: str, heading: str) -> ItemLog:
+        """The log of one attempt: *heading* stands before what it prints."""
+        return ItemLog(self, self.folder / f"{file_name_of(item_id)}.log", heading)
+
+    def say_trouble(self, path: Path, error: OSError) -> None:
+        if not self._said_trouble:
+            self._said_trouble = True
+            log.warning(
+                "[COORDINATOR] %s cannot be written (%s): output is missing there; the items go on",
+                path,
+                error.strerror or type(error).__name__,
+            )
+
+
+class ItemLog:
+    """The log of one attempt. The file appears with the first bytes."""
+
+    def __init__(self, folder: LogFolder, path: Path, heading: str) -> None:
+        self.path = path
+        self._folder = folder
+        self._heading = heading
+        self._file: int | None = None
+        self._begun = False
+        self._over = False  # closed, or not writable
+        self._room = folder.longest
+        self._left_out = 0
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether there is anything of this attempt in the file."""
+        return self._begun
+
+    def write(self, data: bytes) -> None:
+        """Append *data*, as far as there is room for it."""
+        kept = data[: self._room]
+        self._room -= len(kept)
+        self._left_out += len(data) - len(kept)
+        if kept:
+            self._append(kept)
+
+    def close(self) -> None:
+        """Let go of the file; say in it what it lacks."""
+        if self._left_out:
+            self._append(f"\n... log ends here, {self._left_out} bytes more were not kept\n".encode())
+        self._over = True
+        file, self._file = self._file, None
+        if file is not None:
+            self._folder.may_stay_open.release()
+            try:
+                os.close(file)
+            except OSError as error:  # some file systems find out only now that there was no room
+                self._folder.say_trouble(self.path, error)
+
+    def _append(self, data: bytes) -> None:
+        if self._over:
+            return
+        try:
+            if self._file is not None:
+                _write(self._file, data)
+            else:
+                self._open_and_write(data)
+        except OSError as error:
+            self._folder.say_trouble(self.path, error)
+            self._left_out = 0
+            self.close()
+
+    def _open_and_write(self, data: bytes) -> None:
+        file = self._open()
+        stays_open = self._folder.may_stay_open.acquire(blocking=False)
+        if stays_open:
+            self._file = file
+        try:
+            if not self._begun:
+                self._begun = True
+                data = _new_line_if_needed(file) + self._heading.encode("utf-8", "replace") + b"\n" + data
+            _write(file, data)
+        finally:
+            if not stays_open:
+                os.close(file)
+
+    def _open(self) -> int:
+        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+        try:
+            return os.open(self.path, flags, 0o600)
+        except FileNotFoundError:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            return os.open(self.path, flags, 0o600)
+
+
+def _write(file: int, data: bytes) -> None:
+    left = memoryview(data)
+    while left:
+        left = left[os.write(file, left) :]
+
+
+def _new_line_if_needed(file: int) -> bytes:
+    """An earlier attempt may have ended within a line."""
+    size = os.fstat(file).st_size
+    return b"\n" if size and os.pread(file, 1, size - 1) != b"\n" else b""

@@ -1,0 +1,70 @@
+"""Commands of an earlier session that outlived it: found by what their environment says, named, and ended."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from .helper import with_variable
+
+_TIME_TO_END = 2.0
+_LOOK_EVERY = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Orphan:
+    """A process that an item's command left behind when its run was killed."""
+
+    pid: int
+    item_id: str
+    program: str
+
+    def __str__(self) -> str:
+        return f"{self.program} (pid {self.pid}, item {self.item_id})"
+
+
+def left_behind(folder: Path) -> list[Orphan]:
+    """The processes that still run for items of the run whose checkpoints are in *folder*. Only where /proc is."""
+    return [
+        Orphan(pid, variables.get("AGENTOS_ITEM_ID", "?"), _program(pid))
+        for pid, variables in with_variable("AGENTOS_WORKFLOW_DB", f"{folder}{os.sep}")
+    ]
+
+
+def end(orphans: Sequence[Orphan]) -> None:
+    """Ask them to end, and kill those that have not soon: their items are about to run again, with other keys."""
+    for orphan in orphans:
+        _signal(orphan.pid, signal.SIGTERM)
+    until = time.monotonic() + _TIME_TO_END
+    left = list(orphans)
+    while left and time.monotonic() < until:
+        time.sleep(_LOOK_EVERY)
+        left = [orphan for orphan in left if _is_alive(orphan.pid)]
+    for orphan in left:
+        _signal(orphan.pid, signal.SIGKILL)
+
+
+def _program(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text(errors="replace").strip()
+    except OSError:
+        return "a process"
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        # A zombie has ended; nobody may have looked after it yet.
+        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[0] != "Z"
+    except (OSError, IndexError):
+        return False
+
+
+def _signal(pid: int, number: int) -> None:
+    try:
+        os.kill(pid, number)
+    except OSError:
+        pass  # it has ended, or is another user's

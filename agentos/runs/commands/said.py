@@ -1,0 +1,122 @@
+"""What a command says of its own end, in the file that AGENTOS_OUTCOME names."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import math
+import os
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ...providers.signal import LONGEST_DELAY
+
+_LONGEST = 1_000_000  # bytes
+_WORDS = ("rate_limited", "park_until", "rejected", "spent", "failed", "usage", "model")
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """One JSON object; everything in it may be left out.
+
+    ``rate_limited``: the provider said "too many": seconds to leave the key alone, or true. ``park_until``: the same,
+    with the instant at which the limit ends. ``rejected`` and ``spent``: the key does not work any more, or its money
+    is gone, and why; the item goes on with another one. ``failed``: the item cannot be done, and why. ``usage``: what
+    the calls used, in tokens. ``model``: of which model a limit is.
+    """
+
+    rate_limited: float | None = None  # seconds; None with ``limited``: nobody said how long
+    limited: bool = False
+    rejected: str | None = None
+    spent: str | None = None
+    failed: str | None = None
+    usage: Mapping[str, float] = field(default_factory=dict)
+    model: str | None = None
+
+
+class Misread(ValueError):
+    """The file cannot be understood."""
+
+
+def read_said(path: Path, wall: float) -> Said | None:
+    """What the command said; None if it said nothing. Raises ``Misread``."""
+    try:
+        # It may have put anything there: a pipe that nobody writes to, a link to somewhere else.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return None
+    with open(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise Misread("it is no file")
+        data = file.read(_LONGEST + 1)
+    if not data.strip():
+        return None
+    try:
+        if len(data) > _LONGEST:
+            raise Misread("it is longer than a megabyte")  # noqa: TRY301 - as good as not JSON
+        told = json.loads(data)
+    except Misread:
+        raise
+    except (ValueError, RecursionError):
+        raise Misread("it is not JSON") from None
+    if not isinstance(told, dict):
+        raise Misread(f"it must be an object with some of {', '.join(_WORDS)}")
+    return _said(told, wall)
+
+
+def _said(told: dict[str, Any], wall: float) -> Said:
+    unknown = [name for name in told if name not in _WORDS]
+    if unknown:
+        raise Misread(f"nothing is known of {unknown[0][:40]!r}; it may have {', '.join(_WORDS)}")
+    limited, seconds = False, None
+    if (told_limit := told.get("rate_limited")) not in (None, False):
+        limited = True
+        seconds = None if told_limit is True else _number("rate_limited", told_limit)
+    if (until := told.get("park_until")) is not None:
+        limited = True
+        # Longer than this nothing is believed to last; until then it is certainly not over.
+        seconds = min(max(seconds or 0.0, _instant(until) - wall, 0.0), LONGEST_DELAY)
+    usage = told.get("usage") or {}
+    if not isinstance(usage, dict):
+        raise Misread("usage must be an object such as {'input_tokens': 900, 'output_tokens': 120}")
+    return Said(
+        rate_limited=seconds,
+        limited=limited,
+        rejected=_text("rejected", told.get("rejected")),
+        spent=_text("spent", told.get("spent")),
+        failed=_text("failed", told.get("failed")),
+        usage={name: _number(f"usage.{name}", amount) for name, amount in usage.items()},
+        model=_text("model", told.get("model")),
+    )
+
+
+def _number(name: str, value: object) -> float:
+    try:
+        if not isinstance(value, bool) and isinstance(value, (int, float)) and 0 <= value < math.inf:
+            return float(value)
+    except OverflowError:
+        pass  # a whole number of hundreds of digits
+    raise Misread(f"{name} must be a number of at least 0")
+
+
+def _text(name: str, value: object) -> str | None:
+    if value is None or value is False:
+        return None
+    if value is True:
+        return f"the command said {name}"
+    if not isinstance(value, str):
+        raise Misread(f"{name} must be text")
+    return value[:2_000]
+
+
+def _instant(value: object) -> float:
+    """Epoch seconds, or a date and time as in ISO 8601; without a zone it is local time."""
+    if isinstance(value, (int, float)):
+        return _number("park_until", value)
+    try:
+        return datetime.datetime.fromisoformat(str(value)).timestamp()
+    except (ValueError, OverflowError, OSError):
+        raise Misread("park_until must be a time such as 2026-11-16T05:00:00+01:00, or epoch seconds") from None

@@ -1,0 +1,173 @@
+"""Starting commands by way of the helper process: this side of its socket."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from ...errors import Transient
+from .helper import LENGTH
+
+_PATIENCE = 30.0  # for descriptors, where there are too few
+_A_WHILE = 0.05
+_HELPER = Path(__file__).with_name("helper.py")
+
+
+class Child:
+    """A command that was asked for: its pipes, and by ``status`` how it goes.
+
+    On ``status`` comes what ``helper`` says of it, then the end of file.
+    """
+
+    def __init__(self, stdout: int, stderr: int, status: int) -> None:
+        self.stdout = stdout
+        self.stderr = stderr
+        self.status = status
+
+    def close(self) -> None:
+        for descriptor in (self.stdout, self.stderr, self.status):
+            os.close(descriptor)
+
+
+class Spawner:
+    """One helper process, started when the first command is, and again should it die. Any thread may call it.
+
+    *session* is what the mark of each command begins with: by it those are found that left their group. *scratch* is
+    the folder in which commands say how they went; it is removed when all have ended.
+    """
+
+    def __init__(self, environment: Mapping[str, str], session: str, scratch: Path, cwd: str | None = None) -> None:
+        self._environment = dict(environment)
+        self._session = session
+        self._scratch = scratch
+        self._cwd = cwd
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._socket: socket.socket | None = None
+        self._closed = False
+
+    def start(self) -> None:
+        """Have the helper ready."""
+        with self._lock:
+            self._connected()
+
+    def spawn(self, argv: Sequence[str], environment: Mapping[str, str], stdin: bytes | None) -> Child:
+        """Start a command, in a session of its own, with these variables besides those of all commands."""
+        message = {"do": "spawn", "argv": list(argv), "env": dict(environment)}
+        until = time.monotonic() + _PATIENCE
+        while True:
+            try:
+                return self._spawn(message, stdin)
+            except OSError as error:
+                if error.errno not in (errno.EMFILE, errno.ENFILE):
+                    raise
+                if time.monotonic() > until:
+                    raise Transient(f"no pipe could be made for the command: {error.strerror}") from None
+            time.sleep(_A_WHILE)  # others end meanwhile, and give theirs back
+
+    def _spawn(self, message: Mapping[str, object], stdin: bytes | None) -> Child:
+        theirs: list[int] = []
+        ours: list[int] = []
+        try:
+            theirs.append(_readable(stdin))
+            for _ in range(3):
+                reader, writer = os.pipe()
+                ours.append(reader)
+                theirs.append(writer)
+            self._send(message, theirs)
+        except BaseException:
+            for descriptor in ours:
+                os.close(descriptor)
+            raise
+        finally:
+            for descriptor in theirs:
+                os.close(descriptor)
+        return Child(*ours)
+
+    def kill(self, pid: int, after: float, mark: str) -> None:
+        """Ask a command and all it started to end, and kill what has not after so many seconds."""
+        try:
+            self._send({"do": "kill", "pid": pid, "after": after, "mark": mark}, ())
+        except Transient:
+            pass  # the helper is gone, and its commands with it
+
+    def close(self) -> None:
+        """End the helper, which ends whatever still runs."""
+        with self._lock:
+            self._closed = True
+            self._disconnect()
+
+    def _send(self, message: Mapping[str, object], descriptors: Sequence[int]) -> None:
+        data = json.dumps(message).encode()
+        with self._lock:
+            try:
+                self._transmit(data, descriptors)
+            except OSError:
+                # It died, or was killed; whoever waits for a command of it sees the end of its pipes.
+                self._disconnect()
+                try:
+                    self._transmit(data, descriptors)
+                except OSError as error:
+                    raise Transient(f"the process that starts commands cannot be reached ({error})") from None
+
+    def _transmit(self, data: bytes, descriptors: Sequence[int]) -> None:
+        connection = self._connected()
+        # The descriptors go with the first bytes; a message too large for the socket's buffer follows in pieces.
+        socket.send_fds(connection, [LENGTH.pack(len(data))], list(descriptors))
+        connection.sendall(data)
+
+    def _connected(self) -> socket.socket:
+        if self._closed:
+            raise Transient("the run is over")
+        if self._socket is None:
+            mine, theirs = socket.socketpair()
+            with theirs:
+                # -I -S: nothing of the user's environment or site-packages is imported there, and it starts in 30 ms.
+                self._process = subprocess.Popen(  # noqa: S603 - our own file
+                    [sys.executable, "-I", "-S", str(_HELPER), str(theirs.fileno()), self._session, str(self._scratch)],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    pass_fds=[theirs.fileno()],
+                    start_new_session=True,
+                    env=self._environment,
+                    cwd=self._cwd,
+                )
+            self._socket = mine
+            data = json.dumps({"do": "base", "env": self._environment}).encode()
+            socket.send_fds(mine, [LENGTH.pack(len(data))], [])
+            mine.sendall(data)
+        return self._socket
+
+    def _disconnect(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+        if self._process is not None:
+            threading.Thread(target=self._process.wait, name="agentos-reaper", daemon=True).start()
+            self._process = None
+
+
+def _readable(data: bytes | None) -> int:
+    """A descriptor from which *data* can be read: no thread has to feed it."""
+    if data is None:
+        return os.open(os.devnull, os.O_RDONLY)
+    if hasattr(os, "memfd_create"):
+        descriptor = os.memfd_create("agentos-stdin")
+    else:
+        import tempfile
+
+        with tempfile.TemporaryFile(buffering=0) as file:
+            descriptor = os.dup(file.fileno())
+    with os.fdopen(os.dup(descriptor), "wb") as writer:
+        writer.write(data)
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    return descriptor

@@ -1,0 +1,42 @@
+"""What stands around a run while it is on: the watch for signals, an input on a thread of its own."""
+
+from __future__ import annotations
+
+from ...runs.bells import ThreadBell
+from ...runs.run import Run
+from ...runs.signals import WATCH
+
+
+class Watched:
+    """While it lasts, signals of the process stop the run."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+
+    def __enter__(self) -> None:
+        try:
+            WATCH.join(self._run)
+        except BaseException:
+            WATCH.leave(self._run)
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        WATCH.leave(self._run)
+
+
+def feed(run: Run) -> None:
+    """Take from an input that may block as much as there is room for, on a thread of its own."""
+    room = ThreadBell()
+    run.on_room = room.ring
+    try:
+        for payload in run.source.iterator:
+            run.admission.push(payload)
+            while run.admission.room() <= 0 and not run.closing:
+                room.wait()
+            if run.closing:
+                return
+    except Exception as error:  # noqa: BLE001 - the user's input; the run ends, and says so
+        if not run.over:
+            run.input_failed(error)
+    finally:
+        run.admission.no_more()

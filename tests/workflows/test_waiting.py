@@ -1,0 +1,61 @@
+"""How many workers wait for a credential: only those that have something to do."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from agentos.workflows.parallel import CredentialCoordinator, ParallelCoordinator
+
+from .helpers import PATIENCE
+
+WORKERS = 4
+SECRET = "sk-only-secret-000"
+
+
+def waiting_while(
+    item: str, items: Iterable[str], journal: Path | None = None, retry_failed: bool = False
+) -> tuple[int, int]:
+    """How many workers sleep, and how many are said to wait, while *item* has the only key and all else is done."""
+    coordinator = ParallelCoordinator(
+        WORKERS, CredentialCoordinator([SECRET]), journal=journal, worker_version="work", retry_failed=retry_failed
+    )
+    seen: list[tuple[int, int]] = []
+
+    def work(each: str, credential: str | None) -> None:
+        if each == item:
+            (run,) = coordinator._running
+            until = time.monotonic() + PATIENCE
+            while not (len(run.idle) == WORKERS - 1 and run.admission.requests):
+                assert time.monotonic() < until, "the others do not come to rest"
+                time.sleep(0)
+            seen.append((len(run.idle), coordinator.get_waiting()))
+
+    coordinator.execute_parallel(items, work, str)
+    coordinator.credential_coordinator.close()
+    (only,) = seen
+    return only
+
+
+@pytest.mark.parametrize(("running", "waiting"), [("item-00", 3), ("item-07", 2), ("item-08", 1)])
+def test_workers_without_an_item_do_not_wait(running: str, waiting: int) -> None:
+    assert waiting_while(running, [f"item-{n:02}" for n in range(10)]) == (3, waiting)
+
+
+def test_all_wait_while_nobody_knows_what_the_input_may_bring() -> None:
+    assert waiting_while("item-00", (f"item-{n:02}" for n in range(1_000))) == (3, 3)
+
+
+def test_items_that_have_their_results_are_waited_for_by_nobody(tmp_path: Path) -> None:
+    items = [f"item-{n:04}" for n in range(1_000)]
+
+    def fails(item: str, credential: str | None) -> None:
+        if item in items[:2]:
+            raise ValueError(item)
+
+    ParallelCoordinator(2, journal=tmp_path, worker_version="work").execute_parallel(items, fails, str)
+
+    assert waiting_while("item-0000", items, tmp_path, retry_failed=True) == (3, 1)
