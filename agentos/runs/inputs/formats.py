@@ -1,0 +1,183 @@
+"""How lines become items: text, JSON lines, or tables with a header (CSV and TSV)."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+from collections.abc import Iterable, Iterator
+from typing import Any, Protocol
+
+from .errors import InputError
+from .lines import LONGEST, Line, Lines, is_blank
+
+Record = tuple[int, int, int, Any]  # the number of its first line, offset and size in bytes, and the item
+
+NAMES = ("text", "jsonl", "csv", "tsv")
+_BY_SUFFIX = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".tsv": "tsv"}
+_ONE_DOCUMENT = "one JSON value per line is needed; of an array that is: jq -c '.[]' FILE > FILE.jsonl"
+
+
+class Format(Protocol):
+    """A way to read items. ``records`` goes through an input, ``parse`` reads one record of it again."""
+
+    def records(self, lines: Lines) -> Iterator[Record]: ...
+    def parse(self, raw: bytes) -> Any: ...
+
+
+class Text:
+    """One item per line, as it stands; blank lines are skipped."""
+
+    def records(self, lines: Lines) -> Iterator[Record]:
+        for number, offset, size, text in lines:
+            if not is_blank(text):
+                yield number, offset, size, _without_end(text)
+
+    def parse(self, raw: bytes) -> str:
+        return _without_end(raw.decode())
+
+
+class JsonLines:
+    """One JSON value per line; blank lines are skipped."""
+
+    def records(self, lines: Lines) -> Iterator[Record]:
+        for number, offset, size, text in lines:
+            if is_blank(text):
+                continue
+            try:
+                item = _json(_without_end(text))
+            except json.JSONDecodeError as error:
+                hint = _ONE_DOCUMENT if number == 1 and text.lstrip()[0] in "[{" else None
+                raise lines.error(f"not JSON ({error.msg} at column {error.colno})", hint=hint) from None
+            except (ValueError, RecursionError) as error:
+                why = "nested too deeply" if isinstance(error, RecursionError) else error
+                raise lines.error(f"not JSON that can be read ({why})") from None
+            yield number, offset, size, item
+
+    def parse(self, raw: bytes) -> Any:
+        return _json(raw.decode())
+
+
+class Table:
+    """A header, then one item per row: an object of texts. Quoted fields may hold line ends; blank rows are skipped."""
+
+    def __init__(self, delimiter: str) -> None:
+        self._delimiter = delimiter
+        self._header: list[str] = []
+
+    def records(self, lines: Lines) -> Iterator[Record]:
+        if csv.field_size_limit() < LONGEST:
+            csv.field_size_limit(LONGEST)  # the default, 128 KiB, is less than a long prompt
+        taken: list[Line] = []  # the lines of the present row
+        rows = self._rows(_noted(lines, taken))
+        while True:
+            taken.clear()
+            try:
+                row = next(rows)
+            except StopIteration:
+                return
+            except csv.Error as error:
+                raise lines.error(
+                    f"not {self._name} ({_in_words(error)})", line=taken[0][0] if taken else None
+                ) from None
+            number, offset, _, _ = taken[0]
+            if not row:
+                continue
+            if not self._header:
+                self._header = self._checked(row, lines)
+            elif len(row) != len(self._header):
+                fields = f"{len(row)} field{'' if len(row) == 1 else 's'}"
+                raise lines.error(f"{fields}, where the header has {len(self._header)}", line=number)
+            else:
+                size = taken[-1][1] + taken[-1][2] - offset
+                yield number, offset, size, dict(zip(self._header, row, strict=True))
+
+    def parse(self, raw: bytes) -> dict[str, str]:
+        row = next(self._rows([raw.decode()]))
+        return dict(zip(self._header, row, strict=True))
+
+    def _rows(self, lines: Iterable[str]) -> Iterator[list[str]]:
+        return csv.reader(lines, delimiter=self._delimiter, strict=True)
+
+    @property
+    def _name(self) -> str:
+        return "CSV" if self._delimiter == "," else "TSV"
+
+    def _checked(self, row: list[str], lines: Lines) -> list[str]:
+        header = [name.strip() for name in row]
+        if len(header) == 1 and any(other in header[0] for other in ";\t,"):
+            detail = f"the header is a single field, {header[0]!r}"
+            raise lines.error(detail, hint="fields are separated by a comma (csv) or a tab (tsv): see --format")
+        if "" in header:
+            raise lines.error(f"column {header.index('') + 1} of the header has no name")
+        twice = [name for name in header if header.count(name) > 1]
+        if twice:
+            raise lines.error(f"the header has two columns {twice[0]!r}")
+        return header
+
+
+def format_named(name: str) -> Format:
+    """The format that was asked for by name."""
+    if name == "text":
+        return Text()
+    if name == "jsonl":
+        return JsonLines()
+    if name in ("csv", "tsv"):
+        return Table("," if name == "csv" else "\t")
+    raise InputError(source="--format", detail=f"must be {', '.join(NAMES[:-1])} or {NAMES[-1]}, not {name!r}")
+
+
+def format_of(path: str) -> Format | None:
+    """The format that a file's name tells, if it tells one."""
+    name = _BY_SUFFIX.get(os.path.splitext(path)[1].lower())
+    return None if name is None else format_named(name)
+
+
+def guessed(lines: Lines) -> Format:
+    """JSON lines if the first line that is not blank is a JSON object, else text."""
+    return JsonLines() if _is_json_object(lines.first()) else Text()
+
+
+def lines_in_json_file(lines: Lines) -> Format:
+    """For a name that ends in ``.json``: some people call JSON lines so. Anything else is one document, and refused."""
+    first = lines.first()
+    if first and not _is_json_object(first):
+        hint = f"{_ONE_DOCUMENT}; or say what it is with --format"
+        raise InputError(source=lines.source, detail="one JSON document, and not one JSON value per line", hint=hint)
+    return JsonLines()
+
+
+def _is_json_object(line: str) -> bool:
+    if not line.lstrip().startswith("{"):
+        return False
+    try:
+        _json(line)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no JSON value")
+
+
+_json = json.JSONDecoder(parse_constant=_no_constant).decode
+
+
+def _without_end(text: str) -> str:
+    return text.removesuffix("\n").removesuffix("\r")
+
+
+def _noted(lines: Lines, taken: list[Line]) -> Iterator[str]:
+    for line in lines:
+        taken.append(line)
+        yield line[3]
+
+
+def _in_words(error: csv.Error) -> str:
+    text = str(error)
+    if "unexpected end of data" in text or "field larger" in text:
+        return "a quoted field that begins in this row is never closed"
+    if "expected after" in text:
+        return "there is text between a closing quote and the next field; a quote inside quotes is doubled"
+    return text
