@@ -1,0 +1,56 @@
+"""The card of a run: how it was started, as the command line wrote it down in ``run.json``."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+CARD_NAME: Final = "run.json"
+
+
+@dataclass(frozen=True, slots=True)
+class RunCard:
+    """How a run was started the last time. ``arguments`` is what was typed after ``agentos run``."""
+
+    name: str
+    cwd: str
+    arguments: tuple[str, ...]
+    source_kind: str | None = None  # "file", "stdin", "words" or "glob"
+    source_name: str | None = None
+    command: tuple[str, ...] | None = None
+    worker: str | None = None
+    created: float | None = None
+    started: float | None = None
+
+
+def read_card(folder: Path) -> RunCard | None:
+    """The card of the run in *folder*; None if it has none that can be read: it was started from Python, perhaps."""
+    try:
+        found = json.loads((folder / CARD_NAME).read_bytes())
+        source = found.get("source") or {}
+        command = found.get("command")
+        return RunCard(
+            name=_text(found["name"]),
+            cwd=_text(found["cwd"]),
+            arguments=tuple(map(_text, found["arguments"])),
+            source_kind=source.get("kind"),
+            source_name=source.get("name"),
+            command=None if command is None else tuple(map(_text, command)),
+            worker=found.get("worker"),
+            created=_number(found.get("created")),
+            started=_number(found.get("started")),
+        )
+    except (OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError):
+        return None
+
+
+def _text(found: Any) -> str:
+    if not isinstance(found, str):
+        raise TypeError("a text was expected")
+    return found
+
+
+def _number(found: Any) -> float | None:
+    return float(found) if isinstance(found, (int, float)) else None

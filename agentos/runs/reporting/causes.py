@@ -1,0 +1,87 @@
+"""Failures by their cause: texts that differ only in numbers, names and places are one."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+_READ: Final = 600  # characters of an error: its cause stands at the beginning
+_LONGEST: Final = 300
+_MOST: Final = 1_000  # causes that are told apart
+_SHORTEST_ID: Final = 3  # a shorter one occurs in innocent words
+
+# Stands for the item's id while the rest is looked at: a letter of no language, that a path may contain.
+_ITEM: Final = "\ue000"
+
+_VARYING: Final = re.compile(
+    r"""
+    (?P<kept>\b(?:exit|code|status|http|errno|signal)(?:[ _-](?:code|status))?\W{0,3}\d{1,3}\b)
+  | (?P<url>\b[a-z][a-z0-9+.-]{1,9}://[^\s'"<>)\]]+)
+  | (?P<quoted>(?<!\w)(?:"[^"\n]*"|'[^'\n]*'|`[^`\n]*`)(?!\w))
+  | (?P<path>(?<![\w/.<])(?:~|\.{1,2})?(?:/[\w.@%+=~\ue000-]+)+/?|\b[a-z]:\\[^\s'"]+)
+  | (?P<id>\b0x[0-9a-f]+\b|\b(?=[\w-]*\d)(?=[\w-]*[a-z])[\w-]{8,}\b)
+  | (?P<n>(?<![a-z])\d+(?:[.,:]\d+)*|\d{2,})
+    """,
+    re.VERBOSE | re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """Failed items of one cause. ``cause`` is what their errors have in common, ``text`` the whole error of one."""
+
+    cause: str
+    error_type: str | None
+    count: int
+    example: str
+    text: str
+
+
+class Causes:
+    """Gathers failures. What it remembers grows with the causes, up to a bound, and not with the failures."""
+
+    def __init__(self, most: int = _MOST) -> None:
+        self._most = most
+        self._found: dict[tuple[str, str | None], _Found] = {}
+        self.others = 0  # failures of causes that came after the bound was reached
+
+    def add(self, item_id: str, error: str | None, error_type: str | None) -> None:
+        text = error or error_type or "no reason was recorded"
+        key = cause_of(text, item_id), error_type
+        found = self._found.get(key)
+        if found is not None:
+            found.count += 1
+        elif len(self._found) < self._most:
+            self._found[key] = _Found(item_id, text[:_READ])
+        else:
+            self.others += 1
+
+    def clusters(self) -> tuple[Cluster, ...]:
+        """The most frequent first; among equals, the one that was met first."""
+        ordered = sorted(self._found.items(), key=lambda each: -each[1].count)
+        return tuple(
+            Cluster(cause, error_type, found.count, found.example, found.text) for (cause, error_type), found in ordered
+        )
+
+
+class _Found:
+    __slots__ = ("count", "example", "text")
+
+    def __init__(self, example: str, text: str) -> None:
+        self.count = 1
+        self.example = example
+        self.text = text
+
+
+def cause_of(text: str, item_id: str = "") -> str:
+    """What *text* says apart from numbers, ids, paths, addresses and quoted words. Exit and status codes are kept."""
+    text = text[:_READ]
+    if len(item_id) >= _SHORTEST_ID:
+        text = text.replace(item_id, _ITEM)
+    return " ".join(_VARYING.sub(_placeholder, text).replace(_ITEM, "<item>").split())[:_LONGEST]
+
+
+def _placeholder(found: re.Match[str]) -> str:
+    kind = found.lastgroup
+    return found.group() if kind == "kept" else f"<{kind}>"

@@ -1,0 +1,39 @@
+"""The plan of a run: the ids of its input, in order, as the journal has them if the input was a list."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterator
+from typing import Final
+
+_PARTS: Final = "select seq, kind, fingerprint from entries where kind in ('plan', 'session') and seq <= ? order by seq"
+_EVERYTHING: Final = 2**62
+
+
+class Plan:
+    """The newest whole plan in a journal; ``parts`` are the numbers of the entries that hold it.
+
+    A plan that was cut short by a crash does not count; the next session writes it anew.
+    """
+
+    def __init__(self, connection: sqlite3.Connection, last: int = _EVERYTHING) -> None:
+        self._connection = connection
+        self.parts: list[int] = []
+        parts: list[int] = []
+        for seq, kind, whole in connection.execute(_PARTS, (last,)):
+            if kind == "session":
+                parts = []
+                continue
+            parts.append(seq)
+            if whole is not None:
+                self.parts, parts = parts, []
+
+    def __bool__(self) -> bool:
+        return bool(self.parts)
+
+    def ids(self) -> Iterator[str]:
+        """The ids, in the order of the input; a thousand at a time are in memory."""
+        for seq in self.parts:
+            found = self._connection.execute("select detail from entries where seq = ?", (seq,)).fetchone()
+            yield from json.loads(found[0])

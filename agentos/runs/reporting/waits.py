@@ -1,0 +1,44 @@
+"""Time that workers lost waiting for a key, as the run's event log tells it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Seconds of workers that had an item and no key: all of them, and what each key had its part in.
+
+    The name ``""`` stands for keys that were merely busy.
+    """
+
+    seconds: float = 0.0
+    by_key: Mapping[str, float] = field(default_factory=dict)
+
+
+def waiting_in(events: Iterable[Mapping[str, Any]]) -> Waiting:
+    """Each record counts from the start of its session: the last of each session is taken, and these are added up."""
+    last: dict[float, tuple[float, dict[str, float]]] = {}
+    for event in events:
+        if event.get("kind") == "waiting":
+            by_key = event.get("by_key")
+            shares = by_key.items() if isinstance(by_key, dict) else ()
+            last[_seconds(event.get("session"))] = (
+                _seconds(event.get("seconds")),
+                {str(name): _seconds(share) for name, share in shares},
+            )
+    total: dict[str, float] = {}
+    for _, by_name in last.values():
+        for name, share in by_name.items():
+            total[name] = total.get(name, 0.0) + share
+    return Waiting(sum(seconds for seconds, _ in last.values()), total)
+
+
+def _seconds(found: object) -> float:
+    """A number of seconds; 0 for what is none: the file may have been edited."""
+    if isinstance(found, (int, float)) and not isinstance(found, bool) and math.isfinite(found):
+        return max(0.0, float(found))
+    return 0.0
