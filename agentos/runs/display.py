@@ -2,276 +2,293 @@
 
 from __future__ import annotations
 
-import re
+import io
+import logging
 import sys
-import unicodedata
-from collections.abc import Callable, Iterator
-from datetime import timedelta
-from typing import TextIO
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from itertools import chain, zip_longest
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar, cast
 
 try:
-    from rich.console import Console, Group, RenderableType
-    from rich.errors import LiveError
-    from rich.live import Live
-    from rich.progress_bar import ProgressBar
-    from rich.table import Table
-    from rich.text import Text
+    from rich.console import Console, ConsoleRenderable, RenderHook
+    from rich.segment import ControlType, Segment, Segments
+    from rich.style import Style
 except ModuleNotFoundError as error:
-    raise ModuleNotFoundError(
-        "agentos.runs.display needs rich: pip install 'agentos-parallel[display]'", name=error.name
-    ) from error
+    raise ModuleNotFoundError("agentos.runs.display needs rich: pip install rich", name=error.name) from error
 
-from .progress import Progress, summary
-from .results import ProgressStats
+from .cells import cells
+from .eta import Eta, Forecasting
+from .harmless_text import as_shown
+from .key_rows import ASCII, FINE, Row
+from .live_region import Drawn, Painter, Redirect, is_terminal, put
+from .picture import Running, Scene, picture
+from .plain_progress import PlainProgress
+from .progress import Progress
+from .seen import Seen
+from .wording import closing
 
-_LONGEST_ID = 40
-_LONGEST_ERROR = 200
-_PLAIN_LINE_EVERY = 30.0
-_PLAIN_STEPS = 10
-_REFRESHES_PER_SECOND = 4
+if TYPE_CHECKING:
+    from ..credentials.views import CredentialState
 
-# A terminal's control sequences, whole: without its first character the rest of one would be left as text.
-_ESCAPES = re.compile(
-    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]?"  # colours, moves
-    r"|(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)?"  # titles, links, the clipboard
-    r"|\x1b.?"
-)
+log = logging.getLogger("agentos")
 
-# What a closed, full or broken stream raises; SystemExit is what rich makes of a broken pipe.
-_STREAM_IS_GONE = (OSError, ValueError, SystemExit)
+T = TypeVar("T")
+
+_STREAM_IS_GONE = (OSError, ValueError)
+_PATIENCE = 1.0
+_MOST_SAID = 20  # items whose last line is asked for; more are never shown
 
 
 class RichProgress:
     """Shows one run at a time: ``ParallelCoordinator(..., on_progress=RichProgress())``.
 
-    On a terminal: a bar, the counts, what is running, the last *failures* failures. Elsewhere: a line at the start,
-    every tenth of the way or 30 seconds, and at the end. It writes to standard error unless given a *console*; when
-    that cannot be written to any more, it falls silent.
+    On a terminal: a bar, the counts, when it will be through, what is running, the last *failures* failures; elsewhere
+    the lines of ``PlainProgress``. It writes to standard error unless given a *console*; when that cannot be written to
+    any more, it falls silent. All that is printed to the same terminal meanwhile passes above the region, unless
+    *redirect* is off.
+
+    What it may be given to show more: *name*, of the run; *keys*, such as ``pool.snapshot``, asked four times a second;
+    *forecast*, the seconds for so many more items (``PoolForecast``); *running*, the ids of what runs and since when
+    (epoch seconds), the oldest first, where events alone would tell late and of few; *last_line*, what an item printed
+    last.
     """
 
-    def __init__(self, console: Console | None = None, *, failures: int = 5) -> None:
+    def __init__(
+        self,
+        console: Console | None = None,
+        *,
+        failures: int = 5,
+        name: str = "",
+        keys: Callable[[], Sequence[CredentialState]] | None = None,
+        forecast: Forecasting | None = None,
+        running: Callable[[], Iterable[tuple[str, float]]] | None = None,
+        last_line: Callable[[str], str | None] | None = None,
+        redirect: bool = True,
+    ) -> None:
         if isinstance(failures, bool) or not isinstance(failures, int) or failures < 0:
             raise ValueError("failures must be how many of the last failures to show, 0 or more")
-        self._console = _StandardError() if console is None else console
-        self._most_failures = failures
-        self._live: _QuietLive | None = None
-        self._on = False
-        self._is_gone = False
-        self._forget()
+        self._console = Console(stderr=True) if console is None else console
+        self._keys = keys
+        self._forecast = forecast
+        self._now_running = running
+        self._last_line = last_line
+        self._redirect = redirect
+        self._seen = Seen(most_failures=failures, encoding=self._console.encoding)
+        self._name = self._seen.clean_id(name)
+        self._eta = Eta(forecast)
+        self._glyphs = FINE if self._console.encoding.lower().startswith("utf") else ASCII
+        self._ink = _Ink(self._console)
+        self._lock = threading.Lock()
+        self._closed = False
+        self._live: _Live | None = None
+        self._plain = PlainProgress(
+            cast(TextIO, _FileOf(self._console)), name=name, keys=keys, forecast=forecast, failures=failures
+        )
+
+    @classmethod
+    def on(cls, stream: TextIO, environ: Mapping[str, str], *, colour: bool, **options: Any) -> RichProgress:
+        """One on *stream*, which is a terminal, described by *environ*; *options* as for the class itself."""
+        # The terminal knows its size better than a shell's variables, which stay as they were when it is resized.
+        environ = {name: value for name, value in environ.items() if name not in ("COLUMNS", "LINES")}
+        return cls(Console(file=stream, force_terminal=True, no_color=not colour, _environ=environ), **options)
 
     def __call__(self, event: Progress) -> None:
         """Show what happened."""
-        if event.kind == "run_started":
-            self._end()
-            self._forget()
-        self._note(event)
-        if event.kind == "run_finished":
-            self._end()
-            self._print(*self._closing_lines(event.stats))
+        if not self._console.is_terminal or self._console.is_dumb_terminal:
+            self._plain(event)
             return
-        if not self._on:
-            self._begin()
-        if self._live is None:
-            self._print(*self._plain_lines(event))
-
-    # -- what is known ----------------------------------------------------------------------------------------
-
-    def _forget(self) -> None:
-        self._stats = ProgressStats(total=None)
-        self._running: tuple[str, ...] = ()
-        self._failures: tuple[tuple[str, str], ...] = ()
-        self._notice = ""
-        self._said_tenths = 0
-        self._said_at = 0.0
-
-    def _note(self, event: Progress) -> None:
-        # Each a whole new value: the thread that draws may look at any moment.
-        self._stats = event.stats
-        if event.running:
-            self._running = event.running
-        if event.kind == "item_finished":
-            self._running = tuple(each for each in self._running if each != event.item_id)
-            result = event.result
-            if result is not None and not result.success and self._most_failures:
-                failure = (self._clean(result.item_id, _LONGEST_ID), self._clean(_first_line(result.error)))
-                self._failures = (*self._failures, failure)[-self._most_failures :]
-        elif event.kind in ("stopping", "held"):
-            self._notice = self._clean(event.message)
-        elif event.kind == "going_on":
-            self._notice = ""
-
-    def _clean(self, text: str, longest: int = _LONGEST_ERROR) -> str:
-        """What a terminal can be trusted with: no control characters, nothing it cannot encode, not too long."""
-        text = _shortened(_printable(text[: 10 * longest]), longest)
-        encoding = self._console.encoding
-        return text.encode(encoding, "backslashreplace").decode(encoding)
-
-    # -- on a terminal ----------------------------------------------------------------------------------------
+        with self._lock:
+            if event.kind == "run_started":
+                self._end()
+                self._begin()
+            if not self._closed:
+                self._show(event)
 
     def _begin(self) -> None:
-        self._on = True
-        if self._console.is_terminal and not self._console.is_dumb_terminal:
-            live = _QuietLive(self._draw, self._console)
-            self._live = live if live.begin() else None
+        self._closed = False
+        self._seen.forget()
+        self._eta = Eta(self._forecast)
+
+    def _show(self, event: Progress) -> None:
+        self._seen.note(event, time.time())
+        if event.kind == "run_finished":
+            self._end()
+            self._print(*self._closing(event))
+            return
+        if self._live is None:
+            self._live = _Live(self._console, self._draw, redirect=self._redirect)
+            self._live.start()
+        if event.kind in ("stopping", "held", "going_on"):
+            self._live.painter.hurry()
 
     def _end(self) -> None:
-        self._on = False
-        if self._live is not None:
-            self._live.end()
-            self._live = None
+        live, self._live = self._live, None
+        if live is not None:
+            live.end()
 
-    def _draw(self) -> RenderableType:
-        return Group(*self._rows())
+    def write_above(self, stream: str, text: str) -> None:
+        """Print whole lines, of ``"stdout"`` or ``"stderr"``, above the region; and as ever where there is none.
 
-    def _rows(self) -> Iterator[RenderableType]:
-        stats = self._stats
-        bar = ProgressBar(stats.total, stats.completed, pulse=stats.total is None)
-        row = Table.grid(padding=(0, 2), expand=True)
-        row.add_column(ratio=1)
-        for _ in range(3):
-            row.add_column(no_wrap=True)
-        row.add_row(bar, Text(_how_far(stats), "bold"), Text(_hours(stats.elapsed)), Text(_time_left(stats)))
-        yield row
-        yield _line(*_counts(stats))
-        if self._running:
-            ids = ", ".join(self._clean(each, _LONGEST_ID) for each in self._running)
-            yield _line(("running  ", "cyan"), (_shortened(ids, self._console.width - 9), ""))
-        for item_id, why in self._failures:
-            said = _shortened(f"{item_id}: {why}", self._console.width - 9)
-            yield _line(("failed   ", "red"), (said, ""))
-        if self._notice:
-            yield Text(self._notice, "bold yellow")
-
-    # -- elsewhere --------------------------------------------------------------------------------------------
-
-    def _plain_lines(self, event: Progress) -> Iterator[Text]:
-        stats = event.stats
-        if event.kind == "run_started":
-            yield Text(self._clean(event.message) or "Starting")
-        elif event.kind in ("stopping", "held", "going_on") and event.message:
-            yield Text(self._clean(event.message))
-        tenths = stats.completed * _PLAIN_STEPS // stats.total if stats.total else 0
-        if tenths > self._said_tenths or stats.elapsed - self._said_at >= _PLAIN_LINE_EVERY:
-            self._said_tenths, self._said_at = tenths, stats.elapsed
-            counts = "".join(text for text, _ in _counts(stats))
-            yield Text(f"{_how_far(stats)}: {counts}, {_hours(stats.elapsed)}, {_time_left(stats)}")
-
-    def _closing_lines(self, stats: ProgressStats) -> Iterator[Text]:
-        if self._console.is_terminal:
-            for item_id, why in self._failures:
-                yield Text.assemble(("failed   ", "red"), f"{item_id}: {why}")
-        yield Text(self._clean(summary(stats)), "bold" if stats.success_count == stats.total else "bold yellow")
-
-    def _print(self, *lines: Text) -> None:
-        try:
-            for line in lines:
-                if not self._is_gone:
-                    self._console.print(line, soft_wrap=True, highlight=False)
-        except _STREAM_IS_GONE:
-            self._is_gone = True
-
-
-class _QuietLive(Live):
-    """A live region that never raises, neither here nor on the thread that draws it."""
-
-    def __init__(self, draw: Callable[[], RenderableType], console: Console) -> None:
-        super().__init__(
-            console=console,
-            get_renderable=draw,
-            transient=True,
-            refresh_per_second=_REFRESHES_PER_SECOND,
-            # What is printed to the same terminal goes above the region. What is printed to a file stays there.
-            redirect_stdout=_is_terminal(sys.stdout),
-            redirect_stderr=_is_terminal(sys.stderr),
-        )
-        self._is_gone = False
-
-    def begin(self) -> bool:
-        """False: another live region has this console."""
-        try:
-            self.start(refresh=True)
-        except LiveError:
-            return False
-        except _STREAM_IS_GONE:
-            self.end()
-        return True
-
-    def refresh(self) -> None:
-        if self._is_gone:
+        *text* goes to the terminal as it is: make it harmless first. It is written within some milliseconds. Where its
+        last line has no end it gets one: a picture cannot stand in the middle of a line.
+        """
+        if not text.endswith("\n"):
+            text += "\n"
+        live = self._live
+        if live is not None and live.painter.above(text):
             return
+        target = sys.stdout if stream == "stdout" else self._console.file
         try:
-            super().refresh()
+            put(target, text)
         except _STREAM_IS_GONE:
-            self._is_gone = True
+            pass
+
+    def close(self) -> None:
+        """Remove the region, if there is one; nothing is shown until another run starts."""
+        self._closed = True
+        self._plain.close()
+        mine = self._lock.acquire(timeout=_PATIENCE)  # in vain where a stopped terminal holds up an event
+        try:
+            self._end()
+        finally:
+            if mine:
+                self._lock.release()
+
+    # -- the picture ------------------------------------------------------------------------------------------
+
+    def _draw(self) -> Drawn:
+        width, height = self._console.size
+        return self._ink.dried(self._rows(width, height))
+
+    def _rows(self, width: int, height: int) -> list[Row]:
+        return picture(self._scene(), width, height, clean=self._seen.clean, glyphs=self._glyphs)
+
+    def _scene(self) -> Scene:
+        seen, now = self._seen, time.time()
+        stats = seen.stats
+        return Scene(
+            stats=stats,
+            now=now,
+            name=self._name,
+            left=self._eta.left(stats, now),
+            keys=_asked(self._keys, ()),
+            running=self._running(),
+            failures=seen.failures,
+            notice=seen.notice,
+            stopping=seen.stopping,
+        )
+
+    def _running(self) -> list[Running]:
+        clean_id, clean = self._seen.clean_id, self._seen.clean
+        seen: Iterable[tuple[str, float]] = self._seen.running.items()
+        running = list(_asked(self._now_running, seen))
+        said: list[str | None] = []
+        if self._last_line is not None:
+            said = [_asked(partial(self._last_line, item_id), None) for item_id, _ in running[:_MOST_SAID]]
+        return [
+            Running(clean_id(item_id), since, clean(as_shown(line or "")))
+            for (item_id, since), line in zip_longest(running, said)
+        ]
+
+    def _closing(self, event: Progress) -> Iterable[Row]:
+        for failure in self._seen.failures:
+            yield [("failed   ", "red"), (f"{failure.item_id}: {failure.why}", "")]
+        first, *others = map(self._seen.clean, closing(event.stats, self._name))
+        yield [(first, "bold" if event.stats.success_count == event.stats.total else "bold yellow")]
+        yield from ([(line, "")] for line in others)
+
+    def _print(self, *rows: Row) -> None:
+        text = "".join(f"{line}\n" for line, _ in self._ink.dried(rows))
+        try:
+            put(self._console.file, text)
+        except _STREAM_IS_GONE:
+            pass
+
+
+def _asked(question: Callable[[], T] | None, otherwise: T) -> T:
+    """The answer; or *otherwise*, if nobody is there or it fails: the rest of the picture is drawn all the same."""
+    if question is None:
+        return otherwise
+    try:
+        return question()
+    except Exception as error:  # noqa: BLE001 - it is the user's, and the next picture is due in a moment
+        log.debug("the display was not told: %r", error)
+        return otherwise
+
+
+class _Ink:
+    """Turns rows into text with the colours that a console can show."""
+
+    def __init__(self, console: Console) -> None:
+        # One of our own: what is drawn on the user's passes its hooks, and theirs is the thread that prints.
+        self._paper = Console(
+            file=io.StringIO(),
+            force_terminal=True,
+            color_system=cast("None", console.color_system),
+            no_color=console.no_color,
+            legacy_windows=False,
+            _environ={},
+        )
+
+    def dried(self, rows: Iterable[Row]) -> Drawn:
+        """The rows as text, and how wide each is."""
+        rows = list(rows)
+        with self._paper.capture() as captured:
+            self._paper.print(Segments(segments(rows)), end="", soft_wrap=True)
+        lines = captured.get().split("\n")
+        return [(line, sum(cells(text) for text, _ in row)) for line, row in zip(lines, rows, strict=False)]
+
+
+def segments(rows: Iterable[Row]) -> list[Segment]:
+    """The same for rich: styled pieces, and a line end after each row."""
+    end = Segment("\n")
+    pieces = ([*(Segment(text, Style.parse(style)) for text, style in row), end] for row in rows)
+    return list(chain.from_iterable(pieces))
+
+
+class _Live(RenderHook):
+    """A region on a console, and all who print to it passing above."""
+
+    def __init__(self, console: Console, draw: Callable[[], Drawn], *, redirect: bool) -> None:
+        self._console = console
+        self.painter = Painter(cast(TextIO, _FileOf(console)), draw, lambda: console.width)
+        # Prints to another terminal than the region's are nobody's business here.
+        self._redirect = Redirect(self.painter.above) if redirect and is_terminal(cast(TextIO, console.file)) else None
+        self._hooked = False
+
+    def start(self) -> None:
+        self._console.push_render_hook(self)
+        self._hooked = True
+        if self._redirect is not None:
+            self._redirect.start()
+        self.painter.start()
 
     def end(self) -> None:
-        try:
-            self.stop()
-        except _STREAM_IS_GONE:
-            self._is_gone = True
+        if self._redirect is not None:
+            self._redirect.end()
+        self.painter.end()
+        if self._hooked:
+            self._hooked = False
+            self._console.pop_render_hook()
+
+    def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
+        # Marked as a control, so that rich does not take it for text that fills the line.
+        way = Segment(self.painter.make_way(), None, [(ControlType.CARRIAGE_RETURN,)])
+        return [Segments([way]), *renderables]
 
 
-class _StandardError(Console):
-    """Standard error. When its reader is gone it says just that, where rich would end the program."""
+class _FileOf:
+    """What a console writes to, at the moment of writing: standard error may be replaced meanwhile."""
 
-    def __init__(self) -> None:
-        super().__init__(stderr=True)
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self.encoding = console.encoding
 
-    def on_broken_pipe(self) -> None:
-        self.quiet = True
+    def write(self, text: str) -> int:
+        return self._console.file.write(text)
 
-
-def _is_terminal(stream: TextIO | None) -> bool:
-    try:
-        return stream is not None and stream.isatty()
-    except ValueError:
-        return False  # closed
-
-
-def _printable(text: str) -> str:
-    text = _ESCAPES.sub("", text)
-    return "".join(" " if each.isspace() else each for each in text if each.isspace() or _is_harmless(each))
-
-
-def _is_harmless(character: str) -> bool:
-    # C: controls, invisible marks that turn the direction of the text, halves of characters.
-    return unicodedata.category(character)[0] != "C"
-
-
-def _shortened(text: str, longest: int) -> str:
-    return text if len(text) <= longest else text[: max(0, longest - 3)] + "..."
-
-
-def _first_line(text: str | None) -> str:
-    return next((line for line in (text or "").splitlines() if line.strip()), "")
-
-
-def _line(*parts: tuple[str, str]) -> Text:
-    return Text.assemble(*parts, no_wrap=True, overflow="crop")
-
-
-def _how_far(stats: ProgressStats) -> str:
-    if stats.total is None:
-        return str(stats.completed)
-    return f"{stats.completed}/{stats.total} ({stats.completion_rate:.1f}%)"
-
-
-def _counts(stats: ProgressStats) -> Iterator[tuple[str, str]]:
-    yield f"done {stats.success_count}", "green"
-    yield f", failed {stats.failed}", "red" if stats.failed else ""
-    for name in ("retried", "limited", "cached"):
-        count = getattr(stats, name)
-        if count:
-            yield f", {name} {count}", ""
-
-
-def _hours(seconds: float) -> str:
-    return str(timedelta(seconds=max(0, int(seconds))))
-
-
-def _time_left(stats: ProgressStats) -> str:
-    """At the pace so far; what came from an earlier run took no time."""
-    paced = stats.completed - stats.cached
-    if stats.unfinished is None or paced <= 0:
-        return "time left not known"
-    return f"about {_hours(stats.elapsed / paced * stats.unfinished)} left"
+    def flush(self) -> None:
+        self._console.file.flush()
