@@ -82,7 +82,8 @@ class KeyPlan:
 
     ``name`` is what statistics and scripts call it, ``key-1`` and so on by position unless told; the secret is in no
     statistics, log or repr. A ``dead`` key is refused from the start, one with ``dies_after`` once that many of its
-    calls were let in. ``concurrency`` is a cap of this key's own, below that of its quota.
+    calls were let in. ``concurrency`` is a cap of this key's own, below that of its quota. Its answers take
+    ``slowness`` times as long as the plan's latency says, at least once.
     """
 
     secret: str = field(repr=False)
@@ -91,6 +92,7 @@ class KeyPlan:
     dies_after: int | None = None
     concurrency: int | None = None
     name: str = ""
+    slowness: float = 1.0
 
     def __post_init__(self) -> None:
         if not isinstance(self.secret, str) or _SECRET.fullmatch(self.secret) is None:
@@ -99,6 +101,9 @@ class KeyPlan:
         _require_flag("dead", self.dead)
         _require_whole("dies_after", self.dies_after, least=0)
         _require_whole("concurrency", self.concurrency, least=1)
+        _require_not_negative("slowness", self.slowness)
+        if self.slowness < 1:
+            raise ValueError(f"slowness must be at least 1, not {self.slowness!r}: no key is faster than its provider")
         if self.name != "":
             _require_name("name", self.name)
         if self.secret in (self.name, self.quota):

@@ -240,7 +240,7 @@ class Provider:
 
     def _end_of(self, key: _Key, style: Style, scripted: Scripted | None) -> tuple[float, Fate, int]:
         # Both draws are always made, so that another error rate, or a script, does not change the later latencies.
-        latency = self.plan.latency.of(key.chance.gauss(0.0, 1.0))
+        latency = self.plan.latency.of(key.chance.gauss(0.0, 1.0)) * key.plan.slowness
         luck = key.chance.random()
         told = scripted.status if scripted is not None else None
         if told == "drop" or told == "cut":

@@ -50,6 +50,8 @@ def plan(**changes: Any) -> ProviderPlan:
         (lambda: KeyPlan("s", "a b"), "quota"),
         (lambda: KeyPlan("s", "a", dies_after=-1), "dies_after"),
         (lambda: KeyPlan("s", "a", concurrency=0), "concurrency"),
+        (lambda: KeyPlan("s", "a", slowness=0.5), "slowness"),
+        (lambda: KeyPlan("s", "a", slowness=math.inf), "slowness"),
         (lambda: KeyPlan("s", "a", dead="no"), "dead"),  # type: ignore[arg-type]
         (lambda: Latency(-1), "median"),
         (lambda: Latency(1, math.inf), "sigma"),

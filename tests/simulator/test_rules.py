@@ -86,6 +86,14 @@ def test_a_key_dies_after_so_many_calls_were_let_in() -> None:
     assert refused(provider, secret="s1", now=90.0).reason == "dead_key"
 
 
+def test_a_slow_key_answers_late_and_the_others_of_its_quota_do_not() -> None:
+    keys = (KeyPlan("s1", "acme", slowness=8), KeyPlan("s2", "acme"))
+    provider = Provider(ProviderPlan((QuotaPlan("acme"),), keys, latency=Latency(0.3, 0.0)))
+
+    assert admitted(provider, secret="s1").latency == pytest.approx(2.4)
+    assert admitted(provider, secret="s2").latency == pytest.approx(0.3)
+
+
 def test_a_quota_without_money_says_so_in_its_style() -> None:
     openai = refused(one_key(spent=True))
     anthropic = refused(one_key(spent=True, style="anthropic"))
