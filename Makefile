@@ -3,12 +3,14 @@
 PYTHON ?= python3
 VENV := .venv
 BENCH_VENV := .venv-bench
+# Tests start the command hundreds of times; without compiled files each start would compile two hundred modules.
+unexport PYTHONDONTWRITEBYTECODE
 PIP := -m pip --disable-pip-version-check --quiet
 
 .PHONY: demo test check bench crash fuzz format clean
 
 demo: $(VENV)/run.stamp
-	$(VENV)/bin/python examples/first_run.py
+	$(VENV)/bin/agentos demo
 
 test: $(VENV)/dev.stamp
 	$(VENV)/bin/python -m pytest $(PYTEST_ARGS)

@@ -1,21 +1,124 @@
-"""The ``agentos`` command. So far it tells its version; the commands that run a batch join it here."""
+"""The ``agentos`` command: joins its commands, and says what went wrong in a sentence."""
 
 from __future__ import annotations
 
-import argparse
+import os
+import sys
 from collections.abc import Sequence
+from typing import Annotated
+
+import typer
 
 from .. import __version__
+from . import demo, init, keys, logs, retry, run, runs, show
+from ._argv import take_apart
+from ._codes import ExitCode
+from ._errors import Refusal
+
+app = typer.Typer(
+    name="agentos",
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,  # a traceback with the values of variables would show secrets
+    rich_markup_mode=None,  # half the time of --help
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"agentos {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=_version)
+    ] = False,
+) -> None:
+    """Run a long list of agent or LLM work over a handful of rate-limited credentials, and lose none of it."""
+
+
+app.command("run", options_metavar="[OPTIONS]", epilog=run.EPILOG)(run.run)
+app.command("runs")(runs.runs)
+app.command("show")(show.show)
+app.command("logs")(logs.logs)
+app.command("retry")(retry.retry)
+app.add_typer(keys.app, name="keys")
+app.command("init")(init.init)
+app.command("demo")(demo.demo)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
     """Parse, act, and return the exit code."""
-    parser = argparse.ArgumentParser(
-        prog="agentos",
-        description="Run a long list of agent or LLM work over a handful of rate-limited credentials. "
-        "For now agentos is a Python library: see CredentialCoordinator in the README.",
-    )
-    parser.add_argument("--version", action="version", version=f"agentos {__version__}")
-    parser.parse_args(argv)
-    parser.print_help()
-    return 0
+    given = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
+    typed = None
+    if given[:1] == ["run"]:
+        typed = take_apart(given[1:])
+        given = ["run", *typed.options]
+    try:
+        code = app(given, prog_name="agentos", standalone_mode=False, obj=typed)
+    except Refusal as refusal:
+        say(f"agentos: {refusal.message}", *(f"  {line}" for line in (refusal.hint or "").splitlines()))
+        return int(refusal.code)
+    except typer.Exit as ended:
+        return ended.exit_code
+    except typer.Abort:
+        return int(ExitCode.INTERRUPTED)
+    except KeyboardInterrupt:
+        return int(ExitCode.INTERRUPTED)
+    except BrokenPipeError:
+        let_go_of_stdout()
+        return int(ExitCode.OK)  # whoever read it has seen enough
+    except SystemExit as ended:
+        if not isinstance(ended.__context__, BrokenPipeError):  # which the parser makes an exit code of 1
+            raise
+        let_go_of_stdout()
+        return int(ExitCode.OK)
+    except Exception as error:  # noqa: BLE001 - the parser's own refusals, and faults of ours
+        return _other(error)
+    return int(code or 0)
+
+
+def _other(error: Exception) -> int:
+    formatted = getattr(error, "format_message", None)
+    if callable(formatted):  # how the parser refuses what was typed
+        context = getattr(error, "ctx", None)
+        path = "agentos" if context is None else context.command_path
+        said = str(formatted())
+        if path == "agentos run" and "extra argument" in said:
+            say(f"agentos: {said}", "  put -- before the command: agentos run ITEMS -- COMMAND {}")
+        else:
+            say(f"agentos: {said}", f"  try: {path} --help")
+        return int(ExitCode.USAGE)
+    from ..errors import AgentOSError
+
+    if isinstance(error, AgentOSError):
+        say(f"agentos: {error}")
+        return int(ExitCode.USAGE)
+    if isinstance(error, OSError):
+        say(f"agentos: {error.strerror or error}{f': {error.filename}' if error.filename else ''}")
+        return int(ExitCode.OUTPUT)
+    import traceback
+
+    # Where it happened, without the values and the message: either may hold a secret.
+    places = "".join(traceback.format_list(traceback.extract_tb(error.__traceback__)[-3:]))
+    say(f"agentos: a fault of agentos itself ({type(error).__name__}); please report this:", places.rstrip())
+    return int(ExitCode.INTERNAL)
+
+
+def say(*lines: str) -> None:
+    """Tell a person, on standard error."""
+    try:
+        print(*lines, sep="\n", file=sys.stderr, flush=True)
+    except (OSError, ValueError):
+        pass  # nobody listens
+
+
+def let_go_of_stdout() -> None:
+    """Its reader is gone: let the interpreter find nothing to flush there at its end."""
+    try:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    except OSError:
+        pass

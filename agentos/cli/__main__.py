@@ -1,0 +1,5 @@
+"""``python -m agentos.cli`` is the ``agentos`` command."""
+
+from .entry import entry
+
+entry()

@@ -1,0 +1,157 @@
+"""How keys are shown to people: a row for each, and a table of the rows."""
+
+from __future__ import annotations
+
+import datetime
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from ._table import table
+
+if TYPE_CHECKING:
+    from ..credentials._core.records import KeySpec
+    from ..credentials._stores.peek import Sighting
+
+NEVER_USED: Final = "never used"
+DISABLED: Final = "disabled"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One key as it is shown. Instants are epoch seconds; ``until`` is None where no instant is known."""
+
+    name: str
+    state: str
+    available: bool
+    until: float | None
+    why: str
+    quota: str
+    slots: int
+    leases: int
+    holders: tuple[str, ...]
+    limits: tuple[dict[str, Any], ...]
+    secrets: int  # how many secrets have had this name
+
+
+def rows_of(
+    seen: Sequence[Sighting], specs: Sequence[KeySpec], disabled: Sequence[str], *, everything: bool
+) -> tuple[list[Row], int]:
+    """The rows, those that are stated first and in their order; and how many more the store has."""
+    by_name = {each.state.name: each for each in seen}
+    rows = [_row(by_name.pop(spec.name)) if spec.name in by_name else _unused(spec) for spec in specs]
+    off = [_switched_off(name, by_name.pop(name, None)) for name in disabled]
+    rest = [_row(each) for _, each in sorted(by_name.items())]
+    return [*rows, *(rest if everything else ()), *off], 0 if everything else len(rest)
+
+
+def _row(seen: Sighting) -> Row:
+    state = seen.state
+    return Row(
+        name=state.name,
+        state=state.state,
+        available=state.is_available,
+        until=state.rate_limited_until or None,
+        why=state.why,
+        quota=state.quota,
+        slots=state.slots,
+        leases=state.leases,
+        holders=seen.holders,
+        limits=tuple(asdict(limit) for limit in state.limits if math.isfinite(limit.left)),  # as JSON has it
+        secrets=seen.secrets,
+    )
+
+
+def _unused(spec: KeySpec) -> Row:
+    return Row(spec.name, NEVER_USED, True, None, "", spec.quota or spec.name, spec.slots, 0, (), (), 0)
+
+
+def _switched_off(name: str, seen: Sighting | None) -> Row:
+    if seen is None:
+        return Row(name, DISABLED, False, None, "", name, 1, 0, (), (), 0)
+    return replace(_row(seen), state=DISABLED, available=False, until=None)
+
+
+# -- for people -------------------------------------------------------------------------------------------------------
+
+_COLOURS: Final = {
+    "available": "32",
+    "leased": "36",
+    "cooling": "33",
+    "limited": "33",
+    "parked": "35",
+    "spent": "31",
+    "dead": "31",
+    NEVER_USED: "2",
+    DISABLED: "2",
+}
+_HEADINGS: Final = ("KEY", "STATE", "IN USE", "UNTIL", "LEFT", "WHY")
+
+
+def show(rows: Sequence[Row], more: int, missing: Path | None, *, coloured: bool) -> None:
+    """Print how many are available, and a table. *missing*: there is no store yet, and it would be there."""
+    if missing is not None:
+        print(f"no run has used a store at {missing} yet")
+    counted = [row for row in rows if row.state != DISABLED]
+    if rows or missing is None:
+        print(f"{sum(row.available for row in counted)} of {len(counted)} available")
+    if rows:
+        colours = [_COLOURS.get(row.state) if coloured else None for row in rows]
+        print()
+        for line in table(_HEADINGS, [_cells(row) for row in rows], colours, coloured_column=1):
+            print(line)
+    elif missing is None:
+        print("the store knows no key yet; keys are made known by the first run that uses them")
+    if more:
+        print(f"\n{more} more in the store; --all shows them")
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    use = f"{row.leases}/{row.slots}" if row.state not in (NEVER_USED, DISABLED) else ""
+    why = [row.why] if row.why else []
+    if row.holders:
+        why.append(f"held by {_some(row.holders)}")
+    if row.secrets > 1:
+        why.append(f"{row.secrets} secrets have had this name: the newest is shown")
+    until = "" if row.until is None else until_text(row.until, time.time())
+    return row.name, row.state, use, until, ", ".join(map(_left, row.limits)), "; ".join(why)
+
+
+def _some(holders: Sequence[str]) -> str:
+    more = f" and {len(holders) - 3} more" if len(holders) > 3 else ""
+    return ", ".join(holders[:3]) + more
+
+
+def until_text(until: float, now: float) -> str:
+    """An instant to come: "15:32 (in 4 min)", with the day if that is not today."""
+    at, today = (datetime.datetime.fromtimestamp(each) for each in (until, now))
+    if at.date() == today.date():
+        hour = f"{at:%H:%M:%S}" if until - now < 120 else f"{at:%H:%M}"
+    else:
+        hour = f"{at:%a %H:%M}" if until - now < 6 * 86_400 else f"{at:%Y-%m-%d %H:%M}"
+    return f"{hour} (in {_long(max(0.0, until - now))})"
+
+
+def _long(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 5_400:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3_600:.1f} h" if seconds < 172_800 else f"{seconds / 86_400:.0f} days"
+
+
+_PERIODS: Final = {1.0: "a second", 60.0: "a minute", 3_600.0: "an hour", 86_400.0: "a day", "day": "a day"}
+
+
+def _left(limit: Mapping[str, Any]) -> str:
+    """What is left of a limit: "38/60 requests a minute"."""
+    from ..credentials._core.limits import figure
+
+    per = _PERIODS.get(limit["per"]) or f"in {limit['per']:g} s"
+    model = f" for {limit['model']}" if limit["model"] else ""
+    note = " (learned)" if limit["learned"] else " (set aside)" if limit["set_aside"] else ""
+    left = figure(float(int(max(0.0, limit["left"]))))
+    return f"{left}/{figure(limit['amount'])} {limit['dimension'].replace('_', ' ')} {per}{model}{note}"

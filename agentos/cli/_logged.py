@@ -1,0 +1,54 @@
+"""What agentos logs while a run is on, shown to a person."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Iterator
+
+# What a pool says of each limit it meets: of thousands nobody wants to read, and `agentos show` counts them.
+_EVERYDAY = ("rate-limited for", "Credential pool exhausted")
+
+
+@contextlib.contextmanager
+def logged(
+    say: Callable[[str], None], masked: Callable[[str], str], *, without_display: bool, verbose: bool
+) -> Iterator[None]:
+    """While it lasts, *say* gets what is logged, *masked*, and nobody else does.
+
+    What a display tells anyway is left out, but for the news that the run stops, if it is *without_display*.
+    """
+    logger = logging.getLogger("agentos")
+    handler = _Saying(say, masked, without_display=without_display, verbose=verbose)
+    propagate, level = logger.propagate, logger.level
+    logger.addHandler(handler)
+    logger.propagate = False
+    if verbose:
+        logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.propagate = propagate
+        logger.setLevel(level)
+
+
+class _Saying(logging.Handler):
+    def __init__(
+        self, say: Callable[[str], None], masked: Callable[[str], str], *, without_display: bool, verbose: bool
+    ) -> None:
+        super().__init__()
+        self._say = say
+        self._masked = masked
+        self._without_display = without_display
+        self._verbose = verbose
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            message = record.getMessage()
+            if record.module == "progress" and not (self._without_display and "Stopping" in message):
+                return
+            if self._verbose or not any(words in message for words in _EVERYDAY):
+                self._say(self._masked(message) + "\n")
+        except Exception:  # noqa: BLE001 - whatever is wrong with a message, the run goes on
+            self.handleError(record)

@@ -1,0 +1,46 @@
+"""The pool of a run, made of the credentials that were given."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from ._codes import ExitCode
+from ._errors import Refusal
+
+if TYPE_CHECKING:
+    from ..workflows.parallel import CredentialCoordinator
+    from ._request import Request
+
+
+def make_pool(request: Request, *, only_look: bool = False) -> CredentialCoordinator | None:
+    """The pool; None if no credentials were given. With *only_look* no file is made: what is known is used."""
+    if not request.keys:
+        return None
+    from ..credentials._stores.place import place_of
+    from ..errors import StoreError
+    from ..workflows.parallel import CredentialCoordinator
+
+    store = request.option("store")
+    try:
+        place = place_of(store, os.environ)
+    except ValueError as error:
+        said_by = request.where.get("store", "--store")
+        raise Refusal(f"{said_by} {str(error).removeprefix('store ')}", "name a file: --store sqlite:///path") from None
+    try:
+        if only_look and place is not None and not place.exists():
+            store = "memory"
+        return CredentialCoordinator([key.credential for key in request.keys], store=store)
+    except StoreError as error:
+        raise Refusal(str(error), "name another place with --store sqlite:///path, or use --store memory") from None
+    except ValueError as error:
+        raise Refusal(f"the credentials cannot be used together: {error}", code=ExitCode.USAGE) from None
+
+
+def variables(request: Request) -> Mapping[str, str]:
+    """For each credential, by name, the environment variable in which a command finds it."""
+    told = request.option("env_key")
+    from ..runs.commands.command import DEFAULT_ENV_KEY
+
+    return {str(key.credential.name): told or key.env_key or DEFAULT_ENV_KEY for key in request.keys}

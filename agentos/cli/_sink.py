@@ -1,0 +1,127 @@
+"""One of our own standard streams, written to by many threads' lines."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from collections.abc import Callable
+from typing import TextIO
+
+Write = Callable[[str, str], object]  # "stdout" or "stderr", and whole lines, harmless for a terminal
+
+
+class Sink:
+    """Writes text to a stream: to a terminal what it can show, elsewhere the very bytes that came.
+
+    It never raises. When the stream cannot be written any more, it is gone. Its user holds a lock.
+    """
+
+    def __init__(self, stream: TextIO | None, name: str, write: Write | None = None) -> None:
+        self._stream = stream
+        self._name = name
+        self.is_gone = stream is None
+        self.trouble: str | None = None  # why it is gone; None too if only its reader left
+        self.unfinished: tuple[str, str] | None = None  # whose line has no end yet: item and stream
+        self.is_terminal = stream is not None and is_terminal(stream)
+        self._write = write if self.is_terminal else None
+
+    def write(self, stream: str, text: str) -> None:
+        """Write *text*, which is whole lines where this is a terminal."""
+        if self.is_gone or self._stream is None:
+            return
+        if self._write is not None:
+            self._write(stream, text)
+            return
+        try:
+            write_bytes(self._stream, self._encoded(self._stream, text))
+        except (OSError, ValueError) as error:
+            self._lose(self._stream, error)
+
+    def _encoded(self, stream: TextIO, text: str) -> bytes:
+        if self.is_terminal:
+            return text.encode(stream.encoding or "utf-8", "replace")
+        return text.encode("utf-8", "surrogateescape")
+
+    def _lose(self, stream: TextIO, error: OSError | ValueError) -> None:
+        self.is_gone = True
+        if isinstance(error, OSError) and error.errno in (errno.EPIPE, errno.ECONNRESET):
+            # What Python itself still has to write there must not fail when it ends.
+            _point_at_nothing(stream)
+        else:
+            reason = error.strerror if isinstance(error, OSError) else "it is closed"
+            self.trouble = f"{self._name} cannot be written: {reason}; the output is in the logs of the run"
+
+
+def sinks_for(
+    stdout: TextIO | None = None,
+    stderr: TextIO | None = None,
+    *,
+    all_to_stderr: bool = False,
+    write: Write | None = None,
+) -> dict[str, Sink]:
+    """The sinks for ``"stdout"`` and ``"stderr"``. Where both are the same terminal, pipe or file they are one."""
+    out, err = stdout or sys.stdout, stderr or sys.stderr
+    errors = Sink(err, "standard error", write)
+    if all_to_stderr or _are_the_same(out, err):
+        return {"stdout": errors, "stderr": errors}
+    return {"stdout": Sink(out, "standard output", write), "stderr": errors}
+
+
+def is_terminal(stream: TextIO) -> bool:
+    """Whether a person looks at it. A closed stream is none."""
+    try:
+        return stream.isatty()
+    except (OSError, ValueError):
+        return False
+
+
+def write_bytes(stream: TextIO, data: bytes) -> None:
+    """Write all of *data*, and now. Raises what a closed, full or broken stream raises."""
+    stream.flush()  # what was printed before comes before
+    try:
+        file = stream.fileno()
+    except (OSError, ValueError, AttributeError):
+        _write_object(stream, data)
+        return
+    left = memoryview(data)
+    while left:
+        try:
+            left = left[os.write(file, left) :]
+        except BlockingIOError:
+            _wait_for(file)
+
+
+def _write_object(stream: TextIO, data: bytes) -> None:
+    """For a stream that is no file."""
+    buffer = getattr(stream, "buffer", None)
+    if buffer is None:
+        stream.write(data.decode("utf-8", "replace"))
+    else:
+        buffer.write(data)
+    stream.flush()
+
+
+def _wait_for(file: int) -> None:
+    """Somebody who shares the stream has made it non-blocking."""
+    import select
+
+    select.select([], [file], [])
+
+
+def _are_the_same(one: TextIO | None, other: TextIO | None) -> bool:
+    try:
+        return one is not None and other is not None and os.path.samestat(*(os.fstat(s.fileno()) for s in (one, other)))
+    except (OSError, ValueError, AttributeError):
+        return False
+
+
+def _point_at_nothing(stream: TextIO) -> None:
+    try:
+        nothing = os.open(os.devnull, os.O_WRONLY)
+        try:
+            os.dup2(nothing, stream.fileno())
+        finally:
+            os.close(nothing)
+    except (OSError, ValueError, AttributeError):
+        pass  # it is no file

@@ -1,0 +1,83 @@
+"""What a run does for each item: a command, or a Python function; looked at before anything is begun."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from ..errors import CommandFailed
+from ._codes import ExitCode
+from ._errors import Refusal
+from ._pool import variables
+
+if TYPE_CHECKING:
+    from ..runs.commands.command import Command
+    from ..runs.commands.output import Redactors
+    from ._request import Request
+
+
+def command_of(request: Request) -> Command | None:
+    """The command that was typed; None: a function was named. Raises ``Refusal`` if it cannot be run at all."""
+    argv = request.command
+    if argv is None:
+        return None
+    from ..runs.commands.command import Command
+    from ..runs.commands.template import TemplateError
+
+    if "{" not in argv[0] and shutil.which(argv[0]) is None:
+        raise Refusal(f"command not found: {argv[0]}", "nothing was run")
+    try:
+        command = Command(
+            argv,
+            env_key=variables(request),
+            stdin=bool(request.option("stdin")),
+            idle_timeout=request.option("idle_timeout"),
+            kill_after=request.option("kill_after"),
+            without=_variables_of_secrets(request),
+            run_id=request.name,
+        )
+        if request.total is not None:
+            command.template.check(next(iter(request.items)))  # a field that it does not have is found at once
+    except TemplateError as error:
+        raise Refusal(str(error), error.hint) from None
+    return command
+
+
+def _variables_of_secrets(request: Request) -> frozenset[str]:
+    """Where secrets are in our own environment, of keys that were chosen and of those that were not."""
+    of_entries = (str(entry.place) for entry in request.settings.credentials if entry.source == "env")
+    return frozenset([*of_entries, *(name for key in request.keys for name in key.sources)])
+
+
+def function_of(request: Request, redactors: Redactors | None, masked: Callable[[str], str]) -> Callable[..., Any]:
+    """The function that was named. What its module prints and raises as it is imported comes out without secrets."""
+    from ._prints import redacted
+    from ._worker import load_worker
+
+    try:
+        with redacted(redactors, all_to_stderr=request.flags.json):
+            return load_worker(str(request.flags.worker))
+    except Refusal as refusal:
+        raise Refusal(masked(refusal.message), refusal.hint, refusal.code) from None
+
+
+def retry_rule(request: Request) -> dict[str, Any]:
+    """Which failures are tried again. A function has the run's own rule, which also reads what providers answered."""
+    if request.command is None:
+        return {}
+    return {"retry_if": _in_passing if request.option("retries") is None else _any_failure}
+
+
+def _in_passing(error: BaseException) -> bool:
+    """What another try may cure; of commands, those that say so with exit code 75."""
+    from ..runs.outcome import is_transient
+
+    return is_transient(error) or (isinstance(error, CommandFailed) and error.exit == ExitCode.PARKED)
+
+
+def _any_failure(error: BaseException) -> bool:
+    """With --retries, a command that ended badly is tried again, whatever its exit code; as with GNU parallel."""
+    from ..runs.outcome import is_transient
+
+    return is_transient(error) or isinstance(error, CommandFailed)

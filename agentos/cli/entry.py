@@ -1,0 +1,47 @@
+"""Where the installed command begins, before anything else is imported."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from typing import NoReturn
+
+
+def entry() -> NoReturn:
+    """Run the command that was typed, and exit with its code."""
+    # Ctrl-C while modules are being imported is no business of theirs: it just ends the process.
+    interrupted = signal.getsignal(signal.SIGINT)
+    if interrupted is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    _open_the_standard_streams()
+    from .main import main
+
+    if interrupted is signal.default_int_handler:
+        signal.signal(signal.SIGINT, interrupted)
+    code = main()
+    try:
+        sys.stdout.flush()
+    except (OSError, ValueError) as error:
+        code = _not_written(error, code)
+    sys.exit(code)
+
+
+def _open_the_standard_streams() -> None:
+    """Whoever started us may have closed some: what is opened next must not get their numbers."""
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(descriptor, True)
+    os.close(descriptor)
+    for name in ("stdin", "stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "r" if name == "stdin" else "w"))  # noqa: SIM115 - for good
+
+
+def _not_written(error: OSError | ValueError, code: int) -> int:
+    from .main import let_go_of_stdout, say
+
+    let_go_of_stdout()  # the interpreter should find nothing to flush there at its end
+    if isinstance(error, BrokenPipeError):
+        return code  # whoever read it has seen enough
+    say(f"agentos: standard output cannot be written: {getattr(error, 'strerror', None) or error}")
+    return code or 74

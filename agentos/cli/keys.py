@@ -1,0 +1,161 @@
+"""``agentos keys``: how each key is doing, by what the store has, also while runs use it; and ``keys clear NAME``."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import asdict, dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from ._config import Settings, current_folder, load
+from ._errors import Refusal
+
+if TYPE_CHECKING:
+    from ..credentials._core.records import KeySpec
+    from ..credentials._stores.peek import Sighting
+
+app = typer.Typer(help="Show each key: its state, until when, why, and what is left. Works while runs are on.")
+
+_StoreOption = Annotated[
+    str | None,
+    typer.Option("--store", help="Where the state of the keys is kept: sqlite (your own file) or sqlite:///path."),
+]
+_ConfigOption = Annotated[Path | None, typer.Option(help="Read this file instead of ./agentos.toml.", metavar="FILE")]
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What the options of both commands come to."""
+
+    settings: Settings
+    place: Path
+    specs: list[KeySpec]
+
+
+@app.callback(invoke_without_command=True)
+def keys(
+    context: typer.Context,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object for each key.")] = False,
+    all: Annotated[  # noqa: A002 - it is the option's name
+        bool, typer.Option("--all", help="Also keys that the store knows and agentos.toml does not.")
+    ] = False,
+    store: _StoreOption = None,
+    keys: Annotated[
+        list[str] | None,
+        typer.Option(help="Only these: names, env:NAME, 'env:NAME*' or a file, as for agentos run.", metavar="SOURCE"),
+    ] = None,
+    config: _ConfigOption = None,
+    color: Annotated[str, typer.Option(help="auto, always or never.", metavar="WHEN")] = "auto",
+) -> None:
+    """Show each key: its state, until when, why, and what is left. Works while runs are on, and needs no secret."""
+    context.obj = (store, config)
+    if context.invoked_subcommand is not None:
+        return
+    from ._key_rows import rows_of, show
+
+    asked = _asked(store, config, keys or [])
+    seen = _look(asked)
+    rows, more = rows_of(seen or [], asked.specs, _disabled(asked, keys or []), everything=all or not asked.specs)
+    if json:
+        import json as encoder
+
+        for row in rows:
+            print(encoder.dumps(asdict(row), ensure_ascii=False))
+        return
+    from ._colour import colour
+
+    show(rows, more, None if seen is not None else asked.place, coloured=colour(sys.stdout, os.environ, color))
+
+
+@app.command()
+def clear(
+    context: typer.Context,
+    names: Annotated[list[str], typer.Argument(help="The keys, by name.", metavar="NAME...", show_default=False)],
+    store: _StoreOption = None,
+    config: _ConfigOption = None,
+) -> None:
+    """Forget that a key is dead, cooling, parked or out of money, and what was learned of its limits.
+
+    For when you know better: a bill was paid, a key was restored. Runs that are on hear of it. What belongs to a
+    quota is forgotten for all keys that share it.
+    """
+    outer_store, outer_config = context.obj or (None, None)
+    asked = _asked(store or outer_store, config or outer_config, [])
+    seen = _look(asked)
+    if seen is None:
+        raise Refusal(f"no run has used a store at {asked.place} yet: there is nothing to clear", _OTHER_STORE)
+    known = {each.state.name for each in seen}
+    for name in names:
+        if name not in known:
+            raise Refusal(f"the store at {asked.place} knows no such key", _hint(name, known))
+    from ..credentials._stores.clearing import clear as forget
+    from ..credentials.clock import SystemClock
+    from ..errors import StoreError
+
+    try:
+        done = forget(asked.place, names, asked.specs, SystemClock())
+    except StoreError as error:
+        raise Refusal(str(error)) from None
+    shared = {spec.name: spec.quota for spec in asked.specs}
+    for each in done:
+        quota = shared.get(each.name)
+        others = [name for name, its in shared.items() if quota is not None and its == quota and name != each.name]
+        too = f", and the quota it shares with {', '.join(others)}" if others else ""
+        print(f"cleared {each.name}{too}")
+        if each.quota is None:
+            print(
+                f"  which quota {each.name} belongs to is not known here, so limits and coolings stay: "
+                "state it in agentos.toml, and clear it again",
+                file=sys.stderr,
+            )
+
+
+# -- what is asked ----------------------------------------------------------------------------------------------------
+
+_OTHER_STORE: Final = "if runs use another, name it: --store sqlite:///path"
+
+
+def _asked(store: str | None, config: Path | None, keys: list[str]) -> _Asked:
+    from ..credentials._stores.place import place_of
+    from ._keys import specs
+
+    environ = os.environ
+    settings = load(config, current_folder(), environ)
+    for warning in settings.warnings:
+        print(f"agentos: {warning}", file=sys.stderr)
+    try:
+        place = place_of(store or settings.value("store", "sqlite"), environ)
+    except ValueError as error:
+        raise Refusal(f"--{error}") from None
+    if place is None:
+        raise Refusal(
+            "a store in memory belongs to its run alone: nobody else can look at it",
+            "use --store sqlite, which is what runs use unless told otherwise",
+        )
+    return _Asked(settings, place, specs(settings, keys, environ))
+
+
+def _look(asked: _Asked) -> list[Sighting] | None:
+    from ..credentials._stores.peek import look
+    from ..credentials.clock import SystemClock
+    from ..errors import StoreError
+
+    try:
+        return look(asked.place, asked.specs, SystemClock())
+    except StoreError as error:
+        raise Refusal(str(error)) from None
+
+
+def _disabled(asked: _Asked, keys: list[str]) -> list[str]:
+    return [] if keys else [entry.name for entry in asked.settings.credentials if entry.disabled]
+
+
+def _hint(name: str, known: set[str]) -> str:
+    near = get_close_matches(name, known, 1)
+    if near:
+        return f"did you mean {near[0]}?"
+    return f"it knows {', '.join(sorted(known)[:20])}" if known else _OTHER_STORE

@@ -1,0 +1,157 @@
+"""``agentos logs``: what an item printed."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from ._codes import ExitCode
+from ._errors import Refusal
+from ._folders import base_folder, find_run
+
+if TYPE_CHECKING:
+    from ..runs.journal.files import JournalFiles
+    from ..runs.reporting.items import Last
+    from ._tail import Growing
+
+_PAUSE: Final = 0.2  # seconds between two looks at a log that is followed
+
+
+def logs(
+    run: Annotated[str, typer.Argument(help="The run: its name, the beginning of it, or its folder.", metavar="RUN")],
+    item: Annotated[str, typer.Argument(help="The item: its id, or the beginning of it.", metavar="ITEM")],
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Go on as it prints more, until it ends or Ctrl-C.")
+    ] = False,
+    tail: Annotated[int | None, typer.Option(help="Only the last N lines.", metavar="N", min=0)] = None,
+    raw: Annotated[
+        bool, typer.Option("--raw", help="On a terminal too, print its control sequences as they are.")
+    ] = False,
+    dir: Annotated[  # noqa: A002 - it is the option's name
+        str | None, typer.Option(help="The folder in which runs are kept: .agentos.", metavar="FOLDER")
+    ] = None,
+) -> int:
+    """Print the log of an item: all of its attempts, without secrets. If it has none, say why."""
+    from ..runs.context import file_name_of
+    from ..runs.journal.files import files_of
+
+    folder = find_run(base_folder(dir), run)
+    files = files_of(folder)
+    if not _log_of(folder, file_name_of(item)).exists():
+        item = _the_item(files, item, folder.name)
+    path = _log_of(folder, file_name_of(item))
+    if follow or path.exists():
+        shown = _print_log(path, tail=tail, raw=raw, ended=_ending(files, item) if follow else None)
+        if shown:
+            return ExitCode.OK
+    _say_why(files, item, folder.name, is_empty=path.exists())
+    return ExitCode.OK
+
+
+def _log_of(folder: Path, file_name: str) -> Path:
+    return folder / "logs" / f"{file_name}.log"
+
+
+def _the_item(files: JournalFiles, given: str, run: str) -> str:
+    """The id that was meant."""
+    from ..runs.reporting.items import ids_like
+
+    if not files.db.exists():
+        raise Refusal(f"{run} has not begun, and so has no logs")
+    found = ids_like(files, given)
+    if len(found) == 1:
+        return found[0]
+    from ._report import clean
+
+    if found:
+        raise Refusal(f"several items of {run} begin with {given!r}", f"which one: {clean(', '.join(found), 500)}?")
+    raise Refusal(f"{run} knows of no item {given!r}", f"agentos show {run} --items lists them")
+
+
+def _print_log(path: Path, *, tail: int | None, raw: bool, ended: Callable[[], bool] | None) -> bool:
+    """Print what there is, and what comes until *ended*; False if that was nothing at all."""
+    from ._tail import Growing, Neutralised
+
+    neutralised = None
+    if sys.stdout.isatty() and not raw:
+        from ..runs.harmless_text import printable
+
+        neutralised = Neutralised(sys.stdout.write, printable)
+    growing = Growing(path, sys.stdout.buffer.write if neutralised is None else neutralised.feed, lines=tail)
+    try:
+        shown = growing.more()
+        if ended is not None:
+            shown = _follow(growing, ended) or shown
+        if neutralised is not None:
+            neutralised.flush()
+    finally:
+        growing.close()
+    return shown or (tail == 0 and path.exists())
+
+
+def _follow(growing: Growing, ended: Callable[[], bool]) -> bool:
+    """Print what comes until *ended*, asked before the last reading: what is printed at the very end counts."""
+    shown = False
+    while True:
+        sys.stdout.flush()
+        is_over = ended()
+        came = growing.more()
+        shown = shown or came
+        if is_over:
+            return shown
+        if not came:
+            _pause()
+
+
+def _pause() -> None:
+    import time
+
+    time.sleep(_PAUSE)
+
+
+def _ending(files: JournalFiles, item_id: str) -> Callable[[], bool]:
+    """Whether the item has ended, or nobody runs it: each time only newer entries are looked at."""
+    from ..runs.journal.rows import harmless
+    from ..runs.reporting.items import last_of
+    from ..runs.reporting.standing import owner_of
+
+    seen = 0
+
+    def ended() -> bool:
+        nonlocal seen
+        is_on = owner_of(files.lock) is not None  # asked first: what its last commit says is there afterwards
+        last = last_of(files, harmless(item_id), after=seen)
+        if last is not None:
+            seen = last.seq
+        return not is_on or (last is not None and last.final)
+
+    return ended
+
+
+def _say_why(files: JournalFiles, item_id: str, run: str, *, is_empty: bool) -> None:
+    """There is no log: why, and what the journal has of the item instead."""
+    from ..runs.journal.rows import harmless
+    from ..runs.reporting.items import last_of
+    from ._report import clean
+
+    last = last_of(files, harmless(item_id)) if files.db.exists() else None
+    name = clean(item_id)
+    if last is None:
+        print(f"agentos: {name} has not started; agentos show {run} tells how the run stands", file=sys.stderr)
+        return
+    nothing = "its log is empty" if is_empty else "it printed nothing"
+    print(f"agentos: {name} is {last.state}; {nothing}", file=sys.stderr)
+    if last.error is not None:
+        _print_error(last)
+
+
+def _print_error(last: Last) -> None:
+    from ..runs.harmless_text import printable
+
+    told = last.traceback or last.error or ""
+    for line in told.rstrip("\n").split("\n"):
+        print(printable(line))
