@@ -26,6 +26,7 @@ bench: $(BENCH_VENV)/bench.stamp
 	$(BENCH_VENV)/bin/python bench/pool.py $(BENCH_ARGS)
 	$(BENCH_VENV)/bin/python bench/run.py $(BENCH_ARGS)
 	$(BENCH_VENV)/bin/python bench/stores.py $(BENCH_ARGS)
+	$(BENCH_VENV)/bin/python bench/cli.py $(BENCH_ARGS)
 	$(BENCH_VENV)/bin/python bench/strategies.py
 	$(BENCH_VENV)/bin/python bench/drain.py $(BENCH_ARGS)
 
