@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from agentos.simulator import Simulator, organisations
+
 ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text()
 EXAMPLE = re.compile(r"<!-- a test runs this example -->\n```python\n(.*?)```", re.DOTALL)
+TYPED = re.compile(r"<!-- a test types this -->\n```console\n(.*?)```", re.DOTALL)
+RECIPE = re.compile(r"<!-- a test types this, too -->\n```sh\n(.*?)```", re.DOTALL)
+FILE = re.compile(r"<!-- a test uses this as (\S+) -->\n```\w+\n(.*?)```", re.DOTALL)
+NEXT = "=== next ==="
 
 
 def run(*arguments: str, cwd: Path = ROOT) -> str:
@@ -21,8 +32,156 @@ def run(*arguments: str, cwd: Path = ROOT) -> str:
     return done.stdout
 
 
+@pytest.fixture
+def newcomer(tmp_path: Path) -> Newcomer:
+    return Newcomer(tmp_path)
+
+
+class Newcomer:
+    """A person with a home, an empty folder and a shell that knows the command."""
+
+    def __init__(self, place: Path) -> None:
+        self.folder = place / "folder"
+        self.tools = place / "bin"
+        for folder in (self.folder, self.tools, place / "home"):
+            folder.mkdir()
+        self.tool("agentos", f'exec {shlex.quote(sys.executable)} -m agentos.cli "$@"')
+        kept = {name: value for name, value in os.environ.items() if not re.search("API_KEY|AGENTOS|^GIT_", name)}
+        self.environment = kept | {
+            "HOME": str(place / "home"),
+            "XDG_CONFIG_HOME": str(place / "home" / ".config"),
+            "XDG_STATE_HOME": str(place / "home" / ".local"),
+            "PATH": f"{self.tools}{os.pathsep}{os.environ['PATH']}",
+            "PYTHONPATH": str(ROOT),
+        }
+
+    def tool(self, name: str, script: str) -> None:
+        self._script(self.tools / name, f"#!/bin/sh\n{script}\n")
+
+    def write(self, name: str, text: str) -> None:
+        self._script(self.folder / name, text)
+
+    def type(self, text: str) -> str:
+        """What a shell prints that is given *text*; its exit code does not matter."""
+        done = subprocess.run(
+            ["sh", "-c", text],
+            cwd=self.folder,
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=50,
+            check=False,
+        )
+        return done.stdout
+
+    def results(self, name: str) -> list[dict[str, Any]]:
+        lines = (self.folder / ".agentos" / "runs" / name / "results.jsonl").read_text().splitlines()
+        return [json.loads(line) for line in lines]
+
+    @staticmethod
+    def _script(path: Path, text: str) -> None:
+        path.write_text(text)
+        path.chmod(0o755)
+
+
+def shown_in(block: str) -> list[tuple[str, list[str]]]:
+    """The commands of a console block, each with the lines that are shown of what it prints."""
+    shown: list[tuple[str, list[str]]] = []
+    for line in block.splitlines():
+        if line.startswith("$ "):
+            shown.append((line[2:], []))
+        else:
+            shown[-1][1].append(line)
+    return shown
+
+
+def without_numbers(text: str) -> list[str]:
+    """Lines that can be compared: what is counted and measured is different each time."""
+    return [re.sub(r"\d+", "N", line) for line in text.splitlines()]
+
+
+def recipe(name: str) -> str:
+    (found,) = [text for text in RECIPE.findall(README) if f"--name {name} " in text]
+    return str(found)
+
+
+def file_of(name: str) -> str:
+    files: dict[str, str] = dict(FILE.findall(README))
+    return files[name]
+
+
+def test_the_tour_can_be_typed_and_prints_what_it_shows(newcomer: Newcomer) -> None:
+    blocks = [shown_in(block) for block in TYPED.findall(README)]
+    secrets = re.findall(r"_API_KEY_\d=(\S+)", README)
+
+    assert len(blocks) >= 5
+    assert len(secrets) == 2
+    for block in blocks:
+        printed = newcomer.type("\n".join(f"{command}\necho '{NEXT}'" for command, _ in block)).split(f"{NEXT}\n")
+        assert len(printed) == len(block) + 1
+        for (command, shown), told in zip(block, printed[:-1], strict=True):
+            lines = without_numbers(told)
+            missing = [line for line in without_numbers("\n".join(shown)) if line not in lines]
+            assert not missing, f"{command} does not print {missing}, but:\n{told}"
+            assert not any(secret in told for secret in secrets)
+
+
+def test_the_recipe_for_coding_agents_loses_no_issue_to_a_limit(newcomer: Newcomer) -> None:
+    newcomer.write("agentos.toml", file_of("agentos.toml"))
+    newcomer.write("fix.sh", file_of("fix.sh"))
+    newcomer.write("issues.txt", "".join(f"{number}\n" for number in range(1, 13)))
+    newcomer.tool("claude", "mkdir ../../limited 2>/dev/null && { echo '\"rate_limit_error\"'; exit 1; }; echo fixed")
+    secrets = {f"ANTHROPIC_API_KEY_{number}": f"not-a-real-{number}-key" for number in (1, 2, 3)}
+    newcomer.environment |= secrets | {
+        f"GIT_{who}_{what}": "a@b.c" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")
+    }
+    newcomer.type("git init -q . && git commit -q --allow-empty -m first")
+
+    told = newcomer.type(recipe("fix"))
+
+    assert "fix: 12 of 12 done, 0 failed, 1 limited" in told
+    assert {result["credential"] for result in newcomer.results("fix")} <= {f"anthropic-api-key-{n}" for n in (1, 2, 3)}
+    assert newcomer.type("git branch --list 'fix-*'").split() == sorted(f"fix-{number}" for number in range(1, 13))
+
+
+def test_the_recipe_for_prompts_asks_each_of_them_once(newcomer: Newcomer) -> None:
+    for name in ("ask.py", "night.toml"):
+        newcomer.write(name, file_of(name))
+    prompts = [{"id": f"q{number}", "prompt": f"What is {number}?"} for number in range(12)]
+    newcomer.write("prompts.jsonl", "".join(f"{json.dumps(prompt)}\n" for prompt in prompts))
+    plan = organisations({"acme": 1, "globex": 1}, rpm=6_000)
+    with Simulator(plan) as provider:
+        newcomer.environment |= {f"OPENAI_API_KEY_{n}": key for n, key in enumerate(provider.keys, start=1)}
+        newcomer.environment["OPENAI_BASE_URL"] = provider.base_url
+
+        told = newcomer.type(recipe("night"))
+
+        assert "night: 12 of 12 done, 0 failed" in told
+        assert provider.statistics().total.calls == 12
+    assert all(result["value"] for result in newcomer.results("night"))
+
+
+def test_the_recipe_for_a_function_counts_words(newcomer: Newcomer) -> None:
+    newcomer.write("words.py", file_of("words.py"))
+    newcomer.write("monday.txt", "milk bread\n")
+    newcomer.write("tuesday.txt", "tea\n")
+
+    newcomer.type(recipe("words"))
+
+    assert {result["id"]: result["value"] for result in newcomer.results("words")} == {
+        "monday.txt": 2,
+        "tuesday.txt": 1,
+    }
+
+
+def test_the_readme_can_be_read_in_five_minutes() -> None:
+    assert len(README.splitlines()) <= 260
+
+
 def test_the_readme_example_runs_and_asks_nothing_twice(tmp_path: Path) -> None:
-    (example,) = EXAMPLE.findall((ROOT / "README.md").read_text())
+    (example,) = EXAMPLE.findall(README)
 
     assert len([line for line in example.splitlines() if line.strip()]) <= 10
     lines = run("-c", example, cwd=tmp_path).splitlines()
