@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from agentos import Command, Credential, CredentialCoordinator, ParallelCoordinator, ProgressStats, WorkflowResult
+from agentos.runs.commands.output import Outputs
 
 SECRET = "sk-planted-QWERTZUIOPASDFGH"
 
@@ -459,3 +460,34 @@ def test_the_descriptors_of_a_command_are_closed_after_it() -> None:
 
     run([str(n) for n in range(50)], ["true"], workers=4)
     until(lambda: len(os.listdir("/proc/self/fd")) <= before + 1)
+
+
+class StoppedReader:
+    """A screen that takes nothing for a while, as a pipe to a pager does."""
+
+    def __init__(self) -> None:
+        self.reads_on = threading.Event()
+
+    def line(self, *_: object) -> None:
+        self.reads_on.wait(30)
+
+    def ended(self, *_: object) -> None: ...
+
+
+def test_a_worker_that_waits_for_the_reader_of_our_output_is_not_given_up_nor_waited_for_busily() -> None:
+    reader = StoppedReader()
+    command = Command(shell("echo hello; exec sleep 60"), kill_after=0.1, outputs=Outputs(None, None, reader))
+    spent = []
+
+    def read_on() -> None:
+        time.sleep(1.5)  # longer than the time limit, the killing and what is left for it
+        began = time.process_time()
+        time.sleep(1.0)
+        spent.append(time.process_time() - began)
+        reader.reads_on.set()
+
+    threading.Thread(target=read_on).start()
+    stats, (result,) = ParallelCoordinator(1, timeout=0.3, retries=0).execute_parallel(["x"], command, str)
+
+    assert (stats.cause, result.error) == (None, "timed out after 0.3s")
+    assert spent[0] < 0.5, "of a second of waiting"
