@@ -44,6 +44,7 @@ class Flags:
 
     typed: Typed
     items: str | None
+    listed: str | None
     worker: str | None
     config: Path | None
     name: str | None
@@ -239,9 +240,13 @@ def _check_together(flags: Flags, options: Mapping[str, Any], where: Mapping[str
 
 def _place(flags: Flags) -> Place:
     """Where the items come from."""
-    from ..runs.inputs import InputError, place_of
+    from ..runs.inputs import InputError, place_of, words_of
 
     words, given = flags.typed.words, flags.items
+    if flags.listed is not None:
+        if words is not None:
+            raise Refusal("items were given twice: by --items and after :::")
+        words = tuple(words_of(flags.listed))
     if words is not None and given is not None:
         raise Refusal(f"items were given twice: {given} and the words after :::")
     if words is None and given is None:

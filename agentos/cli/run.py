@@ -34,6 +34,9 @@ def run(
         ),
     ] = None,
     items_from: Annotated[str | None, typer.Option("--arg-file", "-a", help="The same as ITEMS.")] = None,
+    listed: Annotated[
+        str | None, typer.Option("--items", help="Items as a list: 'a,b,c' or 'a b c'.", metavar="LIST")
+    ] = None,
     worker: Annotated[
         str | None,
         typer.Option(
@@ -182,14 +185,16 @@ def run(
     typed: Typed = context.obj
     for one, other, names in (
         (items, items_from, "ITEMS and --arg-file"),
+        (items or items_from, listed, "items and --items"),
         (halt, max_failures, "--halt and --max-failures"),
         (progress, bar or None, "--progress and --bar"),
     ):
         if one is not None and other is not None:
-            raise Refusal(f"{names} were both given", "they say the same; give one of them")
+            raise Refusal(f"{names} were both given", "give one of them")
     flags = Flags(
         typed=typed,
         items=items if items is not None else items_from,
+        listed=listed,
         worker=worker,
         config=config,
         name=name,

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentos import InputFailed, ParallelCoordinator
-from agentos.runs.inputs import InputError, open_items, place_of, words
+from agentos.runs.inputs import InputError, open_items, place_of, words_of
 from agentos.runs.inputs import lines as lines_module
 from agentos.runs.inputs.fields import field_of
 from agentos.runs.inputs.file import FileItems
@@ -464,7 +464,7 @@ def test_words_that_cannot_be_items_are_refused(given_words: list[str], message:
 
 @pytest.mark.parametrize("text", ["a,b,c", "a b c", " a, b\tc,\n", "a,,b c"])
 def test_a_list_may_have_commas_or_spaces(text: str) -> None:
-    assert words(text) == ["a", "b", "c"]
+    assert words_of(text) == ["a", "b", "c"]
 
 
 def test_a_glob_gives_the_paths_it_matches_sorted(write: Write) -> None:

@@ -7,6 +7,6 @@ from __future__ import annotations
 
 from .errors import InputError
 from .opening import Items, open_items
-from .places import Kind, Place, place_of, words
+from .places import Kind, Place, place_of, words_of
 
-__all__ = ["InputError", "Items", "Kind", "Place", "open_items", "place_of", "words"]
+__all__ = ["InputError", "Items", "Kind", "Place", "open_items", "place_of", "words_of"]

@@ -77,7 +77,7 @@ def paths_in(place: Place) -> list[str]:
     return files
 
 
-def words(text: str) -> list[str]:
+def words_of(text: str) -> list[str]:
     """A list as people type it: ``"a,b,c"``, ``"a b c"``, ``"a, b"``."""
     return [word for word in re.split(r"[,\s]+", text) if word]
 

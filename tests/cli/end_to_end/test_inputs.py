@@ -175,3 +175,14 @@ def test_no_items_on_standard_input_are_as_wrong_as_an_empty_file(place: Place) 
 
     assert empty.code == 2
     assert "no items came on standard input" in empty.err
+
+
+def test_items_may_be_typed_as_a_list(place: Place) -> None:
+    listed = place.run("run", "--items", "a,b c", "-k", "--no-tag", "--", "echo", "{}")
+    again = place.run("run", "--items", "a,b c", "-k", "--no-tag", "--", "echo", "{}")
+
+    assert (listed.code, listed.lines) == (0, ["a", "b", "c"])
+    assert "all 3 done" in again.err
+    for twice in (["items.txt"], [":::", "d"]):
+        refused = place.run("run", "--items", "a", *twice, "--", "echo")
+        assert refused.code == 2, refused
