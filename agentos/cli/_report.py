@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
+from ._argv import ONCE
 from ._words import BOLD, CYAN, DIM, GREEN, RED, YELLOW, Paint, ago, count, how_long, shortened, table
 
 if TYPE_CHECKING:
@@ -19,7 +20,6 @@ _LONGEST_ID: Final = 60
 _COLOURS: Final = {"finished": GREEN, "running": CYAN, "crashed": RED, "unreadable": RED}
 
 # Options that belong to one start of a run and not to those that follow.
-_ONCE: Final = frozenset({"--fresh", "--dry-run", "-n", "--retry-failed"})
 
 
 def lines_of(report: Report, *, now: float, paint: Paint, cwd: str, base: str | None = None) -> Iterator[str]:
@@ -216,7 +216,7 @@ def _can_be_typed(item_id: str) -> bool:
 def kept_arguments(arguments: Sequence[str]) -> list[str]:
     """What was typed, without what was meant for that one time: a recorded --fresh would start over again."""
     end = options_end(arguments)
-    return [*(word for word in arguments[:end] if word not in _ONCE), *arguments[end:]]
+    return [*(word for word in arguments[:end] if word not in ONCE), *arguments[end:]]
 
 
 def options_end(arguments: Sequence[str]) -> int:

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from ..runs.journal.owner import OwnerLock
     from ._request import Request
 
-CARD_NAME = "run.json"
 _LOCK_NAME = "run.lock"
 
 
@@ -70,6 +69,7 @@ def write_card(request: Request) -> None:
 
 def _write_card(request: Request) -> None:
     from .. import __version__
+    from ..runs.reporting.card import CARD_NAME
 
     path, now = request.folder / CARD_NAME, time.time()
     created = now

@@ -288,7 +288,7 @@ class _Session:
         records.ended(stats, code)
         troubles = [] if self._screen is None else self._screen.troubles()
         for trouble in troubles:
-            self._print(f"agentos: output of the items is missing here: {trouble}; their logs have it\n")
+            self._print(f"agentos: {trouble}\n")
         if records.trouble is not None:
             self._print(f"agentos: {records.trouble}\n")
         if code is ExitCode.OK and (troubles or records.trouble is not None):

@@ -1,7 +1,7 @@
 """``events.jsonl``: what happened in a run besides results, one JSON object per line, for reports and for programs.
 
 Each has ``at`` (epoch seconds) and ``kind``: ``session`` (a start), ``item_retried``, ``item_limited``, ``key`` (a key
-changed its state), ``waiting`` (time lost so far in this session), ``stopping``, ``held``, ``going_on``, ``finished``.
+changed its state), ``waiting`` (time lost so far in this session), ``stopping``, ``held``, ``going_on``.
 """
 
 from __future__ import annotations

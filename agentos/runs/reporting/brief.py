@@ -15,7 +15,7 @@ from typing import Final
 from agentos.errors import JournalError
 
 from ..journal.files import JournalFiles, files_of
-from .card import read_card
+from .card import CARD_NAME, read_card
 from .items import never_begun
 from .journals import DECIDING, REFUSED, has_closed, look
 from .standing import Standing, standing_of
@@ -81,7 +81,7 @@ def _brief_of(folder: Path, files: JournalFiles, wall: Callable[[], float]) -> B
 def last_touched(folder: Path) -> float:
     """When something last happened to the run in *folder*, as far as its files tell: seconds, for sorting."""
     files = files_of(folder)
-    times = [_changed(path) for path in (files.db, files.wal, folder / "run.json")]
+    times = [_changed(path) for path in (files.db, files.wal, folder / CARD_NAME)]
     return max(times) or _changed(folder)
 
 

@@ -17,11 +17,7 @@ class RunCard:
     name: str
     cwd: str
     arguments: tuple[str, ...]
-    source_kind: str | None = None  # "file", "stdin", "words" or "glob"
-    source_name: str | None = None
-    command: tuple[str, ...] | None = None
-    worker: str | None = None
-    created: float | None = None
+    source_kind: str | None = None  # "file", "folder", "glob", "words" or "stdin"
     started: float | None = None
 
 
@@ -30,16 +26,11 @@ def read_card(folder: Path) -> RunCard | None:
     try:
         found = json.loads((folder / CARD_NAME).read_bytes())
         source = found.get("source") or {}
-        command = found.get("command")
         return RunCard(
             name=_text(found["name"]),
             cwd=_text(found["cwd"]),
             arguments=tuple(map(_text, found["arguments"])),
             source_kind=source.get("kind"),
-            source_name=source.get("name"),
-            command=None if command is None else tuple(map(_text, command)),
-            worker=found.get("worker"),
-            created=_number(found.get("created")),
             started=_number(found.get("started")),
         )
     except (OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError):
