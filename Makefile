@@ -12,8 +12,10 @@ PIP := -m pip --disable-pip-version-check --quiet
 demo: $(VENV)/run.stamp
 	$(VENV)/bin/agentos demo
 
+# In three processes: many tests wait for processes, signals or the clock, and two cores have room for that.
+TEST_PROCESSES ?= 3
 test: $(VENV)/dev.stamp
-	$(VENV)/bin/python -m pytest $(PYTEST_ARGS)
+	$(VENV)/bin/python -m pytest -n $(TEST_PROCESSES) --dist worksteal $(PYTEST_ARGS)
 
 check: $(VENV)/dev.stamp
 	$(VENV)/bin/ruff check .
@@ -26,9 +28,11 @@ bench: $(BENCH_VENV)/bench.stamp
 	$(BENCH_VENV)/bin/python bench/pool.py $(BENCH_ARGS)
 	$(BENCH_VENV)/bin/python bench/run.py $(BENCH_ARGS)
 	$(BENCH_VENV)/bin/python bench/stores.py $(BENCH_ARGS)
+	$(BENCH_VENV)/bin/python bench/cluster.py $(BENCH_ARGS)
 	$(BENCH_VENV)/bin/python bench/cli.py $(BENCH_ARGS)
 	$(BENCH_VENV)/bin/python bench/strategies.py
 	$(BENCH_VENV)/bin/python bench/drain.py $(BENCH_ARGS)
+	$(BENCH_VENV)/bin/python bench/transport.py $(BENCH_ARGS)
 
 # The core against the naive pool, on a million steps that were never walked before.
 fuzz: $(VENV)/dev.stamp

@@ -18,7 +18,9 @@ class AgentOSError(Exception):
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Built from keywords, so that the default (re-calling with ``args``) would lose the facts.
-        return _rebuild, (self.__class__, dict(self.__dict__))
+        facts = {name: fact for name, fact in self.__dict__.items() if not name.startswith("_")}
+        besides = {name: fact for name, fact in self.__dict__.items() if name.startswith("_")}  # its notes
+        return _rebuild, (self.__class__, facts), besides or None
 
 
 def _rebuild(cls: type[AgentOSError], facts: dict[str, Any]) -> AgentOSError:
@@ -90,6 +92,26 @@ class WouldBlockLoop(AgentOSError, RuntimeError):
         return f"waiting for a credential here would block the running event loop; use `{self.instead}`"
 
 
+class ForeignHost(AgentOSError):
+    """A request was for a host that no credential of the pool may be sent to. Nothing was sent.
+
+    ``credentials`` are the names of those that were asked about.
+    """
+
+    host: str
+    credentials: tuple[str, ...]
+    detail: str
+
+    def __init__(self, *, host: str, credentials: tuple[str, ...], detail: str) -> None:
+        super().__init__(host=host, credentials=tuple(credentials), detail=detail)
+
+    def describe(self) -> str:
+        return (
+            f"no key was sent to {self.host}: {self.detail}; if one belongs there, say so in its credential: "
+            "name the host in hosts=, who issued the key in provider=, or where it is used in base_url="
+        )
+
+
 class InvariantViolated(AgentOSError, AssertionError):
     """A promise of the pool did not hold (only checked with the debug switch on): a fault in agentos."""
 
@@ -124,24 +146,39 @@ class LeaseLost(AgentOSError):
 
 
 class StoreError(AgentOSError):
-    """The pool's shared state cannot be used as asked."""
+    """The pool's shared state cannot be used as asked. ``path`` is the file, or what may be shown of the URL."""
 
     path: str
 
+    def problem(self) -> str:
+        """What is wrong, without what to do about it, which is typed in another way on a command line."""
+        return self.describe()
+
+    def _another(self) -> str:
+        if "://" in self.path:
+            return "name another server, or another pool there with ?pool=name"
+        return 'name another file with store="sqlite:///path"'
+
 
 class StoreUnavailable(StoreError):
-    """The file cannot be opened or written."""
+    """The file cannot be opened or written, or the server not be used.
+
+    ``wants_login``: the server refuses who asks, by the user and password that the URL has or has not.
+    """
 
     detail: str
+    wants_login: bool
 
-    def __init__(self, *, path: str, detail: str) -> None:
-        super().__init__(path=path, detail=detail)
+    def __init__(self, *, path: str, detail: str, wants_login: bool = False) -> None:
+        super().__init__(path=path, detail=detail, wants_login=wants_login)
+
+    def problem(self) -> str:
+        return f"the pool's shared state {self.path} cannot be used: {self.detail}"
 
     def describe(self) -> str:
-        return (
-            f"the pool's shared state {self.path} cannot be used: {self.detail}; put that right, name another file "
-            'with store="sqlite:///path", or share nothing with store="memory"'
-        )
+        login = "put user and password into the URL (redis://user:password@host)"
+        cure = login if self.wants_login else "put that right"
+        return f'{self.problem()}; {cure}, {self._another()}, or share nothing with store="memory"'
 
 
 class NotAStore(StoreError):
@@ -152,11 +189,11 @@ class NotAStore(StoreError):
     def __init__(self, *, path: str, detail: str) -> None:
         super().__init__(path=path, detail=detail)
 
+    def problem(self) -> str:
+        return f"{self.path} is not the shared state of a pool of agentos ({self.detail}); nothing was changed"
+
     def describe(self) -> str:
-        return (
-            f"{self.path} is not the shared state of a pool of agentos ({self.detail}); nothing was changed, "
-            'name another file with store="sqlite:///path"'
-        )
+        return f"{self.problem()}, {self._another()}"
 
 
 class StoreTooNew(StoreError):
@@ -169,9 +206,10 @@ class StoreTooNew(StoreError):
         super().__init__(path=path, version=version, newest=newest)
 
     def describe(self) -> str:
+        other = "pool" if "://" in self.path else "file"
         return (
             f"the pool's shared state {self.path} has format {self.version}, and this agentos knows formats up to "
-            f"{self.newest}; nothing was changed, use the newer agentos that made it, or another file"
+            f"{self.newest}; nothing was changed, use the newer agentos that made it, or another {other}"
         )
 
 
@@ -184,9 +222,10 @@ class StoreDamaged(StoreError):
         super().__init__(path=path, detail=detail)
 
     def describe(self) -> str:
+        away = f"delete its keys, or {self._another()}" if "://" in self.path else "move the file away"
         return (
-            f"the pool's shared state {self.path} is damaged: {self.detail}; stop the runs that use it and move the "
-            "file away. Limits and coolings are then learned again, nothing else is lost"
+            f"the pool's shared state {self.path} is damaged: {self.detail}; stop the runs that use it and {away}. "
+            "Limits and coolings are then learned again, nothing else is lost"
         )
 
 
@@ -213,11 +252,14 @@ class StoreOnNetworkShare(StoreError):
     def __init__(self, *, path: str, kind: str) -> None:
         super().__init__(path=path, kind=kind)
 
-    def describe(self) -> str:
+    def problem(self) -> str:
         return (
             f"the pool's shared state {self.path} would lie on a network share ({self.kind}), where SQLite's locks "
-            'do not hold; put it on a local disk, with AGENTOS_HOME or store="sqlite:///path"'
+            "do not hold"
         )
+
+    def describe(self) -> str:
+        return f'{self.problem()}; put it on a local disk, with AGENTOS_HOME or store="sqlite:///path"'
 
 
 # -- what a worker may raise ---------------------------------------------------------------------------------------
@@ -283,6 +325,62 @@ class CommandFailed(AgentOSError):
 
     def describe(self) -> str:
         return self.reason
+
+
+# -- what becomes of an item elsewhere -----------------------------------------------------------------------------
+
+
+class WorkerLost(Transient):
+    """The process or machine that ran the item was lost with it: another try, elsewhere, may well help."""
+
+    def __init__(self, reason: str = "the worker that ran it was lost") -> None:
+        super().__init__(reason)
+
+
+class EngineUnavailable(AgentOSError):
+    """The cluster that was to run the items cannot be reached, so that nothing was begun."""
+
+    place: str
+    detail: str
+
+    def __init__(self, *, place: str, detail: str) -> None:
+        super().__init__(place=place, detail=detail)
+
+    def describe(self) -> str:
+        return f"{self.place} cannot be used: {self.detail}"
+
+
+class RemoteError(AgentOSError):
+    """A worker in another process raised an error whose own class cannot be had here.
+
+    ``kind`` is the name of that class. The class of this error bears the same name, and is a subclass of the same
+    builtin errors: a ``TimeoutError`` there is one here.
+    """
+
+    kind: str
+    text: str
+
+    def __init__(self, *, kind: str, text: str) -> None:
+        super().__init__(kind=kind, text=text)
+
+    def describe(self) -> str:
+        return self.text
+
+
+class NotPicklable(AgentOSError, TypeError):
+    """Something that had to go to another process, or come back from there, cannot be pickled."""
+
+    what: str
+    detail: str
+
+    def __init__(self, *, what: str, detail: str) -> None:
+        super().__init__(what=what, detail=detail)
+
+    def describe(self) -> str:
+        return (
+            f"{self.what} cannot be pickled, and so not be sent between processes ({self.detail}); use plain data and "
+            "functions that stand in a module and hold no lock, client or open file, or an engine of threads"
+        )
 
 
 # -- what a run raises ---------------------------------------------------------------------------------------------

@@ -11,6 +11,8 @@ from agentos import (
     AgentOSError,
     CommandFailed,
     DuplicateItems,
+    EngineUnavailable,
+    ForeignHost,
     InputFailed,
     Interrupted,
     InvariantViolated,
@@ -25,10 +27,12 @@ from agentos import (
     NoCredentialAvailable,
     NotAJournal,
     NotAStore,
+    NotPicklable,
     NoUsableCredential,
     PoolClosed,
     ProgressStats,
     RateLimited,
+    RemoteError,
     StoreDamaged,
     StoreElsewhere,
     StoreError,
@@ -36,6 +40,7 @@ from agentos import (
     StoreTooNew,
     StoreUnavailable,
     Transient,
+    WorkerLost,
     WorkflowResult,
     WouldBlockLoop,
 )
@@ -46,11 +51,17 @@ ERRORS = [
     NeverFits(dimension="tokens", cost=9000, largest=8000),
     PoolClosed(),
     WouldBlockLoop(instead="async with pool.lease()"),
+    ForeignHost(host="api.example.com", credentials=("key-1", "key-2"), detail="the keys are those of openai"),
     InvariantViolated(name="L1", detail="two leases on one slot"),
     RateLimited(),
     RateLimited(30, model="a-model"),
     Transient(),
     Transient("503 from upstream"),
+    WorkerLost(),
+    WorkerLost("the worker on node-3 was not heard of for 10s"),
+    EngineUnavailable(place="the Dask scheduler at tcp://10.0.0.5:8786", detail="connection refused"),
+    RemoteError(kind="APIError", text="the model is gone"),
+    NotPicklable(what="the item", detail="TypeError: cannot pickle a lock"),
     Interrupted(),
     CommandFailed(reason="exit 3: oh no", exit=3, tail=("oh no",)),
     Interrupted("half-way"),
@@ -94,6 +105,14 @@ def test_a_timeout_says_when_the_next_credential_is_due() -> None:
 def test_an_error_says_what_to_do() -> None:
     assert "split the request or add a credential" in str(NeverFits(dimension="tokens", cost=9000, largest=8000))
     assert "`async with pool.lease()`" in str(WouldBlockLoop(instead="async with pool.lease()"))
+
+
+def test_a_key_kept_from_a_host_says_which_why_and_what_to_do() -> None:
+    error = ForeignHost(host="api.example.com", credentials=("key-1",), detail="key-1 is one of openai")
+
+    assert (error.host, error.credentials, error.detail) == ("api.example.com", ("key-1",), "key-1 is one of openai")
+    assert str(error).startswith("no key was sent to api.example.com: key-1 is one of openai; ")
+    assert all(argument in str(error) for argument in ("hosts=", "provider=", "base_url="))
 
 
 def test_every_error_is_shown_to_pickle() -> None:
