@@ -17,3 +17,4 @@ class Answer:
     provider: str | None = None  # as far as the client tells; where the address tells another, that one is right
     model: str | None = None
     retried: int = 0
+    gave_up: bool = False  # the time that its caller gave it was over

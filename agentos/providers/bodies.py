@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from typing import Any
 
-_LONGEST = 64 * 1024
+LONGEST = 64 * 1024
 _MOST_EVENTS = 16
 _STREAM_BEGINNINGS = ("event:", "data:", "id:", "retry:", ":")
 
@@ -32,7 +31,7 @@ def document_of(body: object) -> Document | None:
 
 def document_of_success(body: object) -> Document | None:
     """The same, for an answer that is fine by its status: long text is left unparsed."""
-    if isinstance(body, (str, bytes, bytearray)) and len(body) > _LONGEST and body[:1] in ("{", b"{", "[", b"["):
+    if isinstance(body, (str, bytes, bytearray)) and len(body) > LONGEST and body[:1] in ("{", b"{", "[", b"["):
         return None
     return document_of(body)
 
@@ -45,7 +44,7 @@ def text_of(body: object) -> str:
 def _text(body: object, *, tail: bool) -> str:
     if not isinstance(body, (str, bytes, bytearray)):
         return ""
-    part = body[-_LONGEST:] if tail else body[:_LONGEST]
+    part = body[-LONGEST:] if tail else body[:LONGEST]
     text = part if isinstance(part, str) else part.decode("utf-8", "replace")
     return text.lstrip("\ufeff \t\r\n")
 
@@ -81,7 +80,7 @@ def _error_event(text: str) -> Document | None:
 
 def has_error(document: Document) -> bool:
     """The answer to a call that went well by its status has an error inside."""
-    if isinstance(document.get("error"), dict) or document.get("type") == "error":
+    if isinstance(document.get("error"), dict) or "error" in (document.get("type"), document.get("object")):
         return True
     response = document.get("response")
     if isinstance(response, dict) and isinstance(response.get("error"), dict):
@@ -125,13 +124,12 @@ def _told(taken: float | None, given: float | None) -> Mapping[str, float]:
 
 def _first(usage: Document, *names: str) -> float | None:
     for name in names:
-        amount = _amount(usage.get(name))
-        if amount is not None:
+        if name in usage and (amount := _amount(usage[name])) is not None:
             return amount
     return None
 
 
 def _amount(value: object) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1e15:
+    if value is None or isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1e15:
         return None
-    return float(value) if math.isfinite(value) else None
+    return float(value)

@@ -13,7 +13,7 @@ from .faults import Fault, fault_of
 from .headers import fields_of
 from .readings import hour_of, last_valid, readings_of
 from .refusal import Refusal, dimensions_of, is_scoped, readings_in
-from .signal import LONGEST_DELAY, Event, Signal
+from .signal import LARGEST, LONGEST_DELAY, Event, Signal
 from .values import number_from
 from .waits import wait_of
 
@@ -105,7 +105,7 @@ def _success(
     dialect = dialect or DEFAULT
     if not usage and _COST in fields:
         cost = last_valid(fields[_COST], number_from)
-        usage = {} if cost is None else {"tokens": cost}
+        usage = {} if cost is None or cost > LARGEST else {"tokens": cost}
     return Signal(
         Event.OK,
         readings=readings_of(fields, dialect, now),

@@ -10,23 +10,33 @@ class Kind(Enum):
 
     ANSWERED = auto()  # it carries an answer
     UNANSWERED = auto()  # no answer, or not a whole one
+    GAVE_UP = auto()  # none in the time that its caller gave it, unless its errno or its cause knows better
     EXHAUSTED = auto()  # urllib3 asked again until it gave up: for an answer, or for none
     PERHAPS = auto()  # only its reason or its errno tells
     OURS = auto()  # the request could not even be sent as it was: nothing of the network
 
 
+NO_ANSWER = frozenset((Kind.UNANSWERED, Kind.GAVE_UP))
+
 _GENERATED = {  # clients made by one generator, so that they share their classes
     "APIConnectionError": Kind.UNANSWERED,
+    "APITimeoutError": Kind.GAVE_UP,
     "APIError": Kind.ANSWERED,
 }
+# A connection that takes too long is the network's. Once there is one, how long to wait is for the caller to say.
+_OUT_OF_PATIENCE = dict.fromkeys(("ReadTimeout", "WriteTimeout", "PoolTimeout"), Kind.GAVE_UP)
 _HTTPX = {
+    **_OUT_OF_PATIENCE,
     "HTTPStatusError": Kind.ANSWERED,
     "UnsupportedProtocol": Kind.OURS,
     "LocalProtocolError": Kind.OURS,
     "TransportError": Kind.UNANSWERED,
     "DecodingError": Kind.UNANSWERED,
 }
-_HTTPCORE = dict.fromkeys(("NetworkError", "TimeoutException", "RemoteProtocolError", "ProxyError"), Kind.UNANSWERED)
+_HTTPCORE = {
+    **_OUT_OF_PATIENCE,
+    **dict.fromkeys(("NetworkError", "TimeoutException", "RemoteProtocolError", "ProxyError"), Kind.UNANSWERED),
+}
 
 # Where a class comes from (two words for google), then its name. The first class of the method resolution order that
 # is in the table decides, so that an exception to a rule stands beside it under the name of the subclass.
@@ -34,15 +44,19 @@ _CLASSES: dict[str, dict[str, Kind]] = {
     "aiohttp": {
         "ClientResponseError": Kind.ANSWERED,
         "InvalidURL": Kind.OURS,
+        "ConnectionTimeoutError": Kind.UNANSWERED,
+        "ServerTimeoutError": Kind.GAVE_UP,
         **dict.fromkeys(("ClientConnectionError", "ClientPayloadError", "HttpProcessingError"), Kind.UNANSWERED),
     },
     "anthropic": _GENERATED,
     "botocore": {
         "ClientError": Kind.ANSWERED,
+        "ReadTimeoutError": Kind.GAVE_UP,
         **dict.fromkeys(("ConnectionError", "HTTPClientError", "IncompleteReadError"), Kind.UNANSWERED),
     },
     "builtins": {
-        **dict.fromkeys(("ConnectionError", "TimeoutError"), Kind.UNANSWERED),
+        "ConnectionError": Kind.UNANSWERED,
+        "TimeoutError": Kind.GAVE_UP,
         "OSError": Kind.PERHAPS,
     },
     "cerebras": _GENERATED,
@@ -65,6 +79,7 @@ _CLASSES: dict[str, dict[str, Kind]] = {
     "requests": {
         "HTTPError": Kind.ANSWERED,
         "RetryError": Kind.EXHAUSTED,
+        "ReadTimeout": Kind.GAVE_UP,
         **dict.fromkeys(
             ("ConnectionError", "Timeout", "ChunkedEncodingError", "ContentDecodingError"), Kind.UNANSWERED
         ),
@@ -80,6 +95,7 @@ _CLASSES: dict[str, dict[str, Kind]] = {
     "urllib3": {
         "MaxRetryError": Kind.EXHAUSTED,
         "LocationValueError": Kind.OURS,
+        "ReadTimeoutError": Kind.GAVE_UP,
         **dict.fromkeys(
             (
                 "DecodeError",

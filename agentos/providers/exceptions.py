@@ -43,19 +43,46 @@ _GRAVITY = (
 )
 
 
+# The attribute of an exception that was raised in another process, with what it was taken for there: of what it carried
+# (the answer, its causes) not all can travel.
+CARRIED = "_agentos_meaning"
+
+
 def from_exception(exc: BaseException, *, now: float | None = None, model: str | None = None) -> Signal | None:
     """What *exc* says of the credential it was raised with; None if it is not about a call to a provider.
 
     Known are the exceptions of openai, anthropic, google-genai, mistralai, litellm, botocore, httpx, httpx2, requests,
     aiohttp, urllib and the builtin ones of the network, as well as any that carries a response (a status and headers).
     An exception that was raised ``from`` one of those counts as that one, up to five deep; of a group, the gravest
-    signal in it. agentos' own errors are None: whoever raised them has decided already. So is an exception about an
-    answer in which nothing was wrong. *now* is the hour, in epoch seconds; this moment, unless told. Never raises.
+    signal in it. agentos' own errors are None: whoever raised them has decided already. So is a connection error that
+    was raised ``from`` one of them (see :func:`own_error`), and an exception about an answer in which nothing was
+    wrong. *now* is the hour, in epoch seconds; this moment, unless told. Never raises.
     """
     try:
-        return _look(exc, time.time() if now is None else now, model, 0, set())
+        found = _look(exc, time.time() if now is None else now, model, 0, set())
     except Exception:  # noqa: BLE001 - an error while looking at an error would hide the one that matters
         return None
+    return found if isinstance(found, Signal) else None
+
+
+def own_error(exc: BaseException) -> AgentOSError | None:
+    """The error of agentos that *exc* is, or was raised ``from``, up to five deep; None if there is none.
+
+    A client whose transport is ours may wrap what that raises, and anthropic's calls it a connection error. An answer
+    of a provider that lies before it counts instead, as does a signal beside it in a group. Never raises.
+    """
+    try:
+        carried = _carried(exc)
+        if carried is not None:
+            return carried if isinstance(carried, AgentOSError) else None
+        if isinstance(exc, AgentOSError):
+            return exc
+        if exc.__cause__ is None and not isinstance(exc, BaseExceptionGroup):
+            return None  # as nearly all are: it need not be looked at any closer
+        found = _look(exc, 0.0, None, 0, set())
+    except Exception:  # noqa: BLE001 - see above
+        return None
+    return found if isinstance(found, AgentOSError) else None
 
 
 def signal_of(thing: object, *, now: float, model: str | None = None) -> Signal | None:
@@ -77,31 +104,56 @@ def signal_of(thing: object, *, now: float, model: str | None = None) -> Signal 
         return None
 
 
-def _look(exc: BaseException, now: float, model: str | None, depth: int, seen: set[int]) -> Signal | None:
+def _look(
+    exc: BaseException, now: float, model: str | None, depth: int, seen: set[int]
+) -> Signal | AgentOSError | None:
+    """What *exc* comes down to: what a provider or the network said, or what agentos had decided."""
     if id(exc) in seen or depth > _DEEPEST or len(seen) >= _MOST:
         return None
     seen.add(id(exc))
+    carried = _carried(exc)
+    if carried is not None:
+        return carried
+    signal = None
     if isinstance(exc, BaseExceptionGroup):
-        inside = [_look(one, now, model, depth + 1, seen) for one in exc.exceptions[:_MOST]]
-        signals = [signal for signal in inside if signal is not None]
-        if signals:
-            return min(signals, key=lambda signal: _GRAVITY.index(signal.event))
-    elif isinstance(exc, AgentOSError) or not isinstance(exc, Exception):
-        return None  # the run's own vocabulary; or a cancellation, an interrupt, an exit
+        inside = _gravest([_look(one, now, model, depth + 1, seen) for one in exc.exceptions[:_MOST]])
+        if inside is not None:
+            return inside
+    elif isinstance(exc, AgentOSError):
+        return exc
+    elif not isinstance(exc, Exception):
+        return None  # a cancellation, an interrupt, an exit
     else:
         signal = _own_signal(exc, now, model)
-        if signal is not None:
+        if signal is not None and signal.status is not None:
             return signal
     # Only what the author tied to it by ``raise ... from``. The implicit context is whatever happened to be handled
     # just then: a bug in an ``except`` clause would be taken for the rate limit it stumbled over, and tried for ever.
     cause = exc.__cause__
     if cause is None:
-        return None
-    signal = _look(cause, now, model, depth + 1, seen)
+        return signal
+    below = _look(cause, now, model, depth + 1, seen)
+    if signal is not None:
+        if signal.gave_up and isinstance(below, Signal) and not below.gave_up:
+            return replace(signal, gave_up=False)  # an SDK has one timeout for all; its cause is about the connection
+        return below if isinstance(below, AgentOSError) else signal
     attempts = count_from(attribute(attribute(exc, "last_attempt"), "attempt_number"))  # tenacity's RetryError
-    if signal is not None and attempts > signal.retried + 1 and maker_of(type(exc), "tenacity"):
-        return replace(signal, retried=attempts - 1)
-    return signal
+    if isinstance(below, Signal) and attempts > below.retried + 1 and maker_of(type(exc), "tenacity"):
+        return replace(below, retried=attempts - 1)
+    return below
+
+
+def _carried(exc: BaseException) -> Signal | AgentOSError | None:
+    found = exc.__dict__.get(CARRIED)
+    return found if isinstance(found, (Signal, AgentOSError)) else None
+
+
+def _gravest(found: list[Signal | AgentOSError | None]) -> Signal | AgentOSError | None:
+    """Of what the exceptions in a group come down to, what counts."""
+    signals = [one for one in found if isinstance(one, Signal)]
+    if signals:
+        return min(signals, key=lambda signal: _GRAVITY.index(signal.event))
+    return next((one for one in found if one is not None), None)
 
 
 def _own_signal(exc: Exception, now: float, model: str | None) -> Signal | None:
@@ -134,4 +186,6 @@ def _classified(answer: Answer, now: float, model: str | None) -> Signal:
         url=answer.url,
         model=model or answer.model,
     )
-    return replace(signal, retried=answer.retried) if answer.retried else signal
+    if not (answer.retried or answer.gave_up):
+        return signal
+    return replace(signal, retried=answer.retried, gave_up=answer.gave_up)

@@ -16,6 +16,7 @@ _COPIED = DIALECTS["openai"]
 # Between the values of a name that came more than once. No value can contain it, so nothing is lost by joining.
 REPEATED = "\n"
 
+_PLAIN = (str, bytes)  # these and no subclass, which may have its own idea of hashing
 _MOST_HEADERS = 1000
 _LONGEST_NAME = 100
 _LONGEST_VALUE = 8192
@@ -52,7 +53,7 @@ def fields_of(headers: object) -> tuple[dict[str, str], Dialect | None]:
                 name, value = pair
             except (TypeError, ValueError):
                 continue
-            known = _known(name if type(name) is str else _text(name))
+            known = _known(name if type(name) in _PLAIN else _text(name))
             if known is None:
                 continue
             plain, dialect = known
@@ -65,6 +66,21 @@ def fields_of(headers: object) -> tuple[dict[str, str], Dialect | None]:
     except Exception:  # noqa: BLE001, S110 - a client's object may fail in any way; what was read until then counts
         pass
     return found, mark
+
+
+def body_in(headers: Iterable[tuple[bytes, bytes]]) -> tuple[str, str]:
+    """What a body is by the headers of its answer, and how it is coded, in lower case; empty where they do not tell."""
+    told = ["", "", ""]
+    for name, value in headers:
+        part = _part(name)
+        if part:
+            told[part] = value.decode("latin-1").strip().lower()
+    return told[1], told[2]
+
+
+@lru_cache(maxsize=1024)
+def _part(name: bytes) -> int:
+    return {b"content-type": 1, b"content-encoding": 2}.get(name.lower(), 0)
 
 
 def _pairs(headers: Any) -> Iterable[Any]:
@@ -90,10 +106,11 @@ def _text(value: object) -> str | None:
 
 
 @lru_cache(maxsize=4096)
-def _known(name: str | None) -> tuple[str, Dialect | None] | None:
+def _known(name: str | bytes | None) -> tuple[str, Dialect | None] | None:
     """The plain name, empty if only the dialect it gives away is of use; None if it says nothing."""
     if name is None or len(name) > _LONGEST_NAME:
         return None
+    name = name if isinstance(name, str) else name.decode("latin-1")
     plain = name.strip().lower().replace("x-rate-limit", "x-ratelimit")
     mark = next((dialect for dialect in DIALECTS.values() if plain.startswith(dialect.marks)), None)
     if plain.startswith(_KEPT):

@@ -9,7 +9,7 @@ from typing import Any
 
 from .answer import Answer
 from .boto import answer_of_boto
-from .clients import PROVIDERS, SDKS, Kind, kind_of, package_of
+from .clients import NO_ANSWER, PROVIDERS, SDKS, Kind, kind_of, package_of
 from .foreign import attribute, count_from, first_filled, is_filled, status_from
 from .responses import address_of, answer_of_response, bare_address, is_response, retries_noted_on
 
@@ -36,8 +36,9 @@ def answer_of_exception(exc: Exception) -> tuple[Answer | None, str]:
         return _of_unknown_client(exc), shown
     if kind is Kind.OURS:
         return None, shown
-    if kind is Kind.UNANSWERED or _is_garbled(exc):
-        return _unanswered(exc, maker), shown
+    if kind in NO_ANSWER or _is_garbled(exc):
+        gave_up = kind is Kind.GAVE_UP and attribute(exc, "errno") is None  # else it was the system that gave up
+        return _unanswered(exc, maker, gave_up=gave_up), shown
     if kind is Kind.EXHAUSTED:
         return _exhausted(exc), shown
     if maker == "botocore":
@@ -57,7 +58,7 @@ def _of_unknown_client(exc: Exception) -> Answer | None:
 def _is_of_the_network(exc: Exception) -> bool:
     reason = attribute(exc, "reason")  # of urllib's URLError; some are mere words, for what could not be sent
     if isinstance(reason, Exception):
-        return kind_of(type(reason))[1] is Kind.UNANSWERED or attribute(reason, "errno") in _NETWORK_ERRNOS
+        return kind_of(type(reason))[1] in NO_ANSWER or attribute(reason, "errno") in _NETWORK_ERRNOS
     return attribute(exc, "errno") in _NETWORK_ERRNOS
 
 
@@ -68,13 +69,14 @@ def _is_garbled(exc: Exception) -> bool:
     }
 
 
-def _unanswered(exc: Exception, maker: str) -> Answer:
+def _unanswered(exc: Exception, maker: str, *, gave_up: bool) -> Answer:
     request = attribute(exc, "request")
     return Answer(
         status=None,
         url=address_of(request, attribute(exc, "request_info")) or _endpoint(exc),
         provider=_provider(exc, maker),
         retried=retries_noted_on(request),
+        gave_up=gave_up,
     )
 
 
@@ -95,7 +97,8 @@ def _exhausted(exc: Exception) -> Answer | None:
     reason = attribute(ended, "reason")
     said = reason.args[0] if isinstance(reason, Exception) and reason.args else None
     found = _TOO_MANY.search(said[:200]) if isinstance(said, str) else None
-    if found is None and isinstance(reason, Exception) and kind_of(type(reason))[1] is not Kind.UNANSWERED:
+    kind = kind_of(type(reason))[1] if isinstance(reason, Exception) else Kind.UNANSWERED
+    if found is None and kind not in NO_ANSWER:
         return None  # too many redirects, for one
     pool = attribute(ended, "pool")
     scheme, host = attribute(pool, "scheme"), attribute(pool, "host")
@@ -103,6 +106,7 @@ def _exhausted(exc: Exception) -> Answer | None:
         status=int(found[1]) if found else None,
         url=address_of(attribute(exc, "request"))
         or (bare_address(f"{scheme}://{host}") if isinstance(host, str) else None),
+        gave_up=found is None and kind is Kind.GAVE_UP,
     )
 
 

@@ -63,7 +63,7 @@ def readings_of(fields: Mapping[str, str], dialect: Dialect, now: float) -> tupl
             readings += _unified_readings(fields, wall)
         else:
             readings.append(_reading(place, values, fields, dialect, wall))
-    return tuple([reading for reading in readings if reading is not None])
+    return tuple([reading.sane() for reading in readings if reading is not None])
 
 
 def hour_of(fields: Mapping[str, str], now: float) -> float:

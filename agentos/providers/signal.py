@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-_LARGEST = 1e15  # no limit is larger
+LARGEST = 1e15  # no limit is larger
 LONGEST_DELAY = 35 * 86_400.0  # no window of a provider is longer
 
 # From here on a quota is parked, not cooling: the wait is for a person to know of, not just for a program.
@@ -46,7 +46,15 @@ class Reading:
 
     def sane(self) -> Reading:
         """The same without figures that no answer can mean."""
-        limit, remaining = _sane(self.limit, _LARGEST, least=1.0), _sane(self.remaining, _LARGEST)
+        if (
+            type(self.limit) is type(self.remaining) is float
+            and 1.0 <= self.limit <= LARGEST
+            and 0.0 <= self.remaining <= LARGEST
+            and (self.resets_in is None or (type(self.resets_in) is float and 0.0 <= self.resets_in <= LONGEST_DELAY))
+            and (self.window is None or (type(self.window) is float and 0.0 < self.window <= LONGEST_DELAY))
+        ):
+            return self  # nearly all are, and this is the shortest way to know it
+        limit, remaining = _sane(self.limit, LARGEST, least=1.0), _sane(self.remaining, LARGEST)
         resets_in, window = _sane(self.resets_in, LONGEST_DELAY), _sane(self.window, LONGEST_DELAY) or None
         if (limit, remaining, resets_in, window) == (self.limit, self.remaining, self.resets_in, self.window):
             return self
@@ -55,6 +63,9 @@ class Reading:
 
 def _sane(value: object, largest: float, least: float = 0.0) -> float | None:
     return value if isinstance(value, (int, float)) and least <= value <= largest else None
+
+
+_NAME = (str, type(None))
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,11 +84,14 @@ class Signal:
     organisation: str | None = None  # who pays, when the answer tells
     usage: Mapping[str, float] = field(default_factory=dict)  # input_tokens, output_tokens, as the answer tells
     retried: int = 0  # how often the client asked by itself before it gave up, as far as it tells
+    gave_up: bool = False  # no answer in the time that the caller gave it: that says nothing of the network
 
     def sane(self) -> Signal:
         """The same without what no answer can mean: figures below zero or absurdly large, or no figures at all."""
+        if self._is_plain():
+            return self
         readings = tuple(reading.sane() for reading in self.readings if isinstance(reading, Reading))
-        usage = {name: used for name, used in self.usage.items() if _sane(used, _LARGEST) is not None}
+        usage = {name: used for name, used in self.usage.items() if _sane(used, LARGEST) is not None}
         evidence = tuple(str(each) for each in self.evidence)
         delay = _sane(self.delay, LONGEST_DELAY)
         words = (self.provider, *self.dimensions, self.model or "", self.organisation or "")
@@ -87,6 +101,21 @@ class Signal:
         if found == (self.delay, self.readings, self.usage, self.evidence):
             return self
         return replace(self, delay=delay, readings=readings, usage=usage, evidence=evidence)
+
+    def _is_plain(self) -> bool:
+        """It is what nearly all are, an answer that went well, and has nothing in it to be set right."""
+        if self.event is not Event.OK or self.delay is not None or self.dimensions:
+            return False
+        for reading in self.readings:
+            if type(reading) is not Reading or reading.sane() is not reading:
+                return False
+        for said in self.evidence:
+            if type(said) is not str:
+                return False
+        for used in self.usage.values():
+            if type(used) is not float or not 0.0 <= used <= LARGEST:
+                return False
+        return type(self.provider) is str and type(self.model) in _NAME and type(self.organisation) in _NAME
 
     @property
     def why(self) -> str:

@@ -64,6 +64,7 @@ def delay_from(value: object, *, wall: float) -> float | None:
     return seconds if 0 <= seconds <= LONGEST_DELAY else None
 
 
+@lru_cache(maxsize=4096)
 def number_from(text: str) -> float | None:
     """A count such as a limit or what remains of it. Below zero is how some say "not told": None, like junk."""
     text = text.strip()
@@ -105,6 +106,7 @@ def shown(text: str, *, wall: float) -> str:
     return f"{delay_from(text, wall=wall) or 0.0:g} s ahead"
 
 
+@lru_cache(maxsize=4096)
 def _seconds_in(text: str) -> float | None:
     if _SECONDS.fullmatch(text):
         return float(text) if len(text) < 300 else None

@@ -50,6 +50,11 @@ def test_a_status_of_another_type(status: Any, event: Event) -> None:
 @pytest.mark.parametrize(
     ("status", "code", "event"),
     [
+        (401, "mismatched_organization", J),
+        (401, "mismatched_project", J),
+        (401, "invalid_organization", J),
+        (401, "invalid_project", J),
+        (401, "no_organization", F),
         (429, "rate_limit_exceeded", A),
         (429, "insufficient_quota", E),
         (429, "credit_balance_exhausted", E),
@@ -276,6 +281,9 @@ TWINS = [
     (error(code=502), G),
     (error("nobody knows"), G),
     ({"type": "error", "code": "rate_limit_exceeded", "message": "x"}, A),
+    ({"object": "error", "type": "rate_limited", "message": "x"}, A),
+    ({"object": "error", "type": "rate_limited", "code": "1300", "message": "x"}, A),
+    ({"object": "error", "type": "service_tier_capacity_exceeded", "code": "3505", "message": "x"}, G),
     ({"type": "response.failed", "response": {"error": {"code": "rate_limit_exceeded"}}}, A),
     ({"choices": [{"error": {"code": 429, "message": "x"}}]}, A),
 ]

@@ -17,8 +17,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agentos.errors import NoCredentialAvailable, RateLimited, Transient
+from agentos.errors import AgentOSError, LeaseLost, NoCredentialAvailable, NoUsableCredential, RateLimited, Transient
 from agentos.providers import Event, Signal, from_exception, signal_of
+from agentos.providers.exceptions import own_error
+
+from ..ids import named
 
 NOW = 1_800_000_000.0
 SECRET = "sk-planted-0123456789"
@@ -97,6 +100,68 @@ def test_a_client_without_an_answer_is_the_network(name: str) -> None:
 
         assert (signal.event, signal.status) == (Event.NETWORK, None)
         assert signal.evidence[0].endswith("." + name.partition(":")[2])
+
+
+GAVE_UP = [
+    "aiohttp.client_exceptions:ServerTimeoutError",
+    "botocore.exceptions:ReadTimeoutError",
+    "httpcore:ReadTimeout",
+    "httpcore2:PoolTimeout",
+    "httpx:ReadTimeout",
+    "httpx:WriteTimeout",
+    "httpx2:ReadTimeout",
+    "httpx2:PoolTimeout",
+    "openai:APITimeoutError",
+    "anthropic:APITimeoutError",
+    "requests.exceptions:ReadTimeout",
+    "urllib3.exceptions:ReadTimeoutError",
+]
+
+
+@pytest.mark.parametrize("name", GAVE_UP)
+def test_a_caller_that_waits_no_longer_has_no_answer_and_says_nothing_of_the_network(name: str) -> None:
+    base = made(name)
+    for exc in (base(), made("somebody.else:Special", base)(), chain(RuntimeError(), base())):
+        signal = signal_from(exc)
+
+        assert (signal.event, signal.gave_up) == (Event.NETWORK, True)
+
+
+@pytest.mark.parametrize(
+    "exc",
+    [
+        raised(
+            "aiohttp.client_exceptions:ConnectionTimeoutError", made("aiohttp.client_exceptions:ServerTimeoutError")
+        ),
+        raised("httpcore:ConnectTimeout", made("httpcore:TimeoutException")),
+        raised("httpx2:ConnectTimeout", made("httpx2:TransportError")),
+        raised("requests.exceptions:ConnectTimeout", made("requests.exceptions:ConnectionError")),
+        raised("urllib3.exceptions:ConnectTimeoutError", made("urllib3.exceptions:TimeoutError")),
+        raised("openai:APIConnectionError"),
+        OSError(errno.ENETUNREACH, "unreachable"),
+        TimeoutError(errno.ETIMEDOUT, "the system gave up"),
+        urllib.error.URLError(TimeoutError()),
+    ],
+    ids=repr,
+)
+def test_a_connection_that_is_not_made_is_news_of_the_network_also_below_an_sdks_timeout(exc: Exception) -> None:
+    for raised_so in (exc, chain(raised("openai:APITimeoutError"), exc)):
+        signal = signal_from(raised_so)
+
+        assert (signal.event, signal.gave_up) == (Event.NETWORK, False)
+
+
+def test_a_timeout_below_another_is_still_the_callers() -> None:
+    layers = ["openai:APITimeoutError", "httpx2:ReadTimeout", "httpcore2:ReadTimeout"]
+
+    assert signal_from(chain(*[raised(name) for name in layers], TimeoutError())).gave_up
+
+
+@pytest.mark.parametrize(("reason", "gave_up"), [("ReadTimeoutError", True), ("NewConnectionError", False)])
+def test_urllib3_that_asked_in_vain_gave_up_if_its_last_try_did(reason: str, gave_up: bool) -> None:
+    exc = raised("urllib3.exceptions:MaxRetryError", reason=raised(f"urllib3.exceptions:{reason}"))
+
+    assert signal_from(exc).gave_up is gave_up
 
 
 @pytest.mark.parametrize(
@@ -444,6 +509,117 @@ def test_a_group_of_very_many_is_looked_at_in_part() -> None:
 
     assert event_of(ExceptionGroup("all", groups)) is None
     assert looked_at <= 64
+
+
+# -- agentos' own errors, on their way through a client ------------------------------------------------------------
+
+
+OURS = NoUsableCredential(reason="all are dead")
+
+
+def no_answer(name: str = "anthropic:APIConnectionError") -> Any:
+    return raised(name, made(name.replace("Timeout", "Connection")))
+
+
+@pytest.mark.parametrize(
+    "own",
+    [NoCredentialAvailable(waited=1.0), OURS, LeaseLost(name="a", token=1, detail="it expired"), Transient()],
+    ids=lambda own: type(own).__name__,
+)
+@pytest.mark.parametrize(
+    "wrapper",
+    [
+        no_answer(),
+        no_answer("anthropic:APITimeoutError"),
+        no_answer("openai:APIConnectionError"),
+        no_answer("httpx2:TransportError"),
+        no_answer("urllib3.exceptions:MaxRetryError"),
+        ConnectionError(),
+        TimeoutError(),
+    ],
+    ids=lambda wrapper: f"{type(wrapper).__module__}.{type(wrapper).__name__}",
+)
+def test_an_error_of_ours_that_a_client_calls_a_connection_error_is_none_of_the_network(
+    wrapper: Exception, own: AgentOSError
+) -> None:
+    assert event_of(chain(wrapper, own)) is None
+    assert own_error(wrapper) is own
+
+
+def test_an_error_of_ours_is_found_below_what_others_raised_from_it() -> None:
+    outer = chain(RuntimeError("my own"), no_answer(), ValueError("a hook"), OURS)
+
+    assert event_of(outer) is None
+    assert own_error(outer) is OURS
+
+
+def test_one_wrapper_around_another_makes_no_network_error_of_an_error_of_ours() -> None:
+    outer = chain(no_answer("openai:APIConnectionError"), no_answer(), OURS)
+
+    assert event_of(outer) is None
+    assert own_error(outer) is OURS
+
+
+def test_an_error_of_ours_is_the_error_itself_whatever_it_was_raised_from() -> None:
+    own = Transient()
+
+    assert own_error(chain(own, OURS)) is own
+
+
+@pytest.mark.parametrize(("between", "found", "event"), [(4, OURS, None), (5, None, Event.NETWORK)])
+def test_an_error_of_ours_is_looked_for_five_deep(
+    between: int, found: AgentOSError | None, event: Event | None
+) -> None:
+    outer = chain(no_answer(), *(RuntimeError() for _ in range(between)), OURS)
+
+    assert own_error(outer) is found
+    assert event_of(outer) is event
+
+
+def test_an_error_of_ours_that_was_only_being_handled_just_then_decides_nothing() -> None:
+    error = no_answer()
+    error.__context__ = OURS
+
+    assert event_of(error) is Event.NETWORK
+    assert own_error(error) is None
+
+
+def test_a_connection_error_that_is_one_stays_one() -> None:
+    error = chain(no_answer(), no_answer("httpx2:TransportError"), ConnectionRefusedError())
+
+    assert event_of(error) is Event.NETWORK
+    assert own_error(error) is None
+
+
+def test_an_answer_counts_before_an_error_of_ours_below_it() -> None:
+    limited = chain(raised("openai:RateLimitError", OPENAI_STATUS, response=response()), OURS)
+
+    assert event_of(limited) is Event.LIMITED
+    assert own_error(limited) is None
+    assert own_error(chain(RuntimeError(), limited)) is None
+
+
+def test_an_error_of_ours_is_found_in_a_group() -> None:
+    group = BaseExceptionGroup("some", [ValueError(), chain(no_answer(), OURS)])
+
+    assert event_of(group) is None
+    assert own_error(group) is OURS
+    assert own_error(chain(RuntimeError(), group)) is OURS
+
+
+def test_a_signal_in_a_group_counts_before_an_error_of_ours_beside_it() -> None:
+    group = ExceptionGroup("both", [OURS, OPENAI_429])
+
+    assert event_of(group) is Event.LIMITED
+    assert own_error(group) is None
+
+
+def test_a_cancellation_has_nothing_of_ours_below_it() -> None:
+    assert own_error(chain(asyncio.CancelledError(), OURS)) is None
+
+
+def test_an_exception_whose_cause_cannot_be_read_is_not_ours() -> None:
+    assert own_error(made("somebody.else:MyError", **broken("__cause__"))()) is None
 
 
 # -- how often the client asked by itself --------------------------------------------------------------------------
@@ -815,7 +991,7 @@ def test_a_parsed_answer_that_failed_on_its_way_is_not_fine() -> None:
         with_facts(made("openai.types.chat:ChatCompletionChunk", object), usage=None, model="a-model"),
         Exception,
     ],
-    ids=repr,
+    ids=named,
 )
 def test_anything_else_says_nothing(thing: object) -> None:
     assert signal_of(thing, now=NOW) is None

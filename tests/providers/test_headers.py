@@ -12,6 +12,8 @@ import pytest
 from agentos.providers import classify
 from agentos.providers.headers import REPEATED, fields_of
 
+from ..ids import named
+
 NOW = 1_800_000_000.0
 
 
@@ -75,7 +77,7 @@ def message() -> email.message.Message:
         Broken(),
         [None, 5, "x", ("too", "many", "parts"), ("Retry-After", "20")],
     ],
-    ids=repr,
+    ids=named,
 )
 def test_the_shape_of_the_headers_does_not_matter(headers: object) -> None:
     assert delay(headers) == 20.0

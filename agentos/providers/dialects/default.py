@@ -71,6 +71,11 @@ COMMON_CODES = {
     "context_length_exceeded": Event.CALLER,
     "content_filter": Event.CALLER,
     "content_policy_violation": Event.CALLER,
+    # a header that one client sends with every key, and that does not fit this one
+    "mismatched_organization": Event.CALLER,
+    "mismatched_project": Event.CALLER,
+    "invalid_organization": Event.CALLER,
+    "invalid_project": Event.CALLER,
 }
 
 # An error inside a 200 or a stream has no status of its own. Where its code does not decide, this is the one it would

@@ -1,0 +1,131 @@
+"""An answer's body, seen as it passes on its way to the caller: what it says of usage, and of an error inside."""
+
+from __future__ import annotations
+
+import json
+import re
+import zlib
+from collections.abc import Mapping
+from typing import Any
+
+from .bodies import LONGEST, usage_of
+
+# All of a short body is kept. Of a long one the beginning, where Anthropic tells what went in, and the end, where
+# everybody tells what came out.
+_HEAD, _TAIL = 16 * 1024, LONGEST
+_SHORT = _HEAD + 2 * _TAIL
+_USAGE = re.compile(rb'"(usage|usageMetadata)"\s*:\s*(?=\{)')
+_LONGEST_USAGE = 8192
+_MOST_USAGES = 8
+_MARKS_OF_ERRORS = (b'"error"', b"event: error", b"event:error")
+# What a stream says last. None of it can stand in a text of the answer, where quotes and line ends are escaped.
+_MARKS_OF_THE_END = re.compile(
+    rb'\n(?:data: ?\[DONE\]|event: ?(?:message_stop|response\.completed))|"finishReason"\s*:'
+)
+_DECODER = json.JSONDecoder()
+
+
+class Passing:
+    """Feed it the pieces of a body; at the end it has the whole of a short one, or both ends of a long one.
+
+    *encoding* is the answer's ``Content-Encoding``. What cannot be decoded is not seen, and nothing fails by it.
+    """
+
+    __slots__ = ("_decoder", "_head", "_pieces", "_size")
+
+    def __init__(self, encoding: str = "") -> None:
+        self._head = b""
+        self._pieces: list[bytes] = []
+        self._size = 0
+        # 32 + 15: gzip or zlib, whichever its first bytes say. The transport asks for no other coding.
+        self._decoder = zlib.decompressobj(47) if encoding in ("gzip", "deflate", "x-gzip") else None
+
+    def see(self, piece: bytes) -> None:
+        """Take the next piece."""
+        if self._decoder is not None:
+            self._unpack(self._decoder, piece)
+            return
+        self._pieces.append(piece)
+        self._size += len(piece)
+        if self._size > _SHORT:
+            self._fold()
+
+    def _unpack(self, decoder: Any, packed: bytes) -> None:
+        """Take what *packed* unfolds to, a part at a time: it may be a thousand times as long."""
+        more = not decoder.eof
+        while more:
+            try:
+                part = decoder.decompress(packed, _TAIL)
+            except zlib.error:
+                return
+            packed = decoder.unconsumed_tail
+            more = len(part) == _TAIL
+            self._pieces.append(part)
+            self._size += len(part)
+            if self._size > _SHORT:
+                self._fold()
+
+    def _fold(self) -> None:
+        kept = b"".join(self._pieces)
+        if not self._head:
+            self._head = kept[:_HEAD]
+        kept = kept[-_TAIL:]
+        self._pieces = [kept]
+        self._size = len(kept)
+
+    def whole(self) -> bytes | None:
+        """The body, if it is short enough to be read as one document."""
+        return None if self._head or self._size > LONGEST else self._end()
+
+    def _end(self) -> bytes:
+        if self._head:
+            self._fold()  # so that what is seen does not depend on how the body was cut
+        elif len(self._pieces) > 1:
+            self._pieces = [b"".join(self._pieces)]
+        return self._pieces[0] if self._pieces else b""
+
+    def error(self) -> bytes | None:
+        """What was seen of a body that may tell of an error; None if it surely does not."""
+        end = self._end()
+        if b"error" in end and any(mark in end for mark in _MARKS_OF_ERRORS):  # one search for nearly all of them
+            return self._head + b"\n\n" + end
+        return None
+
+    def is_over(self) -> bool:
+        """Whether a stream has said that it is: many clients then close it without looking for its very end."""
+        return _MARKS_OF_THE_END.search(self._end()) is not None
+
+    def usage(self) -> Mapping[str, float]:
+        """What the call has used, as the body tells it; later words count more, the first where they are silent."""
+        end = self._end()
+        last = _last_usage(end)
+        if self._head or end.find(b'"usage') != end.rfind(b'"usage'):
+            return {**_first_usage(self._head or end[:_HEAD]), **last}
+        return last
+
+
+def _first_usage(data: bytes) -> Mapping[str, float]:
+    found = _USAGE.search(data)
+    return {} if found is None else _usage_at(data, found)
+
+
+def _last_usage(data: bytes) -> Mapping[str, float]:
+    at = len(data)
+    for _ in range(_MOST_USAGES):
+        at = data.rfind(b'"usage', 0, at)
+        if at < 0:
+            break
+        found = _USAGE.match(data, at)
+        usage = {} if found is None else _usage_at(data, found)
+        if usage:
+            return usage
+    return {}
+
+
+def _usage_at(data: bytes, found: re.Match[bytes]) -> Mapping[str, float]:
+    text = data[found.end() : found.end() + _LONGEST_USAGE].decode("utf-8", "replace")
+    try:
+        value, _ = _DECODER.raw_decode(text)
+    except (ValueError, RecursionError):
+        return {}
+    return usage_of({found[1].decode(): value})
