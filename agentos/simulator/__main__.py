@@ -50,7 +50,7 @@ def _parser() -> argparse.ArgumentParser:
     same.add_argument("--refill", choices=["continuous", "fixed"])
     same.add_argument("--latency", type=float, metavar="SECONDS", help="median time an answer takes; 0.3 unless told")
     same.add_argument("--sigma", type=float, help="how much that varies; 0.3 unless told, 0 for not at all")
-    same.add_argument("--style", choices=["openai", "anthropic"])
+    same.add_argument("--style", choices=["openai", "anthropic", "gemini"])
     same.add_argument("--dialect", choices=["full", "retry-after", "none"])
     same.add_argument("--retry-after", choices=["seconds", "exact"])
     same.add_argument("--count-rejections", action="store_true", default=None)

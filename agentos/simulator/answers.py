@@ -7,68 +7,11 @@ from __future__ import annotations
 
 import functools
 import json
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
+from . import gemini
+from .asked import Asked, StreamUsage
 from .rules import Admitted
-
-Route = Literal["chat/completions", "completions", "responses", "messages"]
-
-
-class Asked(NamedTuple):
-    """What a request body asked for, as far as the simulator cares."""
-
-    route: Route
-    model: str
-    prompt_tokens: int
-    max_output: int | None
-    stream: bool
-    include_usage: bool
-
-    @property
-    def tokens(self) -> int:
-        """What the call may use at most: the prompt, and what it allows for the answer."""
-        return self.prompt_tokens + (self.max_output or 0)
-
-
-class NotUnderstood(ValueError):
-    """A request body that is no request of its route. The message says why, without quoting it."""
-
-
-_MAX_TOKENS = 10**9
-_LIMITS_OF_OUTPUT = ("max_completion_tokens", "max_output_tokens", "max_tokens")
-_TEXTS = ("messages", "system", "input", "instructions", "prompt")
-
-
-def read_request(route: Route, body: bytes) -> Asked:
-    """What is asked for. Tokens are guessed as a quarter of the prompt's characters. Raises NotUnderstood."""
-    try:
-        told = json.loads(body)
-    except (ValueError, RecursionError):
-        raise NotUnderstood("The body is not JSON.") from None
-    if not isinstance(told, dict):
-        raise NotUnderstood("The body is not a JSON object.")
-    model = told.get("model", "simulated-model")
-    if not isinstance(model, str) or len(model) > 200:
-        raise NotUnderstood("model must be a name.")
-    max_output = next((told[name] for name in _LIMITS_OF_OUTPUT if told.get(name) is not None), None)
-    if max_output is not None and (type(max_output) is not int or not 0 <= max_output <= _MAX_TOKENS):
-        raise NotUnderstood("The limit of output tokens must be a whole number.")
-    stream = told.get("stream") or False
-    if not isinstance(stream, bool):
-        raise NotUnderstood("stream must be true or false.")
-    options = told.get("stream_options")
-    include_usage = isinstance(options, dict) and options.get("include_usage") is True
-    characters = sum(_characters(told[name]) for name in _TEXTS if name in told)
-    return Asked(route, model, -(-characters // 4), max_output, stream, include_usage)
-
-
-def _characters(value: Any, deepest: int = 8) -> int:
-    """How much text there is in a prompt: a string, a message, a part of one, or a list of these."""
-    if isinstance(value, str):
-        return len(value)
-    if isinstance(value, dict):
-        value = [value[name] for name in ("content", "text", "input") if name in value]
-    return sum(_characters(each, deepest - 1) for each in value) if isinstance(value, list) and deepest else 0
 
 
 @functools.lru_cache(maxsize=64)
@@ -105,25 +48,32 @@ _TEXT_BLOCK = '[{"type":"text","text":"Simulated answer %(call)d."}]'
 def whole_answer(asked: Asked, admitted: Admitted) -> bytes:
     """The answer as one JSON object."""
     facts = _facts(asked, admitted)
-    if asked.route == "messages":
+    route = asked.place.route
+    if route == "messages":
         stop = '"max_tokens"' if facts["short"] else '"end_turn"'
         text = _MESSAGE % {**facts, "content": _TEXT_BLOCK % facts, "stop": stop}
-    elif asked.route == "responses":
+    elif route == "generateContent":
+        text = gemini.whole_content(facts, _words(facts))
+    elif route == "responses":
         text = _response(facts, "completed", f"[{_OUTPUT % facts}]", _responses_usage(facts))
     else:
-        template = _CHAT if asked.route == "chat/completions" else _COMPLETION
+        template = _CHAT if route == "chat/completions" else _COMPLETION
         text = template % {**facts, "usage": _chat_usage(facts)}
     return text.encode()
 
 
 def streamed_answer(asked: Asked, admitted: Admitted) -> list[bytes]:
-    """The answer as pieces of an event stream, to be sent one after the other."""
+    """The answer as pieces of a stream, to be sent one after the other."""
     facts = _facts(asked, admitted)
-    if asked.route == "messages":
+    place = asked.place
+    if place.route == "messages":
         return _message_events(facts)
-    if asked.route == "responses":
+    if place.route == "generateContent":
+        pieces = gemini.streamed_content(facts, _words(facts), as_list=place.as_list)
+        return [piece.encode() for piece in pieces]
+    if place.route == "responses":
         return _response_events(facts)
-    return _chat_events(facts, chat=asked.route == "chat/completions", include_usage=asked.include_usage)
+    return _chat_events(facts, chat=place.route == "chat/completions", usage=asked.usage)
 
 
 def _facts(asked: Asked, admitted: Admitted) -> dict[str, Any]:
@@ -161,27 +111,30 @@ def _words(facts: dict[str, Any]) -> tuple[str, str, str]:
     return ("Simulated", " answer", f" {facts['call']}.")
 
 
-def _chat_events(facts: dict[str, Any], *, chat: bool, include_usage: bool) -> list[bytes]:
+def _chat_events(facts: dict[str, Any], *, chat: bool, usage: StreamUsage) -> list[bytes]:
     kind, prefix = ("chat.completion.chunk", "chatcmpl") if chat else ("text_completion", "cmpl")
     # A client that asked for usage is told "null" until the last event, which has no choices.
-    none_yet = ',"usage":null' if include_usage else ""
+    none_yet = ',"usage":null' if usage == "apart" else ""
+    used = f'"usage":{_chat_usage(facts)}'
     head = f'data: {{"id":"{prefix}-{facts["call"]}","object":"{kind}",'
     head += f'"created":{facts["created"]},"model":{facts["model"]},'
 
-    def event(said: str, finish: str) -> str:
+    def event(said: str, finish: str = "null", told: str = none_yet) -> str:
         choice = f'{{"index":0,{said},"logprobs":null,"finish_reason":{finish}}}'
-        return f'{head}"choices":[{choice}]{none_yet}}}\n\n'
+        return f'{head}"choices":[{choice}]{told}}}\n\n'
+
+    finish = f'"{facts["finish"]}"', f",{used}" if usage == "last" else none_yet
 
     if chat:
-        start = event('"delta":{"role":"assistant","content":""}', "null")
-        said = [event(f'"delta":{{"content":"{word}"}}', "null") for word in _words(facts)]
-        end = event('"delta":{}', f'"{facts["finish"]}"')
+        start = event('"delta":{"role":"assistant","content":""}')
+        said = [event(f'"delta":{{"content":"{word}"}}') for word in _words(facts)]
+        end = event('"delta":{}', *finish)
     else:
         start = ""
-        said = [event(f'"text":"{word}"', "null") for word in _words(facts)]
-        end = event('"text":""', f'"{facts["finish"]}"')
-    usage = f'{head}"choices":[],"usage":{_chat_usage(facts)}}}\n\n' if include_usage else ""
-    return [(start + said[0]).encode(), *(each.encode() for each in said[1:]), f"{end}{usage}data: [DONE]\n\n".encode()]
+        said = [event(f'"text":"{word}"') for word in _words(facts)]
+        end = event('"text":""', *finish)
+    end += f'{head}"choices":[],{used}}}\n\n' if usage == "apart" else ""
+    return [(start + said[0]).encode(), *(each.encode() for each in said[1:]), f"{end}data: [DONE]\n\n".encode()]
 
 
 def _message_events(facts: dict[str, Any]) -> list[bytes]:

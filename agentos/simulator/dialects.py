@@ -1,72 +1,53 @@
 """How a provider words its answers: headers and error bodies, by style and by how much it tells.
 
-All from one set of facts. The full dialect gives every header of its style; OpenAI's resets are Go durations until the
-limit is full again, Anthropic's are instants in RFC 3339.
+All from one set of facts. Every answer has its request's id. The full dialect gives every header of its style; OpenAI's
+resets are Go durations until the limit is full again, Anthropic's are instants in RFC 3339. Gemini has no such headers.
 """
 
 from __future__ import annotations
 
-import datetime
 import json
-import math
-from typing import Literal, NamedTuple
 
-from .buckets import Level
-from .plan import Dialect, Style
-
-Reason = Literal[
-    "unknown_key", "dead_key", "money", "day", "concurrency", "requests", "tokens", "too_large", "scripted"
-]
-Headers = tuple[tuple[str, str], ...]
+from . import gemini
+from .facts import Facts, Headers, Reason, request_id
+from .figures import ceil, go_duration, retry_after, rfc3339, whole
+from .plan import Style
 
 # Token counts of large limits are told by the thousand.
 _ROUNDED_FROM = 10_000
 
 
-class Facts(NamedTuple):
-    """What an answer may tell. *wall* is the hour in epoch seconds; *retry_in* is exact, None where nobody knows."""
-
-    style: Style
-    dialect: Dialect
-    exact: bool
-    call: int
-    wall: float
-    organisation: str | None = None
-    model: str | None = None
-    requests: Level | None = None
-    tokens: Level | None = None
-    day: Level | None = None
-    retry_in: float | None = None
-
-
 def headers_of(facts: Facts) -> Headers:
     """The headers about limits, organisation and request that this dialect gives with these facts."""
-    found: list[tuple[str, str]] = []
+    if facts.style == "gemini":
+        return ()
+    openai = facts.style == "openai"
+    found = [("x-request-id" if openai else "request-id", request_id(facts.call))]
     if facts.dialect == "full":
-        found = _openai_headers(facts) if facts.style == "openai" else _anthropic_headers(facts)
+        found += _openai_headers(facts) if openai else _anthropic_headers(facts)
     if facts.dialect != "none" and facts.retry_in is not None:
         found.append(("retry-after", retry_after(facts.retry_in, exact=facts.exact)))
-        if facts.dialect == "full" and facts.style == "openai":
-            found.append(("retry-after-ms", str(_ceil(facts.retry_in * 1000))))
+        if facts.dialect == "full" and openai:
+            found.append(("retry-after-ms", str(ceil(facts.retry_in * 1000))))
     return tuple(found)
 
 
 def _openai_headers(facts: Facts) -> list[tuple[str, str]]:
-    found = [("x-request-id", f"req_{facts.call:012x}")]
+    found = []
     if facts.organisation is not None:
         found.append(("openai-organization", facts.organisation))
     for kind, level in (("requests", facts.requests or facts.day), ("tokens", facts.tokens)):
         if level is not None:
             found += [
-                (f"x-ratelimit-limit-{kind}", _whole(level.limit)),
-                (f"x-ratelimit-remaining-{kind}", _whole(level.remaining)),
+                (f"x-ratelimit-limit-{kind}", whole(level.limit)),
+                (f"x-ratelimit-remaining-{kind}", whole(level.remaining)),
                 (f"x-ratelimit-reset-{kind}", go_duration(level.full_in)),
             ]
     return found
 
 
 def _anthropic_headers(facts: Facts) -> list[tuple[str, str]]:
-    found = [("request-id", f"req_{facts.call:012x}")]
+    found = []
     if facts.organisation is not None:
         found.append(("anthropic-organization-id", facts.organisation))
     for kind, level in (("requests", facts.requests or facts.day), ("tokens", facts.tokens)):
@@ -75,8 +56,8 @@ def _anthropic_headers(facts: Facts) -> list[tuple[str, str]]:
             if kind == "tokens" and level.limit >= _ROUNDED_FROM:
                 remaining = round(remaining / 1000) * 1000
             found += [
-                (f"anthropic-ratelimit-{kind}-limit", _whole(level.limit)),
-                (f"anthropic-ratelimit-{kind}-remaining", _whole(remaining)),
+                (f"anthropic-ratelimit-{kind}-limit", whole(level.limit)),
+                (f"anthropic-ratelimit-{kind}-remaining", whole(remaining)),
                 (f"anthropic-ratelimit-{kind}-reset", rfc3339(facts.wall + level.full_in)),
             ]
     return found
@@ -85,8 +66,8 @@ def _anthropic_headers(facts: Facts) -> list[tuple[str, str]]:
 def status_of(reason: Reason, style: Style) -> int:
     """The status of a refusal."""
     if reason in ("unknown_key", "dead_key"):
-        return 401
-    return 400 if reason == "money" and style == "anthropic" else 429
+        return 400 if style == "gemini" else 401
+    return {"anthropic": 400, "gemini": 403}.get(style, 429) if reason == "money" else 429
 
 
 def overloaded_status(style: Style) -> int:
@@ -99,6 +80,8 @@ def refusal_body(facts: Facts, reason: Reason, tokens: int = 0) -> str:
     if facts.style == "anthropic":
         kind, message = _anthropic_refusal(facts, reason)
         return anthropic_error(kind, message, facts)
+    if facts.style == "gemini":
+        return gemini.refusal(facts, reason)
     if reason in ("unknown_key", "dead_key"):
         return openai_error("Incorrect API key provided.", "invalid_request_error", "invalid_api_key")
     if reason == "money":
@@ -119,24 +102,18 @@ _UNITS: dict[str, str] = {
 }
 
 
-def _level_of(facts: Facts, reason: Reason) -> Level | None:
-    if facts.dialect != "full":
-        return None
-    return {"requests": facts.requests, "day": facts.day}.get(reason, facts.tokens)
-
-
 def _openai_limit_message(facts: Facts, reason: Reason, tokens: int) -> str:
-    level = _level_of(facts, reason)
+    level = facts.level(reason)
     if level is None:
         return "Rate limit reached."
     where = f"for {facts.model or 'this model'} in organization {facts.organisation}"
     if reason == "too_large":
-        limit = f"Limit {_whole(level.limit)}, Requested {tokens}"
+        limit = f"Limit {whole(level.limit)}, Requested {tokens}"
         return f"Request too large {where} on {_UNITS[reason]}: {limit}. Reduce the tokens of the request."
-    used = _ceil(max(0.0, level.limit - level.remaining))
+    used = ceil(max(0.0, level.limit - level.remaining))
     asked = tokens if reason == "tokens" else 1
     again = f" Please try again in {go_duration(facts.retry_in)}." if facts.retry_in is not None else ""
-    limit = f"Limit {_whole(level.limit)}, Used {used}, Requested {asked}"
+    limit = f"Limit {whole(level.limit)}, Used {used}, Requested {asked}"
     return f"Rate limit reached {where} on {_UNITS[reason]}: {limit}.{again}"
 
 
@@ -147,7 +124,7 @@ def _anthropic_refusal(facts: Facts, reason: Reason) -> tuple[str, str]:
         return "invalid_request_error", "Your credit balance is too low to access the Anthropic API."
     if reason == "concurrency":
         return "rate_limit_error", "Number of concurrent connections has exceeded your rate limit."
-    level = _level_of(facts, reason)
+    level = facts.level(reason)
     if level is None:
         return "rate_limit_error", "This request would exceed a rate limit."
     unit = {"requests": "requests per minute", "day": "requests per day"}.get(reason, "tokens per minute")
@@ -178,6 +155,8 @@ def plain_error(facts: Facts, status: int, message: str | None = None) -> str:
         usual = "The request was refused."
     if facts.style == "anthropic":
         return anthropic_error(anthropic, message or usual, facts)
+    if facts.style == "gemini":
+        return gemini.error(status, message or usual)
     return openai_error(message or usual, openai, _CODES.get(status))
 
 
@@ -189,41 +168,4 @@ def openai_error(message: str, kind: str, code: str | None) -> str:
 def anthropic_error(kind: str, message: str, facts: Facts) -> str:
     """An error object in Anthropic's shape."""
     error = {"type": kind, "message": message}
-    return json.dumps({"type": "error", "error": error, "request_id": f"req_{facts.call:012x}"})
-
-
-def retry_after(seconds: float, *, exact: bool) -> str:
-    """The value of Retry-After: whole seconds, rounded up and at least 1, or with decimals (never too early)."""
-    if not exact:
-        return str(max(1, _ceil(seconds)))
-    return f"{_ceil(seconds * 1000) / 1000:.3f}".rstrip("0").rstrip(".")
-
-
-def go_duration(seconds: float) -> str:
-    """A duration as Go writes it, rounded up to milliseconds: ``12ms``, ``1.5s``, ``6m0s``, ``1h0m0s``."""
-    thousandths = _ceil(seconds * 1000)
-    if thousandths == 0:
-        return "0s"
-    if thousandths < 1000:
-        return f"{thousandths}ms"
-    whole, rest = divmod(thousandths, 1000)
-    minutes, whole = divmod(whole, 60)
-    hours, minutes = divmod(minutes, 60)
-    text = (f"{whole}.{rest:03d}".rstrip("0") if rest else f"{whole}") + "s"
-    if hours:
-        return f"{hours}h{minutes}m{text}"
-    return f"{minutes}m{text}" if minutes else text
-
-
-def rfc3339(wall: float) -> str:
-    """An instant in UTC, rounded up to the second."""
-    return datetime.datetime.fromtimestamp(_ceil(wall), datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def _ceil(value: float) -> int:
-    # What is a hair above a whole number by rounding alone is that number: 0.2 + 0.1 is not four tenths.
-    return math.ceil(value - 1e-6)
-
-
-def _whole(value: float) -> str:
-    return str(int(value + 1e-6))
+    return json.dumps({"type": "error", "error": error, "request_id": request_id(facts.call)})

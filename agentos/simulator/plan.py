@@ -10,10 +10,10 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, TypedDict, Unpack, get_args
 
 Refill = Literal["continuous", "fixed"]
-Style = Literal["openai", "anthropic"]
+Style = Literal["openai", "anthropic", "gemini"]
 Dialect = Literal["full", "retry-after", "none"]
 RetryAfter = Literal["seconds", "exact"]
-Mishap = Literal["drop", "stall", "cut"]
+Mishap = Literal["drop", "stall", "cut", "hang"]
 
 MINUTE = 60.0
 DAY = 86_400.0
@@ -155,8 +155,9 @@ class Scripted:
     call from that instant on; with ``until=5.0`` every call from 3.0 to just before 5.0.
 
     ``status`` is what becomes of it. An HTTP status below 500 other than 200 is a refusal: nothing is spent. 500 and
-    above, ``"drop"`` (the connection ends without an answer), ``"stall"`` (no answer until the client leaves) and
-    ``"cut"`` (the answer ends in its middle) befall calls the limits let in. 200 keeps a call from failing by chance.
+    above, ``"drop"`` (the connection ends without an answer), ``"stall"`` (no answer until the client leaves),
+    ``"cut"`` (the answer ends in its middle) and ``"hang"`` (half the answer, or the first half of a stream's pieces,
+    and then nothing until the client leaves) befall calls the limits let in. 200 keeps a call from failing by chance.
     *headers* are added to the answer, *body* (text, or a value to be written as JSON) replaces it.
     """
 
@@ -172,7 +173,7 @@ class Scripted:
         if isinstance(self.status, str):
             _require_choice("status", self.status, Mishap)
         elif not isinstance(self.status, int) or not 200 <= self.status <= 599 or 201 <= self.status <= 299:
-            raise ValueError(f"status must be 200, 300 to 599, drop, stall or cut, not {self.status!r}")
+            raise ValueError(f"status must be 200, 300 to 599, drop, stall, cut or hang, not {self.status!r}")
         if (self.call is None) == (self.at is None):
             raise ValueError("call or at must say which call it is, and not both")
         _require_whole("call", self.call, least=1)
@@ -201,10 +202,10 @@ class ProviderPlan:
     """A whole provider: its quotas, the keys in them, and its manners.
 
     ``style`` is whose answers it gives, where the route does not tell. ``dialect`` is how much it tells of its limits:
-    every header its style knows, ``retry-after`` alone, or nothing. ``retry_after`` is that header in whole seconds
-    (rounded up, at least 1) or exact. With ``count_rejections`` a call refused for its rate also spends one request, or
-    what there is of one, so that hammering an empty quota keeps it empty; with ``"whole"`` only where a whole one is
-    there.
+    every header its style knows, ``retry-after`` alone, or nothing; Gemini tells as much in its bodies. ``retry_after``
+    is that delay in whole seconds (rounded up, at least 1) or exact. With ``count_rejections`` a call refused for its
+    rate also spends one request, or what there is of one, so that hammering an empty quota keeps it empty; with
+    ``"whole"`` only where a whole one is there.
 
     Of the calls let in, ``error_rate`` end with 500 and ``overload_rate`` with the style's "overloaded"; they have
     spent what they cost. An answer has ``output_tokens`` of output, or what the caller allowed if that is less; with

@@ -14,11 +14,12 @@ from typing import Any, Literal, NamedTuple
 
 from .audit import Audit
 from .buckets import bucket_of
-from .dialects import Facts, Headers, Reason, headers_of, overloaded_status, plain_error, refusal_body, status_of
+from .dialects import headers_of, overloaded_status, plain_error, refusal_body, status_of
+from .facts import Facts, Headers, Reason
 from .plan import DAY, MINUTE, KeyPlan, ProviderPlan, QuotaPlan, Scripted, Style
 from .tally import Count, Statistics
 
-Fate = Literal["ok", "error", "overloaded", "drop", "stall", "cut"]
+Fate = Literal["ok", "error", "overloaded", "drop", "stall", "cut", "hang"]
 
 
 class Usage(NamedTuple):
@@ -33,7 +34,8 @@ class Admitted:
     """A call that was let in. It ends after *latency* seconds, with *status* and as its *fate* says.
 
     ``drop``: the connection ends without an answer. ``cut``: the answer ends in its middle. ``stall``: the latency is
-    infinite. Tell the provider with ``finish`` when the call has ended, or when its client has left.
+    infinite. ``hang``: half the answer comes at the pace of the latency, and then nothing more. Tell the provider with
+    ``finish`` when the call has ended, or when its client has left.
     """
 
     call: int
@@ -49,7 +51,7 @@ class Admitted:
 
     @property
     def headers(self) -> Headers:
-        """The headers about limits that the answer has."""
+        """The headers about limits and request that the answer has."""
         return _with_script(headers_of(self.facts), self.scripted)
 
     @property
@@ -243,7 +245,7 @@ class Provider:
         latency = self.plan.latency.of(key.chance.gauss(0.0, 1.0)) * key.plan.slowness
         luck = key.chance.random()
         told = scripted.status if scripted is not None else None
-        if told == "drop" or told == "cut":
+        if told == "drop" or told == "cut" or told == "hang":
             return latency, told, 200
         if told == "stall":
             return math.inf, told, 200

@@ -27,8 +27,9 @@ _STOP_WITHIN = 5.0
 class Running:
     """A simulated provider at an address: a context manager, which serves until it is left.
 
-    ``base_url`` is what an OpenAI client takes, ``anthropic_url`` what an Anthropic one takes, ``url`` is the root;
-    ``keys`` are the secrets the plan has, in order. After the end ``statistics`` gives the last ones.
+    ``base_url`` is what an OpenAI client takes; ``anthropic_url``, ``gemini_url`` and ``mistral_url`` are for the
+    others, ``url`` is the root; ``keys`` are the secrets the plan has, in order. After the end ``statistics`` gives the
+    last ones.
     """
 
     def __init__(self, plan: ProviderPlan) -> None:
@@ -52,6 +53,16 @@ class Running:
     def anthropic_url(self) -> str:
         """The base URL for Anthropic clients."""
         return self.url
+
+    @property
+    def gemini_url(self) -> str:
+        """The base URL for Gemini clients: ``genai.Client(http_options=HttpOptions(base_url=provider.gemini_url))``."""
+        return self.url
+
+    @property
+    def mistral_url(self) -> str:
+        """The server URL for Mistral clients: answers are OpenAI's, but streams tell their usage unasked."""
+        return f"{self.url}/mistral"
 
     @property
     def keys(self) -> tuple[str, ...]:

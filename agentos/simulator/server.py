@@ -15,21 +15,21 @@ from email.utils import formatdate
 from typing import Any, NamedTuple
 from urllib.parse import parse_qs
 
-from .answers import Asked, NotUnderstood, Route, read_request, streamed_answer, whole_answer
-from .dialects import Facts, Headers, plain_error
-from .plan import ProviderPlan, Style
-from .rules import Admitted, Provider
+from .answers import streamed_answer, whole_answer
+from .asked import Asked, NotUnderstood, Place, place_of, read_request
+from .dialects import headers_of, plain_error
+from .facts import Facts, Headers
+from .plan import ProviderPlan, Scripted, Style
+from .rules import Admitted, Provider, Refused
 from .tally import Statistics
 from .wire import MAX_BODY, BadRequest, Request, RequestReader
 
-_ROUTES: dict[str, Route] = {
-    "chat/completions": "chat/completions",
-    "completions": "completions",
-    "messages": "messages",
-    "responses": "responses",
-}
 _REASONS = {
     200: "OK",
+    301: "Moved Permanently",
+    302: "Found",
+    307: "Temporary Redirect",
+    308: "Permanent Redirect",
     400: "Bad Request",
     401: "Unauthorized",
     403: "Forbidden",
@@ -47,7 +47,9 @@ _REASONS = {
 }
 _JSON = "application/json"
 _LINGER = 2.0
+_GEMINI = "/v1beta/"  # nobody else has addresses below this
 _EVENTS = "text/event-stream; charset=utf-8"
+_NOT_A_CALL = 0xE000_0000_0000  # what the rules never saw is numbered from here: far above any call
 
 
 class Service:
@@ -64,6 +66,7 @@ class Service:
         self._clock = clock
         self._wall = wall
         self._date = (0, "")
+        self._strays = _NOT_A_CALL
         self._waiting: list[tuple[int, Callable[[], None]]] = []
         self.connections: set[Connection] = set()
         self.reset()
@@ -89,8 +92,9 @@ class Service:
         return self._date[1]
 
     def facts(self, style: Style | None = None) -> Facts:
-        """Facts for an answer that tells nothing of any limit."""
-        return Facts(style or self._plan.style, "none", False, 0, 0.0)
+        """Facts for an answer to what is no call: of it there is nothing to tell but its request's id."""
+        self._strays += 1
+        return Facts(style or self._plan.style, "none", False, self._strays, 0.0)
 
     def when_in_flight(self, number: int, then: Callable[[], None]) -> None:
         """Call *then* as soon as exactly *number* calls are in flight, which may be now."""
@@ -217,10 +221,9 @@ class Connection(asyncio.Protocol):
             self._timer = self._loop.call_at(self._loop.time() + _LINGER, self._transport.abort)
 
     def _handle(self, request: Request) -> None:
-        _, found, tail = request.path.rpartition("/v1/")
-        route = _ROUTES.get(tail) if found else None
-        if route is not None:
-            self._call(route, request)
+        place = place_of(request.path, request.query)
+        if place is not None:
+            self._call(place, request)
         elif request.path.startswith("/simulator/"):
             self._admin(request)
         elif request.path == "/health":
@@ -229,7 +232,7 @@ class Connection(asyncio.Protocol):
             else:
                 self._error(405, None, request, headers=(("allow", "GET, HEAD"),))
         else:
-            self._error(404, "There is no such address.", request)
+            self._error(404, "There is no such address.", request, style="gemini" if _GEMINI in request.path else None)
 
     def _admin(self, request: Request) -> None:
         service = self._service
@@ -262,13 +265,13 @@ class Connection(asyncio.Protocol):
 
     # Calls.
 
-    def _call(self, route: Route, request: Request) -> None:
-        style: Style = "anthropic" if route == "messages" else "openai"
+    def _call(self, place: Place, request: Request) -> None:
+        style = place.style
         if request.method != "POST":
             self._error(405, None, request, style=style, headers=(("allow", "POST"),))
             return
         try:
-            asked = read_request(route, request.body)
+            asked = read_request(place, request.body)
         except NotUnderstood as error:
             self._error(400, str(error), request, style=style)
             return
@@ -286,13 +289,13 @@ class Connection(asyncio.Protocol):
         if isinstance(answer, Admitted):
             self._exchange = _Exchange(service.provider, answer, asked, request)
             service.changed()
-            if asked.stream and answer.fate in ("ok", "cut") and answer.body is None:
+            if asked.stream and answer.fate in ("ok", "cut", "hang") and answer.body is None:
                 pieces = streamed_answer(asked, answer)
                 self._stream(pieces, 0, answer.latency / len(pieces))
             else:
                 self._after(answer.latency, self._answer)
         else:
-            self._after(answer.latency, self._refuse, request, answer.status, answer.body, answer.headers)
+            self._after(answer.latency, self._refuse, request, asked, answer)
 
     def _after(self, seconds: float, then: Callable[..., None], *arguments: Any) -> None:
         if seconds <= 0:
@@ -300,10 +303,10 @@ class Connection(asyncio.Protocol):
         elif seconds != float("inf"):
             self._timer = self._loop.call_at(self._loop.time() + seconds, then, *arguments)
 
-    def _refuse(self, request: Request, status: int, body: str, headers: Headers) -> None:
+    def _refuse(self, request: Request, asked: Asked, refused: Refused) -> None:
         self._timer = None
         self._busy = False
-        self._json(request, status, body, headers)
+        self._json(request, refused.status, _error_body(asked, refused.body, refused.scripted), refused.headers)
         self._serve()
 
     def _answer(self) -> None:
@@ -312,19 +315,21 @@ class Connection(asyncio.Protocol):
             return
         self._timer = None
         _, admitted, asked, request = exchange
-        body = admitted.body
-        self._end_call()
+        if admitted.fate != "hang":
+            self._end_call()
         if admitted.fate == "drop":
             self._transport.abort()
             return
-        whole = whole_answer(asked, admitted) if body is None else body.encode()
-        head = self._head(request, admitted.status, admitted.headers, f"content-length: {len(whole)}\r\n", _JSON)
-        if admitted.fate == "cut":
-            self._transport.write(head + whole[: len(whole) // 2])
-            self._transport.close()
+        body = admitted.body
+        text = whole_answer(asked, admitted) if body is None else _error_body(asked, body, admitted.scripted).encode()
+        head = self._head(request, admitted.status, admitted.headers, f"content-length: {len(text)}\r\n", _JSON)
+        if admitted.fate in ("cut", "hang"):
+            self._transport.write(head + text[: len(text) // 2])
+            if admitted.fate == "cut":
+                self._transport.close()
             return
         self._busy = False
-        self._write(request, head + whole)
+        self._write(request, head + text)
         self._serve()
 
     def _stream(self, pieces: list[bytes], place: int, pause: float) -> None:
@@ -340,11 +345,14 @@ class Connection(asyncio.Protocol):
         if exchange is None or self._transport is None:
             return
         self._timer = None
-        _, admitted, _, request = exchange
+        _, admitted, asked, request = exchange
+        if admitted.fate == "hang" and place >= len(pieces) // 2:
+            return
         piece = pieces[place] if request.http10 else b"%x\r\n%b\r\n" % (len(pieces[place]), pieces[place])
         if place == 0:
             framing = "" if request.http10 else "transfer-encoding: chunked\r\n"
-            piece = self._head(request, 200, admitted.headers, framing, _EVENTS) + piece
+            kind = _JSON if asked.place.as_list else _EVENTS
+            piece = self._head(request, 200, admitted.headers, framing, kind) + piece
         last = place == len(pieces) - 1
         if admitted.fate == "cut" and place == len(pieces) // 2:
             self._end_call()
@@ -383,11 +391,12 @@ class Connection(asyncio.Protocol):
         style: Style | None = None,
         headers: Headers = (),
     ) -> None:
-        self._json(request, status, plain_error(self._service.facts(style), status, why), headers)
+        facts = self._service.facts(style)
+        self._json(request, status, plain_error(facts, status, why), headers_of(facts) + headers)
 
     def _head(self, request: Request, status: int, headers: Headers, framing: str, kind: str) -> bytes:
         lines = "".join([f"{name}: {value}\r\n" for name, value in headers])
-        if not any(name.lower() == "content-type" for name, _ in headers):
+        if "\ncontent-type:" not in f"\n{lines.lower()}":  # a script may have given its own
             framing = f"content-type: {kind}\r\n{framing}"
         if not request.keep_alive:
             framing += "connection: close\r\n"
@@ -444,5 +453,15 @@ def _require_loopback(host: str) -> None:
 def _secret_of(request: Request, style: Style) -> str | None:
     if style == "anthropic" and "x-api-key" in request.headers:
         return request.headers["x-api-key"]
+    if style == "gemini":
+        found = request.headers.get("x-goog-api-key") or next(iter(parse_qs(request.query).get("key", ())), None)
+        if found is not None:
+            return found
     scheme, _, secret = request.headers.get("authorization", "").partition(" ")
     return secret.strip() if scheme.lower() == "bearer" else None
+
+
+def _error_body(asked: Asked, body: str, scripted: Scripted | None) -> str:
+    """The body as it is sent. Where the answer would have been a JSON list, so is an error that is not scripted."""
+    own = scripted is None or scripted.text is None
+    return f"[{body}]" if own and asked.place.as_list else body

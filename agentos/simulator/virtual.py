@@ -29,7 +29,8 @@ from .plan import ProviderPlan
 from .rules import Admitted, Provider, Refused
 from .tally import Statistics
 
-_UNANSWERED = ("drop", "cut", "stall")
+_UNANSWERED = ("drop", "cut", "stall", "hang")
+_ENDLESS = ("stall", "hang")
 _TIMEOUT = 600.0  # seconds after which a client gives up on an answer
 
 # Requests of one run that wait for a lease at once, as in ``runs.admission``: more would only make the line longer.
@@ -214,12 +215,14 @@ class VirtualRun:
         if self._log is not None:
             kind = "admitted" if isinstance(answer, Admitted) else "refused"
             self._log.append((self.now, kind, item.id, grant.key.name))
-        self._at(self.now + min(answer.latency, _TIMEOUT), lambda: self._come_back(attempt, grant, answer))
+        endless = isinstance(answer, Admitted) and answer.fate in _ENDLESS
+        lasts = _TIMEOUT if endless else min(answer.latency, _TIMEOUT)
+        self._at(self.now + lasts, lambda: self._come_back(attempt, grant, answer))
 
     def _come_back(self, attempt: Attempt, grant: Grant, answer: Admitted | Refused) -> None:
         pool, now = self.pool, self.now
         if isinstance(answer, Admitted):
-            self.provider.finish(answer, now, left=answer.fate == "stall")
+            self.provider.finish(answer, now, left=answer.fate in _ENDLESS)
         signal = self._signal(answer, grant.model)
         heard = pool.report(grant, signal, now)
         if heard is not None:

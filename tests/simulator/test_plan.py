@@ -118,6 +118,7 @@ def test_a_plan_travels_as_json() -> None:
         script=(
             Scripted(429, at=3.0, until=5.0, key="second", headers={"retry-after": "7"}, body={"error": "x"}),
             Scripted("cut", call=17),
+            Scripted("hang", call=18),
         ),
     )
 

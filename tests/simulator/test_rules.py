@@ -476,6 +476,14 @@ def test_a_stalled_call_has_no_end() -> None:
     assert provider.statistics().total.left == 1
 
 
+def test_a_hanging_call_begins_at_its_usual_pace() -> None:
+    provider = one_key(latency=Latency(2.0, 0.0), script=(Scripted("hang", call=1),))
+
+    call = admitted(provider)
+
+    assert (call.fate, call.latency, call.status) == ("hang", 2.0, 200)
+
+
 def test_a_scripted_200_saves_a_call_from_chance() -> None:
     script = tuple(Scripted(200, call=number) for number in range(1, 51))
     provider = one_key(error_rate=0.9, script=script)

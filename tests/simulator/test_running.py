@@ -50,6 +50,7 @@ def test_it_serves_until_it_is_left_and_its_last_statistics_stay(make: Callable[
         simulator.wait_idle()
         assert simulator.statistics().total.ok == 2
         assert (simulator.base_url, simulator.anthropic_url) == (f"{simulator.url}/v1", simulator.url)
+        assert (simulator.gemini_url, simulator.mistral_url) == (simulator.url, f"{simulator.url}/mistral")
 
     assert simulator.statistics().keys["key-2"].ok == 1
     assert refuses(simulator.url)

@@ -17,6 +17,9 @@ from agentos.simulator.server import Connection, Service
 
 AT_ONCE = Latency(0, 0)
 HOURS = Latency(3600.0, 0.0)
+GENERATE = "/v1beta/models/a-model:generateContent"
+STREAM = "/v1beta/models/a-model:streamGenerateContent"
+ROUTES = ("/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages", GENERATE)
 BODY = {"model": "a-model", "messages": [{"role": "user", "content": "x" * 40}], "max_tokens": 20}
 
 
@@ -127,6 +130,27 @@ def test_an_anthropic_call_is_answered_with_either_header(header: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("query", "headers"),
+    [
+        ("", {"x-goog-api-key": "simulated-secret-2"}),
+        ("?key=simulated-secret-2", {}),
+        ("?alt=json&key=simulated%2Dsecret-2", {}),
+        ("", {"authorization": "Bearer simulated-secret-2"}),
+        ("?key=wrong", {"x-goog-api-key": "simulated-secret-2"}),
+    ],
+)
+def test_a_gemini_call_is_known_by_its_key_wherever_that_is(query: str, headers: dict[str, str]) -> None:
+    with serving(equal_keys(2, rpm=60, latency=AT_ONCE)) as simulator, client_of(simulator) as client:
+        client.request("POST", GENERATE + query, '{"contents": [{"parts": [{"text": "xxxx"}]}]}', headers)
+        answer = client.getresponse()
+        told = json.loads(answer.read())
+
+    assert (answer.status, told["modelVersion"], told["usageMetadata"]["promptTokenCount"]) == (200, "a-model", 1)
+    assert not [name for name, _ in answer.getheaders() if "ratelimit" in name or "request-id" in name]
+    assert simulator.statistics().keys["key-2"].ok == 1
+
+
+@pytest.mark.parametrize(
     ("route", "kind"),
     [
         ("/v1/chat/completions", "chat.completion"),
@@ -146,9 +170,12 @@ def test_the_shape_of_an_error_follows_the_route() -> None:
         openai_body = json.loads(openai.read())
         anthropic = ask(client, route="/v1/messages")
         anthropic_body = json.loads(anthropic.read())
+        gemini = ask(client, route=GENERATE)
+        gemini_body = json.loads(gemini.read())
 
     assert (openai.status, openai_body["error"]["code"]) == (429, "insufficient_quota")
     assert (anthropic.status, anthropic_body["type"]) == (400, "error")
+    assert (gemini.status, gemini_body["error"]["status"]) == (403, "PERMISSION_DENIED")
 
 
 @pytest.mark.parametrize("secret", [None, "wrong"])
@@ -172,6 +199,9 @@ def test_health_unknown_addresses_wrong_methods_and_bad_bodies() -> None:
             ("GET", "/v1/chat/completions", None),
             ("POST", "/v1/chat/completions", "{"),
             ("POST", "/v1/messages", "[]"),
+            ("GET", GENERATE, None),
+            ("POST", GENERATE, "[]"),
+            ("POST", "/v1beta/models/a-model:countTokens", "{}"),
         ]:
             client.request(method, path, body)
             answer = client.getresponse()
@@ -179,7 +209,43 @@ def test_health_unknown_addresses_wrong_methods_and_bad_bodies() -> None:
             assert method == "HEAD" or json.loads(text)
             told.append(answer.status)
 
-    assert told == [200, 200, 405, 404, 404, 400, 405, 400, 400]
+    assert told == [200, 200, 405, 404, 404, 400, 405, 400, 400, 405, 400, 404]
+
+
+@pytest.mark.parametrize("route", ["/nothing/v1beta/models", GENERATE])
+def test_an_error_below_geminis_addresses_is_googles(route: str) -> None:
+    with serving(equal_keys(1)) as simulator, client_of(simulator) as client:
+        client.request("GET", route)
+        error = json.loads(client.getresponse().read())["error"]
+
+    assert set(error) == {"code", "message", "status"}
+
+
+@pytest.mark.parametrize("dialect", ["full", "none"])
+@pytest.mark.parametrize(
+    ("route", "name"),
+    [
+        ("/v1/chat/completions", "x-request-id"),
+        ("/mistral/v1/chat/completions", "x-request-id"),
+        ("/v1/messages", "request-id"),
+    ],
+)
+def test_every_answer_has_a_request_id_of_its_own(route: str, name: str, dialect: Any) -> None:
+    script = (Scripted(500, call=3), Scripted(307, call=4))
+    plan = equal_keys(1, rpm=3, latency=AT_ONCE, rejection_latency=0.0, dialect=dialect, script=script)
+    with serving(plan) as simulator, client_of(simulator) as client:
+        told = []
+        for changes in ({}, {"stream": True}, {}, {}, {}, {"max_tokens": "many"}, {"stream": "maybe"}):
+            answer = ask(client, route=route, **changes)
+            answer.read()
+            told.append((answer.status, answer.getheader(name, "")))
+        wrong = ask(client, "wrong", route)
+        wrong.read()
+        told.append((wrong.status, wrong.getheader(name, "")))
+
+    assert [status for status, _ in told] == [200, 200, 500, 307, 429, 400, 400, 401]
+    assert len({identity for _, identity in told}) == len(told)
+    assert all(identity.startswith("req_") for _, identity in told)
 
 
 def test_limits_hold_over_http_and_retry_after_is_kept() -> None:
@@ -231,7 +297,7 @@ def test_a_call_in_flight_at_a_reset_is_counted_nowhere() -> None:
 
 
 @pytest.mark.parametrize("latency", [AT_ONCE, Latency(0.02, 0.0)])
-@pytest.mark.parametrize("route", ["/v1/chat/completions", "/v1/responses", "/v1/messages"])
+@pytest.mark.parametrize("route", ["/v1/chat/completions", "/v1/responses", "/v1/messages", f"{STREAM}?alt=sse"])
 def test_a_stream_is_a_whole_event_stream_and_the_connection_lives_on(route: str, latency: Latency) -> None:
     with serving(equal_keys(1, latency=latency)) as simulator, client_of(simulator) as client:
         for _ in range(2):
@@ -240,8 +306,27 @@ def test_a_stream_is_a_whole_event_stream_and_the_connection_lives_on(route: str
 
             assert answer.getheader("content-type") == "text/event-stream; charset=utf-8"
             assert answer.getheader("transfer-encoding") == "chunked"
-            assert text.count("data: ") >= 5
-            assert text.endswith("\n\n")
+            assert text.count("data: ") >= 3
+            assert text.endswith(("\n\n", "\r\n\r\n"))
+
+
+@pytest.mark.parametrize("latency", [AT_ONCE, Latency(0.003, 0.0)])
+def test_a_gemini_stream_without_events_is_a_json_list(latency: Latency) -> None:
+    with serving(equal_keys(1, latency=latency)) as simulator, client_of(simulator) as client:
+        answer = ask(client, route=STREAM)
+        told = json.loads(answer.read())
+
+    assert (answer.getheader("content-type"), answer.getheader("transfer-encoding")) == ("application/json", "chunked")
+    assert [chunk["modelVersion"] for chunk in told] == ["a-model"] * 3
+
+
+def test_an_error_in_place_of_a_json_list_is_one_too_unless_scripted() -> None:
+    script = (Scripted(500, call=1), Scripted(500, call=2, body="{}"))
+    plan = equal_keys(1, rpm=2, latency=AT_ONCE, rejection_latency=0.0, script=script)
+    with serving(plan) as simulator, client_of(simulator) as client:
+        failed, scripted, limited = (json.loads(ask(client, route=STREAM).read()) for _ in range(3))
+
+    assert (failed[0]["error"]["status"], scripted, limited[0]["error"]["code"]) == ("INTERNAL", {}, 429)
 
 
 def test_a_stream_for_an_old_client_ends_with_the_connection() -> None:
@@ -285,26 +370,75 @@ def test_a_dropped_call_has_no_answer() -> None:
     assert simulator.statistics().total.failed == 1
 
 
-@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("route", "stream"),
+    [
+        ("/v1/chat/completions", False),
+        ("/v1/chat/completions", True),
+        (GENERATE, False),
+        (STREAM, True),
+        (f"{STREAM}?alt=sse", True),
+    ],
+)
 @pytest.mark.parametrize("latency", [AT_ONCE, Latency(0.01, 0.0)])
-def test_a_cut_answer_ends_in_its_middle(stream: bool, latency: Latency) -> None:
+def test_a_cut_answer_ends_in_its_middle(route: str, stream: bool, latency: Latency) -> None:
     plan = equal_keys(1, latency=latency, script=(Scripted("cut", call=1),))
     with serving(plan) as simulator, client_of(simulator) as client:
-        answer = ask(client, stream=stream)
+        answer = ask(client, route=route, stream=stream)
 
         assert answer.status == 200
         with pytest.raises(http.client.IncompleteRead):
             answer.read()
 
 
-def test_a_stalled_call_lasts_until_its_client_leaves() -> None:
+@pytest.mark.parametrize("route", ["/v1/chat/completions", GENERATE, f"{STREAM}?alt=sse"])
+def test_a_stalled_call_lasts_until_its_client_leaves(route: str) -> None:
     plan = equal_keys(1, latency=AT_ONCE, script=(Scripted("stall", call=1),))
     with serving(plan) as simulator:
         with raw(simulator) as connection:
-            connection.sendall(request_bytes())
+            connection.sendall(request_bytes(route=route))
             simulator.wait_in_flight(1)
         simulator.wait_idle()
     assert simulator.statistics().total.left == 1
+
+
+@pytest.mark.parametrize("route", ROUTES)
+def test_a_whole_answer_that_hangs_gives_half_its_body_and_lasts_until_its_client_leaves(route: str) -> None:
+    plan = equal_keys(1, latency=AT_ONCE, script=(Scripted("hang", call=1),))
+    with serving(plan) as simulator:
+        with client_of(simulator) as client:
+            answer = ask(client, route=route)
+            half = answer.read(int(answer.getheader("content-length", "0")) // 2)
+            assert half.startswith(b"{")
+            assert simulator.statistics().total.in_flight == 1
+        simulator.wait_idle()
+    assert simulator.statistics().total.left == 1
+
+
+@pytest.mark.parametrize("latency", [AT_ONCE, Latency(0.003, 0.0)])
+@pytest.mark.parametrize("route", ["/v1/chat/completions", "/v1/messages", STREAM, f"{STREAM}?alt=sse"])
+def test_a_stream_that_hangs_has_begun_and_lasts_until_its_client_leaves(route: str, latency: Latency) -> None:
+    plan = equal_keys(1, latency=latency, script=(Scripted("hang", call=1),))
+    with serving(plan) as simulator:
+        with client_of(simulator) as client:
+            answer = ask(client, route=route, stream=True)
+            assert b"Simulated" in answer.read1(65536)
+            assert simulator.statistics().total.in_flight == 1
+        simulator.wait_idle()
+    assert simulator.statistics().total.left == 1
+
+
+@pytest.mark.parametrize("route", [*ROUTES, f"{STREAM}?alt=sse"])
+def test_a_scripted_redirect_reaches_the_client_and_spends_nothing(route: str) -> None:
+    elsewhere = "http://elsewhere.invalid/v1/chat/completions"
+    script = (Scripted(307, call=1, headers={"Location": elsewhere}),)
+    plan = equal_keys(1, rpm=1, latency=AT_ONCE, rejection_latency=0.0, script=script)
+    with serving(plan) as simulator, client_of(simulator) as client:
+        answer = ask(client, route=route, stream=True)
+        answer.read()
+        assert (answer.status, answer.reason) == (307, "Temporary Redirect")
+        assert answer.getheader("location") == elsewhere
+        assert ask_status(client) == 200
 
 
 def test_scripted_statuses_headers_and_bodies_arrive() -> None:
@@ -444,6 +578,22 @@ class Loop:
         self.later.append(when)
 
 
+def test_a_stream_that_hangs_sends_the_first_half_of_its_pieces_and_serves_nothing_after_it() -> None:
+    wire, loop = Wire(), Loop()
+    plan = equal_keys(1, latency=AT_ONCE, script=(Scripted("hang", call=1),))
+    connection = Connection(Service(plan), cast(asyncio.AbstractEventLoop, loop))
+    connection.connection_made(wire)
+
+    connection.data_received(request_bytes(json.dumps({**BODY, "stream": True}).encode()) + request_bytes())
+
+    assert (wire.written.count(b"HTTP/1.1 200 OK"), b" answer" in wire.written, b" 1." in wire.written) == (
+        1,
+        True,
+        False,
+    )
+    assert not wire.written.endswith(b"0\r\n\r\n")
+
+
 def test_a_client_that_does_not_read_is_answered_no_further_until_it_does() -> None:
     wire, loop = Wire(), Loop()
     connection = Connection(Service(equal_keys(1, latency=AT_ONCE)), cast(asyncio.AbstractEventLoop, loop))
@@ -510,7 +660,7 @@ def test_no_secret_is_in_any_answer_or_statistics() -> None:
     seen = ""
     with serving(plan) as simulator, client_of(simulator) as client:
         for secret in ("planted-secret-1", "planted-secret-2", "planted-secret-3", "planted-secret-1"):
-            for route in ("/v1/chat/completions", "/v1/messages", "/v1/nothing"):
+            for route in ("/v1/chat/completions", "/v1/messages", "/v1/nothing", f"{GENERATE}?key={secret}"):
                 answer = ask(client, secret, route)
                 seen += str(answer.getheaders()) + answer.read().decode()
         client.request("GET", "/simulator/statistics")

@@ -179,8 +179,9 @@ def test_an_outage_is_waited_out_and_no_key_is_blamed() -> None:
     assert all(key.life is Life.ALIVE for key in run.pool.keys.values())
 
 
-def test_a_call_that_gets_no_answer_is_given_up_after_ten_minutes_and_made_again() -> None:
-    plan = provider((600.0,), script=(Scripted("stall", call=1),), seed=13)
+@pytest.mark.parametrize("mishap", ["stall", "hang"])
+def test_a_call_that_gets_no_answer_is_given_up_after_ten_minutes_and_made_again(mishap: Any) -> None:
+    plan = provider((600.0,), script=(Scripted(mishap, call=1),), seed=13)
     run = VirtualRun(plan, [Work()] * 3, parallel=3, seed=13)
 
     finished = run.run()
@@ -188,8 +189,18 @@ def test_a_call_that_gets_no_answer_is_given_up_after_ten_minutes_and_made_again
     assert (finished.done, finished.failed, finished.unfinished) == (3, 0, 0)
     assert 600.0 < finished.seconds < 610.0
     total = finished.statistics.total
-    assert (total.calls, total.ok) == (4, 3)
+    assert (total.calls, total.ok, total.left) == (4, 3, 1)
     assert run.board.retried == 1
+
+
+def test_a_pool_drains_a_gemini_provider_by_what_its_bodies_tell() -> None:
+    plan = provider((60.0, 120.0, QuotaPlan("poor", spent=True)), style="gemini", retry_after="exact", seed=14)
+
+    finished, near = drained(plan, 300)
+
+    assert (finished.done, finished.failed) == (300, 0)
+    assert near > 0.9
+    assert finished.statistics.keys["key-3"].calls == 1
 
 
 def test_a_provider_starts_where_it_was_left() -> None:

@@ -1,0 +1,135 @@
+"""What a request asks for: by its address, and by its body."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, Literal, NamedTuple
+
+from .plan import Style
+
+Route = Literal["chat/completions", "completions", "responses", "messages", "generateContent"]
+StreamUsage = Literal["nowhere", "apart", "last"]
+
+
+class Place(NamedTuple):
+    """Where a request went, and what that alone says of it.
+
+    A Gemini address names the *model*, and whether the answer is a *stream*: of events, or *as_list*, as one JSON list.
+    With *usage_unasked* the last event of a stream has the usage, whether or not the body asks for it.
+    """
+
+    route: Route
+    style: Style
+    model: str | None = None
+    stream: bool = False
+    as_list: bool = False
+    usage_unasked: bool = False
+
+
+class Asked(NamedTuple):
+    """What a request asked for, as far as the simulator cares.
+
+    *usage* is where a stream of chat completions tells it: nowhere, in an event of its own, or in the last with words.
+    """
+
+    place: Place
+    model: str
+    prompt_tokens: int
+    max_output: int | None
+    stream: bool
+    usage: StreamUsage = "nowhere"
+
+    @property
+    def tokens(self) -> int:
+        """What the call may use at most: the prompt, and what it allows for the answer."""
+        return self.prompt_tokens + (self.max_output or 0)
+
+
+class NotUnderstood(ValueError):
+    """A request body that is no request of its route. The message says why, without quoting it."""
+
+
+_PLACES = {
+    "chat/completions": Place("chat/completions", "openai"),
+    "completions": Place("completions", "openai"),
+    "responses": Place("responses", "openai"),
+    "messages": Place("messages", "anthropic"),
+}
+_MISTRAL = {"chat/completions": Place("chat/completions", "openai", usage_unasked=True)}
+_GEMINI = re.compile(
+    r"(?:/.*)?/v1(?:alpha|beta)?/models/([^/:%]{1,200})(?::|%3[Aa])(generateContent|streamGenerateContent)"
+)
+
+_MAX_TOKENS = 10**9
+_LIMITS_OF_OUTPUT = ("max_completion_tokens", "max_output_tokens", "max_tokens")
+_TEXTS = ("messages", "system", "input", "instructions", "prompt")
+_GEMINI_TEXTS = ("contents", "systemInstruction", "system_instruction")
+
+
+def place_of(path: str, query: str = "") -> Place | None:
+    """Where this address leads; None if nowhere. Any prefix may come first; with ``/mistral`` it is Mistral's."""
+    prefix, found, tail = path.rpartition("/v1/")
+    place = (_MISTRAL if prefix == "/mistral" else _PLACES).get(tail) if found else None
+    return place if place is not None else _gemini_place(path, query)
+
+
+def _gemini_place(path: str, query: str) -> Place | None:
+    found = _GEMINI.fullmatch(path)
+    if found is None:
+        return None
+    stream = found[2] == "streamGenerateContent"
+    return Place("generateContent", "gemini", found[1], stream, as_list=stream and "alt=sse" not in query.split("&"))
+
+
+def read_request(place: Place, body: bytes) -> Asked:
+    """What is asked for. Tokens are guessed as a quarter of the prompt's characters. Raises NotUnderstood."""
+    told = _object_in(body)
+    if place.model is not None:
+        config = told.get("generationConfig") or {}
+        if not isinstance(config, dict):
+            raise NotUnderstood("generationConfig must be an object.")
+        limit = _limit_in(config, ("maxOutputTokens",))
+        return Asked(place, place.model, _tokens_in(told, _GEMINI_TEXTS), limit, place.stream)
+    model = told.get("model", "simulated-model")
+    if not isinstance(model, str) or len(model) > 200:
+        raise NotUnderstood("model must be a name.")
+    max_output = _limit_in(told, _LIMITS_OF_OUTPUT)
+    stream = told.get("stream") or False
+    if not isinstance(stream, bool):
+        raise NotUnderstood("stream must be true or false.")
+    options = told.get("stream_options")
+    usage: StreamUsage = "last" if place.usage_unasked else "nowhere"
+    if isinstance(options, dict) and options.get("include_usage") is True and not place.usage_unasked:
+        usage = "apart"
+    return Asked(place, model, _tokens_in(told, _TEXTS), max_output, stream, usage)
+
+
+def _object_in(body: bytes) -> dict[str, Any]:
+    try:
+        told = json.loads(body)
+    except (ValueError, RecursionError):
+        raise NotUnderstood("The body is not JSON.") from None
+    if not isinstance(told, dict):
+        raise NotUnderstood("The body is not a JSON object.")
+    return told
+
+
+def _limit_in(told: dict[str, Any], names: tuple[str, ...]) -> int | None:
+    limit = next((told[name] for name in names if told.get(name) is not None), None)
+    if limit is not None and (type(limit) is not int or not 0 <= limit <= _MAX_TOKENS):
+        raise NotUnderstood("The limit of output tokens must be a whole number.")
+    return limit
+
+
+def _tokens_in(told: dict[str, Any], names: tuple[str, ...]) -> int:
+    return -(-sum(_characters(told[name]) for name in names if name in told) // 4)
+
+
+def _characters(value: Any, deepest: int = 8) -> int:
+    """How much text there is in a prompt: a string, a message, a part of one, or a list of these."""
+    if isinstance(value, str):
+        return len(value)
+    if isinstance(value, dict):
+        value = [value[name] for name in ("content", "text", "input", "parts") if name in value]
+    return sum(_characters(each, deepest - 1) for each in value) if isinstance(value, list) and deepest else 0
