@@ -6,7 +6,9 @@ import urllib.parse
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, NoReturn
 
+from ..providers.owners import PROVIDERS
 from ._core.records import Labels
+from .hosts import host_pattern
 from .limit import Limit
 from .secret import Secret
 
@@ -17,11 +19,12 @@ class Credential:
     ``quota`` names what the provider really limits: give the credentials of one organisation or project the same
     quota and the same limits. ``rpm``, ``tpm`` and ``rpd`` are short for the usual limits (requests and tokens per
     minute, requests per day from midnight UTC). ``slots`` is how many leases it bears at once; ``"auto"`` finds that
-    out, up to 64. ``base_url``, ``hosts`` and ``env`` go with the credential to
-    whoever uses it; ``labels`` let a request ask for some credentials only.
+    out, up to 64. ``base_url``, ``hosts`` and ``env`` go with the credential to whoever uses it; ``labels`` let a
+    request ask for some credentials only. ``provider`` says whose key it is, such as ``"azure"``, where its shape does
+    not tell.
     """
 
-    __slots__ = ("base_url", "env", "hosts", "labels", "limits", "name", "quota", "secret", "slots")
+    __slots__ = ("base_url", "env", "hosts", "labels", "limits", "name", "provider", "quota", "secret", "slots")
 
     def __init__(
         self,
@@ -37,6 +40,7 @@ class Credential:
         hosts: Iterable[str] = (),
         env: Mapping[str, str] | None = None,
         labels: Mapping[str, object] | Iterable[str] | None = None,
+        provider: str | None = None,
     ) -> None:
         # Checks name the argument and never show the secret, nor anything that may hold it by mistake.
         self.secret = _secret(secret)
@@ -50,6 +54,9 @@ class Credential:
         self.hosts = _hosts(hosts)
         self.env = _env(env)
         self.labels = labels_of("labels", labels)
+        if any(label.startswith("agentos-") for label, _ in self.labels):
+            raise ValueError("labels must not begin with agentos-: with those the pool notes where a credential may go")
+        self.provider = _provider(provider)
         for argument in ("name", "quota"):
             if self.secret.reveal() in (getattr(self, argument) or ""):
                 raise ValueError(f"{argument} must not hold the secret: it is shown to people")
@@ -60,6 +67,8 @@ class Credential:
             facts.append(f"slots={self.slots!r}")
         if self.quota is not None:
             facts.append(f"quota={self.quota!r}")
+        if self.provider is not None:
+            facts.append(f"provider={self.provider!r}")
         facts.extend(repr(limit) for limit in self.limits)
         return f"Credential({', '.join(facts)})"
 
@@ -133,22 +142,37 @@ def _base_url(base_url: object) -> str | None:
         return None
     try:
         parts = urllib.parse.urlsplit(str(base_url))
-        good = isinstance(base_url, str) and parts.scheme in ("http", "https") and parts.hostname
+        good = isinstance(base_url, str) and parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
     except ValueError:
         good = False
-    if not good:
-        raise ValueError("base_url must be an http:// or https:// address")
+    # A line end would be dropped by some who read the address and not by others, who might see another host. So might
+    # those who read letters beyond ASCII.
+    if not good or not str(base_url).isprintable() or not str(base_url).isascii() or " " in str(base_url):
+        raise ValueError("base_url must be an http:// or https:// address, without blanks or letters beyond ASCII")
     if parts.username is not None or parts.password is not None:
         raise ValueError("base_url must not carry a user or password; the secret is an argument of its own")
     return str(base_url)
 
 
-def _hosts(hosts: Iterable[str]) -> tuple[str, ...]:
-    found = (hosts,) if isinstance(hosts, str) else tuple(hosts)
-    for host in found:
-        if not isinstance(host, str) or not host or "/" in host or "@" in host or any(c.isspace() for c in host):
-            raise ValueError("hosts must be host names such as api.example.com, without scheme or path")
-    return tuple(host.lower() for host in found)
+def _hosts(hosts: object) -> tuple[str, ...]:
+    given = (hosts,) if isinstance(hosts, str) else hosts
+    found = [host_pattern(host) for host in given] if isinstance(given, Iterable) else [None]
+    good = tuple(host for host in found if host is not None)
+    if len(good) < len(found):
+        raise ValueError(
+            "hosts must be host names such as api.example.com, localhost:8080 or *.example.com, or addresses, "
+            "without scheme or path"
+        )
+    return good
+
+
+def _provider(provider: object) -> str | None:
+    if provider is None:
+        return None
+    found = provider.lower() if isinstance(provider, str) else ""
+    if found not in PROVIDERS:
+        raise ValueError(f"provider must be one of {', '.join(PROVIDERS)}, or left out")
+    return found
 
 
 def _env(env: Mapping[str, str] | None) -> Mapping[str, str]:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextvars import ContextVar
+from dataclasses import replace
 from types import TracebackType
 from typing import Protocol
+from weakref import WeakSet
 
 from ..errors import LeaseLost
 from ..providers.foreign import attribute
@@ -38,6 +40,8 @@ class Keeper(Protocol):
     def out_of_money(self, grant: Grant, reason: str) -> bool: ...
 
     def heard(self, grant: Grant, thing: object, *, sure: bool = True) -> tuple[Signal | None, bool]: ...
+
+    def hear(self, grant: Grant, signal: Signal, *, sure: bool = True) -> tuple[Signal, bool]: ...
 
     def in_doubt(self, grant: Grant) -> None: ...
 
@@ -202,19 +206,32 @@ class Lease:
         return f"<Lease {self._grant.token} on {self._grant.key.name}{'' if self.held else ', ended'}>"
 
 
+class Abandonable(Protocol):
+    """Something that is read with a lease, and can be given up."""
+
+    def abandon(self) -> None: ...
+
+
 class ItemLease(Lease):
     """The lease an item was started with: its run gives it back. A ``with`` block of the worker only borrows it.
 
     It remembers what its holder reported, because an attempt that then raises was stopped by that, not by its item.
     """
 
-    __slots__ = ("last_report", "signal", "trouble")
+    __slots__ = ("_open", "_used", "last_report", "signal", "trouble")
 
     def __init__(self, pool: Keeper, grant: Grant) -> None:
         super().__init__(pool, grant, ACQUIRED)
+        self._used: dict[str, float] = {"requests": 0}  # by the calls that were made through a transport
+        self._open: WeakSet[Abandonable] = WeakSet()  # what those calls may still be reading
         self.trouble: str | None = None  # what the pool acted on: "limited", "rejected", "spent", or a signal's name
         self.last_report: object = None
         self.signal: Signal | None = None  # what that was taken for
+
+    @property
+    def grant(self) -> Grant:
+        """What the pool granted."""
+        return self._held()
 
     def __enter__(self) -> ItemLease:
         return self
@@ -247,6 +264,38 @@ class ItemLease(Lease):
         if acted and self.signal is not None:
             self.trouble = self.signal.event.name.lower()
         return self.signal
+
+    def opened(self, stream: Abandonable) -> None:
+        """A call made with this lease reads *stream* from now on."""
+        self._open.add(stream)
+
+    def over(self) -> None:
+        """The attempt is over, and others will have the credential: nobody reads on."""
+        for stream in list(self._open):
+            stream.abandon()
+
+    def answered(self, signal: Signal, answer: object, *, calls: int = 1) -> bool:
+        """A call of the worker's, made through a transport of the pool, got *answer*; whether the pool acts on it.
+
+        A worker makes many calls with its one lease: what they use adds up. One that was limited, waited for and then
+        answered well has left no trouble behind. *calls* is 0 for more news of a call that was told of already.
+        """
+        _, acted = self._pool.hear(
+            self._held(), replace(signal, usage=self._added({"requests": calls, **signal.usage}))
+        )
+        self.signal, self.last_report = signal, answer
+        self.trouble = signal.event.name.lower() if acted else None
+        return acted
+
+    def used_more(self, usage: Mapping[str, float]) -> None:
+        """The end of a stream told what its call has used."""
+        if self._held().key.quota.limits:
+            self.settle(self._added(usage))
+
+    def _added(self, usage: Mapping[str, float]) -> Mapping[str, float]:
+        for name, amount in usage.items():
+            self._used[name] = self._used.get(name, 0.0) + amount
+        return self._used
 
     def rejected(self, reason: str = "rejected by the provider") -> bool:
         self.trouble = "rejected"

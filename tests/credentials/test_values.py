@@ -10,6 +10,7 @@ import pickle
 import pytest
 
 from agentos import Credential, CredentialCoordinator, Limit, Secret
+from agentos.providers.owners import PROVIDERS
 
 CANARY = "sk-canary-0123456789abcdef"
 
@@ -46,7 +47,17 @@ def test_a_default_name_never_takes_one_that_is_given_later() -> None:
         ({"secret": CANARY, "limits": ["500 a minute"]}, "limits"),
         ({"secret": CANARY, "base_url": "api.example.com"}, "base_url"),
         ({"secret": CANARY, "base_url": "https://me:pass@api.example.com"}, "base_url"),
+        ({"secret": CANARY, "base_url": "https://api.example.com:99999"}, "base_url"),
+        ({"secret": CANARY, "base_url": "https://api.exam\nple.com"}, "base_url"),
+        ({"secret": CANARY, "base_url": "https://api.example.com/v 1"}, "base_url"),
         ({"secret": CANARY, "hosts": ["https://api.example.com/v1"]}, "hosts"),
+        ({"secret": CANARY, "hosts": [CANARY + "!"]}, "hosts"),
+        ({"secret": CANARY, "hosts": 3}, "hosts"),
+        ({"secret": CANARY, "hosts": [3]}, "hosts"),
+        ({"secret": CANARY, "provider": CANARY}, "provider"),
+        ({"secret": CANARY, "provider": ""}, "provider"),
+        ({"secret": CANARY, "provider": 3}, "provider"),
+        ({"secret": CANARY, "provider": "default"}, "provider"),
         ({"secret": CANARY, "env": {"A=B": "x"}}, "env"),
         ({"secret": CANARY, "env": {"A": 1}}, "env"),
         ({"secret": CANARY, "labels": [1]}, "labels"),
@@ -128,6 +139,13 @@ def test_a_single_string_is_not_taken_for_a_list_of_letters() -> None:
     assert CANARY not in str(caught.value)
 
 
+def test_the_names_of_a_mapping_are_not_taken_for_secrets() -> None:
+    with pytest.raises(ValueError, match=r"not a mapping; .* Credential\(secret, name=\.\.\.\)$") as caught:
+        CredentialCoordinator({"my-key": CANARY})
+
+    assert CANARY not in str(caught.value)
+
+
 def test_rpm_tpm_and_rpd_are_short_for_limits() -> None:
     credential = Credential("secret-one", rpm=500, tpm=200_000, rpd=10_000)
 
@@ -136,6 +154,30 @@ def test_rpm_tpm_and_rpd_are_short_for_limits() -> None:
         Limit("tokens", 200_000, per=60.0),
         Limit("requests", 10_000, per="day"),
     )
+
+
+def test_hosts_are_kept_in_one_way_of_writing() -> None:
+    assert Credential("secret-one", hosts=["API.example.com.", "[::1]"]).hosts == ("api.example.com", "::1")
+    assert Credential("secret-one", hosts="API.example.com").hosts == ("api.example.com",)
+
+
+def test_a_provider_is_known_in_any_case_and_shown() -> None:
+    credential = Credential("secret-one", name="mine", provider="OpenAI")
+
+    assert credential.provider == "openai"
+    assert repr(credential) == "Credential(name='mine', provider='openai')"
+
+
+def test_a_provider_that_was_not_told_is_not_guessed_here() -> None:
+    credential = Credential("sk-ant-made-up-for-this-test", name="mine")
+
+    assert credential.provider is None
+    assert "provider" not in repr(credential)
+
+
+def test_an_unknown_provider_is_answered_with_those_that_are_known() -> None:
+    with pytest.raises(ValueError, match=f"provider must be one of {', '.join(PROVIDERS)}, or left out"):
+        Credential("secret-one", provider="opnai")
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ class Cursor:
         self._blocked: list[Cost] = []  # costs of the requests of this lane that wait
         self._behind: list[Ticket] | None = None
 
-    def order(self) -> tuple[int, int]:
+    def order(self) -> tuple[float, int]:
         """When this lane's next request is due to be looked at, among all lanes."""
         return self.ticket.order
 

@@ -95,17 +95,50 @@ def moved(record: Record, by: float) -> dict[str, Any]:
 
     For a new boot, whose clock begins anew. Calendar limits are kept by the wall clock and do not move.
     """
+    new = dict(shifted(record, by))
+    if "probation" in record:
+        new["probation"] = dict.fromkeys(record["probation"])  # whoever tried is gone
+    if "limits" in new:
+        new["limits"] = {name: _idle_limit(packed) for name, packed in new["limits"].items()}
+    return new
+
+
+def shifted(record: Record, by: float) -> Record:
+    """The record with every instant later by *by* seconds, all else being as it is: the same moments, by another clock.
+
+    Calendar limits are kept by the wall clock and do not move.
+    """
+    if not by or not record:
+        return record
     new = dict(record)
     if "blocks" in record:
         new["blocks"] = {scope: _moved_block(packed, by) for scope, packed in record["blocks"].items()}
     if "spent" in record:
         new["spent"] = _moved_block(record["spent"], by)
     if "probation" in record:
-        new["probation"] = dict.fromkeys(record["probation"])  # whoever tried is gone
+        new["probation"] = {scope: None if at is None else at + by for scope, at in record["probation"].items()}
     if "history" in record:
         new["history"] = [[at + by, text] for at, text in record["history"]]
     if "limits" in record:
-        new["limits"] = {name: _moved_limit(packed, by) for name, packed in record["limits"].items()}
+        new["limits"] = {name: _shifted_limit(packed, by) for name, packed in record["limits"].items()}
+    return new
+
+
+def united(record: Record, other: Record) -> dict[str, Any]:
+    """What two know of one quota who have not heard of each other: all of *record*, and what only *other* has.
+
+    Of two coolings of the same models the one that lasts longer.
+    """
+    new = {**other, **record}
+    if "limits" in new:
+        new["limits"] = {**other.get("limits", {}), **record.get("limits", {})}
+    if "blocks" in new:
+        theirs = other.get("blocks", {})
+        ours = {
+            scope: max(block, theirs.get(scope, block), key=_ends_at)
+            for scope, block in record.get("blocks", {}).items()
+        }
+        new["blocks"] = {**theirs, **ours}
     return new
 
 
@@ -179,6 +212,11 @@ def _moved_block(packed: list[Any], by: float) -> list[Any]:
     return [gate, None if until is None else until + by, since + by, *rest]
 
 
+def _ends_at(packed: list[Any]) -> float:
+    until = packed[1]
+    return FOREVER if until is None else float(until)
+
+
 def _forgotten_limit(packed: Record) -> dict[str, Any]:
     empty: dict[str, Any] = {"empty_at": None, "fullest": [], "starts": [], "used": 0.0, "usage": None}
     new = {**packed, **{name: value for name, value in empty.items() if name in packed}}
@@ -188,13 +226,17 @@ def _forgotten_limit(packed: Record) -> dict[str, Any]:
     return new
 
 
-def _moved_limit(packed: Record, by: float) -> dict[str, Any]:
+def _shifted_limit(packed: Record, by: float) -> dict[str, Any]:
     new = dict(packed)
     for name in _INSTANTS:
         if packed.get(name) is not None:
             new[name] = packed[name] + by
     if "starts" in packed:
         new["starts"] = [[at + by, amount] for at, amount in packed["starts"]]
-    if packed.get("usage") is not None:
-        new["usage"] = {**packed["usage"], "in_flight": 0}
     return new
+
+
+def _idle_limit(packed: Record) -> Record:
+    """With nothing in flight."""
+    usage = packed.get("usage")
+    return packed if usage is None else {**packed, "usage": {**usage, "in_flight": 0}}

@@ -12,11 +12,14 @@ from .limits import FOREVER
 from .pool import NOBODY, LeasePool
 from .records import Ask, Grant, Key, KeySpec, Quota, Ticket
 from .states import Event, Life
+from .told import Told
 from .weather import Weather
 from .width import Width
 
 # Where a long window is used up and nobody says until when, ask again after this.
 _ASK_AGAIN_AFTER = 3_600.0
+# What an answer told of a limit is believed so long, in seconds, while more than this share of it is left.
+_STALE_AFTER, _MUCH = 0.1, 0.5
 # So many credentials of unrelated quotas, refused alike, are doubted: all rest so long and are tried once more.
 _UNRELATED, _DOUBTED_FOR = 3, 10.0
 
@@ -86,6 +89,17 @@ class LearningPool(LeasePool):
         touched = act(self, grant, signal, now)
         return Heard(NOBODY if touched is None else touched, touched is not None)
 
+    def is_news(self, grant: Grant, now: float) -> bool:
+        """Whether it is worth reading what an answer that went well tells of the limits.
+
+        Not if another one told it just now and much was left: what was taken since is known, and reading costs more
+        than the whole lease. Asked without the pool's lock: it must look only at what is replaced as a whole.
+        """
+        quota = grant.key.quota
+        if now - quota.told_at > _STALE_AFTER or quota.blocks or quota.probation:
+            return True
+        return any(isinstance(state, Told) and state.left(now) < _MUCH * state.limit.amount for state in quota.limits)
+
     def in_doubt(self, grant: Grant) -> None:
         """Nobody knows how the call of this lease went: its end teaches nothing."""
         if self._watchful and grant.token in self.leases and grant.token not in self._memory.well:
@@ -93,9 +107,15 @@ class LearningPool(LeasePool):
 
     def _told(self, grant: Grant, signal: Signal, now: float) -> Sequence[Ticket]:
         """Only how much is left, if that."""
+        quota = grant.key.quota
+        quota.told_at = now
         if not signal.readings:
             return NOBODY
-        return self._teach(lambda _: lessons.take_readings(grant, signal, now), grant.key, now)
+        known = len(quota.limits)
+        self._apply(lambda _: lessons.take_readings(grant, signal, now), grant.key, now)
+        if len(quota.limits) != known or quota.blocks or quota.probation:  # else only amounts are other ones
+            self._take_note_of(quota)
+        return self._reopened(quota, now)
 
     def _limited(self, grant: Grant, signal: Signal, now: float) -> Sequence[Ticket]:
         speed = self._starts_a_second(grant.key.quota, now)
@@ -137,7 +157,8 @@ class LearningPool(LeasePool):
         return self._rest_all(quotas, now + pause, f"provider busy: {signal.why}", now)
 
     def _unreachable(self, grant: Grant, signal: Signal, now: float) -> Sequence[Ticket] | None:
-        pause = self.weather.unreachable(grant.key.quota.name, len(self.quotas), now)
+        quota = grant.key.quota.name
+        pause = None if signal.gave_up else self.weather.unreachable(quota, len(self.quotas), now)
         if pause is None:
             return NOBODY if self.weather.is_resting(None, now) else None
         why = f"no answer from several at once: {signal.why}"

@@ -19,6 +19,8 @@ _PROBE_FROM = 60.0
 # So many refusals, none of them longer ago than this, before a limit that somebody stated is doubted.
 _STRIKES, _STRUCK_LATELY = 3, 600.0
 _PATTERN = frozenset("*?[")
+# A quota has so many limits at most, by what answers tell. One that names a new one each time is not to be believed.
+_MOST_LEARNED = 128
 
 
 def scope_of(grant: Grant, signal: Signal) -> str | None:
@@ -69,12 +71,13 @@ def _read(grant: Grant, signal: Signal, reading: Reading, limit: float, remainin
     scope = scope_of(grant, signal)
     name = f"told {reading.dimension}{window} {scope or ''}".rstrip()
     told = quota.learned.get(name)
-    lesson = f"limit of {figure(limit)} {reading.dimension} in {per:g}s, told by {reading.source}"
     if not isinstance(told, Told):
+        if len(quota.learned) >= _MOST_LEARNED:
+            return remaining < 1
         told = Told(reading.dimension, scope, limit, per)
         told.usage.set_aside = told.dimension != REQUESTS  # until somebody says what requests cost
         quota.learn(name, told)
-        quota.note(now, lesson)
+        quota.note(now, _lesson(reading, limit, per))
         others = sum(key.leases for key in quota.keys) - 1  # they may or may not be counted in what remains
         since = float(others) if told.dimension == REQUESTS else 0.0
     else:
@@ -83,9 +86,13 @@ def _read(grant: Grant, signal: Signal, reading: Reading, limit: float, remainin
             return remaining < 1  # it began before the limit was known
         since = told.since(stamp)
         if told.limit.amount != limit:
-            quota.note(now, lesson)
+            quota.note(now, _lesson(reading, limit, per))
     told.hear(limit, per, remaining, grant.granted_at, since)
     return remaining < 1 or reading.dimension in signal.dimensions
+
+
+def _lesson(reading: Reading, limit: float, per: float) -> str:
+    return f"limit of {figure(limit)} {reading.dimension} in {per:g}s, told by {reading.source}"
 
 
 def _stated(grant: Grant) -> list[LimitState]:

@@ -16,8 +16,8 @@ class Line:
     __slots__ = ("_lines", "_ranks")
 
     def __init__(self) -> None:
-        self._ranks: list[int] = []  # -priority, ascending; one entry for each line that is not empty
-        self._lines: dict[int, OrderedDict[Ticket, None]] = {}
+        self._ranks: list[float] = []  # -priority, ascending; one entry for each line that is not empty
+        self._lines: dict[float, OrderedDict[Ticket, None]] = {}
 
     def __bool__(self) -> bool:
         return bool(self._ranks)

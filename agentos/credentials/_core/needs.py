@@ -83,13 +83,25 @@ def reserve(quota: Quota, ask: Ask, now: float) -> list[Draw] | None:
 
 def starts_at(quota: Quota, ask: Ask, now: float) -> float:
     """The first instant at which the quota can carry *ask*. FOREVER: never, or only when another lease ends."""
-    at = max(now, quota.closed_for(ask.model))
+    model, cost = ask.model, ask.cost
+    at = max(now, quota.closed_for(model))
     if quota.probation:
-        at = max(at, quota.held_back_until(ask.model))
-    for state, amount, guessed in draws_of(quota, ask):
-        if amount > state.largest or (guessed and state.usage.in_flight):
+        at = max(at, quota.held_back_until(model))
+    for state in quota.limits_for(model):
+        amount = cost[state.dimension]
+        if amount is None:
+            amount = amount_of(state, ask)
+        if amount is None:
+            if state.usage.set_aside:
+                continue
+            if state.usage.in_flight:
+                return FOREVER
+            amount = 0.0
+        elif amount > state.largest:
             return FOREVER
-        at = max(at, state.ready_at(amount, now))
+        ready = state.ready_at(amount, now)
+        if ready > at:
+            at = ready
     return at
 
 

@@ -67,6 +67,7 @@ class Quota:
         "stated",
         "strikes",
         "struck_at",
+        "told_at",
         "unscoped",
         "width",
     )
@@ -84,6 +85,7 @@ class Quota:
         self.strikes = 0  # refusals lately, though a stated limit was kept
         self.provider: str | None = None  # as the last answer showed
         self.struck_at = -FOREVER  # when the last of them came back
+        self.told_at = -FOREVER  # when an answer last told how much is left
         # By scope: since when one request tries whether a long rest is over, alone; -FOREVER: none has gone yet.
         self.probation: dict[str | None, float] = {}
         self.blocks: dict[str | None, Block] = {}
@@ -307,7 +309,7 @@ class Ask:
         cost: Cost = ONE_REQUEST,
         model: str | None = None,
         affinity: str | None = None,
-        priority: int = 0,
+        priority: float = 0,
         labels: Labels = NO_LABELS,
     ) -> None:
         self.cost = cost
@@ -374,12 +376,12 @@ class Ticket:
         self.state = Wait.WAITING
         self.grant: Grant | None = None
         self.error: Exception | None = None
-        self.order: tuple[int, int] = (0, 0)  # (-priority, arrival)
+        self.order: tuple[float, int] = (0, 0)  # (-priority, arrival)
         self.queued_at = 0.0
         self.starts_at = FOREVER  # as last computed; FOREVER: when somebody gives a slot back
         self.planned: Key | None = None  # where that is
         self.lane: Any = None
 
-    def rank(self) -> tuple[int, int]:
+    def rank(self) -> tuple[float, int]:
         """Its place in line among all who wait: the smaller, the earlier."""
         return self.order

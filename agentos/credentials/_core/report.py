@@ -102,6 +102,8 @@ def why_waiting(pool: LeasePool, ticket: Ticket, now: float) -> list[str]:
         if not ask.labels <= key.labels:
             continue
         state, _, why = state_of_key(key, now)
+        if state == "leased" and key.elsewhere:
+            why += f", by {', '.join(key.elsewhere)}"
         block = key.quota.block_for(ask.model)
         at = FOREVER if state in ("leased", "dead", "retired", "spent") else starts_at(key.quota, ask, now)
         if state == "available" and block is not None and block.until > now:

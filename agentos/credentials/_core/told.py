@@ -20,7 +20,8 @@ class Told(LimitState):
     """Continuous refill, set right by every answer.
 
     What an answer says was true when its call arrived. Of that, what was started since is gone, and what has flowed in
-    since is there: so the bucket counts all it gave (``taken``), and each draw knows the count at its time.
+    since is there: so the bucket counts all it gave (``taken``), and each draw knows the count at its time. What needs
+    more than there can be starts when all is there that can be.
     """
 
     __slots__ = ("empty_at", "fill_time", "heard_at", "heard_taken", "per", "seconds_each", "taken")
@@ -29,7 +30,7 @@ class Told(LimitState):
 
     def __init__(self, dimension: str, scope: str | None, amount: float, per: float) -> None:
         super().__init__(_limit(dimension, scope, amount, per))
-        self.largest = FOREVER  # what was learned never makes a request hopeless: see ``_fitting``
+        self.largest = FOREVER  # what was learned never makes a request hopeless
         self.empty_at = -FOREVER
         self.taken = 0.0
         self.heard_at = -FOREVER  # the start of the newest call whose answer was believed
@@ -41,22 +42,18 @@ class Told(LimitState):
         self.seconds_each = per / amount
         self.fill_time = per
 
-    def _fitting(self, need: float) -> float:
-        """What has to be there for *need* to start: if it is more than there can be, all there can be."""
-        return min(need, self.limit.amount)
-
     # -- as any limit -----------------------------------------------------------------------------------------
 
     def ready_at(self, need: float, now: float, extra: float = 0.0) -> float:
-        empty_at = max(self.empty_at, now - self.fill_time)
-        at = empty_at + self._fitting(need + extra) * self.seconds_each
+        need += extra
+        before, most, full = self.empty_at, self.limit.amount, now - self.fill_time
+        at = (before if before > full else full) + (need if need < most else most) * self.seconds_each
         return at if at > now + ROUNDING else now
 
     def reserve(self, need: float, now: float) -> tuple[float, float] | None:
-        before = self.empty_at
-        full = now - self.fill_time
+        before, most, full = self.empty_at, self.limit.amount, now - self.fill_time
         empty_at = before if before > full else full
-        if empty_at + self._fitting(need) * self.seconds_each > now + ROUNDING:
+        if empty_at + (need if need < most else most) * self.seconds_each > now + ROUNDING:
             return None
         self.empty_at = empty_at + need * self.seconds_each
         self.taken += need

@@ -28,10 +28,13 @@ class Session:
         "called_at",
         "claim",
         "expires_at",
+        "host",
         "id",
         "idle_until",
+        "out_for",
         "pid",
         "served",
+        "ttl",
         "waiting_since",
         "wanted",
         "weight",
@@ -50,6 +53,9 @@ class Session:
         claim: str | None = None,
         bell: int = 0,
         pid: int = 0,
+        out_for: float | None = None,
+        host: str = "",
+        ttl: float = 0.0,
     ) -> None:
         self.id = id
         self.expires_at = expires_at
@@ -62,6 +68,9 @@ class Session:
         self.claim = claim  # the refill it waits for, as ``keeping`` writes it
         self.bell = bell  # how to wake it
         self.pid = pid
+        self.out_for = out_for  # so many seconds after it is gone its leases may still be in use; None: not at all
+        self.host = host  # of another machine; empty: this one
+        self.ttl = ttl  # how long it lasts when it is not renewed, where each has its own
 
     def wants(self, credential: int, now: float) -> bool:
         """Whether it waits, and that credential would do now."""

@@ -95,7 +95,7 @@ class NaiveLease:
 class NaiveTicket:
     name: int
     ask: Ask
-    order: tuple[int, int]
+    order: tuple[float, int]
 
 
 @dataclass(eq=False)

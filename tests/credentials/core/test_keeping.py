@@ -11,7 +11,16 @@ import pytest
 
 from agentos import Limit
 from agentos.credentials._core.cost import DIMENSIONS
-from agentos.credentials._core.keeping import forgotten, in_flight_ended, moved, named_limits, pack_quota, unpack_quota
+from agentos.credentials._core.keeping import (
+    forgotten,
+    in_flight_ended,
+    moved,
+    named_limits,
+    pack_quota,
+    shifted,
+    united,
+    unpack_quota,
+)
 from agentos.credentials._core.limits import FOREVER, SlidingWindow, WallTime
 from agentos.credentials._core.needs import reserve
 from agentos.credentials._core.records import Ask, Block, Quota
@@ -353,6 +362,81 @@ def test_moving_a_record_leaves_the_days_where_they_are_and_nobody_at_work() -> 
     assert after["limits"][day] == expected
     assert (unknown_in_flight(before), unknown_in_flight(after)) == (2, 0)
     assert moved({}, 7.0) == {}
+
+
+# -- another clock ----------------------------------------------------------------------------------------------------
+
+
+def test_shifting_a_record_moves_every_instant_and_nothing_else() -> None:
+    for number in range(100):
+        luck = random.Random(number)
+        life, limits = lived(luck)
+        record = kept(pack_quota(life.quota))
+        by = luck.randint(-(2**20), 2**20) / 64
+        limits = [limit for limit in limits if limit.per != "day"]
+        before, after = life.moved_to(quota_of(limits)), life.moved_to(quota_of(limits), by)
+        unpack_quota(before.quota, record)
+
+        unpack_quota(after.quota, kept(shifted(record, by)))
+
+        assert after.answers(since=by) == before.answers(), number
+
+
+def test_shifting_a_record_back_leaves_it_as_it_was() -> None:
+    for number in range(100):
+        luck = random.Random(number)
+        record = kept(pack_quota(lived(luck)[0].quota))
+        by = luck.randint(-(2**20), 2**20) / 64
+
+        assert kept(shifted(shifted(record, by), -by)) == record, number
+
+
+def test_shifting_a_record_leaves_at_work_who_is_at_work() -> None:
+    quota = quota_of([Limit("tokens", 64, per="day"), Limit("tokens", 64, per=16)])
+    assert reserve(quota, Ask(), 1024.0) is not None  # of unknown cost
+    record = {**kept(pack_quota(quota)), "probation": {"": 1020.0, "small": None}}
+
+    after = shifted(record, 500.0)
+
+    assert unknown_in_flight(after) == unknown_in_flight(record) == 2
+    assert after["probation"] == {"": 1520.0, "small": None}
+
+
+def test_a_record_that_is_not_shifted_is_the_very_same() -> None:
+    record = {"spent": ["spent", None, 5.0, ""]}
+
+    assert shifted(record, 0.0) is record
+
+
+# -- two who have not heard of each other -----------------------------------------------------------------------------
+
+
+def test_what_only_one_of_two_knows_is_known() -> None:
+    one = {"spent": ["spent", None, 5.0, "no money"], "limits": {"requests per 60s": {"used": 1}}}
+    other = {"width": {"width": 3}, "limits": {"tokens per 60s": {"used": 9}}}
+
+    assert united(one, other) == {
+        "spent": ["spent", None, 5.0, "no money"],
+        "width": {"width": 3},
+        "limits": {"requests per 60s": {"used": 1}, "tokens per 60s": {"used": 9}},
+    }
+
+
+def test_what_both_know_is_as_the_first_says() -> None:
+    assert united({"limits": {"a": {"used": 1}}}, {"limits": {"a": {"used": 2}}}) == {"limits": {"a": {"used": 1}}}
+
+
+@pytest.mark.parametrize(("first", "second", "longer"), [(5.0, 9.0, 9.0), (9.0, 5.0, 9.0), (None, 9.0, None)])
+def test_of_two_coolings_the_longer_one_counts(first: float | None, second: float, longer: float | None) -> None:
+    one, other = ({"blocks": {"": ["cooling", until, 1.0, ""]}} for until in (first, second))
+
+    assert united(one, other)["blocks"][""][1] == longer
+
+
+def test_coolings_of_different_models_all_count() -> None:
+    one, other = ({"blocks": {model: ["cooling", 5.0, 1.0, ""]}} for model in ("small", "large"))
+
+    assert united(one, other)["blocks"].keys() == {"small", "large"}
 
 
 # -- a process that cannot say how its request ended ------------------------------------------------------------------

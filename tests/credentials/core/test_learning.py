@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from agentos.credentials._core.learning import LearningPool
 from agentos.credentials._core.records import PLAIN, PROBE_PATIENCE, Grant, KeySpec
 from agentos.credentials._core.report import report
 from agentos.credentials._core.states import Life, Wait
+from agentos.credentials._core.told import Told
 from agentos.providers.signal import Event, Reading, Signal
 
 from .telling import (
@@ -690,6 +692,112 @@ def test_a_delay_of_next_to_nothing_is_hardly_one(event: Event, delay: float) ->
 
     ticket = line_up(pool, now=0.0)
     assert ticket.state is Wait.GRANTED or pool.next_at < 10.0
+
+
+def told_limits(pool: LearningPool) -> int:
+    return sum(isinstance(state, Told) for state in pool.keys["a"].quota.learned.values())
+
+
+def test_an_answer_that_names_a_new_window_each_time_teaches_so_many_limits_at_most() -> None:
+    pool = pool_of(ROOMY)
+
+    for number in range(1, 201):
+        grant = take(pool, now=float(number))
+        heard(pool, grant, ok(requests_left(50.0, window=float(number))), float(number))
+        pool.release(grant, float(number))
+
+    assert told_limits(pool) == 128
+
+
+def test_among_so_many_limits_those_that_are_known_are_still_set_right() -> None:
+    pool = pool_of(ROOMY)
+    grant = take(pool)
+    heard(pool, grant, ok(*(requests_left(50.0, window=float(number)) for number in range(1, 141))), 0.0)
+
+    heard(pool, take(pool, now=1.0), ok(requests_left(9.0, window=20.0)), 1.0)
+
+    assert pool.keys["a"].quota.learned["told requests per 20s"].left(1.0) == pytest.approx(8.0)
+
+
+def test_a_refusal_by_one_limit_too_many_is_still_explained_by_it() -> None:
+    pool = pool_of(ROOMY)
+    heard(pool, take(pool), ok(*(requests_left(50.0, window=float(number)) for number in range(1, 141))), 0.0)
+
+    heard(pool, take(pool, now=1.0), limited(5.0, requests_left(0.0, window=1000.0)), 1.0)
+
+    assert told_limits(pool) == len(pool.keys["a"].quota.learned) == 128  # and no search for a rate
+    assert rests_until(pool, "a", 1.0) == 6.0
+
+
+# -- what is news -------------------------------------------------------------------------------------------------
+
+
+def told_at(now: float, remaining: float = 50.0) -> tuple[LearningPool, Grant]:
+    """A pool that was told, with the answer to this lease, how many of sixty requests a minute remain."""
+    pool = pool_of(ROOMY)
+    grant = take(pool, now=now)
+    heard(pool, grant, ok(requests_left(remaining)), now)
+    return pool, grant
+
+
+def test_the_first_answer_is_news() -> None:
+    pool = pool_of(ROOMY)
+
+    assert pool.is_news(take(pool), 0.0)
+
+
+@pytest.mark.parametrize(("passed", "news"), [(0.0, False), (0.09, False), (0.11, True), (60.0, True)])
+def test_an_answer_is_news_when_none_has_told_anything_for_a_tenth_of_a_second(passed: float, news: bool) -> None:
+    pool, _ = told_at(10.0)
+
+    assert pool.is_news(take(pool, now=10.0 + passed), 10.0 + passed) is news
+
+
+@pytest.mark.parametrize(("remaining", "news"), [(60.0, False), (32.0, False), (30.0, True), (1.0, True)])
+def test_an_answer_is_news_when_less_than_half_was_left(remaining: float, news: bool) -> None:
+    pool, grant = told_at(10.0, remaining)
+
+    assert pool.is_news(grant, 10.0) is news
+
+
+def test_an_answer_is_news_when_less_than_half_is_left_by_what_was_taken_since() -> None:
+    pool, grant = told_at(10.0, 40.0)
+    assert not pool.is_news(grant, 10.0)
+
+    takes(pool, 10, now=10.0)
+
+    assert pool.is_news(grant, 10.0)
+
+
+def test_an_answer_is_news_while_the_quota_rests() -> None:
+    pool, grant = told_at(10.0)
+    other = take(pool, now=10.0)
+
+    heard(pool, other, limited(20.0), 10.0)
+
+    assert pool.is_news(grant, 10.0)
+
+
+def test_an_answer_is_news_until_the_request_that_went_first_is_back() -> None:
+    pool = pool_of(ROOMY)
+    heard(pool, take(pool), said(Event.PARKED, 1000.0), 0.0)
+    first = take(pool, now=1000.0)
+    heard(pool, first, ok(requests_left(50.0)), 1000.0)
+    assert pool.is_news(first, 1000.0)
+
+    pool.release(first, 1000.0)
+
+    assert not pool.is_news(take(pool, now=1000.0), 1000.0)
+
+
+def test_what_is_told_of_one_quota_makes_nothing_old_that_is_told_of_another() -> None:
+    pool = pool_of("a", "b")
+    of_a, of_b = takes(pool, 2)
+
+    heard(pool, of_a, ok(requests_left(50.0)), 0.0)
+
+    assert not pool.is_news(of_a, 0.0)
+    assert pool.is_news(of_b, 0.0)
 
 
 # -- how fast -----------------------------------------------------------------------------------------------------
@@ -1713,6 +1821,27 @@ def test_where_there_is_one_quota_three_failures_of_the_network_let_it_rest() ->
     acted = [heard(pool, grant, said(Event.NETWORK), 0.0) for grant in takes(pool, 3)]
 
     assert acted == [False, False, True]
+
+
+def test_callers_that_gave_up_waiting_let_nothing_rest_and_are_no_evidence() -> None:
+    pool = pool_of(*"abcd")
+    grants = takes(pool, 4)
+    impatient = replace(said(Event.NETWORK), gave_up=True)
+
+    acted = [heard(pool, grant, impatient, 0.0) for grant in grants * 3]
+
+    assert not any(acted)
+    assert pool.weather.calm
+    assert {rests_until(pool, name, 0.0) for name in "abcd"} == {None}
+
+
+def test_a_caller_that_gave_up_while_all_rest_spends_no_try() -> None:
+    pool = pool_of(*"abcd")
+    *others, last = takes(pool, 4)
+    for grant in others:
+        heard(pool, grant, said(Event.NETWORK), 0.0)
+
+    assert heard(pool, last, replace(said(Event.NETWORK), gave_up=True), 0.5)
 
 
 def test_a_network_that_fails_for_one_of_many_touches_nothing() -> None:
