@@ -232,6 +232,8 @@ def child(request: str) -> None:
 class Crowd:
     """Children that do the same task, ready for orders. At the end they go by themselves, or are killed."""
 
+    script = __file__  # what a child runs
+
     def __init__(self, size: int, task: str, **arguments: Any) -> None:
         request = json.dumps({"task": task, **arguments})
         # Settings meant for real runs are not what is measured here.
@@ -241,7 +243,7 @@ class Crowd:
         try:
             for number in range(size):
                 process = subprocess.Popen(
-                    [sys.executable, __file__, "--child", request],
+                    [sys.executable, self.script, "--child", request],
                     env=settings,
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,

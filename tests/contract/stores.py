@@ -7,10 +7,12 @@ may have threads of its own that wait on that clock, so nothing here counts who 
 
 from __future__ import annotations
 
+import hashlib
 import threading
 import time
 from asyncio import AbstractEventLoop
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ from agentos import CredentialCoordinator, Lease
 from agentos.credentials.clock import Alarm, Sleeper
 from agentos.testing import FakeClock
 
+from ..redis_server import shared_server
 from ..workflows.helpers import Background
 from .engines import eventually
 
@@ -44,8 +47,36 @@ class Store:
     def url(self, folder: Path) -> str:
         return f"{self.name}:///{folder / 'pool.db'}" if self.shared else self.name
 
+    def kept(self, folder: Path) -> dict[str, bytes]:
+        """All that is kept there, as it is kept."""
+        return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
-STORES = [Store("memory", stories=300), Store("sqlite", stories=40, shared=True)]
+
+class RedisStore(Store):
+    """A real server, which the tests start; each folder is a pool of its own there."""
+
+    def url(self, folder: Path) -> str:
+        return shared_server().url(self._pool(folder))
+
+    def kept(self, folder: Path) -> dict[str, bytes]:
+        read = {"hash": "HGETALL", "zset": "ZRANGE", "string": "GET"}
+        found = {}
+        with closing(shared_server().client()) as client:
+            for key in client.scan_iter(f"agentos:{{{self._pool(folder)}}}:*"):
+                command = read[client.type(key)]
+                words = (key, 0, -1, "WITHSCORES") if command == "ZRANGE" else (key,)
+                found[key] = repr(client.execute_command(command, *words)).encode()
+        return found
+
+    def _pool(self, folder: Path) -> str:
+        return f"p{hashlib.sha256(str(folder).encode()).hexdigest()[:32]}"
+
+
+STORES = [
+    Store("memory", stories=300),
+    Store("sqlite", stories=40, shared=True),
+    RedisStore("redis", stories=40, shared=True),
+]
 SHARED = [store for store in STORES if store.shared]
 
 
@@ -57,6 +88,7 @@ class Place:
         self.folder = folder
         self.clock = FakeClock()
         self.pools: list[CredentialCoordinator] = []
+        self._calls: list[Background[Lease]] = []  # that wait on the clock
 
     def open(self, *credentials: Any, **options: Any) -> CredentialCoordinator:
         """A pool that keeps its state here and checks its own promises after every step."""
@@ -81,6 +113,10 @@ class Place:
         for pool in self.pools:
             pool.close()
 
+    def kept(self) -> dict[str, bytes]:
+        """All that the store keeps here, as it keeps it."""
+        return self.store.kept(self.folder)
+
     # -- time, and threads ------------------------------------------------------------------------------------
 
     def waiting(self, pool: CredentialCoordinator, name: str, **options: Any) -> Background[Lease]:
@@ -89,6 +125,8 @@ class Place:
         asleep = self.clock.sleepers
         call = Background(lambda: pool.acquire(name, **options), name=name)
         eventually(lambda: pool.explain(name).state == "waiting" and self.clock.sleepers > asleep)
+        if pool._clock is self.clock:
+            self._calls.append(call)
         return call
 
     def soon(self, condition: Callable[[], object], within: float = SOON) -> None:
@@ -111,10 +149,10 @@ class Place:
             self.rest()
 
     def rest(self) -> None:
-        """Until the threads of all pools are asleep on the clock."""
+        """Until the threads of all pools are asleep on the clock, and with them those that wait."""
         if self.store.shared:
             working = [pool for pool in self.pools if pool._clock is self.clock and not pool.is_over()]
-            eventually(lambda: self.clock.sleepers >= len(working))
+            eventually(lambda: self.clock.sleepers >= len(working) + sum(call.running for call in self._calls))
 
 
 class StandingStill:

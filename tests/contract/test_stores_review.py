@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import gc
-import time
+import threading
 import weakref
 
 import pytest
 
 from agentos import Credential, CredentialCoordinator, Lease, Limit, NoCredentialAvailable
 from agentos.credentials._stores.protocol import Step
-from agentos.credentials._stores.sqlite import _INSIST_LEAVING
 
 from .engines import eventually
 from .stores import Place, ended
@@ -103,32 +102,46 @@ def test_a_lease_that_its_holder_forgot_ends_after_max_lease_for_who_waits_in_th
 
 
 def test_a_pool_that_is_forgotten_in_the_middle_of_anothers_step_does_not_hold_it_up_and_its_key_is_free_soon(
-    shared: Place,
+    shared: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     forgotten = [shared.open(KEY)]
     shared.pools.clear()
     ref = weakref.ref(forgotten[0])
     forgotten[0].acquire("held")
+    left_by = _who_leaves(forgotten[0], monkeypatch)
     other = shared.open(KEY)
     waiter = shared.waiting(other, "w")
     eventually(lambda: shared.clock.sleepers >= 3)  # so that no thread has it in its hands
     gc.collect()
-    took: list[float] = []
 
     def in_the_middle(_step: Step) -> None:
-        began = time.monotonic()
         forgotten.clear()
         gc.collect()
-        took.append(time.monotonic() - began)
 
     assert other._store is not None
     with other._held_still():
         other._store.tell(in_the_middle)
 
     assert ref() is None
-    assert took[0] < _INSIST_LEAVING  # so long it would insist, in the way of this very step
     shared.soon(ended(waiter))
     assert waiter.result().requester == "w"
+    assert left_by
+    assert threading.get_ident() not in left_by  # here it would insist for a second, in the way of this very step
+
+
+def _who_leaves(pool: CredentialCoordinator, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The threads on which its session is ended."""
+    threads: list[int] = []
+    store = pool._store
+    assert store is not None
+    leave = store.leave
+
+    def noted() -> None:
+        threads.append(threading.get_ident())
+        leave()
+
+    monkeypatch.setattr(store, "leave", noted)
+    return threads
 
 
 # -- promises that are checked --------------------------------------------------------------------------------------

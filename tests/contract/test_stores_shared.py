@@ -643,7 +643,7 @@ def test_a_lease_is_renewed_as_long_as_its_pool_lives(shared: Place) -> None:
 # -- secrets ------------------------------------------------------------------------------------------------------
 
 
-def test_no_piece_of_a_secret_is_in_any_file(shared: Place) -> None:
+def test_no_piece_of_a_secret_is_in_what_is_kept(shared: Place) -> None:
     secrets = ["sk-proj-Zq8vN3xT7wLmB5kR2", "Yh4jUe9sDfGc6pAq1oXiVn0t"]
     credentials = [Credential(secret, name=f"key-{n}", rpm=100, tpm=10_000) for n, secret in enumerate(secrets)]
     pool = shared.open(*credentials)
@@ -657,32 +657,28 @@ def test_no_piece_of_a_secret_is_in_any_file(shared: Place) -> None:
     for act in acts:
         for using in (pool, other):
             with using.lease(f"worker of {secrets[0]} and {secrets[1][4:16]}", timeout=0) as lease:
-                held_still = _files(shared.folder)
+                held_still = shared.kept()
                 act(lease)
             for name in ("key-0", "key-1"):
                 using.clear(name)
-            _assert_clean(held_still | _files(shared.folder), secrets)
+            _assert_clean(held_still | shared.kept(), secrets)
     leases = [pool.acquire(f"holds {secrets[1]}") for _ in secrets]
     waiter = shared.waiting(other, f"waits with {secrets[0]}")
-    _assert_clean(_files(shared.folder), secrets)
+    _assert_clean(shared.kept(), secrets)
     leases[0].release()
     shared.soon(ended(waiter))
     for using in (pool, other):
         using.close()
-    _assert_clean(_files(shared.folder), secrets)
+    _assert_clean(shared.kept(), secrets)
 
 
-def _files(folder: Path) -> dict[str, bytes]:
-    return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
-def _assert_clean(files: dict[str, bytes], secrets: list[str]) -> None:
-    assert any(files.values()), "nothing was kept, so nothing was looked at"
+def _assert_clean(kept: dict[str, bytes], secrets: list[str]) -> None:
+    assert any(kept.values()), "nothing was kept, so nothing was looked at"
     for secret in secrets:
         raw = secret.encode()
         for form in (raw, raw.hex().encode(), base64.b64encode(raw), raw[::-1]):
             pieces = {form[at : at + 8] for at in range(len(form) - 7)}
-            for path, content in files.items():
+            for path, content in kept.items():
                 assert not [piece for piece in pieces if piece in content or piece in path.encode()], path
 
 

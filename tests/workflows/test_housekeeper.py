@@ -16,6 +16,7 @@ import pytest
 
 from agentos import CredentialCoordinator
 from agentos.credentials._stores.bell import Bell, DeafBell
+from agentos.credentials._stores.sqlite import SqliteStore
 from agentos.credentials.clock import Sleeper
 from agentos.testing import FakeClock
 from agentos.workflows.parallel._housekeeper import Housekeeper
@@ -75,7 +76,7 @@ def test_a_pool_that_is_forgotten_lets_go_of_its_file(
     tmp_path: Path, mine: Callable[[], set[threading.Thread]]
 ) -> None:
     pool = pool_at(tmp_path)
-    assert pool._store is not None
+    assert isinstance(pool._store, SqliteStore)
     connection = pool._store._file.connection
 
     del pool

@@ -467,7 +467,7 @@ def test_all_limited_is_told_apart_from_exhausted(
     clock.advance(30)
     waiter.result()
 
-    assert caplog.text.count("[COORDINATOR] all keys rate-limited until") == 1
+    assert caplog.text.count("[COORDINATOR] all keys rest until") == 1
     assert "exhausted" not in caplog.text
 
 

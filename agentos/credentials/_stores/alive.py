@@ -9,11 +9,11 @@ it would drop every lock that this process has on it. Nor may it be removed whil
 from __future__ import annotations
 
 import os
-import random
 import sqlite3
 import time
 import weakref
 from pathlib import Path
+from random import SystemRandom
 from threading import Lock
 from typing import Final
 
@@ -165,4 +165,4 @@ if hasattr(os, "register_at_fork"):
 
 
 def _pause() -> None:
-    time.sleep(random.uniform(_SHORTEST_PAUSE, _LONGEST_PAUSE))  # noqa: S311 (so that two do not keep meeting)
+    time.sleep(SystemRandom().uniform(_SHORTEST_PAUSE, _LONGEST_PAUSE))  # so that two do not keep meeting

@@ -5,36 +5,24 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from ...errors import StoreUnavailable
 from ...sqlite.trouble import is_busy, passing
-from .._core.keeping import forgotten
 from .._core.records import KeySpec
-from .._core.states import Life
 from .._core.turns import Session
-from .._core.width import Width
 from ..clock import Clock
 from .bell import make_bell
+from .forgetting import Cleared, forget
 from .opening import StoreFile, pause
-from .peek import Book, Entry, read_book
+from .peek import read_book
 from .rows import last_change
 from .shared import SharedPool
 from .sqlite import SESSIONS
 from .steps import SqliteStep
 
 _INSIST: Final = 5.0
-
-
-@dataclass(frozen=True, slots=True)
-class Cleared:
-    """What was forgotten. *quota* is None where the file does not say which one is the credential's."""
-
-    name: str
-    quota: str | None
-    secrets: int
 
 
 def clear(path: Path, names: Sequence[str], specs: Iterable[KeySpec], clock: Clock) -> list[Cleared]:
@@ -66,7 +54,7 @@ def _insist(
             execute("begin immediate")
             try:
                 step = _step(file, clock)
-                done = _forget(step, read_book(execute, step.now, clock.wall() - step.now), names, specs)
+                done = forget(step, read_book(execute, step.now, clock.wall() - step.now), names, specs)
                 step.finish()
                 execute("commit")
             finally:
@@ -88,27 +76,3 @@ def _step(file: StoreFile, clock: Clock) -> SqliteStep:
     step = SqliteStep(execute, clock.now(), 0.0, changes, sessions, SharedPool(), changes.number)
     step.others = sessions
     return step
-
-
-def _forget(step: SqliteStep, book: Book, names: Sequence[str], specs: dict[str, KeySpec]) -> list[Cleared]:
-    by_name = book.by_name()
-    done = []
-    for name in dict.fromkeys(names):
-        entries = by_name.get(name, [])
-        quotas = [_forget_entry(step, book, entry, specs.get(name)) for entry in entries]
-        if entries:
-            done.append(Cleared(name, quotas[0], len(entries)))
-    return done
-
-
-def _forget_entry(step: SqliteStep, book: Book, entry: Entry, spec: KeySpec | None) -> str | None:
-    step.write_life(entry.number, Life.ALIVE.value, "", step.now)
-    quota = book.quota_of(entry, spec)
-    if quota is None:
-        return None
-    number, record = book.quotas[quota]
-    nothing = forgotten(record)
-    if "width" in record:
-        nothing["width"] = Width().pack()  # left out, processes that find it out would keep what they found
-    step.write_quota(number, nothing, opened=True)
-    return quota

@@ -2,19 +2,21 @@
 
 Whoever finds nobody else alive has the file to himself for a moment. Then, and only then, it is made or brought to the
 newest format, stamps of an earlier boot are moved to this one's clock, and what processes that are gone had leased is
-free again. While others are alive none of this is done: a file whose stamps are of another clock is refused.
+free again; unless they had it used on other machines, where it may be in use for a while. While others are alive none
+of this is done: a file whose stamps are of another clock is refused.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import random
 import secrets
 import sqlite3
 import time
 import weakref
+from collections.abc import Callable
 from pathlib import Path
+from random import SystemRandom
 from typing import Final
 
 from ...errors import NotAStore, StoreDamaged, StoreElsewhere, StoreError, StoreTooNew, StoreUnavailable
@@ -25,7 +27,7 @@ from .._core.keeping import moved
 from ..clock import Clock
 from .alive import Alive
 from .place import prepare
-from .rows import end_session, last_change, read_moment, write_moment, write_record
+from .rows import Changes, Execute, end_session, last_change, let_run_out, read_moment, write_moment, write_record
 from .schema import APPLICATION_ID, MIGRATIONS
 from .timebase import Moment, shift, time_base
 
@@ -189,14 +191,17 @@ class StoreFile:
             raise StoreDamaged(path=str(self.path), detail="its tables are not those of a store")
 
     def _start_anew(self, last: Moment | None, now: float, offset: float) -> None:
-        """Nobody is alive: end all sessions, and move the stamps to our clock if they are of another."""
+        """Nobody is alive: end the sessions, and move the stamps to our clock if they are of another."""
         execute = self.connection.execute
         by = 0.0 if last is None or (last.base == self.base != "") else shift(last, now, offset)
         (sessions,) = execute("select count(*) from sessions").fetchone()
         if not by and not sessions:
             return
-        execute("delete from leases")
-        execute("delete from sessions")
+        let_run_out(execute, now, offset, by=by)
+        execute("delete from sessions where gone_until is null or expires_at <= ?", (now,))
+        execute("delete from leases where session not in (select id from sessions)")
+        execute("delete from sessions where id not in (select session from leases)")
+        execute("update leases set guessed = null")  # the records below say that nobody is at work
         execute("update credentials set since = since + ?", (by,))
         for number, record in execute("select number, record from quotas").fetchall():
             write_record(execute, number, moved(json.loads(record), by))
@@ -230,12 +235,27 @@ class StoreFile:
 
     def end_session(self, session: str) -> list[int]:
         """Remove a session and its leases, on a connection of its own. Returns the bells of those who wait."""
+        return self._aside(lambda execute, changes: end_session(execute, session, changes))
+
+    def let_run_out(self, session: str) -> list[int]:
+        """Our process goes, and its leases may be in use on other machines for a while; as ``end_session``."""
+
+        def act(execute: Execute, changes: Changes) -> None:
+            now = self._clock.now()
+            let_run_out(execute, now, self._clock.wall() - now, session=session)
+            held = execute("select credential from leases where session = ?", (session,)).fetchall()
+            changes.credentials.update(credential for (credential,) in held)
+
+        return self._aside(act)
+
+    def _aside(self, act: Callable[[Execute, Changes], object]) -> list[int]:
+        """Change something on a connection of its own, at once. Returns the bells of those who wait."""
         connection = self._connected()
         try:
             execute = connection.execute
             execute("begin immediate")
             changes = last_change(execute)
-            end_session(execute, session, changes)
+            act(execute, changes)
             changes.write(execute)
             waiting = execute("select bell from sessions where waiting_since is not null").fetchall()
             execute("commit")
@@ -318,4 +338,4 @@ def _identity(path: Path) -> tuple[int, int] | None:
 
 def pause() -> float:
     """How long to leave a locked file alone: chance keeps processes from meeting again and again."""
-    return random.uniform(0.000_2, 0.002)  # noqa: S311 - nothing is secret about it
+    return SystemRandom().uniform(0.000_2, 0.002)

@@ -1,4 +1,4 @@
-"""Where the pool's file lives, and making sure that it can: a private file on a local disk."""
+"""Where the pool's state lives; and, for a file, making sure that it can: a private file on a local disk."""
 
 from __future__ import annotations
 
@@ -12,24 +12,34 @@ from typing import Final, NoReturn
 
 from ...errors import StoreOnNetworkShare, StoreUnavailable
 from .network import network_share
+from .redis.url import REDIS_URL, RedisPlace, is_redis_url, redis_place
 
 _FILE_NAME: Final = "pool.sqlite"
 _URL: Final = "sqlite:///"
 
 _ALLOWED: Final = (
-    "'memory', 'sqlite', 'sqlite:///relative/path', 'sqlite:////absolute/path' or a path object such as pathlib.Path"
+    "'memory', 'sqlite', 'sqlite:///relative/path', 'sqlite:////absolute/path', a path object such as pathlib.Path, "
+    f"or {REDIS_URL}"
 )
 
 _making = Lock()
 
 
-def place_of(store: str | os.PathLike[str], environ: Mapping[str, str]) -> Path | None:
-    """The file that *store* means; None for "memory". Raises ValueError for anything that means none."""
+def place_of(store: str | os.PathLike[str], environ: Mapping[str, str]) -> Path | RedisPlace | None:
+    """The file or the server that *store* means; None for "memory". Raises ValueError for anything that means none."""
     if isinstance(store, str):
         if store == "memory":
             return None
         if store == "sqlite":
             return state_folder(environ) / _FILE_NAME
+        if is_redis_url(store):
+            try:
+                return redis_place(store)
+            except ValueError as error:
+                scheme = store.partition("://")[0].lower()
+                raise ValueError(
+                    f"store must be such as {REDIS_URL}, and this {scheme}:// URL is not: {error}"
+                ) from None
         path = store.removeprefix(_URL)
         # Other programs take what follows a "?" for options, and this name for no file at all.
         if path == store or not path or "?" in path or path == ":memory:" or "\0" in path:

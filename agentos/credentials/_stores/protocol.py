@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from .._core.keeping import Record
+from .._core.limits import FOREVER
 
 
 class StoreBusy(Exception):
@@ -84,6 +85,7 @@ class Bid:
     free: Callable[[Callable[[int], bool]], int]
     still_waiting: bool  # others of this process wait besides
     sees_all: bool = False  # the rules ask for more than this credential and this quota
+    since: float = FOREVER  # what the store has said then or later is new enough for a refusal
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,9 +98,13 @@ class Granted:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """Not now. The view has what is true of the credential and its quota; not before that instant, if there is one."""
+    """Not now. The view has what is true of the credential and its quota; not before that instant, if there is one.
+
+    *why* is for people, where the reason is the store's own.
+    """
 
     not_before: float | None = None
+    why: str = ""
 
 
 class View(Protocol):
@@ -116,6 +122,10 @@ class View(Protocol):
         """The store is another one by now, and knows none of the credentials."""
         ...
 
+    def in_hand(self) -> Sequence[int]:
+        """The leases this process holds."""
+        ...
+
     def tokens(self) -> Sequence[int]:
         """The leases this process holds, or has given back without the store knowing yet."""
         ...
@@ -130,6 +140,14 @@ class View(Protocol):
 
     def step_failed(self) -> None:
         """What was done in this step is not true: what the store does not keep goes back to what it was."""
+        ...
+
+
+class Lender(Protocol):
+    """Who has leases of the pool used on other machines, by workers that stop when they hear no more of this one."""
+
+    def cut_off(self) -> None:
+        """Let those workers hear nothing more. From any thread; must not wait."""
         ...
 
 
@@ -210,8 +228,11 @@ class Store(Protocol):
         """Renew the session if that is due, do what was put off, end what has run out. False: nothing was due."""
         ...
 
-    def look(self) -> bool:
-        """Tell the view what others did since the last look. Cheap when that is nothing: then False."""
+    def look(self, since: float = FOREVER) -> bool:
+        """Tell the view what others did since the last look. Cheap when that is nothing: then False.
+
+        What the store has said at the instant *since* or later is new enough, and need not be asked for again.
+        """
         ...
 
     def renewal_at(self) -> float:
@@ -230,8 +251,19 @@ class Store(Protocol):
         """Whether our leases must count as lost already."""
         ...
 
+    def lend(self, lender: Lender, out_for: float) -> None:
+        """Leases that begin from now on may be used on other machines, and so do not end with this process.
+
+        The workers there stop *out_for* seconds after they last heard of it. What is still in use when it leaves, or
+        is gone without leaving, ends by its time: so many seconds later, or when the session was not renewed.
+        """
+        ...
+
     def leave(self) -> None:
-        """End the session and all its leases at once. From any thread, at any time; again does nothing."""
+        """End the session and all its leases at once, but for those that others may be using on other machines.
+
+        From any thread, at any time; again does nothing.
+        """
         ...
 
     def close(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import time
 from collections.abc import Callable, Sequence
 from itertools import zip_longest
 from typing import Final
@@ -18,7 +19,7 @@ _LOG_KEPT: Final = 1024
 _PRUNE_EVERY: Final = 256
 
 _HOLDERS = (
-    "select leases.credential, leases.requester, sessions.pid "
+    "select leases.credential, leases.requester, sessions.pid, sessions.gone_until "
     "from leases join sessions on sessions.id = leases.session where leases.session != ?"
 )
 
@@ -36,8 +37,8 @@ def news_since(execute: Execute, seen: int, me: str) -> tuple[Sequence[Credentia
 
 def _everything(execute: Execute, me: str) -> tuple[Sequence[CredentialNews], Sequence[QuotaNews]]:
     holders: dict[int, list[str]] = {}
-    for credential, requester, pid in execute(_HOLDERS, (me,)).fetchall():
-        holders.setdefault(credential, []).append(holder(requester, pid))
+    for credential, *who in execute(_HOLDERS, (me,)).fetchall():
+        holders.setdefault(credential, []).append(holder(*who))
     credentials = execute("select number, life, evidence, since from credentials").fetchall()
     quotas = execute("select number, record from quotas").fetchall()
     return (
@@ -54,7 +55,7 @@ def credential_news(execute: Execute, number: int, me: str) -> CredentialNews:
     row = execute("select number, life, evidence, since from credentials where number = ?", (number,)).fetchone()
     found = execute(f"{_HOLDERS} and leases.credential = ?", (me, number)).fetchall()
     number, life, evidence, since = row
-    return CredentialNews(number, life, evidence, since, tuple(holder(who, pid) for _, who, pid in found))
+    return CredentialNews(number, life, evidence, since, tuple(holder(*who) for _, *who in found))
 
 
 def quota_news(execute: Execute, number: int) -> QuotaNews:
@@ -63,9 +64,13 @@ def quota_news(execute: Execute, number: int) -> QuotaNews:
     return QuotaNews(number, read_record(record))
 
 
-def holder(requester: str | None, pid: int) -> str:
-    """Whoever holds a lease, as people are told."""
-    return f"process {pid}" if requester is None else f"{requester} (process {pid})"
+def holder(requester: str | None, pid: int, gone_until: float | None = None) -> str:
+    """Whoever holds a lease, as people are told; *gone_until*: its process is gone, and what it holds ends then."""
+    process = f"process {pid}"
+    if gone_until is not None:
+        at = time.strftime("%H:%M:%S", time.localtime(gone_until))
+        process += f", which has ended: it may be in use on another machine until {at}"
+    return process if requester is None else f"{requester} ({process})"
 
 
 class Changes:
@@ -115,6 +120,20 @@ def end_session(execute: Execute, session: str, changes: Changes) -> set[int]:
             end_guess(execute, quota, json.loads(guessed), changes)
     execute("delete from sessions where id = ?", (session,))
     return freed
+
+
+def let_run_out(execute: Execute, now: float, offset: float, *, by: float = 0.0, session: str | None = None) -> None:
+    """Processes are gone (or that of *session* is): what they had used on other machines ends when its time is over.
+
+    That is ``out_for`` seconds from *now* at the latest, since nobody there has heard of them since. Stamps are *by*
+    seconds behind *now*, the wall clock is *offset* ahead of it. Sessions of others are left as they are.
+    """
+    which = "out_for is not null" if session is None else "id = :session"
+    execute(
+        f"update sessions set expires_at = min(expires_at + :by, :now + out_for), waiting_since = null, "  # noqa: S608
+        f"gone_until = min(expires_at + :by, :now + out_for) + :offset where {which}",
+        {"now": now, "offset": offset, "by": by, "session": session},
+    )
 
 
 def end_guess(execute: Execute, quota: int, guessed: list[str], changes: Changes) -> None:

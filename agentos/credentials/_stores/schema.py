@@ -38,4 +38,14 @@ MIGRATIONS: Final = (
             "join sessions on sessions.id = leases.session",
         ),
     ),
+    Migration(
+        2,
+        "sessions whose leases are used on other machines",
+        (
+            # For so many seconds after their process is gone; null: nowhere but in that process.
+            "alter table sessions add column out_for real",
+            # Its process is gone, and until this hour of the wall clock they may be in use: for people.
+            "alter table sessions add column gone_until real",
+        ),
+    ),
 )

@@ -75,6 +75,7 @@ class SharedPool(WaitingPool):
             free=lambda wanted: self._free_now(key, now, wanted),
             still_waiting=self.waiting > 1,
             sees_all=self.keep_free > 0,
+            since=now,
         )
         before = self._news
         self._came = True
@@ -89,7 +90,8 @@ class SharedPool(WaitingPool):
                 self._store.nudge()  # it has to be ended in time, should its holder forget it
             return grant
         if answer is not None:
-            self._look()  # what else has changed: the next choice should be a better one
+            self._look(now)  # what else has changed: the next choice should be a better one
+            self.rests = answer.why
             if answer.not_before is not None:
                 self.not_before = answer.not_before
             elif self._news == before:

@@ -6,36 +6,31 @@ import json
 from collections.abc import Sequence
 
 from .._core.keeping import Record
-from .._core.limits import FOREVER
-from .._core.turns import PASSED, Session, to_call, wanted_text
+from .._core.turns import Session
 from .protocol import Bid, Card, Enrolled, Granted, Reserved, View
 from .rows import Changes, Execute, credential_news, end_guess, end_session, news_since, quota_news, tell, write_record
+from .session import SessionStep
 
 
-class SqliteStep:
+class SqliteStep(SessionStep):
     """What is true at this moment, and ways to change it."""
-
-    me: Session
-    others: list[Session]
 
     def __init__(
         self, execute: Execute, now: float, ttl: float, changes: Changes, sessions: list[Session], view: View, seen: int
     ) -> None:
-        self.now = now
+        super().__init__(now, sessions, changes.served, view)
         self.changes = changes
-        self.sessions = sessions  # those of others, and of this process
-        self.me_changed = False
         self.acts = 0  # how many of those that were put off are done in it
         self.first_number = changes.number + 1  # of the entries this step makes in the log
         self.rings: list[int] = []  # bells to ring when it is committed
         self.is_news = changes.number != seen  # others have done something that the view does not have
-        self._view = view
         self._seen = seen
         self._execute = execute
         self._ttl = ttl
 
     def finish(self) -> None:
         """Write down what the step itself has to remember."""
+        self.changes.served = self.served
         self.changes.write(self._execute)
         if self.me_changed:
             me = self.me
@@ -83,63 +78,18 @@ class SqliteStep:
         self.i_am(me)
         self.me_changed = True
 
-    def i_am(self, me: Session) -> None:
-        """Say which of the sessions is this process's."""
-        self.me = me
-        self.others = [session for session in self.sessions if session is not me]
+    def out_for(self, seconds: float | None) -> None:
+        """Leases of this session may be in use for so long after its process is gone."""
+        self.me.out_for = seconds
+        self._execute("update sessions set out_for = ? where id = ?", (seconds, self.me.id))
 
-    def expire(self, session: Session) -> None:
-        """End a session that was not renewed, and its leases."""
-        self.sessions.remove(session)
-        self.others.remove(session)
+    def _end_session(self, session: Session) -> set[int]:
         self.is_news = True
-        freed = end_session(self._execute, session.id, self.changes)
-        if freed and session.pid != self.me.pid:
-            self._view.note(
-                f"process {session.pid} has not been heard of for too long; what it had leased is free again"
-            )
-        for credential in freed:
-            self._call_next(credential)
+        return end_session(self._execute, session.id, self.changes)
 
-    def next_expiry(self) -> float:
-        """When the first of the others runs out, if it is not renewed."""
-        return min((other.expires_at for other in self.others), default=FOREVER)
-
-    def call(self, session: Session) -> float:
-        """Tell a process that it is its turn, unless it was told. Returns when it was."""
-        if session.may_be_called():
-            session.called_at = self.now
-            self._execute("update sessions set called_at = ? where id = ?", (self.now, session.id))
-            self.rings.append(session.bell)
-        return session.called_at or self.now
-
-    def _call_next(self, credential: int) -> None:
-        first = to_call(self.sessions, credential, self.now)
-        if first is not None and first.id != self.me.id:  # we are awake
-            self.call(first)
-
-    def wait(self, wanted: Sequence[int] | None, idle_until: float | None, claim: str | None, *, passed: bool) -> None:
-        """Say that this process waits for one of these credentials (None: for any): it is called at its turn."""
-        me = self.me
-        if me.waiting_since is None:
-            me.waiting_since = self.now
-            me.served = max(me.served, self.changes.served)
-        me.wanted = None if wanted is None else wanted_text(wanted)
-        me.idle_until, me.claim = idle_until, claim
-        me.called_at = PASSED if passed else None
-        self.me_changed = True
-        if passed:
-            self._call_one()
-
-    def wait_no_more(self) -> None:
-        """Nobody in this process waits. If it was called, others may want what it was called for."""
-        me = self.me
-        if me.waiting_since is not None:
-            called = me.called_at is not None
-            me.waiting_since = me.called_at = me.claim = me.idle_until = None
-            self.me_changed = True
-            if called:
-                self._call_one()
+    def _was_called(self, session: Session) -> None:
+        self._execute("update sessions set called_at = ? where id = ?", (session.called_at, session.id))
+        self.rings.append(session.bell)
 
     # -- leases -----------------------------------------------------------------------------------------------
 
@@ -235,26 +185,3 @@ class SqliteStep:
         )
         self.changes.credentials.add(number)
         self._call_all()
-
-    def _call_one(self) -> None:
-        """Somebody else may want what we were called for."""
-        waiting = [
-            session
-            for session in self.others
-            if session.waiting_since is not None
-            and session.called_at is None
-            and (session.idle_until is None or session.idle_until <= self.now)
-        ]
-        if waiting:
-            self.call(min(waiting, key=Session.order))
-
-    def _call_first(self) -> None:
-        """There is more of something than was thought: whoever is first may have been waiting for just that."""
-        waiting = [session for session in self.others if session.waiting_since is not None and session.may_be_called()]
-        if waiting:
-            self.call(min(waiting, key=Session.order))
-
-    def _call_all(self) -> None:
-        for session in self.others:
-            if session.waiting_since is not None:
-                self.call(session)

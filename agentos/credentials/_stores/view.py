@@ -5,10 +5,12 @@ from __future__ import annotations
 import itertools
 import uuid
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import TypeVar
 
 from ...errors import PoolClosed, StoreError
-from .._core.keeping import Record, unpack_quota
+from .._core.keeping import Record, moved, pack_quota, united, unpack_quota
 from .._core.learning import LearningPool
 from .._core.limits import FOREVER, LimitState
 from .._core.pool import NOBODY, LeasePool
@@ -54,6 +56,7 @@ class PoolView(LearningPool):
         self._ended_now: list[int] = []  # of those, in this step
         self._draws_before: dict[Grant, list[Draw] | tuple[Draw, ...]] = {}  # of what was settled in this step
         self._kept_out = False  # the store was busy or in trouble when it was asked last
+        self.rests = ""  # why the store lets nothing start before ``not_before``, if that is why
         self._came = False  # the store has seen us ask for something, since we were called
         self._lost: dict[Grant, str] = {}
         self._trouble: str | None = None  # what people were told of
@@ -116,6 +119,10 @@ class PoolView(LearningPool):
             "its holder may still be using the key, and others may have it"
         )
 
+    def in_hand(self) -> Sequence[int]:
+        """The leases this process holds."""
+        return list(self.leases)
+
     def tokens(self) -> Sequence[int]:
         """The leases this process holds, or has given back without the store knowing yet."""
         return [*self.leases, *self._ending]
@@ -168,12 +175,32 @@ class PoolView(LearningPool):
         self.absorb([known.credential], [known.quota])
 
     def enrol_again(self) -> None:
-        """The store is another one by now, and knows none of the credentials."""
+        """The store is another one by now, and knows none of the credentials. It is told what we know of them."""
         self._keys.clear()
         self._quotas.clear()
+        acts: list[Callable[[Step], None]] = []
         for (shared, name), quota in self.quotas.items():
+            record = moved(pack_quota(quota, self._records[quota]), 0.0)  # whoever was at work has lost its lease
             for key in quota.keys:
-                self._take_note(key, self._enrol(key.name, name if shared else None))
+                dead = (Life.DEAD.value, key.evidence, key.since) if key.life is Life.DEAD else None
+                self._take_note(key, _with_ours(self._enrol(key.name, name if shared else None), record, dead))
+                if dead:
+                    acts.append(partial(self._tell_of_death, key, *dead))
+            if record:
+                acts.append(partial(self._tell_of_quota, quota, record))
+        if acts:
+            self._store.tell(lambda step: [act(step) for act in acts])
+
+    def _tell_of_death(self, key: Key, life: str, evidence: str, since: float, step: Step) -> None:
+        number, _ = self._numbers[key]
+        step.write_life(number, life, evidence, since)
+
+    def _tell_of_quota(self, quota: Quota, record: Record, step: Step) -> None:
+        _, number = self._numbers[quota.keys[0]]
+        step.read(quota=number)
+        known = QuotaNews(number, united(self._records[quota], record))
+        self.absorb((), (known,))
+        step.write_quota(number, known.record)
 
     # -- asking the store -------------------------------------------------------------------------------------
 
@@ -204,6 +231,8 @@ class PoolView(LearningPool):
             self._company = False
         if self._trouble is not None and answer is not False:
             self._trouble = None
+            if self._broken is None:
+                self.not_before = -FOREVER  # those who wait need not do so for longer
             self.notes.append("the pool's shared state can be written again")
         return answer
 
@@ -212,13 +241,13 @@ class PoolView(LearningPool):
         before = self._news
         if now >= self._store.next_look:
             self._in_store(self._store.keep_up, now)
-        self._look()
+        self._look(now)
         return self._news != before
 
-    def _look(self) -> None:
-        """See what others did; if that cannot be seen now, then a little later."""
+    def _look(self, since: float) -> None:
+        """See what others did before *since*; if that cannot be seen now, then a little later."""
         try:
-            self._store.look()
+            self._store.look(since)
         except (StoreError, PoolClosed) as error:
             self._break(error)
 
@@ -228,3 +257,12 @@ class PoolView(LearningPool):
             if isinstance(error, StoreError):
                 self.notes.append(f"{error}; no lease starts any more")
         self.not_before = FOREVER
+
+
+def _with_ours(known: Enrolled, record: Record, dead: tuple[str, str, float] | None) -> Enrolled:
+    """What the store knows, and what we knew already."""
+    credential = known.credential
+    if dead is not None:
+        life, evidence, since = dead
+        credential = replace(credential, life=life, evidence=evidence, since=since)
+    return Enrolled(credential, replace(known.quota, record=united(known.quota.record, record)))

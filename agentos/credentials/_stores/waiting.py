@@ -18,6 +18,8 @@ NAMED = 100  # a process that waits for more credentials than these just says: a
 # Others ring when there is something for us. Where that cannot be heard, we look for ourselves.
 _LOOK_EVERY = 0.1
 _LOOK_WHEN_IDLE = 1.0
+# Who gets in line has just been refused, and hears of what has changed since when it says that it waits.
+_JUST_NOW = 0.01
 
 
 class WaitingPool(PoolView):
@@ -79,7 +81,7 @@ class WaitingPool(PoolView):
     # -- waiting ----------------------------------------------------------------------------------------------
 
     def enqueue(self, ticket: Ticket, now: float) -> Sequence[Ticket]:
-        self._catch_up(now)
+        self._catch_up(now - _JUST_NOW)
         if self._broken is not None and not self.closed:
             ticket.state, ticket.error = Wait.FAILED, self._broken
             return (ticket,)
@@ -97,7 +99,7 @@ class WaitingPool(PoolView):
         if self.max_lease is not None:
             self._expire(now)
         self._in_store(self._store.keep_up, now)
-        news = self._catch_up(now)
+        news = self._catch_up(now if called else now - _LOOK_EVERY / 2)
         if not self.waiting:
             return NOBODY
         if not called:
@@ -119,6 +121,10 @@ class WaitingPool(PoolView):
         if self.max_lease is not None and self.leases:
             due = min(due, next(iter(self.leases.values())).granted_at + self.max_lease)
         return due
+
+    def why_it_rests(self, now: float) -> tuple[str, ...]:
+        """Why nothing starts for nobody, if that is so and is the store's doing."""
+        return (self.rests,) if self.rests and now < self.not_before else ()
 
     def is_over(self) -> bool:
         """Closed, and everything given back."""
@@ -149,7 +155,7 @@ class WaitingPool(PoolView):
                 return  # nobody else is there to know; who comes is seen in our next step, or by what they do
             if before is None or before != (self._wanted(), self._idle_until(now), self._own_claim(now)):
                 self._say_that_we_wait(now, passed=False)
-                self._look()  # something may have come free before we said that we wait
+                self._look(now)  # something may have come free before we said that we wait
             if before is None:
                 self._store.nudge()  # whoever looks for us now and then should do so from now on
         elif self._waits_as is not None:

@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Callable
 from typing import Protocol
 
-from ...credentials._stores.bell import Bell, DeafBell
+from ...credentials._stores.choosing import Ringer
 from ...credentials.clock import Clock
 
 log = logging.getLogger("agentos")
@@ -32,7 +32,7 @@ class Housekeeper:
     time to live keeps this thread from renewing, too; then the leases are lost, and it says so.
     """
 
-    def __init__(self, pool: Kept, clock: Clock, bell: Bell | DeafBell, leave: Callable[[], None]) -> None:
+    def __init__(self, pool: Kept, clock: Clock, bell: Ringer, leave: Callable[[], None]) -> None:
         self._pool = weakref.ref(pool)
         self._leave = leave
         self._clock = clock

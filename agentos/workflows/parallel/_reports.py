@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from ...credentials._core.cost import DIMENSIONS, used_of
@@ -69,10 +69,14 @@ class Reports(PoolShell):
         if signal is None:
             self._say_unknown(type(thing).__qualname__)
             return None, False
+        return self.hear(grant, signal, sure=sure)
+
+    def hear(self, grant: Grant, signal: Signal, *, sure: bool = True) -> tuple[Signal, bool]:
+        """The same, of an answer that was read already."""
         if signal.event is not Event.OK:
             signal = replace(signal, evidence=(self._evidence(grant, signal.why),))
         elif not signal.readings and not self._core.is_watchful:  # no news for the core
-            self._settle_usage(grant, signal)
+            self.settle_usage(grant, signal.usage)
             self._say_heard(grant, signal)
             return signal, False
         heard: Heard | None = None
@@ -86,7 +90,7 @@ class Reports(PoolShell):
             self._say_stale(grant, f"what was taken for {signal.event.name}")
             return signal, False
         acted = heard is not None and heard.acted
-        self._settle_usage(grant, signal)
+        self.settle_usage(grant, signal.usage)
         self._say_heard(grant, signal, believed=acted or sure)
         return signal, acted
 
@@ -105,10 +109,10 @@ class Reports(PoolShell):
                 kind,
             )
 
-    def _settle_usage(self, grant: Grant, signal: Signal) -> None:
-        if signal.usage and grant.key.quota.limits:
-            used = {name: amount for name, amount in signal.usage.items() if name in DIMENSIONS}
-            self.settle(grant, used_of("usage", used))
+    def settle_usage(self, grant: Grant, usage: Mapping[str, float]) -> None:
+        """What a call has used, as its answer tells."""
+        if usage and grant.key.quota.limits:
+            self.settle(grant, used_of("usage", {name: used for name, used in usage.items() if name in DIMENSIONS}))
 
     def _say_heard(self, grant: Grant, signal: Signal, *, believed: bool = True) -> None:
         level = _HOW_LOUD.get(signal.event)
@@ -178,9 +182,9 @@ class Reports(PoolShell):
         log.warning("[COORDINATOR] %s rate-limited for %.1fs%s", key.name, delay, f" (model {model})" if model else "")
         return True
 
-    def masked(self, text: str) -> str:
-        """*text* without any piece of a secret of this pool."""
-        return self._masker.mask(text)
+    def masked(self, text: str, likely: str | None = None) -> str:
+        """*text* without any piece of a secret of this pool; *likely* is the name of the one it is about."""
+        return self._masker.mask(text, None if likely is None else self.secret_of(likely).reveal())
 
     @property
     def masker(self) -> Masker:

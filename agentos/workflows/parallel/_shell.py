@@ -26,6 +26,7 @@ from ...credentials._core.learning import LearningPool
 from ...credentials._core.limits import FOREVER
 from ...credentials._core.pool import NOBODY
 from ...credentials._core.records import Ask, Grant, Ticket
+from ...credentials._core.report import state_of_key
 from ...credentials._core.states import Wait
 from ...credentials.clock import Clock, SystemClock
 from ...credentials.desk import Desk, DeskTicket
@@ -493,11 +494,8 @@ class PoolShell:
         core = self._core
         if core.not_before > now:
             return None  # a moment's wait for the store, or for another process: no shortage yet
-        if core.leases or core.next_at == FOREVER or core.taken_elsewhere():
-            kind, said = "exhausted", "Credential pool exhausted" + (", waiting for release..." if stay else "")
-        else:
-            until = _hour(core.next_at + core.wall.offset)
-            kind, said = "limited", f"all keys rate-limited until {until} (in {core.next_at - now:.1f}s)"
+        exhausted = bool(core.leases) or core.next_at == FOREVER or core.taken_elsewhere()
+        kind = "exhausted" if exhausted else "limited"
         if kind in self._told:
             return None
         self._told.add(kind)
@@ -505,7 +503,12 @@ class PoolShell:
             if now < self._quiet_until:
                 return None
             self._quiet_until = now + _SAID_AT_MOST_EVERY
-        return said
+        if exhausted:
+            return "Credential pool exhausted" + (", waiting for release..." if stay else "")
+        until = _hour(core.next_at + core.wall.offset)
+        planned = None if core.next_ticket is None else core.next_ticket.planned
+        why = "" if planned is None else state_of_key(planned, now)[2]  # not always a limit: a provider may be down
+        return f"all keys rest until {until} (in {core.next_at - now:.1f}s){f': {why}' if why else ''}"
 
     def _say_stale(self, grant: Grant, what: str) -> None:
         log.warning(

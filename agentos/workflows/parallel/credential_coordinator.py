@@ -14,26 +14,23 @@ from ...credentials._core.audited import AuditedPool
 from ...credentials._core.cost import request_cost
 from ...credentials._core.learning import LearningPool
 from ...credentials._core.limits import FOREVER
-from ...credentials._core.needs import padded
 from ...credentials._core.outlook import outlook, survey
-from ...credentials._core.records import NO_LABELS, PLAIN, Ask, Key, KeySpec, Ticket
+from ...credentials._core.records import NO_LABELS, PLAIN, Ask, KeySpec, Ticket
 from ...credentials._core.report import report, why_waiting
-from ...credentials._stores.bell import Bell, DeafBell, make_bell
-from ...credentials._stores.opening import StoreFile
+from ...credentials._stores.choosing import Opened, Ringer, open_store
 from ...credentials._stores.place import place_of
-from ...credentials._stores.protocol import CredentialNews, QuotaNews
+from ...credentials._stores.protocol import CredentialNews, Lender, QuotaNews, Store
+from ...credentials._stores.redis.url import RedisPlace
 from ...credentials._stores.shared import SharedPool
-from ...credentials._stores.sqlite import SqliteStore
 from ...credentials.clock import Clock
 from ...credentials.credential import Credential, labels_of
-from ...credentials.lease import ACQUIRED, HOLDING, Lease
+from ...credentials.lease import ACQUIRED, Lease
 from ...credentials.locking import PoliteLock
-from ...credentials.secret import Secret
 from ...credentials.views import CredentialState, Explanation, Forecast, state_from
 from ...errors import PoolClosed
 from ._housekeeper import Housekeeper
+from ._http_calls import HttpCalls
 from ._shell import check_timeout, log
-from ._string_verbs import StringVerbs
 
 __all__ = ["CredentialCoordinator", "CredentialState", "Explanation"]
 
@@ -54,12 +51,12 @@ def _core(*, shared: bool, debug: bool, keep_free: int, max_lease: float | None)
     return kinds[not debug](keep_free=keep_free, max_lease=max_lease)
 
 
-_stores: weakref.WeakSet[SqliteStore] = weakref.WeakSet()
+_stores: weakref.WeakSet[Store] = weakref.WeakSet()
 
 
 @atexit.register
 def _leave_all() -> None:
-    """At the orderly end of the process, what it holds is free at once."""
+    """At the orderly end of the process, what it holds is free at once, unless it is in use on other machines."""
     for store in list(_stores):
         store.leave()
 
@@ -69,19 +66,21 @@ def _require_positive(argument: str, value: object) -> None:
         raise ValueError(f"{argument} must be a number above zero")
 
 
-class CredentialCoordinator(StringVerbs):
+class CredentialCoordinator(HttpCalls):
     """A pool of credentials, each leased to one user at a time, or to as many as it has slots.
 
     ``credentials`` are ``Credential`` objects or plain secrets. ``store`` is where the pool's state is kept: in
     ``"memory"``, or in a file that every process of this machine shares and the next one finds, ``"sqlite"`` for the
-    user's own (``AGENTOS_HOME`` moves it) or ``"sqlite:///path"``. ``keep_free=N`` always leaves N slots unused for
+    user's own (``AGENTOS_HOME`` moves it) or ``"sqlite:///path"``, or on a server that many machines share,
+    ``"redis://host:port/db?pool=name"``. ``keep_free=N`` always leaves N slots unused for
     others. ``max_lease`` ends a lease after so many seconds, if its holder forgot it. ``lease_ttl`` is how long the
     leases of a process last in a shared store when it dies or stands still; ``weight`` is its share when several
     processes wait. ``debug`` checks the pool's promises after every step (also by ``AGENTOS_DEBUG=1``); it is slow.
     """
 
-    _store: SqliteStore | None = None  # only where it is shared
-    _bell: Bell | DeafBell
+    lease_ttl: float | None = None  # in a shared store; else leases last as long as this process
+    _store: Store | None = None  # only where it is shared
+    _bell: Ringer
 
     def __init__(
         self,
@@ -97,6 +96,11 @@ class CredentialCoordinator(StringVerbs):
     ) -> None:
         if isinstance(credentials, (str, bytes, Credential)):
             raise ValueError("credentials must be a list of credentials, not a single one")
+        if isinstance(credentials, Mapping):  # whose names would be taken for secrets
+            raise ValueError(
+                "credentials must be a list of credentials, not a mapping; give each its name with "
+                "Credential(secret, name=...)"
+            )
         all_given = list(credentials)
         given = _first(all_given, os.environ.get("AGENTOS_CREDENTIAL_LIMIT"))
         if isinstance(keep_free, bool) or not isinstance(keep_free, int) or keep_free < 0:
@@ -110,14 +114,15 @@ class CredentialCoordinator(StringVerbs):
         place = place_of(store, os.environ)
         core = _core(shared=place is not None, debug=debug, keep_free=keep_free, max_lease=max_lease)
         super().__init__(core, clock)
-        self._credentials: dict[str, Credential] = {}
         for unused in all_given[len(given) :]:  # not to be used, and not to be shown
             self._masker.add(unused.secret.reveal() if isinstance(unused, Credential) else str(unused))
         if place is None:
             self._take_in(given, keep_free)
             return
         self._lock = PoliteLock()
-        self._store = self._open(place, lease_ttl, weight)
+        self.lease_ttl = lease_ttl
+        opened = self._open(place, lease_ttl, weight)
+        self._store, self._bell = opened.store, opened.bell
         try:
             self._take_in(given, keep_free)
         except BaseException:
@@ -136,23 +141,17 @@ class CredentialCoordinator(StringVerbs):
             raise ValueError(f"keep_free must be below the number of slots ({slots}), or nothing could be leased")
         self._simulate_rate_limit(os.environ)
 
-    def _open(self, place: Path, ttl: float, weight: float) -> SqliteStore:
+    def _open(self, place: Path | RedisPlace, ttl: float, weight: float) -> Opened:
         """Share the pool's state with whoever else has opened it there."""
         core = self._core
         assert isinstance(core, SharedPool)  # noqa: S101 - for the type checker
         core.mask = self._masker.mask
-        self._bell = make_bell()
-        try:
-            file = StoreFile(place, self._clock)
-        except BaseException:
-            self._bell.close()
-            raise
-        store = SqliteStore(file, self._clock, self._bell, ttl=ttl, weight=weight, view=core)
+        opened = open_store(place, self._clock, ttl=ttl, weight=weight, view=core)
+        store, credentials = opened.store, self._credentials
         core.attach(store)
-        credentials = self._credentials
         core.fingerprint_of = lambda name: store.fingerprint(credentials[name].secret.reveal())
         _stores.add(store)
-        return store
+        return opened
 
     # -- for the housekeeper of a shared pool -----------------------------------------------------------------
 
@@ -171,6 +170,20 @@ class CredentialCoordinator(StringVerbs):
     def is_over(self) -> bool:
         """Closed, and nothing left to give back."""
         return self._core.closed and not self._core.leases
+
+    # -- for engines whose workers are on other machines ------------------------------------------------------
+
+    def lend(self, lender: Lender, out_for: float) -> None:
+        """Leases that begin from now on may be used on other machines, for *out_for* seconds after this one is gone.
+
+        In a shared store they then end by their time, and not with this process; see ``Store.lend``.
+        """
+        if self._store is not None:
+            self._store.lend(lender, out_for)
+
+    def good_for(self) -> float:
+        """For how many seconds leases may be used, if nothing is heard of the shared store any more."""
+        return FOREVER if self._store is None else self._store.valid_until - self._now()
 
     # -- leases -----------------------------------------------------------------------------------------------
 
@@ -201,7 +214,7 @@ class CredentialCoordinator(StringVerbs):
             ask = PLAIN if cost is None else Ask(request_cost(cost))
         else:
             ask = _ask(cost, model, affinity, priority, labels)
-        if self.lends and (lent := self._on_loan()) is not None:
+        if self.lends and (lent := self.on_loan()) is not None:
             return lent
         return Lease(self, None, ask, requester, timeout)
 
@@ -218,7 +231,7 @@ class CredentialCoordinator(StringVerbs):
     ) -> Lease:
         """A lease to release oneself; the arguments are those of ``lease``, and so is what a worker gets."""
         ask = _request(timeout, cost, model, affinity, priority, labels)
-        if self.lends and (lent := self._on_loan()) is not None:
+        if self.lends and (lent := self.on_loan()) is not None:
             return lent
         return Lease(self, self.take(ask, requester, timeout, "await pool.acquire_async()"), ACQUIRED)
 
@@ -250,17 +263,10 @@ class CredentialCoordinator(StringVerbs):
     ) -> Lease:
         """A lease to release oneself, without blocking the running loop; the arguments are those of ``lease``."""
         ask = _request(timeout, cost, model, affinity, priority, labels)
-        if self.lends and (lent := self._on_loan()) is not None:
+        if self.lends and (lent := self.on_loan()) is not None:
             return lent
         grant = self.take_now(ask, requester)
         return Lease(self, grant or await self.wait_async(ask, requester, timeout), ACQUIRED)
-
-    def _on_loan(self) -> Lease | None:
-        """The lease that the worker who asks was started with, if it was."""
-        holding = HOLDING.get()
-        if holding is not None and holding.pool is self and not holding.ended:
-            return holding.item_lease()
-        return None
 
     # -- who is in the pool -----------------------------------------------------------------------------------
 
@@ -335,8 +341,11 @@ class CredentialCoordinator(StringVerbs):
             position=position,
             waited=now - ticket.queued_at,
             starts_in=None if at == FOREVER else at - now,
-            why=tuple(why_waiting(self._core, ticket, now)),
+            why=(*self._why_nothing_starts(now), *why_waiting(self._core, ticket, now)),
         )
+
+    def _why_nothing_starts(self, now: float) -> tuple[str, ...]:
+        return self._core.why_it_rests(now) if isinstance(self._core, SharedPool) else ()
 
     def get_available_count(self) -> int:
         """How many credentials could be leased right now."""
@@ -393,22 +402,6 @@ class CredentialCoordinator(StringVerbs):
         found = outlook(surveyed, n_items, parallel)
         return Forecast(found.seconds, wall + found.seconds, found.binding, found.moves)
 
-    # -- for leases -------------------------------------------------------------------------------------------
-
-    def secret_of(self, name: str) -> Secret:
-        """The secret of a credential, in its holder."""
-        return self._credentials[name].secret
-
-    def padded(self, ask: Ask, times: int) -> Ask:
-        """The same request, reserving more than was told, after limits have stopped it so many times in a row."""
-        with self._held_still():
-            return padded(ask, times, self._core.keys.values())
-
-    def credential(self, name: str) -> Credential:
-        """The credential of that name."""
-        self._key(name)
-        return self._credentials[name]
-
     def _admit(self, given: str | Credential, taken: set[str], argument: str) -> str:
         credential = _as_credential(given, argument)
         secret = credential.secret.reveal()
@@ -427,7 +420,8 @@ class CredentialCoordinator(StringVerbs):
             self._check_quota(credential, argument)
             auto = credential.slots == "auto"
             slots = 1 if credential.slots == "auto" else credential.slots
-            spec = KeySpec(name, slots, credential.quota, credential.limits, credential.labels, auto)
+            labels = credential.labels | self._destinations.labels_of(credential)
+            spec = KeySpec(name, slots, credential.quota, credential.limits, labels, auto)
             self._credentials[name] = credential
             try:
                 touched = self._core.add(spec, now)
@@ -455,13 +449,6 @@ class CredentialCoordinator(StringVerbs):
                 f"{argument}: limits differ from those of {quota.keys[0].name}, which shares the quota "
                 f"{credential.quota!r}; limits belong to the quota, so state the same for both"
             )
-
-    def _key(self, name: str) -> Key:
-        key = self._core.keys.get(name)
-        if key is None:
-            known = ", ".join(list(self._core.keys)[:10])
-            raise ValueError(f"name: no credential of that name in this pool; it has {known or 'none'}")
-        return key
 
 
 _COUNTED_AS: dict[str, str | None] = {

@@ -28,6 +28,7 @@ from typing import Any
 
 from agentos import Credential, CredentialCoordinator, Lease, Limit, NoCredentialAvailable
 from agentos.credentials._stores import opening
+from agentos.credentials._stores.session import SessionStore
 from agentos.credentials._stores.steps import SqliteStep
 from agentos.credentials.clock import Alarm, Sleeper, SystemClock
 
@@ -122,19 +123,23 @@ class Puppet:
 
     def open(
         self,
-        path: str,
         credentials: list[Spec],
+        path: str = "",
+        url: str | None = None,
         pool: str = "",
         wall: str | None = None,
         boot: str | None = None,
         **options: Any,
     ) -> None:
-        """*wall*: a file that says how far off the hour is; *boot*: to which boot of the machine we belong."""
+        """In the file *path*, or wherever *url* says.
+
+        *wall*: a file that says how far off the hour is; *boot*: to which boot of the machine we belong.
+        """
         clock = None if wall is None else WallFromFile(Path(wall))
         if boot is not None:
             setattr(opening, "time_base", lambda: boot)  # noqa: B010 - it is imported there, not exported
         self._pools[pool] = CredentialCoordinator(
-            credentials_of(credentials), store=f"sqlite:///{path}", clock=clock, **options
+            credentials_of(credentials), store=url or f"sqlite:///{path}", clock=clock, **options
         )
 
     def acquire(self, pool: str = "", **ask: Any) -> dict[str, Any]:
@@ -172,6 +177,12 @@ class Puppet:
 
     def held(self, token: int) -> bool:
         return self._leases[token].held
+
+    def until_lost(self, token: int) -> float:
+        """Wait until the lease is not held any more; when that was."""
+        while self._leases[token].held:
+            time.sleep(0.0005)
+        return time.monotonic()
 
     def reveal(self, token: int) -> bool:
         return bool(self._leases[token].reveal())
@@ -402,13 +413,15 @@ class Life:
         dice = self._dice
         timeout = dice.choice((0.0, 0.0, 0.005, 0.02, 0.05))
         number = self._recorder.invoked("acquire")
-        asked_at = time.monotonic()
+        asked_at, asked_by = time.monotonic(), self._connection()
         try:
             lease = self._pool.acquire(
                 timeout=timeout, labels=[dice.choice(self._groups)], cost={"tokens": dice.randint(1, 5)}
             )
         except NoCredentialAvailable:
-            self._recorder.returned(number, answer=False)
+            if self._connection() is asked_by:
+                self._recorder.returned(number, answer=False)
+            # Else an answer was lost: it may have been granted what it did not hear of, which ends by itself.
             self.counts["timed out" if timeout else "refused"] += 1
             return
         self._recorder.returned(number, answer=True, credential=lease.name, token=lease.token)
@@ -418,11 +431,16 @@ class Life:
         if dice.random() < 0.5:
             time.sleep(dice.uniform(0.0, 0.002))  # its work
 
+    def _connection(self) -> object:
+        """The one to the store, if there is one that can break: another one after each trouble."""
+        link = getattr(self._pool._store, "_link", None)
+        return None if link is None else link.greeting or object()
+
     def _release(self, lease: Lease, what: str) -> None:
         number = self._recorder.invoked("release", lease.name, lease.token)
         ended = lease.release()
         store = self._pool._store
-        assert store is not None
+        assert isinstance(store, SessionStore)
         if store._pending:
             # The store was busy. It will be told, and nobody waits for that: whoever looks there may see it later.
             self.counts["put off"] += 1

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from .histories import TRIGGERS, History, StoreEvent, read, store_order
+from .histories import TRIGGERS, StoreEvent, store_order
 from .pool_child import Spec
 
 PATIENCE = 30.0  # for what should take no time
@@ -222,12 +222,12 @@ def family(*prefix: str) -> Iterator[Family]:
         made.close()
 
 
-def eventually(condition: Callable[[], object], within: float = PATIENCE) -> None:
+def eventually(condition: Callable[[], object], within: float = PATIENCE, every: float = 0.001) -> None:
     """Until it holds. For what the system or another process does, and nobody can be asked about."""
     deadline = time.monotonic() + within
     while not condition():
         assert time.monotonic() < deadline, f"it did not come true within {within:g}s"
-        threading.Event().wait(0.001)
+        threading.Event().wait(every)
 
 
 # -- the file, from outside ----------------------------------------------------------------------------------------
@@ -254,12 +254,6 @@ def locked_by(path: Path, child: Child) -> bool:
 def wait_for_grants(path: Path, count: int) -> None:
     """Until the store has granted so many leases."""
     eventually(lambda: rows(path, "select max(token) from log")[0][0] >= count)
-
-
-def held_by(path: Path, child: Child) -> int:
-    """How many leases of a process are in force."""
-    query = "select count(*) from leases join sessions on sessions.id = leases.session where sessions.pid = ?"
-    return int(rows(path, query, child.pid)[0][0])
 
 
 def session_of(path: Path, child: Child) -> tuple[str, float]:
@@ -317,10 +311,3 @@ def order_of(path: Path, labels: dict[int, str] | None = None) -> list[StoreEven
         return order
     owner = {session: labels[pid] for session, pid in rows(path, "select session, pid from joined") if pid in labels}
     return [replace(event, session=owner[event.session]) for event in order]
-
-
-def recording_of(path: Path, recordings: list[Path]) -> History:
-    """What the processes recorded; a lease that was not given back may end when it was not renewed in time."""
-    history = read(recordings)
-    due = dict(rows(path, "select token, expires_at from due where expires_at is not null"))
-    return History(history.operations, due)

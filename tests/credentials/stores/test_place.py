@@ -50,7 +50,6 @@ def test_a_url_or_a_path_means_that_file(store: Any, path: str) -> None:
 @pytest.mark.parametrize(
     ("store", "shown"),
     [
-        ("redis://me:secret@host:6379/0", "this redis:// URL"),
         ("sqlite://me:secret@host/a.sqlite", "this sqlite:// URL"),
         ("sqlite:///", "this sqlite:// URL"),
         ("sqlite:///a.sqlite?password=secret", "this sqlite:// URL"),

@@ -1,0 +1,46 @@
+"""Opening the store that a pool was told to use, and the bell on which its housekeeper waits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from ..clock import Clock, Sleeper
+from .bell import make_bell
+from .opening import StoreFile
+from .protocol import View
+from .redis.url import RedisPlace
+from .session import SessionStore
+from .sqlite import SqliteStore
+
+
+class Ringer(Sleeper, Protocol):
+    """What the housekeeper of a shared pool waits on: rung from this process, or by others through the store."""
+
+    called: bool  # by another process, since whoever waits on it has looked
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A shared store in use, and its bell."""
+
+    store: SessionStore[Any]
+    bell: Ringer
+
+
+def open_store(place: Path | RedisPlace, clock: Clock, *, ttl: float, weight: float, view: View) -> Opened:
+    """Share a pool's state with whoever else has opened it there. Raises StoreError."""
+    if isinstance(place, RedisPlace):
+        from .redis import open_redis  # redis-py is needed by those only who use it
+
+        return Opened(*open_redis(place, clock, ttl=ttl, weight=weight, view=view))
+    bell = make_bell()
+    try:
+        file = StoreFile(place, clock)
+    except BaseException:
+        bell.close()
+        raise
+    return Opened(SqliteStore(file, clock, bell, ttl=ttl, weight=weight, view=view), bell)

@@ -1,0 +1,63 @@
+"""What keeps two ends from speaking TLS to each other, and what a person can do about it."""
+
+from __future__ import annotations
+
+import re
+import ssl
+from typing import Final
+
+_OF_SERVER: Final = "name the file of the authority that signed it with ?ssl_ca_certs=/path/to/ca.pem in the URL"
+_OF_CLIENT: Final = "name that with ?ssl_certfile=...&ssl_keyfile=... in the URL"
+_NAME: Final = "the URL has to name the server as its certificate does"
+_DATE: Final = "the server needs another, unless the clock of this machine is wrong"
+_CURES: Final = {9: _DATE, 10: _DATE, 62: _NAME, 64: _NAME}  # OpenSSL's X509_V_ERR_...; any other is of the authority
+
+_NO_FILE: Final = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
+_NO_USE: Final = re.compile(r"X509|PEM lib|cadata|KEY_VALUES_MISMATCH|No cipher")
+_CLIENT_REFUSED: Final = re.compile(r"ALERT_\w*(CERTIFICATE|UNKNOWN_CA|ACCESS_DENIED)")
+
+# A server that waits for a command hears none in a handshake. One that ends it with an alert does speak TLS.
+_NO_TLS: Final = re.compile(r"^no answer|\[SSL: (?!\w*ALERT)")
+_ENDED: Final = re.compile(r"EOF occurred|closed by server|closed the connection|reset by peer")
+_GARBLED: Final = re.compile(r"Protocol Error")
+
+
+def is_encrypted(shown: str) -> bool:
+    """Whether the URL of a server means TLS."""
+    return shown.partition("://")[0] in ("rediss", "valkeys")
+
+
+def refusal(error: Exception) -> str | None:
+    """What no waiting mends, and how to: a certificate, or an option for TLS. None: it is something else.
+
+    *error* is one of a connection that was to be encrypted.
+    """
+    for cause in (error, error.__context__):  # which is what redis-py has made it of
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            cure = _CURES.get(cause.verify_code, _OF_SERVER)
+            return f"its certificate is not accepted ({cause.verify_message.rstrip('.')}): {cure}"
+        is_tls = isinstance(cause, ssl.SSLError)
+        if is_tls and _CLIENT_REFUSED.search(str(cause)):
+            return f"it does not accept this client without a certificate that it knows: {_OF_CLIENT}"
+        if isinstance(cause, _NO_FILE) or (is_tls and _NO_USE.search(str(cause))):
+            return f"what an option ssl_... of its URL names cannot be used ({_said(cause)})"
+    return None
+
+
+def guesses(trouble: str, shown: str) -> list[str]:
+    """What may be wrong with the URL of a server with which nothing has worked yet, by what it came to."""
+    scheme = shown.partition("://")[0]
+    if not is_encrypted(shown):
+        is_likely = scheme != "unix" and (_ENDED.search(trouble) or _GARBLED.search(trouble))
+        return [f"if it speaks TLS there, the URL begins with {scheme}s://"] if is_likely else []
+    found = []
+    if _NO_TLS.search(trouble):
+        found.append(f"if it speaks no TLS there, the URL begins with {scheme[:-1]}://")
+    if _ENDED.search(trouble):
+        found.append(f"if it wants a certificate of its clients, {_OF_CLIENT}")
+    return found
+
+
+def _said(cause: BaseException | None) -> str:
+    """Its own words, which show no value, without the line of a file of Python's."""
+    return re.sub(r" \(_ssl\.c:\d+\)", "", str(getattr(cause, "strerror", None) or cause))

@@ -1,0 +1,121 @@
+"""Which server and which pool a URL means, and what of it may be shown. Nothing here needs redis-py."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Final
+from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urlsplit
+
+_SCHEMES: Final = {
+    "redis": "redis",
+    "rediss": "rediss",
+    "unix": "unix",
+    "valkey": "redis",
+    "valkeys": "rediss",
+}
+_DEFAULT_PORT: Final = 6379
+_DEFAULT_POOL: Final = "agentos"
+_POOL: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}", re.ASCII)
+_HOST: Final = re.compile(r"[A-Za-z0-9_.:%-]+", re.ASCII)
+_ORDINARY_OPTION: Final = re.compile(r"[a-z_]{1,20}", re.ASCII)
+_NO_DATABASE: Final = "its database must be a number, as in redis://host:port/0; a pool is named by ?pool=name"
+
+REDIS_URL: Final = "'redis://host:port/db?pool=name'"
+
+
+@dataclass(frozen=True, slots=True)
+class RedisPlace:
+    """A pool on a server. ``shown`` is what people may see of it: no user, no password, no option."""
+
+    shown: str
+    pool: str
+    url: str = field(repr=False)  # as redis-py takes it
+
+    def key(self, name: str) -> str:
+        """A key of this pool. All of them are in one slot of a cluster, by the part in braces."""
+        return f"agentos:{{{self.pool}}}:{name}"
+
+    def exists(self) -> bool:
+        """As a path is asked: whether there may be something to look at."""
+        return True
+
+
+def is_redis_url(text: str) -> bool:
+    """Whether it begins like one."""
+    return text.partition("://")[0].lower() in _SCHEMES and "://" in text
+
+
+def redis_place(text: str) -> RedisPlace:
+    """The place that a URL means. Raises ValueError, which says what is wrong with which part, and shows nothing."""
+    _require(text.isprintable(), "it holds a character that cannot be printed")
+    parts, port, options = _parts(text)
+    scheme = parts.scheme.lower()
+    encrypted = _SCHEMES[scheme] == "rediss"
+    pool = options.pop("pool", _DEFAULT_POOL)
+    _require(_POOL.fullmatch(pool), "its pool must be 1 to 100 letters, digits, '_', '.' or '-'")
+    for name, value in options.items():
+        _require(_is_known(name), f"{_called(name)} is not one of those it may have: pool, db and TLS's ssl_...")
+        _require(name != "db" or value.isdecimal(), _NO_DATABASE)
+        _require(encrypted or name == "db", f"{_called(name)} is one of TLS, for which it begins with rediss://")
+    if encrypted and options.get("ssl_cert_reqs") != "none":
+        options.setdefault("ssl_check_hostname", "true")  # redis-py checks it of itself since version 6 only
+    target, shown = (
+        _socket(parts.path, options) if scheme == "unix" else _host(parts.hostname, port, parts.path, options)
+    )
+    userinfo = parts.netloc.rpartition("@")[0]
+    if userinfo:
+        target = f"{userinfo}@{target}"
+    query = f"?{urlencode(options)}" if options else ""
+    of_pool = "" if pool == _DEFAULT_POOL else f"?pool={pool}"
+    return RedisPlace(f"{scheme}://{shown}{of_pool}", pool, f"{_SCHEMES[scheme]}://{target}{query}")
+
+
+def _parts(text: str) -> tuple[SplitResult, int, dict[str, str]]:
+    try:
+        parts = urlsplit(text)
+    except ValueError:
+        raise ValueError("its host cannot be read") from None
+    _require(not parts.fragment, "it has a '#', which a password has as %23")
+    try:
+        port = parts.port or _DEFAULT_PORT
+    except ValueError:
+        raise ValueError("its port must be a number from 1 to 65535") from None
+    try:
+        options = dict(parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query)))
+    except ValueError:
+        raise ValueError("what follows its '?' must be such as pool=name") from None
+    return parts, port, options
+
+
+def _require(holds: object, otherwise: str) -> None:
+    if not holds:
+        raise ValueError(otherwise)
+
+
+def _is_known(option: str) -> bool:
+    """Those of TLS go to redis-py as they are. How long is waited is not for a URL to say."""
+    return option.startswith("ssl_") or option == "db"
+
+
+def _called(option: str) -> str:
+    """The option as it may be shown: by its name, unless that could be something pasted in the wrong place."""
+    return f"its option {option!r}" if _ORDINARY_OPTION.fullmatch(option) else "one of its options"
+
+
+def _socket(path: str, options: dict[str, str]) -> tuple[str, str]:
+    _require(path.startswith("/") and len(path) > 1, "it names no socket, as in unix:///run/redis.sock")
+    _require("@" not in unquote(path), "its path holds an '@'")
+    return path, quote(unquote(path)) + (f" db {options['db']}" if "db" in options else "")
+
+
+def _host(host: str | None, port: int, path: str, options: dict[str, str]) -> tuple[str, str]:
+    database = path.strip("/") or options.pop("db", "0")
+    _require(host, "it names no host")
+    assert host is not None  # noqa: S101 - for the type checker
+    _require(_HOST.fullmatch(host), "its host cannot be read")
+    _require(database.isdecimal(), _NO_DATABASE)
+    _require("db" not in options, "it names two databases, in its path and with db=")
+    name = f"[{host}]" if ":" in host else host
+    target = f"{name}:{port}/{int(database)}"
+    return target, target
