@@ -36,6 +36,7 @@ from typing import Any
 
 from drain_contenders import CONTENDERS, NEEDS_LIMITS, PACKAGES, Job, Key, Tally, make_ready
 from drain_scenarios import SCENARIOS, Scenario, scenario
+from run import Failed
 
 from agentos.simulator import Admitted, Provider, ProviderPlan, Statistics, in_process, lower_bound
 
@@ -43,10 +44,7 @@ OURS = "agentos"
 SECONDS, QUICK_SECONDS = 60.0, 10.0
 LONGEST_START = 60.0  # a child that takes longer to be ready is a fault of the benchmark
 LONGEST_END = 20.0  # after its time is up
-
-
-class Failed(Exception):
-    """A child that gave no answer; the text says why in one line."""
+CHILD = (__file__, "--child")
 
 
 # -- in the child: one contender --------------------------------------------------------------------------------------
@@ -60,18 +58,18 @@ def child() -> None:
     try:
         make_ready(contender)
     except ImportError as error:
-        _say({"missing": str(error)})
+        say({"missing": str(error)})
         return
-    _stay_on_this_machine()
+    stay_on_this_machine()
     tally = Tally(None if kept is None else Path(kept))
-    _say({"ready": True, "cpu": _cpu()})
+    say({"ready": True, "cpu": _cpu()})
     sys.stdin.readline()
     used = _cpu()
     once = threading.Lock()
 
     def answer() -> None:
         if once.acquire(blocking=False):
-            _say(summary(tally, _cpu() - used))
+            say(summary(tally, _cpu() - used))
 
     def give_up() -> None:
         tally.words = "its time was up"
@@ -101,11 +99,11 @@ def _cpu(whose: int = resource.RUSAGE_SELF) -> float:
     return used.ru_utime + used.ru_stime
 
 
-def _say(told: Mapping[str, Any]) -> None:
+def say(told: Mapping[str, Any]) -> None:
     print(json.dumps(told), flush=True)
 
 
-def _stay_on_this_machine() -> None:
+def stay_on_this_machine() -> None:
     """Some packages call home. Here nobody calls anybody but the simulator."""
 
     def watch(event: str, arguments: tuple[Any, ...]) -> None:
@@ -125,15 +123,17 @@ def _stay_on_this_machine() -> None:
 
 
 class Child:
-    """A contender in a process of its own, ready to begin."""
+    """A contender in a process of its own, ready to begin. *script* is what that runs, with its arguments."""
 
-    def __init__(self, contender: str, job: Job, limit: float, kept: str | None = None) -> None:
+    def __init__(
+        self, contender: str, job: Job, limit: float, kept: str | None = None, script: Sequence[str] = CHILD
+    ) -> None:
         # Settings meant for real runs are not what is measured here.
         settings = {name: value for name, value in os.environ.items() if not name.startswith("AGENTOS_")}
         self._starting = 0.0
         self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - until the child is gone
         self._process = subprocess.Popen(
-            [sys.executable, __file__, "--child"],
+            [sys.executable, *script],
             env=settings,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -241,13 +241,13 @@ class Outcome:
         return self.cpu / max(1, self.items - self.lost) * 1000
 
 
-def run_once(drawn: Scenario, contender: str, seed: int) -> Outcome:
-    """Let one contender drain one scenario. Raises Failed."""
+def run_once(drawn: Scenario, contender: str, seed: int, script: Sequence[str] = CHILD) -> Outcome:
+    """Let one contender drain one scenario, in a process that runs *script*. Raises Failed."""
     limit = 4 * bound_of(drawn) + 30
     with in_process(drawn.plan) as provider, tempfile.TemporaryDirectory(prefix="agentos-drain-") as folder:
         kept = f"{folder}/done" if drawn.restart and contender != OURS else None
         job = job_of(drawn, provider.base_url, folder if drawn.restart else None)
-        draining = Child(contender, job, limit, kept)
+        draining = Child(contender, job, limit, kept, script)
         cpu, at_restart = 0.0, None
         try:
             provider.reset()
@@ -257,7 +257,7 @@ def run_once(drawn: Scenario, contender: str, seed: int) -> Outcome:
                 time.sleep(drawn.seconds / 2)
                 cpu = draining.kill()
                 at_restart = provider.statistics()
-                draining = Child(contender, job, limit - (monotonic() - began), kept)
+                draining = Child(contender, job, limit - (monotonic() - began), kept, script)
                 draining.go()
             said = draining.answer()
         finally:

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
-from typing import Any, TextIO
+from typing import Any, Literal, TextIO
 
 from drain_client import Answer, Client
 
@@ -98,7 +98,7 @@ async def agentos(job: Job, tally: Tally) -> None:
     """A run over a pool of credentials that find their own width; after a restart the same journal and store."""
     client = Client(job.base_url)
     store = "memory" if job.folder is None else f"sqlite:///{job.folder}/pool.sqlite"
-    pool = CredentialCoordinator([_credential(job, key) for key in job.keys], store=store)
+    pool = CredentialCoordinator([credential(job, key) for key in job.keys], store=store)
     journal = None if job.folder is None else Path(job.folder, "run.journal")
     run = ParallelCoordinator(
         max_parallelism=job.parallel,
@@ -136,12 +136,14 @@ async def agentos(job: Job, tally: Tally) -> None:
     )
 
 
-def _credential(job: Job, key: Key) -> Credential:
+def credential(job: Job, key: Key, *hosts: str) -> Credential:
+    """The key as the pool is told of it, with what is known of its limits."""
     limits = []
     if key.quota in job.limits:
         rpm, at_once = job.limits[key.quota]
         limits.append(Limit("requests", rpm, burst=at_once))
-    return Credential(key.secret, name=key.name, quota=key.quota, slots=1 if job.exclusive else "auto", limits=limits)
+    slots: int | Literal["auto"] = 1 if job.exclusive else "auto"
+    return Credential(key.secret, name=key.name, quota=key.quota, slots=slots, limits=limits, hosts=hosts)
 
 
 # -- a round-robin with backoff ---------------------------------------------------------------------------------------
@@ -271,23 +273,8 @@ MODEL = "simulated-model"
 
 
 async def litellm_router(job: Job, tally: Tally) -> None:
-    """One deployment per key, and an outer loop that submits again what the Router gave up, once it says it may.
-
-    The settings are the best of those tried: no retries, 3 and 10; cooldowns of 1 s and 5 s; the strategies
-    usage-based-routing-v2 and least-busy, which took two to four times as long.
-    """
-    import litellm
-
-    litellm.telemetry = False
-    litellm.suppress_debug_info = True
-    router = litellm.Router(
-        model_list=[_deployment(job, key) for key in job.keys],
-        routing_strategy="simple-shuffle",
-        num_retries=10,
-        allowed_fails=0,
-        cooldown_time=5,
-        timeout=30,
-    )
+    """The Router, and an outer loop that submits again what it gave up, once it says that it may."""
+    router = router_of(job)
     left = to_do(job, tally)
 
     async def fetch() -> None:
@@ -302,6 +289,26 @@ async def litellm_router(job: Job, tally: Tally) -> None:
                 tally.succeeded(item)
 
     await asyncio.gather(*(_until_none_is_left(fetch, job, tally) for _ in range(job.parallel)))
+
+
+def router_of(job: Job) -> Any:
+    """A Router with one deployment per key.
+
+    The settings are the best of those tried: no retries, 3 and 10; cooldowns of 1 s and 5 s; the strategies
+    usage-based-routing-v2 and least-busy, which took two to four times as long.
+    """
+    import litellm
+
+    litellm.telemetry = False
+    litellm.suppress_debug_info = True
+    return litellm.Router(
+        model_list=[_deployment(job, key) for key in job.keys],
+        routing_strategy="simple-shuffle",
+        num_retries=10,
+        allowed_fails=0,
+        cooldown_time=5,
+        timeout=30,
+    )
 
 
 def _told_by(error: Exception) -> float | None:

@@ -1,0 +1,35 @@
+"""httpx2, or httpx where only that is installed. They are twins, and whatever is made for a request is of its own kind.
+
+A program may have both, an SDK may take a client of either: so the library of a response is that of its request, not
+the one that was found first.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import httpx2 as preferred
+else:
+    try:
+        import httpx2 as preferred
+    except ImportError:
+        try:
+            import httpx as preferred
+        except ImportError:
+            raise ImportError(
+                "pool.transport() needs httpx2 (or httpx), which is not installed: pip install 'agentos-parallel[http]'"
+            ) from None
+
+BaseTransport = preferred.BaseTransport
+AsyncBaseTransport = preferred.AsyncBaseTransport
+
+
+def library_of(thing: object, otherwise: Any = preferred) -> Any:
+    """The module that made *thing*, httpx2 or httpx; *otherwise* if it is neither."""
+    for kind in type(thing).__mro__:
+        name = kind.__module__.partition(".")[0]
+        if name in ("httpx2", "httpx"):
+            return sys.modules[name]
+    return otherwise

@@ -1,0 +1,62 @@
+"""Noticing that an SDK asks again by itself: the pool waits better, and two who retry multiply."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Mapping
+from types import FrameType
+
+from .placing import RETRIES
+
+log = logging.getLogger("agentos")
+
+_DEEPEST = 40  # frames above the transport
+
+
+class OwnRetries:
+    """Says once that the client of a transport has its own retries on."""
+
+    __slots__ = ("_said",)
+
+    def __init__(self) -> None:
+        self._said = False
+
+    def look_at(self, headers: Mapping[bytes, bytes]) -> None:
+        """The clients of openai and anthropic note on each request how often they asked before."""
+        if not self._said and headers.get(RETRIES, b"0") != b"0":
+            self._say("max_retries=0")
+
+    def look_above(self) -> None:
+        """A failure is about to be handed up: the others do not note it, so see who is there to ask again."""
+        if self._said:
+            return
+        frame: FrameType | None = sys._getframe(1)
+        for _ in range(_DEEPEST):
+            if frame is None:
+                return
+            told = _retries_of(frame)
+            if told:
+                self._say(told)
+                return
+            frame = frame.f_back
+
+    def _say(self, instead: str) -> None:
+        self._said = True
+        log.warning(
+            "[COORDINATOR] the client above this transport asks again by itself when a call fails: the pool waits "
+            "better for limits, and the run tries the rest again, so switch that off (%s)",
+            instead,
+        )
+
+
+def _retries_of(frame: FrameType) -> str:
+    """How to switch the retries off that *frame* is about to make; empty if it makes none."""
+    module = frame.f_globals.get("__name__", "")
+    if module == "mistralai.client.utils.retries" and frame.f_code.co_name.startswith("retry_with_backoff"):
+        return 'retry_config with strategy "none"'
+    if module.startswith("tenacity"):
+        stop = getattr(frame.f_locals.get("self"), "stop", None)
+        if stop is not None and getattr(stop, "max_attempt_number", 2) > 1:
+            return "for google-genai: no retry_options, or attempts=1"
+    return ""

@@ -1,0 +1,57 @@
+"""What a caller can see of a call: which key it had, after how many refusals, under which request id."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ..providers.signal import Event
+
+# Where providers put the number under which they find a call again; the first that is there counts.
+_REQUEST_IDS = (b"x-request-id", b"request-id", b"apim-request-id", b"x-amzn-requestid", b"mistral-correlation-id")
+_LONGEST_ID = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A try that was refused before the one whose answer was handed up."""
+
+    credential: str
+    status: int
+    event: Event
+    request_id: str | None = None
+
+
+class CallRecord:
+    """``response.extensions["agentos"]``: the name of the credential, seconds waited for keys, refusals before this."""
+
+    __slots__ = ("_headers", "credential", "refusals", "waited")
+
+    def __init__(
+        self, credential: str, waited: float, refusals: tuple[Refusal, ...], headers: Iterable[tuple[bytes, bytes]]
+    ) -> None:
+        self.credential = credential
+        self.waited = waited
+        self.refusals = refusals
+        self._headers = headers
+
+    @property
+    def request_id(self) -> str | None:
+        """The provider's own id of this call, if the answer has one."""
+        return request_id_in(self._headers)
+
+    def __repr__(self) -> str:
+        return (
+            f"CallRecord(credential={self.credential!r}, request_id={self.request_id!r}, waited={self.waited:.3f}, "
+            f"refusals={self.refusals!r})"
+        )
+
+
+def request_id_in(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
+    """The provider's own id of a call, by the headers of its answer."""
+    named = {name.lower(): value for name, value in headers}
+    for name in _REQUEST_IDS:
+        value = named.get(name)
+        if value:
+            return value[:_LONGEST_ID].decode("ascii", "replace")
+    return None

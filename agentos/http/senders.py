@@ -1,0 +1,74 @@
+"""Who really sends: the transport that the user gave, or one of our own for each library and proxy."""
+
+from __future__ import annotations
+
+from os import getpid
+from typing import Any
+from urllib.request import getproxies, proxy_bypass
+
+from .library import library_of
+
+# The pool's slots say how many calls there are at once; a cap on connections would only make some of them time out.
+_IDLE_CONNECTIONS = 100
+
+
+class Senders:
+    """Finds the transport to send a request with, and makes it the first time.
+
+    The proxies are those of the environment, as a client of the library would have it without a transport. Raises
+    TypeError if *inner*, the one that was given, is none of this *kind*.
+    """
+
+    def __init__(self, inner: Any, kind: str) -> None:
+        if inner is not None:
+            _require_transport(inner, kind)
+        self._inner = inner
+        self._kind = kind  # HTTPTransport or AsyncHTTPTransport
+        self._proxies = {} if inner is not None else getproxies()
+        self._made: dict[tuple[str, str | None, int], Any] = {}
+
+    def for_request(self, request: Any) -> Any:
+        """The transport for *request*."""
+        library = library_of(request)
+        if self._inner is not None:
+            self._require_kin(library)
+            return self._inner
+        proxy = self._proxy_for(request.url) if self._proxies else None
+        key = (library.__name__, proxy, getpid())  # a child that was forked must not answer on its parent's connections
+        made = self._made.get(key)
+        if made is None:
+            limits = library.Limits(max_connections=None, max_keepalive_connections=_IDLE_CONNECTIONS)
+            made = self._made.setdefault(key, getattr(library, self._kind)(limits=limits, proxy=proxy))
+        return made
+
+    def _require_kin(self, library: Any) -> None:
+        if library_of(self._inner, library) is not library:
+            raise ValueError(
+                f"inner is a transport of {library_of(self._inner).__name__}, and the client is one of "
+                f"{library.__name__}: give it one of the same library"
+            )
+
+    def _proxy_for(self, url: Any) -> str | None:
+        proxy = self._proxies.get(url.scheme) or self._proxies.get("all")
+        if proxy is None or proxy_bypass(url.host) or (url.port and proxy_bypass(f"{url.host}:{url.port}")):
+            return None
+        return proxy if "://" in proxy else f"http://{proxy}"
+
+    def all(self) -> list[Any]:
+        """Those there are, to be closed."""
+        return list(self._made.values()) if self._inner is None else [self._inner]
+
+
+def _require_transport(inner: Any, kind: str) -> None:
+    asynchronous = kind == "AsyncHTTPTransport"
+    sends = "handle_async_request" if asynchronous else "handle_request"
+    if isinstance(inner, type):
+        given = f"the class {inner.__name__} itself"
+    elif not callable(getattr(inner, sends, None)):
+        given = f"one of type {type(inner).__name__}"
+    else:
+        return
+    raise TypeError(
+        f"inner must be {'an asynchronous transport' if asynchronous else 'a transport'}, such as "
+        f"httpx2.{kind}(proxy=...), not {given}: it has to have {sends}(request)"
+    )

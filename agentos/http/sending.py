@@ -1,0 +1,61 @@
+"""A request as it is sent: a copy with the secret in its place, to the base URL of its credential.
+
+The SDK's own request never holds a secret: it is what exceptions carry and people log.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from ..credentials.credential import Credential
+from ..credentials.destinations import Place, is_sendable, rewritten
+from ..credentials.secret import Secret
+from .library import library_of
+from .placing import put_secret
+
+
+class Sent(NamedTuple):
+    """What is sent, where to, and whose answer is to be expected."""
+
+    request: Any
+    place: Place
+    provider: str | None
+    secret: Secret
+
+
+def sent_with(
+    credential: Credential,
+    name: str,
+    request: Any,
+    found: dict[bytes, bytes],
+    place: Place,
+    auth: str | None,
+    bases: tuple[str, ...] = (),
+) -> Sent:
+    """*request*, addressed to *place*, as it goes out with *credential*, which is called *name*.
+
+    *found* are its special headers, *auth* is the header that the user told, *bases* are the base URLs that keys of the
+    pool have at *place*. Raises ValueError for a secret that no header can carry: HTTP libraries quote such a value in
+    their errors.
+    """
+    if not is_sendable(credential):
+        raise ValueError(
+            f"the secret of {name} cannot be sent in a header: it has blanks, line ends or letters beyond ASCII"
+        )
+    url, moved = request.url, credential.base_url is not None
+    if credential.base_url is not None:
+        path, _, query = url.raw_path.partition(b"?")
+        place, target = rewritten(credential.base_url, place, path, query, bases)
+        url = url.copy_with(scheme=place.scheme, host=place.host, port=place.port, raw_path=target)
+    provider = place.provider or credential.provider
+    if b"key=" in url.query and provider == "gemini":
+        url = url.copy_remove_param("key")  # where it is taken too, and where it would be logged
+    extensions = request.extensions
+    if "target" in extensions:  # another address than that of the url
+        extensions = {name: value for name, value in extensions.items() if name != "target"}
+    make = library_of(request).Request
+    copy = make(request.method, url, headers=request.headers, stream=request.stream, extensions=extensions)
+    put_secret(copy.headers, found, credential.secret, auth, provider, rewritten=moved)
+    if found.get(b"host") != url.netloc:
+        copy.headers["host"] = url.netloc.decode("ascii")
+    return Sent(copy, place, provider, credential.secret)

@@ -1,0 +1,226 @@
+"""Transports that lease a credential for each call: one for threads, one for asyncio."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from ..credentials.loops import running_loop
+from ..errors import NeverFits, NoCredentialAvailable, NoUsableCredential, PoolClosed, WouldBlockLoop
+from .answers import ErrorBody
+from .call import Call
+from .caller import Caller
+from .forgotten import OpenStreams, Watchman
+from .library import AsyncBaseTransport, BaseTransport, library_of
+from .senders import Senders
+from .streams import async_stream, sync_stream, taken_from
+
+if TYPE_CHECKING:
+    from asyncio import Future, TimerHandle
+
+log = logging.getLogger("agentos")
+
+_NO_LEASE = (NeverFits, NoCredentialAvailable, NoUsableCredential, PoolClosed)
+_INSTEAD = "pool.async_transport() with an asynchronous client"
+
+
+def _set(future: Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+def _on_the_loop(seconds: float, act: Callable[[], None]) -> TimerHandle:
+    loop = running_loop()
+    assert loop is not None  # noqa: S101 - for the type checker: only a loop runs coroutines, and timers
+    return loop.call_later(seconds, act)
+
+
+class PoolTransport(BaseTransport):
+    """For ``httpx2.Client(transport=pool.transport())``. Many threads may use it at once."""
+
+    def __init__(self, caller: Caller, inner: Any = None) -> None:
+        self._caller = caller
+        self._senders = Senders(inner, "HTTPTransport")
+        self._abandoned: list[Any] = []
+        self._open = OpenStreams(Watchman())
+
+    def handle_request(self, request: Any) -> Any:
+        """Send *request* with a credential of the pool, or several one after the other."""
+        call = Call(self._caller, request)
+        while True:
+            if not call.take_now() and not self._wait_for(call):
+                return call.answer
+            try:
+                if self._abandoned:  # before the provider sees their keys again
+                    self._close_abandoned()
+                response = self._send(call)
+                if response.status_code < 400:
+                    if call.handed_up(response):
+                        response.stream = sync_stream(library_of(response))(response.stream, call, self._abandoned)
+                        if call.lingers:
+                            self._open.add(response.stream)
+                            call.lingering(response.stream)
+                    return response
+                answer = call.refused(response, self._read(call, response))
+            except BaseException as error:
+                call.broke(error)
+                raise
+            if answer is not None:
+                return answer
+            if call.pause:
+                self._rest(call)
+
+    async def handle_async_request(self, request: Any) -> Any:
+        """Not this one. Raises TypeError."""
+        raise TypeError("an asynchronous client needs pool.async_transport(), not pool.transport()")
+
+    def _send(self, call: Call) -> Any:
+        sent = call.outgoing()
+        return self._senders.for_request(sent).handle_request(sent)
+
+    def _read(self, call: Call, response: Any) -> ErrorBody:
+        with call.error_body(response) as body:
+            try:
+                for piece in response.stream:
+                    if not body.add(piece):
+                        break
+            finally:
+                response.close()
+        return body
+
+    def _wait_for(self, call: Call) -> bool:
+        """Wait for a lease. False: there will be none, but an answer to hand up."""
+        keeper = self._caller.keeper
+        keeper.note_wait()
+        began = keeper.clock.now()
+        while True:
+            try:
+                with self._open.looked_through():
+                    grant = keeper.wait(*call.terms(), _INSTEAD)
+                if call.granted(grant, began):
+                    return True
+            except _NO_LEASE as error:
+                if not call.not_granted(error, began):
+                    return False
+
+    def _rest(self, call: Call) -> None:
+        if running_loop() is not None:
+            call.release()
+            raise WouldBlockLoop(instead=_INSTEAD)
+        clock = self._caller.keeper.clock
+        sleeper = threading.Lock()
+        sleeper.acquire()
+        clock.wait(sleeper, clock.now() + call.pause)
+
+    def _close_abandoned(self) -> None:
+        for stream in taken_from(self._abandoned):
+            try:
+                stream.close()
+            except Exception:  # it is nobody's any more, least of all of whoever calls next
+                log.debug("[COORDINATOR] a body that was left unread could not be closed", exc_info=True)
+
+    def close(self) -> None:
+        """Close the connections, and let the answers go that are on them. The pool stays open."""
+        self._caller.let_go()
+        self._close_abandoned()
+        for sender in self._senders.all():
+            sender.close()
+
+
+class AsyncPoolTransport(AsyncBaseTransport):
+    """For ``httpx2.AsyncClient(transport=pool.async_transport())``, in one event loop."""
+
+    def __init__(self, caller: Caller, inner: Any = None) -> None:
+        self._caller = caller
+        self._senders = Senders(inner, "AsyncHTTPTransport")
+        self._abandoned: list[Any] = []
+        self._open = OpenStreams(_on_the_loop)
+
+    async def handle_async_request(self, request: Any) -> Any:
+        """Send *request* with a credential of the pool, or several one after the other."""
+        call = Call(self._caller, request)
+        while True:
+            if not call.take_now() and not await self._wait_for(call):
+                return call.answer
+            try:
+                if self._abandoned:  # before the provider sees their keys again
+                    await self._close_abandoned()
+                response = await self._send(call)
+                if response.status_code < 400:
+                    if call.handed_up(response):
+                        response.stream = async_stream(library_of(response))(response.stream, call, self._abandoned)
+                        if call.lingers:
+                            self._open.add(response.stream)
+                            call.lingering(response.stream)
+                    return response
+                answer = call.refused(response, await self._read(call, response))
+            except BaseException as error:
+                call.broke(error)
+                raise
+            if answer is not None:
+                return answer
+            if call.pause:
+                await self._rest(call)
+
+    def handle_request(self, request: Any) -> Any:
+        """Not this one. Raises TypeError."""
+        raise TypeError("a client that is not asynchronous needs pool.transport(), not pool.async_transport()")
+
+    async def _send(self, call: Call) -> Any:
+        sent = call.outgoing()
+        return await self._senders.for_request(sent).handle_async_request(sent)
+
+    async def _read(self, call: Call, response: Any) -> ErrorBody:
+        with call.error_body(response) as body:
+            try:
+                async for piece in response.stream:
+                    if not body.add(piece):
+                        break
+            finally:
+                await response.aclose()
+        return body
+
+    async def _wait_for(self, call: Call) -> bool:
+        """Wait for a lease. False: there will be none, but an answer to hand up."""
+        keeper = self._caller.keeper
+        keeper.note_wait()
+        began = keeper.clock.now()
+        while True:
+            try:
+                with self._open.looked_through():
+                    grant = await keeper.wait_async(*call.terms())
+                if call.granted(grant, began):
+                    return True
+            except _NO_LEASE as error:
+                if not call.not_granted(error, began):
+                    return False
+
+    async def _rest(self, call: Call) -> None:
+        loop = running_loop()
+        assert loop is not None  # noqa: S101 - for the type checker: only a loop runs coroutines
+        clock = self._caller.keeper.clock
+        until = clock.now() + call.pause
+        while clock.now() < until:  # an alarm rings after a day at the latest
+            rested = loop.create_future()
+            alarm = clock.call_at(loop, until, partial(_set, rested))
+            try:
+                await rested
+            finally:
+                alarm.cancel()
+
+    async def _close_abandoned(self) -> None:
+        for stream in taken_from(self._abandoned):
+            try:
+                await stream.aclose()
+            except Exception:  # such as that of a loop which has ended
+                log.debug("[COORDINATOR] a body that was left unread could not be closed", exc_info=True)
+
+    async def aclose(self) -> None:
+        """Close the connections, and let the answers go that are on them. The pool stays open."""
+        self._caller.let_go()
+        await self._close_abandoned()
+        for sender in self._senders.all():
+            await sender.aclose()

@@ -1,0 +1,195 @@
+"""When the garbage collector is made to look for streams that nobody reads any more."""
+
+from __future__ import annotations
+
+import gc
+import queue
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from agentos.http.forgotten import OpenStreams, Watchman
+
+
+class Later:
+    """Timers that go off when the test says so."""
+
+    def __init__(self) -> None:
+        self.set: list[Timer] = []
+
+    def __call__(self, seconds: float, act: Callable[[], None]) -> Timer:
+        self.set.append(Timer(seconds, act))
+        return self.set[-1]
+
+
+class Timer:
+    def __init__(self, seconds: float, act: Callable[[], None]) -> None:
+        self.seconds = seconds
+        self.go_off = act
+        self.cancelled = False
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
+class Stream:
+    """What a transport hands up; in a cycle, as SDKs have it."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+
+@pytest.fixture
+def later() -> Later:
+    return Later()
+
+
+@pytest.fixture
+def streams(later: Later) -> OpenStreams:
+    return OpenStreams(later)
+
+
+@pytest.fixture
+def looks(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """One entry for each look. Nothing is collected otherwise."""
+    seen: list[int] = []
+    collect = gc.collect
+    gc.freeze()
+    gc.disable()
+    monkeypatch.setattr(gc, "collect", lambda: seen.append(collect()))
+    yield seen
+    gc.enable()
+    gc.unfreeze()
+
+
+def test_nothing_is_looked_for_while_no_call_waits(streams: OpenStreams, later: Later) -> None:
+    stream = Stream()
+
+    streams.add(stream)
+
+    assert later.set == []
+
+
+def test_nothing_is_looked_for_while_no_stream_is_open(streams: OpenStreams, later: Later) -> None:
+    streams.add(Stream())
+    gc.collect()
+
+    with streams.looked_through():
+        assert later.set == []
+
+
+def test_a_call_that_waits_has_forgotten_streams_found_in_a_moment(
+    streams: OpenStreams, later: Later, looks: list[int]
+) -> None:
+    streams.add(Stream())
+
+    with streams.looked_through():
+        (timer,) = later.set
+        timer.go_off()
+
+    assert timer.seconds < 0.1
+    assert len(looks) == 1
+
+
+def test_a_stream_handed_up_while_calls_wait_is_looked_for_too(
+    streams: OpenStreams, later: Later, looks: list[int]
+) -> None:
+    with streams.looked_through():
+        streams.add(Stream())
+        later.set[0].go_off()
+
+    assert len(looks) == 1
+
+
+def test_one_timer_does_for_all_calls_that_wait(streams: OpenStreams, later: Later) -> None:
+    stream = Stream()
+    streams.add(stream)
+
+    with streams.looked_through(), streams.looked_through():
+        assert len(later.set) == 1
+
+
+def test_after_a_look_in_vain_the_next_one_is_put_off(streams: OpenStreams, later: Later, looks: list[int]) -> None:
+    stream = Stream()
+    streams.add(stream)
+
+    with streams.looked_through():
+        later.set[0].go_off()
+
+        assert len(looks) == 1
+        assert later.set[1].seconds > 0.05
+
+
+def test_after_a_find_the_next_look_comes_as_soon_as_the_first(
+    streams: OpenStreams, later: Later, looks: list[int]
+) -> None:
+    kept: Any = Stream()
+    streams.add(kept)
+    streams.add(Stream())
+
+    with streams.looked_through():
+        later.set[0].go_off()
+
+        assert len(looks) == 1
+        assert later.set[1].seconds == later.set[0].seconds
+
+
+def test_when_the_last_call_has_its_key_nothing_is_looked_for_any_more(
+    streams: OpenStreams, later: Later, looks: list[int]
+) -> None:
+    stream = Stream()
+    streams.add(stream)
+
+    with streams.looked_through():
+        pass
+    (timer,) = later.set
+    timer.go_off()  # it was on its way already
+
+    assert timer.cancelled
+    assert looks == []
+    assert len(later.set) == 1
+
+
+# -- who looks, where threads wait -----------------------------------------------------------------------------------
+
+
+def test_a_watchman_does_one_thing_after_the_other() -> None:
+    watchman = Watchman()
+    for _ in range(3):
+        done = threading.Event()
+        watchman(0.0, done.set)
+        assert done.wait(10.0)
+
+
+def test_what_was_called_off_is_not_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agentos.http.forgotten._STAYS", 0.001)
+    watchman, called_off, threads = Watchman(), threading.Event(), queue.SimpleQueue[threading.Thread]()
+
+    def act() -> None:  # on the thread that would do the next thing, so that nothing is done in between
+        watchman(0.0, called_off.set).cancel()
+        threads.put(threading.current_thread())
+
+    watchman(0.0, act)
+
+    thread = threads.get(timeout=10.0)
+    thread.join(10.0)  # it has looked for something to do, and gone
+    assert not thread.is_alive()
+    assert not called_off.is_set()
+
+
+def test_all_waits_share_one_thread() -> None:
+    watchman, ran_on = Watchman(), set[int]()
+    for _ in range(5):
+        watchman(60.0, lambda: None)  # slept through, and not to its end
+        done = threading.Event()
+
+        def do(done: threading.Event = done) -> None:
+            ran_on.add(threading.get_ident())
+            done.set()
+
+        watchman(0.0, do)
+        assert done.wait(10.0)
+
+    assert len(ran_on) == 1

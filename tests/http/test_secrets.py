@@ -1,0 +1,124 @@
+"""No key shows: not in errors, not in what they carry, not in any log, also where the provider quotes it back."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from agentos.simulator import KeyPlan, Latency, ProviderPlan, QuotaPlan, Scripted, Simulator
+
+from .calls import SYNC, Way, every_sdk, every_way, failure, keeping, pool_of
+from .sdks import Sdk, httpx2
+
+SECRETS = ("sk-Zq8vW3nLx7Rt5Kd1Yp4M", "sk-Hb6jC9sTf2Gu0Ea3Xo5N")
+PIECES = tuple(secret[3:11] for secret in SECRETS)
+
+
+def quoting(status: int, headers: dict[str, str] | None = None) -> Scripted:
+    """Answers that quote both keys, as some providers' do."""
+    body = {
+        "type": "error",
+        "error": {
+            "code": "invalid_api_key",
+            "type": "authentication_error",
+            "status": "UNAUTHENTICATED",
+            "message": f"Incorrect API key provided: {SECRETS[0]}; not {SECRETS[1]} either.",
+        },
+    }
+    return Scripted(status, at=0.0, until=1e6, headers=headers or {}, body=body)
+
+
+def provided(*script: Scripted) -> ProviderPlan:
+    keys = tuple(KeyPlan(secret, "acme") for secret in SECRETS)
+    return ProviderPlan((QuotaPlan("acme"),), keys, Latency(0.0, 0.0), rejection_latency=0.0, script=script)
+
+
+@pytest.fixture
+def logs(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+    """Everything that any logger says."""
+    caplog.set_level(logging.DEBUG)
+    for name in ("openai", "anthropic", "google_genai", "mistralai", "httpx2", "httpcore2", "asyncio", "agentos"):
+        caplog.set_level(logging.DEBUG, name)
+    return caplog
+
+
+def shown(text: str) -> list[str]:
+    """The secrets of which *text* shows a piece."""
+    return [piece for piece in PIECES if piece in text]
+
+
+def all_of(error: BaseException | None) -> Iterator[str]:
+    """What an error says and carries, and those it was raised from."""
+    while error is not None:
+        yield from (str(error), repr(error), repr(error.args), repr(vars(error)))
+        response = getattr(error, "response", None) or getattr(error, "raw_response", None)
+        request = getattr(error, "request", None) or getattr(response, "request", None)
+        for thing in (response, request):
+            yield from (repr(thing), str(getattr(thing, "url", "")), repr(list(getattr(thing, "headers", {}).items())))
+        yield text_of(response)
+        yield repr(getattr(response, "extensions", ""))
+        error = error.__cause__ or error.__context__
+
+
+def text_of(response: Any) -> str:
+    try:
+        return str(response.text)
+    except (AttributeError, httpx2.ResponseNotRead):
+        return ""  # there is none; or it was streamed, and the SDK has put what it read into the error
+
+
+@every_sdk
+@every_way
+@pytest.mark.parametrize("status", [401, 500])
+def test_an_answer_that_quotes_the_keys_goes_up_without_them(
+    sdk: Sdk, way: Way, status: int, logs: pytest.LogCaptureFixture
+) -> None:
+    with Simulator(provided(quoting(status))) as provider:
+        pool = pool_of(provider)
+        error = failure(lambda: way.ask(sdk, pool, sdk.url(provider)))
+
+    assert shown("\n".join(all_of(error))) == []
+    assert shown(logs.text) == []
+    assert shown(repr(pool.snapshot())) == []
+
+
+@every_sdk
+@pytest.mark.parametrize("status", [401, 500])
+def test_a_key_quoted_in_a_header_does_not_go_up(sdk: Sdk, status: int) -> None:
+    """Of this the library that sends may tell at DEBUG, before anybody can blot it out."""
+    with Simulator(
+        provided(quoting(status, {"www-authenticate": f'Bearer realm="x", key="{SECRETS[0]}"'}))
+    ) as provider:
+        error = failure(lambda: SYNC.ask(sdk, pool_of(provider), sdk.url(provider)))
+
+    assert "www-authenticate" in "\n".join(all_of(error))
+    assert shown("\n".join(all_of(error))) == []
+
+
+@every_sdk
+@every_way
+@pytest.mark.parametrize("mishap", ["drop", "cut"])
+def test_a_network_error_carries_no_key(sdk: Sdk, way: Way, mishap: Any, logs: pytest.LogCaptureFixture) -> None:
+    with Simulator(provided(Scripted(mishap, at=0.0, until=1e6))) as provider:
+        error = failure(lambda: way.ask(sdk, pool_of(provider), sdk.url(provider)))
+
+    assert shown("\n".join(all_of(error))) == []
+    assert shown(logs.text) == []
+
+
+@every_sdk
+@every_way
+def test_a_good_answer_and_its_request_carry_no_key(sdk: Sdk, way: Way, logs: pytest.LogCaptureFixture) -> None:
+    seen: list[Any] = []
+
+    with Simulator(provided()) as provider:
+        answers = way.ask(sdk, pool_of(provider), sdk.url(provider), http=keeping(seen, way))
+
+    (response,) = seen
+    assert "pool" in repr(list(response.request.headers.items()))
+    said = (repr(answers), repr(response), repr(response.extensions), repr(list(response.request.headers.items())))
+    assert shown("\n".join(said)) == []
+    assert shown(logs.text) == []
