@@ -20,6 +20,7 @@ from ..credentials.locking import contend
 from ..errors import JournalUnavailable, NeverFits
 from ._core.records import Attempt, Item
 from ._core.states import Cause
+from .bells import ThreadBell
 from .outcome import text_of
 from .source import CHUNK, Source
 
@@ -296,6 +297,33 @@ class Admission:
             self._lessor.look_out(self.desk)
 
     # -- more of the input ------------------------------------------------------------------------------------
+
+    def find_work(self) -> bool:
+        """Whether there is something to do, or there will be no more; the input is looked at for it.
+
+        Nothing is begun, and a run with nothing to do at all ends by this. False: as for ``IDLE``.
+        """
+        board, run = self._board, self._run
+        while not (board.fresh or board.again or self._answered or run.closing):
+            if run.pausing() or not self._pull():
+                return False
+        return True
+
+    def count_known(self) -> None:
+        """Tell of all that the journal has of a list, though the run ends before its workers come to it.
+
+        Waits while results pile up that nobody takes.
+        """
+        run, bell = self._run, ThreadBell()
+        while run.ledger.resumes and self._source.total is not None and not (self._board.exhausted or run.closing):
+            run.idle.register(bell)
+            if run.pausing():
+                bell.wait()
+                continue
+            if not run.idle.leave(bell):
+                bell.silence()
+            if not self._pull():
+                return  # somebody else is at it
 
     def _pull(self) -> bool:
         """Take more of the input. False: there is none, or somebody else is at it."""

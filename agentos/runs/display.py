@@ -196,7 +196,7 @@ class RichProgress:
     def _closing(self, event: Progress) -> Iterable[Row]:
         for failure in self._seen.failures:
             yield [("failed   ", "red"), (f"{failure.item_id}: {failure.why}", "")]
-        first, *others = map(self._seen.clean, closing(event.stats, self._name))
+        first, *others = map(self._seen.clean_whole, closing(event.stats, self._name))
         yield [(first, "bold" if event.stats.success_count == event.stats.total else "bold yellow")]
         yield from ([(line, "")] for line in others)
 

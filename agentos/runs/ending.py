@@ -10,7 +10,7 @@ import time
 from typing import Any
 
 from ..credentials.clock import Clock
-from ..errors import InvariantViolated, JournalUnavailable
+from ..errors import EngineUnavailable, InvariantViolated, JournalUnavailable
 from ._core.board import Board
 from ._core.invariants import j2_counts_add_up
 from ._core.states import Cause, Phase
@@ -71,9 +71,6 @@ class Ending(Outlet):
                 if not board.settled:  # else only its last results are not written down yet
                     self.stats.stopped_by, self.stats.cause = reason, cause
                 board.phase = Phase.DRAINING
-            if force and board.phase is Phase.DRAINING:
-                board.phase = Phase.FORCED
-                self.supervisor.forced_at = self.clock.now()
             if grace is not None:
                 self.supervisor.grace_until = min(self.supervisor.grace_until, self.clock.now() + grace)
             self.closing = True
@@ -82,6 +79,11 @@ class Ending(Outlet):
             self.stopping.set()
             self.admission.recall()
         self._say_stopping(reason, running, force, grace)
+        if force:  # only now: whoever waits for the run may end the process in that moment
+            with self.lock:
+                if board.phase is Phase.DRAINING:
+                    board.phase = Phase.FORCED
+                    self.supervisor.forced_at = self.clock.now()
         self.idle.wake_all()
         self.on_room()
         self.supervisor.wake()
@@ -99,7 +101,8 @@ class Ending(Outlet):
                 what += " (once more to stop at once: they are then interrupted, and run again next time)"
         else:
             what = "nothing more starts"
-        self._say("stopping", f"Stopping because of {reason}: {what}", running=tuple(running[:SHOWN]))
+        why = reason.partition("; ")[0]  # what to do about it is said at the end
+        self._say("stopping", f"Stopping because of {why}: {what}", running=tuple(running[:SHOWN]))
 
     def on_signal(self, signum: int) -> None:
         """A signal came (told by the watcher thread). The first drains, the second ends."""
@@ -143,6 +146,18 @@ class Ending(Outlet):
             self.error = error
         self.stop(f"an internal error: {type(error).__name__}", cause=Cause.FAULT, force=True)
         self.give_up_waiting()
+
+    def unable(self, error: BaseException) -> None:
+        """The place where the items were to run cannot be had. Nothing has begun, and nothing will.
+
+        Called on a thread of its own: what an earlier run has done is told first.
+        """
+        self.admission.count_known()
+        if self.error is None:
+            self.error = error
+        # The error itself says the rest, to whoever waits.
+        reason = f"{error.place}, which cannot be used" if isinstance(error, EngineUnavailable) else text_of(error)
+        self.stop(self.masked(reason), cause=Cause.FAULT, force=True)
 
     def journal_trouble(self, what: str | None) -> None:
         """The journal cannot be written for now, or (None) can again. Nothing begins meanwhile."""

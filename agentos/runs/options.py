@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ._core.halt import Halt, halt_of
+from ._engines.choice import check_engine
 from .outcome import RetryRule, is_transient
 from .progress import Progress
 
@@ -43,6 +44,8 @@ class RunOptions:
     model_func: NameFunction = None
     affinity_func: NameFunction = None
     on_progress: Callable[[Progress], object] | None = None
+    engine: Any = None
+    ship_secrets: bool = False
     halt_clause: Halt | None = field(init=False)
 
     def __post_init__(self) -> None:
@@ -69,6 +72,9 @@ class RunOptions:
                 raise ValueError(f"{name} must be a function, or left out")
         if inspect.iscoroutinefunction(self.on_progress):
             raise ValueError("on_progress must be a plain function: it is called on a thread, where nothing awaits it")
+        check_engine(self.engine)
+        if not isinstance(self.ship_secrets, bool):
+            raise ValueError("ship_secrets must be True or False")
         if self.worker_version is not None and not (isinstance(self.worker_version, str) and self.worker_version):
             raise ValueError("worker_version must be text, or left out")
 

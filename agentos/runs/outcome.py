@@ -7,8 +7,21 @@ import traceback
 from collections.abc import Callable
 
 from ..credentials._core.learning import ANYBODY
-from ..errors import AgentOSError, Interrupted, RateLimited, Transient
+from ..errors import (
+    ForeignHost,
+    Interrupted,
+    LeaseLost,
+    NeverFits,
+    NoCredentialAvailable,
+    NoUsableCredential,
+    PoolClosed,
+    RateLimited,
+    Transient,
+    WouldBlockLoop,
+)
 from ..providers import Signal, from_exception
+from ..providers.clients import SDKS, package_of
+from ..providers.exceptions import own_error
 from ..providers.values import delay_from
 from ._core.meaning import TOO_MANY, ended_by
 from ._core.records import Attempt
@@ -22,13 +35,16 @@ RetryRule = Callable[[BaseException], bool]
 
 _LONGEST_TEXT = 20_000  # an answer of ten megabytes in an exception is of no use to anybody
 
+_HOPELESS = (NoUsableCredential, NeverFits, ForeignHost, WouldBlockLoop, PoolClosed)  # the next try would end the same
+
 
 def is_transient(error: BaseException) -> bool:
     """The default rule: connection errors, timeouts and ``Transient`` are worth another try, nothing else is.
 
-    Besides, with this rule, an answer of a provider that it is overloaded or broken, and no answer at all.
+    Besides, with this rule, an answer of a provider that it is overloaded or broken, and no answer at all. An error
+    that was raised ``from`` one of agentos' own is worth what that one is.
     """
-    return isinstance(error, (ConnectionError, TimeoutError, Transient))
+    return isinstance(own_error(error) or error, (ConnectionError, TimeoutError, Transient))
 
 
 def hear(attempt: Attempt, error: BaseException, lessor: Lessor | None, wall: float) -> Signal | None:
@@ -42,11 +58,10 @@ def hear(attempt: Attempt, error: BaseException, lessor: Lessor | None, wall: fl
 
 def _hear(attempt: Attempt, error: BaseException, lessor: Lessor | None, wall: float) -> Signal | None:
     grant = attempt.grant
-    if isinstance(error, RateLimited):
-        if grant is not None and lessor is not None:
-            lessor.limited(grant, error.retry_after, error.model)
-        return None
-    if isinstance(error, AgentOSError) or attempt.cancelled is not None:
+    own = own_error(error)
+    if isinstance(own, RateLimited) and grant is not None and lessor is not None:
+        lessor.limited(grant, own.retry_after, own.model)
+    if own is not None or attempt.cancelled is not None:
         return None
     if not isinstance(attempt, PooledAttempt) or grant is None:
         signal = from_exception(error, now=wall)
@@ -70,19 +85,32 @@ def _is_of_its_provider(signal: Signal, provider: str | None) -> bool:
 
 
 def asked_to_wait(error: BaseException, signal: Signal | None, wall: float) -> float:
-    """How long the provider asked to be left alone, as far as the error tells."""
-    told = delay_from(error.retry_after, wall=wall) if isinstance(error, RateLimited) else None
+    """How long the provider asked to be left alone, or no credential will be free, as far as the error tells."""
+    told = None
     if signal is not None:
         told = signal.delay
+    elif isinstance(own := own_error(error), RateLimited):
+        told = delay_from(own.retry_after, wall=wall)
+    elif isinstance(own, NoCredentialAvailable):
+        told = delay_from(own.next_free_in, wall=wall)
     return 0.0 if told is None else told
 
 
 def judge(attempt: Attempt, error: BaseException, retry_if: RetryRule, signal: Signal | None = None) -> Ended:
-    """How the attempt ended, for the run's rules. *signal* is what ``hear`` made of the error."""
-    if isinstance(error, RateLimited) or (attempt.lease is not None and attempt.lease.trouble is not None):
+    """How the attempt ended, for the run's rules. *signal* is what ``hear`` made of the error.
+
+    *retry_if* is not asked where agentos has decided already, whatever its error was wrapped in since: a wait for a
+    credential that ran out is no failed try, and where no credential will do, no other try helps.
+    """
+    own = own_error(error)
+    if isinstance(own, (NoCredentialAvailable, LeaseLost)):
+        return Ended.NO_KEY
+    if isinstance(own, RateLimited) or (attempt.lease is not None and attempt.lease.trouble is not None):
         return Ended.LIMIT
-    if isinstance(error, Interrupted):
+    if isinstance(own, Interrupted):
         return Ended.STOPPED
+    if isinstance(own, _HOPELESS):
+        return Ended.ERROR
     ended = None if signal is None else ended_by(signal.event, acted=False)
     if ended is Ended.LIMIT or (ended is not None and retry_if is is_transient):
         return ended
@@ -99,7 +127,21 @@ def judge(attempt: Attempt, error: BaseException, retry_if: RetryRule, signal: S
 
 
 def text_of(error: BaseException) -> str:
-    """The error as a person reads it: its own words, or its kind if it has none."""
+    """The error as a person reads it: its own words, or its kind if it has none.
+
+    If it was raised ``from`` an error of agentos, that one's words follow. Where an SDK wrapped it they stand alone:
+    "Connection error." is all that it would say.
+    """
+    text, own = _words_of(error), own_error(error)
+    if own is None or own is error:
+        return text
+    cause = _words_of(own)
+    if package_of(type(error)) in SDKS:
+        return cause
+    return text if cause in text else f"{text}: {cause}"[:_LONGEST_TEXT]
+
+
+def _words_of(error: BaseException) -> str:
     try:
         text = str(error)
     except Exception:  # noqa: BLE001 - an exception whose text cannot be had is still a failure of its item

@@ -79,7 +79,7 @@ class PlainProgress:
     def _lines(self, event: Progress) -> Iterator[str]:
         if event.kind == "run_finished":
             yield from (f"failed {failure.item_id}: {failure.why}" for failure in self._seen.failures)
-            yield from map(self._seen.clean, closing(event.stats, self._name))
+            yield from map(self._seen.clean_whole, closing(event.stats, self._name))
             return
         if event.kind == "run_started":
             yield self._seen.clean(event.message) or "Starting"

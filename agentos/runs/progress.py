@@ -16,6 +16,7 @@ _LOG = logging.getLogger("agentos")
 
 _OF_ITEMS = "item_"
 _LOOK_WHETHER_TO_HURRY = 0.05
+_IN_A_HURRY = 0.25  # what is said last is what somebody who presses wants to know
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +89,7 @@ class Announcer:
             self._start()
 
     def close(self, patience: float, *, hurry: Callable[[], bool] = lambda: False) -> bool:
-        """Say what is left, then end; give up after *patience* seconds, or as soon as *hurry* says so.
+        """Say what is left, then end; give up after *patience* seconds, or in a moment if *hurry* says so.
 
         True: all was said.
         """
@@ -102,8 +103,8 @@ class Announcer:
             return False  # called by on_progress itself; the rest is said after it
         began = time.monotonic()
         while thread.is_alive():
-            left = began + patience - time.monotonic()
-            if left <= 0 or self._given_up or hurry():
+            left = began + (min(patience, _IN_A_HURRY) if hurry() else patience) - time.monotonic()
+            if left <= 0 or self._given_up:
                 self._given_up = True
                 return False
             thread.join(min(left, _LOOK_WHETHER_TO_HURRY))

@@ -7,8 +7,8 @@ lock, so that the journal has the decisions in their order. Talking, waking and 
 from __future__ import annotations
 
 import logging
-import random
 from collections.abc import Callable, Sequence
+from random import SystemRandom
 from typing import Any
 
 from ..credentials.clock import Clock
@@ -148,7 +148,7 @@ class Run(Ending):
             ended = Ended.VALUE
         else:
             signal = hear(attempt, error, self.lessor, self.clock.wall())
-            ended, luck = judge(attempt, error, self.options.retry_if, signal), random.random()  # noqa: S311
+            ended, luck = judge(attempt, error, self.options.retry_if, signal), SystemRandom().random()
             if isinstance(attempt, PooledAttempt) and grant is not None:
                 attempt.pool.in_doubt(grant)  # unless it is known by now how its call went
                 item.short += ended is Ended.LIMIT and lacks_tokens(signal or (attempt.lease and attempt.lease.signal))
@@ -156,6 +156,8 @@ class Run(Ending):
                 rest = asked_to_wait(error, signal, self.clock.wall())
         if grant is not None:
             name = grant.key.name
+            if attempt.lease is not None:
+                attempt.lease.over()
             if self.admission.requests:
                 self.admission.give_back(grant)
             else:
@@ -212,6 +214,25 @@ class Run(Ending):
         if self.may_park and not self.running:
             self.supervisor.wake()
         return verdict
+
+    def take_back(self, attempt: Attempt, why: str) -> bool:
+        """There was no place to run it in: its key is given back, and its item is the next to run. It costs nothing.
+
+        False: it had been given up, and is to be finished.
+        """
+        with self.lock:
+            if not self.board.take_back(attempt):
+                return False
+            self.ledger.row("interrupted", attempt, why, None)
+        if attempt.grant is not None:
+            if attempt.lease is not None:
+                attempt.lease.over()
+            self.lessor.give_back(attempt.grant)  # type: ignore[union-attr]
+        if self.closing:
+            self.look_whether_over()
+        if self.may_park and not self.running:
+            self.supervisor.wake()
+        return True
 
     @staticmethod
     def _failure(attempt: Attempt, text: str, kind: str, now: float) -> WorkflowResult:

@@ -49,7 +49,7 @@ class Seen:
                 self.running = {each: since for each, since in self.running.items() if each != event.item_id}
             self._note_failure(event)
         elif event.kind in ("stopping", "held"):
-            self.notice = self.clean(event.message, _LONGEST_NOTICE)
+            self.notice = self.clean_whole(event.message)
             self.stopping = self.stopping or event.kind == "stopping"
         elif event.kind == "going_on":
             self.notice = ""
@@ -62,6 +62,10 @@ class Seen:
 
     def clean_id(self, item_id: str) -> str:
         return self.clean(item_id, _LONGEST_ID)
+
+    def clean_whole(self, text: str) -> str:
+        """The same for what a person has to read to its end."""
+        return self.clean(text, _LONGEST_NOTICE)
 
     def clean(self, text: str, longest: int = _LONGEST_TEXT) -> str:
         """What a terminal can be trusted with: no control characters, nothing it cannot encode, not too long."""

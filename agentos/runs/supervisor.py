@@ -22,7 +22,7 @@ log = logging.getLogger("agentos")
 
 # What was cancelled because the run is to end at once gets this long to clean up; then it is left behind.
 _CLEAN_UP_FORCED = 0.3
-# A worker that waits until what its command said is shown is looked at again after so many seconds.
+# A worker that cannot help it that it has not returned is looked at again after so many seconds.
 _LOOK_AGAIN = 0.5
 # After a forced stop, results that cannot be written down within this time are given up.
 _LAST_COMMIT = 0.3
@@ -99,7 +99,7 @@ class Supervisor:
             if attempt.cancelled is None:
                 return min(earliest, attempt.began_at + timeout)
             given_up_at = attempt.cancelled_at + self._run.engine.clean_up
-            if _is_writing(attempt):
+            if _is_excused(attempt):
                 given_up_at = max(given_up_at, self._run.clock.now() + _LOOK_AGAIN)
             earliest = min(earliest, given_up_at)
         # Nothing runs, or all of it was cancelled: whatever begins from now on is not overdue before this.
@@ -149,7 +149,7 @@ class Supervisor:
                     break  # those after it began later
                 self._cancel(attempt, "timeout", now)
             given_up_at = attempt.cancelled_at + run.engine.clean_up
-            is_stuck = given_up_at <= now and not _is_writing(attempt)
+            is_stuck = given_up_at <= now and not _is_excused(attempt)
             if attempt.cancelled == "timeout" and (attempt.runner is None or is_stuck):
                 self._leave_behind(attempt, timeout)
 
@@ -184,6 +184,9 @@ class Supervisor:
             run.give_up_waiting()
 
 
-def _is_writing(attempt: Attempt) -> bool:
-    """Whether only the reader of our own output keeps its worker from returning."""
-    return getattr(attempt.runner, "writing", False)
+def _is_excused(attempt: Attempt) -> bool:
+    """Whether it is not its worker's doing that it has not returned.
+
+    The reader of our own output may keep it; or its worker is out of touch, and will soon be known to be lost.
+    """
+    return getattr(attempt.runner, "writing", False) or getattr(attempt.runner, "unheard", False)

@@ -105,7 +105,7 @@ def states(keys: Sequence[CredentialState]) -> str:
 
 
 def closing(stats: ProgressStats, name: str = "") -> Iterator[str]:
-    """How the run ended: what became of the items, how long it took, and what is left of it."""
+    """How the run ended: what became of the items, how long it took, what is left of it, and what to do about it."""
     total = "" if stats.total is None else f" of {stats.total}"
     parts = [f"{stats.success_count}{total} done", f"{stats.failed} failed"]
     parts += [
@@ -124,7 +124,9 @@ def closing(stats: ProgressStats, name: str = "") -> Iterator[str]:
     left += [(not_begun, "not begun")]
     said = ", ".join(f"{count} {what}" for count, what in left if count > 0)
     if stats.stopped_by is not None:
-        yield f"stopped by {stats.stopped_by}" + (f": {said}" if said else "")
+        reason, *advice = stats.stopped_by.split("; ")
+        yield f"stopped by {reason}" + (f": {said}" if said else "")
+        yield from (f"  {each}" for each in advice)
     elif said:
         yield f"left over: {said}"
 

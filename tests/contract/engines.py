@@ -11,12 +11,15 @@ import asyncio
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
-from dataclasses import dataclass
+from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from typing import Any
 
 from agentos import CredentialCoordinator, ParallelCoordinator, Progress, ProgressStats, WorkflowResult
 from agentos.runs.run import Run
 from agentos.testing import FakeClock
+
+from .seated import Seats
 
 PATIENCE = 20.0
 
@@ -29,11 +32,25 @@ class Engine:
     """A way to run workers.
 
     ``coroutines``: its workers are coroutine functions, and can be cancelled. ``in_loop``: its caller has a loop.
+    ``given`` makes what a run is given as its engine; workers must be in this process, where the gates are. ``away``:
+    they run apart from the driver all the same: its pool is not at hand, and what it says takes a moment to get there.
     """
 
     name: str
     coroutines: bool
     in_loop: bool
+    given: Callable[[], Executor] | None = None
+    away: bool = False
+
+    @property
+    def clean_up(self) -> float:
+        """How long a worker that was cancelled may take to end, before it is left behind."""
+        return 2.0 if self.away else 1.0
+
+    @property
+    def lag(self) -> float:
+        """How long it may take until a worker hears that the run stops."""
+        return PATIENCE if self.away else 0.0
 
     def worker(self, body: Body, *, context: bool = False) -> Callable[..., Any]:
         """The body as this engine wants its workers, known to a journal by the name of the body."""
@@ -56,6 +73,7 @@ class Engine:
             tell(outcome)  # asyncio.run() waits for tasks that were left behind; the run does not
             return outcome
 
+        self._place(run)
         if self.in_loop:
             return asyncio.run(main())
         outcome = run.execute_parallel(items, worker, id_of)
@@ -68,7 +86,13 @@ class Engine:
         async def collect() -> list[WorkflowResult]:
             return [result async for result in run.stream_async(items, worker, id_of)]
 
+        self._place(run)
         return asyncio.run(collect()) if self.in_loop else list(run.stream(items, worker, id_of))
+
+    def _place(self, run: ParallelCoordinator) -> None:
+        """As if the run had been made for this engine: the stories make theirs without one."""
+        if self.given is not None:
+            run._options = replace(run._options, engine=self.given(), ship_secrets=True)
 
     def inputs(self, items: Iterable[Any]) -> list[Any]:
         """The same items in every form of input that this engine's caller may give."""
@@ -76,11 +100,23 @@ class Engine:
         return [*found, _one_by_one(items)] if self.in_loop else found
 
 
+# More threads than any story has workers: those that it leaves behind are not to hold up the others.
+_THREADS = 96
+
+
+def _threads() -> Executor:
+    return ThreadPoolExecutor(_THREADS)  # its threads end when nobody has it any more
+
+
 ENGINES = [
     Engine("threads", coroutines=False, in_loop=False),
     Engine("own loop", coroutines=True, in_loop=False),
     Engine("the caller's loop", coroutines=True, in_loop=True),
     Engine("threads under a loop", coroutines=False, in_loop=True),
+    Engine("an executor", coroutines=False, in_loop=False, given=_threads),
+    Engine("an executor under a loop", coroutines=False, in_loop=True, given=_threads),
+    Engine("seats", coroutines=False, in_loop=False, given=Seats, away=True),
+    Engine("coroutines in seats", coroutines=True, in_loop=False, given=Seats, away=True),
 ]
 
 

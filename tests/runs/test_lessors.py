@@ -425,11 +425,12 @@ class Vault(Shelf):
     def __init__(self, *keys: Any, fails: Callable[[int], bool]) -> None:
         super().__init__(*keys)
         self.fails = fails
+        self.answer = "the vault did not answer"
 
     def acquire_credential(self) -> Any:
         if self.fails(self.asked):
             self.asked += 1
-            raise OSError("the vault did not answer")
+            raise OSError(self.answer)
         return super().acquire_credential()
 
 
@@ -449,6 +450,20 @@ def test_a_pool_that_raises_ends_the_run_and_the_items_stay_pending() -> None:
     assert "the vault did not answer" in str(stats.stopped_by)
     assert [r.value for r in results] == [0, 1]
     assert run.get_checkpoints() == ["2", "3", "4", "5"]
+
+
+def test_what_to_do_about_the_reason_of_a_stop_is_said_once_and_at_the_end() -> None:
+    said: list[str] = []
+    vault = Vault("foreign-secret-1", fails=lambda asked: asked >= 2)
+    vault.answer = "the vault did not answer; open it with two keys"
+    run = ParallelCoordinator(1, vault, on_progress=lambda progress: said.append(progress.message))
+
+    stats, _ = run.execute_parallel(range(6), lambda item, key: item, str)
+
+    (stopping,) = [text for text in said if text.startswith("Stopping because of")]
+    assert "the vault did not answer: " in stopping
+    assert "open it with two keys" not in stopping
+    assert "open it with two keys" in str(stats.stopped_by)
 
 
 def test_a_blocking_pool_that_raises_ends_the_run_and_the_items_stay_pending() -> None:

@@ -27,6 +27,8 @@ WRONG: dict[str, list[Any]] = {
     "model_func": ["gpt"],
     "affinity_func": [{}],
     "on_progress": ["print", 1],
+    "engine": ["threads", "", 5, object(), "http://127.0.0.1:8786"],
+    "ship_secrets": [None, 1, "yes"],
 }
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from agentos.runs import progress
 from agentos.runs.progress import Announcer, Progress
 from agentos.runs.results import ProgressStats, WorkflowResult
 
@@ -146,6 +147,25 @@ def test_no_wake_up_is_lost(log: logging.Logger) -> None:
         assert heard.acquire(timeout=LONG), f"event {number} was never said"
 
     assert announcer.close(LONG)
+
+
+def test_in_a_hurry_too_what_can_be_said_in_a_moment_is_said(
+    log: logging.Logger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "_IN_A_HURRY", LONG)
+    pressed = threading.Event()
+    announcer = Announcer(lambda event: assert_set(pressed), log=log)
+    announcer.say(finished(1))
+
+    def hurry() -> bool:
+        pressed.set()
+        return True
+
+    assert announcer.close(LONG, hurry=hurry)
+
+
+def assert_set(event: threading.Event) -> None:
+    assert event.wait(LONG)
 
 
 def test_many_threads_may_speak_at_once(log: logging.Logger) -> None:

@@ -103,6 +103,16 @@ def test_the_closing_tells_what_became_of_the_items_how_fast_and_what_is_left() 
     ]
 
 
+def test_what_to_do_about_what_stopped_it_has_lines_of_its_own() -> None:
+    stats = ProgressStats(total=4, stopped_by="a key that is not there; export it; or use --ship-secrets")
+
+    assert list(closing(stats))[2:] == [
+        "stopped by a key that is not there: 4 not begun",
+        "  export it",
+        "  or use --ship-secrets",
+    ]
+
+
 @pytest.mark.parametrize(
     ("completed", "elapsed", "said"),
     [

@@ -79,6 +79,8 @@ run = ParallelCoordinator(
     cost_func=lambda item: {"tokens": 5.0},
     model_func=lambda item: None,
     on_progress=on_progress,
+    engine="dask://127.0.0.1:8786",
+    ship_secrets=True,
 )
 assert_type(run.max_workers, int)
 assert_type(run.execute_parallel([1, 2], worker, str), tuple[ProgressStats, list[WorkflowResult]])

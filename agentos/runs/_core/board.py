@@ -162,8 +162,8 @@ class Board:
         return verdict
 
     def _judge(self, item: Item, ended: Ended, quota: str | None, now: float, luck: float, rest: float) -> Verdict:
-        if ended is Ended.LIMIT:
-            return self._judge_limit(item, quota, now, rest)
+        if ended is Ended.LIMIT or ended is Ended.NO_KEY:
+            return self._judge_limit(item, ended, quota, now, rest)
         self._row_ends(item)
         if ended is Ended.STOPPED and self.phase is not Phase.RUNNING:
             self.interrupted += 1
@@ -177,14 +177,16 @@ class Board:
         self.failed += 1
         return Verdict.FAILED
 
-    def _judge_limit(self, item: Item, quota: str | None, now: float, rest: float) -> Verdict:
+    def _judge_limit(self, item: Item, ended: Ended, quota: str | None, now: float, rest: float) -> Verdict:
         if not item.limited:
             self._limited_items += 1
             item.mark = dict(self._successes)
         item.limited += 1
+        item.waited += ended is Ended.NO_KEY
         self.limited += 1
         others = self._successes.get(quota or "", 0) > item.mark.get(quota or "", 0)
-        if item.limited >= MOST_LIMITS_IN_A_ROW and others:
+        # Who got no key was refused by nobody: that others got one says nothing of it.
+        if item.limited - item.waited >= MOST_LIMITS_IN_A_ROW and others:
             self._row_ends(item)
             self.failed += 1
             return Verdict.FAILED
@@ -197,7 +199,7 @@ class Board:
 
     def _row_ends(self, item: Item) -> None:
         if item.limited:
-            item.limited = item.short = 0
+            item.limited = item.waited = item.short = 0
             self._limited_items -= 1
             if not self._limited_items:
                 self._successes.clear()
@@ -218,6 +220,16 @@ class Board:
             self.interrupted += 1
             self.left.append(attempt.item)
             attempt.item.state = State.INTERRUPTED
+        return True
+
+    def take_back(self, attempt: Attempt) -> bool:
+        """It was begun, and there was no place to run it in: as if it had not begun. False: it had been given up."""
+        if self.running.pop(attempt.token, None) is None:
+            return False
+        attempt.ended = True
+        attempt.item.attempts -= 1
+        attempt.item.state = State.PENDING
+        self._queue_again(attempt.item)
         return True
 
     def refuse(self, item: Item) -> None:

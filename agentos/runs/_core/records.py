@@ -25,6 +25,7 @@ class Item:
         "short",
         "state",
         "tries",
+        "waited",
     )
 
     def __init__(self, index: int, item_id: str, payload: Any) -> None:
@@ -39,6 +40,7 @@ class Item:
         self.tries = 0  # failed tries that another one followed
         self.limited = 0  # attempts in a row that a limit stopped
         self.short = 0  # of them, those that may have been for want of tokens
+        self.waited = 0  # of them, those that got no key in their own time
         self.mark: dict[str, int] = NOTHING  # how many others had succeeded, by quota, when the row began
 
 

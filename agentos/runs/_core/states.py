@@ -67,4 +67,5 @@ class Ended(Enum):
     ERROR = "error"
     TRANSIENT = "transient"  # an error that another try may cure
     LIMIT = "limit"  # too many calls; or the key, not the item, was at fault
+    NO_KEY = "no key"  # it waited in vain for a credential, within its own time
     STOPPED = "stopped"  # it gave up because the run stops

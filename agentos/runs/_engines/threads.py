@@ -67,16 +67,25 @@ class ThreadEngine:
 
     def _wait(self, bell: ThreadBell) -> Attempt | Idle | None:
         """Sleep until there may be something to do, unless something came in this very moment."""
+        attempt = self._look_again(bell)
+        if attempt is IDLE:
+            bell.wait()
+        return attempt
+
+    def _look_again(self, bell: ThreadBell) -> Attempt | Idle | None:
+        """Look for work once more. If there is none, *bell* rings when there is: nothing comes unnoticed between."""
         run = self._run
         run.idle.register(bell)
         attempt = run.next_attempt()
-        if attempt is IDLE:
-            bell.wait()
-            return IDLE
-        if not run.idle.leave(bell):
-            bell.silence()
-            run.idle.wake()  # it was meant for other work than this
+        if attempt is not IDLE:
+            self._found_work(bell)
         return attempt
+
+    def _found_work(self, bell: ThreadBell) -> None:
+        """Whoever registered its bell needs none."""
+        if not self._run.idle.leave(bell):
+            bell.silence()
+            self._run.idle.wake()  # it was meant for other work than this
 
     def _run_one(self, attempt: Attempt) -> Verdict:
         run = self._run

@@ -43,6 +43,11 @@ class Misread(ValueError):
 
 def read_said(path: Path, wall: float) -> Said | None:
     """What the command said; None if it said nothing. Raises ``Misread``."""
+    return understood(read_outcome(path), wall)
+
+
+def read_outcome(path: Path) -> bytes | None:
+    """What the command wrote there; None if it wrote nothing. Raises ``Misread``."""
     try:
         # It may have put anything there: a pipe that nobody writes to, a link to somewhere else.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -52,14 +57,17 @@ def read_said(path: Path, wall: float) -> Said | None:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise Misread("it is no file")
         data = file.read(_LONGEST + 1)
-    if not data.strip():
+    if len(data) > _LONGEST:
+        raise Misread("it is longer than a megabyte")
+    return data
+
+
+def understood(data: bytes | None, wall: float) -> Said | None:
+    """What the command meant by it. Raises ``Misread``."""
+    if data is None or not data.strip():
         return None
     try:
-        if len(data) > _LONGEST:
-            raise Misread("it is longer than a megabyte")  # noqa: TRY301 - as good as not JSON
         told = json.loads(data)
-    except Misread:
-        raise
     except (ValueError, RecursionError):
         raise Misread("it is not JSON") from None
     if not isinstance(told, dict):

@@ -19,6 +19,7 @@ class RunCard:
     arguments: tuple[str, ...]
     source_kind: str | None = None  # "file", "folder", "glob", "words" or "stdin"
     started: float | None = None
+    engine: str | None = None  # the cluster on which the items ran; None: on the machine of the run
 
 
 def read_card(folder: Path) -> RunCard | None:
@@ -32,6 +33,7 @@ def read_card(folder: Path) -> RunCard | None:
             arguments=tuple(map(_text, found["arguments"])),
             source_kind=source.get("kind"),
             started=_number(found.get("started")),
+            engine=None if found.get("engine") is None else _text(found["engine"]),
         )
     except (OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError):
         return None

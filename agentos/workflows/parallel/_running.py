@@ -51,7 +51,8 @@ class AsyncRun:
         self._watched = Watched(run)
         try:
             self._watched.__enter__()
-            coordinator._start(run, LoopEngine(run, loop) if worker.is_async else engine_for(run), stops)
+            on_this_loop = worker.is_async and run.options.engine is None
+            coordinator._start(run, LoopEngine(run, loop) if on_this_loop else engine_for(run), stops)
             if source.is_async:
                 self._pump = loop.create_task(self._bring(run), name="agentos-input")
         except BaseException:

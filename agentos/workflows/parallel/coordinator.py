@@ -11,7 +11,7 @@ from typing import Any
 
 from ...credentials.clock import Clock, SystemClock
 from ...errors import InputFailed
-from ...runs._engines.choice import engine_for
+from ...runs._engines.choice import check_worker, engine_for
 from ...runs._engines.protocol import Engine
 from ...runs.bells import ThreadBell
 from ...runs.journal import Journal
@@ -48,8 +48,11 @@ class ParallelCoordinator:
     (``"soon,fail=10%"``); after ``deadline``, seconds or a datetime, nothing starts. A run waits for limits as long as
     they last; with ``max_wait`` it ends instead when nothing runs and no credential is due within so many seconds.
     ``cost_func``, ``model_func`` and ``affinity_func`` say of an item what its lease is asked for. ``start="strict"``
-    puts each start on disk before it happens. ``on_begin`` is called once the journal is open and all is in order,
-    before anything starts. docs/runs.md tells it all. An object can be used again, and from several threads.
+    puts each start on disk before it happens. ``engine`` is where items run: an executor of ``concurrent.futures``,
+    ``"dask://host:port"``, a ``distributed.Client`` or ``agentos.Dask(...)``; in this process, unless told. Secrets
+    leave this machine only with ``ship_secrets``; else workers find theirs by name where they are. ``on_begin`` is
+    called once the journal is open and all is in order, before anything starts. docs/runs.md tells it all. An object
+    can be used again, and from several threads.
     """
 
     DEFAULT_PARALLELISM = 3
@@ -79,6 +82,8 @@ class ParallelCoordinator:
         cost_func: CostFunction = None,
         model_func: NameFunction = None,
         affinity_func: NameFunction = None,
+        engine: Any = None,
+        ship_secrets: bool = False,
         on_begin: Callable[[], object] | None = None,
         on_progress: Callable[[Progress], object] | None = None,
         clock: Clock | None = None,
@@ -109,6 +114,8 @@ class ParallelCoordinator:
             model_func=model_func,
             affinity_func=affinity_func,
             on_progress=on_progress,
+            engine=engine,
+            ship_secrets=ship_secrets,
         )
         self._on_begin = on_begin
         lessor_of(credential_coordinator, self._clock)  # an object that is no pool is refused here, not at night
@@ -305,7 +312,9 @@ class ParallelCoordinator:
         if source.is_async and isinstance(bell, ThreadBell):
             raise ValueError("items is an async iterable: use `await execute_async()` or `stream_async()`")
         options = replace(self._options, max_workers=_at_least_one("max_workers", self.max_workers))
-        pool = lessor_of(self.credential_coordinator, self._clock, on_loop=worker.is_async)
+        check_worker(worker, options)
+        one_for_all = worker.is_async or options.engine is not None  # whoever takes leases must not be held up
+        pool = lessor_of(self.credential_coordinator, self._clock, on_loop=one_for_all)
         journal = None
         if options.journal is not None:
             name = options.worker_version or (worker.name if pool is None else pool.masked(worker.name))
@@ -346,8 +355,9 @@ class ParallelCoordinator:
             run.stop("shutdown()")
         if self._on_begin is not None:
             self._on_begin()
-        if run.worker.is_async and run.source.total is None and not run.source.is_async:
-            # An input that blocks would hold up the loop.
+        one_for_all = run.worker.is_async or run.options.engine is not None
+        if one_for_all and run.source.total is None and not run.source.is_async:
+            # An input that blocks would hold up the loop, or the one thread that hands items over.
             run.source.comes_by_itself = True
             threading.Thread(target=feed, args=(run,), name="agentos-input", daemon=True).start()
         run.begin(engine)

@@ -300,7 +300,7 @@ def test_many_items_at_once_keep_few_files_open(tmp_path: Path) -> None:
     assert len(os.listdir("/dev/fd")) - before <= 64
     for item in items:
         item.finish()
-    assert len(os.listdir("/dev/fd")) == before
+    assert len(os.listdir("/dev/fd")) <= before  # what earlier tests left open may be closed meanwhile
     assert {log_of(tmp_path, f"item-{number}") for number in range(500)} == {b"one\ntwo\n"}
 
 

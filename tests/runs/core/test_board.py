@@ -67,6 +67,30 @@ def test_an_item_put_back_stands_where_it_stood() -> None:
     assert [begin(board).item.index for _ in range(3)] == [0, 1, 2]
 
 
+def test_an_attempt_that_is_taken_back_has_not_begun() -> None:
+    board = board_of(3)
+    attempt = begin(board)
+    begin(board)
+
+    taken_back = board.take_back(attempt)
+    again = begin(board)
+
+    assert taken_back
+    assert attempt.ended
+    assert (again.item.index, again.number) == (0, 1)
+    assert again.token != attempt.token
+    assert (board.failed, board.interrupted, board.retried) == (0, 0, 0)
+
+
+def test_an_attempt_that_was_given_up_cannot_be_taken_back() -> None:
+    board = board_of(1)
+    attempt = begin(board)
+    board.give_up(attempt, failed=True)
+
+    assert not board.take_back(attempt)
+    assert board.next_item() is None
+
+
 def test_a_lease_that_came_goes_to_an_earlier_item_if_one_has_become_ready() -> None:
     board = board_of(2)
     early = begin(board)
@@ -262,6 +286,20 @@ def test_twenty_limits_in_a_row_while_others_succeed_on_that_quota_never_fit() -
 def test_twenty_limits_while_nobody_succeeds_on_that_quota_go_on_waiting() -> None:
     assert limited_while(None, 40) is Verdict.LIMITED
     assert limited_while("another", 40) is Verdict.LIMITED
+
+
+def test_who_got_no_key_goes_on_waiting_while_others_succeed() -> None:
+    board = board_of(40)
+    waiting, now = begin(board), 0.0
+    for _ in range(30):
+        assert end(board, waiting, Ended.NO_KEY, now=now) is Verdict.LIMITED
+        end(board, begin(board, now), Ended.VALUE, now=now)
+        now += 60.0
+        board.wake_due(now)
+        waiting = begin(board, now)
+
+    assert (waiting.item.index, waiting.item.tries) == (0, 0)
+    assert end(board, waiting, Ended.LIMIT, now=now) is Verdict.LIMITED
 
 
 def test_successes_before_the_row_began_do_not_count() -> None:

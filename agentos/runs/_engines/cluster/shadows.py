@@ -1,0 +1,44 @@
+"""Secrets as a machine knows them that may not have them: it can tell where one stands, and not what it is."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from ....credentials.masking import forms_of
+
+_DIGEST = 16  # bytes
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Shadows:
+    """Digests of secrets, by their length, made with a *nonce* of the run."""
+
+    nonce: bytes
+    digests: Mapping[int, frozenset[bytes]]
+
+    @classmethod
+    def of(cls, known: Iterable[str]) -> Shadows:
+        nonce = secrets.token_bytes(16)
+        digests: dict[int, set[bytes]] = {}
+        for secret in known:
+            for form in forms_of(secret):
+                digests.setdefault(len(form), set()).add(_digest(form, nonce))
+        return cls(nonce, {length: frozenset(found) for length, found in digests.items()})
+
+    def is_in(self, text: str) -> bool:
+        """Whether a whole secret stands in *text*, as it is or in another form: what ``Masker.is_in`` says.
+
+        It takes about a microsecond for each character and each length that a secret has.
+        """
+        return any(
+            _digest(text[start : start + length], self.nonce) in digests
+            for length, digests in self.digests.items()
+            for start in range(len(text) - length + 1)
+        )
+
+
+def _digest(text: str, nonce: bytes) -> bytes:
+    return hashlib.blake2b(text.encode("utf-8", "surrogateescape"), key=nonce, digest_size=_DIGEST).digest()

@@ -1,0 +1,302 @@
+"""What driver and workers say to each other: frames of a kind, a number and some bytes. No socket in here.
+
+A worker's process has one link to the driver. It begins with ``HELLO`` and the run's password, before which nothing
+else is read. Each seat asks for an item (``ASK``) and is given one (``ASSIGN``) or let go (``LEAVE``); what came of it
+goes home as ``SAID`` and at last as ``REPORT``, and each is kept until ``TAKEN`` or ``KEPT`` says that it arrived, for
+the connection may break and another one take its place. ``BEAT`` names all the attempts a link has in hand; ``HEARD``
+says of each whether it goes on. ``DRAIN`` and ``KILL`` do not wait for the next beat.
+
+A long frame is sent in pieces, each in a frame of its own (``PIECE``), so that a beat can go between them: it must not
+look as if a worker were gone because its neighbour has much to say. Of the pieces that the other side has not confirmed
+(``GOT``) only so many are under way: all that the network has taken is in front of the next beat.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from enum import Enum, IntEnum
+from typing import Any, NamedTuple
+
+from .... import __version__
+
+FORMAT = f"1 of agentos {__version__}"  # what travels is pickled: both ends must be the same
+LONGEST = 1 << 28  # bytes of a frame
+LONGEST_HELLO = 1 << 16  # of a greeting whose password has not been read yet
+PASSWORD = 32  # bytes
+PIECE = 1 << 15  # bytes of a frame that are sent at once
+WINDOW = 1 << 20  # bytes of pieces that may be under way
+
+_HEAD = struct.Struct("!IBQ")  # bytes that follow the head, kind, number
+HEAD = _HEAD.size
+_SAID = struct.Struct("!QB")
+_SECONDS = struct.Struct("!d")
+
+
+class Kind(IntEnum):
+    """What a frame is. Its number is that of a beat, an ask, or the token of an attempt."""
+
+    # of a worker
+    HELLO = 1
+    ASK = 2
+    REPORT = 3
+    SAID = 4  # by an attempt that goes on
+    BEAT = 5
+    # of the driver
+    WELCOME = 16
+    ASSIGN = 17
+    LEAVE = 18  # the seat that asked may go
+    KEPT = 19
+    HEARD = 20
+    DRAIN = 21  # the run stops: finish soon
+    KILL = 22  # end this attempt, within so many seconds
+    TAKEN = 23  # what was said, up to this number
+    REFUSED = 24  # no link for you, and why
+    # of both
+    PIECE = 32  # of a longer frame; its number says how many bytes are still to come
+    GOT = 33  # so many bytes of pieces
+
+
+class Standing(Enum):
+    """What the driver thinks of an attempt."""
+
+    GO = b"g"
+    DRAIN = b"d"  # the run stops: it should finish soon
+    LOST = b"l"  # its lease is lost: others may have the key
+    KILL = b"k"  # nobody waits for it any more
+
+
+class Channel(IntEnum):
+    """What an attempt says while it goes on."""
+
+    STDOUT = 0
+    STDERR = 1
+    NEWS = 2  # of its key, or for the log: a pickle
+
+
+def margin_of(ttl: float) -> float:
+    """By how much a worker gives up its attempts before, and the driver after, the time to live."""
+    return min(1.0, 0.1 * ttl)
+
+
+class Frame(NamedTuple):
+    """One of them."""
+
+    kind: Kind
+    number: int
+    body: bytes
+
+
+class WireError(Exception):
+    """What came is no frame of ours. The connection cannot be used any more."""
+
+
+class TooLarge(ValueError):
+    """Nothing that long is sent."""
+
+
+def packed(kind: Kind, number: int = 0, body: bytes = b"") -> bytes:
+    """A frame as it is sent. Raises ``TooLarge``."""
+    check_size(body)
+    return _HEAD.pack(len(body), kind, number) + body
+
+
+def check_size(body: bytes) -> None:
+    """Raises ``TooLarge`` if that cannot be sent."""
+    if len(body) > LONGEST:
+        raise TooLarge(f"{len(body):,} bytes are more than the {LONGEST:,} that are sent at once; send a path instead")
+
+
+def pieces_of(frame: bytes) -> Iterator[bytes]:
+    """A frame as it goes over the wire: a long one in pieces, between which other frames may be sent."""
+    if len(frame) <= PIECE:
+        yield frame
+        return
+    whole = memoryview(frame)
+    for start in range(0, len(frame), PIECE):
+        piece = whole[start : start + PIECE]
+        yield _HEAD.pack(len(piece), Kind.PIECE, len(frame) - start - len(piece)) + piece
+
+
+class Frames:
+    """Takes bytes as they come, gives the frames in them.
+
+    *longest* may be raised once the other side is trusted. With *knows*, a first frame may be longer than that if it
+    begins with a password for which *knows* says yes.
+    """
+
+    def __init__(self, longest: int = LONGEST, knows: Callable[[bytes], bool] | None = None) -> None:
+        self.longest = longest
+        self._knows = knows
+        self._held = bytearray()
+        self._pieces = bytearray()  # of a long frame
+        self._got = 0
+
+    def feed(self, data: bytes) -> Iterator[Frame]:
+        """The frames that are complete by now. Raises ``WireError``, after which nothing more may be fed."""
+        held = self._held
+        held += data
+        while len(held) >= _HEAD.size:
+            length, kind, number = _HEAD.unpack_from(held)
+            if length > self.longest and not self._may_be_longer(length):
+                return
+            if len(held) < _HEAD.size + length:
+                return
+            body = bytes(held[_HEAD.size : _HEAD.size + length])
+            del held[: _HEAD.size + length]
+            if kind != Kind.PIECE:
+                yield Frame(_kind(kind), number, body)
+                continue
+            self._pieces += body
+            self._got += length
+            if len(self._pieces) + number > self.longest + _HEAD.size:
+                raise WireError(f"a frame of {len(self._pieces) + number:,} bytes")
+            if not number:
+                yield self._put_together()
+
+    def got(self) -> int:
+        """How many bytes of pieces have come since this was last asked."""
+        got, self._got = self._got, 0
+        return got
+
+    def _may_be_longer(self, length: int) -> bool:
+        """False: that is not known before more of it has come. Raises ``WireError`` if it may not."""
+        if self._knows is not None and length <= LONGEST:
+            password = bytes(self._held[_HEAD.size : _HEAD.size + PASSWORD])
+            if len(password) < PASSWORD:
+                return False
+            if self._knows(password):
+                self.longest = LONGEST
+                return True
+        raise WireError(f"a frame of {length:,} bytes")
+
+    def _put_together(self) -> Frame:
+        whole, self._pieces = self._pieces, bytearray()
+        if len(whole) < _HEAD.size:
+            raise WireError("pieces that make no frame")
+        length, kind, number = _HEAD.unpack_from(whole)
+        if length != len(whole) - _HEAD.size:
+            raise WireError("pieces that make no frame")
+        return Frame(_kind(kind), number, bytes(memoryview(whole)[_HEAD.size :]))
+
+
+def _kind(number: int) -> Kind:
+    try:
+        return Kind(number)
+    except ValueError:
+        raise WireError(f"a frame of an unknown kind, {number}") from None
+
+
+# -- bodies ---------------------------------------------------------------------------------------------------------
+
+
+class Hello(NamedTuple):
+    """How a link begins, or begins again after its connection broke."""
+
+    link: str  # the same for all connections of one link
+    name: str  # of the worker, for people
+    asks: tuple[int, ...] = ()  # not answered yet
+    in_hand: tuple[int, ...] = ()  # tokens of attempts that run there, or whose reports have not arrived
+
+
+def hello_body(password: bytes, hello: Hello) -> bytes:
+    """The body of ``HELLO``. It is no pickle: it is read before anybody is trusted."""
+    return password + json.dumps({"format": FORMAT, **hello._asdict()}).encode()
+
+
+def read_hello(body: bytes) -> Hello:
+    """What ``hello_body`` told, once its password was found right. Raises ``WireError``."""
+    try:
+        told: Mapping[str, Any] = json.loads(body[PASSWORD:])
+        if told["format"] != FORMAT:
+            raise WireError(
+                f"worker {told.get('name', 'without a name')} speaks format {told['format']}, the driver {FORMAT}: "
+                "install the same version on both"
+            )
+        return Hello(str(told["link"]), str(told["name"]), _numbers(told["asks"]), _numbers(told["in_hand"]))
+    except (ValueError, TypeError, KeyError) as error:
+        raise WireError(f"a greeting that is not understood ({type(error).__name__})") from None
+
+
+def _numbers(told: Iterable[Any]) -> tuple[int, ...]:
+    return tuple(int(each) for each in told)
+
+
+def welcome_body(good_for: float, job: bytes) -> bytes:
+    """The driver's answer to a greeting: for how long its leases are good, and what all its workers are told."""
+    return _SECONDS.pack(good_for) + job
+
+
+def read_welcome(body: bytes) -> tuple[float, bytes]:
+    """What ``welcome_body`` told."""
+    (good_for,) = _SECONDS.unpack_from(body)
+    return float(good_for), body[_SECONDS.size :]
+
+
+def assign_body(ask: int, assignment: bytes) -> bytes:
+    """The attempt for the seat that asked by this number."""
+    return ask.to_bytes(8) + assignment
+
+
+def read_assign(body: bytes) -> tuple[int, bytes]:
+    """What ``assign_body`` told."""
+    return int.from_bytes(body[:8]), body[8:]
+
+
+def beat_body(tokens: Sequence[int]) -> bytes:
+    """The attempts in hand."""
+    return struct.pack(f"!{len(tokens)}Q", *tokens)
+
+
+def read_beat(body: bytes) -> tuple[int, ...]:
+    """What ``beat_body`` told. Raises ``WireError``."""
+    if len(body) % 8:
+        raise WireError("a beat that is not understood")
+    return struct.unpack(f"!{len(body) // 8}Q", body)
+
+
+def heard_body(good_for: float, standings: Iterable[Standing]) -> bytes:
+    """The driver's answer to a beat: for how long its leases are good, and what of each token, in their order."""
+    return _SECONDS.pack(good_for) + b"".join(standing.value for standing in standings)
+
+
+def read_heard(body: bytes) -> tuple[float, list[Standing]]:
+    """What ``heard_body`` told."""
+    (good_for,) = _SECONDS.unpack_from(body)
+    return float(good_for), [Standing(bytes((byte,))) for byte in body[_SECONDS.size :]]
+
+
+def said_body(number: int, channel: Channel, data: bytes) -> bytes:
+    """The *number*-th thing that an attempt said, from 1."""
+    return _SAID.pack(number, channel) + data
+
+
+def read_said(body: bytes) -> tuple[int, Channel, bytes]:
+    """What ``said_body`` told. Raises ``WireError``."""
+    try:
+        number, channel = _SAID.unpack_from(body)
+        return number, Channel(channel), body[_SAID.size :]
+    except (struct.error, ValueError):
+        raise WireError("something was said that is not understood") from None
+
+
+def taken_body(number: int) -> bytes:
+    """Everything up to this number was taken."""
+    return number.to_bytes(8)
+
+
+def read_taken(body: bytes) -> int:
+    """What ``taken_body`` told."""
+    return int.from_bytes(body)
+
+
+def kill_body(after: float) -> bytes:
+    """How many seconds the attempt has to end in."""
+    return _SECONDS.pack(after)
+
+
+def read_kill(body: bytes) -> float:
+    """What ``kill_body`` told."""
+    (after,) = _SECONDS.unpack(body)
+    return float(after)

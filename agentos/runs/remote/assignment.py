@@ -1,0 +1,119 @@
+"""What goes to a worker elsewhere: one attempt of one item, as a value of its own."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import logging
+import os
+import secrets
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ...credentials.secret import Secret
+from .._core.records import Attempt
+from ..attempts import PooledAttempt
+from .parcel import Parcel, pack
+from .plain import plain
+
+if TYPE_CHECKING:
+    from ..run import Run
+
+
+class Shipped(Secret):
+    """A secret that travels with its assignment, because that was asked for. It shows nowhere, but it does pickle."""
+
+    __slots__ = ()
+
+    def __reduce_ex__(self, _protocol: object) -> tuple[Any, ...]:  # type: ignore[override]
+        return Shipped, (self._value,)
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Assignment:
+    """One attempt, as the other side gets it. Its ``repr`` names the item and the attempt, nothing else."""
+
+    run_id: str
+    item_id: str
+    index: int  # its place in the input, from 0
+    attempt: int  # 1 for the first
+    token: int  # of the attempt: by it the driver knows what comes back
+    payload: Parcel  # the item, or the command that was made of it
+    wants_context: bool
+    credential: str | None = None  # its name
+    secret: Shipped | None = None  # None: to be found there, by the credential's name
+    proof: bytes = b""  # of the secret; see ``proof_of``
+    nonce: bytes = b""  # of the run, for that proof
+    lease: int | None = None  # the number of the item's lease; None without a pool of ours
+    model: str | None = None  # that the lease was asked for
+    checkpoint: str | None = None  # the item's own path on the driver's machine
+    log_level: int = logging.WARNING  # below it, nobody at home would see a line
+    same_main: bool = False  # what is in ``__main__`` here is in ``__main__`` there
+    scheduled: bool = False  # it passes a scheduler, which keeps it and shows it: a secret must not go with it
+    driver: int = 0  # the number of the driver's process
+
+    def __repr__(self) -> str:
+        return f"<assignment {self.item_id} attempt {self.attempt}>"
+
+
+def proof_of(secret: str, nonce: bytes) -> bytes:
+    """By which both sides see whether they mean the same secret, without showing it."""
+    return hmac.digest(nonce, secret.encode(), hashlib.sha256)
+
+
+class Assigner:
+    """Makes the assignments of one run. *ship_secrets*: the secrets go with them; else they are found there by name.
+
+    *same_main*: see ``parcel.pack``. *scheduled*: they pass a scheduler, so that no secret goes with them, whatever
+    *ship_secrets* says.
+    """
+
+    def __init__(self, run: Run, *, ship_secrets: bool, same_main: bool = False, scheduled: bool = False) -> None:
+        self._run = run
+        self._ships = ship_secrets and not scheduled
+        self._same_main = same_main
+        self._scheduled = scheduled
+        self._nonce = secrets.token_bytes(16)
+        self.run_id = secrets.token_hex(8)
+        self._log_level = logging.getLogger("agentos.worker").getEffectiveLevel()
+
+    def assignment(self, attempt: Attempt, payload: Parcel | None = None) -> Assignment:
+        """The assignment for *attempt*, with *payload* in place of its item, if given.
+
+        Raises ``NotPicklable`` if its item has to travel and cannot.
+        """
+        run, item, grant = self._run, attempt.item, attempt.grant
+        worker = run.worker
+        name = secret = checkpoint = lease = model = None
+        proof = b""
+        if grant is not None:
+            name = plain(grant.key.name)
+            value = run.secret_for(attempt) or ""
+            if self._ships:
+                secret = Shipped(value)
+            else:
+                proof = proof_of(value, self._nonce)
+            if isinstance(attempt, PooledAttempt):
+                lease, model = grant.token, plain(grant.model)
+        if worker.wants_context:
+            checkpoint = str(run.folder.path_for(item.id))
+        return Assignment(
+            run_id=self.run_id,
+            item_id=item.id,
+            index=item.index,
+            attempt=attempt.number,
+            token=attempt.token,
+            payload=payload or pack(item.payload, "the item", same_main=self._same_main),
+            wants_context=worker.wants_context,
+            credential=name,
+            secret=secret,
+            proof=proof,
+            nonce=self._nonce,
+            lease=lease,
+            model=model,
+            checkpoint=checkpoint,
+            log_level=self._log_level,
+            same_main=self._same_main,
+            scheduled=self._scheduled,
+            driver=os.getpid(),
+        )

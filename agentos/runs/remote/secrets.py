@@ -1,0 +1,81 @@
+"""The secret of a credential on the worker's own machine: found there by the credential's name."""
+
+from __future__ import annotations
+
+import hmac
+import os
+import socket
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from pathlib import Path
+
+from ...credentials.sources import SecretUnavailable, called, from_file, name_of
+from .assignment import Assignment, proof_of
+
+KEYS = "AGENTOS_KEYS"  # names a file of keys
+
+_WITH_THE_ITEMS = "let secrets travel with the items: ship_secrets=True (--ship-secrets)"
+_THROUGH_A_CLIENT = (
+    "give engine=<the Client> in place of its executor, and ship_secrets=True: it has an encrypted link of its own, "
+    "on which secrets can travel with the items"
+)
+
+
+def resolve(assignment: Assignment, environ: Mapping[str, str]) -> str | None:
+    """The secret that the assignment's worker gets; None if it has no credential.
+
+    It came along, or is in the environment variable after which the credential is called (``OPENAI_API_KEY_1`` for
+    ``openai-api-key-1``), or in the file that AGENTOS_KEYS names. Raises ``SecretUnavailable`` if it is in neither, or
+    is another secret than the driver's: limits are kept for that one.
+    """
+    name = assignment.credential
+    if name is None:
+        return None
+    if assignment.secret is not None:
+        return assignment.secret.reveal()
+    other: str | None = None
+    for where, secret in _found(name, environ):
+        if hmac.compare_digest(proof_of(secret, assignment.nonce), assignment.proof):
+            return secret
+        other = where
+    if other is not None:
+        problem = f"is another key on {socket.gethostname()} ({other}) than where the run was started"
+        advice = "set the same key there"
+    else:
+        problem = f"is not to be had on {socket.gethostname()}: it is in no environment variable"
+        problem += f" and not in the file that {KEYS} names" if environ.get(KEYS) else f", and {KEYS} names no file"
+        advice = f"{_how_to_export(name)}, or name a file of keys in {KEYS} there"
+    raise SecretUnavailable(
+        source=f"the credential {name}",
+        problem=problem,
+        advice=f"{advice}; or {_THROUGH_A_CLIENT if assignment.scheduled else _WITH_THE_ITEMS}",
+    )
+
+
+def _found(name: str, environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Where there is a secret of that name, and the secret."""
+    for variable, value in environ.items():
+        if name_of(variable) == name and value.strip():
+            yield called(variable), value.strip()
+    path = environ.get(KEYS)
+    if path:
+        found = _file(Path(path), _changed_at(path)).get(name)
+        if found is not None:
+            yield f"the file that {KEYS} names", found
+
+
+@lru_cache(maxsize=4)
+def _file(path: Path, _changed: int) -> Mapping[str, str]:
+    return from_file(path)
+
+
+def _changed_at(path: str) -> int:
+    try:
+        return os.stat(path).st_mtime_ns
+    except OSError:
+        return 0  # reading it says what is wrong
+
+
+def _how_to_export(name: str) -> str:
+    variable = name.replace("-", "_").upper()
+    return f"export {variable} there" if variable.isidentifier() and name_of(variable) == name else "export it there"

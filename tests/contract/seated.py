@@ -1,0 +1,67 @@
+"""The engine of a cluster without a cluster: its seats are threads of this process, where the gates of a story are.
+
+Driver and seats talk over a real connection. Only the worker goes by reference: a story's body is made of its gates.
+"""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+import weakref
+from collections.abc import Callable
+from concurrent.futures import Executor
+from typing import Any
+
+from agentos.runs._engines import choice
+from agentos.runs._engines import executor as executor_engine
+from agentos.runs._engines.cluster.engine import ClusterEngine
+from agentos.runs._engines.cluster.seat import Job
+from agentos.runs.remote.parcel import Parcel
+from agentos.runs.run import Run
+from agentos.runs.worker import Worker
+
+from ..runs.cluster.seats import ThreadSeating
+
+_numbers = itertools.count(1)
+_workers: weakref.WeakValueDictionary[int, Callable[..., Any]] = weakref.WeakValueDictionary()
+_elsewhere, _check = choice._engine_elsewhere, executor_engine.check_executor
+
+
+class Seats(Executor):
+    """What a run is given as its engine: something that passes for one."""
+
+    def engine(self, run: Run) -> ClusterEngine:
+        width = run.options.max_workers if run.worker.is_async else 1
+        return SeatedEngine(run, ThreadSeating(width=width), ttl=10.0)
+
+
+class SeatedEngine(ClusterEngine):
+    def _job(self, width: int) -> Job:
+        number = next(_numbers)
+        _workers[number] = self._run.worker.call
+        return Job(Parcel(pickle.dumps(_Reference(number))), is_async=self._run.worker.is_async, width=width)
+
+
+class _Reference:
+    def __init__(self, number: int) -> None:
+        self._number = number
+
+    def __reduce__(self) -> Any:
+        return _worker, (self._number,)
+
+
+def _worker(number: int) -> Callable[..., Any]:
+    return _workers[number]
+
+
+def _engine_elsewhere(run: Run, wanted: Any) -> Any:
+    return wanted.engine(run) if isinstance(wanted, Seats) else _elsewhere(run, wanted)
+
+
+def _check_executor(executor: Executor, worker: Worker, *, ship_secrets: bool) -> None:
+    if not isinstance(executor, Seats):  # to which any worker can go
+        _check(executor, worker, ship_secrets=ship_secrets)
+
+
+choice._engine_elsewhere = _engine_elsewhere
+executor_engine.check_executor = _check_executor

@@ -1,0 +1,163 @@
+"""Seats without a cluster: threads of this process, which reach the driver over a real connection all the same."""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from agentos.runs._engines.cluster.command_engine import ClusterCommandEngine
+from agentos.runs._engines.cluster.engine import ClusterEngine
+from agentos.runs._engines.cluster.hub import Hub
+from agentos.runs._engines.cluster.link import NoDriver, Post
+from agentos.runs._engines.cluster.seat import sit
+
+WAIT = 20.0  # for what comes at once, unless it never comes
+_ROOM = 128
+
+
+class ThreadSeating:
+    """Places seats on threads, as many as there is room for. With *through*, they reach the driver by that proxy."""
+
+    def __init__(self, *, width: int = 1, through: Proxy | None = None, place: bool = True) -> None:
+        self.closed = threading.Event()
+        self.placed = threading.Event()
+        self.post: Post | None = None
+        self.hub: Hub | None = None
+        self._width = width
+        self._through = through
+        self._place = place
+        self._workers = 0
+        self.taken = 0  # seats that somebody sits in
+
+    def open(self, workers: int) -> tuple[str, int, int]:
+        self._workers = -(-workers // self._width)
+        return "127.0.0.1", 0, self._width
+
+    def place(self, post: Post, hub: Hub) -> None:
+        self.hub = hub
+        if self._through is not None:
+            self._through.target = post.host, post.port
+            host, port = self._through.address
+            post = Post(post.run_id, host, port, post.certificate, post.password, post.ttl)
+        self.post = post
+        for _ in range(self._workers if self._place else 0):
+            self.one_more()
+        self.placed.set()
+
+    def one_more(self) -> None:
+        if self.taken >= _ROOM:
+            return
+        self.taken += 1
+        threading.Thread(target=self._sit, name="seat", daemon=True).start()
+
+    def needed(self) -> None:
+        if self._place and self.taken < self._workers:
+            self.one_more()
+
+    def _sit(self) -> None:
+        assert self.post is not None
+        with contextlib.suppress(NoDriver):
+            sit(self.post)
+        self.taken -= 1
+
+    def close(self) -> None:
+        self.closed.set()
+
+
+@pytest.fixture
+def seating(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., ThreadSeating]]:
+    """Let the runs of this test have their items in such seats: ``seating(ttl=..., width=...)``."""
+    made: list[ThreadSeating] = []
+
+    def use(*, ttl: float | None = 5.0, **options: Any) -> ThreadSeating:
+        places = ThreadSeating(**options)
+        made.append(places)
+
+        def engine_for(run: Any) -> ClusterEngine:
+            kind = ClusterCommandEngine if run.worker.is_command else ClusterEngine
+            return kind(run, places, ttl=ttl)
+
+        monkeypatch.setattr("agentos.workflows.parallel.coordinator.engine_for", engine_for)
+        return places
+
+    yield use
+    for places in made:
+        assert places.closed.wait(WAIT), "the hub did not close"
+
+
+class Proxy:
+    """Stands between workers and their driver, and may cut them off: ``cut`` what is, ``shut`` what comes.
+
+    ``swallow``: the connections there are stay open, and nothing goes through them any more.
+    """
+
+    def __init__(self) -> None:
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.address: tuple[str, int] = self._listener.getsockname()
+        self.target: tuple[str, int] | None = None
+        self.shut = False
+        self.made = 0  # connections
+        self._sockets: list[socket.socket] = []
+        self._swallowed: frozenset[socket.socket] = frozenset()
+        self._thread = threading.Thread(target=self._accept, name="proxy", daemon=True)
+        self._thread.start()
+
+    def cut(self) -> None:
+        """Break all connections."""
+        sockets, self._sockets = self._sockets, []
+        for each in sockets:
+            with contextlib.suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)  # whoever pumps it closes it
+
+    def swallow(self) -> None:
+        """As if a cable had been pulled: nobody is told."""
+        self._swallowed = frozenset(self._sockets)
+
+    def close(self) -> None:
+        self.cut()
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._thread.join(WAIT)
+        self._listener.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                theirs, _ = self._listener.accept()
+            except OSError:
+                return
+            if self.shut or self.target is None:
+                theirs.close()
+                continue
+            try:
+                ours = socket.create_connection(self.target)
+            except OSError:
+                theirs.close()
+                continue
+            self.made += 1
+            self._sockets += [theirs, ours]
+            threading.Thread(target=self._pump, args=(theirs, ours), name="proxied", daemon=True).start()
+
+    def _pump(self, theirs: socket.socket, ours: socket.socket) -> None:
+        """Both ways, until one of the two ends."""
+        with theirs, ours, contextlib.suppress(OSError):
+            while True:
+                for source in select.select([theirs, ours], [], [])[0]:
+                    data = source.recv(65_536)
+                    if not data:
+                        return
+                    if source not in self._swallowed:
+                        (ours if source is theirs else theirs).sendall(data)
+
+
+@pytest.fixture
+def proxy() -> Iterator[Proxy]:
+    made = Proxy()
+    yield made
+    made.close()

@@ -1,0 +1,176 @@
+"""The worker's end of a link: what it does with its items when the driver, the network or they themselves misbehave."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import pickle
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentos import CredentialCoordinator
+from agentos.runs._engines.cluster import seat
+from agentos.runs._engines.cluster.handed import Handed
+from agentos.runs.remote.assignment import Assignment
+from agentos.runs.remote.outcome import Report
+from agentos.runs.remote.parcel import pack
+
+from . import workers
+from .seats import WAIT, Proxy, ThreadSeating
+from .test_engine import SECRETS, eventually, run, shell
+
+Use = Callable[..., ThreadSeating]
+
+
+# -- every attempt is reported on -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("worker", "verb"), [(workers.doubled, "carry_out"), (workers.doubled_later, "carry_out_async")]
+)
+def test_whatever_goes_wrong_in_a_seat_fails_its_item_and_the_seat_takes_the_next(
+    seating: Use, monkeypatch: pytest.MonkeyPatch, worker: Any, verb: str
+) -> None:
+    seating()
+    intact = getattr(seat, verb)
+
+    def fragile(function: Any, assignment: Assignment, **options: Any) -> Any:
+        if assignment.item_id == "1":
+            raise LookupError("the seat is broken")
+        return intact(function, assignment, **options)
+
+    monkeypatch.setattr(seat, verb, fragile)
+
+    stats, results = run([1, 2], worker, workers=1, retries=0)
+
+    assert results["1"].error == "the seat is broken"
+    assert results["2"].value == 4
+    assert stats.failed == 1
+
+
+class OneAttempt:
+    """A link that has one attempt for its seat."""
+
+    def __init__(self, handed: Handed) -> None:
+        self.handed = handed
+        self.reports: list[Report] = []
+
+    def ask(self, answer: Callable[[Handed | None], object]) -> None:
+        answer(self.handed)
+
+    def report(self, _handed: Handed, body: bytes) -> None:
+        self.reports.append(pickle.loads(body))
+
+
+def test_a_seat_that_is_cancelled_ends_and_reports_what_it_had_in_hand(gates: workers.Gates) -> None:
+    assignment = Assignment("run", "a", 0, 1, 11, pack("a", "the item"), wants_context=False)
+    link: Any = OneAttempt(Handed(11, pickle.dumps(assignment)))
+
+    async def sit_and_be_cancelled() -> None:
+        sitting = asyncio.create_task(seat._take_turns(link, pack(workers.never_ends, "the worker")))
+        while not gates.arrived.acquire(blocking=False):
+            await asyncio.sleep(0)
+        sitting.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.wait_for(sitting, WAIT)
+        assert sitting.cancelled()
+
+    asyncio.run(sit_and_be_cancelled())
+
+    assert [report.cancelled for report in link.reports] == [True]
+
+
+# -- ending an attempt ----------------------------------------------------------------------------------------------
+
+
+def test_an_attempt_that_was_told_to_end_is_not_told_again() -> None:
+    handed, told = Handed(11, b""), list[float]()
+    handed.on_kill(told.append)
+
+    handed.kill(0.0)
+    handed.kill(0.0)
+    handed.lose()
+
+    assert told == [0.0]
+
+
+def test_an_attempt_that_was_told_to_end_can_be_told_to_hurry() -> None:
+    handed, told = Handed(11, b""), list[float]()
+    handed.on_kill(told.append)
+
+    handed.kill(60.0)
+    handed.kill(90.0)
+    handed.kill(0.5)
+
+    assert told == [60.0, 0.5]
+
+
+def test_a_command_that_is_to_end_has_all_its_time_for_it_however_often_its_worker_beats(
+    seating: Use, tmp_path: Path
+) -> None:
+    seating(ttl=0.6)
+    cleaned = tmp_path / "cleaned"
+    script = f"trap 'sleep 1; touch {cleaned}; exit 3' TERM; sleep 60 & wait"
+
+    _, results = run(["a"], shell(script, kill_after=WAIT), workers=1, timeout=0.3, retries=0)
+
+    assert results["a"].error == "timed out after 0.3s"
+    assert cleaned.exists()
+
+
+def test_a_command_that_its_worker_ended_for_want_of_a_driver_runs_again(
+    seating: Use, aside: ThreadPoolExecutor, tmp_path: Path
+) -> None:
+    """As when the driver stood still for long: it has not lost the worker, but the worker had lost the driver."""
+    places = seating()
+    begun = tmp_path / "begun"
+    script = f"test $AGENTOS_ATTEMPT = 2 && exit; touch {begun}; exec sleep 60"
+
+    running = aside.submit(run, ["a"], shell(script), workers=1, retries=1)
+    assert eventually(begun.exists)
+    assert places.post is not None
+    link = seat.LINKS._links[places.post.run_id]
+    link._from_anywhere(link._fence)
+    assert eventually(lambda: link.fenced)
+    places.one_more()
+    stats, results = running.result(WAIT)
+
+    assert results["a"].success
+    assert stats.retried == 1
+
+
+# -- secrets --------------------------------------------------------------------------------------------------------
+
+
+def test_a_command_does_not_find_the_key_of_another_in_the_words_of_a_variable(
+    seating: Use, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seating()
+    monkeypatch.setenv("AUTH_HEADER", f"Bearer {SECRETS[1]}")
+    pool = CredentialCoordinator(SECRETS)
+
+    _, results = run(["a"], shell('echo "${AUTH_HEADER:-none}"'), pool=pool, workers=1)
+
+    assert results["a"].value["stdout"] == "none\n"
+
+
+# -- the network ----------------------------------------------------------------------------------------------------
+
+
+def test_a_connection_that_goes_silent_is_replaced_in_time(
+    seating: Use, proxy: Proxy, gates: workers.Gates, aside: ThreadPoolExecutor
+) -> None:
+    seating(ttl=3.0, through=proxy)
+
+    running = aside.submit(run, ["a"], workers.waits_for_gate, workers=1, retries=0)
+    assert gates.arrived.acquire(timeout=WAIT)
+    proxy.swallow()
+    gates.go_on.set()
+    _, results = running.result(WAIT)
+
+    assert results["a"].value == ["a", 1]
+    assert proxy.made == 2

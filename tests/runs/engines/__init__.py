@@ -1,0 +1,1 @@
+"""Engines, one by one: what the contract that all share does not tell of each."""

@@ -1,0 +1,1 @@
+"""What goes to workers elsewhere, and what comes back."""
