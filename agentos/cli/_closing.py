@@ -36,7 +36,7 @@ def exit_code(stats: ProgressStats, pressed: BaseException | None = None, *, tot
 
 
 def last_words(stats: ProgressStats, code: ExitCode, *, name: str, again: str, retry: str, retried: bool) -> list[str]:
-    """What to type next; nothing if all is done and was done now."""
+    """What to type next; nothing if all is done and was done now. *name* is what other commands find the run by."""
     words: list[str] = []
     left = stats.unfinished or 0
     count = "1 item" if left == 1 else f"{left} items"

@@ -30,11 +30,12 @@ from ._entries import (
     require_same_limits,
 )
 from ._errors import Refusal
-from ._options import RUN_OPTIONS, BadValue, shown, twin, unknown
+from ._options import HERE, PASSWORDS_ELSEWHERE, RUN_OPTIONS, BadValue, in_the_open, shown, twin, unknown
 
 FILE_NAME: Final = "agentos.toml"
 _LARGEST: Final = 4 * 1024 * 1024
 _IN_A_FILE: Final = "sqlite:///"
+_LOCAL: Final = ("sqlite", "memory")
 
 # Variables that begin like options and are none: set for running items, or read by the pool and by other commands.
 _NO_OPTIONS: Final = {
@@ -237,6 +238,9 @@ def _run_of(given: Any, source: Source) -> dict[str, Setting]:
             found[name] = Setting(option.kind(value, False), where, source.trusted, source.path.parent)
         except BadValue as error:
             raise Refusal(f"{where}: run.{name} {error}", f"for example: {name} = {option.example}") from None
+        problem = in_the_open(name, found[name].value)
+        if problem is not None:
+            raise Refusal(f"{where}: run.{name} {problem}", PASSWORDS_ELSEWHERE)
         problem = None if source.trusted else _harm(name, found[name].value, source.path.parent)
         if problem is not None:
             raise Refusal(f"{where}: run.{name} {problem}", IN_YOUR_OWN)
@@ -247,6 +251,10 @@ def _harm(name: str, value: Any, folder: Path) -> str | None:
     """What is wrong with an option that a project's file in *folder* sets; None: it can do no harm."""
     if name == "env_key":
         return None if is_for_keys(value) else NOT_FOR_KEYS
+    if (name == "engine" and value != HERE) or (name == "ship_secrets" and value):
+        return "is not used: whoever wrote this file could have your work and your keys sent to them"
+    if name == "store" and value not in _LOCAL and not value.startswith(_IN_A_FILE):
+        return "is not used: whoever wrote this file could have your keys counted, and held up, by a server of theirs"
     if name == "store":
         path = value.removeprefix(_IN_A_FILE) if value.startswith(_IN_A_FILE) else None
     else:

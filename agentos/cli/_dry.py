@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ._errors import Refusal
 from ._pool import make_pool, variables
-from ._work import command_of, function_of
+from ._work import command_of, function_of, not_installed
 
 if TYPE_CHECKING:
     from ..workflows.parallel import CredentialCoordinator
@@ -125,6 +125,8 @@ def _summary(request: Request, pool: CredentialCoordinator | None, counts: _Coun
         "items": counts.to_run,
         "done": counts.done,
         "failed": counts.failed,
+        "engine": request.engine,
+        "engine_is_installed": not_installed(request) is None,
         "keys": [],
     }
     if pool is not None:
@@ -156,6 +158,10 @@ def _print(request: Request, pool: CredentialCoordinator | None) -> None:
     lines.append(f"run      {state} {request.name} in {request.folder}")
     if counts.already:
         lines.append(f"         {counts.already}")
+    if request.engine is not None:
+        lines.append(f"engine   {request.engine}")
+        if (refusal := not_installed(request)) is not None:
+            lines.append(f"         {refusal.message}, which is not installed: {refusal.hint}")
     if pool is None:
         lines.append("keys     none: the items run without a credential")
     else:

@@ -80,13 +80,14 @@ class CredentialEntry:
     rpd: float | None = None
     base_url: str | None = None
     hosts: tuple[str, ...] = ()
+    provider: str | None = None
     extra_env: Mapping[str, str] | None = None
     disabled: bool = False
     trusted: bool = True  # as the file that states it is
 
     def stated(self) -> dict[str, Any]:
         """What ``Credential`` is told besides the secret."""
-        fields = ("name", "quota", "slots", "rpm", "tpm", "rpd", "base_url", "hosts")
+        fields = ("name", "quota", "slots", "rpm", "tpm", "rpd", "base_url", "hosts", "provider")
         return {**{field: getattr(self, field) for field in fields}, "env": self.extra_env}
 
     def limits(self) -> tuple[Limit, ...]:
@@ -164,6 +165,7 @@ _FIELDS: Final[Mapping[str, Kind]] = {
     "rpd": _amount,
     "base_url": text,
     "hosts": _hosts,
+    "provider": text,
     "extra_env": _variables,
     "disabled": flag,
 }

@@ -27,7 +27,7 @@ def make_base(base: Path) -> None:
     """Make *base* if it is not there, hidden from git: logs and results are nobody's source code. Raises OSError."""
     if base.is_dir():
         return
-    base.mkdir(parents=True)
+    base.mkdir(parents=True, exist_ok=True)  # another run, started at the same moment, may make it, too
     (base / ".gitignore").write_text("*\n")
 
 

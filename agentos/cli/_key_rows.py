@@ -7,14 +7,13 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ._table import table
 
 if TYPE_CHECKING:
     from ..credentials._core.records import KeySpec
-    from ..credentials._stores.peek import Sighting
+    from ..credentials._stores.book import Pause, Sighting
 
 NEVER_USED: Final = "never used"
 DISABLED: Final = "disabled"
@@ -35,6 +34,8 @@ class Row:
     holders: tuple[str, ...]
     limits: tuple[dict[str, Any], ...]
     secrets: int  # how many secrets have had this name
+    paused_until: float | None = None  # no lease starts before it, on any key
+    paused_why: str = ""
 
 
 def rows_of(
@@ -46,6 +47,11 @@ def rows_of(
     off = [_switched_off(name, by_name.pop(name, None)) for name in disabled]
     rest = [_row(each) for _, each in sorted(by_name.items())]
     return [*rows, *(rest if everything else ()), *off], 0 if everything else len(rest)
+
+
+def paused(rows: Sequence[Row], pause: Pause, now: float) -> list[Row]:
+    """The same rows while the store grants nothing: each key is what it is, and none can be had."""
+    return [replace(row, available=False, paused_until=now + pause.left, paused_why=pause.why) for row in rows]
 
 
 def _row(seen: Sighting) -> Row:
@@ -91,13 +97,17 @@ _COLOURS: Final = {
 _HEADINGS: Final = ("KEY", "STATE", "IN USE", "UNTIL", "LEFT", "WHY")
 
 
-def show(rows: Sequence[Row], more: int, missing: Path | None, *, coloured: bool) -> None:
-    """Print how many are available, and a table. *missing*: there is no store yet, and it would be there."""
+def show(rows: Sequence[Row], more: int, missing: str | None, *, pause: Pause | None = None, coloured: bool) -> None:
+    """Print how many are available, and a table.
+
+    *missing*: there is no store yet, and it would be there. *pause*: the store grants nothing for now.
+    """
     if missing is not None:
         print(f"no run has used a store at {missing} yet")
     counted = [row for row in rows if row.state != DISABLED]
     if rows or missing is None:
-        print(f"{sum(row.available for row in counted)} of {len(counted)} available")
+        because = "" if pause is None else f": {pause}"
+        print(f"{sum(row.available for row in counted)} of {len(counted)} available{because}")
     if rows:
         colours = [_COLOURS.get(row.state) if coloured else None for row in rows]
         print()

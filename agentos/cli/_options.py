@@ -17,8 +17,13 @@ _LONGEST_TIME: Final = 100 * 365 * 86_400.0
 _YES: Final = ("1", "true", "yes", "on")
 _NO: Final = ("0", "false", "no", "off")
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_STORE: Final = re.compile(r"sqlite|memory|sqlite:///(?!:memory:$)[^?]+")
+_STORE: Final = re.compile(
+    r"sqlite|memory|sqlite:///(?!:memory:$)[^?]+|(?:rediss?|valkeys?)://[^\s/]\S*|unix://\S+|env:[A-Za-z_][A-Za-z0-9_]*"
+)
+_WITH_PASSWORD: Final = re.compile(r"(?:rediss?|valkeys?|unix)://(?:[^/?#]*@|\S*password)", re.IGNORECASE)
+_CLUSTER: Final = re.compile(r"(?:dask|tcp|tls)://[^\s/@?#]+:\d{1,5}")
 
+HERE: Final = "local"  # the engine that needs no other machine
 OURS: Final = "AGENTOS_"  # variables that begin so are what an item is told
 _DEFAULT: Final = "AGENTOS_CREDENTIAL"  # where a command finds it unless told otherwise
 
@@ -154,8 +159,31 @@ def store_place(value: Any, _from_text: bool = False) -> str:
     """Where the state of the keys is kept. What is none is not shown: a URL may hold a password."""
     place = text(value)
     if not _STORE.fullmatch(place):
-        raise BadValue("must be sqlite, sqlite:///path or memory")
+        raise BadValue(
+            "must be sqlite, sqlite:///path, redis://host:port/db, env:NAME for a variable that has such a URL, "
+            "or memory"
+        )
     return place
+
+
+def engine_place(value: Any, _from_text: bool = False) -> str:
+    """Where items run. What is none is not shown, as with a store."""
+    place = text(value)
+    if place != HERE and not (_CLUSTER.fullmatch(place) and 0 < int(place.rpartition(":")[2]) < 65_536):
+        raise BadValue(f"must be dask://host:port (or tcp://, tls://), the address of a Dask scheduler, or {HERE}")
+    return place
+
+
+def in_the_open(name: str, value: Any) -> str | None:
+    """What is wrong with a value that others can read, as they can a process list; None: nothing."""
+    if name != "store" or not _WITH_PASSWORD.match(value):
+        return None
+    return "holds a password, and others can read it there"
+
+
+PASSWORDS_ELSEWHERE: Final = (
+    "put the whole URL into an environment variable: AGENTOS_STORE, or another that you name with --store env:NAME"
+)
 
 
 def words(value: Any, from_text: bool) -> list[str]:
@@ -179,7 +207,9 @@ RUN_OPTIONS: Final[Mapping[str, Option]] = {
     "no_wait": Option(flag, "false", "end with code 75 rather than wait for parked keys"),
     "keys": Option(words, '["env:OPENAI_API_KEY*"]', "which credentials to use; left out: all of this file"),
     "env_key": Option(key_variable, '"OPENAI_API_KEY"', "the variable in which a command finds its credential"),
-    "store": Option(store_place, '"sqlite"', "where the state of the keys is kept: sqlite, sqlite:///path or memory"),
+    "store": Option(store_place, '"sqlite"', "where the keys' state is: sqlite, sqlite:///path, redis://..., memory"),
+    "engine": Option(engine_place, '"local"', "where the items run: local, or dask://host:port, a Dask scheduler"),
+    "ship_secrets": Option(flag, "false", "give a cluster the secrets too; else it has its own, by name"),
     "id": Option(text, '"id"', "the field of an item that is its id; left out: a hash of the item"),
     "format": Option(one_of(FORMATS), '"jsonl"', "how to read the items; left out: by the name of the file"),
     "stdin": Option(flag, "false", "give each command its item on standard input as well"),
@@ -202,6 +232,10 @@ def twin(name: str) -> str:
 def from_flag(name: str, given: Any) -> Any:
     """The value of an option as it was typed, checked as everywhere else. Raises Refusal, which names the flag."""
     try:
-        return RUN_OPTIONS[name].kind(given, isinstance(given, str))
+        value = RUN_OPTIONS[name].kind(given, isinstance(given, str))
     except BadValue as error:
         raise Refusal(f"--{name.replace('_', '-')} {error}") from None
+    problem = in_the_open(name, value)
+    if problem is not None:
+        raise Refusal(f"--{name} {problem}", PASSWORDS_ELSEWHERE)
+    return value

@@ -10,6 +10,9 @@ from ._codes import ExitCode
 from ._errors import Refusal
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ..credentials._stores.redis.url import RedisPlace
     from ..workflows.parallel import CredentialCoordinator
     from ._request import Request
 
@@ -21,21 +24,32 @@ def make_pool(request: Request, *, only_look: bool = False) -> CredentialCoordin
     from ..credentials._stores.place import place_of
     from ..errors import StoreError
     from ..workflows.parallel import CredentialCoordinator
+    from ._store import address_of, not_installed, unusable
 
-    store = request.option("store")
+    store = address_of(request.option("store"), os.environ, who=request.where.get("store", "--store"))
     try:
         place = place_of(store, os.environ)
     except ValueError as error:
         said_by = request.where.get("store", "--store")
-        raise Refusal(f"{said_by} {str(error).removeprefix('store ')}", "name a file: --store sqlite:///path") from None
+        raise Refusal(f"{said_by} {str(error).removeprefix('store ')}") from None
     try:
-        if only_look and place is not None and not place.exists():
+        if only_look and place is not None and _is_new(place):
             store = "memory"
         return CredentialCoordinator([key.credential for key in request.keys], store=store)
     except StoreError as error:
-        raise Refusal(str(error), "name another place with --store sqlite:///path, or use --store memory") from None
+        raise unusable(error, "name another place with --store sqlite:///path, or use --store memory") from None
+    except ImportError as error:
+        raise not_installed(error) from None
     except ValueError as error:
         raise Refusal(f"the credentials cannot be used together: {error}", code=ExitCode.USAGE) from None
+
+
+def _is_new(place: Path | RedisPlace) -> bool:
+    """Whether nobody has used the store yet. Looking makes none."""
+    from ..credentials._stores.outside import look
+    from ..credentials.clock import SystemClock
+
+    return look(place, (), SystemClock()) is None
 
 
 def variables(request: Request) -> Mapping[str, str]:

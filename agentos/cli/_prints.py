@@ -9,16 +9,36 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 from ._stray import Stray
 
 if TYPE_CHECKING:
-    from ..runs.commands.output import ItemOutput, Outputs, Redactors
+    from ..runs.commands.output import Redactors
     from ..runs.context import Context
     from ._sink import Write
 
-_printing: ContextVar[_Printing | None] = ContextVar("agentos_printing", default=None)
+_printing: ContextVar[Printing | None] = ContextVar("agentos_printing", default=None)
+
+
+class Output(Protocol):
+    """Takes what one attempt prints."""
+
+    @property
+    def finished(self) -> bool: ...
+
+    def write(self, stream: str, data: bytes) -> None: ...
+
+    def finish(self) -> object: ...
+
+
+class Outputs(Protocol):
+    """Opens the output of an attempt; ``redactors`` take secrets out of what is no item's."""
+
+    @property
+    def redactors(self) -> Redactors | None: ...
+
+    def open(self, item_id: str, index: int, attempt: int, credential_name: str | None = None) -> Output: ...
 
 
 class Prints:
@@ -76,7 +96,7 @@ class Prints:
         if worker.is_async:
 
             async def call(item: Any, credential: Any, *, context: Context) -> Any:
-                with _Printing(self._outputs, context):
+                with Printing(self._outputs, context):
                     if worker.wants_context:
                         return await worker.call(item, credential, context=context)
                     return await worker.call(item, credential)
@@ -84,7 +104,7 @@ class Prints:
         else:
 
             def call(item: Any, credential: Any, *, context: Context) -> Any:
-                with _Printing(self._outputs, context):
+                with Printing(self._outputs, context):
                     if worker.wants_context:
                         return worker.call(item, credential, context=context)
                     return worker.call(item, credential)
@@ -107,7 +127,7 @@ def redacted(redactors: Redactors | None, *, all_to_stderr: bool = False) -> Ite
         yield
 
 
-class _Printing:
+class Printing:
     """While it is entered, what the context prints is the output of this attempt."""
 
     def __init__(self, outputs: Outputs, context: Context) -> None:
@@ -129,7 +149,7 @@ class _Printing:
             self.output.finish()
 
 
-def _item() -> ItemOutput | None:
+def _item() -> Output | None:
     """Whose output it is now. A task that outlives its item is nobody's."""
     printing = _printing.get()
     if printing is None or printing.is_in_a_child or printing.output.finished:
@@ -137,7 +157,7 @@ def _item() -> ItemOutput | None:
     return printing.output
 
 
-def _give(item: ItemOutput, stream: str, data: bytes) -> None:
+def _give(item: Output, stream: str, data: bytes) -> None:
     # Who shows or logs the item's line may print too, to the very stream that brought us here.
     token = _printing.set(None)
     try:

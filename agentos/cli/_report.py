@@ -17,6 +17,7 @@ _CAUSES: Final = 10
 _IDS: Final = 6
 _LONGEST_CAUSE: Final = 100
 _LONGEST_ID: Final = 60
+_LONGEST_REASON: Final = 2_000  # of which the end says what to do
 _COLOURS: Final = {"finished": GREEN, "running": CYAN, "crashed": RED, "unreadable": RED}
 
 # Options that belong to one start of a run and not to those that follow.
@@ -46,12 +47,14 @@ def state_in_colour(word: str, text: str, paint: Paint) -> str:
 
 
 def _headline(report: Report, now: float, paint: Paint) -> Iterator[str]:
-    state = state_in_colour(report.state.word, clean(str(report.state), 200), paint)
+    reason, *advice = clean(str(report.state), _LONGEST_REASON).split("; ")
+    state = state_in_colour(report.state.word, reason, paint)
     last = report.sessions[-1] if report.sessions else None
     since = "" if last is None else f", {ago(last.started_at if last.ended_at is None else last.ended_at, now)}"
     if last is not None and last.ended_at is None:
         since = f", for {how_long(now - last.started_at)}"
     yield f"{paint(clean(report.name, _LONGEST_ID), BOLD)}: {state}{since}"
+    yield from (f"  {each}" for each in advice)
     yield f"  {_counts(report, paint)}"
     yield from (f"  {line}" for line in _speed(report))
 
@@ -82,6 +85,8 @@ def _speed(report: Report) -> Iterator[str]:
     if report.rate is not None:
         rate = report.rate
         on += f", {rate:,.{0 if rate >= 100 else 1}f} items a second" if rate >= 0.5 else f", {rate * 60:.2g} a minute"
+    if report.card is not None and report.card.engine is not None:
+        on += f", on {clean(report.card.engine)}"
     yield on
     if report.durations is not None:
         times = report.durations

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ._argv import Typed
 from ._config import Settings, load
 from ._errors import Refusal
-from ._options import RUN_OPTIONS, from_flag
+from ._options import HERE, RUN_OPTIONS, from_flag
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -32,6 +32,7 @@ _DEFAULTS: Mapping[str, Any] = {
     "kill_after": 5.0,
     "stdin": False,
     "no_wait": False,
+    "ship_secrets": False,
 }
 _DEFAULT_PARALLEL, _MOST_PARALLEL = 3, 10  # as a run has them from Python
 _NO_KEYS = "none"  # run without credentials, though agentos.toml has some
@@ -94,12 +95,20 @@ class Request:
         return int(min(told, most or _MOST_PARALLEL))
 
     @property
+    def engine(self) -> str | None:
+        """The cluster on which the items run; None: on this machine."""
+        told = self.options["engine"]
+        return None if told in (None, HERE) else str(told)
+
+    @property
     def warnings(self) -> list[str]:
         """What is not wrong enough to stop, and should be known."""
         told = self.options["parallel"]
         warnings = list(self.settings.warnings)
         if told is not None and told > self.parallel:
             warnings.append(f"{told} at once is above {self.parallel}; --max-parallel {told} lifts that")
+        if self.where.get("store") == "--store" and not self.keys:
+            warnings.append("--store is of no use without keys, and none are given; --keys names them")
         return warnings
 
     def option(self, name: str) -> Any:
@@ -227,6 +236,8 @@ def _check_together(flags: Flags, options: Mapping[str, Any], where: Mapping[str
         for name in ("idle_timeout", "stdin"):
             if options[name] and flags.options.get(name):
                 raise Refusal(f"--{name.replace('_', '-')} is for commands; a Python function has none of it")
+    if flags.options.get("ship_secrets") and options["engine"] in (None, HERE):
+        raise Refusal("--ship-secrets is for a cluster, and the items run on this machine", "name one: --engine WHERE")
     for name in ("timeout", "idle_timeout", "kill_after"):
         if options[name] == 0:
             raise Refusal(f"{where[name]}: {name} must be above 0")

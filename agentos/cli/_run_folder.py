@@ -86,6 +86,7 @@ def _write_card(request: Request) -> None:
         "worker": request.flags.worker,
         "source": dict(request.source),
         "parallel": request.parallel,
+        "engine": request.engine,
         "keys": [key.credential.name for key in request.keys],
         "agentos": __version__,
     }

@@ -22,7 +22,7 @@ from ._pool import make_pool
 from ._records import Records
 from ._run_folder import own, write_card
 from ._targets import require_own_files
-from ._work import command_of, function_of, retry_rule
+from ._work import command_of, elsewhere, function_of, retry_rule
 
 if TYPE_CHECKING:
     from ..errors import InputFailed
@@ -72,6 +72,7 @@ class _Session:
         self._stdout = sys.stdout  # before foreign code gets another in its place
         self._records: Records | None = None
         self._has_said_the_end = False
+        self._elsewhere: dict[str, Any]
         self._reporter: Reporter
         self._outputs: Outputs
 
@@ -86,6 +87,7 @@ class _Session:
             ends.callback(self._pool.close)
         command = command_of(request)
         function = None if command is not None else function_of(request, self._redactors, self._masked)
+        self._elsewhere = elsewhere(request)
         require_own_files(request)
         ends.callback(own(request).release)
         self._show()
@@ -184,7 +186,7 @@ class _Session:
         self._coordinator = coordinator = self._new_coordinator(command)
         worker = self._worker(command, function)
         pressed: BaseException | None = None
-        refused = None
+        refused = explained = None
         without_display = request.option("progress") == "none"
         speaking = logged(self._print, self._masked, without_display=without_display, verbose=request.flags.verbose)
         with _hangup_is_a_request_to_end(), speaking:
@@ -196,7 +198,10 @@ class _Session:
             except InputFailed as error:
                 refused = error
             except AgentOSError as error:
-                raise self._explained(error) from None
+                explained = self._explained(error)
+        if explained is not None:
+            self._break_off(coordinator.stats, explained)
+            raise explained
         if coordinator.stats is None or self._records is None:  # a signal came before anything had begun
             return int(ExitCode.TERMINATED if isinstance(pressed, SystemExit) else ExitCode.INTERRUPTED)
         if self._watch is not None:
@@ -236,16 +241,25 @@ class _Session:
             on_begin=partial(self._begin, command),
             on_progress=self._happened,
             **retry_rule(request),
+            **self._elsewhere,
         )
 
     def _worker(self, command: Command | None, function: Callable[..., Any] | None) -> Any:
         """What runs for each item; what it prints is taken in."""
         if command is not None:
             return replace(command, outputs=self._outputs)
-        from ._prints import Prints
-        from ._worker import known_as
-
         assert function is not None  # noqa: S101 - for the type checker: there is one or the other
+        from ._worker import folder_of, known_as
+
+        if self._request.engine is not None:
+            from ._overheard import Overheard
+            from ._sent import made_to_travel
+
+            self._ends.enter_context(Overheard(self._outputs))
+            named = str(self._request.flags.worker)
+            return made_to_travel(function, known_as(named), folder_of(named))
+        from ._prints import Prints
+
         prints = Prints(self._outputs, all_to_stderr=self._request.flags.json, write=self._reporter.write_above)
         return self._ends.enter_context(prints).wrap(function, known_as(str(self._request.flags.worker)))
 
@@ -261,7 +275,14 @@ class _Session:
 
     def _explained(self, error: AgentOSError) -> Refusal:
         """What the run itself refuses, with what to type."""
-        from ..errors import DuplicateItems, JournalDamaged, JournalInUse, JournalMismatch, JournalUnavailable
+        from ..errors import (
+            DuplicateItems,
+            EngineUnavailable,
+            JournalDamaged,
+            JournalInUse,
+            JournalMismatch,
+            JournalUnavailable,
+        )
 
         hint = None
         if isinstance(error, JournalMismatch):
@@ -274,8 +295,18 @@ class _Session:
             hint = "wait for it, or give this run another --name"
         elif isinstance(error, DuplicateItems):
             hint = "name the field that tells them apart with --id FIELD"
-        code = ExitCode.INTERNAL if isinstance(error, JournalUnavailable) else ExitCode.USAGE
+        elif isinstance(error, EngineUnavailable):
+            hint = "start it, or run here: --engine local"
+        code = ExitCode.INTERNAL if isinstance(error, (JournalUnavailable, EngineUnavailable)) else ExitCode.USAGE
         return Refusal(self._masked(str(error)), hint, code)
+
+    def _break_off(self, stats: ProgressStats | None, refusal: Refusal) -> None:
+        """A run that had begun ends by an error: whoever reads its files or its JSON is told so."""
+        if stats is None or self._records is None:
+            return
+        self._records.note_waiting()
+        self._ends.pop_all().close()  # as at any other end
+        self._records.ended(stats, refusal.code)
 
     def _close(
         self, records: Records, stats: ProgressStats, pressed: BaseException | None, refused: InputFailed | None
@@ -298,17 +329,23 @@ class _Session:
         request = self._request
         if request.option("progress") not in ("none", "json") and not request.flags.json:
             retried = request.flags.retry_failed
+            name = shlex.quote(request.name) + self._where()
             again = retry = self._typed_again("--retry-failed")  # what has failed would be left alone without it
             if not retried:
                 again = self._typed_again()
-                retry = retry if request.source["kind"] == "stdin" else f"agentos retry {request.name}"
+                retry = retry if request.source["kind"] == "stdin" else f"agentos retry {name}"
             if not self._has_said_the_end:  # there was no time for it
                 from ..runs.wording import closing
 
                 self._print("".join(f"{line}\n" for line in closing(stats, request.name)))
-            words = last_words(stats, code, name=request.name, again=again, retry=retry, retried=retried)
+            words = last_words(stats, code, name=name, again=again, retry=retry, retried=retried)
             self._print("".join(f"{line}\n" for line in words))
         return int(code)
+
+    def _where(self) -> str:
+        """What other commands need to find the run: nothing, unless its folder was typed."""
+        typed = self._request.flags.options["dir"]
+        return "" if typed is None else f" --dir {shlex.quote(typed)}"
 
     def _typed_again(self, *more: str) -> str:
         """What to type to go on; items from standard input have to come again."""

@@ -25,7 +25,7 @@ def command_of(request: Request) -> Command | None:
     from ..runs.commands.command import Command
     from ..runs.commands.template import TemplateError
 
-    if "{" not in argv[0] and shutil.which(argv[0]) is None:
+    if request.engine is None and "{" not in argv[0] and shutil.which(argv[0]) is None:
         raise Refusal(f"command not found: {argv[0]}", "nothing was run")
     try:
         command = Command(
@@ -60,6 +60,27 @@ def function_of(request: Request, redactors: Redactors | None, masked: Callable[
             return load_worker(str(request.flags.worker))
     except Refusal as refusal:
         raise Refusal(masked(refusal.message), refusal.hint, refusal.code) from None
+
+
+def elsewhere(request: Request) -> dict[str, Any]:
+    """What ``ParallelCoordinator`` is told of a cluster; nothing if the items run here. Raises ``Refusal``."""
+    if request.engine is None:
+        return {}
+    from ..runs.remote.places import Dask
+
+    if (refusal := not_installed(request)) is not None:
+        raise refusal
+    return {"engine": Dask(request.engine), "ship_secrets": request.option("ship_secrets")}
+
+
+def not_installed(request: Request) -> Refusal | None:
+    """What is missing on this machine for the cluster that was named; None: nothing."""
+    if request.engine is None:
+        return None
+    from ..runs.remote.places import EXTRA, missing_package
+
+    missing = missing_package()
+    return None if missing is None else Refusal(f"--engine needs the package {missing}", f"pip install '{EXTRA}'")
 
 
 def retry_rule(request: Request) -> dict[str, Any]:

@@ -46,6 +46,12 @@ def known_as(named: str) -> str | None:
     return f"{os.path.relpath(place)}:{attribute}" if place.endswith(".py") else None
 
 
+def folder_of(named: str) -> Path | None:
+    """The folder of a file that was named: no other machine has it. None: a module was named, and may be anywhere."""
+    place = named.rpartition(":")[0]
+    return Path(place).resolve().parent if place.endswith(".py") else None
+
+
 def _require_a_worker(function: Callable[..., Any], named: str) -> None:
     import inspect
 

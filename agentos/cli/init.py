@@ -39,10 +39,12 @@ _CREDENTIALS: Final = """
 #   tpm = 200_000                       tokens a minute
 #   rpd = 10_000                        requests a day, from midnight UTC
 #   hosts = ["api.openai.com"]          the hosts it is for; a command is not held to it
+#   provider = "openai"                 whose key it is, where its shape does not tell
 #   env_key = "OPENAI_API_KEY"          the variable in which a command finds it; ends in KEY, TOKEN or SECRET
 #   disabled = true                     leave it out for now
 # Only in your own configuration folder (~/.config/agentos/agentos.toml), or in a file named by --config, because an
-# agentos.toml may come with a project of somebody else's: command, any env_key, paths outside of the folder, and
+# agentos.toml may come with a project of somebody else's: command, any env_key, paths outside of the folder, a store
+# on a server, an engine that is not local, ship_secrets, and
 #   base_url = "https://api.openai.com/v1"     where it belongs
 #   extra_env = { OPENAI_ORG_ID = "org-1" }    variables that go with it
 """

@@ -4,25 +4,36 @@ from __future__ import annotations
 
 import os
 import sys
+import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final, TypeVar
 
 import typer
 
 from ._config import Settings, current_folder, load
 from ._errors import Refusal
+from ._options import from_flag
 
 if TYPE_CHECKING:
     from ..credentials._core.records import KeySpec
-    from ..credentials._stores.peek import Sighting
+    from ..credentials._stores.book import Sighting
+    from ..credentials._stores.redis.url import RedisPlace
+    from ..credentials.clock import Clock
+
+T = TypeVar("T")
 
 app = typer.Typer(help="Show each key: its state, until when, why, and what is left. Works while runs are on.")
 
 _StoreOption = Annotated[
     str | None,
-    typer.Option("--store", help="Where the state of the keys is kept: sqlite (your own file) or sqlite:///path."),
+    typer.Option(
+        "--store",
+        help="Where the state of the keys is kept: sqlite (your own file), sqlite:///path, redis://host:port/db, or "
+        "env:NAME for a variable that has such a URL.",
+    ),
 ]
 _ConfigOption = Annotated[Path | None, typer.Option(help="Read this file instead of ./agentos.toml.", metavar="FILE")]
 
@@ -32,7 +43,8 @@ class _Asked:
     """What the options of both commands come to."""
 
     settings: Settings
-    place: Path
+    place: Path | RedisPlace
+    label: str  # what is said of that place
     specs: list[KeySpec]
 
 
@@ -55,11 +67,15 @@ def keys(
     context.obj = (store, config)
     if context.invoked_subcommand is not None:
         return
-    from ._key_rows import rows_of, show
+    from ..credentials._stores.outside import resting
+    from ._key_rows import paused, rows_of, show
 
     asked = _asked(store, config, keys or [])
     seen = _look(asked)
     rows, more = rows_of(seen or [], asked.specs, _disabled(asked, keys or []), everything=all or not asked.specs)
+    pause = _answer(lambda clock: resting(asked.place, clock))
+    if pause is not None:
+        rows = paused(rows, pause, time.time())
     if json:
         import json as encoder
 
@@ -68,7 +84,8 @@ def keys(
         return
     from ._colour import colour
 
-    show(rows, more, None if seen is not None else asked.place, coloured=colour(sys.stdout, os.environ, color))
+    missing = None if seen is not None else asked.label
+    show(rows, more, missing, pause=pause, coloured=colour(sys.stdout, os.environ, color))
 
 
 @app.command()
@@ -87,19 +104,14 @@ def clear(
     asked = _asked(store or outer_store, config or outer_config, [])
     seen = _look(asked)
     if seen is None:
-        raise Refusal(f"no run has used a store at {asked.place} yet: there is nothing to clear", _OTHER_STORE)
+        raise Refusal(f"no run has used a store at {asked.label} yet: there is nothing to clear", _OTHER_STORE)
     known = {each.state.name for each in seen}
     for name in names:
         if name not in known:
-            raise Refusal(f"the store at {asked.place} knows no such key", _hint(name, known))
-    from ..credentials._stores.clearing import clear as forget
-    from ..credentials.clock import SystemClock
-    from ..errors import StoreError
+            raise Refusal(f"the store at {asked.label} knows no such key", _hint(name, known))
+    from ..credentials._stores.outside import clear as forget
 
-    try:
-        done = forget(asked.place, names, asked.specs, SystemClock())
-    except StoreError as error:
-        raise Refusal(str(error)) from None
+    done = _answer(lambda clock: forget(asked.place, names, asked.specs, clock))
     shared = {spec.name: spec.quota for spec in asked.specs}
     for each in done:
         quota = shared.get(each.name)
@@ -116,38 +128,56 @@ def clear(
 
 # -- what is asked ----------------------------------------------------------------------------------------------------
 
-_OTHER_STORE: Final = "if runs use another, name it: --store sqlite:///path"
+_OTHER_STORE: Final = "if runs use another, name it with --store"
 
 
 def _asked(store: str | None, config: Path | None, keys: list[str]) -> _Asked:
+    from ..credentials._stores.outside import label_of
     from ..credentials._stores.place import place_of
     from ._keys import specs
+    from ._store import address_of
 
     environ = os.environ
     settings = load(config, current_folder(), environ)
     for warning in settings.warnings:
         print(f"agentos: {warning}", file=sys.stderr)
+    said, who = (from_flag("store", store), "--store") if store else _set_before(settings)
     try:
-        place = place_of(store or settings.value("store", "sqlite"), environ)
+        place = place_of(address_of(said, environ, who=who), environ)
     except ValueError as error:
-        raise Refusal(f"--{error}") from None
+        raise Refusal(f"{who} {str(error).removeprefix('store ')}") from None
     if place is None:
         raise Refusal(
             "a store in memory belongs to its run alone: nobody else can look at it",
             "use --store sqlite, which is what runs use unless told otherwise",
         )
-    return _Asked(settings, place, specs(settings, keys, environ))
+    return _Asked(settings, place, label_of(place), specs(settings, keys, environ))
+
+
+def _set_before(settings: Settings) -> tuple[str, str]:
+    """The store that was named before anything was typed, and where."""
+    setting = settings.run.get("store")
+    return ("sqlite", "store") if setting is None else (setting.value, setting.where)
 
 
 def _look(asked: _Asked) -> list[Sighting] | None:
-    from ..credentials._stores.peek import look
+    from ..credentials._stores.outside import look
+
+    return _answer(lambda clock: look(asked.place, asked.specs, clock))
+
+
+def _answer(ask: Callable[[Clock], T]) -> T:
+    """What the store answers. Raises Refusal if it cannot be asked."""
     from ..credentials.clock import SystemClock
     from ..errors import StoreError
+    from ._store import not_installed, unusable
 
     try:
-        return look(asked.place, asked.specs, SystemClock())
+        return ask(SystemClock())
     except StoreError as error:
-        raise Refusal(str(error)) from None
+        raise unusable(error, _OTHER_STORE) from None
+    except ImportError as error:
+        raise not_installed(error) from None
 
 
 def _disabled(asked: _Asked, keys: list[str]) -> list[str]:

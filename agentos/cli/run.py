@@ -110,7 +110,23 @@ def run(
     ] = None,
     store: Annotated[
         str | None,
-        typer.Option("--store", help="Where the state of the keys is kept: sqlite, sqlite:///path or memory."),
+        typer.Option(
+            "--store",
+            help="Where the state of the keys is kept: sqlite, sqlite:///path, redis://host:port/db, env:NAME (a "
+            "variable that has such a URL, with its password) or memory.",
+        ),
+    ] = None,
+    engine: Annotated[
+        str | None,
+        typer.Option(help="Run the items on the workers of a Dask scheduler: dask://host:port.", metavar="WHERE"),
+    ] = None,
+    ship_secrets: Annotated[
+        bool | None,
+        typer.Option(
+            "--ship-secrets",
+            help="Send keys to the cluster's workers, over the run's own encrypted link; else each worker has its "
+            "own, by name.",
+        ),
     ] = None,
     config: Annotated[
         Path | None, typer.Option(help="Read this file instead of ./agentos.toml.", metavar="FILE")
@@ -176,8 +192,8 @@ def run(
     """Run a command, or a Python function, for every item; the same command again continues.
 
     Every item is done once, fails for a reason that is kept, or is still there to be done. Exit codes: 0 all done;
-    1 some failed; 2 wrongly typed; 3 halted; 4 no usable credential; 75 parked on a limit; 130 and 143 stopped by a
-    signal.
+    1 some failed; 2 wrongly typed; 3 halted; 4 no usable credential; 70 a fault, of agentos or of a cluster; 74 output
+    cannot be written; 75 parked on a limit; 130 and 143 stopped by a signal.
     """
     from ._request import Flags, request_from
     from ._session import carry_out
@@ -221,6 +237,8 @@ def run(
             "keys": keys or None,
             "env_key": env_key,
             "store": store,
+            "engine": engine,
+            "ship_secrets": ship_secrets,
             "id": id,
             "format": format,
             "stdin": stdin,

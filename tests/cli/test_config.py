@@ -16,6 +16,9 @@ from agentos.cli._errors import Refusal
 from agentos.cli._options import RUN_OPTIONS, BadValue, Option, from_flag, twin
 
 SECRET = "planted-0123456789-secret"
+NO_STORE = (
+    "must be sqlite, sqlite:///path, redis://host:port/db, env:NAME for a variable that has such a URL, or memory"
+)
 
 
 @pytest.fixture
@@ -194,8 +197,13 @@ def test_every_option_takes_its_own_example_from_its_variable(project: Path, env
             "run.env_key must not begin with AGENTOS_: by such variables an item is told what it is",
         ),
         ('halt = "sometime"', 'run.halt must be never, or like "soon,fail=10%" or "now,fail=1", not "sometime"'),
-        ('store = "junk"', "run.store must be sqlite, sqlite:///path or memory"),
-        ('store = "sqlite:///:memory:"', "run.store must be sqlite, sqlite:///path or memory"),
+        ('store = "junk"', f"run.store {NO_STORE}"),
+        ('store = "sqlite:///:memory:"', f"run.store {NO_STORE}"),
+        ('store = "env:A-B"', f"run.store {NO_STORE}"),
+        (
+            'engine = "ray://host:1"',
+            "run.engine must be dask://host:port (or tcp://, tls://), the address of a Dask scheduler, or local",
+        ),
     ],
 )
 def test_a_wrong_value_is_refused_by_file_and_line(
@@ -213,21 +221,73 @@ def test_a_wrong_value_of_a_flag_is_refused_by_its_name() -> None:
     assert from_flag("idle_timeout", "5m") == 300.0
     with pytest.raises(Refusal, match="--idle-timeout must be a time"):
         from_flag("idle_timeout", "long")
-    with pytest.raises(Refusal, match="--store must be sqlite, sqlite:///path or memory"):
+    with pytest.raises(Refusal, match="--store must be sqlite, sqlite:///path, "):
         from_flag("store", "junk")
 
 
-@pytest.mark.parametrize("store", ["junk", "redis://:planted@host", "sqlite://x", "sqlite:///", "sqlite:///a?mode=ro"])
+@pytest.mark.parametrize("store", ["junk", "postgres://:planted@host", "sqlite://x", "sqlite:///", "redis:///planted"])
 def test_a_store_that_is_none_is_refused_by_the_variable_that_names_it_and_not_shown(
     project: Path, environ: dict[str, str], store: str
 ) -> None:
     with pytest.raises(Refusal) as refused:
         load(None, project, {**environ, "AGENTOS_STORE": store})
 
-    assert refused.value.message == "AGENTOS_STORE must be sqlite, sqlite:///path or memory"
+    assert refused.value.message == f"AGENTOS_STORE {NO_STORE}"
 
 
-@pytest.mark.parametrize("name", ["halt", "store", "progress", "env_key", "timeout"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://:planted@host:6379/0",
+        "redis://planted@host",
+        "rediss://me:planted@host/1?pool=a",
+        "valkeys://host?password=planted",
+        "unix://me:planted@/run/redis.sock",
+    ],
+)
+def test_a_password_is_taken_from_the_environment_and_from_nowhere_else(
+    project: Path, environ: dict[str, str], url: str
+) -> None:
+    assert load(None, project, {**environ, "AGENTOS_STORE": url}).value("store") == url
+    write(project, f'[run]\nstore = "{url}"\n')
+    with pytest.raises(Refusal) as written:
+        load(project / "agentos.toml", project, environ)
+    with pytest.raises(Refusal) as typed:
+        from_flag("store", url)
+
+    problem = "holds a password, and others can read it there"
+    assert (written.value.message, typed.value.message) == (
+        f"agentos.toml, line 2: run.store {problem}",
+        f"--store {problem}",
+    )
+    assert "env:NAME" in (typed.value.hint or "")
+
+
+@pytest.mark.parametrize(
+    "store", ["redis://host", "rediss://host:6380/2?pool=night", "unix:///run/redis.sock", "env:A"]
+)
+def test_a_store_on_a_server_is_the_users_to_name_and_not_a_projects(
+    project: Path, environ: dict[str, str], store: str
+) -> None:
+    assert from_flag("store", store) == store
+
+    refused = refusal(f'[run]\nstore = "{store}"\n', project, environ)
+
+    assert refused.message.startswith("agentos.toml, line 2: run.store is not used: ")
+    assert load(project / "agentos.toml", project, environ).value("store") == store
+
+
+@pytest.mark.parametrize("line", ['engine = "dask://host:8786"', 'engine = "tls://[::1]:8786"', "ship_secrets = true"])
+def test_a_cluster_is_the_users_to_name_and_not_a_projects(project: Path, environ: dict[str, str], line: str) -> None:
+    name = line.partition(" ")[0]
+
+    refused = refusal(f"[run]\n{line}\n", project, environ)
+
+    assert refused.message.startswith(f"agentos.toml, line 2: run.{name} is not used: ")
+    assert name in load(project / "agentos.toml", project, environ).run
+
+
+@pytest.mark.parametrize("name", ["halt", "store", "engine", "progress", "env_key", "timeout"])
 def test_a_secret_pasted_after_a_flag_is_not_shown(name: str) -> None:
     with pytest.raises(Refusal) as refused:
         from_flag(name, SECRET)
@@ -323,6 +383,7 @@ tpm = 1_000.5
 rpd = 9
 base_url = "https://api.example.com/v1"
 hosts = ["API.example.com"]
+provider = "OpenAI"
 extra_env = { ORG = "o-1" }
 disabled = true
 """,
@@ -333,6 +394,7 @@ disabled = true
     assert (entry.name, entry.source, entry.place, entry.env_key) == ("alice", "env", "ALICE_KEY", "OPENAI_API_KEY")
     assert (entry.quota, entry.slots, entry.rpm, entry.tpm, entry.rpd) == ("acme", "auto", 60, 1_000.5, 9)
     assert (entry.base_url, entry.hosts) == ("https://api.example.com/v1", ("API.example.com",))
+    assert entry.provider == "OpenAI"
     assert (entry.extra_env, entry.disabled, entry.where) == ({"ORG": "o-1"}, True, "agentos.toml, line 2")
 
 
@@ -365,6 +427,9 @@ GOOD = '[[credentials]]\nname = "good"\nenv = "GOOD"\n\n[[credentials]]\nname = 
         ('env = "A"\nbase_url = "https://u:p@x"', "8: credentials[2].base_url must not carry a user or password"),
         ('env = "A"\nhosts = ["a/b"]', "8: credentials[2].hosts must be host names"),
         ('env = "A"\nhosts = 3', "8: credentials[2].hosts must be a list of host names"),
+        ('env = "A"\nhosts = ["a.*.com"]', "8: credentials[2].hosts must be host names"),
+        ('env = "A"\nprovider = "opnai"', "8: credentials[2].provider must be one of openai, azure, anthropic, "),
+        ('env = "A"\nprovider = 3', "8: credentials[2].provider must be text, not 3"),
         ('env = "A"\nquota = " "', '8: credentials[2].quota must be text, not " "'),
         ('env = "A"\nextra_env = { "A B" = "c" }', "8: credentials[2].extra_env must be the name of an environment"),
         ('env = "A"\nextra_env = { A = 1 }', "8: credentials[2].extra_env must map names of variables to text"),
@@ -409,7 +474,9 @@ def test_a_secret_in_clear_among_the_extra_variables_is_refused(project: Path, e
     )
 
 
-@pytest.mark.parametrize("field", ["name", "env_key", "base_url", "hosts", "slots", "rpm", "extra_env", "disabled"])
+@pytest.mark.parametrize(
+    "field", ["name", "env_key", "base_url", "hosts", "provider", "slots", "rpm", "extra_env", "disabled"]
+)
 def test_a_secret_pasted_into_any_field_is_not_shown(project: Path, environ: dict[str, str], field: str) -> None:
     pasted = "sk live/planted 0123456789"
 

@@ -53,6 +53,25 @@ def test_a_new_base_is_hidden_from_git_and_an_old_one_left_alone(tmp_path: Path)
     assert not (tmp_path / ".gitignore").exists()
 
 
+def test_two_runs_may_make_the_base_at_the_same_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    base = tmp_path / "new"
+    is_dir = Path.is_dir
+    seen: list[bool] = []
+
+    def seen_before_the_other_made_it(path: Path) -> bool:
+        found = is_dir(path)
+        seen.append(found)
+        if len(seen) == 1:
+            os.mkdir(path)
+        return found
+
+    monkeypatch.setattr(Path, "is_dir", seen_before_the_other_made_it)
+    make_base(base)
+
+    assert seen[0] is False
+    assert (base / ".gitignore").read_text() == "*\n"
+
+
 # -- the runs -------------------------------------------------------------------------------------------------------
 
 

@@ -224,7 +224,8 @@ def test_a_rotated_secret_is_marked(pool: CredentialCoordinator) -> None:
     ("arguments", "message"),
     [
         (["--store", "memory"], "a store in memory belongs to its run alone"),
-        (["--store", "redis://user:planted@host"], "--store must be 'memory', 'sqlite'"),
+        (["--store", "redis://user:planted@host"], "--store holds a password, and others can read it there"),
+        (["--store", "env:NOWHERE"], "--store: the environment variable NOWHERE is not set"),
         (["--config", "none.toml"], '--config: "none.toml" cannot be read'),
         (["--keys", "nobody"], "--keys: no credential of that name"),
         (["--color", "pink"], "--color"),

@@ -106,6 +106,14 @@ def test_what_goes_with_a_credential_is_taken_from_a_file_that_was_named(
     assert (alice.credential.base_url, alice.credential.env) == ("https://api.example.com/v1", {"ORG": "o-1"})
 
 
+def test_a_credential_is_told_its_provider(project: Path, environ: dict[str, str]) -> None:
+    (project / "agentos.toml").write_text('[[credentials]]\nenv = "ALICE_API_KEY"\nprovider = "Azure"\n')
+
+    (alice,) = given(project, environ)
+
+    assert alice.credential.provider == "azure"
+
+
 def test_without_any_credential_no_pool_is_wanted(tmp_path: Path, environ: dict[str, str]) -> None:
     assert given(tmp_path, environ) == []
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from agentos.cli._errors import Refusal
-from agentos.cli._report import kept_arguments
-from agentos.cli._words import ago, how_long, table
+from agentos.cli._report import kept_arguments, lines_of
+from agentos.cli._words import Paint, ago, how_long, table
 from agentos.cli.show import show
+from agentos.runs.report import report_of
+from agentos.runs.reporting.standing import Standing
 
 from ..runs.made_runs import SECRETS, Child, card, crashed, events, run, stop_after
 from .commands import call
@@ -59,6 +63,17 @@ def test_the_whole_of_a_run_that_was_stopped(base: Path, capsys: pytest.CaptureF
         "agentos retry nightly",
         "agentos logs nightly bad-1",
     ]
+
+
+def test_what_to_do_about_what_stopped_it_is_said_to_the_end_on_lines_of_its_own(base: Path) -> None:
+    stop_after(at(base), ["a", "b"], 1)
+    why = f"{'a long story ' * 20}of keys; export them there; or use --ship-secrets"
+    report = replace(report_of(at(base)), state=Standing("stopped", why))
+
+    lines = list(lines_of(report, now=time.time(), paint=Paint(False), cwd="/"))
+
+    assert lines[0].endswith("of keys, just now")
+    assert lines[1:3] == ["  export them there", "  or use --ship-secrets"]
 
 
 def test_a_finished_run_says_how_to_run_it_again(base: Path, capsys: pytest.CaptureFixture[str]) -> None:

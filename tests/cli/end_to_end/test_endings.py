@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 
 import pytest
 
@@ -34,6 +36,15 @@ def test_failed_items_run_again_only_if_asked(place: Place) -> None:
     assert place.outcomes() == dict.fromkeys(["good", "bad", "worse"], "done")
     assert place.run("retry", "r").code == 0
     assert len(place.lines("tried")) == 7
+
+
+def test_the_last_words_can_be_typed_where_the_folder_was_given(place: Place) -> None:
+    place.asked_for("my runs")
+
+    ended = place.run("run", "--dir", "my runs", "--name", "r", "--", "false", ":::", "a")
+
+    typed = re.findall(r"agentos ((?:show|retry) .*)", ended.err)
+    assert [place.run(*shlex.split(words)).code for words in typed] == [0, 1], ended.err
 
 
 def test_retry_works_for_a_run_that_was_given_no_options(place: Place) -> None:

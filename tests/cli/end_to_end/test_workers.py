@@ -21,6 +21,8 @@ def by_multiprocessing(item, credential):
     child = multiprocessing.get_context("fork").Process(target=speak, args=(item,))
     child.start()
     child.join()
+    while child.exitcode is None:  # another thread of multiprocessing's has reaped it, and not yet said so
+        child.join(0.01)
     print("ended")
     return child.exitcode
 

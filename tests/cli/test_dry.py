@@ -1,0 +1,41 @@
+"""What a dry run says of what is missing on this machine, and what is of no use, before anything is begun."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from agentos.cli.main import main
+
+DASK = "dask://127.0.0.1:1"
+
+
+@pytest.fixture(autouse=True)
+def _at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("XDG_CONFIG_HOME", "AGENTOS_STORE", "AGENTOS_KEYS", "AGENTOS_CONFIG", "AGENTOS_ENGINE"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_a_cluster_for_which_a_package_is_missing_is_said_to_need_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "distributed", None)
+
+    assert main(["run", "-n", "--engine", DASK, "--", "true", ":::", "a"]) == 0
+    said = capsys.readouterr().err
+    assert main(["run", "-n", "--json", "--engine", DASK, "--", "true", ":::", "a"]) == 0
+    told = json.loads(capsys.readouterr().out.splitlines()[-1])
+
+    assert "--engine needs the package distributed, which is not installed: pip install" in said
+    assert told["engine_is_installed"] is False
+
+
+def test_a_store_that_was_typed_for_no_keys_is_said_to_be_of_no_use(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "-n", "--store", "redis://127.0.0.1:1", "--", "true", ":::", "a"]) == 0
+
+    assert "agentos: --store is of no use without keys" in capsys.readouterr().err
