@@ -14,7 +14,8 @@ ROOT = Path(__file__).parent.parent / "agentos"
 # Each room may import from those listed after it, and from itself.
 ROOMS = {
     "cli": {"workflows", "runs", "providers", "credentials", "simulator"},
-    "workflows": {"runs", "providers", "credentials"},
+    "workflows": {"runs", "providers", "credentials", "http"},
+    "http": {"providers", "credentials"},
     "testing": {"workflows", "runs", "providers", "credentials"},
     "runs": {"providers", "credentials", "sqlite"},
     "simulator": {"workflows", "runs", "providers", "credentials"},
@@ -24,7 +25,15 @@ ROOMS = {
 }
 
 # What is installed for the command, and the only file or room that may import it: the library needs nothing but Python.
-OPTIONAL = {"rich": "runs/display.py", "typer": "cli"}
+OPTIONAL = {
+    "rich": "runs/display.py",
+    "typer": "cli",
+    "httpx2": "http",
+    "httpx": "http",
+    "redis": "credentials/_stores/redis",
+    "distributed": "runs/_engines/dask.py",
+    "cryptography": "runs/_engines/cluster",
+}
 
 # What a _core may have of the standard library: data and arithmetic. No clock, lock, thread, socket, file or chance.
 PURE = {
@@ -114,6 +123,28 @@ def asks_for(path: Path) -> list[str]:
 )
 def test_the_core_never_asks_for_the_time_or_for_chance_without_a_seed(path: Path) -> None:
     assert asks_for(path) == []
+
+
+def draws(path: Path) -> list[str]:
+    """What *path* calls or imports of the generator that all modules of a process share."""
+    tree = ast.parse(path.read_text())
+    own = {"Random", "SystemRandom"}
+    got = [(n.value, n.attr) for n in ast.walk(tree) if isinstance(n, ast.Attribute) and n.attr not in own]
+    called = [attr for value, attr in got if isinstance(value, ast.Name) and value.id == "random"]
+    sources = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module == "random"]
+    return called + [name.name for node in sources for name in node.names if name.name not in own]
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_whoever_seeds_random_gets_the_numbers_seeded_for(path: Path) -> None:
+    assert draws(path) == []
+
+
+def test_the_rule_notices_a_draw_from_the_shared_generator(tmp_path: Path) -> None:
+    bad = tmp_path / "bad.py"
+    bad.write_text("import random\nfrom random import Random, choice\nrandom.Random(1)\nrandom.uniform(0, 1)\n")
+
+    assert draws(bad) == ["uniform", "choice"]
 
 
 def test_the_rules_notice_a_core_that_imports_a_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

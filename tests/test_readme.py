@@ -8,12 +8,15 @@ import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 
-from agentos.simulator import Simulator, organisations
+from agentos import Credential, CredentialCoordinator
+from agentos.simulator import KeyPlan, Latency, ProviderPlan, QuotaPlan, Running, Simulator, organisations
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
@@ -21,7 +24,11 @@ EXAMPLE = re.compile(r"<!-- a test runs this example -->\n```python\n(.*?)```", 
 TYPED = re.compile(r"<!-- a test types this -->\n```console\n(.*?)```", re.DOTALL)
 RECIPE = re.compile(r"<!-- a test types this, too -->\n```sh\n(.*?)```", re.DOTALL)
 FILE = re.compile(r"<!-- a test uses this as (\S+) -->\n```\w+\n(.*?)```", re.DOTALL)
+SDKS = re.compile(r"<!-- a test runs this with the real SDKs -->\n```python\n(.*?)```", re.DOTALL)
+SHOWN = re.compile(r"<!-- a test runs this -->\n```python\n(.*?)```", re.DOTALL)
 NEXT = "=== next ==="
+
+QUESTION = [{"role": "user", "content": "Why is tea hot?"}]
 
 
 def run(*arguments: str, cwd: Path = ROOT) -> str:
@@ -112,9 +119,69 @@ def file_of(name: str) -> str:
     return files[name]
 
 
+SECRETS = {
+    "openai": "sk-proj-not-a-real-key",
+    "anthropic": "sk-ant-not-a-real-key",
+    "gemini": "AIza-not-a-real-key",
+    "mistral": "not-a-real-key-of-mistral",
+    "gateway": "not-a-real-gateway-token",
+}
+
+
+@pytest.fixture
+def providers(monkeypatch: pytest.MonkeyPatch) -> Iterator[Running]:
+    """All that httpx2 sends goes to one simulated provider, whomever it is addressed to."""
+    keys = [KeyPlan(secret, "quota", name=name) for name, secret in SECRETS.items()]
+    sends = httpx2.HTTPTransport.handle_request
+    with (
+        Simulator(ProviderPlan((QuotaPlan("quota"),), tuple(keys), latency=Latency(0.0, 0.0))) as provider,
+        httpx2.HTTPTransport() as wire,
+    ):
+        there = httpx2.URL(provider.url)
+
+        def send(_: httpx2.HTTPTransport, request: httpx2.Request) -> httpx2.Response:
+            path = request.url.raw_path if request.url.host != "api.mistral.ai" else b"/mistral" + request.url.raw_path
+            request.url = there.copy_with(raw_path=path)
+            return sends(wire, request)
+
+        monkeypatch.setattr(httpx2.HTTPTransport, "handle_request", send)
+        yield provider
+
+
+def names_in_the_middle_of_a_program() -> dict[str, Any]:
+    """What an excerpt takes for granted: the SDKs, keys, a pool, a client."""
+    from anthropic import Anthropic
+    from google import genai
+    from mistralai.client import Mistral
+    from openai import OpenAI
+
+    pool = CredentialCoordinator([Credential(SECRETS["openai"])])
+    http = httpx2.Client(transport=pool.transport())
+    return {
+        **{f"{name}_key": secret for name, secret in SECRETS.items()},
+        **{f"{place}_key": f"not-a-real-key-of-{place}" for place in ("north", "west", "eu")},
+        "keys": [SECRETS["openai"]],
+        "gateway_token": SECRETS["gateway"],
+        "httpx2": httpx2,
+        "Anthropic": Anthropic,
+        "genai": genai,
+        "Mistral": Mistral,
+        "OpenAI": OpenAI,
+        "Credential": Credential,
+        "CredentialCoordinator": CredentialCoordinator,
+        "pool": pool,
+        "client": OpenAI(api_key="pool", http_client=http, max_retries=0),
+        "question": QUESTION,
+    }
+
+
 def test_the_tour_can_be_typed_and_prints_what_it_shows(newcomer: Newcomer) -> None:
     blocks = [shown_in(block) for block in TYPED.findall(README)]
     secrets = re.findall(r"_API_KEY_\d=(\S+)", README)
+
+    # Two seconds of a machine that does nothing else: until some items are done.
+    done = 'until [ "$(wc -l < .agentos/runs/count/results.jsonl)" -ge 8 ] 2>/dev/null; do /bin/sleep 0.02; done'
+    newcomer.tool("sleep", f'if [ "$1" = 2 ]; then {done}; else exec /bin/sleep "$1"; fi')
 
     assert len(blocks) >= 5
     assert len(secrets) == 2
@@ -163,19 +230,6 @@ def test_the_recipe_for_prompts_asks_each_of_them_once(newcomer: Newcomer) -> No
     assert all(result["value"] for result in newcomer.results("night"))
 
 
-def test_the_recipe_for_a_function_counts_words(newcomer: Newcomer) -> None:
-    newcomer.write("words.py", file_of("words.py"))
-    newcomer.write("monday.txt", "milk bread\n")
-    newcomer.write("tuesday.txt", "tea\n")
-
-    newcomer.type(recipe("words"))
-
-    assert {result["id"]: result["value"] for result in newcomer.results("words")} == {
-        "monday.txt": 2,
-        "tuesday.txt": 1,
-    }
-
-
 def test_the_readme_can_be_read_in_five_minutes() -> None:
     assert len(README.splitlines()) <= 260
 
@@ -192,10 +246,68 @@ def test_the_readme_example_runs_and_asks_nothing_twice(tmp_path: Path) -> None:
     assert sorted(run("-c", never, cwd=tmp_path).splitlines()) == sorted(lines)
 
 
+def test_one_transport_serves_the_four_sdks_and_each_gets_its_own_providers_key(providers: Running) -> None:
+    (example,) = SDKS.findall(README)
+    own_shape = [Credential(SECRETS[name]) for name in ("openai", "anthropic", "gemini")]
+    others = [
+        Credential(SECRETS["mistral"], provider="mistral"),
+        Credential(SECRETS["gateway"], hosts=["llm.internal"]),
+    ]
+    names = {**names_in_the_middle_of_a_program(), "pool": CredentialCoordinator([*own_shape, *others])}
+
+    exec(example, names)
+
+    names["openai"].chat.completions.create(model="gpt-4o-mini", messages=QUESTION)
+    names["anthropic"].messages.create(model="claude-sonnet-4", messages=QUESTION, max_tokens=8)
+    names["gemini"].models.generate_content(model="gemini-2.5-flash", contents="Why is tea hot?")
+    names["mistral"].chat.complete(model="mistral-small", messages=QUESTION)
+    called = {name: tally.calls for name, tally in providers.statistics().keys.items()}
+    assert called == {"openai": 1, "anthropic": 1, "gemini": 1, "mistral": 1, "gateway": 0}
+
+
+ON_TRANSPORTS = [
+    pytest.param(example, id=section.partition("\n")[0].strip("# "))
+    for section in (ROOT / "docs" / "http.md").read_text().split("\n## ")
+    for example in SHOWN.findall(section)
+]
+
+
+@pytest.mark.parametrize("example", ON_TRANSPORTS)
+def test_what_the_page_on_transports_shows_works(providers: Running, example: str) -> None:
+    names = names_in_the_middle_of_a_program()
+
+    exec(example, names)
+
+    assert not providers.statistics().total.rejected
+    assert "stats" not in names or names["stats"].success_count == 2
+
+
+def test_the_page_on_transports_shows_something() -> None:
+    assert len(ON_TRANSPORTS) >= 12
+
+
 def test_every_example_in_the_documents_is_python() -> None:
     for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
         for block in re.findall(r"```python\n(.*?)```", path.read_text(), re.DOTALL):
             compile(block, str(path), "exec", flags=0x2000)  # top-level await is allowed in an excerpt
+
+
+def test_the_example_of_a_transport_tells_its_story() -> None:
+    told = run("examples/sdk_transport.py")
+
+    assert told.count(" by key-") == 12
+    assert "key-1: dead" in told
+    assert "refused before" in told
+    assert "simulated-secret" not in told
+
+
+def test_the_example_on_a_cluster_loses_nothing_with_a_worker() -> None:
+    told = run("examples/on_a_cluster.py")
+
+    assert "killing worker process" in told
+    assert "40 of 40 done, 0 failed" in told
+    assert "most calls at once on a key: 1" in told
+    assert "simulated-secret" not in told
 
 
 def test_the_demo_tells_its_story() -> None:
