@@ -178,6 +178,9 @@ class Admission:
                 item = better
             now = self._now()
             attempt = board.begin(item, grant, now)
+            if attempt is not None and self._run.ledger.keeps:
+                # Still under the lock: whoever gives the attempt up must not be written down before its start.
+                self._run.ledger.began(attempt)
         finally:
             lock.release()
         if attempt is None:
@@ -186,8 +189,6 @@ class Admission:
             if now >= board.deadline:
                 self._run.stop(DEADLINE, cause=Cause.DEADLINE)  # its supervisor has not looked yet
             return None
-        if self._run.ledger.keeps:
-            self._run.ledger.began(attempt)
         return attempt
 
     # -- answers ----------------------------------------------------------------------------------------------

@@ -76,7 +76,8 @@ class NoLedger:
 class JournalLedger:
     """With a journal: starts, results and reasons are queued for it, in the order they were decided.
 
-    ``done``, ``failed``, ``row``, ``refused`` and ``item_row`` are called under the run's lock: they only queue.
+    ``began``, ``done``, ``failed``, ``row``, ``refused`` and ``item_row`` are called under the run's lock: they only
+    queue.
     """
 
     keeps = True
@@ -173,8 +174,14 @@ class JournalLedger:
             self._writer.put_start(_Start(attempt, self._wall()))
 
     def confirm_start(self, attempt: Attempt, confirmed: Callable[[], None]) -> None:
-        """``start="strict"``: *confirmed* is called once the start is on disk."""
-        self._writer.put(_Start(attempt, self._wall()).start_row(), confirmed, urgent=True)
+        """``start="strict"``: *confirmed* is called once the start is on disk, or there will be none."""
+        row = _Start(attempt, self._wall()).start_row()
+        with self._run.lock:
+            wanted = attempt.token in self._run.board.running  # else its end is written down already
+            if wanted:
+                self._writer.put(row, confirmed, urgent=True)
+        if not wanted:
+            confirmed()
 
     def prepare(self, attempt: Attempt, value: Any, now: float) -> str:
         """The row of a success, made by the worker before anybody is held up by it."""

@@ -1,17 +1,26 @@
-"""What is said of a stop, and when."""
+"""What is said and written down of a stop, and when."""
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from agentos import ParallelCoordinator
-from agentos.runs._core.states import Phase
+from agentos.runs._core.invariants import l5_results_have_the_current_token
+from agentos.runs._core.records import Attempt
+from agentos.runs._core.states import Phase, State
 from agentos.runs.ending import Ending
+from agentos.runs.ledger import JournalLedger
+from agentos.runs.run import Run
 
+from ..contract.engines import eventually
 from ..workflows.helpers import PATIENCE, Background
+from .journal.reader import read
 
 
 def test_what_a_forced_stop_leaves_behind_is_said_before_anybody_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -39,3 +48,56 @@ def test_what_a_forced_stop_leaves_behind_is_said_before_anybody_is_let_go(monke
     go.set()
     assert stats.interrupted == 1
     assert phases == [Phase.DRAINING]
+
+
+def given_up_meanwhile(attempt: Attempt, run: Run) -> None:
+    """As the supervisor may, on its own thread, in the moment in which a worker writes down that it begins."""
+    supervisor = threading.Thread(target=run.interrupt, args=(attempt,), daemon=True)
+    supervisor.start()
+    supervisor.join(0.05)  # unless it has to wait until the start is written down
+
+
+@pytest.mark.parametrize("start", ["queued", "strict"])
+@pytest.mark.parametrize("engine", ["threads", "coroutines", "executor"])
+def test_the_start_of_an_attempt_is_never_written_down_after_its_end(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, start: str, engine: str
+) -> None:
+    began, confirm_start = JournalLedger.began, JournalLedger.confirm_start
+
+    begun: list[tuple[JournalLedger, Attempt]] = []
+
+    def is_given_up() -> bool:
+        return begun[0][1].item.state is State.INTERRUPTED
+
+    def begin_late(ledger: JournalLedger, attempt: Attempt) -> None:
+        begun.append((ledger, attempt))
+        if start == "queued":
+            given_up_meanwhile(attempt, ledger._run)
+        began(ledger, attempt)
+
+    def confirm_late(ledger: JournalLedger, attempt: Attempt, confirmed: Callable[[], None]) -> None:
+        given_up_meanwhile(attempt, ledger._run)
+        eventually(is_given_up)
+        confirm_start(ledger, attempt, confirmed)
+
+    monkeypatch.setattr(JournalLedger, "began", begin_late)
+    monkeypatch.setattr(JournalLedger, "confirm_start", confirm_late)
+
+    def worker(item: str, key: str | None) -> str:
+        eventually(is_given_up)
+        begun[0][0]._writer.flush(PATIENCE)  # or the start is left out, because the attempt has ended
+        return item
+
+    async def coroutine(item: str, key: str | None) -> str:
+        return worker(item, key)
+
+    with ThreadPoolExecutor(1) as executor:
+        run = ParallelCoordinator(
+            1, journal=tmp_path / "run", start=start, engine=executor if engine == "executor" else None
+        )
+        stats, _ = run.execute_parallel(["a"], coroutine if engine == "coroutines" else worker, str)
+
+    rows = [(entry["kind"], entry["item"], entry["token"]) for entry in read(tmp_path / "run").entries]
+    assert stats.interrupted == 1
+    assert ("interrupted", "a", 1) in rows
+    assert l5_results_have_the_current_token(rows) is None

@@ -91,11 +91,13 @@ class Writer:
     def put(self, row: str, receipt: Any = None, *, urgent: bool = False) -> None:
         """Have *row* committed soon, at once if *urgent*, and then *receipt* handed to ``on_committed``."""
         if self._over:
+            self._let_go(receipt)
             return
         self._queue.append((row, receipt))
         if urgent:
             self._urgent = True
             self._ring()
+            self._drop_if_over()
         elif self._asleep:
             self._rouse()
 
@@ -115,8 +117,7 @@ class Writer:
         self._queue.append((None, mark))
         self._urgent = True
         self._ring()
-        if self._over:
-            self._drop_queue()  # the writer may have ended before it saw the mark
+        self._drop_if_over()
         mark.reached.wait(timeout)
         return mark.committed
 
@@ -240,6 +241,11 @@ class Writer:
         self._over = True
         self._tell(self._on_lost, error)
         self._drop_queue()
+
+    def _drop_if_over(self) -> None:
+        """For who waits for what it has just put in the queue: the writer may have ended before it saw that."""
+        if self._over:
+            self._drop_queue()
 
     def _drop_queue(self) -> None:
         in_hand, self._in_hand = self._in_hand, []

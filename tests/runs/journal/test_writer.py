@@ -281,3 +281,14 @@ def test_waiting_for_itself_is_refused_on_the_writers_thread(tmp_path: Path) -> 
 
     assert writers[0].close(PATIENCE)
     assert len(refused) == 1
+
+
+def test_whoever_waits_for_an_entry_that_comes_too_late_is_let_go(tmp_path: Path) -> None:
+    writer = Listener().listen(opened(tmp_path / "run"))
+    writer.abandon()
+    writer.close(PATIENCE)
+    let_go = Event()
+
+    writer.put(done(1), let_go.set, urgent=True)
+
+    assert let_go.is_set()
