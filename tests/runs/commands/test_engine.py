@@ -9,20 +9,35 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from agentos import Command, Credential, CredentialCoordinator, ParallelCoordinator, ProgressStats, WorkflowResult
+from agentos import (
+    Command,
+    Credential,
+    CredentialCoordinator,
+    ParallelCoordinator,
+    Progress,
+    ProgressStats,
+    WorkflowResult,
+)
 from agentos.runs.commands.output import Outputs
+from agentos.testing import FakeClock
 
 SECRET = "sk-planted-QWERTZUIOPASDFGH"
 
 
 def run(
-    items: list[Any], argv: list[str], *, pool: CredentialCoordinator | None = None, workers: int = 2, **options: Any
+    items: Iterable[Any],
+    argv: list[str],
+    *,
+    pool: CredentialCoordinator | None = None,
+    workers: int = 2,
+    **options: Any,
 ) -> tuple[ProgressStats, dict[str, WorkflowResult]]:
     command = {
         name: options.pop(name)
@@ -229,15 +244,26 @@ def stubborn_pids(folder: Path) -> list[int]:
     return [int((folder / name).read_text()) for name in names]
 
 
+def overrunning(argv: list[str], folder: Path, *, kill_after: float) -> tuple[WorkflowResult, list[int]]:
+    """Run one item whose time is over as soon as its stubborn processes are all there. The result, and they."""
+    clock = FakeClock()
+
+    def let_time_pass() -> list[int]:
+        try:
+            return stubborn_pids(folder)
+        finally:
+            clock.advance(60.0)
+
+    with ThreadPoolExecutor(1) as aside:
+        pids = aside.submit(let_time_pass)
+        _, results = run(["x"], argv, clock=clock, timeout=60.0, kill_after=kill_after)
+    return results["x"], pids.result()
+
+
 def test_a_command_that_overruns_its_timeout_is_killed_with_its_whole_tree(tmp_path: Path) -> None:
-    pids: list[int] = []
-    watching = threading.Thread(target=lambda: pids.extend(stubborn_pids(tmp_path)))
-    watching.start()
+    result, pids = overrunning([*shell(STUBBORN), str(tmp_path)], tmp_path, kill_after=0.2)
 
-    _, results = run(["x"], [*shell(STUBBORN), str(tmp_path)], timeout=1.5, kill_after=0.2)
-    watching.join()
-
-    assert results["x"].error == "timed out after 1.5s"
+    assert result.error == "timed out after 60s"
     until(lambda: not any(map(is_alive, pids)))
 
 
@@ -305,7 +331,7 @@ def test_when_the_driver_is_killed_every_process_of_its_items_is_gone_soon(tmp_p
         pids = stubborn_pids(tmp_path)
         driver.kill()
 
-    until(lambda: not any(map(is_alive, pids)), seconds=5.0)
+    until(lambda: not any(map(is_alive, pids)))
 
 
 def test_what_outlived_driver_and_helper_is_found_named_and_ended_at_the_next_start(
@@ -314,6 +340,7 @@ def test_what_outlived_driver_and_helper_is_found_named_and_ended_at_the_next_st
     with start_driver(tmp_path) as driver:
         pids = stubborn_pids(tmp_path)
         helper = int(Path(f"/proc/{pids[0]}/stat").read_text().rpartition(")")[2].split()[1])
+        driver.send_signal(signal.SIGSTOP)  # or it sees that its helper is gone, and ends the processes itself
         os.kill(helper, signal.SIGKILL)
         driver.kill()
     assert is_alive(pids[0])
@@ -365,13 +392,49 @@ def test_three_hundred_commands_at_once_need_no_more_of_their_user_than_a_number
 def test_ending_one_attempt_ends_neither_the_next_one_nor_an_item_whose_id_begins_like_it(tmp_path: Path) -> None:
     """What outlives its time is looked for a while later, when others run: they must not be taken for it."""
     script = """
-    if [ $AGENTOS_ITEM_ID = 1 ] && [ $AGENTOS_ATTEMPT = 1 ]; then exec sleep 60; fi
-    i=0; while [ $i -lt 12 ]; do echo $i; sleep 0.1; i=$((i + 1)); done
+    if [ $AGENTOS_ITEM_ID = 1 ] && [ $AGENTOS_ATTEMPT = 1 ]; then
+        setsid sh -c 'trap "" TERM; echo $$ >"$0/outlives"; while :; do sleep 1; done' "$0" >/dev/null 2>&1 &
+        exec sleep 60
+    fi
+    echo $$ >"$0/$AGENTOS_ITEM_ID.$AGENTOS_ATTEMPT"; until [ -e "$0/go" ]; do sleep 0.1; done
     """
+    clock = FakeClock()
 
-    stats, results = run(
-        ["1", "10"], shell(script), journal=tmp_path / "run", idle_timeout=0.8, kill_after=0.4, retries=1
-    )
+    def pid_in(name: str) -> int:
+        until(lambda: (tmp_path / name).exists() and (tmp_path / name).read_text().strip())
+        return int((tmp_path / name).read_text())
+
+    def items() -> Iterator[str]:
+        yield "1"
+        outlives = pid_in("outlives")
+        clock.advance(50.0)
+        aside.submit(let_the_first_overrun, outlives)
+        yield "10"
+
+    def let_the_first_overrun(outlives: int) -> None:
+        try:
+            pid_in("10.1")
+            clock.advance(50.0)
+            pid_in("1.2")
+            until(lambda: not is_alive(outlives))
+        finally:
+            (tmp_path / "go").touch()
+
+    def rest_is_over(event: Progress) -> None:
+        if event.kind == "item_retried":
+            clock.advance(40.0)
+
+    with ThreadPoolExecutor(1) as aside:
+        stats, results = run(
+            items(),
+            [*shell(script), str(tmp_path)],
+            journal=tmp_path / "run",
+            clock=clock,
+            timeout=100.0,
+            kill_after=0.4,
+            retries=1,
+            on_progress=rest_is_over,
+        )
 
     assert {item: result.error for item, result in results.items()} == {"1": None, "10": None}
     assert stats.retried == 1
@@ -381,15 +444,11 @@ def test_a_run_nested_in_an_item_ends_with_it(tmp_path: Path) -> None:
     """Its helper is not taken for a process of the outer item: it is the one to end the inner commands."""
     script = 'exec "$0" -c "$1" "$2" "$3"'
     argv = [*shell(script), sys.executable, DRIVER, str(tmp_path), STUBBORN]
-    found: list[int] = []
-    watching = threading.Thread(target=lambda: found.extend(stubborn_pids(tmp_path)))
-    watching.start()
 
-    _, results = run(["x"], argv, timeout=2.5, kill_after=0.3)
-    watching.join()
+    result, pids = overrunning(argv, tmp_path, kill_after=0.3)
 
-    assert results["x"].error == "timed out after 2.5s"
-    until(lambda: not any(map(is_alive, found)))
+    assert result.error == "timed out after 60s"
+    until(lambda: not any(map(is_alive, pids)))
 
 
 def test_an_item_of_a_nested_run_is_told_nothing_of_the_outer_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -426,23 +485,33 @@ def test_what_a_command_still_has_to_pass_on_when_it_ends_is_not_cut_off(tmp_pat
 def test_a_command_that_had_ended_well_before_it_was_asked_to_is_done(tmp_path: Path) -> None:
     """The driver stood still meanwhile, as after Ctrl-Z, and found the time over when it woke."""
     driver = """
-import os, signal, sys, threading, time
+import sys, time
 from agentos import Command, ParallelCoordinator
+from agentos.credentials.clock import SystemClock
 from pathlib import Path
 folder = Path(sys.argv[1])
-command = Command(["sh", "-c", 'echo run >>"$0/ran"; sleep 0.5; touch "$0/over"', str(folder)])
-stats, results = ParallelCoordinator(1, timeout=1.5, retries=1).execute_parallel(["x"], command, str)
+class Leaping(SystemClock):
+    def now(self):
+        return time.monotonic() + 3600.0 * (folder / "an hour later").exists()
+    def wait(self, sleeper, until):
+        while self.now() < until and not sleeper.acquire(True, 0.001):
+            pass
+command = Command(["sh", "-c", 'echo $$ >>"$0/ran"; until [ -e "$0/go" ]; do sleep 0.1; done', str(folder)])
+run = ParallelCoordinator(1, timeout=3000.0, retries=1, clock=Leaping())
+stats, results = run.execute_parallel(["x"], command, str)
 (folder / "end").write_text(f"{results[0].error} {stats.retried}")
 """
     with subprocess.Popen([sys.executable, "-c", driver, str(tmp_path)]) as process:
-        until(lambda: (tmp_path / "ran").exists())
+        until(lambda: (tmp_path / "ran").exists() and (tmp_path / "ran").read_text().strip())
         process.send_signal(signal.SIGSTOP)
-        until(lambda: (tmp_path / "over").exists())
-        time.sleep(1.5)  # the time has to pass: nobody drives the clock of a process that stands still
+        (tmp_path / "go").touch()
+        pid = (tmp_path / "ran").read_text().strip()
+        until(lambda: not Path("/proc", pid).exists())  # its helper has seen its end
+        (tmp_path / "an hour later").touch()
         process.send_signal(signal.SIGCONT)
 
     assert (tmp_path / "end").read_text() == "None 0"
-    assert (tmp_path / "ran").read_text() == "run\n"
+    assert (tmp_path / "ran").read_text() == f"{pid}\n", "it ran once"
 
 
 def test_a_process_that_left_its_session_and_cleared_its_environment_ends_with_the_driver(tmp_path: Path) -> None:
@@ -452,7 +521,7 @@ def test_a_process_that_left_its_session_and_cleared_its_environment_ends_with_t
         pid = int((tmp_path / "escaped").read_text())
         driver.kill()
 
-    until(lambda: not is_alive(pid), seconds=5.0)
+    until(lambda: not is_alive(pid))
 
 
 def test_the_descriptors_of_a_command_are_closed_after_it() -> None:
