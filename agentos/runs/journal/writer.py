@@ -131,7 +131,7 @@ class Writer:
         self._wake()
         if current_thread() is not self._thread:
             self._thread.join(timeout)
-        return self._closed
+        return self._closed and not self._thread.is_alive()  # with the end written, files and lock are still to go
 
     def abandon(self) -> None:
         """Give up entries that are not committed, then close. Returns at once; `close` waits for the end."""

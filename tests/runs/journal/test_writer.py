@@ -9,6 +9,7 @@ import pytest
 
 from agentos.runs.journal import Writer, files_of, row_text
 from agentos.runs.journal.head import read_head
+from agentos.runs.journal.store import Store
 from agentos.runs.journal.writer import MOST_ROWS
 
 from .helpers import PATIENCE, Faulty, Listener, done, failing_once, opened
@@ -261,6 +262,30 @@ def test_an_urgent_entry_ends_the_nap(tmp_path: Path) -> None:
 
     heard.wait(lambda heard: heard.receipts == [1, 2])
     assert writer.close(PATIENCE)
+
+
+def test_a_journal_is_closed_only_when_the_next_run_can_have_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A slow disk: the end is written down, and the files take their time to close."""
+    closing, go = Event(), Event()
+    really_close = Store.close
+
+    def close_slowly(store: Store) -> None:
+        closing.set()
+        assert go.wait(PATIENCE)
+        really_close(store)
+
+    monkeypatch.setattr(Store, "close", close_slowly)
+    writer = Listener().listen(opened(tmp_path / "run"))
+    writer.close(timeout=0)
+    assert closing.wait(PATIENCE)
+
+    assert not writer.close(timeout=0)
+
+    go.set()
+    assert writer.close(PATIENCE)
+    assert opened(tmp_path / "run").close(PATIENCE)
 
 
 def test_waiting_for_itself_is_refused_on_the_writers_thread(tmp_path: Path) -> None:
