@@ -66,7 +66,8 @@ class Life:
         self._folder = folder
         self._line = line
         self._ended = count(1)
-        self._last_word, self._last_count = script.die_at or ("", 0)
+        self._fate = signal.SIGSTOP if script.die_at is None else signal.SIGKILL
+        self._last_word, self._last_count = script.die_at or script.still_at or ("", 0)
         self._said = count(1)  # of that word
         clock = FastClock()
         keys = [Credential(secret=secret, slots=script.slots) for secret in SECRETS[: script.keys]]
@@ -82,7 +83,7 @@ class Life:
     def say(self, *words: object) -> None:
         os.write(self._line, (json.dumps(words) + "\n").encode())
         if words[0] == self._last_word and next(self._said) == self._last_count:
-            os.kill(os.getpid(), signal.SIGKILL)
+            os.kill(os.getpid(), self._fate)
 
     def wait_at_gate(self, thread_name: str) -> None:
         (thread,) = [thread.native_id for thread in threading.enumerate() if thread.name == thread_name]

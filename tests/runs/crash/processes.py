@@ -115,8 +115,13 @@ class Process:
         assert self._popen.stdin is not None
         self._popen.stdin.close()
 
-    def stand_still(self) -> None:
-        self._popen.send_signal(signal.SIGSTOP)
+    def await_standstill(self) -> None:
+        """Until it stands where its script says. Only then is ``go_on`` not too early."""
+        until = time.monotonic() + PATIENCE
+        while Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0] != "T":
+            if time.monotonic() > until:
+                self._hangs()
+            time.sleep(0.001)
 
     def go_on(self) -> None:
         self._popen.send_signal(signal.SIGCONT)

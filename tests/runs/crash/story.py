@@ -75,6 +75,7 @@ class Script:
     bulk: int = 0  # bytes that each value has besides
     full_after: int | None = None  # executions after which the disk is full, until somebody lifts the limit
     die_at: tuple[str, int] | None = None  # it kills itself right after that many lines with that word
+    still_at: tuple[str, int] | None = None  # it stands still there, until it is told to go on
     gate: str | None = None  # where it waits to be let on: before the "opening", or before its first "item"
 
     @property

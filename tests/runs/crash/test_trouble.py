@@ -33,18 +33,22 @@ def test_a_full_disk_stops_the_run_until_there_is_room_and_then_it_goes_on(folde
     script = replace(LARGE, full_after=60)
     process = Process(folder, script)
     assert process.listen(lambda p: ["event", "held"] in p.lines), process.stderr
-    process.listen_for(0.1)  # who was about to begin has begun, as after a signal (S1)
-    so_far, memory = len(process.lines), _memory_of(process.pid)
+    process.listen_for(0.1)
+    memory = _memory_of(process.pid)
 
     process.listen_for(0.6)
 
-    meanwhile = process.lines[so_far:]
+    held_at = process.lines.index(["event", "held"])
+    before, meanwhile = process.lines[:held_at], process.lines[held_at:]
     acknowledged = {line[1] for line in process.lines if line[0] in {"ack", "told"}}
     written = {entry["item"] for entry in journal_of(folder).of_kind(*FINAL)}
-    begun = sum(line[0] == "began" for line in meanwhile)
+    # Each worker may have been about to begin, as after a signal (S1). How long that takes it is the machine's affair.
+    begun = max(0, sum(line[0] == "began" for line in meanwhile) - script.workers)
     hold(invariants.j7_nothing_is_acknowledged_while_the_disk_is_full(len(acknowledged), len(written), begun))
     require(acknowledged <= written, f"acknowledged, and not on disk: {acknowledged - written}")
-    require(not [line for line in meanwhile if line[0] in {"ack", "told"}], f"acknowledged meanwhile: {meanwhile}")
+    told = {line[1] for line in before if line[0] == "told"}
+    newly = [line for line in meanwhile if line[0] == "told" or (line[0] == "ack" and line[1] not in told)]
+    require(not newly, f"acknowledged meanwhile: {newly}")
     assert len(written) < script.items
     assert _memory_of(process.pid) - memory < 4_000_000
     assert process.counts["full"] == 1
@@ -76,11 +80,12 @@ def test_a_process_killed_while_its_disk_is_full_is_resumed_where_it_was(folder:
 
 @pytest.mark.parametrize("way", ["stream", "execute", "coroutines", "own-loop"])
 def test_a_run_whose_folder_is_removed_ends_and_says_so(folder: Path, way: str) -> None:
-    process = Process(folder, Script(way))
-    assert process.listen(lambda p: p.counts["told"] >= 20)
+    process = Process(folder, Script(way, still_at=("told", 20)))
+    process.await_standstill()
 
     shutil.rmtree(folder)
 
+    process.go_on()
     life = process.end()
     assert life.exit_code == 1
     assert not life.is_over
@@ -92,9 +97,8 @@ def test_a_run_whose_folder_is_removed_ends_and_says_so(folder: Path, way: str) 
 
 
 def test_a_second_run_on_the_same_journal_is_refused_by_name_of_the_first_which_goes_on(folder: Path) -> None:
-    first = Process(folder, STREAM)
-    assert first.listen(lambda p: p.counts["ack"] >= 10)
-    first.stand_still()
+    first = Process(folder, replace(STREAM, still_at=("ack", 10)))
+    first.await_standstill()
 
     second = live(folder, STREAM)
 
