@@ -47,7 +47,7 @@ class Metronome:
     """Knows for how long this machine kept everybody waiting: how late a thread wakes that only sleeps.
 
     The bounds of a run are in real time, and a machine with ten times the work it can do does not keep them. What it
-    took from us is given back; a run that is late by itself stays late.
+    took from us is given back (by this, or by ``Queueing``); a run that is late by itself stays late.
     """
 
     _BEAT = 0.005
@@ -69,6 +69,41 @@ class Metronome:
 
 
 METRONOME = Metronome()
+
+
+class Queueing:
+    """Knows for how long the threads of a process were ready to run, and stood in line for a processor.
+
+    One that only sleeps, as the metronome, is let in before those that have work to do. The kernel counts for each;
+    where it does not, nothing is given back.
+    """
+
+    _LOOK_EVERY = 0.01
+
+    def __init__(self, pid: int) -> None:
+        self._tasks = Path(f"/proc/{pid}/task")
+        self._waited: dict[str, float] = {}  # by thread, until it was last seen
+        self._sums: list[tuple[float, float]] = []  # when, of all
+        self._look()
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    def _watch(self) -> None:
+        while self._look():
+            time.sleep(self._LOOK_EVERY)
+
+    def _look(self) -> bool:
+        try:
+            for task in self._tasks.iterdir():
+                self._waited[task.name] = int((task / "schedstat").read_text().split()[1]) / 1e9
+        except (OSError, IndexError):
+            if not self._tasks.is_dir():
+                return False  # the process has ended; else only one of its threads
+        self._sums.append((time.monotonic(), sum(self._waited.values())))
+        return bool(self._waited)
+
+    def lost(self, since: float, until: float) -> float:
+        sums = [total for at, total in list(self._sums) if since <= at <= until]
+        return sums[-1] - sums[0] if sums else 0.0
 
 
 class Lines:
@@ -162,6 +197,7 @@ class Child:
         self._stdout = None if self._process.stdout is None else Lines(os.dup(self._process.stdout.fileno()))
         self._stderr = None if self._process.stderr is None else Lines(os.dup(self._process.stderr.fileno()))
         self.sent: list[tuple[int, float]] = []
+        self._queueing: Queueing | None = None
         self.folder = Path()
 
     def tell(self, folder: Path, story: str, *, log: str = "stderr", level: str = "WARNING", **settings: Any) -> None:
@@ -205,11 +241,11 @@ class Child:
 
     def send(self, *signums: int) -> None:
         for signum in signums:
-            self.sent.append((signum, time.monotonic()))
+            self._note(signum)
             self._process.send_signal(signum)
 
     def send_to_group(self, signum: int) -> None:
-        self.sent.append((signum, time.monotonic()))
+        self._note(signum)
         os.killpg(self._process.pid, signum)
 
     def storm(self, *signums: int, seconds: float, hertz: float = 2000.0) -> int:
@@ -220,11 +256,24 @@ class Child:
             due = int((now - began) * hertz)
             for _ in range(min(due - count, 20)):
                 signum = signums[count % len(signums)]
-                self.sent.append((signum, time.monotonic()))
+                self._note(signum)
                 os.kill(self._process.pid, signum)
                 count += 1
             time.sleep(0.5 / hertz)
         return count
+
+    def _note(self, signum: int) -> None:
+        if self._queueing is None:
+            self._queueing = Queueing(self._process.pid)
+        self.sent.append((signum, time.monotonic()))
+
+    def lost(self, since: float, until: float) -> float:
+        """What the machine took from it."""
+        queueing = 0.0 if self._queueing is None else self._queueing.lost(since, until)
+        return max(METRONOME.lost(since, until), queueing)
+
+    def time_taken(self, since: float, until: float) -> float:
+        return until - since - self.lost(since, until)
 
     # -- the end ----------------------------------------------------------------------------------------------
 
@@ -241,17 +290,17 @@ class Child:
                 each.wait_end()
         stderr = "\n".join(self._stderr.lines()) if self._stderr else ""
         stdout = "\n".join(self._stdout.lines()) if self._stdout else ""
-        took = time_taken(self.sent[-1][1], ended_at) if self.sent else 0.0
+        took = self.time_taken(self.sent[-1][1], ended_at) if self.sent else 0.0
         ending = Ending(code, ended_at, took, self.notes(), stderr, stdout)
         # After a second signal the journal has 0.3 s to be closed. On a machine that stood still it is sound, no more.
-        stood_still = len(self.sent) > 1 and METRONOME.lost(self.sent[1][1], ended_at) > 0.1
+        stood_still = len(self.sent) > 1 and self.lost(self.sent[1][1], ended_at) > 0.1
         closed = closed and not dirty and not stood_still
         for path in sorted(self.folder.glob("*/journal.sqlite")):
             ending.states[path.parent.name] = judge_journal(path.parent, ending.notes, closed=closed, killed=killed)
         if self.sent:
             begun = [note["at"] for note in ending.notes if note["what"] == "begun" and "run" not in note]
             first = self.sent[0][1]
-            agreed(s1_nothing_begins_after_the_signal(first + METRONOME.lost(first, first + 1.0), begun))
+            agreed(s1_nothing_begins_after_the_signal(first + self.lost(first, first + 1.0), begun))
         judge_output(ending, dirty=dirty, tracebacks=tracebacks)
         judge_secrets(self.folder, ending)
         return ending
@@ -261,7 +310,7 @@ class Child:
         ending = self.finish(dirty=dirty, closed=closed)
         signum, at = self.sent[1]
         agreed(s2_the_second_signal_ends_it(0.0, ending.code, signum))
-        complaint = s2_the_second_signal_ends_it(time_taken(at, ending.at), ending.code, signum)
+        complaint = s2_the_second_signal_ends_it(self.time_taken(at, ending.at), ending.code, signum)
         if complaint is not None:
             raise TooLate(complaint)
         return ending
@@ -271,7 +320,7 @@ class Child:
         self.wait_noted("raised")
         (raised,) = [note for note in self.notes() if note["what"] == "raised"]
         signum = {"KeyboardInterrupt": signal.SIGINT, "SystemExit": signal.SIGTERM}[raised["item"]]
-        agreed(s2_the_second_signal_ends_it(time_taken(self.sent[1][1], raised["at"]), -signum, signum))
+        agreed(s2_the_second_signal_ends_it(self.time_taken(self.sent[1][1], raised["at"]), -signum, signum))
 
     def kill(self) -> None:
         if self._process.poll() is None:
@@ -283,10 +332,6 @@ class Child:
                     pipe.close()
                 except OSError:
                     pass  # it had not read everything
-
-
-def time_taken(since: float, until: float) -> float:
-    return until - since - METRONOME.lost(since, until)
 
 
 def agreed(complaint: str | None) -> None:
