@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import time
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, Literal
@@ -167,12 +168,17 @@ class Told:
             return work(item, before)
 
         call = Background(lambda: self.run.execute_parallel(range(items), worker, str))
-        for _ in range(2000):
+        until = time.monotonic() + helpers.PATIENCE
+        while call.running and time.monotonic() < until:
             call.wait(0.005)
-            if not call.running:
-                break
-            self.clock.advance(self.step)
+            if self.at_rest():
+                self.clock.advance(self.step)
         return call.result()
+
+    def at_rest(self) -> bool:
+        """Whether nobody is at work, and only time can bring the run on: then no worker is late by it."""
+        runs = list(self.run._running)
+        return bool(runs and len(runs[0].idle) == self.run.max_workers and self.clock.sleepers)
 
     def state(self, name: str = "a") -> CredentialState:
         return next(row for row in self.pool.snapshot() if row.name == name)

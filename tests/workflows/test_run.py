@@ -27,7 +27,7 @@ from agentos import (
 )
 from agentos.testing import FakeClock
 
-from ..contract.engines import eventually
+from ..contract.engines import PATIENCE, eventually
 
 
 def by_id(results: list[WorkflowResult]) -> dict[str, WorkflowResult]:
@@ -125,7 +125,7 @@ def test_at_most_max_workers_items_run_at_once() -> None:
         with lock:
             running["now"] += 1
             most = max(most, running["now"])
-        barrier.wait(5)  # three must be there at the same time
+        barrier.wait(PATIENCE)  # three must be there at the same time
         with lock:
             running["now"] -= 1
 
@@ -337,10 +337,9 @@ class Story:
 
     def end(self, step: float = 1.0) -> tuple[ProgressStats, list[WorkflowResult]]:
         """Let time pass until the run is over."""
-        for _ in range(2000):
+        until = time.monotonic() + PATIENCE
+        while self.thread.is_alive() and time.monotonic() < until:
             self.thread.join(0.01)
-            if not self.thread.is_alive():
-                break
             self.clock.advance(step)
         assert not self.thread.is_alive(), "the run did not end"
         if isinstance(self.outcome, BaseException):
@@ -428,7 +427,7 @@ def test_an_item_that_never_fits_fails_while_others_go_on() -> None:
 
     def items() -> Iterator[int]:
         yield 0
-        for number in range(1, 2000):
+        for number in count(1):  # others go on until it has failed
             yield number
             if number > 100 and story.run.stats is not None and story.run.stats.failed:
                 return
@@ -550,16 +549,16 @@ def test_shutdown_drains_and_the_object_can_be_used_again() -> None:
 
     def worker(item: int, key: str | None) -> int:
         begun.set()
-        go_on.wait(5)
+        go_on.wait(PATIENCE)
         return item
 
     outcome: list[Any] = []
     thread = threading.Thread(target=lambda: outcome.append(run.execute_parallel(range(10), worker, str)))
     thread.start()
-    begun.wait(5)
+    begun.wait(PATIENCE)
     run.shutdown()
     go_on.set()
-    thread.join(5)
+    thread.join(PATIENCE)
 
     stats, results = outcome[0]
     assert 1 <= len(results) <= 2
@@ -576,15 +575,15 @@ def test_a_forced_shutdown_leaves_stuck_threads_behind() -> None:
     never = threading.Event()
 
     def worker(item: int, key: str | None) -> None:
-        begun.wait(5)
+        begun.wait(PATIENCE)
         never.wait()
 
     outcome: list[Any] = []
     thread = threading.Thread(target=lambda: outcome.append(run.execute_parallel(range(10), worker, str)))
     thread.start()
-    begun.wait(5)
+    begun.wait(PATIENCE)
     run.shutdown(force=True)
-    thread.join(5)
+    thread.join(PATIENCE)
 
     stats, results = outcome[0]
     assert (results, stats.interrupted) == ([], 2)
@@ -598,17 +597,20 @@ def test_a_forced_shutdown_leaves_stuck_threads_behind() -> None:
 def test_a_thread_that_takes_too_long_is_left_behind_and_keeps_its_credential() -> None:
     clock = FakeClock()
     pool = limited_pool(clock, 2)
-    never = threading.Event()
+    begun, never = threading.Event(), threading.Event()
 
     def worker(item: int, key: str | None) -> str:
         if item == 0:
+            begun.set()
             never.wait()
         return "ok"
 
     run = ParallelCoordinator(1, pool, timeout=10, clock=clock)
     story = Story(run, clock)
     story.begin(range(5), worker)
-    _, results = story.end()
+    assert begun.wait(PATIENCE)
+    clock.advance(10)
+    _, results = story.end(step=0.0)  # the others take no time
 
     found = by_id(results)
     assert "timed out after 10s" in str(found["0"].error)
@@ -620,10 +622,11 @@ def test_a_thread_that_takes_too_long_is_left_behind_and_keeps_its_credential() 
 
 def test_a_coroutine_that_takes_too_long_is_cancelled_and_tried_again() -> None:
     clock = FakeClock()
-    cancelled = 0
+    begun = cancelled = 0
 
     async def worker(item: int, key: str | None) -> None:
-        nonlocal cancelled
+        nonlocal begun, cancelled
+        begun += 1
         try:
             await asyncio.Event().wait()
         except asyncio.CancelledError:
@@ -633,7 +636,13 @@ def test_a_coroutine_that_takes_too_long_is_cancelled_and_tried_again() -> None:
     run = ParallelCoordinator(1, timeout=10, retries=1, clock=clock)
     story = Story(run, clock)
     story.begin([0], worker)
-    _, results = story.end()
+    eventually(lambda: begun == 1)
+    clock.advance(10)
+    eventually(lambda: run.stats is not None and run.stats.retried == 1)
+    clock.advance(60)  # the rest before the second attempt
+    eventually(lambda: begun == 2)
+    clock.advance(10)
+    _, results = story.end(step=0.0)
 
     assert cancelled == 2
     assert (results[0].error, results[0].attempts) == ("timed out after 10s", 2)

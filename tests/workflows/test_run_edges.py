@@ -26,7 +26,7 @@ from agentos import (
 from agentos.runs.journal import Journal, State
 from agentos.testing import FakeClock
 
-from ..contract.engines import eventually
+from ..contract.engines import PATIENCE, eventually
 
 SECRET = "sk-planted-secret-0123456789"
 
@@ -46,6 +46,14 @@ def in_thread(function: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]
     thread = threading.Thread(target=go, daemon=True)
     thread.start()
     return thread, outcome
+
+
+def over_while(thread: threading.Thread, clock: FakeClock) -> None:
+    """Let time pass until the thread has ended."""
+    until = time.monotonic() + PATIENCE
+    while thread.is_alive() and time.monotonic() < until:
+        thread.join(0.01)
+        clock.advance(1)
 
 
 # -- secrets ------------------------------------------------------------------------------------------------------
@@ -236,7 +244,7 @@ def test_a_key_that_is_free_again_is_used_though_the_window_was_empty() -> None:
 
     def worker(item: int, key: str | None) -> None:
         begun.append(item)
-        go_on.wait(20)
+        go_on.wait(PATIENCE)
 
     run = ParallelCoordinator(3, pool, clock=clock)
     thread, outcome = in_thread(lambda: run.execute_parallel(items(), worker, str))
@@ -247,11 +255,7 @@ def test_a_key_that_is_free_again_is_used_though_the_window_was_empty() -> None:
     clock.advance(10)
     eventually(lambda: len(begun) == 2)  # though the first is still at work
     go_on.set()
-    for _ in range(200):
-        thread.join(0.02)
-        if not thread.is_alive():
-            break
-        clock.advance(1)
+    over_while(thread, clock)
     assert outcome[0][0].success_count == 3
 
 
@@ -266,7 +270,7 @@ def test_an_error_whose_text_asks_the_run_something_does_not_stop_it(tmp_path: P
         raise Curious
 
     thread, outcome = in_thread(lambda: run.execute_parallel(range(3), worker, str))
-    thread.join(10)
+    thread.join(PATIENCE)
 
     assert outcome[0][0].failed == 3
 
@@ -377,7 +381,7 @@ def test_a_subclass_may_raise_the_cap_and_an_attribute_the_number_of_workers() -
     together = threading.Barrier(4)
 
     def worker(item: int, key: str | None) -> None:
-        together.wait(10)
+        together.wait(PATIENCE)
 
     assert run.execute_parallel(range(4), worker, str)[0].success_count == 4
 
@@ -428,11 +432,7 @@ def test_a_foreign_pool_that_cannot_be_told_of_limits_gets_its_key_back(caplog: 
     run = ParallelCoordinator(1, pool, clock=clock)
     with caplog.at_level(logging.DEBUG, "agentos"):
         thread, outcome = in_thread(lambda: run.execute_parallel([1], worker, str))
-        for _ in range(500):
-            thread.join(0.01)
-            if not thread.is_alive():
-                break
-            clock.advance(1)
+        over_while(thread, clock)
 
     assert outcome[0][0].success_count == 1
     assert pool.free == [SECRET]
