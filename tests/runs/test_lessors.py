@@ -18,7 +18,7 @@ from agentos.runs.lessors import ForeignPool, lessor_of
 from agentos.testing import FakeClock
 from agentos.workflows.parallel import CredentialCoordinator, ParallelCoordinator
 
-PATIENCE = 10.0
+PATIENCE = 30.0
 
 
 class Shelf:

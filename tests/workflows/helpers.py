@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
-PATIENCE = 10.0
+PATIENCE = 30.0  # for what takes no time on a machine that has nothing else to do
 
 
 class Background(Generic[T]):

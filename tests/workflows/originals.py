@@ -12,7 +12,7 @@ from typing import ParamSpec, TypeVar
 P = ParamSpec("P")
 T = TypeVar("T")
 
-PATIENCE = 5.0  # real seconds, only ever used up by a test that fails
+PATIENCE = 30.0  # real seconds, only ever used up by a test that fails
 
 ALPHA, BRAVO, CHARLIE = "sk-alpha-000001", "sk-bravo-000002", "sk-charlie-000003"
 

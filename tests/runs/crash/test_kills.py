@@ -26,7 +26,7 @@ SCRIPTS = {
 }
 
 
-@pytest.mark.timeout(60 + KILLS)
+@pytest.mark.timeout(300 + 5 * KILLS)
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_a_run_killed_at_any_moment_loses_nothing_and_runs_nothing_acknowledged_again(
     name: str, tmp_path: Path
