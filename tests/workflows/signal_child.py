@@ -18,7 +18,7 @@ import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from itertools import count
+from itertools import count, takewhile
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -467,7 +467,7 @@ def three_runs(stage: Stage, *, how: str = "gate") -> None:
     before = handlers()
 
     def one(name: str) -> None:
-        run = ParallelCoordinator(2, CredentialCoordinator(KEYS[:2]), journal=stage.folder / name, grace=0.2)
+        run = ParallelCoordinator(2, CredentialCoordinator(KEYS[:2]), journal=stage.folder / name, grace=60.0)
 
         def worker(item: int, key: str | None) -> int:
             stage.note("begun", f"{name}:{item}")
@@ -662,15 +662,18 @@ def comparing(stage: Stage, *, catches: bool = False) -> None:
         stage.report("run", run, results)
 
 
-def storm_over_many(stage: Stage, *, seconds: float = 1.2) -> None:
-    """One run after the other, for as long as the storm lasts, in a host whose own handlers only count."""
+def storm_over_many(stage: Stage, *, seconds: float, least: int) -> None:
+    """One run after the other, for so long and at least so many, in a host whose own handlers only count.
+
+    Only the storm ends a run, so it must last until this is over.
+    """
     prepare_host("own")
     before = handlers()
     until = time.monotonic() + seconds
     number = 0
     endings: dict[str, int] = {}
     threads = 0
-    while time.monotonic() < until:
+    while number < least or time.monotonic() < until:
         number += 1
         run = ParallelCoordinator(3, CredentialCoordinator(KEYS[:3]), journal=stage.folder / str(number))
         work = numbered_worker(stage, number)
@@ -690,13 +693,15 @@ def storm_over_many(stage: Stage, *, seconds: float = 1.2) -> None:
     stage.note("host hears", heard=before[signal.SIGINT].seen - seen)
 
 
-def alarms(stage: Stage, *, seconds: float = 1.5) -> None:
-    """Two thousand signals a second that are none of ours, all through a run."""
+def alarms(stage: Stage, *, seconds: float, least: int) -> None:
+    """Two thousand signals a second that are none of ours, all through a run: for so long, and at least so many."""
     seen = Host()
+    until = time.monotonic() + seconds
+    items = takewhile(lambda _: seen.seen < least or time.monotonic() < until, count())
     signal.signal(signal.SIGALRM, seen)
     signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0005)
-    run = ParallelCoordinator(3, CredentialCoordinator(KEYS[:3]), journal=stage.folder / "run", deadline=seconds)
-    _, results = run.execute_parallel(count(), thread_worker(stage, "free", 3), name_of)
+    run = ParallelCoordinator(3, CredentialCoordinator(KEYS[:3]), journal=stage.folder / "run")
+    _, results = run.execute_parallel(items, thread_worker(stage, "free", 3), name_of)
     signal.setitimer(signal.ITIMER_REAL, 0)
     stage.report("run", run, results, seen=seen.seen)
 

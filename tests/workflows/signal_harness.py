@@ -134,6 +134,10 @@ class Lines:
         with self._arrived:
             return list(self._lines)
 
+    def last(self) -> str:
+        with self._arrived:
+            return self._lines[-1] if self._lines else ""
+
     def wait(self, enough: Callable[[list[str]], bool]) -> bool:
         """True once there is *enough*; False if the pipe ended, or patience did, before."""
         with self._arrived:
@@ -248,11 +252,21 @@ class Child:
         self._note(signum)
         os.killpg(self._process.pid, signum)
 
-    def storm(self, *signums: int, seconds: float, hertz: float = 2000.0) -> int:
-        """Signals at this pace until the time is over, or the process is. Returns how many."""
+    def storm(
+        self, *signums: int, seconds: float = 0.0, least: int = 0, until: str | None = None, hertz: float = 2000.0
+    ) -> int:
+        """Signals at this pace until the time is over, or the process is. Returns how many.
+
+        At *least* so many, where this process is kept from sending them; or *until* something is the last thing noted.
+        """
         began = time.monotonic()
         count = 0
-        while (now := time.monotonic()) < began + seconds and self._notes.ended_at is None:
+        while self._notes.ended_at is None:
+            now = time.monotonic()
+            if now > began + PATIENCE or (until is not None and f'"what": "{until}"' in self._notes.last()):
+                break
+            if until is None and now > began + seconds and count >= least:
+                break
             due = int((now - began) * hertz)
             for _ in range(min(due - count, 20)):
                 signum = signums[count % len(signums)]

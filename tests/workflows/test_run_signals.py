@@ -580,7 +580,7 @@ def test_a_storm_ends_a_run_as_its_second_signal_does(start: Start, api: str, wo
     child = start(api=api, worker=worker, **settings)
     child.wait_noted("begun", 20)
 
-    sent = child.storm(SIGINT, SIGTERM, seconds=1.5 if (api, worker) == WAYS_TO_RUN[0] else 0.5)
+    sent = child.storm(SIGINT, SIGTERM, seconds=1.5 if (api, worker) == WAYS_TO_RUN[0] else 0.5, least=101)
     child.raised_within_a_second()
     child.open("leave")
     end = child.finish()
@@ -620,10 +620,10 @@ def test_a_storm_that_also_meets_pythons_own_handlers_leaves_a_sound_journal(
 
 
 def test_a_storm_over_one_run_after_the_other_deadlocks_none(start: Start) -> None:
-    child = start("storm_over_many", seconds=0.9)
+    child = start("storm_over_many", seconds=0.9, least=3)
     child.wait_noted("begun", 20)
 
-    child.storm(SIGINT, SIGTERM, seconds=1.1)
+    child.storm(SIGINT, SIGTERM, until="storm over")
     child.wait_noted("storm over")
     child.open("leave")
     child.sent.clear()  # each run had its own
@@ -639,11 +639,11 @@ def test_a_storm_over_one_run_after_the_other_deadlocks_none(start: Start) -> No
 
 
 def test_a_storm_of_somebody_elses_signals_is_not_even_noticed(start: Start) -> None:
-    end = start("alarms", seconds=0.8).finish()
+    end = start("alarms", seconds=0.8, least=200).finish()
 
     assert end.code == 0
-    assert end.report["stopped_by"] == "the deadline"
-    assert end.report["seen"] > 200
+    assert end.report["stopped_by"] is None
+    assert end.report["seen"] >= 200
     assert end.report["failed"] == 1
     assert end.report["interrupted"] == 0
 
