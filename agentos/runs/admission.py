@@ -148,8 +148,8 @@ class Admission:
             self.requests[ticket] = None
         self._lessor.enqueue(ticket)  # type: ignore[union-attr]
         if ticket.recalled:
-            self._call_off(ticket)  # before it was in line, when there was nothing to take out
-        elif self._run.closing or self._run.held is not None:
+            return  # before it was in line, or out of it again
+        if self._run.closing or self._run.held is not None:
             self.recall()  # it was put in line in the very moment when all were taken out
 
     def _ask_for(self, item: Item) -> Ask | None:

@@ -143,6 +143,8 @@ class ForeignPool:
     def enqueue(self, ticket: DeskTicket) -> None:
         desk: Desk = ticket.owner
         with self._lock:
+            if ticket.recalled:
+                return  # its run has left meanwhile
             self._line.append(ticket)
         if self._block is not None:
             self._wait_on_a_thread()

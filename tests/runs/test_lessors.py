@@ -205,6 +205,17 @@ def test_requests_are_answered_in_the_order_they_came() -> None:
     assert line.answered() == ["a", "b"]
 
 
+def test_a_request_that_is_recalled_before_it_is_in_line_takes_no_key() -> None:
+    shelf = Shelf("foreign-secret-1")
+    line = Line(foreign(shelf))
+    ticket = DeskTicket(PLAIN, "item", line.desk, "item")
+    ticket.recalled = True
+
+    line.lessor.enqueue(ticket)
+
+    assert (line.answered(), shelf.asked) == ([], 0)
+
+
 def test_a_request_called_off_is_not_answered_and_an_answer_called_off_goes_on() -> None:
     shelf = Shelf("foreign-secret-1")
     lessor = foreign(shelf)

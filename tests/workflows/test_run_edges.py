@@ -206,22 +206,28 @@ def test_a_value_too_long_for_the_journal_is_done_all_the_same(tmp_path: Path, m
 
 
 def test_a_request_recalled_before_it_is_in_line_takes_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The stop comes between the moment a worker decides to wait and the moment it does."""
+    """The stop comes between the moment a worker decides to wait and the moment it does, and the run is over then."""
     pool = CredentialCoordinator([SECRET])
     held = pool.acquire("somebody else")
     run = ParallelCoordinator(1, pool)
     enqueue = pool.enqueue
+    over = threading.Event()
+    available: list[int] = []
 
     def stop_first(ticket: Any) -> None:
         run.shutdown()
+        assert over.wait(PATIENCE)
         enqueue(ticket)
+        available.append(pool.get_available_count())
 
     monkeypatch.setattr(pool, "enqueue", stop_first)
     stats, _ = run.execute_parallel([1, 2], nothing, str)
     held.release()
+    over.set()
+    eventually(lambda: available)
 
     assert stats.stopped_by == "shutdown()"
-    assert pool.get_available_count() == 1
+    assert available == [pool.get_available_count()] == [1], "no key is taken, not even for a moment"
     assert run.get_checkpoints() == ["1", "2"]
 
 

@@ -164,6 +164,8 @@ class PoolShell:
 
         def enter(now: float) -> Sequence[Ticket]:
             nonlocal said
+            if isinstance(ticket, DeskTicket) and ticket.recalled:
+                return NOBODY  # its run has left meanwhile: no key is to be taken for it, not even for a moment
             touched = self._core.enqueue(ticket, now)
             if ticket.state is Wait.WAITING:
                 self._register(ticket)
