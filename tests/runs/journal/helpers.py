@@ -7,9 +7,10 @@ import shutil
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from threading import Condition
+from threading import Condition, Event
 from typing import Any
 
 from agentos.errors import JournalUnavailable
@@ -118,6 +119,22 @@ class Faulty:
         self.after: Callable[[], None] = _nothing
         self.on_open: Callable[[sqlite3.Connection], None] = lambda connection: None
         self.connections: list[sqlite3.Connection] = []
+
+    @contextmanager
+    def held_in_commit(self, writer: Writer) -> Iterator[None]:
+        """Whatever is put meanwhile comes into one commit, the next: the writer is at one, of an item 0, until then."""
+        begun, go, before = Event(), Event(), self.before
+
+        def wait_in_commit() -> None:
+            self.before = before
+            begun.set()
+            assert go.wait(PATIENCE)
+
+        self.before = wait_in_commit
+        writer.put(done(0), 0, urgent=True)
+        assert begun.wait(PATIENCE)
+        yield
+        go.set()
 
     def connect(self, uri: str) -> sqlite3.Connection:
         faulty = self

@@ -127,24 +127,15 @@ def test_entries_of_all_threads_are_committed_in_the_order_each_put_them(tmp_pat
 
 
 def test_many_entries_share_a_commit_but_not_without_bound(tmp_path: Path) -> None:
-    faulty, begun, go = Faulty(), Event(), Event()
-    heard = Listener()
+    faulty, heard = Faulty(), Listener()
     writer = heard.listen(opened(tmp_path / "run", connect=faulty.connect))
+    with faulty.held_in_commit(writer):
+        for n in range(1, 2 * MOST_ROWS + 11):
+            writer.put(done(n), n)
+        big = '"' + "x" * 3_000_000 + '"'
+        for n in range(3):
+            writer.put(done(n, big), -n)
 
-    def wait_in_commit() -> None:
-        begun.set()
-        assert go.wait(PATIENCE)
-
-    faulty.before = wait_in_commit
-    writer.put(done(0), 0, urgent=True)
-    assert begun.wait(PATIENCE)
-    for n in range(1, 2 * MOST_ROWS + 11):
-        writer.put(done(n), n)
-    big = '"' + "x" * 3_000_000 + '"'
-    for n in range(3):
-        writer.put(done(n, big), -n)
-
-    go.set()
     assert writer.close(PATIENCE)
 
     assert [len(commit) for commit in heard.commits] == [1, MOST_ROWS, MOST_ROWS, 12, 1]
@@ -164,16 +155,19 @@ def test_entries_without_a_receipt_are_not_announced(tmp_path: Path) -> None:
 
 
 def test_a_start_that_has_ended_is_left_out(tmp_path: Path) -> None:
-    writer = Listener().listen(opened(tmp_path / "run"), nap=PATIENCE)
+    faulty = Faulty()
+    writer = Listener().listen(opened(tmp_path / "run", connect=faulty.connect))
     running, ended = Attempt(1), Attempt(2)
-    writer.put_start(running)
-    writer.put_start(ended)
-    ended.ended = True
-    writer.put(done(2))
+    with faulty.held_in_commit(writer):
+        writer.put_start(running)
+        writer.put_start(ended)
+        ended.ended = True
+        writer.put(done(2))
 
     assert writer.close(PATIENCE)
 
     assert [(entry["kind"], entry["item"]) for entry in read(tmp_path / "run").of_kind("start", "done")] == [
+        ("done", "item-0"),
         ("start", "item-1"),
         ("done", "item-2"),
     ]
