@@ -188,7 +188,8 @@ class Ending(Outlet):
             settled = board.settled
             if settled:
                 self.closing = True
-                self.over = self.over or self._untold <= 0
+                # Whoever still tells of an end looks again after it: the last word must not come before that.
+                self.over = self.over or (self._untold <= 0 and not self._telling)
         if settled:
             self.idle.wake_all()
             if self.over or self._listening:

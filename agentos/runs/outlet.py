@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -39,9 +40,10 @@ class Outlet:
         self._finished = None if stats.total is None else bytearray(stats.total)
         self._untold = 0  # results made, and not yet published
         self._unwritten: dict[int, str] = {}  # index and id of those, where the input is no list
+        self._telling: deque[None] = deque()  # one for each who has noted an end under the lock, and now tells of it
         self._backlogged = False
         self.held: str | None = None  # why nothing may begin for now
-        self.over = False  # nothing runs, and all results are published, or given up
+        self.over = False  # nothing runs, and all results are published and told of, or given up
 
     def pausing(self) -> bool:
         """Whether nothing may begin for now: the journal is in trouble, or results pile up."""

@@ -176,7 +176,7 @@ class Run(Ending):
                 result.metadata.update(exit=None, signal=None)  # it was ended by us, or did not begin
             if ledger.keeps:
                 trace = ledger.trace(error)
-        lock = self.lock
+        lock, telling = self.lock, self._tells or error is not None
         if not lock.acquire(False):
             contend(lock)
         try:
@@ -198,17 +198,23 @@ class Run(Ending):
                 ledger.failed(attempt, result, trace)
             elif verdict is not Verdict.LATE:
                 ledger.row(verdict.value, attempt, result.error, trace)
+            if telling:
+                self._telling.append(None)
         finally:
             lock.release()
-        if verdict is Verdict.LATE:
-            ledger.late(attempt, value, result.error)
-        if verdict is Verdict.DONE or verdict is Verdict.FAILED:
-            if not ledger.keeps and (self._listening or self._tells or error is not None):
-                self.tell((result,))
-            if self.options.halt is not None:
-                self._look_at_halt()
-        else:
-            self._went_otherwise(verdict, attempt, result)
+        try:
+            if verdict is Verdict.LATE:
+                ledger.late(attempt, value, result.error)
+            if verdict is Verdict.DONE or verdict is Verdict.FAILED:
+                if not ledger.keeps and (telling or self._listening):
+                    self.tell((result,))
+                if self.options.halt is not None:
+                    self._look_at_halt()
+            else:
+                self._went_otherwise(verdict, attempt, result)
+        finally:
+            if telling:
+                self._telling.pop()
         if self.board.exhausted or self.closing:
             self.look_whether_over()
         if self.may_park and not self.running:
@@ -280,6 +286,7 @@ class Run(Ending):
             self.board.refuse(item)
             self.note_untold(item)
             self.ledger.refused(item, result)
+            self._telling.append(None)
         self._failed_otherwise(result)
 
     def overran(self, attempt: Attempt, timeout: float) -> bool:
@@ -292,15 +299,19 @@ class Run(Ending):
                 return False
             self.note_untold(attempt.item)
             self.ledger.failed(attempt, result, None)
+            self._telling.append(None)
         log.warning("[COORDINATOR] %s %s", attempt.item.id, text)
         self._failed_otherwise(result)
         return True
 
     def _failed_otherwise(self, result: WorkflowResult) -> None:
-        if not self.ledger.keeps:
-            self.tell((result,))
-        if self.options.halt is not None:
-            self._look_at_halt()
+        try:
+            if not self.ledger.keeps:
+                self.tell((result,))
+            if self.options.halt is not None:
+                self._look_at_halt()
+        finally:
+            self._telling.pop()
         self.look_whether_over()
 
     def interrupt(self, attempt: Attempt) -> None:

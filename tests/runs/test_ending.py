@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from agentos import ParallelCoordinator
+from agentos import CredentialCoordinator, ParallelCoordinator, WorkflowResult
 from agentos.runs._core.invariants import l5_results_have_the_current_token
 from agentos.runs._core.records import Attempt
 from agentos.runs._core.states import Phase, State
@@ -48,6 +48,35 @@ def test_what_a_forced_stop_leaves_behind_is_said_before_anybody_is_let_go(monke
     go.set()
     assert stats.interrupted == 1
     assert phases == [Phase.DRAINING]
+
+
+@pytest.mark.parametrize("how", ["done", "failed", "refused"])
+def test_the_last_item_is_told_of_before_the_end_of_the_run(monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+    tell = Run.tell
+
+    def tell_late(run: Run, results: Sequence[WorkflowResult]) -> None:
+        run.look_whether_over()  # as another worker may, in this very moment
+        if run.over:
+            run._concluded.wait(PATIENCE)
+        tell(run, results)
+
+    def work(item: str, key: str | None) -> None:
+        if how == "failed":
+            raise ValueError(item)
+
+    def cost(item: str) -> dict[str, int]:
+        if how == "refused":
+            raise ValueError(item)
+        return {}
+
+    monkeypatch.setattr(Run, "tell", tell_late)
+    heard: list[str] = []
+    pool = CredentialCoordinator(["a-secret-of-its-own"])
+    run = ParallelCoordinator(1, pool, cost_func=cost, on_progress=lambda event: heard.append(event.kind))
+
+    run.execute_parallel(["a"], work, str)
+
+    assert heard == ["run_started", "item_finished", "run_finished"]
 
 
 def given_up_meanwhile(attempt: Attempt, run: Run) -> None:
