@@ -5,6 +5,11 @@ from __future__ import annotations
 from collections.abc import Generator
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# A busy machine is not a fault: 0.2 s for one example, which is the default, are easily lost there.
+settings.register_profile("at any pace", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("at any pace")
 
 
 @pytest.hookimpl(wrapper=True)
