@@ -13,6 +13,7 @@ import os
 import random
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
 import threading
@@ -45,6 +46,7 @@ class RedisServer:
     def __init__(self, folder: Path, *, aof: bool = False, faketime: bool = False) -> None:
         self.folder = folder
         self.port = 0  # until it was started once
+        self._claim: socket.socket | None = None  # to the port, also while it is down
         self.starts = 0
         self._aof = aof
         self._hour = folder / "hour" if faketime else None
@@ -84,15 +86,16 @@ class RedisServer:
     def start(self) -> None:
         """Returns when it answers. The first time it takes any free port, and later that one again."""
         assert not self.running, "the server runs"
-        chosen = bool(self.port)
         for _ in range(50):
-            if not chosen:
-                self.port = _dice.choice(_PORTS)
+            if self._claim is None:
+                self.port, self._claim = _claimed()
             if self._started():
                 self.starts += 1
                 return
-            if chosen:  # whoever has it now is a test like this one, and about to find another
+            if self.starts:  # whoever has it claims nothing, and so is no test like this one
                 threading.Event().wait(0.05)
+            else:
+                self._give_up_the_port()
         raise AssertionError(f"no Redis could be started in {self.folder}: {self._last_words()}")
 
     def stop(self) -> None:
@@ -117,7 +120,7 @@ class RedisServer:
     def pause(self) -> None:
         """SIGSTOP, in effect: it takes connections, as the system does that for it, and answers nothing."""
         os.kill(self.pid, signal.SIGSTOP)
-        _eventually(self._stands_still)
+        eventually(self._stands_still)
 
     def go_on(self) -> None:
         os.kill(self.pid, signal.SIGCONT)
@@ -127,12 +130,13 @@ class RedisServer:
         assert self._hour is not None, "only a server with faketime=True can be told another hour"
         self._off += seconds
         self._write_hour()
-        _eventually(lambda: abs(self.time() - time.time() - self._off) < 5.0)
+        eventually(lambda: abs(self.time() - time.time() - self._off) < 5.0)
 
     def close(self) -> None:
         """It is gone, whatever state it was in."""
         if self.running:
             self.kill()
+        self._give_up_the_port()
         if self._short is not None:
             shutil.rmtree(self._short, ignore_errors=True)
         atexit.unregister(self.close)
@@ -175,6 +179,9 @@ class RedisServer:
             "daemonize": "no",
             "save": "",
             "appendonly": "yes" if self._aof else "no",
+            # It is killed, and never loses its power. By default it syncs every second, and while it does so it answers
+            # before it has written: a kill then takes what was answered.
+            "appendfsync": "no",
             "databases": 2,
         }
         self._process = subprocess.Popen(
@@ -193,6 +200,11 @@ class RedisServer:
         if self.running:
             self.kill()
         return False
+
+    def _give_up_the_port(self) -> None:
+        if self._claim is not None:
+            self._claim.close()
+            self._claim = None
 
     def _answers(self) -> bool:
         with closing(self.client()) as client:
@@ -220,6 +232,19 @@ class RedisServer:
     def _last_words(self) -> str:
         log = self.folder / "redis.log"
         return " / ".join(log.read_text(errors="replace").splitlines()[-3:]) if log.exists() else "it has no log"
+
+
+def _claimed() -> tuple[int, socket.socket]:
+    """A port, and what keeps it for a server that is down: its namesake of UDP, which only one process can have."""
+    while True:
+        port = _dice.choice(_PORTS)
+        claim = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        try:
+            claim.bind(("127.0.0.1", port))
+        except OSError:
+            claim.close()
+        else:
+            return port, claim
 
 
 @functools.cache
@@ -265,7 +290,8 @@ def fresh_pool() -> str:
     return f"test-{uuid.uuid4().hex[:12]}"
 
 
-def _eventually(condition: Callable[[], object]) -> None:
+def eventually(condition: Callable[[], object]) -> None:
+    """Until it holds. For what the server does, and nobody can be asked about."""
     deadline = time.monotonic() + PATIENCE
     while not condition():
         assert time.monotonic() < deadline, f"it did not come true within {PATIENCE:g}s"
