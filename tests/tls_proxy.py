@@ -37,8 +37,9 @@ class TlsProxy:
 
     def close(self) -> None:
         self._end.send(b"!")
-        for thread in (self._thread, *self._links):
-            thread.join()
+        self._thread.join()  # first: until then it may still begin to serve one more
+        for link in self._links:
+            link.join()
         for each in (self._listener, self._end, self._over):
             each.close()
 
