@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -41,6 +42,9 @@ def test_a_thread_that_takes_it_again_and_again_does_not_keep_another_from_it() 
     lock.acquire()
     other = threading.Thread(target=once, daemon=True)
     other.start()
+    until = time.monotonic() + PATIENCE
+    while not lock.waiting and time.monotonic() < until:
+        a_step.wait(0.001)
     rounds = 0
     while not got_it.is_set() and rounds < ROUNDS:
         a_step.wait(0.000_1)  # as in a step of a store: others may run, and find it taken
