@@ -17,7 +17,7 @@ from ...redis_server import PATIENCE, RedisServer
 from .histories import StoreEvent, store_order
 
 _READINGS = 20
-_SURE = 0.001  # by how much two clocks that were compared may be off
+_SURE = 0.001  # by how much two clocks that were compared may be apart a moment later
 
 
 @dataclass(frozen=True)
@@ -70,15 +70,14 @@ class Window:
         return {session: at - ahead for session, at in found}
 
     def ahead(self) -> float:
-        """How far the store's time is ahead of this machine's monotonic clock, to a fraction of a millisecond."""
+        """How far the store's time is ahead of this machine's monotonic clock at most: with what an answer took."""
         shift = float(self._client.hget(self.key("meta"), "shift") or 0.0)
-        readings: list[tuple[float, float]] = []
+        readings: list[float] = []
         for _ in range(_READINGS):
-            before = time.monotonic()
+            asked_at = time.monotonic()
             seconds, micros = self._client.time()
-            after = time.monotonic()
-            readings.append((after - before, seconds + micros / 1e6 - (before + after) / 2))
-        return min(readings)[1] + shift
+            readings.append(seconds + micros / 1e6 - asked_at)
+        return min(readings) + shift
 
 
 def credential_in(text: str) -> tuple[str, dict[int, str]]:
