@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from .processes import Family, family
+from agentos.credentials._stores.redis import link
+
+from ...redis_server import PATIENCE
+from .processes import DrivenTime, Family, family
 
 
 @pytest.fixture(scope="module")
@@ -28,3 +31,15 @@ def processes(template: Family) -> Iterator[Family]:
 def path(tmp_path: Path) -> Path:
     """Where they all keep the pool's state."""
     return tmp_path / "pool.sqlite"
+
+
+@pytest.fixture
+def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pool of this process waits for its server as long as a machine needs that has other things to do."""
+    monkeypatch.setattr(link, "_LIMIT", PATIENCE)
+
+
+@pytest.fixture
+def driven(tmp_path: Path) -> DrivenTime:
+    """The time of those processes that are to be told it by the test."""
+    return DrivenTime(tmp_path / "time")

@@ -52,24 +52,34 @@ def credentials_of(specs: list[Spec]) -> list[Credential]:
     ]
 
 
-class WallFromFile:
-    """The machine's clock, but the hour of the day is off by what a file says."""
+class ClockFromFile:
+    """The machine's clock, but a file says how much more time has passed, and how far the hour of the day is off."""
 
     def __init__(self, path: Path) -> None:
         self._real = SystemClock()
         self._path = path
 
+    def _told(self) -> list[float]:
+        return [float(word) for word in self._path.read_text(encoding="ascii").split()]
+
     def now(self) -> float:
-        return self._real.now()
+        passed, _ = self._told()
+        return self._real.now() + passed
 
     def wall(self) -> float:
-        return self._real.wall() + float(self._path.read_text(encoding="ascii"))
+        passed, off = self._told()
+        return self._real.wall() + passed + off
 
     def wait(self, sleeper: Sleeper, until: float) -> None:
-        self._real.wait(sleeper, until)
+        while (left := until - self.now()) > 0:
+            if sleeper.acquire(True, min(left, _LOOK_AGAIN)):
+                return
 
     def call_at(self, loop: AbstractEventLoop, when: float, callback: Callable[[], object]) -> Alarm:
-        return self._real.call_at(loop, when, callback)
+        raise AssertionError("what runs in a loop is told by the machine's clock here")
+
+
+_LOOK_AGAIN = 0.01  # whether more time has passed
 
 
 class Said(logging.Handler):
@@ -127,19 +137,21 @@ class Puppet:
         path: str = "",
         url: str | None = None,
         pool: str = "",
-        wall: str | None = None,
+        clock: str | None = None,
         boot: str | None = None,
         **options: Any,
     ) -> None:
         """In the file *path*, or wherever *url* says.
 
-        *wall*: a file that says how far off the hour is; *boot*: to which boot of the machine we belong.
+        *clock*: a file that says what time it is; *boot*: to which boot of the machine we belong.
         """
-        clock = None if wall is None else WallFromFile(Path(wall))
         if boot is not None:
             setattr(opening, "time_base", lambda: boot)  # noqa: B010 - it is imported there, not exported
         self._pools[pool] = CredentialCoordinator(
-            credentials_of(credentials), store=url or f"sqlite:///{path}", clock=clock, **options
+            credentials_of(credentials),
+            store=url or f"sqlite:///{path}",
+            clock=None if clock is None else ClockFromFile(Path(clock)),
+            **options,
         )
 
     def acquire(self, pool: str = "", **ask: Any) -> dict[str, Any]:
@@ -294,18 +306,26 @@ class Puppet:
             system.usleep(max(1, min(900_000, int(left * 1e6))))
 
     def wait_in_a_loop(self, timeout: float, pool: str = "") -> dict[str, Any]:
-        """Ask for a lease in an event loop, and give it back there. Whether it came, and the loop's longest pause."""
+        """Ask for a lease in an event loop, and give it back there. Whether it came, and the loop's longest pause.
+
+        And that of a thread which does nothing: so long the machine had other things to do.
+        """
+        longest = {"loop": 0.0, "thread": 0.0}
+        ended = threading.Event()
+
+        def tick_in_a_thread() -> None:
+            while not ended.is_set():
+                before = time.monotonic()
+                time.sleep(0.002)
+                longest["thread"] = max(longest["thread"], time.monotonic() - before)
+
+        async def tick() -> None:
+            while not ended.is_set():
+                before = time.monotonic()
+                await asyncio.sleep(0.002)
+                longest["loop"] = max(longest["loop"], time.monotonic() - before)
 
         async def story() -> dict[str, Any]:
-            longest, ended = 0.0, False
-
-            async def tick() -> None:
-                nonlocal longest
-                while not ended:
-                    before = time.monotonic()
-                    await asyncio.sleep(0.002)
-                    longest = max(longest, time.monotonic() - before)
-
             ticking = asyncio.ensure_future(tick())
             began = time.monotonic()
             try:
@@ -315,16 +335,23 @@ class Puppet:
             except NoCredentialAvailable:
                 got = False
             waited = time.monotonic() - began
-            ended = True
+            ended.set()
             await ticking
-            return {"got": got, "waited": waited, "longest": longest}
+            return {"got": got, "waited": waited}
 
-        return asyncio.run(story())
+        idle = threading.Thread(target=tick_in_a_thread)
+        idle.start()
+        try:
+            found = asyncio.run(story())
+        finally:
+            ended.set()
+            idle.join()
+        return {**found, "longest": longest["loop"] - longest["thread"]}
 
     # -- forks ------------------------------------------------------------------------------------------------
 
     def fork(
-        self, commands: list[tuple[str, dict[str, Any]]], how: str = "return", patience: float = 5.0
+        self, commands: list[tuple[str, dict[str, Any]]], how: str = "return", patience: float = 20.0
     ) -> list[dict[str, Any]] | None:
         """Fork; the child does these things with what it has inherited, and ends. Its answers; None if it hangs."""
         reader, writer = os.pipe()

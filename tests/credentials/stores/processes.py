@@ -230,6 +230,39 @@ def eventually(condition: Callable[[], object], within: float = PATIENCE, every:
         threading.Event().wait(every)
 
 
+class DrivenTime:
+    """What processes take for the time that are told its file: the machine's, and what a test lets pass beyond it.
+
+    A lease that lasts for half a minute ends when a test says so, and not because a machine stood still for a second.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self.file = str(file)
+        self._path = file
+        self._passed = self._off = 0.0
+        self._tell()
+
+    def now(self) -> float:
+        return time.monotonic() + self._passed
+
+    def let_pass(self, seconds: float) -> None:
+        self._passed += seconds
+        self._tell()
+
+    def let_come(self, instant: float) -> None:
+        self.let_pass(max(0.0, instant - self.now()))
+
+    def set_hour(self, off: float) -> None:
+        """The hour of the day is off by so much; nothing else is."""
+        self._off = off
+        self._tell()
+
+    def _tell(self) -> None:
+        new = self._path.with_suffix(".new")
+        new.write_text(f"{self._passed!r} {self._off!r}", encoding="ascii")
+        new.replace(self._path)  # at once, for whoever reads it
+
+
 # -- the file, from outside ----------------------------------------------------------------------------------------
 
 
