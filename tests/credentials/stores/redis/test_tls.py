@@ -57,12 +57,6 @@ def tls(certified: ssl.SSLContext) -> Iterator[TlsProxy]:
 
 
 @pytest.fixture
-def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A handshake may take its time on a machine that has other things to do."""
-    monkeypatch.setattr(link, "_LIMIT", PATIENCE)
-
-
-@pytest.fixture
 def said_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """What may pass is not insisted on."""
     monkeypatch.setattr(link, "_INSIST", 0.0)
@@ -87,9 +81,10 @@ def open_pool(store: str, *keys: Credential, **options: Any) -> Iterator[Credent
     One that were about to connect when the proxy ends would be reset before the handshake, and Python's own ssl (3.11)
     does not close such a connection. So a test has to give back what it took: for what it did not, a thread stays.
     """
+    before = set(threading.enumerate())  # of pools that other tests have left to the garbage collector
     with CredentialCoordinator(keys or [SECRET], store=store, **({"clock": FakeClock()} | options)) as pool:
         yield pool
-    eventually(lambda: not {"agentos-pool", "agentos-mender"} & {thread.name for thread in threading.enumerate()})
+    eventually(lambda: not any(thread.name.startswith("agentos-") for thread in set(threading.enumerate()) - before))
 
 
 def refusal(store: str) -> str:
