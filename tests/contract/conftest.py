@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from agentos import CredentialCoordinator
+from agentos.credentials._stores.redis import link
 
+from ..redis_server import PATIENCE
 from .engines import ENGINES, Engine, Gate, all_are_back, eventually
 from .stores import SHARED, STORES, Place
 
@@ -39,6 +41,12 @@ def make_pool() -> Iterator[Callable[..., CredentialCoordinator]]:
     yield make
     for pool in made:
         eventually(lambda pool=pool: all_are_back(pool))  # type: ignore[misc]
+
+
+@pytest.fixture(autouse=True)
+def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pool waits for its server as long as a machine needs that has other things to do: no time passes by that."""
+    monkeypatch.setattr(link, "_LIMIT", PATIENCE)
 
 
 @pytest.fixture(params=STORES, ids=lambda store: store.name)

@@ -17,6 +17,8 @@ from agentos.providers import Event, Reading, Signal
 from ...contract.stores import SHARED, Place, Store, ended
 from .outside_views import KEYS, at, credential, limited, on, opened, refuse, seen, spec, state
 
+pytestmark = pytest.mark.usefixtures("unhurried")
+
 
 @pytest.fixture(params=SHARED, ids=lambda store: store.name)
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:

@@ -26,6 +26,9 @@ from .outside_views import at, credential, on, opened, refuse, seen, spec, state
 NOBODY = "redis://planted-user:planted-password@127.0.0.1:1/0?pool=night"
 
 
+pytestmark = pytest.mark.usefixtures("unhurried")
+
+
 @pytest.fixture
 def place(tmp_path: Path) -> Iterator[Place]:
     place = Place(REDIS, tmp_path)

@@ -18,6 +18,8 @@ from agentos.testing import FakeClock
 from ....redis_server import RedisServer
 from ....workflows.helpers import Background
 
+pytestmark = pytest.mark.usefixtures("unhurried")
+
 PAGE = Path(__file__).parents[4] / "docs" / "cluster.md"
 
 

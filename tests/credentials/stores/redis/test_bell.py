@@ -16,6 +16,8 @@ from agentos.credentials.clock import SystemClock
 from ....redis_server import PATIENCE, shared_server
 from ....workflows.helpers import Background
 
+pytestmark = pytest.mark.usefixtures("unhurried")
+
 
 @pytest.fixture
 def link(place: RedisPlace) -> Iterator[Link]:

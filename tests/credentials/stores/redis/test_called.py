@@ -16,6 +16,8 @@ from ....contract.engines import eventually
 from ....redis_server import shared_server
 from ....workflows.helpers import Background
 
+pytestmark = pytest.mark.usefixtures("unhurried")
+
 
 @pytest.fixture
 def pools(place: RedisPlace) -> Iterator[list[CredentialCoordinator]]:

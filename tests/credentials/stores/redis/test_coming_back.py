@@ -24,6 +24,8 @@ from ....contract.engines import eventually
 from ....redis_server import PATIENCE, RedisServer
 from ....workflows.helpers import Background
 
+pytestmark = pytest.mark.usefixtures("unhurried")
+
 KEYS = ("meta", "records", "changes", "expiry")
 TTL = 30.0
 
@@ -311,7 +313,7 @@ def test_a_grant_that_is_under_way_when_its_process_leaves_is_none(rig: Rig, mon
 
 def test_a_step_does_not_wait_for_the_name_of_the_server_to_be_found(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     place = rig.store(rig.open())._link.place
-    link = Link(place, SystemClock(), TTL)
+    link = Link(place, SystemClock(), 1.0)  # and so soon it gives up
     link.open()
     found, connect = threading.Event(), link.connect
     monkeypatch.setattr(link, "connect", lambda: connect() if found.wait(PATIENCE) else None)

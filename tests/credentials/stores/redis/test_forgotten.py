@@ -18,6 +18,8 @@ from agentos.testing import FakeClock
 from ....contract.engines import eventually
 from ....redis_server import shared_server
 
+pytestmark = pytest.mark.usefixtures("unhurried")
+
 TTL = 30.0
 
 

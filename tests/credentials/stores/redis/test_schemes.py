@@ -18,6 +18,8 @@ from ....contract.engines import eventually
 from ....redis_server import RedisServer, fresh_pool, shared_server
 from ....workflows.helpers import Background
 
+pytestmark = pytest.mark.usefixtures("unhurried")
+
 SECRET, PASSWORD = "planted-secret", "planted-password"
 SCHEMES: dict[str, Callable[[RedisServer, str], str]] = {
     "redis": lambda server, pool: server.url(pool),

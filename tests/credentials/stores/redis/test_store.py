@@ -23,6 +23,8 @@ from ....contract.engines import eventually
 from ....redis_server import RedisServer, fresh_pool, shared_server
 from ....workflows.helpers import Background
 
+pytestmark = pytest.mark.usefixtures("unhurried")
+
 KEY = "planted-secret-one"
 
 
