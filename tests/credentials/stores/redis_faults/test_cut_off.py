@@ -27,7 +27,7 @@ def holder(scene: Scene, proxy: TcpProxy) -> Child:
 @pytest.fixture
 def successor(scene: Scene) -> Child:
     """With a connection of its own."""
-    return scene.child(keys(1))
+    return scene.child(keys(1), ttl=STEADY)
 
 
 @pytest.mark.parametrize("how", CUTS)
@@ -35,18 +35,18 @@ def test_a_holder_that_is_cut_off_for_less_than_its_time_keeps_its_lease(
     scene: Scene, proxy: TcpProxy, how: str
 ) -> None:
     holder, successor = scene.child(ttl=STEADY, proxy=proxy), scene.child(ttl=STEADY)
-    token = holder.do("acquire", timeout=5.0)["token"]
+    token = holder.do("acquire", timeout=20.0)["token"]
     successor.begin("wait", "acquire", requester="successor", timeout=20.0)
     eventually(lambda: successor.do("waits", requester="successor"))
     eventually(just_renewed(scene, holder))
 
     CUTS[how](proxy)
-    let_pass(STEADY / 2)
+    let_pass(STEADY / 4)
     proxy.heal()
 
     healed_at = time.monotonic()
     assert bool(proxy.cuts) == (how == "cut")
-    eventually(lambda: scene.due()[holder.pid] > healed_at + STEADY / 2)  # renewed since
+    eventually(lambda: scene.due()[holder.pid] > healed_at + 3 * STEADY / 4)  # renewed since
     assert holder.do("held", token=token)
     assert lost(holder, token) == 0
     released = holder.ask("release", token=token)
@@ -57,15 +57,15 @@ def test_a_holder_that_is_cut_off_for_less_than_its_time_keeps_its_lease(
 
 
 def just_renewed(scene: Scene, child: Child) -> Callable[[], bool]:
-    """Whether most of its time is left: half of it can be cut off then."""
-    return lambda: scene.due()[child.pid] > time.monotonic() + 0.95 * STEADY
+    """Whether most of its time is left: a part of it can be cut off then."""
+    return lambda: scene.due().get(child.pid, 0.0) > time.monotonic() + 0.95 * STEADY
 
 
 @pytest.mark.parametrize(("how", "times"), [("cut", 2), ("cut", 5), ("silent", 2), ("no replies", 2)])
 def test_a_holder_that_is_cut_off_for_longer_stops_before_another_has_the_slot_and_comes_back(
     scene: Scene, holder: Child, successor: Child, proxy: TcpProxy, how: str, times: float
 ) -> None:
-    token = holder.do("acquire", timeout=5.0)["token"]
+    token = holder.do("acquire", timeout=20.0)["token"]
     holder.begin("watch", "until_lost", token=token)
     successor.begin("wait", "acquire", requester="successor", timeout=20.0)
     eventually(lambda: successor.do("waits", requester="successor"))
@@ -79,7 +79,7 @@ def test_a_holder_that_is_cut_off_for_longer_stops_before_another_has_the_slot_a
     assert bool(proxy.cuts) == (how == "cut")
     stopped_at = holder.outcome("watch").got
     assert stopped_at <= answer.ended
-    assert answer.ended <= cut_at + TTL + GRACE
+    assert answer.ended <= cut_at + STEADY + GRACE
     assert answer.got["token"] > token
     proxy.heal()
     assert holder.do("held", token=token) is False

@@ -11,7 +11,7 @@ from .scene import AFTERWARDS, LONG, TOKENS, Scene
 @pytest.mark.parametrize("slots", [1, 2], ids=["nothing is free", "something is free"])
 def test_a_pool_that_was_forked_says_to_the_child_that_each_process_needs_its_own(scene: Scene, slots: int) -> None:
     parent = scene.child(keys(1, slots), ttl=LONG)
-    parent.do("acquire", timeout=5.0)
+    parent.do("acquire", timeout=20.0)
 
     (in_child,) = parent.do("fork", commands=[("acquire", {"timeout": 0.5})])
 
@@ -25,7 +25,7 @@ def test_whatever_a_forked_child_does_with_the_pool_of_its_parent_the_parent_is_
 ) -> None:
     credentials = keys(1, limits=TOKENS)
     parent = scene.child(credentials, ttl=LONG)
-    token = parent.do("acquire", timeout=5.0)["token"]
+    token = parent.do("acquire", timeout=20.0)["token"]
     before = scene.window.leases()
     commands = [(what, {"token": token, **more}) for what, more in AFTERWARDS.items()]
 
@@ -34,7 +34,7 @@ def test_whatever_a_forked_child_does_with_the_pool_of_its_parent_the_parent_is_
     assert scene.window.leases() == before
     assert parent.do("held", token=token)
     assert parent.do("release", token=token)
-    assert parent.do("acquire", timeout=5.0)["token"] > token
+    assert parent.do("acquire", timeout=20.0)["token"] > token
 
 
 def test_a_forked_child_can_make_a_pool_of_its_own(scene: Scene) -> None:
@@ -46,7 +46,7 @@ def test_a_forked_child_can_make_a_pool_of_its_own(scene: Scene) -> None:
         "fork",
         commands=[
             ("open", own),
-            ("acquire", {"pool": "own", "timeout": 5.0}),
+            ("acquire", {"pool": "own", "timeout": 20.0}),
             ("acquire", {"pool": "own", "timeout": 0.0}),
         ],
     )
@@ -55,7 +55,7 @@ def test_a_forked_child_can_make_a_pool_of_its_own(scene: Scene) -> None:
     assert in_child[2]["error"] == "NoCredentialAvailable"
     assert parent.do("held", token=mine["token"])
     assert parent.do("release", token=mine["token"])
-    assert parent.do("acquire", timeout=5.0)
+    assert parent.do("acquire", timeout=20.0)
 
 
 def test_a_child_that_was_forked_in_the_middle_of_a_step_can_make_a_pool_of_its_own(scene: Scene) -> None:
@@ -67,7 +67,7 @@ def test_a_child_that_was_forked_in_the_middle_of_a_step_can_make_a_pool_of_its_
         times=10,
         commands=[
             ("open", own),
-            ("acquire", {"pool": "own", "timeout": 5.0}),
+            ("acquire", {"pool": "own", "timeout": 20.0}),
             ("release_all", {}),
             ("close", {"pool": "own"}),
         ],
@@ -75,4 +75,4 @@ def test_a_child_that_was_forked_in_the_middle_of_a_step_can_make_a_pool_of_its_
 
     assert len(found) == 10, f"child {len(found)} hangs"
     assert [answer for answers in found for answer in answers if "error" in answer] == []
-    assert parent.do("acquire", timeout=5.0)
+    assert parent.do("acquire", timeout=20.0)

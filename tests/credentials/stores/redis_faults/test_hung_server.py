@@ -11,10 +11,10 @@ from agentos import CredentialCoordinator, NoCredentialAvailable, ParallelCoordi
 
 from ....workflows.helpers import Background
 from ..processes import eventually, keys
-from .scene import LONG, Scene, lost
+from .scene import AWHILE, LONG, Scene, lost
 
 STEP = 0.25  # the longest a pool waits for one answer
-SLACK = 0.3  # for a machine that has other things to do
+SLACK = AWHILE  # for a machine that has other things to do; what held anybody up would do so for as long as it hangs
 
 
 @pytest.fixture
@@ -36,14 +36,14 @@ def test_an_acquire_returns_when_its_time_is_over(scene: Scene, pool: Credential
 
         assert took(began) < 0.3 + STEP + SLACK
     scene.server.go_on()
-    assert pool.acquire(timeout=5.0).release()
+    assert pool.acquire(timeout=20.0).release()
 
 
 def test_releasing_and_looking_hold_nobody_up_and_are_done_when_it_answers_again(
     scene: Scene, pool: CredentialCoordinator
 ) -> None:
     witness = scene.open(keys(2))
-    lease = pool.acquire(timeout=5.0)
+    lease = pool.acquire(timeout=20.0)
     scene.server.pause()
 
     began = time.monotonic()
@@ -55,7 +55,7 @@ def test_releasing_and_looking_hold_nobody_up_and_are_done_when_it_answers_again
 
     scene.server.go_on()
     eventually(lambda: scene.tokens() == [])
-    leases = [witness.acquire(timeout=5.0) for _ in range(2)]
+    leases = [witness.acquire(timeout=20.0) for _ in range(2)]
     assert all(lease.release() for lease in leases)
 
 
@@ -67,13 +67,13 @@ def test_an_event_loop_goes_on(scene: Scene) -> None:
 
     assert found["got"] is False
     assert found["waited"] < 1.0 + STEP + SLACK
-    assert found["longest"] < STEP + SLACK
+    assert found["longest"] < 2 * STEP
     scene.server.go_on()
-    assert child.do("wait_in_a_loop", timeout=10.0)["got"]
+    assert child.do("wait_in_a_loop", timeout=20.0)["got"]
 
 
 def test_waiters_go_on_waiting_and_are_served_when_it_answers_again(scene: Scene, pool: CredentialCoordinator) -> None:
-    leases = [pool.acquire(timeout=5.0) for _ in range(2)]
+    leases = [pool.acquire(timeout=20.0) for _ in range(2)]
     waiter = Background(lambda: pool.acquire("waiter", timeout=20.0))
     eventually(lambda: pool.explain("waiter").state == "waiting")
     scene.server.pause()
@@ -88,7 +88,7 @@ def test_waiters_go_on_waiting_and_are_served_when_it_answers_again(scene: Scene
 
 def test_a_holder_whose_server_hangs_for_longer_than_its_time_stops_and_another_may_have_the_slot(scene: Scene) -> None:
     holder, other = scene.child(), scene.child()
-    token = holder.do("acquire", timeout=5.0)["token"]
+    token = holder.do("acquire", timeout=20.0)["token"]
     holder.begin("watch", "until_lost", token=token)
     scene.server.pause()
     stopped_at = holder.outcome("watch").got  # by its own clock

@@ -63,7 +63,7 @@ def test_while_the_server_refuses_nothing_starts_and_what_was_given_back_is_so_w
     scene: Scene, admin: Any, which: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     pool = scene.open(keys(2))
-    lease = pool.acquire(timeout=5.0)
+    lease = pool.acquire(timeout=20.0)
     REFUSALS[which].begin(admin)
 
     with pytest.raises(NoCredentialAvailable):
@@ -74,27 +74,27 @@ def test_while_the_server_refuses_nothing_starts_and_what_was_given_back_is_so_w
     assert scene.tokens() == [lease.token]
     REFUSALS[which].end(admin)
     eventually(lambda: scene.tokens() == [])
-    assert pool.acquire(timeout=5.0).release()
+    assert pool.acquire(timeout=20.0).release()
 
 
 def test_a_server_that_has_forgotten_the_scripts_is_given_them_again(scene: Scene, admin: Any) -> None:
     pool = scene.open()
-    lease = pool.acquire(timeout=5.0)
+    lease = pool.acquire(timeout=20.0)
 
     admin.script_flush()
 
     assert lease.release()
-    assert pool.acquire(timeout=5.0).release()
+    assert pool.acquire(timeout=20.0).release()
 
 
 def test_a_pool_whose_connections_were_all_ended_by_the_server_goes_on(scene: Scene, admin: Any) -> None:
     pool = scene.open()
-    lease = pool.acquire(timeout=5.0)
+    lease = pool.acquire(timeout=20.0)
 
     assert ended_connections(admin) == {"evalsha", "subscribe"}
 
     assert lease.release()
-    assert pool.acquire(timeout=5.0).release()
+    assert pool.acquire(timeout=20.0).release()
 
 
 @pytest.fixture
@@ -124,7 +124,7 @@ def test_a_password_that_is_changed_in_use_is_trouble_until_it_is_put_right_and_
     guarded: RedisServer, admin: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     with CredentialCoordinator([Credential(SECRET, name="key-1")], store=with_password(guarded, PASSWORD)) as pool:
-        assert pool.acquire(timeout=5.0).release()
+        assert pool.acquire(timeout=20.0).release()
         admin.config_set("requirepass", WRONG)
         ended_connections(admin)
 
@@ -132,6 +132,6 @@ def test_a_password_that_is_changed_in_use_is_trouble_until_it_is_put_right_and_
             pool.acquire(timeout=0.3)
 
         admin.config_set("requirepass", PASSWORD)
-        assert pool.acquire(timeout=10.0).release()
+        assert pool.acquire(timeout=20.0).release()
     assert [line for line in caplog.messages if "refuses this user" in line]
     assert "planted" not in caplog.text

@@ -7,14 +7,16 @@ import time
 import pytest
 
 from agentos import CredentialCoordinator
+from agentos.credentials._stores.redis import link
 
+from ....redis_server import PATIENCE
 from ....tcp_proxy import Afterwards, TcpProxy
 from ..processes import eventually, keys
-from .scene import LONG, Scene
+from .scene import LONG, STEADY, Scene
 
 STEP = b"EVALSHA"
 SLOTS = 3
-SOON = 1.0
+SOON = LONG / 3
 
 
 @pytest.fixture(params=Afterwards, ids=lambda then: then.name.lower())
@@ -29,10 +31,18 @@ def witness(scene: Scene) -> CredentialCoordinator:
 
 
 @pytest.fixture
-def pool(scene: Scene, proxy: TcpProxy, witness: CredentialCoordinator) -> CredentialCoordinator:
+def pool(
+    scene: Scene,
+    proxy: TcpProxy,
+    witness: CredentialCoordinator,
+    then: Afterwards,
+    monkeypatch: pytest.MonkeyPatch,
+) -> CredentialCoordinator:
     """A pool behind the proxy. It has had a lease: all its connections are made."""
+    if then is Afterwards.RESET:  # which is mended within the step, and a machine may have other things to do
+        monkeypatch.setattr(link, "_LIMIT", PATIENCE)
     pool = scene.open(keys(1, slots=SLOTS), ttl=LONG, proxy=proxy)
-    assert pool.acquire(timeout=5.0).release()
+    assert pool.acquire(timeout=20.0).release()
     return pool
 
 
@@ -55,14 +65,14 @@ def test_an_acquire_whose_reply_was_lost_is_one_lease(
     before = scene.window.last_token()
     proxy.lose_reply(STEP, then)
 
-    lease = pool.acquire(timeout=5.0)
+    lease = pool.acquire(timeout=20.0)
 
     assert len(proxy.lost) == 1
     assert proxy.reply_lost.is_set()
     assert lease.held
     assert scene.tokens() == [lease.token]
     # One that was given up on, because no answer came in time, is ended by the step that asks again.
-    assert lease.token == before + (1 if then is Afterwards.RESET else 2)
+    assert lease.token == before + 1 if then is Afterwards.RESET else lease.token > before + 1
     take_all(witness, SLOTS - 1)
     assert lease.release()
     assert scene.tokens() == []
@@ -71,7 +81,7 @@ def test_an_acquire_whose_reply_was_lost_is_one_lease(
 def test_a_release_whose_reply_was_lost_frees_one_slot_once(
     scene: Scene, pool: CredentialCoordinator, witness: CredentialCoordinator, proxy: TcpProxy, then: Afterwards
 ) -> None:
-    lease, kept = pool.acquire(timeout=5.0), pool.acquire(timeout=5.0)
+    lease, kept = pool.acquire(timeout=20.0), pool.acquire(timeout=20.0)
     proxy.lose_reply(STEP, then)
 
     assert lease.release()
@@ -86,16 +96,15 @@ def test_a_release_whose_reply_was_lost_frees_one_slot_once(
 
 
 def test_a_renewal_whose_reply_was_lost_keeps_the_lease(scene: Scene, proxy: TcpProxy, then: Afterwards) -> None:
-    ttl = 1.5
-    pool = scene.open(ttl=ttl, proxy=proxy)
-    lease = pool.acquire(timeout=5.0)
+    pool = scene.open(ttl=STEADY, proxy=proxy)
+    lease = pool.acquire(timeout=20.0)
     (due,) = scene.due().values()
     proxy.lose_reply(STEP, then)
 
-    assert proxy.reply_lost.wait(ttl)
+    assert proxy.reply_lost.wait(PATIENCE)
     lost_at = time.monotonic()
 
-    eventually(lambda: min(scene.due().values()) > lost_at + ttl)  # it was renewed once more, by itself
+    eventually(lambda: min(scene.due().values()) > lost_at + STEADY)  # it was renewed once more, by itself
     assert len(proxy.lost) == 1
     assert min(scene.due().values()) > due
     assert lease.held
