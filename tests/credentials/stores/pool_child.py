@@ -27,7 +27,8 @@ from pathlib import Path
 from typing import Any
 
 from agentos import Credential, CredentialCoordinator, Lease, Limit, NoCredentialAvailable
-from agentos.credentials._stores import opening
+from agentos.credentials._stores import opening, session
+from agentos.credentials._stores.redis import link
 from agentos.credentials._stores.session import SessionStore
 from agentos.credentials._stores.steps import SqliteStep
 from agentos.credentials.clock import Alarm, Sleeper, SystemClock
@@ -35,6 +36,11 @@ from agentos.credentials.clock import Alarm, Sleeper, SystemClock
 from .histories import Recorder
 
 Spec = dict[str, Any]
+
+# Whoever opens a store insists for some seconds on what may pass. Here nobody gives up because the machine has other
+# things to do.
+for module, how_long in ((opening, "_INSIST"), (session, "_INSIST_JOINING"), (link, "_INSIST")):
+    setattr(module, how_long, 20.0)
 
 
 def credentials_of(specs: list[Spec]) -> list[Credential]:
@@ -191,10 +197,13 @@ class Puppet:
         return self._leases[token].held
 
     def until_lost(self, token: int) -> float:
-        """Wait until the lease is not held any more; when that was."""
+        """Wait until the lease is not held any more. The last time that it was for sure: who looks may be late."""
+        looked_at = held_at = time.monotonic()
         while self._leases[token].held:
+            held_at = looked_at
             time.sleep(0.0005)
-        return time.monotonic()
+            looked_at = time.monotonic()
+        return held_at
 
     def reveal(self, token: int) -> bool:
         return bool(self._leases[token].reveal())

@@ -91,15 +91,15 @@ def test_a_holder_whose_server_hangs_for_longer_than_its_time_stops_and_another_
     token = holder.do("acquire", timeout=20.0)["token"]
     holder.begin("watch", "until_lost", token=token)
     scene.server.pause()
-    stopped_at = holder.outcome("watch").got  # by its own clock
+    held_at = holder.outcome("watch").got  # by its own clock
 
     scene.server.go_on()
 
     answer = other.ask("acquire", timeout=20.0)
     assert answer.got["token"] > token
-    assert answer.ended >= stopped_at
+    assert answer.ended >= held_at
     assert holder.do("release", token=token) is False
-    assert lost(holder, token) == 1
+    eventually(lambda: lost(holder, token) == 1)
 
 
 def test_a_run_loses_no_result_when_the_server_is_killed_in_the_middle_and_comes_back_empty(
