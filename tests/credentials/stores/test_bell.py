@@ -5,7 +5,6 @@ from __future__ import annotations
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -75,14 +74,11 @@ def test_who_is_woken_knows_whether_another_process_called(bell: Bell, other: Be
 
 
 def test_ringing_never_waits_though_nobody_listens(bell: Bell, other: Bell) -> None:
-    """More than any buffer holds."""
-    began = time.monotonic()
-
+    """More than any buffer holds: who waited then would wait for ever."""
     for _ in range(20_000):
         other.call(bell.port)
         bell.release()
 
-    assert time.monotonic() - began < PATIENCE
     assert bell.acquire(False)
     assert not bell.acquire(False)
 

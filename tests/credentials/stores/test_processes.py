@@ -20,8 +20,6 @@ from .witness import WITNESSES, Witness, recording_of, until_granted
 
 MANY = 16
 
-pytestmark = pytest.mark.timeout(300)  # seconds: much is done here, and a machine may have other things to do
-
 
 # -- histories -----------------------------------------------------------------------------------------------------
 

@@ -27,8 +27,6 @@ SLOTS = {str(each["name"]): int(str(each["slots"])) for each in CREDENTIALS}
 FAULTS = ["cut", "silent", "no requests", "no replies", "reset", "swallowed", "hung"]
 EACH = 3
 
-pytestmark = pytest.mark.timeout(300)  # seconds: much is done here, and a machine may have other things to do
-
 
 class Trouble:
     """Breaks connections at random, one process at a time, and counts what it did."""
