@@ -51,6 +51,23 @@ def streams(later: Later) -> OpenStreams:
     return OpenStreams(later)
 
 
+class Time:
+    """A clock that the test moves: else a pause would be shorter by as long as this process stood still."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def time(monkeypatch: pytest.MonkeyPatch) -> Time:
+    time = Time()
+    monkeypatch.setattr("agentos.http.forgotten.time", time)
+    return time
+
+
 @pytest.fixture
 def looks(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     """One entry for each look. Nothing is collected otherwise."""
@@ -111,15 +128,25 @@ def test_one_timer_does_for_all_calls_that_wait(streams: OpenStreams, later: Lat
         assert len(later.set) == 1
 
 
-def test_after_a_look_in_vain_the_next_one_is_put_off(streams: OpenStreams, later: Later, looks: list[int]) -> None:
-    stream = Stream()
+def test_after_a_look_in_vain_the_next_one_is_put_off_for_longer_each_time(
+    streams: OpenStreams, later: Later, looks: list[int], time: Time, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream, collect = Stream(), gc.collect
+
+    def slow() -> None:
+        time.now += 0.2
+        collect()
+
+    monkeypatch.setattr(gc, "collect", slow)
     streams.add(stream)
 
     with streams.looked_through():
-        later.set[0].go_off()
+        for number in range(3):
+            later.set[number].go_off()
+            time.now += later.set[-1].seconds
 
-        assert len(looks) == 1
-        assert later.set[1].seconds > 0.05
+        assert len(looks) == 3
+        assert [timer.seconds for timer in later.set[1:]] == pytest.approx([0.4, 0.8, 1.6])
 
 
 def test_after_a_find_the_next_look_comes_as_soon_as_the_first(
@@ -179,7 +206,8 @@ def test_what_was_called_off_is_not_done(monkeypatch: pytest.MonkeyPatch) -> Non
     assert not called_off.is_set()
 
 
-def test_all_waits_share_one_thread() -> None:
+def test_all_waits_share_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agentos.http.forgotten._STAYS", 60.0)  # however slow this test is
     watchman, ran_on = Watchman(), set[int]()
     for _ in range(5):
         watchman(60.0, lambda: None)  # slept through, and not to its end
