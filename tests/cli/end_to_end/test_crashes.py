@@ -98,10 +98,11 @@ def test_commands_that_outlived_a_crash_are_named_and_ended_before_their_items_r
     (pid,) = place.wait_for_lines("begun", 1)
     helper = next(number for number, words in place.processes().items() if "helper" in words)
 
+    program.signal(signal.SIGSTOP)  # else it might notice, before its own end, that its helper is gone
     os.kill(helper, signal.SIGKILL)
-    os.kill(program.pid, signal.SIGKILL)
+    program.signal(signal.SIGKILL)
     program.ended()
-    assert int(pid) in place.processes()
+    wait_until(lambda: int(pid) in place.processes(), "the command, a shell, has become what it was to become")
     again = place.run(
         *["run", "--name", "r", "--new-command", "--", "sh", "-c", "echo again >> begun", ":::", "a"],
     )

@@ -109,9 +109,9 @@ def test_a_command_that_takes_too_long_is_ended(place: Place, flag: str, said: s
 
 
 def test_a_command_that_goes_on_talking_is_not_idle(place: Place) -> None:
-    script = "for i in 1 2 3 4 5 6 7 8; do echo $i; sleep 0.2; done"
+    script = "for i in $(seq 21); do echo $i; sleep 0.2; done"  # for longer than that, though never silent for long
 
-    assert place.run("run", "--idle-timeout", "1.5s", "--", "sh", "-c", script, ":::", "a").code == 0
+    assert place.run("run", "--idle-timeout", "4s", "--", "sh", "-c", script, ":::", "a").code == 0
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ def test_halt_now_kills_what_runs(place: Place) -> None:
 
 def test_nothing_starts_after_the_deadline(place: Place) -> None:
     script = "echo $AGENTOS_ITEM >> begun; until grep -q 'deadline' said; do sleep 0.02; done"
-    program = place.start("run", "-j", "1", "--deadline", "3s", "--", "sh", "-c", script, ":::", "a", "b")
+    program = place.start("run", "-j", "1", "--deadline", "6s", "--", "sh", "-c", script, ":::", "a", "b")
     said = place.write("said", "")
     program.err.wait_for("Stopping because of")
     said.write_text("deadline")
@@ -197,6 +197,10 @@ def test_a_run_can_be_looked_at_while_it_is_on_and_after(place: Place) -> None:
         *) until [ -e go ]; do sleep 0.02; done; echo bye ;;
     esac
     """
+
+    def states() -> dict[str, str]:
+        return {line.split("\t")[1]: line.split("\t")[0] for line in place.run("show", "night", "--items").lines}
+
     program = place.start(
         "run", "--name", "night", "-j", "2", "--", "sh", "-c", script, ":::", "quick", "bad", "slow", "late"
     )
@@ -206,8 +210,7 @@ def test_a_run_can_be_looked_at_while_it_is_on_and_after(place: Place) -> None:
     state = json.loads(during.out)
     assert during.code == 0
     assert json.dumps(state).count("night")
-    items = {line.split("\t")[1]: line.split("\t")[0] for line in place.run("show", "night", "--items").lines}
-    assert items == {"quick": "done", "bad": "failed", "slow": "running", "late": "running"}
+    wait_until(lambda: states() == {"quick": "done", "bad": "failed", "slow": "running", "late": "running"}, "all told")
     assert "on" in place.run("runs").out
     follower = place.start("logs", "-f", "night", "slow")
     follower.out.wait_for("hello from slow")

@@ -11,6 +11,8 @@ from .harness import Place, flowing, wait_until
 # Says that it has begun, waits to be let go, and says that it was done.
 GATED = "echo $AGENTOS_ITEM >> begun; while [ ! -e go ]; do sleep 0.02; done; echo $AGENTOS_ITEM >> ended"
 
+PATIENT = ("--grace", "60s")  # for items that end as soon as the test says so
+
 
 def gated(*items: str, flags: tuple[str, ...] = ()) -> list[str]:
     return ["run", "--name", "r", "-j", "2", *flags, "--", "sh", "-c", GATED, ":::", *items]
@@ -62,7 +64,7 @@ def test_ctrl_c_twice_interrupts_running_items_which_run_again(place: Place) -> 
 
 def test_sigterm_drains_and_ends_with_143(place: Place) -> None:
     place.asked_for("ended")
-    program = place.start(*gated("a", "b", "c"))
+    program = place.start(*gated("a", "b", "c", flags=PATIENT))
     place.wait_for_lines("begun", 2)
 
     program.signal(signal.SIGTERM)
@@ -89,7 +91,7 @@ def test_sigterm_leaves_items_only_the_grace_it_was_given(place: Place) -> None:
 
 def test_a_closed_terminal_ends_the_run_as_sigterm_does(place: Place) -> None:
     place.asked_for("ended")
-    terminal = place.terminal(*gated("a", "b", "c"))
+    terminal = place.terminal(*gated("a", "b", "c", flags=PATIENT))
     place.wait_for_lines("begun", 2)
 
     terminal.hang_up()
@@ -124,7 +126,8 @@ while :; do sleep 0.1; done
 
 @pytest.mark.parametrize("ended_by", ["timeout", "idle timeout", "ctrl-c twice", "kill -9", "its parent's end"])
 def test_a_process_tree_that_ignores_term_is_killed_to_the_last(place: Place, ended_by: str) -> None:
-    flags = {"timeout": ["--timeout", "1.5s"], "idle timeout": ["--idle-timeout", "1.5s"]}.get(ended_by, [])
+    # Long enough for all three to begin, also on a machine that stands still for a moment.
+    flags = {"timeout": ["--timeout", "4s"], "idle timeout": ["--idle-timeout", "4s"]}.get(ended_by, [])
     script = STUBBORN
     if ended_by == "its parent's end":
         script = script.replace("\nwhile", "\nwhile [ $(wc -l < begun) -lt 3 ]; do sleep 0.02; done; exit 0; while")
