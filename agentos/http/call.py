@@ -366,7 +366,8 @@ class Call:
 
     def _tell(self, signal: Signal, answer: Any, *, once_more: bool = False) -> bool:
         grant = self._grant
-        assert grant is not None  # noqa: S101 - for the type checker
+        if grant is None:  # another thread has closed the transport meanwhile: what became of the call is no news
+            return False
         if self._lent is not None:
             return self._lent.answered(signal, answer, calls=0 if once_more else 1)
         return self._keeper.hear(grant, signal)[1]

@@ -9,7 +9,7 @@ import gzip
 import json
 import logging
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
@@ -677,6 +677,37 @@ def test_an_async_transport_that_is_closed_gives_the_slots_of_open_answers_back_
 
     asyncio.run(story())
     assert set(states(pool).values()) == {"available"}
+    assert caplog.records == []
+
+
+class Interrupted(FakeClock):
+    """A clock in whose midst, when it is asked for the hour, another thread does something, once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.acts: list[Callable[[], object]] = []
+
+    def wall(self) -> float:
+        while self.acts:
+            self.acts.pop()()
+        return super().wall()
+
+
+@in_both_libraries
+def test_an_answer_that_breaks_off_while_another_thread_closes_the_transport_breaks_off_with_its_own_error(
+    way: Way, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = Interrupted()
+    pool = pool_of(clock, "one")
+    transport = pool.transport(breaking(way, 1))
+    answer = begin(way, transport)
+
+    clock.acts.append(transport.close)
+    with pytest.raises(way.library.ReadError):
+        answer.read()
+
+    assert clock.acts == []
+    assert leased(pool) == []
     assert caplog.records == []
 
 
