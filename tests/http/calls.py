@@ -17,14 +17,18 @@ from agentos.testing import FakeClock
 from ..workflows.helpers import Background
 from .sdks import SDKS, Sdk, httpx2, tls
 
+# Connections that nobody uses are kept, not closed after some seconds: whoever is cancelled while he closes those of
+# others leaves the rest of them to the garbage collector, which complains.
+_LIMITS = httpx2.Limits(max_connections=None, keepalive_expiry=None)
+
 
 def wire() -> Any:
     """What really sends, as the transport would make it."""
-    return httpx2.HTTPTransport(verify=tls(), limits=httpx2.Limits(max_connections=None))
+    return httpx2.HTTPTransport(verify=tls(), limits=_LIMITS)
 
 
 def async_wire() -> Any:
-    return httpx2.AsyncHTTPTransport(verify=tls(), limits=httpx2.Limits(max_connections=None))
+    return httpx2.AsyncHTTPTransport(verify=tls(), limits=_LIMITS)
 
 
 @contextmanager
