@@ -33,7 +33,7 @@ QUESTION = [{"role": "user", "content": "Why is tea hot?"}]
 
 def run(*arguments: str, cwd: Path = ROOT) -> str:
     done = subprocess.run(
-        [sys.executable, *arguments], cwd=cwd, capture_output=True, text=True, timeout=50, check=False
+        [sys.executable, *arguments], cwd=cwd, capture_output=True, text=True, timeout=150, check=False
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -78,7 +78,7 @@ class Newcomer:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=50,
+            timeout=150,
             check=False,
         )
         return done.stdout

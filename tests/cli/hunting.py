@@ -267,7 +267,7 @@ class User:
     def types(self, *typed: str, what: str | None = None) -> Said:
         """Run ``agentos`` to its end. What it said is kept, and hunted through."""
         with self.start(*typed) as process:
-            output, _ = process.communicate(timeout=50)
+            output, _ = process.communicate(timeout=150)
         return self.heard(what or " ".join(typed[:3]), process.returncode, output)
 
     def heard(self, what: str, code: int, output: bytes) -> Said:

@@ -19,7 +19,7 @@ def test_a_small_benchmark_of_the_command_has_a_row_and_a_verdict(tmp_path: Path
     asked = [sys.executable, str(BENCH), "--only", "wall", "--contender", "agentos", "--items", "5", "--repeats", "1"]
 
     # A process of its own, for it waits for all children that it has.
-    done = subprocess.run(asked, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(asked, cwd=tmp_path, capture_output=True, text=True, timeout=150)
 
     assert (done.returncode, done.stderr) == (0, "")
     assert re.search(r"^5 times true, .*\n  agentos +[0-9]", done.stdout, re.MULTILINE)

@@ -77,7 +77,7 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Played:
         text=True,
         start_new_session=True,
     )
-    out, err = demo.communicate(timeout=50)
+    out, err = demo.communicate(timeout=150)
     return Played(root, demo.returncode, out, err, is_there(demo.pid))
 
 
@@ -165,7 +165,7 @@ def test_a_signal_ends_it_all(tmp_path: Path, number: signal.Signals, to_all: bo
 
     (os.killpg if to_all else os.kill)(demo.pid, number)
 
-    told, _ = demo.communicate(timeout=30)
+    told, _ = demo.communicate(timeout=150)
     assert demo.returncode == code, told
     assert list((tmp_path / "tmp").iterdir()) == []
     assert not is_there(demo.pid)

@@ -188,4 +188,4 @@ from agentos.cli._progress import reporter
 reporter({mode!r}, stream=io.StringIO(), environ={{}})
 sys.exit("rich" in sys.modules)
 """
-    assert subprocess.run([sys.executable, "-c", script], timeout=50, check=False).returncode == 0
+    assert subprocess.run([sys.executable, "-c", script], timeout=150, check=False).returncode == 0

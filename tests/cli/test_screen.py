@@ -243,7 +243,7 @@ def test_a_reader_that_leaves_makes_no_traceback_at_the_end_of_the_program() -> 
     child.stdout.close()
     child.stdout = None
 
-    _, errors = child.communicate(timeout=30)
+    _, errors = child.communicate(timeout=150)
 
     assert (child.returncode, errors) == (7, b"")
 

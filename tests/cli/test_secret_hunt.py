@@ -133,7 +133,7 @@ def _crash_and_go_on(user: User, keys: list[str], hunter: Hunter) -> set[Find]:
         while len(heard) < 3:
             heard += here.read(3)
         process.send_signal(signal.SIGKILL)
-        output, _ = process.communicate(timeout=50)
+        output, _ = process.communicate(timeout=150)
     user.heard("a run that is killed", process.returncode, output)
     folder = user.cwd / ".agentos" / "runs" / "crash"
     # What commands wrote to AGENTOS_OUTCOME is removed by the process that outlives the run to end them.

@@ -92,7 +92,7 @@ def test_a_call_really_goes_through_the_proxy(
     monkeypatch.setenv("HTTP_PROXY", f"http://127.0.0.1:{port}")
     transport = way.transport(pool_of(FakeClock(), "one", hosts=[f"{HOST}:80"]))
 
-    answer = way.ask(transport, f"http://{HOST}/path", method="GET", timeout=10)
+    answer = way.ask(transport, f"http://{HOST}/path", method="GET", timeout=60)
 
     assert answer.status_code == 204
     assert asked == [f"GET http://{HOST}/path HTTP/1.1\r\n".encode()]
@@ -232,7 +232,7 @@ def told_without(*names: str) -> list[str]:
         [sys.executable, "-c", HIDDEN.format(names=names)],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=150,
         check=True,
     )
     return run.stdout.splitlines()

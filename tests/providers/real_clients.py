@@ -157,7 +157,7 @@ def requests_sync(url: str, retries: int = 0, *, raises: bool = False) -> Any:
     with requests.Session() as session:
         session.trust_env = False
         session.mount("http://", requests.adapters.HTTPAdapter(max_retries=again))
-        answer = session.post(url, timeout=10)
+        answer = session.post(url, timeout=60)
         answer.raise_for_status()
         return answer
 
@@ -170,7 +170,7 @@ async def aiohttp_async(url: str) -> Any:
 
 
 def urllib_sync(url: str) -> Any:
-    with urllib.request.urlopen(url, data=b"{}", timeout=10) as answer:
+    with urllib.request.urlopen(url, data=b"{}", timeout=60) as answer:
         answer.read()
         return answer
 

@@ -167,7 +167,7 @@ def test_a_body_that_was_not_read_is_left_alone(server: Provider, library: Any) 
 def test_requests_is_not_made_to_download(server: Provider) -> None:
     server.will(Answer(429, error("insufficient_quota"), {"Retry-After": "7"}))
 
-    with clients.requests.post(server.url, stream=True, timeout=10) as response:
+    with clients.requests.post(server.url, stream=True, timeout=60) as response:
         signal = signal_of(response, now=NOW)
         assert response._content is False
 
@@ -454,6 +454,6 @@ def test_none_of_the_clients_is_imported() -> None:
         "print(sorted(known & set(sys.modules)))"
     )
 
-    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=50, check=False)
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=150, check=False)
 
     assert (ended.stdout, ended.stderr) == ("[]\n", "")

@@ -134,7 +134,7 @@ os.kill(os.getpid(), signal.SIGKILL)
     url = process.stdout.readline().decode().strip()
     assert not refuses(url)
 
-    _, errors = process.communicate(b"\n", timeout=30)  # returns once nobody holds its stderr: the child is gone too
+    _, errors = process.communicate(b"\n", timeout=150)  # returns once nobody holds its stderr: the child is gone too
 
     assert process.returncode == -signal.SIGKILL
     assert errors == b""
