@@ -52,9 +52,9 @@ def main() -> None:
     ):
         workers = sorted(client.run(os.getpid).values())
         pool = CredentialCoordinator(SECRETS)
-        # A worker that is not heard of for two seconds is lost; ten is better where machines are busy.
+        # A worker that is not heard of for five seconds is lost; ten, unless told, where machines are busier.
         run = ParallelCoordinator(
-            4, pool, journal=Path(folder) / "night", engine=Dask(client, ttl=2.0), ship_secrets=True
+            4, pool, journal=Path(folder) / "night", engine=Dask(client, ttl=5.0), ship_secrets=True
         )
         items = [
             {"id": f"q{number}", "question": f"What is {number} squared?", "provider": provider.base_url}
