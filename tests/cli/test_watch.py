@@ -182,7 +182,8 @@ def test_whoever_fails_when_told_of_a_change_is_told_of_the_next(
 
 
 @pytest.fixture
-def watching(clock: FakeClock) -> Iterator[tuple[KeyWatch, Pool]]:
+def watching(clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[KeyWatch, Pool]]:
+    monkeypatch.setattr("agentos.cli._watch._PATIENCE", 60.0)  # its end is to be seen, however busy the machine is
     pool = Pool(key(clock, "a", "cooling", 60))
     watch = KeyWatch(pool, idle=lambda: 1, clock=clock)
     watch.start()
