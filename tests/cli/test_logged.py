@@ -8,6 +8,8 @@ import pytest
 
 from agentos.cli._logged import logged
 
+from ..said import said_here
+
 log = logging.getLogger("agentos")
 
 
@@ -42,7 +44,7 @@ def test_all_is_as_before_afterwards(caplog: pytest.LogCaptureFixture) -> None:
     said(verbose=True)
 
     assert (log.level, log.propagate, list(log.handlers)) == before
-    assert caplog.records == []
+    assert said_here(caplog) == []
 
 
 def test_a_message_that_cannot_be_made_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

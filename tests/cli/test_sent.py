@@ -21,6 +21,8 @@ from agentos.runs.remote.parcel import pack
 from agentos.runs.remote.shim import carry_out
 from agentos.runs.worker import worker_of
 
+from ..said import said_here
+
 WORK = """
 import asyncio, sys
 from helping_{mark} import shout
@@ -127,7 +129,7 @@ def test_what_it_prints_is_the_output_of_its_item_and_no_line_of_the_log(
     assert report.failure is None
     assert printed(report, folder) == "half a line, TEA\ntrouble\n"
     assert capsys.readouterr() == ("", "")
-    assert not caplog.records
+    assert said_here(caplog) == []
 
 
 def test_a_coroutine_prints_for_its_item(folder: Path) -> None:
@@ -178,7 +180,7 @@ def test_a_message_that_was_cut_off_is_left_out_and_other_lines_of_the_log_pass(
         logging.getLogger("agentos.worker").log(PRINTED, "%s", '["tea", 0, 1, null, "stdout", "fir')
         logging.getLogger("agentos.worker").warning("of the function's own")
 
-    assert [record.getMessage() for record in caplog.records] == ["of the function's own"]
+    assert said_here(caplog) == ["of the function's own"]
     assert not (tmp_path / "logs").exists()
 
 
@@ -187,4 +189,4 @@ def test_outside_of_it_nothing_is_taken_from_the_log(tmp_path: Path, caplog: pyt
         pass
     logging.getLogger("agentos.worker").log(PRINTED, "kept")
 
-    assert [record.getMessage() for record in caplog.records] == ["kept"]
+    assert said_here(caplog) == ["kept"]

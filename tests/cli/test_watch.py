@@ -12,6 +12,8 @@ from agentos.cli._watch import KeyWatch
 from agentos.credentials.views import CredentialState
 from agentos.testing import FakeClock
 
+from ..said import said_here
+
 
 class Pool:
     def __init__(self, *keys: CredentialState) -> None:
@@ -158,9 +160,7 @@ def test_a_snapshot_that_fails_leaves_the_last_rows_and_is_logged_once(
 
     assert watch.rows() == rows
     assert watch.totals() == (3.0, {"a": 3.0})
-    assert [record.getMessage() for record in caplog.records] == [
-        "the snapshot of the keys failed (said only once): OSError: database is locked"
-    ]
+    assert said_here(caplog) == ["the snapshot of the keys failed (said only once): OSError: database is locked"]
 
 
 def test_whoever_fails_when_told_of_a_change_is_told_of_the_next(
@@ -175,7 +175,7 @@ def test_whoever_fails_when_told_of_a_change_is_told_of_the_next(
     KeyWatch(Pool(key(clock, "a", "dead"), key(clock, "b", "dead")), on_change=fails, clock=clock).look()
 
     assert told == ["a", "b"]
-    assert len(caplog.records) == 1
+    assert len(said_here(caplog)) == 1
 
 
 # -- the thread -----------------------------------------------------------------------------------------------
