@@ -296,7 +296,11 @@ def test_what_was_kept_is_told_with_its_numbers() -> None:
         (replace(KEPT, at_end=statistics(ok=103)), "51 answers after it for the 50 left"),
         (replace(KEPT, at_end=statistics(ok=102, refused=30)), "30 of them refused"),
         (replace(KEPT, at_end=statistics(ok=102, most=3)), "good had 3, and has 2"),
-        (replace(KEPT, at_end=statistics(ok=102, dead=4)), "tried 4 times, 1 of them after the kill"),
+        (replace(KEPT, at_end=statistics(ok=102, dead=7)), "tried 7 times, 4 of them after the kill"),
+        (
+            replace(KEPT, at_kill=statistics(ok=52, dead=4), at_end=statistics(ok=102, dead=4)),
+            "tried 4 times, not once",
+        ),
         (replace(KEPT, leaks=("logs/item-1.log",)), "found in logs/item-1.log"),
         (replace(KEPT, ended_badly=("agentos keys ended with code 70",)), "agentos keys ended with code 70"),
     ],
@@ -305,6 +309,12 @@ def test_a_promise_that_is_broken_is_told(seen: Evidence, told: str) -> None:
     (broken,) = [promise for promise in promises(seen) if not promise.kept]
 
     assert told in broken.told
+
+
+def test_a_run_that_goes_on_may_have_to_find_out_again_that_a_key_is_dead() -> None:
+    seen = replace(KEPT, at_kill=statistics(ok=52, dead=2), at_end=statistics(ok=102, dead=5))
+
+    assert all(promise.kept for promise in promises(seen))
 
 
 def test_items_that_are_missing_break_the_promise() -> None:
