@@ -356,12 +356,12 @@ class _Session:
 @contextlib.contextmanager
 def _hangup_is_a_request_to_end() -> Iterator[None]:
     """A terminal that is closed ends the run as SIGTERM does, unless that was to be ignored (nohup)."""
-    before = signal.getsignal(signal.SIGHUP)
-    if before is not signal.SIG_DFL:
-        yield
-        return
-    signal.signal(signal.SIGHUP, lambda *_: os.kill(os.getpid(), signal.SIGTERM))
+    from ..runs.signals import WATCH
+
+    # Not by a handler of ours: if another thread gets the signal, that runs only when the main thread wakes up.
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:
+        WATCH.meanings[signal.SIGHUP] = signal.SIGTERM
     try:
         yield
     finally:
-        signal.signal(signal.SIGHUP, before)
+        WATCH.meanings.pop(signal.SIGHUP, None)

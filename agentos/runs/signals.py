@@ -81,6 +81,7 @@ class SignalWatch:
         self._catching_up: deque[threading.Lock] = deque()
         self._error: tuple[BaseException, int] | None = None  # to be raised in the main thread
         self._forking = threading.local()
+        self.meanings: dict[int, int] = {}  # other signals that count, from the next run on, as one of the two
 
     def join(self, run: Stoppable) -> None:
         """Tell *run* of signals from now on.
@@ -177,7 +178,7 @@ class SignalWatch:
         return signal.getsignal(signum) is self._handler
 
     def _take_over(self) -> None:
-        handlers = {number: signal.getsignal(number) for number in _SIGNALS}
+        handlers = {number: signal.getsignal(number) for number in (*_SIGNALS, *self.meanings)}
         wanted: dict[int, _Handler] = {n: each for n, each in handlers.items() if each not in (None, signal.SIG_IGN)}
         if not wanted:
             return
@@ -250,7 +251,8 @@ class SignalWatch:
                 elif number == _BEGIN:
                     self._begun += 1
                 elif self._counts(number):
-                    self._tell(number & ~_BY_HANDLER)
+                    signum = number & ~_BY_HANDLER
+                    self._tell(self.meanings.get(signum, signum))
             if _LOOK in arrived:
                 with self._lock:
                     if not self._previous and self._watcher is threading.current_thread():
@@ -260,7 +262,7 @@ class SignalWatch:
     def _counts(self, number: int) -> bool:
         """Whether this is one more signal of the user's, and the runs' business."""
         signum = number & ~_BY_HANDLER
-        if signum not in _SIGNALS:
+        if signum not in _SIGNALS and signum not in self.meanings:
             return False
         by_handler = bool(number & _BY_HANDLER)
         if self._is_own(signum, by_handler) or self._begun != self._taken_over:
@@ -332,7 +334,7 @@ class SignalWatch:
     def before_fork(self) -> None:
         """Until the child has let go of our pipe, a signal of its own would be written into its parent's."""
         if self._previous and sys.platform != "win32":
-            self._forking.mask = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+            self._forking.mask = signal.pthread_sigmask(signal.SIG_BLOCK, (*_SIGNALS, *self.meanings))
 
     def after_fork(self) -> None:
         """Let signals in again."""
