@@ -80,8 +80,8 @@ def test_an_attempt_whose_seat_is_gone_gives_its_key_back_and_has_not_begun(
 
     def cut_off_first(self: ClusterEngine, hub: Hub, ask: Any, attempt: Any) -> Any:
         if not cut.is_set():
-            hub._from_anywhere(withdraw, hub, ask.link)
-            hub._from_anywhere(cut.set)
+            hub._calls.make(withdraw, hub, ask.link)
+            hub._calls.make(cut.set)
             assert cut.wait(WAIT)
         return carry_out(self, hub, ask, attempt)
 

@@ -337,7 +337,7 @@ def let_go_later(opened: Open, seat: Seat) -> list[int]:
 
     seat.send(Kind.BEAT)
     seat.until(Kind.HEARD)  # all that it asked for is known
-    opened.hub._from_anywhere(age)
+    opened.hub._calls.make(age)
     seat.send(Kind.BEAT)
     left = []
     while (frame := seat.next()) != Frame(Kind.HEARD, 0, heard_body(math.inf, ())):
@@ -456,7 +456,7 @@ def test_a_driver_that_stood_still_itself_declares_nobody_lost(monkeypatch: pyte
             opened.hub._look_at_links()
         looked.set()
 
-    opened.hub._from_anywhere(look)
+    opened.hub._calls.make(look)
     assert looked.wait(WAIT)
 
     assert trip.events.empty()

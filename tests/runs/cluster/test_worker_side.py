@@ -134,7 +134,7 @@ def test_a_command_that_its_worker_ended_for_want_of_a_driver_runs_again(
     assert eventually(begun.exists)
     assert places.post is not None
     link = seat.LINKS._links[places.post.run_id]
-    link._from_anywhere(link._fence)
+    link._calls.make(link._fence)
     assert eventually(lambda: link.fenced)
     places.one_more()
     stats, results = running.result(WAIT)

@@ -16,9 +16,9 @@ import secrets
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
 
 from .asks import Asks
+from .calls import Calls
 from .certificate import Identity
 from .connection import TO_GREET, Connection
 from .errand import Errand, Event, Lost, NotTaken, Reported, Said, ToldToEnd
@@ -88,6 +88,7 @@ class Hub:
         self._on_nobody = on_nobody
         self._on_closed = on_closed
         self._loop = asyncio.new_event_loop()
+        self._calls = Calls(self._loop)
         self._asks = Asks()
         self._links: dict[str, Member] = {}
         self._connections: set[Connection] = set()
@@ -132,7 +133,8 @@ class Hub:
     def hand_out(self, ask: Ask, errand: Errand) -> None:
         """Give the seat that asked this attempt, and no other."""
         ask.used = True
-        self._from_anywhere(self._hand_out, ask, errand)
+        if not self._calls.make(self._hand_out, ask, errand):
+            errand.events.put(NotTaken())
 
     def put_back(self, ask: Ask) -> None:
         """It was not used: somebody else may have it."""
@@ -140,22 +142,22 @@ class Hub:
 
     def dismiss(self, ask: Ask) -> None:
         """There is nothing for the seat that asked, and there will not be."""
-        self._from_anywhere(self._dismiss, ask)
+        self._calls.make(self._dismiss, ask)
 
     def set_aside(self, member: Member, why: str) -> bool:
         """Items cannot begin on that worker: it gets none, from this moment on. False: that was known."""
         is_news = self._asks.set_aside(member)
         if is_news:
-            self._from_anywhere(self._set_aside, member, why)
+            self._calls.make(self._set_aside, member, why)
         return is_news
 
     def kill(self, errand: Errand, after: float) -> None:
         """Ask the attempt to end within so many seconds."""
-        self._from_anywhere(self._kill, errand, after)
+        self._calls.make(self._kill, errand, after)
 
     def taken(self, errand: Errand, number: int) -> None:
         """What the attempt said was taken, up to this number: it may say more."""
-        self._from_anywhere(self._taken, errand, number)
+        self._calls.make(self._taken, errand, number)
 
     def hold(self, on: bool) -> None:
         """Give no seat an attempt for now, nor anybody a seat, or (False) go on. Seats may ask all the same."""
@@ -163,17 +165,11 @@ class Hub:
 
     def drain(self) -> None:
         """The run stops: every attempt should finish soon, and none begins."""
-        self._from_anywhere(self._drain)
+        self._calls.make(self._drain)
 
     def close(self) -> None:
         """No seat gets anything any more. The hub itself stays until the last attempt has come back, or is lost."""
-        self._from_anywhere(self._close)
-
-    def _from_anywhere(self, callback: Callable[..., None], *arguments: Any) -> None:
-        try:
-            self._loop.call_soon_threadsafe(callback, *arguments)
-        except RuntimeError:
-            pass  # the hub is closed, and with it all that could be said to it
+        self._calls.make(self._close)
 
     # -- the hub's own thread -----------------------------------------------------------------------------------
 
@@ -191,7 +187,7 @@ class Hub:
                 )
             )
         except BaseException as error:  # noqa: BLE001 - raised by whoever opened it
-            loop.close()
+            self._calls.close()
             opened(error)
             return
         opened(self._server.sockets[0].getsockname()[:2])
@@ -201,7 +197,7 @@ class Hub:
         try:
             loop.run_until_complete(self._stay_open())
         finally:
-            loop.close()
+            self._calls.close()
             self._on_closed()
 
     async def _stay_open(self) -> None:

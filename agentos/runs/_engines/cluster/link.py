@@ -19,6 +19,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
+from .calls import Calls
 from .certificate import believing
 from .handed import Handed
 from .stream import Stream
@@ -96,6 +97,7 @@ class Link:
         self._post = post
         self._margin = margin_of(post.ttl)
         self._loop = asyncio.new_event_loop()
+        self._calls = Calls(self._loop)
         self._connection: _Connection | None = None
         self._greeted = False  # on the present connection
         self._numbers = itertools.count(1)
@@ -120,15 +122,16 @@ class Link:
 
     def ask(self, answer: Answer) -> None:
         """Ask for an attempt. *answer* gets it, or None: go home. It is called on the link's thread."""
-        self._from_anywhere(self._ask, answer, otherwise=lambda: answer(None))
+        if not self._calls.make(self._ask, answer):
+            answer(None)
 
     def say(self, handed: Handed, channel: Channel, data: bytes) -> None:
         """Something for the driver while the attempt goes on. Output may wait here until the driver has taken some."""
-        handed.say(channel, data, lambda frame: self._from_anywhere(self._send, frame))
+        handed.say(channel, data, lambda frame: self._calls.make(self._send, frame))
 
     def report(self, handed: Handed, body: bytes) -> None:
         """The attempt has ended. Raises ``TooLarge``."""
-        self._from_anywhere(self._report, handed, packed(Kind.REPORT, handed.token, body))
+        self._calls.make(self._report, handed, packed(Kind.REPORT, handed.token, body))
 
     def shared(self, make: Callable[[], T]) -> T:
         """What all seats of this link share: made for the first of them, and closed with the link."""
@@ -140,18 +143,10 @@ class Link:
 
     def close(self) -> None:
         """The last seat has gone: end, once all reports have arrived, or nobody is there to take them."""
-        self._from_anywhere(self._close)
+        self._calls.make(self._close)
         self._ended.wait(self._post.ttl)
         if self._shared is not None:
             self._shared.close()
-
-    def _from_anywhere(
-        self, callback: Callable[..., None], *arguments: object, otherwise: Callable[[], object] = lambda: None
-    ) -> None:
-        try:
-            self._loop.call_soon_threadsafe(callback, *arguments)
-        except RuntimeError:
-            otherwise()  # the link has ended
 
     # -- the link's own thread ----------------------------------------------------------------------------------
 
@@ -162,7 +157,7 @@ class Link:
             self._give_up(NoDriver(f"the link to the driver failed: {type(error).__name__}: {error}"))
         finally:
             self._fence()
-            self._loop.close()
+            self._calls.close()
             self._ended.set()
 
     async def _stay_connected(self) -> None:

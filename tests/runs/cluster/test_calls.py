@@ -1,0 +1,57 @@
+"""Calls to the thread of an event loop, at the moment at which it ends: none is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+from typing import Any
+
+import pytest
+
+from agentos.runs._engines.cluster.calls import Calls
+from agentos.runs._engines.cluster.errand import NotTaken
+from agentos.runs._engines.cluster.link import Link, NoDriver, Post
+
+from .seats import WAIT
+from .test_hub import IDENTITY, Open, errand, unused_address
+
+
+def test_a_call_after_the_last_round_of_the_loop_is_made_and_a_later_one_refused() -> None:
+    loop = asyncio.new_event_loop()
+    calls, made = Calls(loop), list[int]()
+    loop.run_until_complete(asyncio.sleep(0))
+
+    taken = calls.make(made.append, 1)
+    calls.close()
+    taken_later = calls.make(made.append, 2)
+
+    assert (taken, taken_later, made) == (True, False, [1])
+
+
+def test_an_attempt_that_comes_when_the_hub_has_closed_is_not_taken_and_nobody_waits_for_it() -> None:
+    opened, trip = Open(ttl=60.0), errand()
+    ask = opened.ask_of(opened.seat(), 4)
+    opened.end()
+
+    opened.hub.hand_out(ask, trip)
+
+    assert trip.events.get(timeout=WAIT) == NotTaken()
+
+
+def test_a_seat_that_asks_while_its_link_ends_is_sent_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    link = Link(Post("run", *unused_address(), IDENTITY.certificate, b"x" * 32, ttl=600.0))
+    answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    ended = link._calls.close
+
+    def ask_first() -> None:
+        link.ask(answers.put)
+        ended()
+
+    monkeypatch.setattr(link._calls, "close", ask_first)
+    link.start()
+    with pytest.raises(NoDriver):
+        link.welcome.result(WAIT)
+    link.close()
+    link.ask(answers.put)
+
+    assert [answers.get(timeout=WAIT) for _ in range(2)] == [None, None]
