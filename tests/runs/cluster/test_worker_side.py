@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import pickle
+import socket
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,8 +15,10 @@ from typing import Any
 import pytest
 
 from agentos import CredentialCoordinator
+from agentos.runs._engines.cluster import link as link_module
 from agentos.runs._engines.cluster import seat
 from agentos.runs._engines.cluster.handed import Handed
+from agentos.runs._engines.cluster.link import Post
 from agentos.runs.remote.assignment import Assignment
 from agentos.runs.remote.outcome import Report
 from agentos.runs.remote.parcel import pack
@@ -22,6 +26,7 @@ from agentos.runs.remote.parcel import pack
 from . import workers
 from .seats import WAIT, Proxy, ThreadSeating
 from .test_engine import SECRETS, eventually, run, shell
+from .test_hub import IDENTITY
 
 Use = Callable[..., ThreadSeating]
 
@@ -174,3 +179,52 @@ def test_a_connection_that_goes_silent_is_replaced_in_time(
 
     assert results["a"].value == ["a", 1]
     assert proxy.made == 2
+
+
+def test_a_connection_that_is_made_in_the_moment_in_which_its_time_is_over_is_cut(
+    monkeypatch: pytest.MonkeyPatch, aside: ThreadPoolExecutor
+) -> None:
+    """Else it stays as long as the driver says nothing, and longer than the loop of its link."""
+    limits: list[asyncio.Timeout] = []
+    timeout, made = asyncio.timeout, link_module._Connection.connection_made
+
+    def noted(after: float) -> asyncio.Timeout:
+        limit = timeout(after)
+        if asyncio.get_running_loop() is link._loop:  # there may be others
+            limits.append(limit)
+        return limit
+
+    def over_time(connection: Any, transport: Any) -> None:
+        made(connection, transport)
+        limits[-1].reschedule(0.0)
+
+    monkeypatch.setattr(asyncio, "timeout", noted)
+    monkeypatch.setattr(link_module._Connection, "connection_made", over_time)
+    with socket.create_server(("127.0.0.1", 0)) as driver:
+        driver.settimeout(WAIT)
+        ended = aside.submit(shakes_hands_and_says_nothing, driver)
+        host, port = driver.getsockname()
+        link = link_module.Link(Post("run", host, port, IDENTITY.certificate, b"x" * 32, ttl=600.0))
+        link.start()
+
+        assert ended.result(2 * WAIT)
+    link._calls.make(link._fence)
+    assert link._ended.wait(WAIT)
+
+
+def shakes_hands_and_says_nothing(driver: socket.socket) -> bool:
+    """Whether the other side ends the connection all the same."""
+    raw, _ = driver.accept()
+    with (
+        IDENTITY.server.wrap_socket(raw, server_side=True) as secured,
+        socket.socket(fileno=os.dup(secured.fileno())) as below,
+    ):
+        below.settimeout(WAIT)
+        try:
+            while below.recv(65_536):
+                pass
+        except TimeoutError:
+            return False
+        except ConnectionError:
+            pass
+    return True

@@ -165,12 +165,18 @@ class Link:
         tls = believing(self._post.certificate)
         pause = _FIRST_PAUSE
         while not self._is_over():
+            connection = _Connection(self)
             try:
                 async with asyncio.timeout(self._patience()):
-                    _, connection = await self._loop.create_connection(
-                        lambda: _Connection(self), self._post.host, self._post.port, ssl=tls, server_hostname=""
+                    await self._loop.create_connection(
+                        lambda: connection,  # noqa: B023 - called once, and at once
+                        self._post.host,
+                        self._post.port,
+                        ssl=tls,
+                        server_hostname="",
                     )
             except (OSError, TimeoutError) as error:
+                connection.abort()  # it may have been made in the very moment in which the time was over
                 self._trouble = str(error) or type(error).__name__
                 self._look_whether_refused(error)
                 await asyncio.sleep(pause)
