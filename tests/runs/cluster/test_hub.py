@@ -37,6 +37,7 @@ from agentos.runs._engines.cluster.wire import (
     read_assign,
     read_heard,
     said_body,
+    taken_body,
     welcome_body,
 )
 
@@ -225,6 +226,22 @@ def test_what_is_said_again_on_a_new_connection_is_heard_once(opened: Open) -> N
     events = [trip.events.get(timeout=WAIT) for _ in range(3)]
 
     assert events == [Said(1, Channel.STDOUT, b"one"), Said(2, Channel.STDOUT, b"two"), Reported(b"done")]
+
+
+def test_what_was_taken_while_the_connection_was_broken_is_confirmed_on_the_next(opened: Open) -> None:
+    """Else an attempt that may not say more before that waits for ever."""
+    seat, trip = opened.seat(), errand()
+    opened.hub.hand_out(opened.ask_of(seat, 4), trip)
+    for number in (1, 2):
+        seat.send(Kind.SAID, 11, said_body(number, Channel.STDOUT, b"much"))
+        assert isinstance(trip.events.get(timeout=WAIT), Said)
+    opened.hub._calls.make(opened.hub._cut_off, opened.hub._errands[11][1])
+    opened.hub.taken(trip, 2)
+
+    again = opened.seat(in_hand=(11,))
+
+    assert again.until(Kind.TAKEN) == Frame(Kind.TAKEN, 11, taken_body(2))
+    again.send(Kind.REPORT, 11, b"")
 
 
 def test_an_attempt_that_was_lost_on_its_way_is_sent_again_to_the_same_ask(opened: Open) -> None:

@@ -50,7 +50,7 @@ class Errand:
     ``TooLarge`` if it cannot be sent.
     """
 
-    __slots__ = ("ask", "body", "events", "held", "killed", "said", "token", "told", "writing")
+    __slots__ = ("ask", "body", "events", "held", "killed", "said", "taken", "token", "told", "writing")
 
     def __init__(self, token: int, body: bytes, held: Callable[[], bool]) -> None:
         self.token = token
@@ -60,6 +60,7 @@ class Errand:
         self.events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self.ask: Ask | None = None
         self.said = 0  # the number of the last thing it said
+        self.taken = 0  # and of the last that was taken
         self.killed: float | None = None  # it is to end within so many seconds
         self.told = False  # and its worker knows
         self.writing = False  # what it said waits to be shown here: nothing is wrong with it

@@ -248,6 +248,7 @@ class Hub:
             known[1].send(packed(Kind.KILL, errand.token, kill_body(after)))
 
     def _taken(self, errand: Errand, number: int) -> None:
+        errand.taken = number
         known = self._errands.get(errand.token)
         if known is not None:
             known[1].send(packed(Kind.TAKEN, errand.token, taken_body(number)))
@@ -314,6 +315,8 @@ class Hub:
         answered = {}
         for errand in list(link.errands.values()):
             if errand.token in hello.in_hand:
+                if errand.taken:  # what told of that may not have arrived, and output would wait for it for ever
+                    link.send(packed(Kind.TAKEN, errand.token, taken_body(errand.taken)))
                 self._kill_again(link, errand)
             elif errand.ask is not None and errand.ask.number in hello.asks:
                 answered[errand.ask.number] = errand
