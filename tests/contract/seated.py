@@ -32,7 +32,7 @@ class Seats(Executor):
 
     def engine(self, run: Run) -> ClusterEngine:
         width = run.options.max_workers if run.worker.is_async else 1
-        return SeatedEngine(run, ThreadSeating(width=width), ttl=10.0)
+        return SeatedEngine(run, ThreadSeating(width=width), ttl=60.0)
 
 
 class SeatedEngine(ClusterEngine):

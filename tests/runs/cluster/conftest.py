@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-
 import pytest
 
 from . import workers
+from .aside import Aside
 from .seats import proxy, seating
 
 __all__ = ["proxy", "seating"]
@@ -19,6 +17,5 @@ def gates() -> workers.Gates:
 
 
 @pytest.fixture
-def aside() -> Iterator[ThreadPoolExecutor]:
-    with ThreadPoolExecutor(4) as threads:
-        yield threads
+def aside() -> Aside:
+    return Aside()

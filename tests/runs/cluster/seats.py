@@ -6,6 +6,7 @@ import contextlib
 import select
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -14,17 +15,22 @@ import pytest
 from agentos.runs._engines.cluster.command_engine import ClusterCommandEngine
 from agentos.runs._engines.cluster.engine import ClusterEngine
 from agentos.runs._engines.cluster.hub import Hub
-from agentos.runs._engines.cluster.link import NoDriver, Post
-from agentos.runs._engines.cluster.seat import sit
+from agentos.runs._engines.cluster.link import Link, NoDriver, Post
+from agentos.runs._engines.cluster.seat import LINKS, sit
 
 WAIT = 20.0  # for what comes at once, unless it never comes
 _ROOM = 128
 
 
 class ThreadSeating:
-    """Places seats on threads, as many as there is room for. With *through*, they reach the driver by that proxy."""
+    """Places seats on threads, as many as there is room for. With *through*, they reach the driver by that proxy.
 
-    def __init__(self, *, width: int = 1, through: Proxy | None = None, place: bool = True) -> None:
+    With *replace*, seats are placed again that have left though there is work for them, as a cluster does it.
+    """
+
+    def __init__(
+        self, *, width: int = 1, through: Proxy | None = None, place: bool = True, replace: bool = False
+    ) -> None:
         self.closed = threading.Event()
         self.placed = threading.Event()
         self.post: Post | None = None
@@ -32,6 +38,7 @@ class ThreadSeating:
         self._width = width
         self._through = through
         self._place = place
+        self._replace = replace
         self._workers = 0
         self.taken = 0  # seats that somebody sits in
 
@@ -49,6 +56,13 @@ class ThreadSeating:
         for _ in range(self._workers if self._place else 0):
             self.one_more()
         self.placed.set()
+        if self._replace:
+            threading.Thread(target=self._watch, args=(hub,), name="watch", daemon=True).start()
+
+    def _watch(self, hub: Hub) -> None:
+        while not self.closed.wait(0.1):
+            if hub.waiting(0.1):
+                self.needed()
 
     def one_more(self) -> None:
         if self.taken >= _ROOM:
@@ -69,13 +83,51 @@ class ThreadSeating:
     def close(self) -> None:
         self.closed.set()
 
+    # -- what else only time would bring: a worker and its driver that have not heard of each other for too long ----
+
+    @property
+    def link(self) -> Link:
+        """Of the seats there are."""
+        assert self.post is not None
+        return LINKS._links[self.post.run_id]
+
+    def lose_driver(self) -> None:
+        """The time is over in which its worker should have heard of the driver."""
+        link, over = self.link, threading.Event()
+
+        def look() -> None:
+            link._deadline = time.monotonic()
+            link._look_at_deadline()
+            over.set()
+
+        link._calls.make(look)
+        assert over.wait(WAIT)
+
+    def lose_workers(self) -> None:
+        """The time is over in which the driver should have heard of its workers."""
+        hub, over = self.hub, threading.Event()
+        assert hub is not None
+
+        def look() -> None:
+            for member in hub._links.values():
+                member.heard_at = -1e9
+            hub._looked_at = time.monotonic()
+            hub._look_at_links()
+            over.set()
+
+        hub._calls.make(look)
+        assert over.wait(WAIT)
+
 
 @pytest.fixture
 def seating(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., ThreadSeating]]:
-    """Let the runs of this test have their items in such seats: ``seating(ttl=..., width=...)``."""
+    """Let the runs of this test have their items in such seats: ``seating(ttl=..., width=...)``.
+
+    The time to live is longer than a slow machine stands still: nobody is lost by accident.
+    """
     made: list[ThreadSeating] = []
 
-    def use(*, ttl: float | None = 5.0, **options: Any) -> ThreadSeating:
+    def use(*, ttl: float | None = 60.0, **options: Any) -> ThreadSeating:
         places = ThreadSeating(**options)
         made.append(places)
 
@@ -94,7 +146,8 @@ def seating(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., ThreadSea
 class Proxy:
     """Stands between workers and their driver, and may cut them off: ``cut`` what is, ``shut`` what comes.
 
-    ``swallow``: the connections there are stay open, and nothing goes through them any more.
+    ``swallow``: the connections there are stay open, and nothing goes through them any more. ``cut_each``: the n-th
+    connection breaks after n times so many bytes of its worker, so that each gets further than the one before.
     """
 
     def __init__(self) -> None:
@@ -102,6 +155,7 @@ class Proxy:
         self.address: tuple[str, int] = self._listener.getsockname()
         self.target: tuple[str, int] | None = None
         self.shut = False
+        self.cut_each: int | None = None
         self.made = 0  # connections
         self._sockets: list[socket.socket] = []
         self._swallowed: frozenset[socket.socket] = frozenset()
@@ -142,10 +196,12 @@ class Proxy:
                 continue
             self.made += 1
             self._sockets += [theirs, ours]
-            threading.Thread(target=self._pump, args=(theirs, ours), name="proxied", daemon=True).start()
+            most = None if self.cut_each is None else self.made * self.cut_each
+            threading.Thread(target=self._pump, args=(theirs, ours, most), name="proxied", daemon=True).start()
 
-    def _pump(self, theirs: socket.socket, ours: socket.socket) -> None:
+    def _pump(self, theirs: socket.socket, ours: socket.socket, most: int | None) -> None:
         """Both ways, until one of the two ends."""
+        came = 0
         with theirs, ours, contextlib.suppress(OSError):
             while True:
                 for source in select.select([theirs, ours], [], [])[0]:
@@ -154,6 +210,9 @@ class Proxy:
                         return
                     if source not in self._swallowed:
                         (ours if source is theirs else theirs).sendall(data)
+                    came += len(data) if source is theirs else 0
+                    if most is not None and came > most:
+                        return
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from agentos.runs._engines.cluster.errand import NotTaken
 from agentos.runs._engines.cluster.link import Link, NoDriver, Post
 
 from .seats import WAIT
-from .test_hub import IDENTITY, Open, errand, unused_address
+from .test_hub import IDENTITY, TTL, Open, errand, unused_address
 
 
 def test_a_call_after_the_last_round_of_the_loop_is_made_and_a_later_one_refused() -> None:
@@ -29,7 +29,7 @@ def test_a_call_after_the_last_round_of_the_loop_is_made_and_a_later_one_refused
 
 
 def test_an_attempt_that_comes_when_the_hub_has_closed_is_not_taken_and_nobody_waits_for_it() -> None:
-    opened, trip = Open(ttl=60.0), errand()
+    opened, trip = Open(ttl=TTL), errand()
     ask = opened.ask_of(opened.seat(), 4)
     opened.end()
 

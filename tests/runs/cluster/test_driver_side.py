@@ -5,22 +5,23 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from agentos import CredentialCoordinator, ParallelCoordinator
-from agentos.runs._engines.cluster.engine import ClusterEngine
+from agentos.runs._engines.cluster.engine import TO_END, ClusterEngine
 from agentos.runs._engines.cluster.hub import Hub
 from agentos.runs._engines.cluster.member import Member
 from agentos.runs._engines.cluster.wire import Channel
 from agentos.runs.commands.output import ItemOutput
 from agentos.runs.remote.assignment import Assigner
 from agentos.runs.run import Run
+from agentos.testing import FakeClock
 
 from . import workers
+from .aside import Aside
 from .seats import WAIT, Proxy, ThreadSeating
 from .test_engine import SECRETS, eventually, is_alive, kinds, leased_of, run, shell
 
@@ -71,7 +72,7 @@ def test_a_run_that_waits_for_its_reader_goes_on_though_no_seat_ever_comes(
 
 
 def test_an_attempt_whose_seat_is_gone_gives_its_key_back_and_has_not_begun(
-    seating: Use, aside: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    seating: Use, aside: Aside, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     places = seating()
     pool = CredentialCoordinator(SECRETS[:1])
@@ -104,7 +105,7 @@ def withdraw(hub: Hub, member: Member) -> None:
 
 
 def test_an_attempt_that_nobody_wants_any_more_is_not_handed_out(
-    seating: Use, monkeypatch: pytest.MonkeyPatch, aside: ThreadPoolExecutor
+    seating: Use, monkeypatch: pytest.MonkeyPatch, aside: Aside
 ) -> None:
     """It is given up in the moment between its beginning and its way to the seat."""
     seating()
@@ -134,7 +135,7 @@ def test_an_attempt_that_nobody_wants_any_more_is_not_handed_out(
 
 @pytest.mark.parametrize("start", ["queued", "strict"])
 def test_an_attempt_that_the_run_stopped_on_its_way_to_a_seat_is_not_interrupted(
-    seating: Use, monkeypatch: pytest.MonkeyPatch, aside: ThreadPoolExecutor, tmp_path: Path, start: Any
+    seating: Use, monkeypatch: pytest.MonkeyPatch, aside: Aside, tmp_path: Path, start: Any
 ) -> None:
     seating()
     coordinator = ParallelCoordinator(1, journal=tmp_path / "run", start=start)
@@ -156,9 +157,7 @@ def test_an_attempt_that_the_run_stopped_on_its_way_to_a_seat_is_not_interrupted
     assert (stats.interrupted, stats.unfinished) == (0, 1)
 
 
-def test_nothing_begins_while_the_hub_holds(
-    seating: Use, gates: workers.Gates, aside: ThreadPoolExecutor, tmp_path: Path
-) -> None:
+def test_nothing_begins_while_the_hub_holds(seating: Use, gates: workers.Gates, aside: Aside, tmp_path: Path) -> None:
     places = seating()
     pool = CredentialCoordinator(SECRETS)
     coordinator = ParallelCoordinator(2, pool, journal=tmp_path / "run", ship_secrets=True)
@@ -201,7 +200,7 @@ def test_a_driver_that_can_start_no_thread_says_so(seating: Use, monkeypatch: py
 
 @pytest.mark.parametrize("width", [1, 2])
 def test_seats_without_work_are_let_go_and_placed_again_when_there_is_some(
-    seating: Use, aside: ThreadPoolExecutor, impatient: None, width: int
+    seating: Use, aside: Aside, impatient: None, width: int
 ) -> None:
     places = seating(width=width)
     pool = CredentialCoordinator(SECRETS[:1])
@@ -218,7 +217,7 @@ def test_seats_without_work_are_let_go_and_placed_again_when_there_is_some(
 
 
 def test_a_seat_with_work_stays_while_those_without_leave(
-    seating: Use, gates: workers.Gates, aside: ThreadPoolExecutor, impatient: None
+    seating: Use, gates: workers.Gates, aside: Aside, impatient: None
 ) -> None:
     places = seating()
     pool = CredentialCoordinator(SECRETS[:1])
@@ -234,7 +233,7 @@ def test_a_seat_with_work_stays_while_those_without_leave(
 
 
 def test_a_key_that_comes_while_there_is_no_seat_is_not_kept(
-    seating: Use, aside: ThreadPoolExecutor, impatient: None, monkeypatch: pytest.MonkeyPatch
+    seating: Use, aside: Aside, impatient: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     places = seating()
     pool = CredentialCoordinator(SECRETS[:1])
@@ -256,7 +255,7 @@ def test_a_key_that_comes_while_there_is_no_seat_is_not_kept(
 
 
 def test_all_workers_have_seats_again_when_there_is_work_for_all_of_them(
-    seating: Use, gates: workers.Gates, aside: ThreadPoolExecutor, impatient: None
+    seating: Use, gates: workers.Gates, aside: Aside, impatient: None
 ) -> None:
     places = seating()
     pool = CredentialCoordinator(SECRETS)
@@ -316,11 +315,11 @@ def test_a_late_result_is_evidence_though_the_driver_has_not_yet_seen_that_its_w
     seating: Use,
     proxy: Proxy,
     gates: workers.Gates,
-    aside: ThreadPoolExecutor,
+    aside: Aside,
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    places = seating(ttl=1.0, through=proxy)
+    places = seating(through=proxy)
     held = threading.Event()
 
     class Held(logging.Handler):
@@ -334,6 +333,8 @@ def test_a_late_result_is_evidence_though_the_driver_has_not_yet_seen_that_its_w
         assert gates.arrived.acquire(timeout=WAIT)
         proxy.shut = True
         proxy.cut()
+        places.lose_driver()
+        places.lose_workers()
         lost = eventually(lambda: "items that are lost with it" in caplog.text)
         gates.go_on.set()
         proxy.shut = False
@@ -349,15 +350,22 @@ def test_a_late_result_is_evidence_though_the_driver_has_not_yet_seen_that_its_w
 
 
 def test_a_coroutine_that_overruns_on_a_lost_worker_is_lost_and_not_left_behind(
-    seating: Use, proxy: Proxy, gates: workers.Gates, aside: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+    seating: Use, proxy: Proxy, gates: workers.Gates, aside: Aside
 ) -> None:
-    seating(ttl=1.0, through=proxy)
-    monkeypatch.setattr(ClusterEngine, "clean_up", 0.1)
+    places, clock = seating(through=proxy), FakeClock()
 
-    running = aside.submit(run, ["a"], workers.never_ends, workers=1, retries=0, timeout=0.3)
+    running = aside.submit(run, ["a"], workers.never_ends, workers=1, retries=0, timeout=30.0, clock=clock)
     assert gates.arrived.acquire(timeout=WAIT)
+    assert places.hub is not None
+    ((errand, _),) = places.hub._errands.values()
     proxy.shut = True
     proxy.cut()
+    clock.advance(30.0)
+    assert eventually(lambda: errand.unheard)
+    clock.wait_for_sleepers(1)
+    clock.advance(2 * TO_END)
+    clock.wait_for_sleepers(1)  # it was looked at once more, and is not left behind
+    places.lose_workers()
     _, results = running.result(WAIT)
 
     assert results["a"].metadata["error_type"] == "WorkerLost"

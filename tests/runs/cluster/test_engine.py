@@ -8,7 +8,6 @@ import socket
 import sqlite3
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +23,10 @@ from agentos import (
     ProgressStats,
     WorkflowResult,
 )
+from agentos.testing import FakeClock
 
 from . import workers
+from .aside import Aside
 from .seats import WAIT, Proxy, ThreadSeating
 
 SECRETS = ["sk-planted-QWERTZUIOPASDFGHJK", "sk-planted-YXCVBNMLKJHGFDSAPO"]
@@ -91,7 +92,7 @@ def test_an_attempt_that_a_limit_stopped_runs_again_and_costs_no_try(seating: Us
 
 
 def test_what_a_worker_says_of_its_key_is_known_before_the_worker_ends(
-    seating: Use, gates: workers.Gates, aside: ThreadPoolExecutor
+    seating: Use, gates: workers.Gates, aside: Aside
 ) -> None:
     seating()
     pool = CredentialCoordinator(SECRETS[:1])
@@ -145,7 +146,7 @@ def test_starts_may_be_on_disk_before_they_happen(seating: Use, tmp_path: Path) 
 
 
 def test_nothing_begins_while_no_seat_has_asked(
-    seating: Use, gates: workers.Gates, aside: ThreadPoolExecutor, tmp_path: Path
+    seating: Use, gates: workers.Gates, aside: Aside, tmp_path: Path
 ) -> None:
     places = seating(place=False)
     pool = CredentialCoordinator(SECRETS)
@@ -230,7 +231,7 @@ def test_an_address_that_cannot_be_listened_on_is_told_to_whoever_started_the_ru
 
 
 def test_shutdown_lets_what_runs_end_and_tells_it_to_finish_soon(
-    seating: Use, gates: workers.Gates, aside: ThreadPoolExecutor
+    seating: Use, gates: workers.Gates, aside: Aside
 ) -> None:
     seating()
     coordinator = ParallelCoordinator(1)
@@ -245,12 +246,17 @@ def test_shutdown_lets_what_runs_end_and_tells_it_to_finish_soon(
 
 
 def test_a_function_that_overruns_is_left_behind_and_keeps_its_key_until_it_returns(
-    seating: Use, gates: workers.Gates
+    seating: Use, gates: workers.Gates, aside: Aside
 ) -> None:
     seating()
-    pool = CredentialCoordinator(SECRETS[:1])
+    pool, clock = CredentialCoordinator(SECRETS[:1]), FakeClock()
 
-    _, results = run(["a"], workers.waits_for_gate, pool=pool, timeout=0.2, retries=0, workers=1)
+    running = aside.submit(
+        run, ["a"], workers.waits_for_gate, pool=pool, timeout=30.0, retries=0, workers=1, clock=clock
+    )
+    assert gates.arrived.acquire(timeout=WAIT)
+    clock.advance(30.0)
+    _, results = running.result(WAIT)
     leased = leased_of(pool)
     gates.go_on.set()
 
@@ -270,18 +276,20 @@ def test_coroutines_run_many_at_once_in_one_seat(seating: Use, gates: workers.Ga
     assert stats.success_count == 10
 
 
-def test_a_coroutine_that_overruns_is_cancelled_where_it_is(seating: Use, gates: workers.Gates) -> None:
+def test_a_coroutine_that_overruns_is_cancelled_where_it_is(seating: Use, gates: workers.Gates, aside: Aside) -> None:
     seating(width=2)
+    clock = FakeClock()
 
-    _, results = run(["a"], workers.never_ends, timeout=0.2, retries=0)
+    running = aside.submit(run, ["a"], workers.never_ends, timeout=30.0, retries=0, clock=clock)
+    assert gates.arrived.acquire(timeout=WAIT)
+    clock.advance(30.0)
+    _, results = running.result(WAIT)
 
-    assert results["a"].error == "timed out after 0.2s"
+    assert results["a"].error == "timed out after 30s"
     assert gates.seen == ["cancelled"]
 
 
-def test_a_forced_stop_cancels_coroutines_where_they_are(
-    seating: Use, gates: workers.Gates, aside: ThreadPoolExecutor
-) -> None:
+def test_a_forced_stop_cancels_coroutines_where_they_are(seating: Use, gates: workers.Gates, aside: Aside) -> None:
     seating(width=2)
     coordinator = ParallelCoordinator(2)
 
@@ -362,7 +370,7 @@ def test_a_silent_command_is_stopped_where_it_is(seating: Use) -> None:
     assert results["x"].error == "silent for 0.2s, and stopped"
 
 
-def test_a_forced_stop_kills_a_command_where_it_is(seating: Use, tmp_path: Path, aside: ThreadPoolExecutor) -> None:
+def test_a_forced_stop_kills_a_command_where_it_is(seating: Use, tmp_path: Path, aside: Aside) -> None:
     seating()
     coordinator = ParallelCoordinator(1)
     mark = tmp_path / "pid"
@@ -380,9 +388,7 @@ def test_a_forced_stop_kills_a_command_where_it_is(seating: Use, tmp_path: Path,
 # -- what breaks in between -----------------------------------------------------------------------------------------
 
 
-def test_a_connection_that_breaks_costs_nothing(
-    seating: Use, proxy: Proxy, gates: workers.Gates, aside: ThreadPoolExecutor
-) -> None:
+def test_a_connection_that_breaks_costs_nothing(seating: Use, proxy: Proxy, gates: workers.Gates, aside: Aside) -> None:
     seating(through=proxy)
 
     running = aside.submit(run, ["a", "b"], workers.waits_for_gate, retries=0)
@@ -396,29 +402,20 @@ def test_a_connection_that_breaks_costs_nothing(
     assert [results[item].attempts for item in "ab"] == [1, 1]
 
 
-def test_the_output_of_a_command_is_whole_though_connections_break_all_the_time(
-    seating: Use, proxy: Proxy, aside: ThreadPoolExecutor
-) -> None:
+def test_the_output_of_a_command_is_whole_though_connections_break_all_the_time(seating: Use, proxy: Proxy) -> None:
+    proxy.cut_each = 1_000
     seating(through=proxy)
-    over = threading.Event()
-
-    def cut_again_and_again() -> None:
-        while not over.wait(0.02):
-            proxy.cut()
-
-    cutting = aside.submit(cut_again_and_again)
     script = "for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15; do seq $((i*200)) $((i*200+199)); sleep 0.02; done"
     _, results = run(["x"], shell(script), retries=0)
-    over.set()
-    cutting.result(WAIT)
 
     assert results["x"].value["stdout"].split() == [str(n) for n in range(200, 3_200)]
+    assert proxy.made > 3
 
 
 def test_a_worker_that_is_cut_off_loses_its_item_which_runs_again_and_its_late_result_is_evidence(
-    seating: Use, proxy: Proxy, gates: workers.Gates, aside: ThreadPoolExecutor, tmp_path: Path
+    seating: Use, proxy: Proxy, gates: workers.Gates, aside: Aside, tmp_path: Path
 ) -> None:
-    places = seating(ttl=1.0, through=proxy)
+    places = seating(through=proxy)
     pool = CredentialCoordinator(SECRETS[:1])
 
     running = aside.submit(
@@ -427,6 +424,8 @@ def test_a_worker_that_is_cut_off_loses_its_item_which_runs_again_and_its_late_r
     assert gates.arrived.acquire(timeout=WAIT)
     proxy.shut = True
     proxy.cut()
+    places.lose_driver()
+    places.lose_workers()
     assert eventually(lambda: "retry" in kinds(tmp_path / "run"))
     gates.go_on.set()
     assert eventually(lambda: gates.seen)
@@ -441,17 +440,19 @@ def test_a_worker_that_is_cut_off_loses_its_item_which_runs_again_and_its_late_r
 
 
 def test_a_coroutine_whose_worker_is_cut_off_is_cancelled_before_its_key_is_given_away(
-    seating: Use, proxy: Proxy, gates: workers.Gates, aside: ThreadPoolExecutor
+    seating: Use, proxy: Proxy, gates: workers.Gates, aside: Aside
 ) -> None:
-    seating(ttl=1.0, through=proxy)
+    places = seating(through=proxy)
     pool = CredentialCoordinator(SECRETS[:1])
 
     running = aside.submit(run, ["a"], workers.never_ends, pool=pool, workers=1, retries=0)
     assert gates.arrived.acquire(timeout=WAIT)
     proxy.shut = True
     proxy.cut()
+    places.lose_driver()
     assert gates.go_on.wait(WAIT)
     leased_when_cancelled = leased_of(pool)
+    places.lose_workers()
     _, results = running.result(WAIT)
 
     assert leased_when_cancelled == 1

@@ -20,7 +20,7 @@ from agentos.runs._engines.cluster.certificate import believing, new_identity
 from agentos.runs._engines.cluster.errand import Errand, Lost, NotTaken, Reported, Said, ToldToEnd
 from agentos.runs._engines.cluster.hub import Hub
 from agentos.runs._engines.cluster.link import Link, NoDriver, Post
-from agentos.runs._engines.cluster.member import Ask
+from agentos.runs._engines.cluster.member import Ask, Member
 from agentos.runs._engines.cluster.wire import (
     LONGEST,
     Channel,
@@ -42,6 +42,7 @@ from agentos.runs._engines.cluster.wire import (
 )
 
 WAIT = 20.0
+TTL = 600.0  # for seats that do not beat, on a machine that may stand still for a while
 IDENTITY = new_identity()
 
 
@@ -133,7 +134,7 @@ class Seat:
 
 @pytest.fixture
 def opened() -> Iterator[Open]:
-    made = Open(ttl=5.0)
+    made = Open(ttl=TTL)
     yield made
     made.end()
 
@@ -325,7 +326,7 @@ def test_an_attempt_goes_to_the_worker_with_the_most_seats_to_spare(opened: Open
 
 @pytest.mark.parametrize(("width", "gone"), [(1, [5]), (2, [])])
 def test_a_seat_with_several_asks_is_let_go_only_when_none_of_them_has_an_item(width: int, gone: list[int]) -> None:
-    opened = Open(ttl=5.0, width=width)
+    opened = Open(ttl=TTL, width=width)
     seat, trip = opened.seat(), errand()
     asks = [opened.ask_of(seat, number) for number in (4, 5)]
     opened.hub.hand_out(asks[0], trip)
@@ -441,21 +442,42 @@ def test_seats_that_wait_are_sent_home_at_the_end(opened: Open) -> None:
     assert opened.hub.next_ask() is None
 
 
-def test_a_silent_link_is_lost_and_what_it_brings_later_is_late() -> None:
-    opened = Open(ttl=0.3)
+def test_a_silent_link_is_lost_and_what_it_brings_later_is_late(opened: Open) -> None:
     seat, trip = opened.seat(), errand()
     opened.hub.hand_out(opened.ask_of(seat, 4), trip)
 
+    def be_silent() -> None:
+        opened.hub._links["link"].heard_at -= 2 * TTL
+        opened.hub._look_at_links()
+
+    opened.hub._calls.make(be_silent)
     lost = trip.events.get(timeout=WAIT)
     back = opened.seat(in_hand=(11,))
     killed = back.until(Kind.KILL).number
     back.send(Kind.REPORT, 11, b"at last")
 
     assert isinstance(lost, Lost)
-    assert "worker node-3:77 was lost: not heard of for 0.3s" in lost.reason
+    assert "worker node-3:77 was lost: not heard of for 600s" in lost.reason
     assert killed == 11
     assert opened.late.get(timeout=WAIT) == (11, b"at last")
-    opened.end()
+
+
+@pytest.mark.parametrize(("silent_for", "lost"), [(100.9, False), (101.1, True)])
+def test_a_link_is_lost_when_its_worker_has_given_up_for_certain(
+    silent_for: float, lost: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker gives up by as much before the time to live as the driver waits after it."""
+    hub, member = Hub(IDENTITY, b"", ttl=100.0, on_late=print), Member("link", "node-3:77")
+    hub._links["link"] = member
+    member.heard_at, hub._looked_at = 1_000.0, 1_000.0 + silent_for
+    monkeypatch.setattr(
+        "agentos.runs._engines.cluster.hub.time", SimpleNamespace(monotonic=lambda: 1_000.0 + silent_for)
+    )
+
+    hub._look_at_links()
+    hub._loop.close()
+
+    assert ("link" not in hub._links) == lost
 
 
 def test_a_driver_that_stood_still_itself_declares_nobody_lost(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -501,10 +523,14 @@ def test_a_worker_that_finds_nobody_listening_gives_up_soon_and_says_what_to_do(
 
 
 def test_a_worker_sends_its_password_to_nobody_but_its_driver() -> None:
-    opened = Open(ttl=5.0)
+    opened = Open(ttl=TTL)
     other = new_identity()
-    link = Link(Post("run", *opened.address, other.certificate, opened.hub.password, ttl=1.0))
+    link = Link(Post("run", *opened.address, other.certificate, opened.hub.password, ttl=600.0))
     link.start()
+    until = time.monotonic() + WAIT
+    while link._trouble == "no answer" and time.monotonic() < until:
+        time.sleep(0.01)
+    link._calls.make(link._out_of_reach)
 
     with pytest.raises(NoDriver, match="certificate verify failed"):
         link.welcome.result(WAIT)

@@ -6,18 +6,19 @@ import socket
 import ssl
 import struct
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from agentos.runs._engines.cluster.probe import NoScheduler, look_for_scheduler
+
+from .aside import Aside
 
 WAIT = 20.0
 Greeter = Callable[[bytes], int]
 
 
 @pytest.fixture
-def greeting(aside: ThreadPoolExecutor) -> Iterator[Greeter]:
+def greeting(aside: Aside) -> Iterator[Greeter]:
     """A port on which whoever comes is told so much, and then left."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.settimeout(WAIT)

@@ -8,7 +8,6 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -22,10 +21,11 @@ from agentos.runs._engines.cluster.member import Member
 from agentos.runs._engines.cluster.wire import Kind
 
 from . import workers
+from .aside import Aside
 from .dask_processes import ROOT
 from .seats import WAIT, ThreadSeating
 from .test_engine import SECRETS, eventually, run
-from .test_hub import IDENTITY, Open
+from .test_hub import IDENTITY, TTL, Open
 
 SIT = "import pickle, sys; from agentos.runs._engines.cluster.seat import sit; sit(pickle.load(sys.stdin.buffer))"
 KEY = Credential(SECRETS[0], "my-key-7")
@@ -59,12 +59,13 @@ def sit_elsewhere() -> Iterator[Sit]:
 @pytest.fixture
 def nobody_else_comes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hub_module, "_TO_COME", 0.0)
+    monkeypatch.setattr(hub_module, "_LOOKS", 600)  # in one time to live: ten in a second
 
 
 def test_a_worker_without_the_key_gets_no_items_and_those_that_have_it_do_them_all(
     seating: Use,
     sit_elsewhere: Sit,
-    aside: ThreadPoolExecutor,
+    aside: Aside,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -91,7 +92,7 @@ def test_a_worker_without_the_key_gets_no_items_and_those_that_have_it_do_them_a
 
 
 def test_if_no_worker_has_the_key_the_run_stops_and_says_both_ways_out(seating: Use, nobody_else_comes: None) -> None:
-    seating(ttl=1.0)
+    seating()
 
     stats, _ = run(["a"], workers.with_secret, pool=CredentialCoordinator([KEY]), ship_secrets=False)
 
@@ -104,7 +105,7 @@ def test_if_no_worker_has_the_key_the_run_stops_and_says_both_ways_out(seating: 
 def test_a_worker_that_has_some_of_the_keys_stops_the_run_too_if_it_is_the_only_one(
     seating: Use, nobody_else_comes: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seating(ttl=1.0)
+    seating()
     monkeypatch.setenv("MY_KEY_7", SECRETS[0])
     pool = CredentialCoordinator([KEY, Credential(SECRETS[1], "my-key-8")])
 
@@ -117,7 +118,7 @@ def test_a_worker_that_has_some_of_the_keys_stops_the_run_too_if_it_is_the_only_
 def test_a_worker_without_the_folder_of_commands_stops_the_run_if_it_is_the_only_one(
     seating: Use, nobody_else_comes: None, tmp_path: Path
 ) -> None:
-    seating(ttl=1.0)
+    seating()
     folder = tmp_path / "folder"
     folder.mkdir()
     command = Command(["true"], cwd=str(folder))
@@ -132,7 +133,7 @@ def test_a_worker_without_the_folder_of_commands_stops_the_run_if_it_is_the_only
 
 
 def test_one_that_was_set_aside_gets_nothing_whatever_connection_it_asks_on() -> None:
-    opened = Open(ttl=5.0)
+    opened = Open(ttl=TTL)
     first = opened.ask_of(opened.seat(), 4)
 
     news = [opened.hub.set_aside(first.link, "no key") for _ in range(2)]
@@ -151,7 +152,7 @@ def test_one_that_was_set_aside_gets_nothing_whatever_connection_it_asks_on() ->
 @pytest.mark.parametrize(("width", "seats"), [(1, 4), (2, 2), (3, 2)])
 def test_each_seat_of_one_that_was_set_aside_is_replaced_once(width: int, seats: int) -> None:
     replaced: list[None] = []
-    opened = Open(ttl=5.0, width=width, on_unfit=lambda: replaced.append(None))
+    opened = Open(ttl=TTL, width=width, on_unfit=lambda: replaced.append(None))
     first = opened.ask_of(opened.seat(), 4)
     opened.hub.set_aside(first.link, "no key")
     seat = opened.seat(asks=(4, 5, 6, 7))  # the first of them once more, on a new connection

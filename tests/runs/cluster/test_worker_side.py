@@ -7,8 +7,8 @@ import contextlib
 import os
 import pickle
 import socket
+import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +22,10 @@ from agentos.runs._engines.cluster.link import Post
 from agentos.runs.remote.assignment import Assignment
 from agentos.runs.remote.outcome import Report
 from agentos.runs.remote.parcel import pack
+from agentos.testing import FakeClock
 
 from . import workers
+from .aside import Aside
 from .seats import WAIT, Proxy, ThreadSeating
 from .test_engine import SECRETS, eventually, run, shell
 from .test_hub import IDENTITY
@@ -115,20 +117,35 @@ def test_an_attempt_that_was_told_to_end_can_be_told_to_hurry() -> None:
 
 
 def test_a_command_that_is_to_end_has_all_its_time_for_it_however_often_its_worker_beats(
-    seating: Use, tmp_path: Path
+    seating: Use, tmp_path: Path, aside: Aside
 ) -> None:
-    seating(ttl=0.6)
-    cleaned = tmp_path / "cleaned"
-    script = f"trap 'sleep 1; touch {cleaned}; exit 3' TERM; sleep 60 & wait"
+    places, clock = seating(), FakeClock()
+    begun, ending, go, cleaned = (tmp_path / name for name in ("begun", "ending", "go", "cleaned"))
+    clean = f"touch {ending}; until test -e {go}; do sleep 0.01; done; touch {cleaned}; exit 3"
+    script = f"trap '{clean}' TERM; touch {begun}; sleep 60 & wait"
 
-    _, results = run(["a"], shell(script, kill_after=WAIT), workers=1, timeout=0.3, retries=0)
+    running = aside.submit(run, ["a"], shell(script, kill_after=WAIT), workers=1, timeout=30.0, retries=0, clock=clock)
+    assert eventually(begun.exists)
+    clock.advance(30.0)
+    assert eventually(ending.exists)
+    for _ in range(3):
+        places.link._calls.make(beat, places.link)
+    answered = eventually(lambda: not places.link._beats)
+    go.touch()
+    _, results = running.result(WAIT)
 
-    assert results["a"].error == "timed out after 0.3s"
+    assert answered
+    assert results["a"].error == "timed out after 30s"
     assert cleaned.exists()
 
 
+def beat(link: link_module.Link) -> None:
+    assert link._connection is not None
+    link._beat(link._connection, time.monotonic())
+
+
 def test_a_command_that_its_worker_ended_for_want_of_a_driver_runs_again(
-    seating: Use, aside: ThreadPoolExecutor, tmp_path: Path
+    seating: Use, aside: Aside, tmp_path: Path
 ) -> None:
     """As when the driver stood still for long: it has not lost the worker, but the worker had lost the driver."""
     places = seating()
@@ -137,10 +154,7 @@ def test_a_command_that_its_worker_ended_for_want_of_a_driver_runs_again(
 
     running = aside.submit(run, ["a"], shell(script), workers=1, retries=1)
     assert eventually(begun.exists)
-    assert places.post is not None
-    link = seat.LINKS._links[places.post.run_id]
-    link._calls.make(link._fence)
-    assert eventually(lambda: link.fenced)
+    places.lose_driver()
     places.one_more()
     stats, results = running.result(WAIT)
 
@@ -167,13 +181,14 @@ def test_a_command_does_not_find_the_key_of_another_in_the_words_of_a_variable(
 
 
 def test_a_connection_that_goes_silent_is_replaced_in_time(
-    seating: Use, proxy: Proxy, gates: workers.Gates, aside: ThreadPoolExecutor
+    seating: Use, proxy: Proxy, gates: workers.Gates, aside: Aside
 ) -> None:
-    seating(ttl=3.0, through=proxy)
+    places = seating(ttl=12.0, through=proxy)  # it looks once in a second
 
     running = aside.submit(run, ["a"], workers.waits_for_gate, workers=1, retries=0)
     assert gates.arrived.acquire(timeout=WAIT)
     proxy.swallow()
+    places.link._calls.make(has_been_silent, places.link)
     gates.go_on.set()
     _, results = running.result(WAIT)
 
@@ -181,8 +196,15 @@ def test_a_connection_that_goes_silent_is_replaced_in_time(
     assert proxy.made == 2
 
 
+def has_been_silent(link: link_module.Link) -> None:
+    """For longer than a connection may that owes an answer."""
+    assert link._connection is not None
+    beat(link)
+    link._connection.moved_at = link._beats[max(link._beats)] = -1e9
+
+
 def test_a_connection_that_is_made_in_the_moment_in_which_its_time_is_over_is_cut(
-    monkeypatch: pytest.MonkeyPatch, aside: ThreadPoolExecutor
+    monkeypatch: pytest.MonkeyPatch, aside: Aside
 ) -> None:
     """Else it stays as long as the driver says nothing, and longer than the loop of its link."""
     limits: list[asyncio.Timeout] = []
