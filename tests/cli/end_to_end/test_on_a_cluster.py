@@ -10,6 +10,8 @@ from ...redis_server import RedisServer, fresh_pool
 from ...runs.cluster.dask_processes import Processes
 from .harness import Place
 
+pytestmark = pytest.mark.timeout(300)  # a cluster, and several processes one after the other
+
 KEY, SHIPPED = "sk-planted-on-both-machines", "sk-planted-on-the-drivers-alone"
 
 ASK = """

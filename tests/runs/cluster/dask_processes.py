@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO
 
-_PATIENCE = 30.0
+_PATIENCE = 120.0
 ROOT = Path(__file__).parents[3]
 
 
@@ -67,7 +67,7 @@ class Processes:
                     "--local-directory",
                     str(self.folder / "space"),
                     "--death-timeout",
-                    "20",
+                    "120",
                 )
             )
 

@@ -13,7 +13,6 @@ import urllib.parse
 import urllib.request
 from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -31,13 +30,19 @@ from agentos import (
     ProgressStats,
     WorkflowResult,
 )
+from agentos.testing import FakeClock
 
 from . import workers
+from .aside import Aside
 from .dask_processes import Processes
 from .hunting import files, found, process_arguments
 from .test_engine import eventually, is_alive
 
 WAIT = 20.0
+TO_START = 120.0  # for a cluster
+
+pytestmark = pytest.mark.timeout(300)  # the first test starts the cluster, and that takes what a slow machine takes
+
 NAMED = f"sk-named-{secrets.token_hex(16)}"  # in the environment of the workers
 SHIPPED = f"sk-sent-{secrets.token_hex(16)}"
 
@@ -54,8 +59,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]:
 
 @pytest.fixture(scope="module")
 def client(cluster: Processes) -> Iterator[Client]:
-    with Client(cluster.tcp_address, set_as_default=False) as made:
-        made.wait_for_workers(3, timeout=WAIT)
+    with Client(cluster.tcp_address, timeout=TO_START, set_as_default=False) as made:
+        made.wait_for_workers(3, timeout=TO_START)
         yield made
 
 
@@ -149,18 +154,17 @@ def test_a_run_of_a_loop_does_not_hold_it(client: Client) -> None:
 
 
 def test_a_run_without_work_leaves_the_threads_to_others_and_has_them_again_when_there_is_some(
-    client: Client, monkeypatch: pytest.MonkeyPatch
+    client: Client, monkeypatch: pytest.MonkeyPatch, aside: Aside
 ) -> None:
-    monkeypatch.setattr("agentos.runs._engines.cluster.hub._UNUSED", 0.3)
     pool = CredentialCoordinator([SHIPPED])
     lease = pool.acquire()
 
-    with ThreadPoolExecutor(1) as aside:
-        running = aside.submit(run, client, [1, 2, 3], workers.doubled, pool=pool, ship_secrets=True)
-        came = eventually(lambda: seats_of(client))
-        left = eventually(lambda: not seats_of(client))
-        lease.release()
-        stats, _ = running.result(WAIT)
+    running = aside.submit(run, client, [1, 2, 3], workers.doubled, pool=pool, ship_secrets=True)
+    came = eventually(lambda: seats_of(client))
+    monkeypatch.setattr("agentos.runs._engines.cluster.hub._UNUSED", 0.3)
+    left = eventually(lambda: not seats_of(client))
+    lease.release()
+    stats, _ = running.result(WAIT)
 
     assert came
     assert left
@@ -170,41 +174,44 @@ def test_a_run_without_work_leaves_the_threads_to_others_and_has_them_again_when
 # -- stopping -------------------------------------------------------------------------------------------------------
 
 
-def test_shutdown_tells_those_who_run_there_and_waits_for_them(client: Client, tmp_path: Path) -> None:
+def test_shutdown_tells_those_who_run_there_and_waits_for_them(client: Client, tmp_path: Path, aside: Aside) -> None:
     coordinator = ParallelCoordinator(1, engine=client)
     begun = tmp_path / "begun"
 
-    with ThreadPoolExecutor(1) as aside:
-        running = aside.submit(
-            coordinator.execute_parallel, [str(begun), "b"], workers.touches_then_waits_for_stop, str
-        )
-        assert eventually(begun.exists)
-        coordinator.shutdown()
-        stats, results = running.result(WAIT)
+    running = aside.submit(coordinator.execute_parallel, [str(begun), "b"], workers.touches_then_waits_for_stop, str)
+    assert eventually(begun.exists)
+    coordinator.shutdown()
+    stats, results = running.result(WAIT)
 
     assert [result.value for result in results] == ["stopped"]
     assert stats.cause is Cause.ASKED
 
 
-def test_a_forced_stop_kills_a_command_there(client: Client, tmp_path: Path) -> None:
+def test_a_forced_stop_kills_a_command_there(client: Client, tmp_path: Path, aside: Aside) -> None:
     coordinator = ParallelCoordinator(1, engine=client)
     mark = tmp_path / "pid"
     command = Command(["sh", "-c", f"echo $$ > {mark}.new; mv {mark}.new {mark}; exec sleep 60"])
 
-    with ThreadPoolExecutor(1) as aside:
-        running = aside.submit(coordinator.execute_parallel, ["x"], command, str)
-        assert eventually(mark.exists)
-        coordinator.shutdown(force=True)
-        stats, _ = running.result(WAIT)
+    running = aside.submit(coordinator.execute_parallel, ["x"], command, str)
+    assert eventually(mark.exists)
+    coordinator.shutdown(force=True)
+    stats, _ = running.result(WAIT)
 
     assert stats.interrupted == 1
     assert eventually(lambda: not is_alive(int(mark.read_text())))
 
 
-def test_a_coroutine_that_overruns_there_is_cancelled(client: Client) -> None:
-    _, results = run(client, ["a"], workers.never_ends, timeout=0.3, retries=0)
+def test_a_coroutine_that_overruns_there_is_cancelled(client: Client, tmp_path: Path, aside: Aside) -> None:
+    begun, clock = tmp_path / "begun", FakeClock()
 
-    assert results["a"].error == "timed out after 0.3s"
+    running = aside.submit(
+        run, client, [str(begun)], workers.touches_and_never_ends, timeout=30.0, retries=0, clock=clock
+    )
+    assert eventually(begun.exists)
+    clock.advance(30.0)
+    _, results = running.result(WAIT)
+
+    assert results[str(begun)].error == "timed out after 30s"
 
 
 def test_a_scheduler_that_is_not_there_is_said_at_once() -> None:
@@ -237,7 +244,7 @@ def test_tls_without_certificates_names_the_settings_of_dask_that_are_missing() 
 
 
 def test_secrets_are_nowhere_but_with_the_worker_that_uses_them(
-    client: Client, cluster: Processes, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    client: Client, cluster: Processes, tmp_path: Path, caplog: pytest.LogCaptureFixture, aside: Aside
 ) -> None:
     """By name and shipped, while items run with them and after: in logs, pages, tasks, arguments and the journal."""
     seen: dict[str, str] = {}
@@ -246,7 +253,7 @@ def test_secrets_are_nowhere_but_with_the_worker_that_uses_them(
     for number, (secret, ship) in enumerate(((NAMED, False), (SHIPPED, True))):
         pool = CredentialCoordinator([Credential(secret, "my-key-7")])
         begun = tmp_path / f"begun-{number}"
-        with ThreadPoolExecutor(1) as aside, caplog.at_level(logging.DEBUG):
+        with caplog.at_level(logging.DEBUG):
             running = aside.submit(
                 run,
                 client,

@@ -6,7 +6,6 @@ import contextlib
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -16,11 +15,14 @@ from agentos import Cause, CredentialCoordinator, Dask, ParallelCoordinator, Pro
 from agentos.simulator import Latency, Simulator, equal_keys
 
 from . import workers
+from .aside import Aside
 from .dask_processes import Processes
 from .test_engine import eventually
 
 ITEMS, KEYS, TTL = 500, 6, 2.0
-WAIT = 40.0
+WAIT, TO_START = 60.0, 120.0
+
+pytestmark = pytest.mark.timeout(300)  # two clusters are started, and each takes what a slow machine takes for it
 
 
 @pytest.fixture
@@ -32,8 +34,8 @@ def clusters(tmp_path: Path) -> Iterator[Callable[[], Processes]]:
             processes = Processes(tmp_path / f"dask-{len(list(tmp_path.glob('dask-*')))}")
             stack.callback(processes.close)
             processes.add_workers(3, threads=2)
-            with Client(processes.tcp_address, set_as_default=False) as client:
-                client.wait_for_workers(3, timeout=WAIT)
+            with Client(processes.tcp_address, timeout=TO_START, set_as_default=False) as client:
+                client.wait_for_workers(3, timeout=TO_START)
             return processes
 
         yield start
@@ -50,10 +52,10 @@ def errors_in(journal: Path, kind: str) -> list[str]:
 
 
 def test_a_worker_and_then_the_scheduler_are_killed_and_every_item_is_done_once(
-    clusters: Callable[[], Processes], tmp_path: Path
+    clusters: Callable[[], Processes], tmp_path: Path, aside: Aside
 ) -> None:
     journal = tmp_path / "run"
-    with Simulator(equal_keys(KEYS, latency=Latency(0.03, sigma=0.0))) as provider, ThreadPoolExecutor(1) as aside:
+    with Simulator(equal_keys(KEYS, latency=Latency(0.03, sigma=0.0))) as provider:
         items = [[provider.url.removeprefix("http://"), number] for number in range(ITEMS)]
 
         def execute(cluster: Processes) -> tuple[ParallelCoordinator, Callable[[], ProgressStats]]:

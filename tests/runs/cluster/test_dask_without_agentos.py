@@ -16,6 +16,8 @@ from . import workers
 from .dask_processes import Processes
 from .hunting import found
 
+pytestmark = pytest.mark.timeout(300)  # starting a cluster takes what a slow machine takes
+
 MISSING = "raise ModuleNotFoundError(\"No module named 'agentos'\", name='agentos')\n"
 
 

@@ -154,6 +154,11 @@ async def never_ends(item: Any, _credential: str | None) -> None:
         GATES.go_on.set()
 
 
+async def touches_and_never_ends(item: str, _credential: str | None) -> None:
+    Path(item).touch()
+    await asyncio.Event().wait()
+
+
 def call_of_provider(item: list[Any], credential: str | None) -> int:
     """One real HTTP call with the key."""
     host, number = item
