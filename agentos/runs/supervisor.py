@@ -107,14 +107,15 @@ class Supervisor:
 
     def _see_to(self, now: float) -> None:
         run = self._run
+        with run.lock:
+            # Before a key can come: an item that was to be tried again is the first to have it.
+            woken = run.board.wake_due(now) if run.board.phase is Phase.RUNNING else 0
         if now >= run.admission.desk.armed_at:
             run.admission.look_out()
         if now >= run.board.deadline and run.board.phase is Phase.RUNNING:
             run.stop(DEADLINE, cause=Cause.DEADLINE)
         if now >= self.grace_until and run.board.phase is Phase.DRAINING:
             run.stop("the end of the grace period", force=True)
-        with run.lock:
-            woken = run.board.wake_due(now) if run.board.phase is Phase.RUNNING else 0
         if woken:
             run.idle.wake(woken)
         if run.may_park:
