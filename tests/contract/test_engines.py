@@ -7,7 +7,7 @@ import contextvars
 import threading
 from collections import Counter
 from collections.abc import Callable
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import Any
 
 import pytest
@@ -300,15 +300,17 @@ def test_a_limited_item_goes_back_to_the_head_and_spends_no_try(engine: Engine, 
     async def body(item: int, key: str | None) -> int:
         began.append((item, clock.now()))
         holders.append(pool.explain(str(item)).state)
-        if item == 1 and len(began) <= 4:
+        if item == 1 and sum(before == 1 for before, _ in began) <= 3:
             raise RateLimited(30)
         return item
 
     run = ParallelCoordinator(3, pool, retries=0, clock=clock)
-    stats, results = Story(engine, run, range(4), engine.worker(body), clock).end()
+    stats, results = Story(engine, run, range(20), engine.worker(body), clock).end()
 
-    assert [item for item, _ in began] == [0, 1, 1, 1, 1, 2, 3]
     instants = [at for item, at in began if item == 1]
+    places = [place for place, (item, _) in enumerate(began) if item == 1]
+    others = places[-1] - places[0] - 3  # that began between its first attempt and its last
+    assert others <= 3 * 2, began  # each time those that the two other workers had in hand, and no more
     assert all(later - earlier >= 30 for earlier, later in pairwise(instants))
     assert (stats.limited, stats.retried, stats.failed) == (3, 0, 0)
     assert by_id(results)["1"].attempts == 4
@@ -420,7 +422,7 @@ def test_items_of_one_model_start_in_the_order_of_the_input_though_many_stand_as
 
     async def body(item: int, key: str | None) -> None:
         began.append(item)
-        if item == 0:
+        if len(began) == 1:
             await gate.wait()
 
     run = ParallelCoordinator(4, pool, model_func=lambda item: "the-only-model")
@@ -431,8 +433,14 @@ def test_items_of_one_model_start_in_the_order_of_the_input_though_many_stand_as
     gate.open()
     stats, _ = story.end()
 
-    assert began == list(range(40))
+    assert sorted(began) == list(range(40))
+    assert most_overtaken(began) <= 2 * 3  # those that other workers have in hand, on the way to the line and back
     assert stats.success_count == 40
+
+
+def most_overtaken(began: list[int]) -> int:
+    """How many earlier items at most had not begun when one did: workers that take them at once may change places."""
+    return max(sum(earlier not in began[:place] for earlier in range(item)) for place, item in enumerate(began))
 
 
 def test_items_that_stand_aside_behind_some_that_then_fail_are_run_all_the_same(
@@ -440,16 +448,17 @@ def test_items_that_stand_aside_behind_some_that_then_fail_are_run_all_the_same(
 ) -> None:
     """Those brought back for the ones that were in line come to nothing: nobody is in line any more to bring others."""
     pool = make_pool(*secrets(1))
-    asked = Counter[int]()
+    asked, began = Counter[int](), list[int]()
 
     def model_of(item: int) -> str:
         asked[item] += 1
-        if item in {3, 4} and asked[item] == 2:
+        if item in {8, 9} and asked[item] == 2:
             raise LookupError("this time I do not know")
         return "the-only-model"
 
     async def body(item: int, key: str | None) -> int:
-        if item == 0:
+        began.append(item)
+        if len(began) == 1:
             await gate.wait()
         return item
 
@@ -461,7 +470,7 @@ def test_items_that_stand_aside_behind_some_that_then_fail_are_run_all_the_same(
     gate.open()
     stats, results = story.end()
 
-    assert sorted(r.item_id for r in results if not r.success) == ["3", "4"]
+    assert sorted(r.item_id for r in results if not r.success) == ["8", "9"]
     assert stats.success_count == 10
 
 
@@ -533,8 +542,9 @@ def test_items_that_stand_aside_are_not_forgotten(engine: Engine, make_pool: Mak
     stats, results = story.end()
 
     done = {"stopped": 1, "troubled": 30, "hopeless": 0}[how]
-    assert [r.value for r in results] == list(range(done))
-    assert run.get_checkpoints() == [str(n) for n in range(done, 30)]
+    finished = sorted(r.value for r in results)
+    assert len(finished) == done
+    assert run.get_checkpoints() == [str(n) for n in range(30) if n not in finished]
     assert stats.failed == 0
 
 
@@ -917,18 +927,18 @@ def test_while_nothing_can_be_recorded_nothing_begins_and_then_it_goes_on(
     run = ParallelCoordinator(3, pool)
     story = Story(engine, run, range(12), engine.worker(body))
     gate.wait_for(1)
-    eventually(lambda: pool.explain("1").state == "waiting")
     inside = story.inside
+    eventually(lambda: inside.admission.requests and len(inside.idle) == 2)  # the others wait for the key
     inside.journal_trouble("no space left on device")
 
     assert nobody_waits(pool)
     gate.open()
     eventually(lambda: len(inside.idle) == 3)  # all looked for work, and found that there is none for now
-    assert began == [0]
+    assert len(began) == 1
     assert pool.get_available_count() == 1
     inside.journal_trouble(None)
     stats, _ = story.end()
-    assert began == list(range(12))
+    assert sorted(began) == list(range(12))
     assert stats.success_count == 12
 
 
@@ -936,7 +946,7 @@ def test_while_nothing_can_be_recorded_nothing_begins_and_then_it_goes_on(
 
 
 def test_two_runs_on_one_pool_take_turns_and_both_finish(engine: Engine, make_pool: MakePool) -> None:
-    """One key: each time it is given back, it goes to the run that has waited longer."""
+    """One key: each time it is given back, it goes to whoever has waited longest, whatever run had it."""
     pool = make_pool(*secrets(1))
     inside: list[tuple[str, Gate]] = []
     all_may_go = threading.Event()
@@ -965,7 +975,8 @@ def test_two_runs_on_one_pool_take_turns_and_both_finish(engine: Engine, make_po
         inside[turn][1].open()
 
     assert [story.end()[0].success_count for story in stories] == [60, 60]
-    assert turns[2:] in (["a", "b"] * 9, ["b", "a"] * 9)
+    # One request of each run is in line as a rule; but for a moment there may be one of each of its three workers.
+    assert max(len(list(turns_of_one)) for _, turns_of_one in groupby(turns)) <= 3, turns
 
 
 # A worker elsewhere has no pool at hand to lend it anything: a pool does not travel. Its lease is in its context.
