@@ -56,6 +56,8 @@ def _loky() -> Iterator[Executor]:
 def _dask() -> Iterator[Executor]:
     """In threads of this process: that items may go anywhere is told with a real cluster elsewhere."""
     distributed = import_module("distributed")
+    # Its profiler asks for all frames, in which some Pythons (before 3.11.9) stand still if a thread starts meanwhile.
+    import_module("dask").config.set({"distributed.worker.profile.enabled": False})
     cluster = distributed.LocalCluster(
         n_workers=1,
         threads_per_worker=2,
