@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-PATIENCE = 80.0
+PATIENCE = 120.0
 _LOOK_EVERY = 0.01
 _SHOWN = 3_000  # characters of what was said, where it was not what should have been said
 
