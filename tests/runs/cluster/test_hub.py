@@ -515,11 +515,13 @@ def unused_address() -> tuple[str, int]:
 
 def test_a_worker_that_finds_nobody_listening_gives_up_soon_and_says_what_to_do() -> None:
     link = Link(Post("run", *unused_address(), IDENTITY.certificate, b"x" * 32, ttl=600.0))
+    fenced: queue.SimpleQueue[bool] = queue.SimpleQueue()
+    link.welcome.add_done_callback(lambda _: fenced.put(link.fenced))
     link.start()
 
     with pytest.raises(NoDriver, match="listen="):
         link.welcome.result(WAIT)
-    assert link.fenced
+    assert fenced.get(timeout=WAIT), "a seat that comes now would join this link, and be told the same"
 
 
 def test_a_worker_sends_its_password_to_nobody_but_its_driver() -> None:

@@ -379,9 +379,9 @@ class Link:
         self._give_up(NoDriver(f"{where} cannot be reached from {socket.gethostname()} ({self._trouble}): {advice}"))
 
     def _give_up(self, error: NoDriver) -> None:
+        self._fence()  # first: a seat that comes in place of one that was told must not join this link
         if not self.welcome.done():
             self.welcome.set_exception(error)
-        self._fence()
 
     def _fence(self) -> None:
         """End all that is in hand; what cannot be ended is told that its key is lost."""
