@@ -21,7 +21,7 @@ from agentos.testing import FakeClock
 
 from .seated import Seats
 
-PATIENCE = 20.0
+PATIENCE = 40.0
 
 Body = Callable[..., Awaitable[Any]]
 Outcome = tuple[ProgressStats, list[WorkflowResult]]
