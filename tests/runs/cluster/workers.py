@@ -16,7 +16,7 @@ WAIT = 20.0
 
 
 class Gates:
-    """Where a worker and its test meet."""
+    """Where a worker and its test meet. A worker looks for them once: when it ends, another test may have others."""
 
     def __init__(self) -> None:
         self.arrived = threading.Semaphore(0)
@@ -84,9 +84,10 @@ def logs_then_first_waits(item: Any, credential: str | None, context: Any) -> li
 
 
 def says_limited_then_waits(item: Any, _credential: str | None, context: Any) -> Any:
+    gates = GATES
     context.lease.rate_limited(30)
-    GATES.arrived.release()
-    assert GATES.go_on.wait(WAIT)
+    gates.arrived.release()
+    assert gates.go_on.wait(WAIT)
     return item
 
 
@@ -139,19 +140,21 @@ async def doubled_later(item: int, _credential: str | None) -> int:
 
 async def all_at_once(item: int, _credential: str | None) -> int:
     """Goes on only when as many are there as the item says."""
-    GATES.seen.append(item)
-    while len(GATES.seen) < item:
+    gates = GATES
+    gates.seen.append(item)
+    while len(gates.seen) < item:
         await asyncio.sleep(0.001)
     return item
 
 
 async def never_ends(item: Any, _credential: str | None) -> None:
-    GATES.arrived.release()
+    gates = GATES
+    gates.arrived.release()
     try:
         await asyncio.Event().wait()
     finally:
-        GATES.seen.append("cancelled")
-        GATES.go_on.set()
+        gates.seen.append("cancelled")
+        gates.go_on.set()
 
 
 async def touches_and_never_ends(item: str, _credential: str | None) -> None:
@@ -181,9 +184,10 @@ def call_of_provider(item: list[Any], credential: str | None) -> int:
 
 def stays_with_its_key(item: Any, _credential: str | None, context: Any) -> Any:
     """Whoever comes later can see whether it still holds its key."""
-    GATES.seen.append(context)
-    GATES.arrived.release()
-    assert GATES.go_on.wait(WAIT)
+    gates = GATES
+    gates.seen.append(context)
+    gates.arrived.release()
+    assert gates.go_on.wait(WAIT)
     return item
 
 
