@@ -315,14 +315,14 @@ class Admission:
 
         Waits while results pile up that nobody takes.
         """
-        run, bell = self._run, ThreadBell()
+        run = self._run
         while run.ledger.resumes and self._source.total is not None and not (self._board.exhausted or run.closing):
+            bell = ThreadBell()
             run.idle.register(bell)
             if run.pausing():
                 bell.wait()
                 continue
-            if not run.idle.leave(bell):
-                bell.silence()
+            run.idle.leave(bell)
             if not self._pull():
                 return  # somebody else is at it
 

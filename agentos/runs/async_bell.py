@@ -24,7 +24,3 @@ class AsyncBell:
     async def wait(self) -> None:
         await self._rung.wait()
         self._rung.clear()
-
-    def silence(self) -> None:
-        """Take back a ring that was not needed."""
-        self._rung.clear()

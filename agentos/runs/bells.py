@@ -20,7 +20,3 @@ class ThreadBell:
 
     def wait(self) -> None:
         self._lock.acquire()
-
-    def silence(self) -> None:
-        """Take back a ring that was not needed."""
-        self._lock.acquire(False)

@@ -69,13 +69,12 @@ class LoopEngine:
 
     async def _work(self) -> None:
         run = self._run
-        bell = AsyncBell(self._loop)
         in_a_row = 0
         try:
             while True:
                 attempt = run.next_attempt()
                 if isinstance(attempt, Idle):
-                    attempt = await self._wait(bell)
+                    attempt = await self._wait()
                     if isinstance(attempt, Idle):
                         continue
                 if attempt is None or await self._run_one(attempt) is Verdict.LATE:
@@ -88,8 +87,8 @@ class LoopEngine:
             log.exception("[COORDINATOR] a worker task of agentos itself failed")
             run.crashed(error)
 
-    async def _wait(self, bell: AsyncBell) -> Attempt | Idle | None:
-        run = self._run
+    async def _wait(self) -> Attempt | Idle | None:
+        run, bell = self._run, AsyncBell(self._loop)
         run.idle.register(bell)
         attempt = run.next_attempt()
         if attempt is IDLE:
@@ -101,7 +100,6 @@ class LoopEngine:
                 raise
             return IDLE
         if not run.idle.leave(bell):
-            bell.silence()
             run.idle.wake()  # it was meant for other work than this
         return attempt
 

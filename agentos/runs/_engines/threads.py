@@ -51,12 +51,11 @@ class ThreadEngine:
 
     def _work(self) -> None:
         run = self._run
-        bell = ThreadBell()
         try:
             while True:
                 attempt = run.next_attempt()
                 if isinstance(attempt, Idle):
-                    attempt = self._wait(bell)
+                    attempt = self._wait()
                     if isinstance(attempt, Idle):
                         continue
                 if attempt is None or self._run_one(attempt) is Verdict.LATE:
@@ -65,8 +64,9 @@ class ThreadEngine:
             log.exception("[COORDINATOR] a worker thread of agentos itself failed")
             run.crashed(error)
 
-    def _wait(self, bell: ThreadBell) -> Attempt | Idle | None:
+    def _wait(self) -> Attempt | Idle | None:
         """Sleep until there may be something to do, unless something came in this very moment."""
+        bell = ThreadBell()
         attempt = self._look_again(bell)
         if attempt is IDLE:
             bell.wait()
@@ -84,7 +84,6 @@ class ThreadEngine:
     def _found_work(self, bell: ThreadBell) -> None:
         """Whoever registered its bell needs none."""
         if not self._run.idle.leave(bell):
-            bell.silence()
             self._run.idle.wake()  # it was meant for other work than this
 
     def _run_one(self, attempt: Attempt) -> Verdict:

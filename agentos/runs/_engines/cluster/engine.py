@@ -110,7 +110,7 @@ class ClusterEngine(ThreadEngine):
     def _open(self, workers: int) -> None:
         try:
             if self._run.source.total is not None:
-                self._wait_for_work(ThreadBell())  # what is done already needs no cluster
+                self._wait_for_work()  # what is done already needs no cluster
             if self._run.closing:
                 self._seating.close()
                 return
@@ -186,12 +186,12 @@ class ClusterEngine(ThreadEngine):
     # -- a worker thread ----------------------------------------------------------------------------------------
 
     def _work(self) -> None:
-        run, hub, bell = self._run, self._hub, ThreadBell()
+        run, hub = self._run, self._hub
         assert hub is not None  # noqa: S101 - for the type checker: threads start after it
         try:
             was_idle = False
-            while (ask := hub.ask_now() or self._next_ask(hub, bell, was_idle)) is not None:
-                attempt = run.next_attempt()
+            while (ask := hub.ask_now() or self._next_ask(hub, was_idle)) is not None:
+                attempt, bell = run.next_attempt(), ThreadBell()
                 if isinstance(attempt, Idle):
                     attempt = self._look_again(bell)
                 was_idle = isinstance(attempt, Idle)
@@ -208,14 +208,14 @@ class ClusterEngine(ThreadEngine):
             log.exception("[COORDINATOR] a worker thread of agentos itself failed")
             run.crashed(error)
 
-    def _next_ask(self, hub: Hub, bell: ThreadBell, was_idle: bool) -> Ask | None:
+    def _next_ask(self, hub: Hub, was_idle: bool) -> Ask | None:
         """Wait for a seat. None: there will be none."""
         run, admission = self._run, self._run.admission
         recalls = was_idle and hub.is_idle and bool(admission.requests)
         if recalls:
             admission.recall()  # a key that has come meanwhile is for others until there is a seat
         if hub.is_idle:
-            was_idle |= self._wait_for_work(bell)  # perhaps no seat is needed at all
+            was_idle |= self._wait_for_work()  # perhaps no seat is needed at all
         if was_idle:
             self._seating.needed()
         ask = hub.next_ask()
@@ -223,10 +223,11 @@ class ClusterEngine(ThreadEngine):
             run.idle.wake_all()  # what was recalled may be for any of us
         return ask
 
-    def _wait_for_work(self, bell: ThreadBell) -> bool:
+    def _wait_for_work(self) -> bool:
         """Until there is something to do, or nothing more will be. Returns whether that took any time."""
         run, slept = self._run, False
         while not run.admission.find_work():
+            bell = ThreadBell()
             run.idle.register(bell)
             if run.admission.find_work():
                 self._found_work(bell)
