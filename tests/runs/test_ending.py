@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,9 @@ from typing import Any
 import pytest
 
 from agentos import CredentialCoordinator, ParallelCoordinator, WorkflowResult
+from agentos.runs._core.board import Board
 from agentos.runs._core.invariants import l5_results_have_the_current_token
-from agentos.runs._core.records import Attempt
+from agentos.runs._core.records import Attempt, Item
 from agentos.runs._core.states import Phase, State
 from agentos.runs.ending import Ending
 from agentos.runs.ledger import JournalLedger
@@ -130,3 +132,34 @@ def test_the_start_of_an_attempt_is_never_written_down_after_its_end(
     assert stats.interrupted == 1
     assert ("interrupted", "a", 1) in rows
     assert l5_results_have_the_current_token(rows) is None
+
+
+def test_an_input_that_brings_an_item_while_the_run_is_concluded_does_no_harm(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agentos.runs.source._SLOW", math.inf)  # the input is asked for all it has
+    coordinator = ParallelCoordinator(max_workers=2)
+    two_are_taken, go_on = threading.Event(), threading.Event()
+
+    def items() -> Iterator[str]:
+        yield from ("a", "b")
+        two_are_taken.set()
+        go_on.wait(PATIENCE)
+        yield "c"
+
+    def one_more_comes(board: Board) -> Iterator[Item]:
+        for item in waiting(board):
+            go_on.set()
+            eventually(lambda: [item.id for item in list(board.fresh)] == ["b", "c"])
+            yield item
+
+    waiting = Board.waiting
+    monkeypatch.setattr(Board, "waiting", one_more_comes)
+
+    def worker(item: str, key: str | None) -> None:
+        two_are_taken.wait(PATIENCE)
+        coordinator.shutdown()
+
+    stats, results = coordinator.execute_parallel(items(), worker, str)
+
+    assert [result.item_id for result in results] == ["a"]
+    assert stats.stopped_by == "shutdown()"
+    assert coordinator.get_checkpoints() == ["b", "c"]

@@ -262,7 +262,7 @@ class Board:
         for waiting in self.aside.values():
             yield from waiting
         yield from self.stranded
-        yield from self.fresh
+        yield from list(self.fresh)  # whoever reads the input adds to it without asking anybody
 
     def park(self) -> list[Item]:
         """The run is over: the items that a limit stopped are parked. Returns them."""
