@@ -205,8 +205,8 @@ class Ending(Outlet):
         self.bell.ring()
         if self.pressed and not self._concluding.wait(_PATIENCE):
             # The one who waits for us is busy elsewhere, or its loop is stuck: end the run without it.
-            self.conclude()
-            if self._on_main_thread and self.error is not None:
+            is_ours_to_raise = self.conclude()  # else it came back just then, and raises when it has cleaned up
+            if is_ours_to_raise and self._on_main_thread and self.error is not None:
                 signum = signal.SIGINT if isinstance(self.error, KeyboardInterrupt) else signal.SIGTERM
                 self.raised = True  # before it is: the main thread may be quicker than we
                 self.raised = WATCH.raise_in_main(self.error, signum)

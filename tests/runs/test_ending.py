@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +17,8 @@ from agentos.runs._core.board import Board
 from agentos.runs._core.invariants import l5_results_have_the_current_token
 from agentos.runs._core.records import Attempt, Item
 from agentos.runs._core.states import Phase, State
-from agentos.runs.ending import Ending
+from agentos.runs._engines.threads import ThreadEngine
+from agentos.runs.ending import WATCH, Ending
 from agentos.runs.ledger import JournalLedger
 from agentos.runs.run import Run
 
@@ -163,3 +165,61 @@ def test_an_input_that_brings_an_item_while_the_run_is_concluded_does_no_harm(mo
     assert [result.item_id for result in results] == ["a"]
     assert stats.stopped_by == "shutdown()"
     assert coordinator.get_checkpoints() == ["b", "c"]
+
+
+def test_nothing_is_raised_in_the_main_thread_once_it_concludes_the_run_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It will raise the error of a second signal when it has cleaned up, not in the midst of that."""
+    raised: list[BaseException] = []
+    may_raise = threading.Event()
+    conclude, close_engine = Ending.conclude, Run.close_engine
+
+    def conclude_second(run: Ending) -> bool:
+        if threading.current_thread() is not threading.main_thread():
+            assert run._concluding.wait(PATIENCE)
+        return conclude(run)
+
+    def raise_in_main(error: BaseException, signum: int) -> bool:
+        raised.append(error)
+        may_raise.set()
+        return True
+
+    def close_slowly(run: Run) -> None:
+        may_raise.wait(0.1)
+        close_engine(run)
+
+    monkeypatch.setattr("agentos.runs.ending._PATIENCE", 0.0)
+    monkeypatch.setattr(Ending, "conclude", conclude_second)
+    monkeypatch.setattr(Run, "close_engine", close_slowly)
+    monkeypatch.setattr(WATCH, "raise_in_main", raise_in_main)
+    coordinator = ParallelCoordinator(max_workers=1)
+    go = threading.Event()
+
+    def worker(item: int, key: str | None) -> None:
+        for _ in range(2):
+            coordinator._running[0].on_signal(signal.SIGINT)
+        go.wait(PATIENCE)
+
+    with pytest.raises(KeyboardInterrupt):
+        coordinator.execute_parallel([1], worker, str)
+
+    go.set()
+    assert raised == []
+
+
+def test_the_engine_is_closed_even_if_a_second_signal_is_raised_while_the_run_is_concluded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    closed: list[ThreadEngine] = []
+
+    def interrupted(run: Ending) -> bool:
+        conclude(run)
+        raise KeyboardInterrupt
+
+    conclude = Ending.conclude
+    monkeypatch.setattr(Ending, "conclude", interrupted)
+    monkeypatch.setattr(ThreadEngine, "close", lambda engine: closed.append(engine))
+
+    with pytest.raises(KeyboardInterrupt):
+        ParallelCoordinator().execute_parallel([1], lambda item, key: item, str)
+
+    assert len(closed) == 1

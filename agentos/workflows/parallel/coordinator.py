@@ -368,12 +368,15 @@ class ParallelCoordinator:
             if not run.over:
                 run.stop("an exception in the thread that ran it", force=True)
             run.conclude()
-            run.close_engine()
         finally:
-            with self._lock:
-                if run in self._running:
-                    self._running.remove(run)
-                self._checkpoints = run.unfinished()
+            # Also when a second signal is raised in here, as it is where the main thread was thought to be stuck.
+            try:
+                run.close_engine()
+            finally:
+                with self._lock:
+                    if run in self._running:
+                        self._running.remove(run)
+                    self._checkpoints = run.unfinished()
 
     @staticmethod
     def _raise(run: Run, results: list[WorkflowResult] | None = None) -> None:
