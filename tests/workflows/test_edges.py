@@ -224,3 +224,31 @@ def test_a_closed_pool_takes_nobody_in(clock: FakeClock) -> None:
     with pytest.raises(Exception, match="closed"):
         pool.add("secret-two")
     assert pool.get_stats()["total"] == 1
+
+
+class PickedUp:
+    """A task that was granted a lease, and picks it up the moment another thread looks at it: it needs no lock."""
+
+    def __init__(self, pool: CredentialCoordinator) -> None:
+        self._pool = pool
+
+    @property
+    def loop(self) -> object:
+        self._pool._handed.clear()
+        return self
+
+
+def test_a_task_that_picks_its_lease_up_does_not_disturb_who_gives_one_back(clock: FakeClock) -> None:
+    pool = CredentialCoordinator(["secret-one"], clock=clock)
+    lease = pool.acquire()
+    first = Background(pool.acquire)
+    clock.wait_for_sleepers(1)
+    second = Background(pool.acquire)
+    clock.wait_for_sleepers(2)
+    for _ in range(2):
+        pool._handed[PickedUp(pool)] = None  # type: ignore[index]
+
+    lease.release()
+
+    first.result().release()
+    second.result().release()

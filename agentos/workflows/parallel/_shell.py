@@ -349,7 +349,8 @@ class PoolShell:
                 self._arm_everybody(core.next_at, wakes)
         if self._handed and core.waiting:
             # If a loop closes before its task has picked its lease up, somebody must be there to notice.
-            self._arm_everybody(self._now() + _PICKED_UP_WITHIN, wakes, but={waiter.loop for waiter in self._handed})
+            handed = list(self._handed)  # a copy: who picks its lease up does so without the lock
+            self._arm_everybody(self._now() + _PICKED_UP_WITHIN, wakes, but={waiter.loop for waiter in handed})
         return wakes
 
     def _arm_everybody(self, at: float, wakes: list[Owner], but: Collection[AbstractEventLoop] = ()) -> None:
