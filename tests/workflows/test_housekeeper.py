@@ -16,12 +16,13 @@ import pytest
 
 from agentos import CredentialCoordinator
 from agentos.credentials._stores.bell import Bell, DeafBell
+from agentos.credentials._stores.shared import SharedPool
 from agentos.credentials._stores.sqlite import SqliteStore
 from agentos.credentials.clock import Sleeper
 from agentos.testing import FakeClock
 from agentos.workflows.parallel._housekeeper import Housekeeper
 
-from .helpers import PATIENCE
+from .helpers import PATIENCE, Background
 
 
 def housekeepers() -> set[threading.Thread]:
@@ -203,3 +204,21 @@ def test_an_error_does_not_end_it_and_is_told(
     kept.over = True
     bell.release()
     assert gone(mine)
+
+
+def test_when_it_is_due_is_asked_while_nobody_changes_the_pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or a lease that ends in that moment would end the thread, and with it every lease of the process."""
+    pool = pool_at(tmp_path)
+    at_once: list[bool] = []
+
+    def due_at(core: SharedPool, now: float) -> float:
+        at_once.append(Background(lambda: pool._lock.acquire(False)).result())
+        return now
+
+    monkeypatch.setattr(SharedPool, "due_at", due_at)
+
+    pool.due_at()
+
+    assert not any(at_once)
+    monkeypatch.undo()
+    pool.close()

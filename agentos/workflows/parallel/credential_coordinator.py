@@ -165,7 +165,8 @@ class CredentialCoordinator(HttpCalls):
         """When ``keep_up`` should be called."""
         core = self._core
         assert isinstance(core, SharedPool)  # noqa: S101 - for the type checker
-        return core.due_at(self._now())
+        with self._held_still():
+            return core.due_at(self._now())
 
     def is_over(self) -> bool:
         """Closed, and nothing left to give back."""
