@@ -30,6 +30,10 @@ class Background(Generic[T]):
     def running(self) -> bool:
         return self._thread.is_alive()
 
+    def join(self, timeout: float) -> None:
+        """Wait for the call to end, but no longer than that."""
+        self._thread.join(timeout)
+
     def result(self) -> T:
         """Wait for the call to end, and return or raise what it did."""
         self._thread.join(PATIENCE)

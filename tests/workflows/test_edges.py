@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from agentos import Credential, CredentialCoordinator, CredentialState, Lease, NoCredentialAvailable
+from agentos.credentials.masking import Masker
 from agentos.testing import FakeClock
 
 from .helpers import PATIENCE, Background
@@ -252,3 +253,29 @@ def test_a_task_that_picks_its_lease_up_does_not_disturb_who_gives_one_back(cloc
 
     first.result().release()
     second.result().release()
+
+
+def test_a_secret_is_known_to_be_hidden_before_anybody_can_use_it(
+    clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool = CredentialCoordinator(["secret-one"], clock=clock)
+    pool.acquire()
+    shown: list[str] = []
+
+    def use() -> None:
+        secret = pool.acquire().reveal()
+        shown.append(pool.masked(f"the provider does not know {secret}"))
+
+    user = Background(use)
+    clock.wait_for_sleepers(1)
+
+    def add_late(masker: Masker, secret: str) -> bool:
+        user.join(0.05)  # unless it has to wait until the secret is known
+        return add(masker, secret)
+
+    add = Masker.add
+    monkeypatch.setattr(Masker, "add", add_late)
+    pool.add("secret-two")
+
+    user.result()
+    assert "secret-two" not in shown[0]

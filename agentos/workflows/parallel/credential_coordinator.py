@@ -432,8 +432,9 @@ class CredentialCoordinator(HttpCalls):
             self._names[secret] = name
             return touched
 
+        can_be_masked = self._masker.add(secret)  # first: whoever waits may have it the moment it is in
         self._turn(admit)
-        if not self._masker.add(secret):
+        if not can_be_masked:
             log.warning("[COORDINATOR] the secret of %s is shorter than 8 characters: too short to be masked", name)
         return name
 
