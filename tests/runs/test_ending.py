@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import signal
 import threading
@@ -223,3 +224,30 @@ def test_the_engine_is_closed_even_if_a_second_signal_is_raised_while_the_run_is
         ParallelCoordinator().execute_parallel([1], lambda item, key: item, str)
 
     assert len(closed) == 1
+
+
+@pytest.mark.parametrize("way", ["at once", "one by one", "in a loop"])
+def test_a_ctrl_c_before_a_run_has_begun_leaves_its_journal_to_the_next(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, way: str
+) -> None:
+    coordinator = ParallelCoordinator(journal=tmp_path, worker_version="1")
+
+    def echo(item: str, key: str | None) -> str:
+        return item
+
+    def run() -> object:
+        if way == "at once":
+            return coordinator.execute_parallel(["a"], echo, str)
+        if way == "one by one":
+            return list(coordinator.stream(["a"], echo, str))
+        return asyncio.run(coordinator.execute_async(["a"], echo, str))
+
+    def interrupted(run: Run) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(WATCH, "join", interrupted)
+        run()
+
+    run()
+    assert read(tmp_path).states == {"a": "done"}

@@ -17,7 +17,10 @@ class Watched:
         try:
             WATCH.join(self._run)
         except BaseException:
-            WATCH.leave(self._run)
+            try:
+                WATCH.leave(self._run)
+            finally:
+                self._run.conclude()  # nobody else will: it never began, but its journal is open
             raise
 
     def __exit__(self, *_: object) -> None:
