@@ -24,7 +24,7 @@ from .supervisor import Supervisor
 log = logging.getLogger("agentos")
 
 _PATIENCE = 0.15  # for the one who waits, after a second signal
-_LAST_COMMIT = 3.0  # for the journal to be closed after a forced stop that nobody pressed for twice
+_LAST_COMMIT = 3.0  # for the journal to be closed after an error or a forced stop, unless somebody presses
 _LAST_WORDS = 5.0  # for the log and on_progress to be told what is left to tell
 _LONGEST_CONCLUSION = 10.0
 
@@ -260,8 +260,8 @@ class Ending(Outlet):
         patience = 0.0
         while not self.ledger.close(0.3):
             patience += 0.3
-            stopped = self.clock.now() >= self.supervisor.forced_at or self.clock.now() >= self.supervisor.grace_until
-            if self.pressed or self.error is not None or (stopped and patience >= _LAST_COMMIT):
+            stopped = self.clock.now() >= min(self.supervisor.forced_at, self.supervisor.grace_until)
+            if self.pressed or (patience >= _LAST_COMMIT and (stopped or self.error is not None)):
                 self.ledger.abandon()
                 if self._untold > 0:
                     log.error("[COORDINATOR] %d results could not be recorded; those items run again", self._untold)

@@ -245,9 +245,33 @@ def test_a_ctrl_c_before_a_run_has_begun_leaves_its_journal_to_the_next(
     def interrupted(run: Run) -> None:
         raise KeyboardInterrupt
 
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as patch:
         patch.setattr(WATCH, "join", interrupted)
-        run()
+        with pytest.raises(KeyboardInterrupt):
+            run()
 
     run()
     assert read(tmp_path).states == {"a": "done"}
+
+
+def test_a_run_that_fails_still_waits_for_a_journal_that_is_slow_to_close(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    coordinator = ParallelCoordinator(journal=tmp_path)
+    closed: list[float] = []
+
+    def close_slowly(ledger: JournalLedger, timeout: float) -> bool:
+        closed.append(timeout)
+        return len(closed) > 1 and close(ledger, PATIENCE)
+
+    close = JournalLedger.close
+    monkeypatch.setattr(JournalLedger, "close", close_slowly)
+
+    def worker(item: str, key: str | None) -> str:
+        coordinator._running[0].crashed(RuntimeError("a fault of our own"))
+        return item
+
+    with pytest.raises(RuntimeError, match="a fault of our own"):
+        coordinator.execute_parallel(["a"], worker, str)
+
+    assert read(tmp_path).entries[-1]["kind"] == "closed"
