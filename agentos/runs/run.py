@@ -344,7 +344,7 @@ class Run(Ending):
             return [item_id for item_id, done in zip(self.source.ids, self._finished, strict=True) if not done]
         with self.lock:
             board = self.board
-            items = [*board.waiting(), *(attempt.item for attempt in board.running.values())]
+            items = [*board.waiting(), *board.admitted, *(attempt.item for attempt in board.running.values())]
             items += board.left
             found = {item.index: item.id for item in items} | self._unwritten
         return [found[index] for index in sorted(found)]

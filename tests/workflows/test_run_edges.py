@@ -443,3 +443,19 @@ def test_a_foreign_pool_that_cannot_be_told_of_limits_gets_its_key_back(caplog: 
     assert outcome[0][0].success_count == 1
     assert pool.free == [SECRET]
     assert SECRET not in caplog.text
+
+
+def test_items_that_wait_for_a_key_are_among_those_that_did_not_finish() -> None:
+    """Of an input that is no list, whose items are known only by where they are."""
+    coordinator = ParallelCoordinator(2, CredentialCoordinator(["secret-one"]))
+    seen: list[list[str]] = []
+
+    def work(item: str, key: str | None) -> None:
+        if item == "a":
+            run = coordinator._running[0]
+            eventually(lambda: run.admission.requests)
+            seen.append(coordinator.get_checkpoints())
+
+    coordinator.execute_parallel(iter("ab"), work, str)
+
+    assert seen == [["a", "b"]]

@@ -2,8 +2,8 @@
 
 An item is in exactly one of these places: ``fresh`` (taken from the input, in order), ``again`` (to be run again,
 before any fresh one), ``resting`` (not before an instant), ``aside`` (behind others of its model, which wait for a
-lease), ``admitted`` (a request for its lease is out), ``running``, ``stranded`` or ``left``; or it is final and only
-counted.
+lease), ``admitted`` (about to get a lease, or a request for it is out), ``running``, ``stranded`` or ``left``; or it is
+final and only counted.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Board:
         self.resting: list[tuple[float, int, Item]] = []  # heap by instant
         self.aside: dict[str | None, deque[Item]] = {}  # by model
         self.set_aside = 0  # how many that are
-        self.admitted = 0
+        self.admitted: set[Item] = set()
         self.running: dict[int, Attempt] = {}  # by token
         self.stranded: list[Item] = []  # no credential can ever serve them
         self.left: list[Item] = []  # interrupted
@@ -69,25 +69,26 @@ class Board:
             item = self.fresh.popleft()
         else:
             return None
-        self.admitted += 1
+        self.admitted.add(item)
         return item
 
     def better(self, item: Item) -> Item:
         """Its lease has come: the item to use it for, which is an earlier one if that has become ready meanwhile."""
         if self.again and self.again[0][0] < item.index:
             earlier = heapq.heappop(self.again)[2]
-            self._queue_again(item)
+            self.admitted.add(earlier)
+            self.put_back(item)
             return earlier
         return item
 
     def put_back(self, item: Item) -> None:
         """It was not begun after all: it stands where it stood."""
-        self.admitted -= 1
+        self.admitted.discard(item)
         self._queue_again(item)
 
     def put_aside(self, item: Item, model: str | None) -> None:
         """Others of its model wait for a lease already: it goes when one of them has gone."""
-        self.admitted -= 1
+        self.admitted.discard(item)
         self.set_aside += 1
         self.aside.setdefault(model, deque()).append(item)
 
@@ -104,7 +105,7 @@ class Board:
 
     def strand(self, item: Item) -> None:
         """No credential can ever serve it. It stays pending, and is not looked at again in this run."""
-        self.admitted -= 1
+        self.admitted.discard(item)
         self.stranded.append(item)
 
     def _queue_again(self, item: Item) -> None:
@@ -131,7 +132,7 @@ class Board:
         if self.phase is not Phase.RUNNING or now >= self.deadline:
             self.put_back(item)
             return None
-        self.admitted -= 1
+        self.admitted.discard(item)
         item.state = State.RUNNING
         item.attempts = number = item.attempts + 1
         self._token = token = self._token + 1
@@ -234,7 +235,7 @@ class Board:
 
     def refuse(self, item: Item) -> None:
         """An admitted item fails without having been run."""
-        self.admitted -= 1
+        self.admitted.discard(item)
         self.failed += 1
         item.state = State.FAILED
 

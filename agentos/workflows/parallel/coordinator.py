@@ -410,7 +410,7 @@ class ParallelCoordinator:
 def _ready(run: Run) -> int:
     """How many items a run could begin now if it had leases for them; as many as it has workers, if nobody knows."""
     board, source = run.board, run.source
-    ready = len(board.fresh) + len(board.again) + board.admitted + board.set_aside
+    ready = len(board.fresh) + len(board.again) + len(board.admitted) + board.set_aside
     if board.exhausted:
         return ready
     if source.total is None:

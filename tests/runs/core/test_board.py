@@ -63,7 +63,7 @@ def test_an_item_put_back_stands_where_it_stood() -> None:
 
     board.put_back(first)
 
-    assert board.admitted == 0
+    assert not board.admitted
     assert [begin(board).item.index for _ in range(3)] == [0, 1, 2]
 
 
@@ -101,7 +101,7 @@ def test_a_lease_that_came_goes_to_an_earlier_item_if_one_has_become_ready() -> 
 
     assert board.better(late) is early.item
     assert board.better(early.item) is early.item
-    assert board.admitted == 1
+    assert len(board.admitted) == 1
     assert [item.index for item in board.waiting()] == [1]
 
 
@@ -356,7 +356,7 @@ def test_when_the_run_stops_nothing_begins_and_the_item_keeps_its_place(phase: P
     board.phase = phase
 
     assert board.begin(item, None, 0.0) is None
-    assert board.admitted == 0
+    assert not board.admitted
     assert [item.index for item in board.waiting()] == [0, 1]
     assert board.settled
 
@@ -434,7 +434,7 @@ def test_an_item_that_is_refused_fails_without_an_attempt() -> None:
 
     board.refuse(item)
 
-    assert (board.failed, board.admitted, item.attempts, item.state) == (1, 0, 0, State.FAILED)
+    assert (board.failed, len(board.admitted), item.attempts, item.state) == (1, 0, 0, State.FAILED)
     assert board.settled
 
 
