@@ -207,7 +207,7 @@ class ForeignPool:
 
     def _wait_on_a_thread(self) -> None:
         with self._lock:
-            if self._blocked or not self._line:
+            if self._blocked or not self._line or self._block is None:  # it may just have turned out not to wait
                 return
             self._blocked = True
         threading.Thread(target=self._wait, name="agentos-foreign-pool", daemon=True).start()
@@ -232,8 +232,7 @@ class ForeignPool:
         finally:
             with self._lock:
                 self._blocked = False
-        if self._block is not None:
-            self._wait_on_a_thread()  # for one who came in this very moment
+        self._wait_on_a_thread()  # for one who came in this very moment
 
     # -- giving back ------------------------------------------------------------------------------------------
 

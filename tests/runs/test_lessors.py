@@ -523,3 +523,22 @@ def test_what_a_pool_handed_out_without_a_secret_is_given_back() -> None:
     foreign(shelf).take_now(PLAIN, None)
 
     assert shelf.given_back == [raw]
+
+
+def test_a_request_that_comes_while_it_turns_out_that_the_pool_does_not_wait_starts_no_thread_in_vain(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lessor = ForeignPool(Shelf(), FakeClock(), may_block=False)
+    line = Line(lessor)
+    wait_on_a_thread = lessor._wait_on_a_thread
+
+    def too_late() -> None:
+        lessor._it_does_not_wait()  # as the thread finds out that waits for another request
+        wait_on_a_thread()
+
+    monkeypatch.setattr(lessor, "_wait_on_a_thread", too_late)
+
+    line.ask()
+
+    assert not lessor._blocked
+    assert line.desk.armed_at < float("inf")
