@@ -257,15 +257,21 @@ class Admission:
 
     def recall(self) -> None:
         """Nothing may begin any more, or for a while: take every request out of the line."""
-        if self._lessor is None:
-            return
-        for ticket in list(self.requests):
-            with self._lock:
-                if self.requests.pop(ticket, self) is self:
-                    continue  # a worker has just taken its answer
+        with self._lock:
+            recalled = list(self.requests)
+            self.requests.clear()
+            for ticket in recalled:
                 ticket.recalled = True
                 self._board.bring_back(ticket.ask.model, all_of_them=True)
                 self._board.put_back(ticket.item)
+        if recalled and getattr(self._lessor, "lease_ttl", None) is not None:
+            # Its store may not answer for a while, and whoever hears of signals must go on hearing.
+            threading.Thread(target=self._call_off_all, args=(recalled,), name="agentos-recall", daemon=True).start()
+        else:
+            self._call_off_all(recalled)
+
+    def _call_off_all(self, tickets: list[DeskTicket]) -> None:
+        for ticket in tickets:
             self._call_off(ticket)
 
     def _call_off(self, ticket: DeskTicket) -> None:

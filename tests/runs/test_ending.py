@@ -14,14 +14,16 @@ from typing import Any
 import pytest
 
 from agentos import CredentialCoordinator, ParallelCoordinator, WorkflowResult
+from agentos.credentials.desk import DeskTicket
 from agentos.runs._core.board import Board
 from agentos.runs._core.invariants import l5_results_have_the_current_token
 from agentos.runs._core.records import Attempt, Item
 from agentos.runs._core.states import Phase, State
 from agentos.runs._engines.threads import ThreadEngine
-from agentos.runs.ending import WATCH, Ending
+from agentos.runs.ending import Ending
 from agentos.runs.ledger import JournalLedger
 from agentos.runs.run import Run
+from agentos.runs.signals import WATCH
 
 from ..contract.engines import eventually
 from ..workflows.helpers import PATIENCE, Background
@@ -275,3 +277,40 @@ def test_a_run_that_fails_still_waits_for_a_journal_that_is_slow_to_close(
         coordinator.execute_parallel(["a"], worker, str)
 
     assert read(tmp_path).entries[-1]["kind"] == "closed"
+
+
+class StuckStore(CredentialCoordinator):
+    """A pool whose store does not answer when a request is to be taken out of its line."""
+
+    lease_ttl = 10.0  # as of a store that others use too
+
+    def __init__(self) -> None:
+        super().__init__(["secret-one"])
+        self.goes_on = threading.Event()
+
+    def call_off(self, ticket: DeskTicket) -> None:
+        self.goes_on.wait(PATIENCE)
+        super().call_off(ticket)
+
+
+def test_a_store_that_does_not_answer_does_not_keep_a_second_signal_from_being_heard() -> None:
+    pool = StuckStore()
+    coordinator = ParallelCoordinator(2, pool)
+    told = threading.Event()
+
+    def worker(item: str, key: str | None) -> None:
+        run = coordinator._running[0]
+        eventually(lambda: run.admission.requests)
+        for _ in range(2):
+            run.on_signal(signal.SIGINT)
+        told.set()
+        pool.goes_on.wait(PATIENCE)
+
+    running = Background(lambda: coordinator.execute_parallel(["a", "b"], worker, str))
+
+    assert told.wait(PATIENCE / 2)
+    with pytest.raises(KeyboardInterrupt):
+        running.result()
+    pool.goes_on.set()
+    eventually(lambda: not pool._core.waiting and not pool._core.leases)
+    assert coordinator.get_checkpoints() == ["a", "b"]
