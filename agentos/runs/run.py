@@ -135,7 +135,10 @@ class Run(Ending):
         if attempt.token not in self.board.running or self.board.phase is not Phase.RUNNING:
             raise Interrupted
 
-    def timed_out(self) -> TimeoutError:
+    def called_off(self, attempt: Attempt) -> Exception:
+        """What became of an attempt that was cancelled."""
+        if attempt.cancelled == "stop":
+            return Interrupted()
         return TimeoutError(f"timed out after {self.options.timeout:g}s")
 
     def finish(self, attempt: Attempt, value: Any, error: BaseException | None) -> Verdict:

@@ -13,12 +13,14 @@ from typing import Any
 
 import pytest
 
-from agentos import CredentialCoordinator, ParallelCoordinator, WorkflowResult
+from agentos import Command, CredentialCoordinator, ParallelCoordinator, WorkflowResult
 from agentos.credentials.desk import DeskTicket
 from agentos.runs._core.board import Board
 from agentos.runs._core.invariants import l5_results_have_the_current_token
 from agentos.runs._core.records import Attempt, Item
 from agentos.runs._core.states import Phase, State
+from agentos.runs._engines.aio import LoopEngine
+from agentos.runs._engines.commands import CommandEngine
 from agentos.runs._engines.threads import ThreadEngine
 from agentos.runs.ending import Ending
 from agentos.runs.ledger import JournalLedger
@@ -314,3 +316,38 @@ def test_a_store_that_does_not_answer_does_not_keep_a_second_signal_from_being_h
     pool.goes_on.set()
     eventually(lambda: not pool._core.waiting and not pool._core.leases)
     assert coordinator.get_checkpoints() == ["a", "b"]
+
+
+@pytest.mark.parametrize("engine", [LoopEngine, CommandEngine])
+def test_what_is_called_off_in_the_moment_in_which_it_begins_is_not_run(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, engine: type[Any]
+) -> None:
+    run_one, finish, close_engine = engine._run_one, Run.finish, Run.close_engine
+    ran, came_back = tmp_path / "ran", threading.Event()
+
+    def called_off_first(self: Any, attempt: Attempt) -> Any:
+        """As by the supervisor of a run that is stopped by force, before it could know whom to tell."""
+        self._run.stop("somebody", force=True)
+        self._run.supervisor._stop_all(self._run.clock.now())
+        return run_one(self, attempt)
+
+    def noted(run: Run, *how_it_went: Any) -> Any:
+        verdict = finish(run, *how_it_went)
+        came_back.set()
+        return verdict
+
+    def close_later(run: Run) -> None:
+        assert came_back.wait(PATIENCE)  # as long as the engine is open, it would be run
+        close_engine(run)
+
+    async def coroutine(item: str, key: str | None) -> None:
+        ran.touch()
+
+    monkeypatch.setattr(engine, "_run_one", called_off_first)
+    monkeypatch.setattr(Run, "finish", noted)
+    monkeypatch.setattr(Run, "close_engine", close_later)
+    worker = coroutine if engine is LoopEngine else Command(["touch", str(ran)])
+    stats, results = ParallelCoordinator(1).execute_parallel(["a"], worker, str)
+
+    assert not ran.exists()
+    assert (stats.interrupted, results) == (1, [])

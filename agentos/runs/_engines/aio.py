@@ -112,6 +112,8 @@ class LoopEngine:
         holding = HOLDING.set(attempt if isinstance(attempt, PooledAttempt) else None)
         cancelled_by_others = False
         try:
+            if attempt.cancelled is not None:
+                raise run.called_off(attempt)  # noqa: TRY301 - before there was a task to cancel
             if run.ledger.strict:
                 await self._wait_for_start(attempt)
             if worker.wants_context:
@@ -124,7 +126,7 @@ class LoopEngine:
                 cancelled_by_others = task is not None and task.cancelling() > 0
                 error = Interrupted("its task was cancelled") if cancelled_by_others else raised
             else:
-                error = Interrupted() if attempt.cancelled == "stop" else run.timed_out()
+                error = run.called_off(attempt)
         except BaseException as raised:  # noqa: BLE001 - whatever a worker raises fails its item, not the run
             error = raised
         HOLDING.reset(holding)

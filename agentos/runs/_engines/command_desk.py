@@ -10,7 +10,7 @@ import signal
 import threading
 from typing import TYPE_CHECKING, Any
 
-from ...errors import CommandFailed, Interrupted, RateLimited, Transient, WorkerLost
+from ...errors import CommandFailed, RateLimited, Transient, WorkerLost
 from .._core.records import Attempt
 from ..attempts import PooledAttempt
 from ..commands.command import Command
@@ -77,7 +77,7 @@ class CommandDesk:
         if said is not None:
             self._tell(attempt, said)
         if attempt.cancelled is not None and ended_by_us:
-            raise Interrupted if attempt.cancelled == "stop" else self._run.timed_out()
+            raise self._run.called_off(attempt)
         if performed.silent and ended_by_us:
             raise TimeoutError(f"silent for {self._command.idle_timeout:g}s, and stopped")
         if performed.asked_to_end and not performed.silent:

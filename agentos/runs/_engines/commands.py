@@ -93,6 +93,8 @@ class CommandEngine(ThreadEngine):
         running = attempt.runner = Running(next(self._marks), self._spawner)
         slot = self._desk.take_slot()
         try:
+            if attempt.cancelled is not None:
+                raise run.called_off(attempt)  # noqa: TRY301 - before there was anything to end
             if run.ledger.strict:
                 self._wait_for_start(attempt)
             value = self._carry_out(attempt, running, slot)

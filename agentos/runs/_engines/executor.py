@@ -217,7 +217,7 @@ class ExecutorEngine:
         if future.cancelled():
             if attempt.cancelled is None:
                 return None, self._executor_is_gone(RuntimeError("it was shut down, and what waited in it cancelled"))
-            return None, Interrupted() if attempt.cancelled == "stop" else self._run.timed_out()
+            return None, self._run.called_off(attempt)
         failed = future.exception()
         if failed is None:
             result = future.result()

@@ -37,7 +37,7 @@ def replay(run: Run, attempt: Attempt, report: Report) -> tuple[Any, BaseExcepti
             run.stop(f"a worker that could not begin: {run.masked(report.unready)}", cause=Cause.FAULT)
         return None, Interrupted(report.unready)
     if report.cancelled and attempt.cancelled is not None:
-        return None, Interrupted() if attempt.cancelled == "stop" else run.timed_out()
+        return None, run.called_off(attempt)
     if report.failure is not None:
         error = error_from(report.failure)
         if report.failure.reported and attempt.lease is not None:

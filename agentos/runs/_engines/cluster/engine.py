@@ -315,7 +315,7 @@ class ClusterEngine(ThreadEngine):
     def _check_still_wanted(self, attempt: Attempt) -> None:
         self._run.check_still_wanted(attempt)
         if attempt.cancelled is not None:
-            raise self._run.timed_out()
+            raise self._run.called_off(attempt)
 
     def _hear(self, attempt: Attempt, errand: Errand, said: Said, output: ItemOutput | None) -> None:
         """Something that the attempt said while it goes on. Raises what keeps its output from being taken."""
