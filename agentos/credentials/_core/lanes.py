@@ -203,6 +203,11 @@ class Lane:
 
     # -- going through them -----------------------------------------------------------------------------------
 
+    def first(self) -> Key:
+        """The first of the ready keys; there must be one."""
+        filled = self.filled
+        return self.levels[(filled & -filled).bit_length() - 1].first()
+
     def ready(self) -> Iterator[Key]:
         """The ready keys: fewest leases first, then the longest unused."""
         filled = self.filled

@@ -10,7 +10,7 @@ from ...providers.signal import Event as Said
 from . import lessons
 from .limits import FOREVER
 from .pool import NOBODY, LeasePool
-from .records import Ask, Grant, Key, KeySpec, Quota, Ticket
+from .records import Grant, Key, KeySpec, Quota, Ticket
 from .states import Event, Life
 from .told import Told
 from .weather import Weather
@@ -265,9 +265,8 @@ class LearningPool(LeasePool):
         super().occupy(key, elsewhere)
         self._fit(key)
 
-    def _book(self, grant: Grant, ask: Ask) -> None:
-        super()._book(grant, ask)
-        if grant.key.auto and grant.key.quota.width is not None:
+    def _slot_taken(self, grant: Grant) -> None:
+        if grant.key.quota.width is not None:
             grant.key.quota.width.began(grant.token, grant.key.name, grant.key.leases)
 
     def _expire(self, now: float) -> None:

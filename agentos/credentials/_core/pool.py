@@ -20,6 +20,7 @@ from .choosing import Chooser
 from .cost import DIMENSIONS, Used
 from .cursor import Cursor
 from .hopeless import hopeless
+from .lanes import Lane
 from .limits import FOREVER, LimitState, WallTime
 from .needs import Claims, reserve
 from .records import (
@@ -93,13 +94,32 @@ class LeasePool(Chooser):
         lane = self._lane_for(ask.labels, ask.model)
         if self.max_lease is not None:
             self._expire(now)
-        while True:
+        started = self._start_on_first(lane, ask, requester, now)
+        while started is None:
             found, at = self._find(lane, ask, now, None)
             if found is None or at > now:
                 return None
             started = self._start(found, ask, requester, now)
-            if started is not None:
-                return started
+        return started
+
+    def _start_on_first(self, lane: Lane, ask: Ask, requester: str | None, now: float) -> Grant | None:
+        """Lease the key that is first in line, if that can start *ask* now; None: look at all of them.
+
+        It nearly always can, and then ``_find`` would only have asked its limits what ``reserve`` asks them again.
+        """
+        if not lane.filled or self.keep_free or ask.affinity is not None or (lane.later and lane.later[0][0] <= now):
+            return None
+        key = lane.first()
+        quota = key.quota
+        if key.barred or quota.blocks or quota.probation:
+            return None
+        draws = NOTHING if quota.open_wide else reserve(quota, ask, now)
+        if draws is None:
+            return None
+        self._token = token = self._token + 1
+        grant = Grant(key, token, requester, now, ask.model, draws)
+        self._book(grant, ask)
+        return grant
 
     def _start(self, key: Key, ask: Ask, requester: str | None, now: float) -> Grant | None:
         """Lease *key*, which was chosen. None, if it turned out to be taken: then it is known to be by now."""
@@ -122,6 +142,11 @@ class LeasePool(Chooser):
                 lane.taken(key, before)
         if ask.affinity is not None:
             self._remember(ask.affinity, key)
+        if key.auto:
+            self._slot_taken(grant)
+
+    def _slot_taken(self, grant: Grant) -> None:
+        """A lease began on a key whose slots are to be found out."""
 
     # -- waiting ----------------------------------------------------------------------------------------------
 

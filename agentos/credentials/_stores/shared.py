@@ -43,6 +43,9 @@ class SharedPool(WaitingPool):
             return None, self.not_before
         return super()._find(lane, ask, now, claims)
 
+    def _start_on_first(self, lane: Lane, ask: Ask, requester: str | None, now: float) -> Grant | None:
+        return None  # the store decides whether it can start
+
     def _start(self, key: Key, ask: Ask, requester: str | None, now: float) -> Grant | None:
         quota = key.quota
         credential, number = self._numbers[key]
