@@ -25,7 +25,7 @@ from .asking import NO_TOKENS
 from .caller import Caller, body_of
 from .events import Events
 from .library import library_of
-from .placing import special_headers
+from .placing import RETRIES, special_headers
 from .record import CallRecord, Refusal, request_id_in
 from .sending import sent_with
 
@@ -55,6 +55,7 @@ class Call:
         "_found",
         "_grant",
         "_headers",
+        "_host",
         "_keeper",
         "_lent",
         "_lost_one",
@@ -80,9 +81,10 @@ class Call:
         self._caller = caller
         self._keeper = keeper
         self._request = request
-        self._size, self._place, labels = caller.place_of(request.url)
+        self._size, self._place, labels, self._host = caller.place_of(request.url)
         self._found = special_headers(request.headers)
-        caller.own_retries.look_at(self._found)
+        if RETRIES in self._found:
+            caller.own_retries.look_at(self._found)
         body = body_of(request)
         self._repeatable = body is not None
         self._asked = caller.estimator.asked(body, request.url.raw_path)
@@ -131,7 +133,7 @@ class Call:
             self._keeper.give_back(grant)
             return False
         if self._keeper.size() != self._size:
-            self._size, _, labels = self._caller.place_of(self._request.url)
+            self._size, _, labels, _ = self._caller.place_of(self._request.url)
             ask = self._ask
             self._ask = Ask(ask.cost, ask.model, ask.affinity, ask.priority, ask.labels | labels)
             if not labels <= grant.key.labels:
@@ -185,7 +187,9 @@ class Call:
             raise LeaseLost(name=name, token=grant.token, detail=why)
         credential = self._keeper.credential(name)
         bases = () if credential.base_url is None else self._keeper.bases_at(self._place)
-        self._sent = sent = sent_with(credential, name, request, self._found, self._place, self._caller.auth, bases)
+        self._sent = sent = sent_with(
+            credential, name, request, self._found, self._place, self._host, self._caller.auth, bases
+        )
         return sent.request
 
     # -- back -------------------------------------------------------------------------------------------------

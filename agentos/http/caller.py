@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from ..credentials._core.records import Ask, Labels
 from ..credentials.destinations import Place, place_of
@@ -25,6 +25,15 @@ class OpenCall(Protocol):
     """A call whose answer is being read."""
 
     def finished(self, *, whole: bool) -> None: ...
+
+
+class Addressed(NamedTuple):
+    """Where a request is meant to go."""
+
+    size: int  # how many credentials were asked whether they may
+    place: Place
+    labels: Labels  # what a credential must have to go there
+    host: bytes  # the place, as the ``Host`` header has it
 
 
 class Caller:
@@ -53,21 +62,18 @@ class Caller:
         self._labels = labels
         self._priority = priority
         self._max_wait = max_wait
-        self._places: dict[tuple[str, bytes, int | None], tuple[int, Place, Labels]] = {}
+        self._places: dict[tuple[str, bytes, int | None], Addressed] = {}
 
-    def place_of(self, url: Any) -> tuple[int, Place, Labels]:
-        """Where *url* leads, and what a credential must have to go there. Raises ForeignHost if none may.
-
-        The number is that of the credentials which were asked.
-        """
+    def place_of(self, url: Any) -> Addressed:
+        """Where *url* leads, and what a credential must have to go there. Raises ForeignHost if none may."""
         key = (url.scheme, url.raw_host, url.port)
         size = self.keeper.size()
         known = self._places.get(key)
-        if known is None or known[0] != size:
+        if known is None or known.size != size:
             place = place_of(url.scheme, url.raw_host.decode("ascii"), url.port)
             if len(self._places) >= _MOST_PLACES:
                 self._places.clear()
-            known = self._places[key] = (size, place, self.keeper.labels_for(place))
+            known = self._places[key] = Addressed(size, place, self.keeper.labels_for(place), url.netloc)
         return known
 
     def ask_for(self, request: Any, asked: Asked, labels: Labels) -> Ask:

@@ -7,6 +7,7 @@ the one that was found first.
 from __future__ import annotations
 
 import sys
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -28,8 +29,14 @@ AsyncBaseTransport = preferred.AsyncBaseTransport
 
 def library_of(thing: object, otherwise: Any = preferred) -> Any:
     """The module that made *thing*, httpx2 or httpx; *otherwise* if it is neither."""
-    for kind in type(thing).__mro__:
-        name = kind.__module__.partition(".")[0]
+    found = _maker(type(thing))  # type: ignore[arg-type]  # mypy takes no type for hashable
+    return otherwise if found is None else found
+
+
+@lru_cache(maxsize=256)
+def _maker(kind: Any) -> Any:
+    for base in kind.__mro__:
+        name = base.__module__.partition(".")[0]
         if name in ("httpx2", "httpx"):
             return sys.modules[name]
-    return otherwise
+    return None

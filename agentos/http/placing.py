@@ -52,11 +52,19 @@ def put_secret(
     codings = found.get(b"accept-encoding", b"")
     if b"br" in codings or b"zstd" in codings:
         headers["accept-encoding"] = _READABLE
-    place = _place(auth, [low.decode() for low in found if low in KEY_HEADERS], provider, rewritten=rewritten)
-    for low in found:
-        if low not in _KEPT and low != place.encode():
-            del headers[low.decode()]
+    place, others = _places(auth, tuple(found), provider, rewritten)
+    for other in others:
+        del headers[other]
     headers[place] = f"Bearer {secret.reveal()}" if place == "authorization" else secret.reveal()
+
+
+@lru_cache(maxsize=1024)
+def _places(
+    auth: str | None, found: tuple[bytes, ...], provider: str | None, rewritten: bool
+) -> tuple[str, tuple[str, ...]]:
+    """The header for the secret, and those of *found* that must go."""
+    place = _place(auth, [low.decode() for low in found if low in KEY_HEADERS], provider, rewritten=rewritten)
+    return place, tuple(low.decode() for low in found if low not in _KEPT and low != place.encode())
 
 
 def _place(auth: str | None, given: list[str], provider: str | None, *, rewritten: bool) -> str:

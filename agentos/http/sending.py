@@ -29,10 +29,13 @@ def sent_with(
     request: Any,
     found: dict[bytes, bytes],
     place: Place,
+    host: bytes,
     auth: str | None,
     bases: tuple[str, ...] = (),
 ) -> Sent:
     """*request*, addressed to *place*, as it goes out with *credential*, which is called *name*.
+
+    *host* is that place as the ``Host`` header has it.
 
     *found* are its special headers, *auth* is the header that the user told, *bases* are the base URLs that keys of the
     pool have at *place*. Raises ValueError for a secret that no header can carry: HTTP libraries quote such a value in
@@ -47,8 +50,9 @@ def sent_with(
         path, _, query = url.raw_path.partition(b"?")
         place, target = rewritten(credential.base_url, place, path, query, bases)
         url = url.copy_with(scheme=place.scheme, host=place.host, port=place.port, raw_path=target)
+        host = url.netloc
     provider = place.provider or credential.provider
-    if b"key=" in url.query and provider == "gemini":
+    if provider == "gemini" and b"key=" in url.query:
         url = url.copy_remove_param("key")  # where it is taken too, and where it would be logged
     extensions = request.extensions
     if "target" in extensions:  # another address than that of the url
@@ -56,6 +60,6 @@ def sent_with(
     make = library_of(request).Request
     copy = make(request.method, url, headers=request.headers, stream=request.stream, extensions=extensions)
     put_secret(copy.headers, found, credential.secret, auth, provider, rewritten=moved)
-    if found.get(b"host") != url.netloc:
-        copy.headers["host"] = url.netloc.decode("ascii")
+    if found.get(b"host") != host:
+        copy.headers["host"] = host.decode("ascii")
     return Sent(copy, place, provider, credential.secret)

@@ -146,6 +146,6 @@ def test_a_request_is_not_even_made_with_such_a_secret_and_no_frame_shows_it(way
     request = way.library.Request("POST", URL)
 
     with pytest.raises(ValueError, match="the secret of mine cannot be sent in a header") as refused:
-        sent_with(unsendable(), "mine", request, {}, place_of("https", HOST, None), None)
+        sent_with(unsendable(), "mine", request, {}, place_of("https", HOST, None), HOST.encode(), None)
 
     assert shown_by(refused.value) == []
