@@ -66,11 +66,11 @@ class Estimator:
     def asked(self, body: bytes | None, path: bytes) -> Asked:
         """What a request with this *body* and *path* asks for. Never raises."""
         document = _document(body)
-        model = _model(_named(body, document), path)
         if body is None or document is None:
-            return Asked(model, NO_TOKENS if body == b"" else ONE_REQUEST, 0.0)
+            return Asked(_model(_skimmed(body), path), NO_TOKENS if body == b"" else ONE_REQUEST, 0.0)
+        model = _model(document.get("model"), path)
         seen = self._seen.get(model)
-        text, pictures = _text_bytes(body)
+        text, pictures = (float(len(body)), 0) if len(body) <= _SEARCHED else _text_bytes(body)
         given = text / (_BYTES_PER_TOKEN if seen is None else seen.bytes_per_token) + pictures * _TOKENS_OF_A_PICTURE
         made = _output_limit(document)
         usual = None if seen is None else seen.output.p95
@@ -105,10 +105,8 @@ def _document(body: bytes | None) -> dict[str, Any] | None:
     return found if isinstance(found, dict) and (end == len(text) or not text[end:].strip()) else None
 
 
-def _named(body: bytes | None, document: dict[str, Any] | None) -> object:
-    """The model as the body has it, whatever it is."""
-    if document is not None:
-        return document.get("model")
+def _skimmed(body: bytes | None) -> str | None:
+    """The model of a body that was not parsed, if that is only because it is too long."""
     if body is None or len(body) <= _LONGEST_PARSED or body[:1] != b"{":
         return None
     return model_near_the_ends(body)
@@ -126,19 +124,17 @@ def _output_limit(document: dict[str, Any]) -> float | None:
     names: tuple[str, ...] = _OUTPUT_LIMITS
     if "generationConfig" in document:
         holder, names = document["generationConfig"], ("maxOutputTokens",)
-    if not isinstance(holder, dict):
-        return None
+        if not isinstance(holder, dict):
+            return None
     for name in names:
         value = holder.get(name)
-        if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MOST_TOKENS:
+        if value is not None and isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MOST_TOKENS:
             return float(value)
     return None
 
 
 def _text_bytes(body: bytes) -> tuple[float, int]:
     """How many bytes of *body* are text, and how many pictures or files stand in it."""
-    if len(body) <= _SEARCHED:
-        return float(len(body)), 0
     left, pictures = len(body), 0
     for string in body.split(b'"'):
         if len(string) > _LONG_STRING and _is_data(string[:_LOOKED_AT]):

@@ -10,6 +10,11 @@ LONGEST = 64 * 1024
 _MOST_EVENTS = 16
 _STREAM_BEGINNINGS = ("event:", "data:", "id:", "retry:", ":")
 
+# What went into the model and what came out of it, as providers call that in ``usage``; the first that is there counts.
+_GIVEN_TO = ("input_tokens", "prompt_tokens", "inputTokens")
+_MADE_BY = ("output_tokens", "completion_tokens", "outputTokens")
+_MOST = 1e15
+
 Document = dict[str, Any]
 
 
@@ -98,19 +103,28 @@ def usage_of(document: Document) -> Mapping[str, float]:
     """
     usage = document.get("usage")
     if isinstance(usage, dict):
-        taken = _first(usage, "input_tokens", "prompt_tokens", "inputTokens")
-        given = _first(usage, "output_tokens", "completion_tokens", "outputTokens")
-        written = _amount(usage.get("cache_creation_input_tokens"))
-        if taken is not None and written is not None:
-            taken += written
-        return _told(taken, given)
+        return usage_in(usage)
     usage = document.get("usageMetadata")
     if isinstance(usage, dict):
-        given, thoughts = _amount(usage.get("candidatesTokenCount")), _amount(usage.get("thoughtsTokenCount"))
-        if given is not None or thoughts is not None:
-            given = (given or 0.0) + (thoughts or 0.0)
-        return _told(_amount(usage.get("promptTokenCount")), given)
+        return usage_in_metadata(usage)
     return {}
+
+
+def usage_in(usage: Document) -> Mapping[str, float]:
+    """What a ``usage`` object tells, by the names that ``usage_of`` has."""
+    taken = _first(usage, _GIVEN_TO)
+    given = _first(usage, _MADE_BY)
+    if "cache_creation_input_tokens" in usage and taken is not None:
+        taken += _amount(usage["cache_creation_input_tokens"]) or 0.0
+    return _told(taken, given)
+
+
+def usage_in_metadata(usage: Document) -> Mapping[str, float]:
+    """The same of the ``usageMetadata`` of Gemini."""
+    given, thoughts = _amount(usage.get("candidatesTokenCount")), _amount(usage.get("thoughtsTokenCount"))
+    if given is not None or thoughts is not None:
+        given = (given or 0.0) + (thoughts or 0.0)
+    return _told(_amount(usage.get("promptTokenCount")), given)
 
 
 def _told(taken: float | None, given: float | None) -> Mapping[str, float]:
@@ -122,14 +136,17 @@ def _told(taken: float | None, given: float | None) -> Mapping[str, float]:
     return told
 
 
-def _first(usage: Document, *names: str) -> float | None:
+def _first(usage: Document, names: tuple[str, ...]) -> float | None:
     for name in names:
-        if name in usage and (amount := _amount(usage[name])) is not None:
-            return amount
+        if name in usage:
+            value = usage[name]
+            amount = float(value) if type(value) is int and 0 <= value < _MOST else _amount(value)
+            if amount is not None:
+                return amount
     return None
 
 
 def _amount(value: object) -> float | None:
-    if value is None or isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1e15:
+    if value is None or isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < _MOST:
         return None
     return float(value)

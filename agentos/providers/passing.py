@@ -8,13 +8,14 @@ import zlib
 from collections.abc import Mapping
 from typing import Any
 
-from .bodies import LONGEST, usage_of
+from .bodies import LONGEST, usage_in, usage_in_metadata
 
 # All of a short body is kept. Of a long one the beginning, where Anthropic tells what went in, and the end, where
 # everybody tells what came out.
 _HEAD, _TAIL = 16 * 1024, LONGEST
 _SHORT = _HEAD + 2 * _TAIL
 _USAGE = re.compile(rb'"(usage|usageMetadata)"\s*:\s*(?=\{)')
+_MARK_OF_USAGE = b'"usage'
 _LONGEST_USAGE = 8192
 _MOST_USAGES = 8
 _MARKS_OF_ERRORS = (b'"error"', b"event: error", b"event:error")
@@ -99,7 +100,7 @@ class Passing:
         """What the call has used, as the body tells it; later words count more, the first where they are silent."""
         end = self._end()
         last = _last_usage(end)
-        if self._head or end.find(b'"usage') != end.rfind(b'"usage'):
+        if self._head or end.count(_MARK_OF_USAGE) > 1:
             return {**_first_usage(self._head or end[:_HEAD]), **last}
         return last
 
@@ -112,7 +113,7 @@ def _first_usage(data: bytes) -> Mapping[str, float]:
 def _last_usage(data: bytes) -> Mapping[str, float]:
     at = len(data)
     for _ in range(_MOST_USAGES):
-        at = data.rfind(b'"usage', 0, at)
+        at = data.rfind(_MARK_OF_USAGE, 0, at)
         if at < 0:
             break
         found = _USAGE.match(data, at)
@@ -128,4 +129,4 @@ def _usage_at(data: bytes, found: re.Match[bytes]) -> Mapping[str, float]:
         value, _ = _DECODER.raw_decode(text)
     except (ValueError, RecursionError):
         return {}
-    return usage_of({found[1].decode(): value})
+    return usage_in(value) if found[1] == b"usage" else usage_in_metadata(value)
