@@ -56,7 +56,8 @@ class PoolTransport(BaseTransport):
             try:
                 if self._abandoned:  # before the provider sees their keys again
                     self._close_abandoned()
-                response = self._send(call)
+                sent = call.outgoing()
+                response = self._senders.for_request(sent).handle_request(sent)
                 if response.status_code < 400:
                     if call.handed_up(response):
                         response.stream = sync_stream(library_of(response))(response.stream, call, self._abandoned)
@@ -76,10 +77,6 @@ class PoolTransport(BaseTransport):
     async def handle_async_request(self, request: Any) -> Any:
         """Not this one. Raises TypeError."""
         raise TypeError("an asynchronous client needs pool.async_transport(), not pool.transport()")
-
-    def _send(self, call: Call) -> Any:
-        sent = call.outgoing()
-        return self._senders.for_request(sent).handle_request(sent)
 
     def _read(self, call: Call, response: Any) -> ErrorBody:
         with call.error_body(response) as body:
@@ -148,7 +145,8 @@ class AsyncPoolTransport(AsyncBaseTransport):
             try:
                 if self._abandoned:  # before the provider sees their keys again
                     await self._close_abandoned()
-                response = await self._send(call)
+                sent = call.outgoing()
+                response = await self._senders.for_request(sent).handle_async_request(sent)
                 if response.status_code < 400:
                     if call.handed_up(response):
                         response.stream = async_stream(library_of(response))(response.stream, call, self._abandoned)
@@ -168,10 +166,6 @@ class AsyncPoolTransport(AsyncBaseTransport):
     def handle_request(self, request: Any) -> Any:
         """Not this one. Raises TypeError."""
         raise TypeError("a client that is not asynchronous needs pool.transport(), not pool.async_transport()")
-
-    async def _send(self, call: Call) -> Any:
-        sent = call.outgoing()
-        return await self._senders.for_request(sent).handle_async_request(sent)
 
     async def _read(self, call: Call, response: Any) -> ErrorBody:
         with call.error_body(response) as body:
