@@ -150,6 +150,8 @@ class Bucket(LimitState):
 
     def undo(self, stamp: tuple[float, int], need: float) -> None:
         self.empty_at = stamp[0]  # not by subtraction: a rounding error would put off whoever waits for this instant
+        if not self.dimension:
+            self._takes = stamp[1] - 1  # or who took before would get nothing back, though nobody took since
 
     def correct(self, stamp: tuple[Any, ...], by: float, now: float) -> tuple[Any, ...]:
         if by > 0:

@@ -64,3 +64,16 @@ def test_a_request_that_the_first_key_cannot_carry_takes_nothing_from_it(now: fl
     assert grant is not None
     assert grant.key.name == "wide"
     assert [state.left(now) for state in pool.keys["small"].quota.limits] == [5.0, 100.0]
+
+
+def test_who_holds_a_lease_gets_requests_back_though_another_was_refused_meanwhile() -> None:
+    pool = LearningPool()
+    limits = (Limit("requests", 10, per=60, burst=10), Limit("tokens", 100, per=60), OF_A_MODEL)
+    pool.add(KeySpec("key", slots=2, limits=limits), 0.0)
+    grant = pool.acquire(Ask((5.0, 1.0, None, None)), None, 0.0)
+    assert grant is not None
+
+    assert pool.acquire(Ask((1.0, 500.0, None, None)), None, 0.0) is None
+    pool.settle(grant, (1.0, 1.0, None, None), 0.0)
+
+    assert pool.keys["key"].quota.limits[0].left(0.0) == 9.0
