@@ -127,9 +127,12 @@ class Kept:
         self.clock = clock
         self.calls: list[bool] = []
         self.fails = False
+        self.does_not_know_when = False
         self.over = False
 
     def due_at(self) -> float:
+        if self.does_not_know_when:
+            raise RuntimeError("something nobody thought of")
         return self.clock.now() + 1.0
 
     def keep_up(self, called: bool) -> None:
@@ -201,6 +204,22 @@ def test_an_error_does_not_end_it_and_is_told(
     assert len(told) == 2
     assert told[0].exc_info is not None
     assert "nobody thought of" in str(told[0].exc_info[1])
+    kept.over = True
+    bell.release()
+    assert gone(mine)
+
+
+def test_an_error_of_when_it_is_due_does_not_end_it_either(
+    mine: Callable[[], set[threading.Thread]], caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = FakeClock()
+    kept, bell = Kept(clock), DeafBell()
+    kept.does_not_know_when = True
+    Housekeeper(kept, clock, bell, lambda: None)
+
+    kept.passes(1.0)
+
+    assert any("looking after the pool failed" in record.message for record in caplog.records)
     kept.over = True
     bell.release()
     assert gone(mine)

@@ -13,6 +13,8 @@ from ...credentials.clock import Clock
 
 log = logging.getLogger("agentos")
 
+_AFTER_A_FAILURE = 1.0
+
 
 class Kept(Protocol):
     """The pool, as its housekeeper sees it."""
@@ -51,7 +53,13 @@ class Housekeeper:
 
     def _due_at(self) -> float | None:
         pool = self._pool()
-        return None if pool is None or pool.is_over() else pool.due_at()
+        if pool is None or pool.is_over():
+            return None
+        try:
+            return pool.due_at()
+        except Exception:  # as below
+            log.exception("[COORDINATOR] looking after the pool failed; going on")
+            return self._clock.now() + _AFTER_A_FAILURE
 
     def _keep_up(self, called: bool) -> None:
         pool = self._pool()
