@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ..credentials._core.cost import request_cost
@@ -42,6 +44,7 @@ _MOST_REQUESTS = 16  # in line at once, where one may be able to start before an
 _MOST_ALIKE = 2  # of them for one model
 _MOST_ASIDE = 1_000  # items behind those: as far as a run looks for one that can start
 _MOST_STRANDED = 1_000
+_LOOK_UP = 0.05  # seconds, between two looks whether there is still time to wait
 
 
 class Admission:
@@ -59,7 +62,8 @@ class Admission:
         self._uniform = self._ask_functions == (None, None, None)  # any item may use any other's lease
         self._most_requests = 1 if self._uniform else _MOST_REQUESTS
         self.requests: dict[DeskTicket, None] = {}  # in line, or answered and not yet taken
-        self.pulling = False
+        self._pulling = False
+        self._recalls: list[threading.Thread] = []
         self._giving_back: set[int] = set()  # threads that will look at the desk in a moment anyway
         self.desk = Desk(self._on_news)
         self._answered = self.desk.answered
@@ -266,20 +270,30 @@ class Admission:
                 self._board.put_back(ticket.item)
         if recalled and getattr(self._lessor, "lease_ttl", None) is not None:
             # Its store may not answer for a while, and whoever hears of signals must go on hearing.
-            threading.Thread(target=self._call_off_all, args=(recalled,), name="agentos-recall", daemon=True).start()
-        else:
-            self._call_off_all(recalled)
+            aside = threading.Thread(target=self._call_off, args=(recalled,), name="agentos-recall", daemon=True)
+            try:
+                aside.start()
+            except RuntimeError:
+                pass  # there can be no more threads: then here
+            else:
+                self._recalls = [*(each for each in self._recalls if each.is_alive()), aside]
+                return
+        self._call_off(recalled)
 
-    def _call_off_all(self, tickets: list[DeskTicket]) -> None:
+    def _call_off(self, tickets: list[DeskTicket]) -> None:
         for ticket in tickets:
-            self._call_off(ticket)
+            self._lessor.call_off(ticket)  # type: ignore[union-attr]
+            try:
+                self._answered.remove(ticket)
+            except ValueError:
+                pass
 
-    def _call_off(self, ticket: DeskTicket) -> None:
-        self._lessor.call_off(ticket)  # type: ignore[union-attr]
-        try:
-            self._answered.remove(ticket)
-        except ValueError:
-            pass
+    def wait_for_recall(self, patience: float, hurry: Callable[[], bool]) -> None:
+        """Until the pool knows that nothing is asked for any more: whoever asks it next must not find us in line."""
+        until = time.monotonic() + patience
+        for recall in self._recalls:
+            while recall.is_alive() and time.monotonic() < until and not hurry():
+                recall.join(_LOOK_UP)
 
     # -- news from the desk -----------------------------------------------------------------------------------
 
@@ -332,6 +346,11 @@ class Admission:
             if not self._pull():
                 return  # somebody else is at it
 
+    @property
+    def may_bring_more(self) -> bool:
+        """Whether somebody is at the input, who does not ask whether the run is over."""
+        return self._pulling or (self._source.comes_by_itself and not self._board.exhausted)
+
     def _pull(self) -> bool:
         """Take more of the input. False: there is none, or somebody else is at it."""
         if self._source.comes_by_itself:
@@ -339,9 +358,9 @@ class Admission:
             return False
         board = self._board
         with self._lock:
-            if self.pulling or board.exhausted:
+            if self._pulling or board.exhausted:
                 return False
-            self.pulling = True
+            self._pulling = True
         more = False
         try:
             more = self._take_some()
@@ -352,7 +371,7 @@ class Admission:
                 self._run.input_failed(error)
         finally:
             with self._lock:
-                self.pulling = False
+                self._pulling = False
                 if not more:
                     board.exhausted = True
         self._run.idle.wake(len(board.fresh) - 1)

@@ -50,6 +50,7 @@ class Ending(Outlet):
         self._terminated_at = -math.inf
         self.raised = False  # the error, in the main thread
         self._on_main_thread = on_main_thread
+        self._came_back = False  # the one who waits for the run, to see to its end
         self._concluding = threading.Event()
         self._concluded = threading.Event()
         self._conclusion = threading.Lock()
@@ -205,28 +206,29 @@ class Ending(Outlet):
         self.bell.ring()
         if self.pressed and not self._concluding.wait(_PATIENCE):
             # The one who waits for us is busy elsewhere, or its loop is stuck: end the run without it.
-            is_ours_to_raise = self.conclude()  # else it came back just then, and raises when it has cleaned up
-            if is_ours_to_raise and self._on_main_thread and self.error is not None:
+            self.conclude(instead=True)
+            # If it came back meanwhile it raises the error itself, when it has cleaned up.
+            if self._on_main_thread and self.error is not None and not self._came_back:
                 signum = signal.SIGINT if isinstance(self.error, KeyboardInterrupt) else signal.SIGTERM
                 self.raised = True  # before it is: the main thread may be quicker than we
                 self.raised = WATCH.raise_in_main(self.error, signum)
 
-    def conclude(self) -> bool:
+    def conclude(self, *, instead: bool = False) -> None:
         """Write down what is left unfinished, close the journal, say the last word.
 
-        Once; whoever comes second waits until it is done, and gets False.
+        Once; whoever comes second waits until it is done. *instead*: of the one who waits for the run.
         """
         with self._conclusion:
             first = not self._concluding.is_set()
             self._concluding.set()
+            self._came_back = self._came_back or not instead
         if not first:
             self._concluded.wait(_LONGEST_CONCLUSION)
-            return False
+            return
         try:
             self._conclude()
         finally:
             self._concluded.set()
-        return True
 
     def _conclude(self) -> None:
         board, stats = self.board, self.stats
@@ -248,6 +250,7 @@ class Ending(Outlet):
         if stats.total is None:
             stats.total = board.taken
         self._close_ledger()
+        self.admission.wait_for_recall(_LAST_COMMIT, hurry=lambda: self.pressed)
         stats.end_time = self.clock.wall()
         self.supervisor.end()
         self.folder.run_over()
@@ -271,8 +274,8 @@ class Ending(Outlet):
         """Every item is in exactly one state; if not, this is a fault of agentos, and nobody may rely on the counts."""
         board, stats = self.board, self.stats
         with self.lock:
-            if self.admission.pulling or board.admitted:
-                return  # an input that blocks may bring an item yet; a worker is putting one back
+            if self.admission.may_bring_more or board.admitted:
+                return  # while we count; or a worker is putting one back
             counts = {
                 "done": board.done,
                 "failed": board.failed,

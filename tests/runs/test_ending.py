@@ -21,6 +21,7 @@ from agentos.runs._core.records import Attempt, Item
 from agentos.runs._core.states import Phase, State
 from agentos.runs._engines.aio import LoopEngine
 from agentos.runs._engines.commands import CommandEngine
+from agentos.runs._engines.executor import ExecutorEngine
 from agentos.runs._engines.threads import ThreadEngine
 from agentos.runs.ending import Ending
 from agentos.runs.ledger import JournalLedger
@@ -172,16 +173,25 @@ def test_an_input_that_brings_an_item_while_the_run_is_concluded_does_no_harm(mo
     assert coordinator.get_checkpoints() == ["b", "c"]
 
 
-def test_nothing_is_raised_in_the_main_thread_once_it_concludes_the_run_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("main_is_first", [True, False])
+def test_nothing_is_raised_in_the_main_thread_once_it_sees_to_the_end_of_the_run_itself(
+    monkeypatch: pytest.MonkeyPatch, main_is_first: bool
+) -> None:
     """It will raise the error of a second signal when it has cleaned up, not in the midst of that."""
     raised: list[BaseException] = []
     may_raise = threading.Event()
-    conclude, close_engine = Ending.conclude, Run.close_engine
+    conclude, conclude_now, close_engine = Ending.conclude, Ending._conclude, Run.close_engine
 
-    def conclude_second(run: Ending) -> bool:
-        if threading.current_thread() is not threading.main_thread():
-            assert run._concluding.wait(PATIENCE)
-        return conclude(run)
+    def is_first() -> bool:
+        return main_is_first == (threading.current_thread() is threading.main_thread())
+
+    def conclude_in_order(run: Ending, **instead: bool) -> None:
+        assert is_first() or run._concluding.wait(PATIENCE)
+        conclude(run, **instead)
+
+    def conclude_slowly(run: Ending) -> None:
+        eventually(lambda: run._came_back)
+        conclude_now(run)
 
     def raise_in_main(error: BaseException, signum: int) -> bool:
         raised.append(error)
@@ -193,7 +203,8 @@ def test_nothing_is_raised_in_the_main_thread_once_it_concludes_the_run_itself(m
         close_engine(run)
 
     monkeypatch.setattr("agentos.runs.ending._PATIENCE", 0.0)
-    monkeypatch.setattr(Ending, "conclude", conclude_second)
+    monkeypatch.setattr(Ending, "conclude", conclude_in_order)
+    monkeypatch.setattr(Ending, "_conclude", conclude_slowly)
     monkeypatch.setattr(Run, "close_engine", close_slowly)
     monkeypatch.setattr(WATCH, "raise_in_main", raise_in_main)
     coordinator = ParallelCoordinator(max_workers=1)
@@ -216,7 +227,7 @@ def test_the_engine_is_closed_even_if_a_second_signal_is_raised_while_the_run_is
 ) -> None:
     closed: list[ThreadEngine] = []
 
-    def interrupted(run: Ending) -> bool:
+    def interrupted(run: Ending) -> None:
         conclude(run)
         raise KeyboardInterrupt
 
@@ -289,6 +300,12 @@ class StuckStore(CredentialCoordinator):
     def __init__(self) -> None:
         super().__init__(["secret-one"])
         self.goes_on = threading.Event()
+        self.got_a_key_back = threading.Event()
+
+    def give_back(self, grant: Any, used: Any = None) -> bool:
+        ended = super().give_back(grant, used)
+        self.got_a_key_back.set()
+        return ended
 
     def call_off(self, ticket: DeskTicket) -> None:
         self.goes_on.wait(PATIENCE)
@@ -318,18 +335,47 @@ def test_a_store_that_does_not_answer_does_not_keep_a_second_signal_from_being_h
     assert coordinator.get_checkpoints() == ["a", "b"]
 
 
-@pytest.mark.parametrize("engine", [LoopEngine, CommandEngine])
+def test_a_run_that_has_ended_stands_in_no_line() -> None:
+    """Whoever asks the pool next, without waiting, would be told that others are before it."""
+    pool = StuckStore()
+    coordinator = ParallelCoordinator(2, pool)
+
+    def worker(item: str, key: str | None) -> None:
+        run = coordinator._running[0]
+        eventually(lambda: run.admission.requests)
+        run.stop("somebody")
+
+    running = Background(lambda: coordinator.execute_parallel(["a", "b"], worker, str))
+    assert pool.got_a_key_back.wait(PATIENCE)
+    running.join(0.05)
+    assert running.running
+
+    pool.goes_on.set()
+    running.result()
+    assert not pool._core.waiting
+    pool.acquire_nowait().release()
+
+
+@pytest.mark.parametrize(
+    ("engine", "step"),
+    [
+        (LoopEngine, "_run_one"),
+        (CommandEngine, "_run_one"),
+        (ThreadEngine, "_run_one"),
+        (ExecutorEngine, "_hand_over"),
+    ],
+)
 def test_what_is_called_off_in_the_moment_in_which_it_begins_is_not_run(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, engine: type[Any]
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, engine: type[Any], step: str
 ) -> None:
-    run_one, finish, close_engine = engine._run_one, Run.finish, Run.close_engine
+    begin, finish, close_engine = getattr(engine, step), Run.finish, Run.close_engine
     ran, came_back = tmp_path / "ran", threading.Event()
 
     def called_off_first(self: Any, attempt: Attempt) -> Any:
         """As by the supervisor of a run that is stopped by force, before it could know whom to tell."""
         self._run.stop("somebody", force=True)
         self._run.supervisor._stop_all(self._run.clock.now())
-        return run_one(self, attempt)
+        return begin(self, attempt)
 
     def noted(run: Run, *how_it_went: Any) -> Any:
         verdict = finish(run, *how_it_went)
@@ -340,14 +386,19 @@ def test_what_is_called_off_in_the_moment_in_which_it_begins_is_not_run(
         assert came_back.wait(PATIENCE)  # as long as the engine is open, it would be run
         close_engine(run)
 
+    def function(item: str, key: str | None) -> None:
+        ran.touch()
+
     async def coroutine(item: str, key: str | None) -> None:
         ran.touch()
 
-    monkeypatch.setattr(engine, "_run_one", called_off_first)
+    monkeypatch.setattr(engine, step, called_off_first)
     monkeypatch.setattr(Run, "finish", noted)
     monkeypatch.setattr(Run, "close_engine", close_later)
-    worker = coroutine if engine is LoopEngine else Command(["touch", str(ran)])
-    stats, results = ParallelCoordinator(1).execute_parallel(["a"], worker, str)
+    workers: dict[type[Any], Any] = {LoopEngine: coroutine, CommandEngine: Command(["touch", str(ran)])}
+    with ThreadPoolExecutor(1) as executor:
+        run = ParallelCoordinator(1, engine=executor if engine is ExecutorEngine else None)
+        stats, results = run.execute_parallel(["a"], workers.get(engine, function), str)
 
     assert not ran.exists()
     assert (stats.interrupted, results) == (1, [])

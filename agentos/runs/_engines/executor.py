@@ -190,6 +190,8 @@ class ExecutorEngine:
         try:
             if self._run.ledger.strict:
                 self._run.check_still_wanted(attempt)
+            if attempt.cancelled == "stop":
+                raise Interrupted  # noqa: TRY301 - before there was a future to cancel
             future = self._send(attempt)
         except (Interrupted, NotPicklable) as error:
             self._finish(attempt, None, error)

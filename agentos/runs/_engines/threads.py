@@ -92,6 +92,8 @@ class ThreadEngine:
         value = error = None
         holding = HOLDING.set(attempt if isinstance(attempt, PooledAttempt) else None)
         try:
+            if attempt.cancelled is not None:
+                raise run.called_off(attempt)  # noqa: TRY301 - before it began
             if run.ledger.strict:
                 self._wait_for_start(attempt)
             if worker.wants_context:

@@ -19,7 +19,7 @@ class Calls:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a finalizer may call in the midst of a call
         self._closed = False
 
     def make(self, callback: Callable[[*Arguments], object], *arguments: *Arguments) -> bool:

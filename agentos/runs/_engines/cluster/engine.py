@@ -191,14 +191,16 @@ class ClusterEngine(ThreadEngine):
         try:
             was_idle = False
             while (ask := hub.ask_now() or self._next_ask(hub, was_idle)) is not None:
-                attempt, bell = run.next_attempt(), ThreadBell()
+                attempt = run.next_attempt()
                 if isinstance(attempt, Idle):
+                    bell = ThreadBell()
                     attempt = self._look_again(bell)
-                was_idle = isinstance(attempt, Idle)
-                if isinstance(attempt, Idle):
-                    hub.put_back(ask)
-                    bell.wait()
-                    continue
+                    if isinstance(attempt, Idle):
+                        was_idle = True
+                        hub.put_back(ask)
+                        bell.wait()
+                        continue
+                was_idle = False
                 if attempt is None:
                     hub.dismiss(ask)
                     return

@@ -169,7 +169,7 @@ class Link:
             try:
                 async with asyncio.timeout(self._patience()):
                     await self._loop.create_connection(
-                        lambda: connection,  # noqa: B023 - called once, and at once
+                        lambda: connection,  # noqa: B023 - called once, before this is over
                         self._post.host,
                         self._post.port,
                         ssl=tls,
