@@ -52,7 +52,7 @@ def main() -> None:
     ):
         workers = sorted(client.run(os.getpid).values())
         pool = CredentialCoordinator(SECRETS)
-        # A worker that is not heard of for five seconds is lost; ten, unless told, where machines are busier.
+        # A worker that is not heard of for five seconds is lost; the default is ten.
         run = ParallelCoordinator(
             4, pool, journal=Path(folder) / "night", engine=Dask(client, ttl=5.0), ship_secrets=True
         )

@@ -430,7 +430,8 @@ class PoolShell:
                         self._look_at_wall()
                     touched = core.release(grant, self._now())
                     ended = touched is not None
-                if settled:
+                # Who was granted nothing by the settling may have to be called at another instant than before.
+                if settled or (used is not None and settled is not None and core.waiting):
                     touched = [*settled, *(touched or NOBODY)]
                 if touched is not None:
                     wakes = self._after(touched)

@@ -20,7 +20,7 @@ class Watched:
             try:
                 WATCH.leave(self._run)
             finally:
-                self._run.conclude()  # nobody else will: it never began, but its journal is open
+                self._run.conclude()  # it never began, but its journal is open
             raise
 
     def __exit__(self, *_: object) -> None:
