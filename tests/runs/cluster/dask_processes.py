@@ -28,7 +28,7 @@ class Processes:
             "PYTHONPATH": str(ROOT),
             "DASK_DISTRIBUTED__WORKER__MEMORY__TERMINATE": "false",
             "DASK_DISTRIBUTED__ADMIN__TICK__INTERVAL": "1s",
-            # It asks for all frames, in which some Pythons (before 3.11.9) stand still if a thread starts meanwhile.
+            # It asks for all frames, in which Python 3.11 may stand still if a thread starts (cpython#106883).
             "DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED": "false",
             **(environ or {}),
         }

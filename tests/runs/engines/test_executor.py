@@ -56,7 +56,7 @@ def _loky() -> Iterator[Executor]:
 def _dask() -> Iterator[Executor]:
     """In threads of this process: that items may go anywhere is told with a real cluster elsewhere."""
     distributed = import_module("distributed")
-    # Its profiler asks for all frames, in which some Pythons (before 3.11.9) stand still if a thread starts meanwhile.
+    # Its profiler asks for all frames, in which Python 3.11 may stand still if a thread starts (cpython#106883).
     import_module("dask").config.set({"distributed.worker.profile.enabled": False})
     cluster = distributed.LocalCluster(
         n_workers=1,
