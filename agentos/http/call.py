@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from ..credentials._core.cost import ONE_REQUEST, Used
+from ..credentials._core.cost import ONE_REQUEST
 from ..credentials._core.records import Ask, Grant
 from ..credentials.lease import Abandonable
 from ..errors import AgentOSError, ForeignHost, LeaseLost, NeverFits
@@ -168,12 +168,12 @@ class Call:
         self.answer.extensions["agentos"].waited = self._waited + self._caller.clock.now() - began
         return False
 
-    def release(self, used: Used | None = None) -> None:
-        """Give the lease back, which *used* so much, unless it is an item's. Again: changes nothing."""
+    def release(self) -> None:
+        """Give the lease back, unless it is an item's. Again: changes nothing."""
         grant, self._grant = self._grant, None
         self._caller.open.discard(self)
         if grant is not None and self._lent is None:
-            self._keeper.give_back(grant, used)
+            self._keeper.give_back(grant)
 
     # -- out --------------------------------------------------------------------------------------------------
 
@@ -328,15 +328,13 @@ class Call:
         grant = self._grant
         if grant is None:
             return
-        used: Used | None = None
         try:
             if self._status < 300:
-                used = self._tell_body(grant, whole)
+                self._tell_body(grant, whole)
         finally:
-            self.release(used)
+            self.release()
 
-    def _tell_body(self, grant: Grant, whole: bool) -> Used | None:
-        """Tell what the body says; what the lease has used is to be settled when it is given back."""
+    def _tell_body(self, grant: Grant, whole: bool) -> None:
         usage, passing = self._usage, self._passing
         if passing is not None:
             # A document that was fetched, not answered, may tell of anybody's errors.
@@ -349,13 +347,13 @@ class Call:
             if not whole and not passing.is_over():  # what came out until then is told by nobody
                 usage = {name: used for name, used in usage.items() if name == "input_tokens"}
         if not usage or self._asked.cost is NO_TOKENS:
-            return None
+            return
         if "output_tokens" in usage:
             self._caller.estimator.told(self._asked, usage)
         if self._lent is not None:
             self._lent.used_more(usage)
-            return None
-        return self._keeper.to_settle(grant, usage)
+        else:
+            self._keeper.settle_usage(grant, usage)
 
     # -- small parts ------------------------------------------------------------------------------------------
 

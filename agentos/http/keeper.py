@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from ..credentials._core.cost import Used
 from ..credentials._core.records import Ask, Grant, Labels
 from ..credentials.clock import Clock
 from ..credentials.credential import Credential
@@ -50,13 +49,9 @@ class CallKeeper(Protocol):
 
     async def wait_async(self, ask: Ask, requester: str | None, timeout: float | None) -> Grant: ...
 
-    def to_settle(self, grant: Grant, usage: Mapping[str, float]) -> Used | None:
-        """What of *usage* is to be settled; None if there is nothing to settle it against."""
-        ...
+    def give_back(self, grant: Grant) -> bool: ...
 
-    def give_back(self, grant: Grant, used: Used | None = None) -> bool:
-        """End the lease, and first settle what it *used* if that is told."""
-        ...
+    def settle_usage(self, grant: Grant, usage: Mapping[str, float]) -> None: ...
 
     def hear(self, grant: Grant, signal: Signal, *, sure: bool = True) -> tuple[Signal, bool]: ...
 

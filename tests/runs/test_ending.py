@@ -302,8 +302,8 @@ class StuckStore(CredentialCoordinator):
         self.goes_on = threading.Event()
         self.got_a_key_back = threading.Event()
 
-    def give_back(self, grant: Any, used: Any = None) -> bool:
-        ended = super().give_back(grant, used)
+    def give_back(self, grant: Any) -> bool:
+        ended = super().give_back(grant)
         self.got_a_key_back.set()
         return ended
 

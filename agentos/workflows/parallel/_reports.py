@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from ...credentials._core.cost import DIMENSIONS, Used, used_of
+from ...credentials._core.cost import DIMENSIONS, used_of
 from ...credentials._core.learning import GRAVE, Heard, LearningPool
 from ...credentials._core.records import Grant, Key, Quota, Ticket
 from ...credentials.clock import Clock
@@ -111,18 +111,8 @@ class Reports(PoolShell):
 
     def settle_usage(self, grant: Grant, usage: Mapping[str, float]) -> None:
         """What a call has used, as its answer tells."""
-        used = self.to_settle(grant, usage)
-        if used is not None:
-            self.settle(grant, used)
-
-    @staticmethod
-    def to_settle(grant: Grant, usage: Mapping[str, float]) -> Used | None:
-        """What of *usage* is to be settled; None if there is nothing to settle it against."""
-        if not usage or not grant.key.quota.limits:
-            return None
-        if len(usage) == 2 and "input_tokens" in usage and "output_tokens" in usage:  # what nearly all answers tell
-            return used_of("usage", usage)
-        return used_of("usage", {name: used for name, used in usage.items() if name in DIMENSIONS})
+        if usage and grant.key.quota.limits:
+            self.settle(grant, used_of("usage", {name: used for name, used in usage.items() if name in DIMENSIONS}))
 
     def _say_heard(self, grant: Grant, signal: Signal, *, believed: bool = True) -> None:
         level = _HOW_LOUD.get(signal.event)

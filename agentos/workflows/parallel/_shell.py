@@ -407,32 +407,23 @@ class PoolShell:
 
     # -- giving back and reporting ----------------------------------------------------------------------------
 
-    def give_back(self, grant: Grant, used: Used | None = None) -> bool:
-        """End the lease, and first settle what it *used* if that is told. False: it had ended already."""
+    def give_back(self, grant: Grant) -> bool:
+        """End the lease. False: it had ended already."""
         core, lock = self._core, self._lock
         wakes: list[Owner] | None = None
-        settled: Sequence[Ticket] | None = NOBODY
         if not lock.acquire(False):
             contend(lock)
         if self._inside:
-            return self._put_off(partial(self.give_back, grant, used))
+            return self._put_off(partial(self.give_back, grant))
         self._inside = True
         try:
-            try:
-                if used is not None:
-                    settled = core.settle(grant, used, self._now())
-            finally:  # however that went, the lease is over
-                touched: Sequence[Ticket] | None = None
-                if not core.waiting:
-                    ended = core.end(grant)
-                else:
-                    if core.has_calendar:
-                        self._look_at_wall()
-                    touched = core.release(grant, self._now())
-                    ended = touched is not None
-                # Who was granted nothing by the settling may have to be called at another instant than before.
-                if settled or (used is not None and settled is not None and core.waiting):
-                    touched = [*settled, *(touched or NOBODY)]
+            if not core.waiting:
+                ended = core.end(grant)
+            else:
+                if core.has_calendar:
+                    self._look_at_wall()
+                touched = core.release(grant, self._now())
+                ended = touched is not None
                 if touched is not None:
                     wakes = self._after(touched)
         finally:
@@ -446,8 +437,6 @@ class PoolShell:
             self._told.clear()  # nobody waits, and this slot is free: the shortage is over
         if core.notes:
             self._say_notes()
-        if settled is None:
-            self._say_stale(grant, "usage")
         if not ended:
             log.info("[COORDINATOR] lease %d on %s had already ended; nothing changed", grant.token, grant.key.name)
         return ended
