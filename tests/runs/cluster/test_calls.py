@@ -12,6 +12,7 @@ from agentos.runs._engines.cluster.calls import Calls
 from agentos.runs._engines.cluster.errand import NotTaken
 from agentos.runs._engines.cluster.link import Link, NoDriver, Post
 
+from ...workflows.helpers import Background
 from .seats import WAIT
 from .test_hub import IDENTITY, TTL, Open, errand, unused_address
 
@@ -26,6 +27,24 @@ def test_a_call_after_the_last_round_of_the_loop_is_made_and_a_later_one_refused
     taken_later = calls.make(made.append, 2)
 
     assert (taken, taken_later, made) == (True, False, [1])
+
+
+def test_a_call_from_within_a_call_is_made_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A finalizer may run in the midst of one, on the same thread, and have something to say to the driver."""
+    loop = asyncio.new_event_loop()
+    calls, made = Calls(loop), list[int]()
+    call_soon, finalizers = loop.call_soon_threadsafe, [2]
+
+    def collect_first(callback: Any, *arguments: Any) -> Any:
+        while finalizers:
+            calls.make(made.append, finalizers.pop())
+        return call_soon(callback, *arguments)
+
+    monkeypatch.setattr(loop, "call_soon_threadsafe", collect_first)
+
+    assert Background(lambda: calls.make(made.append, 1)).result()
+    calls.close()
+    assert made == [2, 1]
 
 
 def test_an_attempt_that_comes_when_the_hub_has_closed_is_not_taken_and_nobody_waits_for_it() -> None:
