@@ -100,22 +100,26 @@ def rig(tmp_path: Path) -> Iterator[Rig]:
 
 @pytest.fixture
 def lose(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Lose the answers to so many steps from now on; or, where *joins*, only to those that begin a session."""
-    left, only_joins = 0, False
+    """Lose the answers to so many steps from now on; or, where *joins*, only to those that begin a session.
+
+    The first is one of whoever says so: a pool's own threads take steps too, at times of their own.
+    """
+    left, only_joins, begun_by = 0, False, -1
     apply = Link.apply
 
     def lossy(link: Link, wire: Wire, words: list[str]) -> bytes:
-        nonlocal left
+        nonlocal left, begun_by
         said = apply(link, wire, words)
         head = words[0].split()
-        if left and head[4] != "-" and (head[6] == "1" or not only_joins):
-            left -= 1
+        mine = begun_by in (threading.get_ident(), 0)
+        if left and mine and head[4] != "-" and (head[6] == "1" or not only_joins):
+            left, begun_by = left - 1, 0
             raise TimeoutError
         return said
 
     def arm(count: int, *, joins: bool = False) -> None:
-        nonlocal left, only_joins
-        left, only_joins = count, joins
+        nonlocal left, only_joins, begun_by
+        left, only_joins, begun_by = count, joins, threading.get_ident()
 
     monkeypatch.setattr(Link, "apply", lossy)
     return arm
@@ -193,7 +197,7 @@ def test_what_was_heard_of_last_is_known_even_if_an_answer_is_lost(rig: Rig, los
     with pytest.raises(NoCredentialAvailable):
         pool.acquire_nowait()
 
-    assert rig.store(pool)._known().sequence == before.sequence > 0
+    assert rig.store(pool)._known().sequence >= before.sequence > 0  # by now it may have asked again
 
 
 def test_a_session_of_which_nothing_says_when_it_ends_ends_one_time_to_live_later(rig: Rig) -> None:
