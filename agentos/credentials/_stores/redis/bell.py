@@ -40,7 +40,7 @@ class RedisBell:
         self._here.setblocking(False)
         self._rung.setblocking(False)
         self._selector.register(self._here, selectors.EVENT_READ)
-        link.dropped = self._look_to_it
+        link.dropped, link.mended = self._look_to_it, self.release
         try:
             self._listen()
         except StoreTrouble:

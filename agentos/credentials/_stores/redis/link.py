@@ -55,6 +55,7 @@ class Link:
         self.why = ""
         self.known: Callable[[], Known | None] = lambda: None  # what this process knows of the store
         self.dropped: Callable[[], None] = lambda: None  # told when there is something to mend
+        self.mended: Callable[[], None] = lambda: None  # told when it is, by whomever: what happened since is unheard
         self.closed = False
         # A clock that is no machine's is a test's: then the server's time is that clock's too.
         self.simulated = not isinstance(clock, SystemClock)
@@ -125,6 +126,7 @@ class Link:
             greeting.wire.close()
         else:
             self.greeting = greeting
+            self.mended()
         return not self.closed
 
     def mend_in_a_step(self) -> bool:

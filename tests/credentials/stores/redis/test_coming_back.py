@@ -13,6 +13,7 @@ import redis
 
 from agentos import CredentialCoordinator, NoCredentialAvailable
 from agentos.credentials._stores.protocol import Act, Step, StoreTrouble
+from agentos.credentials._stores.redis.bell import RedisBell
 from agentos.credentials._stores.redis.link import Link
 from agentos.credentials._stores.redis.store import RedisStore
 from agentos.credentials._stores.redis.wire import Wire
@@ -159,6 +160,20 @@ def test_what_others_have_by_the_same_numbers_is_found_out(rig: Rig) -> None:
     rig.restart_as_remembered()
 
     rig.happens(lambda: "worker-7" in str(pool.snapshot()))
+
+
+def test_what_is_there_is_found_out_even_if_a_caller_has_mended_the_way_there(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(RedisBell, "_mended", lambda _bell: False)  # always too late
+    monkeypatch.setattr(RedisBell, "_next_repair", lambda _bell: PATIENCE)
+    store = rig.store(rig.open())
+    before = store._greeting
+    rig.remember()
+
+    rig.restart_as_remembered()
+
+    rig.happens(lambda: store._greeting is not before)
 
 
 def test_a_lease_that_the_server_has_forgotten_is_lost(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
