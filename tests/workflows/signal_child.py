@@ -761,6 +761,7 @@ def stream_given_up(stage: Stage) -> None:
     stream = run.stream(list(range(30)), thread_worker(stage, "gate", 3), name_of)
     for _ in range(3):
         next(stream)
+    stage.leave.wait()
     stage.note("leaving")
     stream.close()  # type: ignore[attr-defined]
     stage.report("run", run, None)

@@ -792,6 +792,7 @@ def test_an_on_progress_that_never_returns_holds_nobody(start: Start, count: int
 def test_a_stream_that_is_being_left_still_hears_signals(start: Start, signum: int) -> None:
     """Its `close()` waits for what runs: the same two signals end that wait."""
     child = until_three_are_blocked(start("stream_given_up"))
+    child.open("leave")
     child.wait_noted("leaving")
 
     child.send(signum)
