@@ -17,9 +17,8 @@ pytestmark = pytest.mark.usefixtures("quick_collection")
 
 STREAMS = 200
 
-# Those that close all that they opened, and one that leaves much of it to the garbage collector. Not mistralai's, which
-# takes several times as long to begin and read so many.
-three_sdks = pytest.mark.parametrize("sdk", [sdk for sdk in SDKS if sdk.name != "mistralai"], ids=str)
+# Some close all that they opened, and some leave much of it to the garbage collector.
+each_sdk = pytest.mark.parametrize("sdk", SDKS, ids=str)
 
 
 async def begin(sdk: Sdk, client: Any) -> Any:
@@ -47,7 +46,7 @@ async def end(sdk: Sdk, stream: Any, number: int) -> None:
         await asyncio.gather(reader, return_exceptions=True)
 
 
-@three_sdks
+@each_sdk
 def test_two_hundred_open_streams_leave_no_lease_behind_however_they_end(sdk: Sdk) -> None:
     with Simulator(replace(plan(4), latency=Latency(0.2, 0.0))) as provider:
         pool = pool_of(provider, slots=STREAMS // 4, debug=False)  # 200 leases, checked at each step, take seconds
@@ -68,7 +67,7 @@ def test_two_hundred_open_streams_leave_no_lease_behind_however_they_end(sdk: Sd
         assert provider.statistics().total.calls == STREAMS + 1
 
 
-@three_sdks
+@each_sdk
 def test_two_hundred_streams_for_twenty_slots_leave_no_lease_behind_when_many_are_cancelled(sdk: Sdk) -> None:
     with Simulator(replace(plan(20), latency=Latency(0.01, 0.0))) as provider:
         pool = pool_of(provider, debug=False)
