@@ -213,22 +213,25 @@ def witness(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Witness]
     witness.close()
 
 
-def hammered(processes: Family, witness: Witness, weights: list[float], grants: int) -> list[float]:
-    """All of them want the one slot there is, all the time. How often each of them had it."""
+def hammered(processes: Family, witness: Witness, weights: list[float], grants: int) -> list[int]:
+    """All of them want the one slot there is, all the time. How often each had it, from when all of them were at it."""
     children = processes.children(len(weights))
     for child, weight in zip(children, weights, strict=True):
         child.do("open", **witness.where, credentials=keys(1), weight=weight)
     witness.watch()
     enough = witness.folder / "enough"
-    start_at = time.monotonic() + 0.2
-    for child in children:
-        child.tell("hammer", start_at=start_at, until=str(enough))
-    until_granted(witness, round(grants * witness.share))
+    begun = [witness.folder / f"begun-{child.pid}" for child in children]
+    for child, file in zip(children, begun, strict=True):
+        child.tell("hammer", begun=str(file), until=str(enough))
+    eventually(lambda: all(file.exists() for file in begun))
+    before = witness.granted()
+    until_granted(witness, before + round(grants * witness.share))
     enough.touch()
-    answers = [child.answer().got for child in children]
-    assert [answer["errors"] for answer in answers] == [[] for _ in answers]
-    assert l1_by_store_order(witness.order(), {"key-1": 1}) is None
-    return [answer["taken"] for answer in answers]
+    assert [child.answer().got for child in children] == [[] for _ in children]  # nothing went wrong
+    order = witness.order({child.pid: str(child.pid) for child in children})
+    assert l1_by_store_order(order, {"key-1": 1}) is None
+    taken = Counter([event.session for event in order if event.op == "granted"][before:])
+    return [taken[str(child.pid)] for child in children]
 
 
 def test_of_sixteen_processes_on_one_key_none_starves_and_none_sees_that_the_store_is_busy(
