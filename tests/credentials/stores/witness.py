@@ -194,9 +194,11 @@ class RedisWitness:
 
 
 def until_granted(witness: Witness, count: int) -> None:
-    """Until the store has granted so many leases."""
-    within = 4 * PATIENCE  # many processes do much of it, on whatever the machine has left for them
-    eventually(lambda: witness.granted() >= count, within, every=0.01)  # whoever looks takes time from those at work
+    """Until the store has granted so many leases: for as long as that takes, if only it goes on."""
+    while (granted := witness.granted()) < count:
+        some = min(granted + 50, count)
+        # Whoever looks takes time from those at work.
+        eventually(lambda some=some: witness.granted() >= some, every=0.01)  # type: ignore[misc]
 
 
 def recording_of(witness: Witness, recordings: list[Path]) -> History:
