@@ -11,7 +11,7 @@ from agentos import CredentialCoordinator, NoCredentialAvailable, ParallelCoordi
 
 from ....workflows.helpers import Background
 from ..processes import eventually, keys
-from .scene import AWHILE, LONG, Scene, lost
+from .scene import AWHILE, LONG, TTL, Scene, let_pass, lost
 
 STEP = 0.25  # the longest a pool waits for one answer
 SLACK = AWHILE  # for a machine that has other things to do; what held anybody up would do so for as long as it hangs
@@ -91,7 +91,9 @@ def test_a_holder_whose_server_hangs_for_longer_than_its_time_stops_and_another_
     token = holder.do("acquire", timeout=20.0)["token"]
     holder.begin("watch", "until_lost", token=token)
     scene.server.pause()
+    over_at = time.monotonic() + TTL
     held_at = holder.outcome("watch").got  # by its own clock
+    let_pass(over_at - time.monotonic())  # it stops a little before that, and could be renewed until then
 
     scene.server.go_on()
 
