@@ -78,9 +78,10 @@ class Rig:
         self.client.client_kill_filter(_type="normal", skipme=True)
 
     def happens(self, condition: Callable[[], object], *, step: float = 0.0) -> None:
-        """While time goes on by a *step* at each look."""
+        """While time goes on by a *step* at each look: once the pools' own threads wait, who mend what is broken."""
 
         def look() -> object:
+            eventually(lambda: self.clock.sleepers >= len(self.pools))
             self.clock.advance(step)
             for pool in self.pools:
                 pool.get_stats()
