@@ -131,16 +131,17 @@ class Link:
 
     def mend_in_a_step(self) -> bool:
         """The same for who holds others up, for the time of one answer at most: to look up a name may take any."""
-        if self._mending.locked():  # somebody is at it
-            if self._mending.acquire(timeout=self.limit):
-                self._mending.release()
-        else:
+        deadline = time.monotonic() + self.limit
+        if self._mending.locked() and self._mending.acquire(timeout=self.limit):  # somebody was at it
+            self._mending.release()
+        left = deadline - time.monotonic()
+        if self.greeting is None and left > 0:  # nobody was, or only before this broke
             mender = threading.Thread(target=self.mend, name="agentos-mender", daemon=True)
             try:
                 mender.start()
             except RuntimeError:  # the interpreter is ending
                 return False
-            mender.join(self.limit)
+            mender.join(left)
         return self.greeting is not None
 
     def close(self) -> None:

@@ -346,6 +346,40 @@ def test_a_step_does_not_wait_for_the_name_of_the_server_to_be_found(rig: Rig, m
     link.close()
 
 
+class AboutToGo:
+    """The lock of one who has found nothing to mend, and goes as soon as another comes."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._lock.acquire()
+        self._gone = False
+        self.locked, self.release = self._lock.locked, self._lock.release
+
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+        if not self._gone:
+            self._gone = True
+            self.release()
+        return self._lock.acquire(blocking, timeout)
+
+    def __enter__(self) -> bool:
+        return self.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+
+def test_a_step_mends_what_broke_after_somebody_else_had_looked(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    link = Link(rig.store(rig.open())._link.place, SystemClock(), TTL)
+    link.open()
+    link.limit = PATIENCE
+    monkeypatch.setattr(link, "_mending", AboutToGo())
+    link.drop("by a test")
+
+    assert link.mend_in_a_step()
+
+    link.close()
+
+
 def test_what_is_mended_after_it_was_closed_leaves_no_connection(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     link = Link(rig.store(rig.open())._link.place, SystemClock(), TTL)
     greet = link._greet
