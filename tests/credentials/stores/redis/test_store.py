@@ -189,7 +189,7 @@ def test_on_a_young_server_who_waits_is_told_why(tmp_path: Path, caplog: pytest.
         with pytest.raises(PoolClosed):
             waiter.result()
 
-    assert "leases of before may still be in use" in caplog.text
+    eventually(lambda: "leases of before may still be in use" in caplog.text)
 
 
 # -- a machine that sleeps -----------------------------------------------------------------------------------------
@@ -249,7 +249,7 @@ def test_a_server_that_cannot_be_written_for_a_while_is_trouble_that_passes(
         client.config_set("min-replicas-to-write", 1)
         with pytest.raises(NoCredentialAvailable):
             pool.acquire_nowait()
-        assert "it has too few replicas" in caplog.text
+        eventually(lambda: "it has too few replicas" in caplog.text)
 
         client.config_set("min-replicas-to-write", 0)
 
