@@ -17,7 +17,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from itertools import count, takewhile
 from pathlib import Path
 from types import FrameType
@@ -254,17 +254,21 @@ def limited_worker(stage: Stage, how: str, quick: int) -> Callable[..., Any]:
     return worker
 
 
-def source(stage: Stage, kind: str, items: int, quick: int) -> Any:
-    def endless() -> Iterator[int]:
-        yield from count()
+def giving(stage: Stage, items: Iterable[int], name: Callable[[int], str]) -> Iterator[int]:
+    """Each of *items*, and a note of it: of an input that is no list, the journal has no plan."""
+    for item in items:
+        stage.note("given", name(item))
+        yield item
 
+
+def source(stage: Stage, kind: str, items: int, quick: int) -> Any:
     def stops_giving() -> Iterator[int]:
-        yield from range(quick + 1)
+        yield from giving(stage, range(quick + 1), name_of)
         stage.note("input blocks")
         time.sleep(FOREVER)
 
     async def stops_giving_async() -> AsyncIterator[int]:
-        for item in range(quick + 1):
+        for item in giving(stage, range(quick + 1), name_of):
             yield item
         stage.note("input blocks")
         await asyncio.sleep(FOREVER)
@@ -273,7 +277,7 @@ def source(stage: Stage, kind: str, items: int, quick: int) -> Any:
         case "list":
             return list(range(items))
         case "endless":
-            return endless()
+            return giving(stage, count(), name_of)
         case "blocks":
             return stops_giving()
         case "blocks async":
@@ -678,7 +682,7 @@ def storm_over_many(stage: Stage, *, seconds: float, least: int) -> None:
         run = ParallelCoordinator(3, CredentialCoordinator(KEYS[:3]), journal=stage.folder / str(number))
         work = numbered_worker(stage, number)
         try:
-            run.execute_parallel(iter(range(100_000)), work, named_for(number))
+            run.execute_parallel(giving(stage, range(100_000), named_for(number)), work, named_for(number))
             how = "return"
         except (KeyboardInterrupt, SystemExit) as error:
             how = type(error).__name__
@@ -701,7 +705,7 @@ def alarms(stage: Stage, *, seconds: float, least: int) -> None:
     signal.signal(signal.SIGALRM, seen)
     signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0005)
     run = ParallelCoordinator(3, CredentialCoordinator(KEYS[:3]), journal=stage.folder / "run")
-    _, results = run.execute_parallel(items, thread_worker(stage, "free", 3), name_of)
+    _, results = run.execute_parallel(giving(stage, items, name_of), thread_worker(stage, "free", 3), name_of)
     signal.setitimer(signal.ITIMER_REAL, 0)
     stage.report("run", run, results, seen=seen.seen)
 

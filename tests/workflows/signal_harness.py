@@ -130,13 +130,9 @@ class Lines:
             self._arrived.notify_all()
         os.close(self._descriptor)
 
-    def lines(self) -> list[str]:
+    def lines(self, since: int = 0) -> list[str]:
         with self._arrived:
-            return list(self._lines)
-
-    def last(self) -> str:
-        with self._arrived:
-            return self._lines[-1] if self._lines else ""
+            return self._lines[since:]
 
     def wait(self, enough: Callable[[list[str]], bool]) -> bool:
         """True once there is *enough*; False if the pipe ended, or patience did, before."""
@@ -257,13 +253,15 @@ class Child:
     ) -> int:
         """Signals at this pace until the time is over, or the process is. Returns how many.
 
-        At *least* so many, where this process is kept from sending them; or *until* something is the last thing noted.
+        At *least* so many, where this process is kept from sending them; or *until* something is noted.
         """
         began = time.monotonic()
-        count = 0
+        count = looked_at = 0
         while self._notes.ended_at is None:
             now = time.monotonic()
-            if now > began + PATIENCE or (until is not None and f'"what": "{until}"' in self._notes.last()):
+            news = self._notes.lines(looked_at) if until is not None else []
+            looked_at += len(news)
+            if now > began + PATIENCE or any(f'"what": "{until}"' in line for line in news):
                 break
             if until is None and now > began + seconds and count >= least:
                 break
@@ -357,11 +355,12 @@ def judge_journal(folder: Path, notes: list[Note], *, closed: bool, killed: bool
     view = reader.read(folder)
     rows = [(entry["kind"], entry["item"], entry["token"]) for entry in view.entries]
     planned = [item for entry in view.of_kind("plan") for item in json.loads(entry["detail"])]
-    begun, ended = (
+    given, ended = (
         {note["item"] for note in notes if note["what"] == what and is_of(note["item"], folder)}
-        for what in ("begun", "ended")
+        for what in ("given", "ended")
     )
-    agreed(j2_every_item_is_in_one_state(set(planned) | begun, view.states))
+    # An item may have its start in the journal, and be interrupted before its worker has said a word.
+    agreed(j2_every_item_is_in_one_state(given.union(planned), view.states))
     agreed(j5_sequence_is_contiguous([entry["seq"] for entry in view.entries]))
     if killed:  # then whatever ended in the last moments is not written down, and runs again
         ended = {item for item in ended if view.states.get(item) in FINAL}
