@@ -132,6 +132,10 @@ class Ending(Outlet):
     def concluding(self) -> bool:
         return self._concluding.is_set()
 
+    @property
+    def concluded(self) -> bool:
+        return self._concluded.is_set()
+
     # -- things that go wrong -------------------------------------------------------------------------------------
 
     def input_failed(self, error: Exception) -> None:

@@ -374,6 +374,28 @@ def test_a_stream_left_in_a_cycle_ends_when_it_is_collected() -> None:
     eventually(lambda: gc.collect() >= 0 and not run._running)
 
 
+def test_a_stream_whose_run_has_been_concluded_is_left_in_one_step() -> None:
+    """After a second signal its loop may have no other: it is being closed, and the stream was left to it."""
+
+    async def main() -> None:
+        coordinator = ParallelCoordinator(1)
+        stream = coordinator.stream_async(range(3), nothing, str)
+        await anext(stream)
+        (run,) = coordinator._running
+        coordinator.shutdown(force=True)
+        async with asyncio.timeout(PATIENCE):
+            while not run.over:
+                await asyncio.sleep(0)
+        run.conclude()
+
+        with pytest.raises(StopIteration):
+            stream.aclose().send(None)  # type: ignore[attr-defined]
+
+        assert coordinator._running == []
+
+    asyncio.run(main())
+
+
 # -- as the original ----------------------------------------------------------------------------------------------
 
 

@@ -70,7 +70,9 @@ class AsyncRun:
                 run.stop("the end of whoever waited for it", force=True)
                 while not run.over:
                     await run.bell.wait()
-            await on_a_thread(run.conclude)
+            if not run.concluded:
+                # Else no step of the loop is needed: after a second signal it may have none left to give.
+                await on_a_thread(run.conclude)
         finally:
             self._coordinator._end(run)
             self._watched.__exit__()
