@@ -222,7 +222,7 @@ class SignalWatch:
             # A signal that another thread received while the main thread slept is in the pipe already, but its handler
             # may run only now. Let it run while there is somebody to tell; later it would be sent on to the host.
             signal.pthread_sigmask(signal.SIG_BLOCK, ())
-        if in_main and self._noticed and self._previous:
+        if in_main and self._noticed and self._previous and not sys.is_finalizing():  # else the watcher is no more
             self._noticed = False
             self._catch_up()
         with self._lock:

@@ -841,6 +841,29 @@ def test_a_process_that_ends_in_the_middle_of_a_run_ends_quietly() -> None:
     assert (ended.stdout, ended.stderr, ended.returncode) == ("", "", 0)
 
 
+def test_a_run_that_leaves_at_the_very_end_of_the_process_waits_for_no_watcher() -> None:
+    """Left to the collector, as a stream may be: by then no thread but the main one runs any more."""
+    ended = in_process("""
+        import gc
+        from agentos.runs import signals
+        signals._CATCH_UP_WITHIN = 1e6
+        gc.disable()  # until the end
+        class Left:
+            def __del__(self):
+                WATCH.leave(run)
+                os.write(1, b"left")
+        run = Run()
+        WATCH.join(run)
+        os.kill(os.getpid(), 2)
+        assert run.arrived.acquire(timeout=20)
+        left = Left()
+        left.me = left
+        del left
+    """)
+
+    assert (ended.stdout, ended.stderr, ended.returncode) == ("left", "", 0)
+
+
 def test_after_the_run_the_signal_means_what_it_meant_before() -> None:
     ended = in_process("""
         run = Run()
