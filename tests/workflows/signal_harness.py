@@ -244,6 +244,13 @@ class Child:
             self._note(signum)
             self._process.send_signal(signum)
 
+    def send_at_once(self, *signums: int) -> None:
+        """Signals of different kinds, all there before it can heed the first."""
+        self._process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, self._process.pid, os.WSTOPPED)
+        self.send(*signums)
+        self._process.send_signal(signal.SIGCONT)
+
     def send_to_group(self, signum: int) -> None:
         self._note(signum)
         os.killpg(self._process.pid, signum)
