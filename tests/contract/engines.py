@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from agentos import CredentialCoordinator, ParallelCoordinator, Progress, ProgressStats, WorkflowResult
+from agentos.runs._core.states import Phase
 from agentos.runs.run import Run
 from agentos.testing import FakeClock
 
@@ -268,12 +269,31 @@ class Story:
         """Wait for the end; if there is a clock, time goes on to whatever is awaited next."""
         deadline = time.monotonic() + PATIENCE
         while not self._ended.wait(PATIENCE if self.clock is None else 0.002) and time.monotonic() < deadline:
-            if self.clock is not None:
+            if self.clock is not None and self._waits_for_time(self.clock):
                 go_on(self.clock)
         assert self._ended.is_set(), "the run did not end"
         if self._error:
             raise self._error[0]
         return self._outcome[0]
+
+    def _waits_for_time(self, clock: FakeClock) -> bool:
+        """Nobody has anything to do before time goes on: or it would pass by somebody who was about to sleep.
+
+        Once the run stops, it waits for some who may not come back; then time is all there is to wait for.
+        """
+        for run in self.run._running:
+            if run.board.phase is not Phase.RUNNING:
+                return True
+            workers = min(run.options.max_workers, run.source.total or run.options.max_workers)
+            if run.board.running or not nothing_to_do(run, workers):
+                return False
+            return sleeps_until(clock, run.supervisor._next_instant())
+        return False
+
+
+def nothing_to_do(run: Run, workers: int) -> bool:
+    """So many of its workers wait, and none has an item in hand: who is about to sleep looks for one once more."""
+    return len(run.idle) == workers and len(run.board.admitted) == len(run.admission.requests)
 
 
 def go_on(clock: FakeClock) -> None:
@@ -284,14 +304,16 @@ def go_on(clock: FakeClock) -> None:
         clock.advance(max(0.0, min(instants) - clock.now()))
 
 
-def wait_for_alarm(clock: FakeClock, at: float) -> None:
-    """Until somebody sleeps until *at*."""
-
-    def set_for_then() -> bool:
+def sleeps_until(clock: FakeClock, at: float) -> bool:
+    """Whether somebody sleeps until *at*."""
+    with clock._changed:
         return any(abs(until - at) < 1e-6 for until, _ in clock._sleepers.values())
 
+
+def wait_for_alarm(clock: FakeClock, at: float) -> None:
+    """Until somebody sleeps until *at*."""
     with clock._changed:
-        assert clock._changed.wait_for(set_for_then, PATIENCE), f"nobody sleeps until {at}"
+        assert clock._changed.wait_for(lambda: sleeps_until(clock, at), PATIENCE), f"nobody sleeps until {at}"
 
 
 def eventually(condition: Callable[[], object]) -> None:
