@@ -235,6 +235,7 @@ class Gate:
     """A pool whose acquire() waits, and cannot be told not to."""
 
     def __init__(self) -> None:
+        self.entered = threading.Event()
         self.handed = threading.Semaphore(0)
         self.keys: list[Any] = []
         self.calls = 0
@@ -250,6 +251,7 @@ class Gate:
         self.calls += 1
         self.at_once += 1
         self.most_at_once = max(self.most_at_once, self.at_once)
+        self.entered.set()
         try:
             assert self.handed.acquire(timeout=PATIENCE)
             key = self.keys.pop(0)
@@ -291,7 +293,9 @@ def test_a_key_that_comes_when_nobody_waits_any_more_is_given_back() -> None:
 
     lessor._release = give
 
-    lessor.call_off(line.ask())
+    ticket = line.ask()
+    assert gate.entered.wait(PATIENCE)
+    lessor.call_off(ticket)
     gate.put("foreign-secret-1")
 
     assert returned.wait(PATIENCE)

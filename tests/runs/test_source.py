@@ -206,7 +206,8 @@ def test_a_slow_input_is_asked_for_one_item_at_a_time(monkeypatch: pytest.Monkey
     assert counts == [1, 1, 1, 0]
 
 
-def test_the_end_of_an_iterator_is_told_once_it_is_reached() -> None:
+def test_the_end_of_an_iterator_is_told_once_it_is_reached(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(source_module, "_SLOW", float("inf"))
     source = Source(iter([1, 2]), str)
     taken: list[Item] = []
 
