@@ -65,13 +65,10 @@ def done(n: int, value: str = '"yes"') -> str:
 def write(path: Path, numbers: range, *, start: bool = False) -> None:
     """One session that records these items as done, each in a commit of its own, and ends cleanly."""
     journal = opened(path)
-    writer = Listener().listen(journal)
     for n in numbers:
-        if start:
-            writer.put(row_text(1.0, "start", f"item-{n}", n, 1))
-        writer.put(done(n), urgent=True)
-        assert writer.flush(PATIENCE)
-    assert writer.close(PATIENCE)
+        begun = [row_text(1.0, "start", f"item-{n}", n, 1)] if start else []
+        journal._store.append([*begun, done(n)])  # a writer might take the two apart, if one of them came late
+    assert journal.close(PATIENCE)
 
 
 def fingerprints(path: Path) -> dict[str, str]:
