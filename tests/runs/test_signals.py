@@ -558,7 +558,8 @@ def test_an_error_is_sent_again_until_it_is_raised(run: Run, monkeypatch: pytest
         time.sleep(LONG)
 
     WATCH.leave(run)
-    assert (run.told, len(sent)) == ([], 2)
+    assert run.told == []
+    assert len(sent) >= 2
 
 
 def test_an_error_raised_again_and_again_sends_no_signal_that_counts() -> None:
