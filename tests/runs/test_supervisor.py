@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -57,6 +58,7 @@ def test_an_item_is_ready_before_a_key_comes_that_was_limited_with_it(monkeypatc
     clock.advance(30.0)
     assert limited.acquire(timeout=PATIENCE)
     until(lambda: inside.board.resting)
+    until(lambda: clock.now() < inside.admission.desk.armed_at < math.inf)  # the later item is in the key's line
     clock.wait_for_sleepers(1)
     still_resting.clear()
 
