@@ -25,8 +25,11 @@ from agentos import (
     ProgressStats,
     WorkflowResult,
 )
+from agentos.runs._engines.command_desk import CommandDesk
 from agentos.runs.commands.output import Outputs
 from agentos.testing import FakeClock
+
+from ...workflows.helpers import PATIENCE, Background
 
 SECRET = "sk-planted-QWERTZUIOPASDFGH"
 
@@ -535,28 +538,63 @@ class StoppedReader:
     """A screen that takes nothing for a while, as a pipe to a pager does."""
 
     def __init__(self) -> None:
-        self.reads_on = threading.Event()
+        self.is_asked, self.reads_on = threading.Event(), threading.Event()
 
     def line(self, *_: object) -> None:
-        self.reads_on.wait(30)
+        self.is_asked.set()
+        self.reads_on.wait(PATIENCE)
 
     def ended(self, *_: object) -> None: ...
 
 
+class Kept:
+    """A command whose worker waits for the reader of our output, while all the time passes in which it may end."""
+
+    def __init__(self) -> None:
+        self.reader, self.clock = StoppedReader(), FakeClock()
+        command = Command(shell("echo hello; exec sleep 60"), kill_after=0.1, outputs=Outputs(None, None, self.reader))
+        coordinator = ParallelCoordinator(1, timeout=30.0, retries=0, clock=self.clock)
+        self._running = Background(lambda: coordinator.execute_parallel(["x"], command, str))
+        assert self.reader.is_asked.wait(PATIENCE)
+        for _ in range(3):
+            self.passes(30.0)
+
+    def passes(self, seconds: float) -> None:
+        """So much time, after which everything is looked at once, and not again and again."""
+        self.clock.wait_for_sleepers(1)
+        self.clock.advance(seconds)
+        self.clock.wait_for_sleepers(1)
+
+    def error(self) -> str | None:
+        stats, (result,) = self._running.result()
+        assert stats.cause is None
+        return result.error
+
+
 def test_a_worker_that_waits_for_the_reader_of_our_output_is_not_given_up_nor_waited_for_busily() -> None:
-    reader = StoppedReader()
-    command = Command(shell("echo hello; exec sleep 60"), kill_after=0.1, outputs=Outputs(None, None, reader))
-    spent = []
+    kept = Kept()
 
-    def read_on() -> None:
-        time.sleep(1.5)  # longer than the time limit, the killing and what is left for it
-        began = time.process_time()
-        time.sleep(1.0)
-        spent.append(time.process_time() - began)
-        reader.reads_on.set()
+    kept.reader.reads_on.set()
 
-    threading.Thread(target=read_on).start()
-    stats, (result,) = ParallelCoordinator(1, timeout=0.3, retries=0).execute_parallel(["x"], command, str)
+    assert kept.error() == "timed out after 30s"
 
-    assert (stats.cause, result.error) == (None, "timed out after 0.3s")
-    assert spent[0] < 0.5, "of a second of waiting"
+
+def test_a_worker_that_waited_for_the_reader_of_our_output_has_time_to_end_when_it_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    goes_on, may_end, outcome = threading.Event(), threading.Event(), CommandDesk.outcome
+
+    def slowly(*arguments: Any) -> Any:
+        goes_on.set()
+        may_end.wait(PATIENCE)
+        return outcome(*arguments)
+
+    monkeypatch.setattr(CommandDesk, "outcome", slowly)
+    kept = Kept()
+
+    kept.reader.reads_on.set()
+    assert goes_on.wait(PATIENCE)
+    kept.passes(0.9)
+    may_end.set()
+
+    assert kept.error() == "timed out after 30s"
