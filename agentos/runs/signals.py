@@ -246,7 +246,8 @@ class SignalWatch:
                 return  # closed: the process ends
             for number in arrived:
                 if number == _MARK:
-                    while self._catching_up:
+                    # So many and no more: who is let go may wait again at once, for a signal that is still to be told.
+                    for _ in range(len(self._catching_up)):
                         self._catching_up.popleft().release()
                 elif number == _BEGIN:
                     self._begun += 1

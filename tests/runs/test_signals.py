@@ -10,8 +10,10 @@ import sys
 import textwrap
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
-from types import FrameType
+from types import FrameType, SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -156,6 +158,42 @@ def test_a_run_has_been_told_of_everything_when_it_has_left() -> None:
         send(signal.SIGINT)
         WATCH.leave(run)
         assert run.told == [signal.SIGINT]
+
+
+class SlowWaiters(deque[Any]):
+    """The runs that wait until they were told. Whoever lets one go comes back only when the test goes on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.came = 0
+        self.goes_on = threading.Semaphore(0)
+
+    def append(self, waiter: Any) -> None:
+        super().append(waiter)
+        self.came += 1
+        if self.came > 1:
+            self.goes_on.release()
+
+    def popleft(self) -> Any:
+        waiter = super().popleft()
+        return SimpleNamespace(release=lambda: (waiter.release(), self.goes_on.acquire(timeout=LONG)))
+
+
+def test_a_run_has_been_told_even_if_the_one_before_it_was_let_go_in_that_moment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    waiters = SlowWaiters()
+    monkeypatch.setattr(WATCH, "_catching_up", waiters)
+    told = []
+    for _ in range(2):
+        run = Run()
+        WATCH.join(run)
+        send(signal.SIGINT)
+        WATCH.leave(run)
+        told.append(list(run.told))
+    waiters.goes_on.release()
+
+    assert told == [[signal.SIGINT]] * 2
 
 
 def test_a_signal_reaches_every_run(run: Run) -> None:
