@@ -16,6 +16,7 @@ Drawn = Sequence[tuple[str, int]]  # rows with their colours, and how many colum
 
 _DRAW_EVERY = 0.25
 _GATHER = 0.04  # seconds for lines to gather before they are written, at most 25 times a second
+_LONGEST_GONE = 2 * _DRAW_EVERY  # for others to write, who write on and on
 _MOST_GATHERED = 1 << 16  # characters; then whoever brings more writes them out itself
 _PATIENCE = 1.0  # for a terminal that takes nothing more, when all is over
 
@@ -81,6 +82,8 @@ class Painter:
         self._wake = threading.Event()
         self._ended = threading.Event()
         self._draw_at = 0.0
+        self._drawn_at = 0.0
+        self._others_until = 0.0  # until then somebody else may write
         self._thread: threading.Thread | None = None
         self._is_gone = False
 
@@ -127,11 +130,15 @@ class Painter:
         return True
 
     def make_way(self) -> str:
-        """What somebody else must write first who writes to the terminal now. The region comes back by itself."""
+        """What somebody else must write first who writes to the terminal now; it has some milliseconds for that.
+
+        The region comes back by itself.
+        """
         with self._lock:
             if self._ended.is_set():
                 return ""
             way = self._region.redraw((), self._columns(), self._take())
+            self._others_until = min(self._clock() + _GATHER, self._drawn_at + _LONGEST_GONE)
         self.hurry()
         return way
 
@@ -148,7 +155,10 @@ class Painter:
             self._draw_at = now + _DRAW_EVERY
             rows = self._rows()
         with self._lock:
-            if not self._ended.is_set() and (rows is not None or self._gathered):
+            if self._clock() < self._others_until:
+                self.hurry()  # as soon as they have
+            elif not self._ended.is_set() and (rows is not None or self._gathered):
+                self._drawn_at = now
                 self._write(self._region.redraw(rows, self._columns(), self._take()))
 
     def _go_on(self) -> None:

@@ -177,6 +177,8 @@ def test_the_end_of_the_run_clears_the_region_and_leaves_failures_and_a_summary(
 
 
 def test_lines_pass_above_the_region_and_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    for patience in ("_GATHER", "_LONGEST_GONE"):
+        monkeypatch.setattr(f"agentos.runs.live_region.{patience}", 60.0)  # however slow the console is
     screen, out = FakeTerminal(100), io.StringIO()
     console = terminal(file=screen, color_system=None)
     shown = RichProgress(console)

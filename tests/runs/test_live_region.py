@@ -195,9 +195,35 @@ def test_somebody_else_may_write_in_between(terminal: FakeTerminal, painter: Pai
     painter.above("mine\n")
 
     terminal.write(painter.make_way() + "theirs\n")
+    now[0] += 0.05
     painter.paint()
 
     assert terminal.shown == ["mine", "theirs", "bar", "keys"]
+
+
+def test_nothing_is_drawn_before_somebody_else_has_written(
+    terminal: FakeTerminal, painter: Painter, now: list[float]
+) -> None:
+    way = painter.make_way()
+    painter.paint()  # which may be due in this very moment
+    terminal.write(way + "theirs\n")
+    now[0] += 0.05
+    painter.paint()
+
+    assert terminal.shown == ["theirs", "bar", "keys"]
+
+
+def test_somebody_who_writes_on_and_on_does_not_keep_the_region_away(
+    terminal: FakeTerminal, painter: Painter, now: list[float]
+) -> None:
+    terminal.raw = ""
+
+    for _ in range(100):
+        terminal.write(painter.make_way() + "theirs\n")
+        now[0] += 0.01
+        painter.paint()
+
+    assert terminal.raw.count("bar") >= 1
 
 
 def test_a_picture_that_cannot_be_drawn_does_not_stop_the_lines(
