@@ -21,6 +21,7 @@ from agentos.testing import FakeClock
 from .test_assignment import begun, plain
 from .there import SECRET
 
+PATIENCE = 20.0
 LIMITED = Signal(Event.LIMITED, delay=30.0, evidence=("header retry-after: 30",))
 
 
@@ -38,7 +39,9 @@ class Story:
         return replay(self.run, self.attempt, Report(self.attempt.token, **facts))
 
     def finish(self, **facts: Any) -> Verdict:
-        return self.run.finish(self.attempt, *self.replay(**facts))
+        verdict = self.run.finish(self.attempt, *self.replay(**facts))
+        assert self.run.announcer.close(PATIENCE)  # else what it has to say may come in the midst of another test
+        return verdict
 
     def rests_for(self) -> float:
         """How long the key is left alone from now on."""
