@@ -22,7 +22,7 @@ log = logging.getLogger("agentos")
 
 # What was cancelled because the run is to end at once gets this long to clean up; then it is left behind.
 _CLEAN_UP_FORCED = 0.3
-# What was cancelled is looked at again after so many seconds: it may be that it cannot help it that it has not ended.
+# A worker that cannot help it that it has not returned is looked at again after so many seconds.
 _LOOK_AGAIN = 0.5
 # After a forced stop, results that cannot be written down within this time are given up.
 _LAST_COMMIT = 0.3
@@ -99,7 +99,10 @@ class Supervisor:
             if attempt.cancelled is None:
                 return min(earliest, attempt.began_at + timeout)
             given_up_at = attempt.cancelled_at + self._run.engine.clean_up
-            earliest = min(earliest, given_up_at, self._run.clock.now() + _LOOK_AGAIN)
+            if _is_excused(attempt):
+                look_again_at = self._run.clock.now() + _LOOK_AGAIN
+                given_up_at = look_again_at if _is_kept(attempt) else max(given_up_at, look_again_at)
+            earliest = min(earliest, given_up_at)
         # Nothing runs, or all of it was cancelled: whatever begins from now on is not overdue before this.
         return min(earliest, self._run.clock.now() + timeout)
 
@@ -147,10 +150,11 @@ class Supervisor:
                 if attempt.began_at + timeout > now:
                     break  # those after it began later
                 self._cancel(attempt, "timeout", now)
-            elif _is_excused(attempt):
+            elif _is_kept(attempt):
                 attempt.cancelled_at = now  # all the time that it may take to end is still to come
             given_up_at = attempt.cancelled_at + run.engine.clean_up
-            if attempt.cancelled == "timeout" and (attempt.runner is None or given_up_at <= now):
+            is_stuck = given_up_at <= now and not _is_excused(attempt)
+            if attempt.cancelled == "timeout" and (attempt.runner is None or is_stuck):
                 self._leave_behind(attempt, timeout)
 
     def _cancel(self, attempt: Attempt, why: str, now: float) -> None:
@@ -189,4 +193,9 @@ def _is_excused(attempt: Attempt) -> bool:
 
     The reader of our own output may keep it; or its worker is out of touch, and will soon be known to be lost.
     """
-    return getattr(attempt.runner, "writing", False) or getattr(attempt.runner, "unheard", False)
+    return _is_kept(attempt) or getattr(attempt.runner, "unheard", False)
+
+
+def _is_kept(attempt: Attempt) -> bool:
+    """Whether the reader of our own output keeps it."""
+    return getattr(attempt.runner, "writing", False)
