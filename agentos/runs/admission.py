@@ -62,6 +62,7 @@ class Admission:
         self._uniform = self._ask_functions == (None, None, None)  # any item may use any other's lease
         self._most_requests = 1 if self._uniform else _MOST_REQUESTS
         self.requests: dict[DeskTicket, None] = {}  # in line, or answered and not yet taken
+        self._asking: set[int] = set()  # threads that are about to have put a request in line
         self._pulling = False
         self._recalls: list[threading.Thread] = []
         self._giving_back: set[int] = set()  # threads that will look at the desk in a moment anyway
@@ -82,13 +83,13 @@ class Admission:
             if run.closing:
                 return None
             if len(self.requests) >= self._most_requests or run.pausing():
-                return IDLE
+                return self._nothing_to_do()
             if not board.again:
                 looked_far = board.set_aside >= _MOST_ASIDE
                 if looked_far or not board.fresh:
                     if (board.set_aside and self._bring_back_orphans()) or (not looked_far and self._pull()):
                         continue
-                    return None if run.closing else IDLE
+                    return None if run.closing else self._nothing_to_do()
             # _next_item, written out: it is the way of every item.
             if not lock.acquire(False):
                 contend(lock)
@@ -115,6 +116,25 @@ class Admission:
             attempt = self._begin(item, grant)
             if attempt is not None:
                 return attempt
+
+    def _nothing_to_do(self) -> Idle:
+        run = self._run
+        if run.may_park and not run.running:
+            run.supervisor.wake()  # perhaps we were the last who might have begun something
+        return IDLE
+
+    @property
+    def at_work(self) -> bool:
+        """Whether something may begin without anything else happening: an item is in a worker's hands, or to be."""
+        board = self._board
+        with self._lock:
+            if self._asking or len(board.admitted) > len(self.requests):
+                return True
+            if any(ticket.state is not Wait.WAITING for ticket in self.requests):
+                return True  # answered, and perhaps on its way to whoever takes it
+            if len(self.requests) >= self._most_requests:
+                return False
+            return bool(board.again) or (board.set_aside < _MOST_ASIDE and bool(board.fresh or not board.exhausted))
 
     def _bring_back(self, model: str | None) -> None:
         """One of the model got its lease at once: perhaps one that stands aside does too."""
@@ -144,13 +164,18 @@ class Admission:
     def _stand_in_line(self, ask: Ask, item: Item) -> None:
         """Put a request in the pool's line; or, if enough for this model are there already, the item aside."""
         ticket = DeskTicket(ask, item.id, self.desk, item)
+        me = threading.get_ident()
         with self._lock:
             alike = 0 if self._uniform else sum(other.ask.model == ask.model for other in self.requests)
             if alike >= _MOST_ALIKE:
                 self._board.put_aside(item, ask.model)
                 return
             self.requests[ticket] = None
-        self._lessor.enqueue(ticket)  # type: ignore[union-attr]
+            self._asking.add(me)
+        try:
+            self._lessor.enqueue(ticket)  # type: ignore[union-attr]
+        finally:
+            self._asking.discard(me)
         if ticket.recalled:
             return  # before it was in line, or out of it again
         if self._run.closing or self._run.held is not None:

@@ -131,6 +131,8 @@ class Supervisor:
     def _look_whether_parked(self, now: float) -> None:
         """Nothing runs, and the first credential is due only after the deadline, or later than the run may wait."""
         run = self._run
+        if run.admission.at_work:  # asked first: what was in somebody's hands may be running by now, or in line
+            return
         wakes_at = min(run.admission.desk.armed_at, run.board.next_due)
         longest = run.options.max_wait
         last = min(run.board.deadline, math.inf if longest is None else now + longest)

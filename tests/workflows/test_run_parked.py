@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import math
+from collections import deque
 from collections.abc import Callable
 
 import pytest
 
 from agentos import Cause, CredentialCoordinator, ParallelCoordinator, RateLimited
+from agentos.credentials.desk import Desk, DeskTicket
 from agentos.testing import FakeClock
 
+from ..contract.engines import eventually
+from .helpers import Background
 from .test_run import Story, limited_pool
 
 
@@ -140,3 +145,86 @@ def test_the_only_item_is_limited_beyond_the_deadline() -> None:
     )
 
     assert stats.cause is Cause.PARKED
+
+
+class TwoModels:
+    """One item waits for an hour, and the other is about to begin when it is looked at whether the run is to end."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *secrets: str) -> None:
+        self.clock = FakeClock()
+        pool = CredentialCoordinator(secrets, clock=self.clock)
+        self.run = ParallelCoordinator(2, pool, model_func=self.model_of, max_wait=600, clock=self.clock)
+        self.looks_when = "in hand"
+        self._looked = 0
+        self._monkeypatch = monkeypatch
+
+    def model_of(self, item: str) -> str:
+        self.look("in hand", item)
+        return item
+
+    def look(self, when: str, item: str) -> None:
+        if when != self.looks_when or item != "other":
+            return
+        (inside,) = self.run._running
+        eventually(lambda: self.clock.now() < inside.admission.desk.armed_at < math.inf and not inside.running)
+        inside.supervisor._look_whether_parked(self.clock.now())
+        self._looked += 1
+
+    def everybody_stands_in_line(self) -> None:
+        self._monkeypatch.setattr(CredentialCoordinator, "take_now", lambda *_: None)
+
+    def work(self, item: str, key: str | None) -> str:
+        if item == "limited":
+            raise RateLimited(3600, model="limited")
+        return item
+
+    def end(self) -> None:
+        running = Background(lambda: self.run.execute_parallel(["limited", "other"], self.work, str))
+        eventually(lambda: self._looked)
+
+        def over() -> bool:
+            self.clock.advance(1.0)  # who was limited twice rests for some seconds
+            return not running.running
+
+        eventually(over)
+        stats, results = running.result()
+        assert [result.value for result in results] == ["other"]
+        assert (stats.cause, stats.unfinished, self._looked) == (Cause.PARKED, 1, 1)
+
+
+def test_a_run_does_not_end_while_a_worker_has_an_item_in_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    TwoModels(monkeypatch, "planted").end()
+
+
+def test_a_run_does_not_end_while_a_request_is_on_its_way_to_the_pool(monkeypatch: pytest.MonkeyPatch) -> None:
+    story, enqueue = TwoModels(monkeypatch, "planted"), CredentialCoordinator.enqueue
+    story.everybody_stands_in_line()
+    story.looks_when = "on its way"
+
+    def slowly(pool: CredentialCoordinator, ticket: DeskTicket) -> None:
+        story.look("on its way", ticket.item.id)
+        enqueue(pool, ticket)
+
+    monkeypatch.setattr(CredentialCoordinator, "enqueue", slowly)
+
+    story.end()
+
+
+def test_a_run_does_not_end_while_an_answer_is_being_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    story, made = TwoModels(monkeypatch, "planted-1", "planted-2"), Desk.__init__  # the second is in the answer
+    story.everybody_stands_in_line()
+    story.looks_when = "taken"
+
+    class Answered(deque[DeskTicket]):
+        def popleft(self) -> DeskTicket:
+            ticket = super().popleft()
+            story.look("taken", ticket.item.id)
+            return ticket
+
+    def make(desk: Desk, on_news: Callable[[], None]) -> None:
+        made(desk, on_news)
+        desk.answered = Answered()
+
+    monkeypatch.setattr(Desk, "__init__", make)
+
+    story.end()
