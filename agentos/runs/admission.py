@@ -368,7 +368,7 @@ class Admission:
                 bell.wait()
                 continue
             run.idle.leave(bell)
-            if not self._pull():
+            if not self._pull(on_and_on=True):
                 return  # somebody else is at it
 
     @property
@@ -376,8 +376,8 @@ class Admission:
         """Whether somebody is at the input, who does not ask whether the run is over."""
         return self._pulling or (self._source.comes_by_itself and not self._board.exhausted)
 
-    def _pull(self) -> bool:
-        """Take more of the input. False: there is none, or somebody else is at it."""
+    def _pull(self, on_and_on: bool = False) -> bool:
+        """Take more of the input; unless *on_and_on*, only if none is left. False: no more, or somebody is at it."""
         if self._source.comes_by_itself:
             self._run.on_room()
             return False
@@ -385,6 +385,8 @@ class Admission:
         with self._lock:
             if self._pulling or board.exhausted:
                 return False
+            if board.fresh and not on_and_on:
+                return True  # another worker was quicker
             self._pulling = True
         more = False
         try:

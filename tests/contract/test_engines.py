@@ -6,7 +6,7 @@ import asyncio
 import contextvars
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import groupby, pairwise
 from typing import Any
 
@@ -224,6 +224,26 @@ def test_of_a_list_too_only_a_window_is_looked_at(engine: Engine, make_pool: Mak
 
     assert stats.success_count == 1_500
     assert max(waiting) <= 300
+
+
+@pytest.mark.parametrize(("kind", "window"), [(list, 256), (iter, 64)])
+def test_two_workers_that_find_nothing_left_take_one_window(
+    kind: Callable[[range], Iterable[int]], window: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pull, waiting = admission.Admission._pull, list[int]()
+
+    def later_than_another(self: admission.Admission, on_and_on: bool = False) -> bool:
+        return pull(self, on_and_on) and pull(self, on_and_on)
+
+    def body(item: int, key: str | None) -> None:
+        waiting.append(len(run._running[0].board.fresh))
+
+    monkeypatch.setattr(admission.Admission, "_pull", later_than_another)
+    run = ParallelCoordinator(1)
+    stats, _ = run.execute_parallel(kind(range(1_000)), body, str)
+
+    assert stats.success_count == 1_000
+    assert max(waiting) < window
 
 
 def test_an_input_that_waits_for_its_first_item_to_be_done_is_not_waited_for(
