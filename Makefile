@@ -15,6 +15,7 @@ demo: $(VENV)/run.stamp
 # In three processes: many tests wait for processes, signals or the clock, and two cores have room for that.
 TEST_PROCESSES ?= 3
 test: $(VENV)/dev.stamp
+	$(VENV)/bin/python tests/redis_program.py
 	$(VENV)/bin/python -m pytest -n $(TEST_PROCESSES) --dist worksteal $(PYTEST_ARGS)
 
 check: $(VENV)/dev.stamp
@@ -25,6 +26,7 @@ check: $(VENV)/dev.stamp
 
 # The peers we measure against live in an environment of their own.
 bench: $(BENCH_VENV)/bench.stamp
+	$(BENCH_VENV)/bin/python tests/redis_program.py
 	$(BENCH_VENV)/bin/python bench/pool.py $(BENCH_ARGS)
 	$(BENCH_VENV)/bin/python bench/run.py $(BENCH_ARGS)
 	$(BENCH_VENV)/bin/python bench/stores.py $(BENCH_ARGS)

