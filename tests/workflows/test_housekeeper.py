@@ -176,7 +176,8 @@ def test_it_looks_after_the_pool_when_that_is_due_and_knows_when_it_was_called(
     clock = Told()
     kept, bell = Kept(clock), Bell()
     Housekeeper(kept, clock, bell, lambda: None)
-    bell.call(bell.port)
+    bell.session = "session-1"
+    bell.call(bell.port, "session-1")
 
     for end in ("the bell", "the instant", "the instant"):
         clock.ends.put(end)

@@ -13,7 +13,7 @@ from ...sqlite.trouble import is_busy, passing
 from .._core.records import KeySpec
 from .._core.turns import Session
 from ..clock import Clock
-from .bell import make_bell
+from .bell import Ring, make_bell
 from .forgetting import Cleared, forget
 from .opening import StoreFile, pause
 from .peek import read_book
@@ -35,8 +35,8 @@ def clear(path: Path, names: Sequence[str], specs: Iterable[KeySpec], clock: Clo
     bell = make_bell()
     try:
         done, rings = _insist(file, names, {spec.name: spec for spec in specs}, clock)
-        for port in rings:
-            bell.call(port)
+        for port, session in rings:
+            bell.call(port, session)
     finally:
         bell.close()
         file.leave()
@@ -46,7 +46,7 @@ def clear(path: Path, names: Sequence[str], specs: Iterable[KeySpec], clock: Clo
 
 def _insist(
     file: StoreFile, names: Sequence[str], specs: dict[str, KeySpec], clock: Clock
-) -> tuple[list[Cleared], list[int]]:
+) -> tuple[list[Cleared], list[Ring]]:
     execute = file.connection.execute
     deadline = time.monotonic() + _INSIST
     while True:

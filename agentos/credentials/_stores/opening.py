@@ -26,6 +26,7 @@ from ...sqlite.trouble import is_busy, passing
 from .._core.keeping import moved
 from ..clock import Clock
 from .alive import Alive
+from .bell import Ring
 from .place import prepare
 from .rows import Changes, Execute, end_session, last_change, let_run_out, read_moment, write_moment, write_record
 from .schema import APPLICATION_ID, MIGRATIONS
@@ -233,11 +234,11 @@ class StoreFile:
         self._open()
         return True
 
-    def end_session(self, session: str) -> list[int]:
+    def end_session(self, session: str) -> list[Ring]:
         """Remove a session and its leases, on a connection of its own. Returns the bells of those who wait."""
         return self._aside(lambda execute, changes: end_session(execute, session, changes))
 
-    def let_run_out(self, session: str) -> list[int]:
+    def let_run_out(self, session: str) -> list[Ring]:
         """Our process goes, and its leases may be in use on other machines for a while; as ``end_session``."""
 
         def act(execute: Execute, changes: Changes) -> None:
@@ -248,7 +249,7 @@ class StoreFile:
 
         return self._aside(act)
 
-    def _aside(self, act: Callable[[Execute, Changes], object]) -> list[int]:
+    def _aside(self, act: Callable[[Execute, Changes], object]) -> list[Ring]:
         """Change something on a connection of its own, at once. Returns the bells of those who wait."""
         connection = self._connected()
         try:
@@ -257,11 +258,11 @@ class StoreFile:
             changes = last_change(execute)
             act(execute, changes)
             changes.write(execute)
-            waiting = execute("select bell from sessions where waiting_since is not null").fetchall()
+            waiting: list[Ring] = execute("select bell, id from sessions where waiting_since is not null").fetchall()
             execute("commit")
         finally:
             connection.close()
-        return [bell for (bell,) in waiting]
+        return waiting
 
     def leave(self) -> None:
         """Be no longer one of those that have it open."""

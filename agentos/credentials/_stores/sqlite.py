@@ -22,7 +22,7 @@ from .._core.limits import FOREVER
 from .._core.turns import Session
 from ..clock import Clock
 from ..loops import running_loop
-from .bell import Bell, DeafBell
+from .bell import Bell, DeafBell, Ring
 from .opening import StoreFile, let_others_fork, pause
 from .protocol import StoreBusy, StoreTrouble, View
 from .rows import last_change, news_since, tell, write_moment, wrote
@@ -167,6 +167,7 @@ class SqliteStore(SessionStore[SqliteStep]):
         """Begin a session. If we had one, it has ended without us, and our leases with it: they never come back."""
         me = Session(uuid.uuid4().hex, step.now, self._weight, step.changes.served)
         me.bell, me.pid = self._bell.port, self._pid
+        self._bell.session = me.id
         step.join(me)
         if expired is not None:
             step.expire(expired)
@@ -187,8 +188,8 @@ class SqliteStore(SessionStore[SqliteStep]):
             self._renew_at = step.now + self._ttl / 3
             self.valid_until = step.me.expires_at - self._margin
         self.next_look = step.next_expiry()
-        for port in step.rings:
-            self._bell.call(port)
+        for port, session in step.rings:
+            self._bell.call(port, session)
 
     def _undo(self, step: SqliteStep | None) -> None:
         """The step failed: nothing of it counts, and what the view was told in it may not be so."""
@@ -276,18 +277,18 @@ class SqliteStore(SessionStore[SqliteStep]):
     def _let_run_out(self, session: str) -> None:
         self._insist_on_leaving(lambda: self._file.let_run_out(session))
 
-    def _insist_on_leaving(self, leave: Callable[[], list[int]]) -> None:
+    def _insist_on_leaving(self, leave: Callable[[], list[Ring]]) -> None:
         deadline = time.monotonic() + INSIST_LEAVING
         while True:
             try:
-                ports = leave()
+                rings = leave()
                 break
             except (sqlite3.Error, OSError):
                 if time.monotonic() > deadline:
                     return  # then its leases end by themselves, when they are not renewed
             time.sleep(pause())
-        for port in ports:
-            self._bell.call(port)
+        for port, session in rings:
+            self._bell.call(port, session)
 
     def _let_go(self, *, closed: bool) -> None:
         if closed:

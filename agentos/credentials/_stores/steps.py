@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from .._core.keeping import Record
 from .._core.turns import Session
+from .bell import Ring
 from .protocol import Bid, Card, Enrolled, Granted, Reserved, View
 from .rows import Changes, Execute, credential_news, end_guess, end_session, news_since, quota_news, tell, write_record
 from .session import SessionStep
@@ -22,7 +23,7 @@ class SqliteStep(SessionStep):
         self.changes = changes
         self.acts = 0  # how many of those that were put off are done in it
         self.first_number = changes.number + 1  # of the entries this step makes in the log
-        self.rings: list[int] = []  # bells to ring when it is committed
+        self.rings: list[Ring] = []  # bells to ring when it is committed
         self.is_news = changes.number != seen  # others have done something that the view does not have
         self._seen = seen
         self._execute = execute
@@ -89,7 +90,7 @@ class SqliteStep(SessionStep):
 
     def _was_called(self, session: Session) -> None:
         self._execute("update sessions set called_at = ? where id = ?", (session.called_at, session.id))
-        self.rings.append(session.bell)
+        self.rings.append((session.bell, session.id))
 
     # -- leases -----------------------------------------------------------------------------------------------
 

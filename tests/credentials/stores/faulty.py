@@ -15,10 +15,12 @@ class Bells(DeafBell):
         super().__init__()
         self.port = port
         self.rang: list[int] = []
+        self.sessions_rung: list[str] = []
         self.interrupts = False
 
-    def call(self, port: int) -> None:
+    def call(self, port: int, session: str) -> None:
         self.rang.append(port)
+        self.sessions_rung.append(session)
         if self.interrupts:
             raise KeyboardInterrupt
 

@@ -696,6 +696,20 @@ def test_who_waits_is_called_when_a_lease_ends_and_served_before_those_who_come_
     assert (found["waiting_since"], found["called_at"]) == (None, None)
 
 
+def test_a_call_carries_the_id_of_the_session_that_the_called_process_has_by_then(place: Place) -> None:
+    holder, waiter, key = place.two()
+    place.clock.advance(TTL * 2)  # both sessions end, and new ones begin
+    token = holder.get(key)
+    waiter.wait(key)
+
+    holder.end(key, token)
+    holder.store.leave()
+
+    ((session,),) = place.rows("select id from sessions where bell = ?", waiter.bell.port)
+    assert waiter.bell.session == session
+    assert holder.bell.sessions_rung == [session, session]  # for the lease that ended, and for the process that left
+
+
 def test_one_that_is_called_and_does_not_come_is_passed_over_after_a_moment_and_only_once(place: Place) -> None:
     holder, waiter, key = place.two()
     token = holder.get(key)
