@@ -13,8 +13,6 @@ from .wire import LONGEST, LONGEST_HELLO, Frame, Frames, WireError
 
 log = logging.getLogger("agentos")
 
-TO_GREET = 10.0  # seconds for a handshake, and for the greeting after it
-
 
 class Host(Protocol):
     """Who has connections: the hub."""
@@ -47,11 +45,10 @@ class Connection(Stream):
         super().__init__(Frames(LONGEST_HELLO, host.knows))
         self._host = host
         self._member: Member | None = None
-        self._patience: asyncio.TimerHandle | None = None
+        self.identified = asyncio.Event()  # or it ended before
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
-        self._patience = asyncio.get_running_loop().call_later(TO_GREET, self.abort)
         self._host.joined(self)
 
     def data_received(self, data: bytes) -> None:
@@ -77,11 +74,9 @@ class Connection(Stream):
             self.close()
             return
         self._frames.longest = LONGEST
-        if self._patience is not None:
-            self._patience.cancel()
+        self.identified.set()
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
-        if self._patience is not None:
-            self._patience.cancel()
+        self.identified.set()
         self._host.left(self, self._member)

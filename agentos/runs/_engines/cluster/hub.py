@@ -20,8 +20,9 @@ from collections.abc import Callable
 from .asks import Asks
 from .calls import Calls
 from .certificate import Identity
-from .connection import TO_GREET, Connection
+from .connection import Connection
 from .errand import Errand, Event, Lost, NotTaken, Reported, Said, ToldToEnd
+from .listener import Listener
 from .member import Ask, Member
 from .wire import (
     PASSWORD,
@@ -77,7 +78,6 @@ class Hub:
         self.password = secrets.token_bytes(PASSWORD)
         self.has_joined = False  # at least one worker
         self.silent = False
-        self._identity = identity
         self._welcome = welcome
         self._ttl = ttl
         self._width = width
@@ -93,7 +93,7 @@ class Hub:
         self._links: dict[str, Member] = {}
         self._connections: set[Connection] = set()
         self._errands: dict[int, tuple[Errand, Member]] = {}
-        self._server: asyncio.Server | None = None
+        self._listener = Listener(lambda: Connection(self), identity, to_close=_TO_LEAVE)
         self._over = asyncio.Event()
         self._unfit: dict[str, str] = {}  # workers that were set aside, and why
         self._refusals: set[str] = set()  # that were said
@@ -176,21 +176,12 @@ class Hub:
     def _serve(self, host: str, port: int, opened: Callable[[tuple[str, int] | BaseException], None]) -> None:
         loop = self._loop
         try:
-            self._server = loop.run_until_complete(
-                loop.create_server(
-                    lambda: Connection(self),
-                    host,
-                    port,
-                    ssl=self._identity.server,
-                    ssl_handshake_timeout=TO_GREET,
-                    ssl_shutdown_timeout=_TO_LEAVE,
-                )
-            )
+            address = loop.run_until_complete(self._listener.open(host, port))
         except BaseException as error:  # noqa: BLE001 - raised by whoever opened it
             self._calls.close()
             opened(error)
             return
-        opened(self._server.sockets[0].getsockname()[:2])
+        opened(address)
         self._looked_at = time.monotonic()
         loop.call_later(self._ttl / _LOOKS, self._look_at_links)
         loop.call_later(_UNUSED / _LOOKS_AT_UNUSED, self._look_at_unused)
@@ -388,7 +379,7 @@ class Hub:
         self._connections.discard(connection)
         if link is not None and link.connection is connection:
             self._cut_off(link)
-        if self._server is None and not self._connections:
+        if not self._listener.is_open and not self._connections:
             self._over.set()
 
     def _cut_off(self, link: Member) -> None:
@@ -461,10 +452,9 @@ class Hub:
         self._look_whether_over()
 
     def _look_whether_over(self) -> None:
-        if not self._closing or self._errands or self._server is None:
+        if not self._closing or self._errands or not self._listener.is_open:
             return
-        self._server.close()
-        self._server = None
+        self._listener.close()
         for connection in list(self._connections):
             connection.close()
         if self._connections:
