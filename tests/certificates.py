@@ -14,6 +14,17 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import NameOID
 
 _DAY = datetime.timedelta(days=1)
+_SIGNS = x509.KeyUsage(  # without it Python 3.13, which checks by the letter of RFC 5280, believes no authority
+    key_cert_sign=True,
+    crl_sign=False,
+    digital_signature=False,
+    content_commitment=False,
+    key_encipherment=False,
+    data_encipherment=False,
+    key_agreement=False,
+    encipher_only=False,
+    decipher_only=False,
+)
 
 
 class Authority:
@@ -24,7 +35,7 @@ class Authority:
         self._name = _named(name)
         self._key = ec.generate_private_key(ec.SECP256R1())
         self.file = folder / f"{name}.pem"
-        own = self._signed(self._name, self._key.public_key(), x509.BasicConstraints(ca=True, path_length=0))
+        own = self._signed(self._name, self._key.public_key(), x509.BasicConstraints(ca=True, path_length=0), _SIGNS)
         self.file.write_bytes(own.public_bytes(Encoding.PEM))
 
     def server(self, host: str = "127.0.0.1", *, days: int = 1) -> ssl.SSLContext:
@@ -44,10 +55,10 @@ class Authority:
         return file
 
     def _signed(
-        self, name: x509.Name, key: ec.EllipticCurvePublicKey, about: x509.ExtensionType, *, days: int = 1
+        self, name: x509.Name, key: ec.EllipticCurvePublicKey, *about: x509.ExtensionType, days: int = 1
     ) -> x509.Certificate:
         now = datetime.datetime.now(datetime.UTC)
-        return (
+        builder = (
             x509.CertificateBuilder()
             .subject_name(name)
             .issuer_name(self._name)
@@ -55,11 +66,12 @@ class Authority:
             .serial_number(x509.random_serial_number())
             .not_valid_before(now + min(days, 0) * _DAY - _DAY)
             .not_valid_after(now + days * _DAY)
-            .add_extension(about, critical=True)
             .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
             .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()), critical=False)
-            .sign(self._key, SHA256())
         )
+        for extension in about:
+            builder = builder.add_extension(extension, critical=True)
+        return builder.sign(self._key, SHA256())
 
 
 def _named(name: str) -> x509.Name:
