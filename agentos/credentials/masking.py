@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-import re
+import string
 import threading
 import urllib.parse
 from collections.abc import Iterable, Iterator
@@ -17,9 +17,11 @@ PIECE = 8
 # So many secrets of a pool are known piece by piece.
 FULLY_KNOWN = 50
 
+_ASCII_LOWER = {ord(letter): letter.lower() for letter in string.ascii_uppercase}
+
 
 class Masker:
-    """Knows the secrets of a pool and blots out pieces of them, of eight characters and more.
+    """Knows the secrets of a pool and blots out pieces of them, of eight characters and more, in any letter case.
 
     The secret a text is *likely* to hold (that of the lease it is about) is looked for piece by piece, and so are all
     of the first fifty. Others are looked for by every eighth piece, which finds any stretch of fifteen characters, and
@@ -28,7 +30,7 @@ class Masker:
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         self._secrets: list[str] = []
-        self._marks: dict[str, str] = {}  # a piece -> its secret
+        self._marks: dict[str, str] = {}  # a folded piece -> its secret
         self._marking = threading.Lock()
         self._shortest = 1_000_000
         self._marked = 0  # how many secrets that is done for: only when a text is to be masked
@@ -56,8 +58,9 @@ class Masker:
         """Return *text* with the pieces of secrets replaced."""
         found = {} if likely is None else {likely: None}
         self._mark()
-        for i in range(len(text) - PIECE + 1):
-            secret = self._marks.get(text[i : i + PIECE])
+        folded = fold(text)
+        for i in range(len(folded) - PIECE + 1):
+            secret = self._marks.get(folded[i : i + PIECE])
             if secret is not None:
                 found[secret] = None
         for secret in found:
@@ -65,8 +68,9 @@ class Masker:
         return text
 
     def is_in(self, text: str) -> bool:
-        """Whether a whole secret stands in *text*, as it is or in another form. Pieces do not count."""
-        return any(form in text for secret in self._secrets for form in forms_of(secret))
+        """Whether a whole secret stands in *text*, in any form and letter case. Pieces do not count."""
+        folded = fold(text)
+        return any(form in folded for secret in self._secrets for form in folded_forms_of(secret))
 
     def _mark(self) -> None:
         if self._marked == len(self._secrets):
@@ -78,10 +82,15 @@ class Masker:
         new = self._secrets[self._marked :]
         for number, secret in enumerate(new, start=self._marked):
             step = 1 if number < FULLY_KNOWN else PIECE
-            for form in forms_of(secret):
+            for form in folded_forms_of(secret):
                 for i in range(0, len(form) - PIECE + 1, step):
                     self._marks.setdefault(form[i : i + PIECE], secret)
         self._marked += len(new)
+
+
+def fold(text: str) -> str:
+    """Return *text* with its ASCII letters in lower case. The length, and so every position, stays the same."""
+    return text.lower() if text.isascii() else text.translate(_ASCII_LOWER)
 
 
 def forms_of(secret: str) -> Iterator[str]:
@@ -89,13 +98,10 @@ def forms_of(secret: str) -> Iterator[str]:
     raw = secret.encode()
     yield secret
     for safe in ("", "/"):
-        quoted = urllib.parse.quote(secret, safe=safe)
-        yield quoted
-        yield re.sub("%..", lambda found: found[0].lower(), quoted)
+        yield urllib.parse.quote(secret, safe=safe)
     yield json.dumps(secret)[1:-1]
     yield repr(secret)[1:-1]
     yield raw.hex()
-    yield raw.hex().upper()
     # A base64 text shows a secret shifted by 0, 1 or 2 bytes, depending on what stands before it.
     for shift in range(3):
         text = base64.b64encode(b"\0" * shift + raw).decode().rstrip("=")[2 * shift :]
@@ -103,12 +109,18 @@ def forms_of(secret: str) -> Iterator[str]:
         yield text.replace("+", "-").replace("/", "_")
 
 
+def folded_forms_of(secret: str) -> Iterable[str]:
+    """The different forms of the secret, in lower case: to be looked for in a text that is folded as well."""
+    return dict.fromkeys(map(fold, forms_of(secret)))
+
+
 def _mask(text: str, secret: str) -> str:
-    pieces = {form[i : i + PIECE] for form in forms_of(secret) for i in range(len(form) - PIECE + 1)}
+    pieces = {form[i : i + PIECE] for form in folded_forms_of(secret) for i in range(len(form) - PIECE + 1)}
+    folded = fold(text)
     out: list[str] = []
     end = 0
-    for i in range(len(text) - PIECE + 1):
-        if text[i : i + PIECE] in pieces:
+    for i in range(len(folded) - PIECE + 1):
+        if folded[i : i + PIECE] in pieces:
             if i > end or not out:
                 out.extend((text[end:i], MASK))
             end = i + PIECE

@@ -5,6 +5,7 @@ Where a stream is cut into pieces says nothing of what is in it, so that the key
 
 from __future__ import annotations
 
+import re
 import zlib
 from typing import Any
 
@@ -56,13 +57,15 @@ class Events:
         return piece
 
     def masked(self, piece: bytes) -> bytes:
-        """*piece* as it goes on: without the key, and without an end with which the key may begin. That comes next."""
-        secret = self._secret.reveal().encode()
+        """*piece* as it goes on: without the key, in any letter case, and without an end that may be its beginning."""
+        secret = self._secret.reveal().encode().lower()
         if self._held:
             piece, self._held = self._held + piece, b""
-        if secret in piece:
-            piece = piece.replace(secret, _MASK)
-        begun = _begun(piece, secret)
+        folded = piece.lower()
+        if secret in folded:
+            piece = re.sub(re.escape(secret), _MASK, piece, flags=re.IGNORECASE)
+            folded = piece.lower()
+        begun = _begun(folded, secret)
         if begun:
             piece, self._held = piece[:-begun], piece[-begun:]
         return piece

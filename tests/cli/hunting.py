@@ -94,7 +94,7 @@ _IN_ENVIRONMENT, _IN_FILE, _BY_VARIABLE, _BY_FILE, _BY_COMMAND = (
 UNUSABLE = (
     Canary("letters-of-the-world", _made("éßøжщыΩψλ日本語中文字한국어", 24, 21)),
     Canary("spaces", "jQ8 zzTop vWx 77Lm yyP k" + _made(_ALNUM, 12, 22)),
-    Canary("lines", "\n".join(("--- QZX-KEY ---", *(_made(_ALNUM, 64, seed) for seed in (23, 24)), "--- ZQX-END ---"))),
+    Canary("lines", "\n".join(("--- QZX-KEY ---", *(_made(_ALNUM, 64, seed) for seed in (23, 24)), "--- ZQX-FIN ---"))),
 )
 
 
@@ -102,6 +102,9 @@ def forms_of(secret: str) -> Iterator[tuple[str, bytes]]:
     """The secret as programs write it, and what that way of writing is called."""
     raw = secret.encode()
     yield "raw", raw
+    yield "in capitals", raw.upper()
+    yield "in small letters", raw.lower()
+    yield "in swapped case", raw.swapcase()
     yield "url", urllib.parse.quote(secret, safe="").encode()
     yield "url form", urllib.parse.quote_plus(secret).encode()
     yield "json", json.dumps(secret)[1:-1].encode()

@@ -15,6 +15,9 @@ RAW = SECRET.encode()
 KEEPS = Path(os.environ["LEAKS_TO"])
 WAYS = {
     "raw": RAW,
+    "capitals": RAW.upper(),
+    "small": RAW.lower(),
+    "swapped": RAW.swapcase(),
     "base64": base64.b64encode(RAW),
     "base64-1": base64.b64encode(b"x" + RAW + b"yy"),
     "base64-2": base64.b64encode(b"me:"[:2] + RAW),

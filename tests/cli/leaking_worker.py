@@ -77,6 +77,7 @@ def _warn(secret: str) -> None:
 def _print(secret: str) -> None:
     print("the key is", secret)
     print(json.dumps([secret]), file=sys.stderr, flush=True)
+    print(secret.upper(), secret.lower(), secret.swapcase())
     for character in secret[:60]:
         print(character, end="", flush=True)
     sys.stdout.buffer.write(secret.encode())
@@ -95,6 +96,7 @@ def _log(secret: str, context: Any) -> None:
 
 RETURNS: dict[str, Callable[[str], Any]] = {
     "text": lambda secret: secret,
+    "capitals": lambda secret: [secret.upper(), secret.lower(), secret.swapcase()],
     "nested": lambda secret: {"a": [{"b": (secret, f"Bearer {secret}")}]},
     "key-of-a-dict": lambda secret: {secret: 1},
     "bytes": lambda secret: secret.encode(),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import urllib.parse
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -35,6 +36,24 @@ def test_every_form_of_a_secret_is_blotted_out(form: str) -> None:
     assert MASK in masked
     assert masked.startswith("Incorrect API key provided: ")
     assert not any(form[i : i + 12] in masked for i in range(len(form) - 11))
+
+
+MIXED = "sk-Canary/0123456789+aBcDeF"
+
+
+@pytest.mark.parametrize("change", [str.upper, str.lower, str.title, str.swapcase])
+@pytest.mark.parametrize("encode", [str, lambda secret: base64.b64encode(secret.encode()).decode(), urllib.parse.quote])
+def test_a_secret_is_masked_in_any_letter_case(encode: Callable[[str], str], change: Callable[[str], str]) -> None:
+    text = change(encode(MIXED))
+
+    assert Masker([MIXED]).mask(f"key {text} refused") == f"key {MASK} refused"
+    assert Masker([MIXED]).is_in(f"key {text} refused")
+
+
+def test_letters_that_change_their_length_with_their_case_do_not_shift_the_mask() -> None:
+    text = "\u0130\u0130\ufb03 \u00df: "  # lower(), upper() and casefold() make them longer
+
+    assert Masker([MIXED]).mask(f"{text}{MIXED.upper()}{text}") == f"{text}{MASK}{text}"
 
 
 @pytest.mark.parametrize("length", [15, 20, len(CANARY)])

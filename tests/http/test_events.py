@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import zlib
+from collections.abc import Callable
 from itertools import pairwise
 
 import pytest
@@ -36,6 +37,13 @@ def test_a_key_that_is_cut_in_two_anywhere_is_masked() -> None:
 
 def test_a_key_that_comes_byte_by_byte_is_masked() -> None:
     assert b"".join(passed(*by_bytes(SAID))) == SHOWN
+
+
+@pytest.mark.parametrize("change", [bytes.upper, bytes.swapcase])
+def test_a_key_in_another_letter_case_that_is_cut_in_two_anywhere_is_masked(change: Callable[[bytes], bytes]) -> None:
+    said = SAID.replace(SECRET.encode(), change(SECRET.encode()))
+
+    assert {b"".join(passed(*cut)) for cut in in_two(said)} == {SHOWN}
 
 
 PACKED = {

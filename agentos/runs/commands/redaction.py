@@ -4,6 +4,9 @@ A stream is judged window by window: eight bytes that stand in any form of a sec
 window would take a second for every 20 MB. But any window covers a whole *word*: four bytes whose place in the text is
 a multiple of four. So the words are looked up, many in one call, and windows only around the few words that some secret
 has too.
+
+Letter case does not count: windows are kept in lower case, and a copy of the text in lower case, which has the same
+positions, is searched.
 """
 
 from __future__ import annotations
@@ -13,14 +16,14 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from itertools import compress, count
 
-from ...credentials.masking import FULLY_KNOWN, PIECE, Masker, forms_of
+from ...credentials.masking import FULLY_KNOWN, PIECE, Masker, folded_forms_of
 from ...credentials.masking import MASK as MASK_TEXT
 from ...credentials.secret import Secret
 
 MASK = MASK_TEXT.encode()
 
 _WORD = 4
-_BLOCK = 512  # words: where one of them is known, these are looked at one by one
+_BLOCK = 64  # words: where one of them is known, these are looked at one by one
 _UNDECIDED = PIECE - 1  # what begins so near the end may yet become a window
 _UNDECIDED_STRETCH = 2 * (PIECE - 1)  # or a stretch that is noticed
 
@@ -60,7 +63,7 @@ class Redaction:
     def masked(self, text: str) -> str:
         """*text* without the secrets; nearly always *text* itself."""
         data = text.encode("utf-8", "surrogatepass")
-        if not self.windows()[0].starts_in(data):
+        if not self.windows()[0].starts_in(data.lower()):
             return text
         stream = self.stream()
         return (stream.feed(data) + stream.flush()).decode("utf-8", "surrogatepass")
@@ -76,7 +79,7 @@ class Redaction:
 
 
 class Windows:
-    """Windows of secrets, found in a text as fast as Python can."""
+    """Windows of secrets in lower case, found in a text as fast as Python can."""
 
     __slots__ = ("_owners", "_words")  # a set of words, as numbers; windows, with the secret they are but a part of
 
@@ -86,7 +89,7 @@ class Windows:
 
     def add(self, secret: str, every: int = 1) -> None:
         """Know *secret*, by *every* so many of its windows."""
-        for form in forms_of(secret):
+        for form in folded_forms_of(secret):
             raw = form.encode()
             windows = [raw[start : start + PIECE] for start in range(0, len(raw) - PIECE + 1, every)]
             if every == 1:
@@ -95,12 +98,12 @@ class Windows:
                 for window in windows:
                     self._owners.setdefault(window, secret)
             # The first whole word of a window in a text is at its beginning, or up to three bytes behind.
-            for stretch in [raw] if every == 1 else windows:
+            for stretch in [raw] if every == 1 else [window[:-1] for window in windows]:
                 for shift in range(_WORD):
                     self._words.update(_words_of(stretch[shift:]))
 
     def starts_in(self, text: bytes) -> list[int]:
-        """Where the known windows begin in *text*, in order."""
+        """Where the known windows begin in *text*, which is in lower case, in order."""
         if not self._words:
             return []
         words = _words_of(text)
@@ -186,6 +189,7 @@ class StreamRedactor:
 
     def _starts_in(self, text: bytes) -> tuple[list[int], bool]:
         windows, all_known = self._known()
+        text = text.lower()
         starts = windows.starts_in(text)
         if starts and not all_known:
             for secret in windows.partly_known(text[start : start + PIECE] for start in starts):

@@ -20,6 +20,8 @@ SECRETS = ["sk-planted-QWERTZUIOPASDFGHJK", "sk-planted/äöü-CVBNM"]
         f"Bearer {SECRETS[1]}",
         f"https://user:{SECRETS[0]}@host/",
         base64.b64encode(f"user:{SECRETS[0]}".encode()).decode(),
+        SECRETS[0].lower(),
+        f"Bearer {SECRETS[1].upper()}",
         SECRETS[0][:-1],
         f"{SECRETS[0][:-1]}X",
         "",

@@ -7,6 +7,7 @@ import random
 import threading
 import tracemalloc
 import urllib.parse
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -30,11 +31,11 @@ def through(stream: StreamRedactor, *pieces: bytes) -> bytes:
 
 def expected(text: bytes, *secrets: str) -> bytes:
     """The same in the plainest way: mark the bytes of every window, then put one blot for each marked stretch."""
-    windows = {f[i : i + 8] for s in secrets for f in map(str.encode, forms_of(s)) for i in range(len(f) - 7)}
+    windows = {f[i : i + 8].lower() for s in secrets for f in map(str.encode, forms_of(s)) for i in range(len(f) - 7)}
     out: list[bytes] = []
     end = 0
     for i in range(len(text) - 7):
-        if text[i : i + 8] in windows:
+        if text[i : i + 8].lower() in windows:
             if i > end or not out:
                 out += [text[end:i], MASK]
             end = i + 8
@@ -83,7 +84,26 @@ def test_seven_bytes_are_innocent() -> None:
     assert through(redactor(CANARY), text) == text
 
 
-ALPHABETS = st.sampled_from(["ab", "abcdefgh0123", "sk-/+%\u00e9\u6f22"])
+@pytest.mark.parametrize("change", [bytes.upper, bytes.lower, bytes.title, bytes.swapcase])
+@pytest.mark.parametrize("form", list(forms_of("sk-Canary/0123456789+aBcDeF")))
+def test_a_secret_is_redacted_in_any_letter_case_wherever_it_is_split(
+    form: str, change: Callable[[bytes], bytes]
+) -> None:
+    text = b"Before " + change(form.encode()) + b" After\n"
+
+    for cut in range(0, len(text) + 1, 5):
+        stream = redactor("sk-Canary/0123456789+aBcDeF")
+        assert through(stream, text[:cut], text[cut:]) == b"Before " + MASK + b" After\n"
+
+
+def test_a_secret_of_a_large_pool_is_noticed_in_another_letter_case_and_then_known_wholly() -> None:
+    stream = redactor(*OTHERS, CANARY)
+
+    assert stream.feed(f"{CANARY.upper()[3:18]}\n".encode()) == MASK + b"\n"
+    assert stream.feed(f"{CANARY.title()[4:12]}\n".encode()) == MASK + b"\n"
+
+
+ALPHABETS = st.sampled_from(["ab", "aAbB", "abcdefgh0123", "sk-/+%\u00e9\u6f22"])
 
 
 @given(st.data())

@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from ....credentials.masking import forms_of
+from ....credentials.masking import fold, folded_forms_of
 
 _DIGEST = 16  # bytes
 
@@ -24,7 +24,7 @@ class Shadows:
         nonce = secrets.token_bytes(16)
         digests: dict[int, set[bytes]] = {}
         for secret in known:
-            for form in forms_of(secret):
+            for form in folded_forms_of(secret):
                 digests.setdefault(len(form), set()).add(_digest(form, nonce))
         return cls(nonce, {length: frozenset(found) for length, found in digests.items()})
 
@@ -33,6 +33,7 @@ class Shadows:
 
         It takes about a microsecond for each character and each length that a secret has.
         """
+        text = fold(text)
         return any(
             _digest(text[start : start + length], self.nonce) in digests
             for length, digests in self.digests.items()
