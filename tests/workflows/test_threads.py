@@ -440,6 +440,7 @@ def test_explain_says_why_one_waits_and_when_it_will_start(pool: CredentialCoord
 def test_exhausted_is_said_once_in_each_shortage(
     pool: CredentialCoordinator, clock: FakeClock, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.INFO, "agentos")
     held = [pool.acquire(), pool.acquire()]
     waiters = [waiting(pool, clock, f"w{i}", count=i + 1) for i in range(3)]
     for _ in range(3):
@@ -455,6 +456,18 @@ def test_exhausted_is_said_once_in_each_shortage(
 
     assert caplog.text.count("[COORDINATOR] Credential pool exhausted") == 2
     assert "all keys rate-limited" not in caplog.text
+    assert {record.levelno for record in caplog.records if "exhausted" in record.message} == {logging.INFO}
+
+
+def test_many_secrets_that_are_too_short_to_be_masked_are_told_in_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    pool = CredentialCoordinator([*(Credential(f"k{i}", name=f"short-{i}") for i in range(1000)), "long-enough"])
+    pool.add("k1000")
+
+    assert [record.message for record in caplog.records if "too short" in record.message] == [
+        "[COORDINATOR] the secrets of 1000 credentials are shorter than 8 characters: too short to be masked "
+        "(short-0, short-1, short-2, ...)",
+        "[COORDINATOR] the secret of key-1002 is shorter than 8 characters: too short to be masked",
+    ]
 
 
 def test_all_limited_is_told_apart_from_exhausted(

@@ -177,7 +177,7 @@ class PoolShell:
         # A desk is not awake just because somebody puts a ticket in for it.
         self._turn(enter, ticket, but=None if isinstance(ticket, DeskTicket) else ticket.owner)
         if said is not None:
-            log.warning("[COORDINATOR] %s", said)
+            log.log(said[0], "[COORDINATOR] %s", said[1])
 
     def _look_again(self, ticket: Ticket, waiter: ThreadWaiter | TaskWaiter, deadline: float) -> None:
         """Its alarm, its deadline or a nudge woke the ticket's owner: see what is due."""
@@ -488,8 +488,8 @@ class PoolShell:
 
     # -- what people are told ---------------------------------------------------------------------------------
 
-    def _episode(self, now: float, stay: bool, *, of_a_run: bool) -> str | None:
-        """What to say of a request that has to wait: once in each shortage, and once of each kind.
+    def _episode(self, now: float, stay: bool, *, of_a_run: bool) -> tuple[int, str] | None:
+        """What to log of a request that has to wait, and at which level: once in each shortage, and once of each kind.
 
         A run that goes at the speed of its limits is short of keys all the time: of that it is enough to hear once a
         minute.
@@ -507,11 +507,12 @@ class PoolShell:
                 return None
             self._quiet_until = now + _SAID_AT_MOST_EVERY
         if exhausted:
-            return "Credential pool exhausted" + (", waiting for release..." if stay else "")
+            # To wait for a key that others use is the normal state of a busy pool.
+            return logging.INFO, "Credential pool exhausted" + (", waiting for release..." if stay else "")
         until = _hour(core.next_at + core.wall.offset)
         planned = None if core.next_ticket is None else core.next_ticket.planned
         why = "" if planned is None else state_of_key(planned, now)[2]  # not always a limit: a provider may be down
-        return f"all keys rest until {until} (in {core.next_at - now:.1f}s){f': {why}' if why else ''}"
+        return logging.WARNING, f"all keys rest until {until} (in {core.next_at - now:.1f}s){f': {why}' if why else ''}"
 
     def _say_stale(self, grant: Grant, what: str) -> None:
         log.warning(

@@ -51,6 +51,8 @@ def _core(*, shared: bool, debug: bool, keep_free: int, max_lease: float | None)
     return kinds[not debug](keep_free=keep_free, max_lease=max_lease)
 
 
+_MOST_NAMED = 3
+
 _stores: weakref.WeakSet[Store] = weakref.WeakSet()
 
 
@@ -134,8 +136,8 @@ class CredentialCoordinator(HttpCalls):
 
     def _take_in(self, given: Sequence[str | Credential], keep_free: int) -> None:
         taken = {c.name for c in given if isinstance(c, Credential) and c.name is not None}
-        for index, credential in enumerate(given):
-            self._admit(credential, taken, f"credentials[{index}]")
+        admitted = [self._admit(credential, taken, f"credentials[{index}]") for index, credential in enumerate(given)]
+        _warn_of_short_secrets([name for name, can_be_masked in admitted if not can_be_masked])
         slots = sum(1 if known.slots == "auto" else known.slots for known in self._credentials.values())
         if keep_free and keep_free >= slots:
             raise ValueError(f"keep_free must be below the number of slots ({slots}), or nothing could be leased")
@@ -273,7 +275,10 @@ class CredentialCoordinator(HttpCalls):
 
     def add(self, credential: str | Credential) -> str:
         """Let a credential join, also while others wait. Returns its name."""
-        return self._admit(credential, set(self._credentials), "credential")
+        name, can_be_masked = self._admit(credential, set(self._credentials), "credential")
+        if not can_be_masked:
+            _warn_of_short_secrets([name])
+        return name
 
     def retire(self, name: str) -> None:
         """Take a credential out: leases on it run on, nothing new starts. Those who could use no other are told."""
@@ -403,7 +408,8 @@ class CredentialCoordinator(HttpCalls):
         found = outlook(surveyed, n_items, parallel)
         return Forecast(found.seconds, wall + found.seconds, found.binding, found.moves)
 
-    def _admit(self, given: str | Credential, taken: set[str], argument: str) -> str:
+    def _admit(self, given: str | Credential, taken: set[str], argument: str) -> tuple[str, bool]:
+        """Take a credential in. Returns its name, and whether its secret is long enough to be masked."""
         credential = _as_credential(given, argument)
         secret = credential.secret.reveal()
         name = ""
@@ -434,9 +440,7 @@ class CredentialCoordinator(HttpCalls):
 
         can_be_masked = self._masker.add(secret)  # first: whoever waits may have it the moment it is in
         self._turn(admit)
-        if not can_be_masked:
-            log.warning("[COORDINATOR] the secret of %s is shorter than 8 characters: too short to be masked", name)
-        return name
+        return name, can_be_masked
 
     def _default_name(self, taken: set[str]) -> str:
         number = len(self._credentials) + 1
@@ -451,6 +455,19 @@ class CredentialCoordinator(HttpCalls):
                 f"{argument}: limits differ from those of {quota.keys[0].name}, which shares the quota "
                 f"{credential.quota!r}; limits belong to the quota, so state the same for both"
             )
+
+
+def _warn_of_short_secrets(names: Sequence[str]) -> None:
+    """One line, however many there are."""
+    if len(names) == 1:
+        log.warning("[COORDINATOR] the secret of %s is shorter than 8 characters: too short to be masked", names[0])
+    elif names:
+        log.warning(
+            "[COORDINATOR] the secrets of %d credentials are shorter than 8 characters: too short to be masked (%s%s)",
+            len(names),
+            ", ".join(names[:_MOST_NAMED]),
+            ", ..." if len(names) > _MOST_NAMED else "",
+        )
 
 
 _COUNTED_AS: dict[str, str | None] = {
