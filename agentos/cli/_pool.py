@@ -24,7 +24,7 @@ def make_pool(request: Request, *, only_look: bool = False) -> CredentialCoordin
     from ..credentials._stores.place import place_of
     from ..errors import StoreError
     from ..workflows.parallel import CredentialCoordinator
-    from ._store import address_of, not_installed, unusable
+    from ._store import address_of, not_installed, passwords_of, unusable
 
     store = address_of(request.option("store"), os.environ, who=request.where.get("store", "--store"))
     try:
@@ -35,13 +35,16 @@ def make_pool(request: Request, *, only_look: bool = False) -> CredentialCoordin
     try:
         if only_look and place is not None and _is_new(place):
             store = "memory"
-        return CredentialCoordinator([key.credential for key in request.keys], store=store)
+        pool = CredentialCoordinator([key.credential for key in request.keys], store=store)
     except StoreError as error:
         raise unusable(error, "name another place with --store sqlite:///path, or use --store memory") from None
     except ImportError as error:
         raise not_installed(error) from None
     except ValueError as error:
         raise Refusal(f"the credentials cannot be used together: {error}", code=ExitCode.USAGE) from None
+    for password in passwords_of(request.option("store"), os.environ):
+        pool.masker.add_password(password)
+    return pool
 
 
 def _is_new(place: Path | RedisPlace) -> bool:

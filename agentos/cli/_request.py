@@ -134,10 +134,11 @@ def request_from(flags: Flags, environ: Mapping[str, str] = os.environ) -> Reque
         options["group"] = options["keep_order"] = False  # typed, it wins over what a file says
     from ._keys import credentials
     from ._names import default_name, given_name
+    from ._store import passwords_of
 
     typed = flags.options.get("keys") or []
     keys = [] if options["keys"] == [_NO_KEYS] else credentials(settings, typed, environ)
-    masked = _masking(keys)
+    masked = _masking(keys, passwords_of(options["store"], environ))
     _refuse_typed_secrets(flags, masked)
     try:
         place = _place(flags)
@@ -169,19 +170,20 @@ def request_from(flags: Flags, environ: Mapping[str, str] = os.environ) -> Reque
     )
 
 
-def _masking(keys: Sequence[KeyGiven]) -> Callable[[str], str]:
-    if not keys:
+def _masking(keys: Sequence[KeyGiven], passwords: Sequence[str]) -> Callable[[str], str]:
+    if not keys and not passwords:
         return str
     from ..credentials.masking import Masker
     from ..runs.commands.redaction import Redaction
 
-    return Redaction(Masker(key.credential.secret.reveal() for key in keys)).masked
+    return Redaction(Masker([*passwords, *(key.credential.secret.reveal() for key in keys)])).masked
 
 
 def _refuse_typed_secrets(flags: Flags, masked: Callable[[str], str]) -> None:
     if any(masked(word) != word for word in flags.typed.whole):
         raise Refusal(
-            "what was typed contains the secret of a credential: every user of this machine can read it there",
+            "what was typed contains the secret of a credential, or the store's password: every user of this machine "
+            "can read it there",
             "leave it out: the command finds its credential in an environment variable (--env-key VAR)",
         )
 
@@ -195,7 +197,8 @@ def _ids_without_secrets(items: Items, masked: Callable[[str], str]) -> Callable
         together = "\n".join(ids)
         if masked(together) != together:
             raise Refusal(
-                "the id of an item holds the secret of a credential, and ids are shown everywhere",
+                "the id of an item holds the secret of a credential, or the store's password, and ids are shown "
+                "everywhere",
                 "take the secret out of the items, or name another field for their ids with --id FIELD",
             )
         return items.id_of

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Final
 
 from ..errors import StoreError, StoreUnavailable
 from ._errors import Refusal
-from ._options import BadValue, store_place
+from ._options import BadValue, store_place, twin
 
 _ENV: Final = "env:"
+_TWIN: Final = twin("store")
+_PASSWORD: Final = re.compile(r"://[^:@]*:(.+)@")  # in a URL that cannot be read
 
 
 def address_of(said: str, environ: Mapping[str, str], *, who: str) -> str:
@@ -32,6 +35,27 @@ def address_of(said: str, environ: Mapping[str, str], *, who: str) -> str:
         return store_place(found)
     except BadValue as error:
         raise Refusal(f"{who}: what the environment variable {variable} has {error}") from None
+
+
+def variable_of(said: str) -> str | None:
+    """The environment variable that *said* names; None if it names none."""
+    return said.removeprefix(_ENV) if said.startswith(_ENV) else None
+
+
+def passwords_of(said: str, environ: Mapping[str, str]) -> tuple[str, ...]:
+    """The passwords of the store that *said* stands for, and of the one in AGENTOS_STORE, which may be another."""
+    from ..credentials._stores.redis.url import is_redis_url, redis_place
+
+    found: dict[str, None] = {}
+    for address in (said, environ.get(_TWIN, "").strip()):
+        variable = variable_of(address)
+        url = address if variable is None else environ.get(variable, "").strip()
+        if is_redis_url(url):
+            try:
+                found |= dict.fromkeys(redis_place(url).passwords)
+            except ValueError:  # whoever opens that store refuses it
+                found |= dict.fromkeys(_PASSWORD.findall(url))
+    return tuple(found)
 
 
 def unusable(error: StoreError, hint: str) -> Refusal:

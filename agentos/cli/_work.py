@@ -10,6 +10,7 @@ from ..errors import CommandFailed
 from ._codes import ExitCode
 from ._errors import Refusal
 from ._pool import variables
+from ._store import variable_of
 
 if TYPE_CHECKING:
     from ..runs.commands.command import Command
@@ -34,7 +35,7 @@ def command_of(request: Request) -> Command | None:
             stdin=bool(request.option("stdin")),
             idle_timeout=request.option("idle_timeout"),
             kill_after=request.option("kill_after"),
-            without=_variables_of_secrets(request),
+            without=_withheld_variables(request),
             run_id=request.name,
         )
         if request.total is not None:
@@ -44,10 +45,13 @@ def command_of(request: Request) -> Command | None:
     return command
 
 
-def _variables_of_secrets(request: Request) -> frozenset[str]:
-    """Where secrets are in our own environment, of keys that were chosen and of those that were not."""
+def _withheld_variables(request: Request) -> frozenset[str]:
+    """Variables that have a secret of a key, chosen or not, or the URL of the store."""
     of_entries = (str(entry.place) for entry in request.settings.credentials if entry.source == "env")
-    return frozenset([*of_entries, *(name for key in request.keys for name in key.sources)])
+    of_store = variable_of(request.option("store"))
+    return frozenset(
+        [*of_entries, *(name for key in request.keys for name in key.sources), *([of_store] if of_store else [])]
+    )
 
 
 def function_of(request: Request, redactors: Redactors | None, masked: Callable[[str], str]) -> Callable[..., Any]:

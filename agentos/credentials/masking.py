@@ -7,7 +7,7 @@ import json
 import string
 import threading
 import urllib.parse
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 MASK = "<secret>"
 
@@ -29,10 +29,11 @@ class Masker:
     """
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
-        self._secrets: list[str] = []
+        self._secrets: list[str] = []  # all that is blotted out
+        self._credentials: list[str] = []  # those of them that are credentials
+        self._passwords: set[str] = set()
         self._marks: dict[str, str] = {}  # a folded piece -> its secret
         self._marking = threading.Lock()
-        self._shortest = 1_000_000
         self._marked = 0  # how many secrets that is done for: only when a text is to be masked
         for secret in secrets:
             self.add(secret)
@@ -41,14 +42,31 @@ class Masker:
         """Blot out *secret* from now on: as it is, in base64, hex, JSON and a URL. False: it is too short for that."""
         if len(secret) < PIECE:
             return False
+        self._credentials.append(secret)
         self._secrets.append(secret)
-        self._shortest = min(self._shortest, len(secret))
+        return True
+
+    def add_password(self, password: str) -> bool:
+        """Blot out a password of the pool's store as well. False: it is too short for that.
+
+        Unlike a credential it may stand in environment variables of commands: ``is_in`` does not know it.
+        """
+        if len(password) < PIECE:
+            return False
+        if password not in self._passwords:
+            self._passwords.add(password)
+            self._secrets.append(password)
         return True
 
     @property
     def count(self) -> int:
         """How many secrets it knows."""
         return len(self._secrets)
+
+    @property
+    def credentials(self) -> Sequence[str]:
+        """The secrets of credentials: what is a password of the store only is not among them."""
+        return self._credentials
 
     def secrets_from(self, number: int) -> list[str]:
         """The secrets it knows, in the order they were added, without the first *number* of them."""
@@ -68,9 +86,9 @@ class Masker:
         return text
 
     def is_in(self, text: str) -> bool:
-        """Whether a whole secret stands in *text*, in any form and letter case. Pieces do not count."""
+        """Whether a whole secret of a credential stands in *text*, in any form and letter case."""
         folded = fold(text)
-        return any(form in folded for secret in self._secrets for form in folded_forms_of(secret))
+        return any(form in folded for secret in self._credentials for form in folded_forms_of(secret))
 
     def _mark(self) -> None:
         if self._marked == len(self._secrets):

@@ -70,6 +70,16 @@ def test_in_a_pool_of_the_usual_size_any_piece_of_any_secret_is_found() -> None:
         assert masker.mask(f"key {CANARY[start : start + PIECE]} refused") == f"key {MASK} refused"
 
 
+def test_a_password_of_the_store_is_masked_and_is_no_credential() -> None:
+    masker = Masker([CANARY])
+
+    assert masker.add_password("planted/password")
+    assert not masker.add_password("short")
+    assert masker.mask("redis://me:PLANTED%2fPASSWORD@host, planted/password") == f"redis://me:{MASK}@host, {MASK}"
+    assert not masker.is_in("planted/password")
+    assert masker.credentials == [CANARY]
+
+
 def test_text_without_a_secret_stays_as_it_is() -> None:
     assert Masker([CANARY]).mask("rate limit reached for requests") == "rate limit reached for requests"
 

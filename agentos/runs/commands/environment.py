@@ -21,6 +21,9 @@ _OF_AN_ITEM = frozenset(
         *("WORKFLOW_DB", "OUTCOME", "MARK"),
     )
 )
+# Where the store of the keys is, with its password. A nested agentos is told its store explicitly.
+_STORE = "AGENTOS_STORE"
+_LEFT_OUT = _OF_AN_ITEM | {_STORE}
 _TRACEPARENT = re.compile(r"00-([0-9a-f]{32})-[0-9a-f]{16}-([0-9a-f]{2})")
 
 
@@ -29,12 +32,12 @@ def base_environment(
 ) -> dict[str, str]:
     """The environment of all commands. A variable that holds a secret of the pool is somebody else's key: left out.
 
-    So is what an item of another run, in which this one is nested, was told of itself.
+    So is what an item of another run, in which this one is nested, was told of itself, and AGENTOS_STORE.
     """
     return {
         name: value
         for name, value in environ.items()
-        if name not in without and name not in _OF_AN_ITEM and not holds_secret(value)
+        if name not in without and name not in _LEFT_OUT and not holds_secret(value)
     }
 
 

@@ -116,6 +116,8 @@ class CredentialCoordinator(HttpCalls):
         place = place_of(store, os.environ)
         core = _core(shared=place is not None, debug=debug, keep_free=keep_free, max_lease=max_lease)
         super().__init__(core, clock)
+        if isinstance(place, RedisPlace):
+            self._mask_passwords(place.passwords)
         for unused in all_given[len(given) :]:  # not to be used, and not to be shown
             self._masker.add(unused.secret.reveal() if isinstance(unused, Credential) else str(unused))
         if place is None:
@@ -133,6 +135,11 @@ class CredentialCoordinator(HttpCalls):
             raise
         weakref.finalize(self, self._bell.release).atexit = False  # so that its housekeeper sees that it is gone
         Housekeeper(self, self._clock, self._bell, self._store.close)
+
+    def _mask_passwords(self, passwords: Sequence[str]) -> None:
+        too_short = [password for password in passwords if not self._masker.add_password(password)]
+        if too_short:
+            log.warning("[COORDINATOR] the password of the store is shorter than 8 characters: too short to be masked")
 
     def _take_in(self, given: Sequence[str | Credential], keep_free: int) -> None:
         taken = {c.name for c in given if isinstance(c, Credential) and c.name is not None}

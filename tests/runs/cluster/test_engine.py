@@ -326,6 +326,20 @@ def test_a_command_finds_its_key_and_what_it_may_want_to_know_in_its_environment
     assert results["a"].value["stdout"] == f"a 1 nightly {len(SECRETS[0])} none\n"
 
 
+def test_a_command_on_a_worker_does_not_find_the_store_of_the_keys(
+    seating: Use, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seating()
+    monkeypatch.setenv("AGENTOS_STORE", "redis://:planted-password@host")
+    monkeypatch.setenv("KEY_STORE", "redis://:planted-password@host")
+    monkeypatch.setenv("AGENTOS_HOME", "/state")
+    script = 'echo "${AGENTOS_STORE-none} ${KEY_STORE-none} $AGENTOS_HOME"'
+
+    _, results = run(["a"], shell(script, without={"KEY_STORE"}), workers=1)
+
+    assert results["a"].value["stdout"] == "none none /state\n"
+
+
 @pytest.mark.parametrize(
     ("script", "error"),
     [

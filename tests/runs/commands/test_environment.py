@@ -27,6 +27,20 @@ def test_variables_that_hold_a_secret_of_the_pool_are_left_out() -> None:
     assert left == {"PATH": "/bin", "HOME": environ["HOME"]}
 
 
+def test_agentos_store_is_left_out_and_all_other_variables_stay() -> None:
+    masker = Masker([SECRET])
+    masker.add_password("planted-password")
+    others = {
+        "AGENTOS_HOME": "/state",
+        "AGENTOS_BASE_DIR": "/runs",
+        "REDIS_URL": "redis://:planted-password@host",  # of a program, or of an agentos that is nested
+    }
+
+    left = base_environment({"AGENTOS_STORE": "redis://host", **others}, (), masker.is_in)
+
+    assert left == others
+
+
 def surroundings(folder: Path, **environ: str) -> Surroundings:
     return Surroundings("nightly", environ, folder)
 

@@ -31,6 +31,7 @@ class RedisPlace:
     shown: str
     pool: str
     url: str = field(repr=False)  # as redis-py takes it
+    passwords: tuple[str, ...] = field(default=(), repr=False)  # in that URL: decoded, and as they are written there
 
     def key(self, name: str) -> str:
         """A key of this pool. All of them are in one slot of a cluster, by the part in braces."""
@@ -68,7 +69,10 @@ def redis_place(text: str) -> RedisPlace:
         target = f"{userinfo}@{target}"
     query = f"?{urlencode(options)}" if options else ""
     of_pool = "" if pool == _DEFAULT_POOL else f"?pool={pool}"
-    return RedisPlace(f"{scheme}://{shown}{of_pool}", pool, f"{_SCHEMES[scheme]}://{target}{query}")
+    url = f"{_SCHEMES[scheme]}://{target}{query}"
+    written = [parts.password or "", options.get("ssl_password", "")]
+    passwords = tuple(dict.fromkeys(filter(None, [unquote(written[0]), *written])))
+    return RedisPlace(f"{scheme}://{shown}{of_pool}", pool, url, passwords)
 
 
 def _parts(text: str) -> tuple[SplitResult, int, dict[str, str]]:

@@ -68,6 +68,6 @@ class ClusterCommandEngine(ClusterEngine):
                 without=frozenset(command.without),
                 traceparent=(os.environ if command.env is None else command.env).get("TRACEPARENT"),
                 cwd=command.cwd,
-                shadows=Shadows.of([] if known is None else known.secrets_from(0)),
+                shadows=Shadows.of([] if known is None else known.credentials),
             )
         )

@@ -50,6 +50,18 @@ def test_pools_share_their_keys_as_that_user_and_call_each_other(server: RedisSe
         assert waiting.result().release()
 
 
+def test_a_pool_masks_the_password_of_its_store(server: RedisServer) -> None:
+    with closing(server.client()) as client:
+        client.acl_setuser("planted", enabled=True, passwords=["+planted/Password"], categories=["+@all"], keys=["*"])
+        client.acl_setuser("planted", enabled=True, channels=["*"])
+    address = server.url().replace("redis://", "redis://planted:planted%2fPassword@")
+
+    with CredentialCoordinator(["a-secret-of-two"], store=address, clock=FakeClock()) as pool:
+        shown = pool.masked(f"{address} planted/password cGxhbnRlZC9QYXNzd29yZA==")
+
+    assert shown == f"{server.url().replace('redis://', 'redis://planted:<secret>@')} <secret> <secret>=="
+
+
 def test_a_pool_is_looked_at_and_cleared_as_that_user(server: RedisServer) -> None:
     place, clock = place_of(url(server), {}), FakeClock()
     assert place is not None

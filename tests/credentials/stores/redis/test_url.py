@@ -39,6 +39,24 @@ def test_a_url_means_a_server_and_a_pool(url: str, shown: str, pool: str) -> Non
 
 
 @pytest.mark.parametrize(
+    ("url", "passwords"),
+    [
+        ("redis://host", ()),
+        ("redis://user@host", ()),
+        ("redis://:planted@host", ("planted",)),
+        ("redis://user:pl%61nt%40ed@host", ("plant@ed", "pl%61nt%40ed")),
+        ("rediss://:planted@host?ssl_password=of%20a%20key", ("planted", "of a key")),
+        ("unix://user:planted@/run/redis.sock", ("planted",)),
+    ],
+)
+def test_the_passwords_of_a_url_are_known_decoded_and_as_they_are_written(url: str, passwords: tuple[str, ...]) -> None:
+    found = place(url)
+
+    assert found.passwords == passwords
+    assert "plant" not in repr(found)
+
+
+@pytest.mark.parametrize(
     ("url", "for_redis_py"),
     [
         ("valkey://host", "redis://host:6379/0"),
