@@ -9,6 +9,8 @@ import threading
 import urllib.parse
 from collections.abc import Iterable, Iterator, Sequence
 
+from .forks import OnlyLocks, watch_forks
+
 MASK = "<secret>"
 
 # Shorter pieces occur in innocent text; a piece of this many characters of a secret does not.
@@ -20,7 +22,7 @@ FULLY_KNOWN = 50
 _ASCII_LOWER = {ord(letter): letter.lower() for letter in string.ascii_uppercase}
 
 
-class Masker:
+class Masker(OnlyLocks):
     """Knows the secrets of a pool and blots out pieces of them, of eight characters and more, in any letter case.
 
     The secret a text is *likely* to hold (that of the lease it is about) is looked for piece by piece, and so are all
@@ -35,8 +37,12 @@ class Masker:
         self._marks: dict[str, str] = {}  # a folded piece -> its secret
         self._marking = threading.Lock()
         self._marked = 0  # how many secrets that is done for: only when a text is to be masked
+        watch_forks(self)
         for secret in secrets:
             self.add(secret)
+
+    def in_forked_child(self) -> None:
+        self._marking = threading.Lock()
 
     def add(self, secret: str) -> bool:
         """Blot out *secret* from now on: as it is, in base64, hex, JSON and a URL. False: it is too short for that."""

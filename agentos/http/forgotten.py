@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from typing import Any, Protocol
 from weakref import WeakSet
 
+from ..credentials.forks import OnlyLocks, watch_forks
+
 # A loop ends the generators of a forgotten stream one by one, and only then is the rest of it garbage. Nor is it worth
 # a look if a key comes at once.
 _A_MOMENT = 0.01
@@ -31,7 +33,7 @@ class _Timer(Protocol):
     def cancel(self) -> object: ...
 
 
-class OpenStreams:
+class OpenStreams(OnlyLocks):
     """The streams of a transport that may have been forgotten.
 
     *later* calls a function after so many seconds, and returns what can be cancelled.
@@ -45,6 +47,11 @@ class OpenStreams:
         self._timer: _Timer | None = None
         self._pause = _FIRST_PAUSE
         self._not_before = 0.0
+        watch_forks(self)
+
+    def in_forked_child(self) -> None:
+        self._lock = threading.RLock()
+        self._waiting, self._timer = 0, None  # they are the parent's
 
     def add(self, stream: Any) -> None:
         """It was handed up. It is forgotten here with its last reference."""
@@ -90,7 +97,7 @@ class OpenStreams:
         self._pause = min(_LONGEST_PAUSE, 2.0 * self._pause)
 
 
-class Watchman:
+class Watchman(OnlyLocks):
     """Calls a function later, on a thread of its own that holds nobody up: the *later* of a transport for threads.
 
     Waits for keys come and go by the thousand, and a thread for each would cost more than the call. So there is one,
@@ -103,6 +110,11 @@ class Watchman:
         self._at = 0.0
         self._thread: threading.Thread | None = None
         self._sleeps_until = 0.0
+        watch_forks(self)
+
+    def in_forked_child(self) -> None:
+        self._changed = threading.Condition()
+        self._act = self._thread = None  # which runs in the parent only
 
     def __call__(self, seconds: float, act: Callable[[], None]) -> Watchman:
         with self._changed:

@@ -12,6 +12,7 @@ from collections.abc import Mapping, MutableMapping
 from pathlib import Path
 from typing import Any
 
+from ..credentials.forks import OnlyLocks, watch_forks
 from ..credentials.lease import ItemLease
 
 # Small letters only: some file systems take "A" and "a" for the same.
@@ -57,7 +58,7 @@ class ItemLog(logging.LoggerAdapter[logging.Logger]):
         return f"[{(self.extra or {}).get('item_id')}] {msg}", kwargs
 
 
-class CheckpointFolder:
+class CheckpointFolder(OnlyLocks):
     """Where the items of a run keep what they have so far. Without a journal it is temporary, and made if used."""
 
     def __init__(self, folder: Path | None) -> None:
@@ -65,6 +66,10 @@ class CheckpointFolder:
         self._temporary = folder is None
         self._lock = threading.Lock()
         self._handed_out: set[str] = set()
+        watch_forks(self)
+
+    def in_forked_child(self) -> None:
+        self._lock = threading.Lock()
 
     def path_for(self, item_id: str) -> Path:
         with self._lock:

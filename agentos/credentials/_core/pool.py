@@ -479,6 +479,12 @@ class LeasePool(Chooser):
         self.next_at, self.next_ticket = FOREVER, None
         return tickets
 
+    def forget_waiting(self) -> None:
+        """Nobody waits any more, and nobody is told: in a copy of the pool without those who did."""
+        for ticket in self.tickets():
+            self._leave(ticket, Wait.WITHDRAWN)
+        self.next_at, self.next_ticket = FOREVER, None
+
     def _reopened(self, quota: Quota, now: float) -> Sequence[Ticket]:
         """The quota may carry something earlier than was thought."""
         self._reopen(quota)

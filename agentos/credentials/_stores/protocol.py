@@ -201,6 +201,7 @@ class Store(Protocol):
     An act may be run again if its step failed: it leaves no trace but in the view, which is then read anew.
     """
 
+    where: str  # as people are told; never a password
     valid_until: float  # when our leases must count as lost, if nothing is heard of the store until then
     next_look: float  # when somebody else's leases run out, as far as is known
 

@@ -75,7 +75,7 @@ class SessionStore(ABC, Generic[S]):
     def __init__(self, where: str, clock: Clock, *, ttl: float, weight: float, view: View) -> None:
         self.valid_until = FOREVER
         self.next_look = FOREVER
-        self._where = where  # as people are told; never a password
+        self.where = where  # as people are told; never a password
         self._clock = clock
         self._ttl = ttl
         self._margin = margin(ttl)
@@ -234,7 +234,7 @@ class SessionStore(ABC, Generic[S]):
             except (StoreBusy, StoreTrouble) as error:
                 if time.monotonic() > deadline:
                     detail = str(error) or "other processes keep it locked"
-                    raise StoreUnavailable(path=self._where, detail=detail) from None
+                    raise StoreUnavailable(path=self.where, detail=detail) from None
             self._between_tries()
 
     def _between_tries(self) -> None:
@@ -293,7 +293,7 @@ class SessionStore(ABC, Generic[S]):
     def _require_own_process(self) -> None:
         if self._elsewhere():
             raise StoreUnavailable(
-                path=self._where,
+                path=self.where,
                 detail=f"this pool was made in process {self._pid} and forked; make one in each process",
             )
         if self._left:

@@ -209,7 +209,7 @@ class SqliteStore(SessionStore[SqliteStep]):
             return StoreBusy()
         why = passing(error)
         if why is None:
-            return StoreDamaged(path=self._where, detail=str(error))
+            return StoreDamaged(path=self.where, detail=str(error))
         self._in_trouble = True
         return StoreTrouble(why)
 

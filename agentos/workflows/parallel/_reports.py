@@ -86,7 +86,7 @@ class Reports(PoolShell):
             heard = self._core.report(grant, signal, now, sure=sure)
             return None if heard is None else heard.touched
 
-        if self._turn(hear) is None:
+        if self._report(hear) is None:
             self._say_stale(grant, f"what was taken for {signal.event.name}")
             return signal, False
         acted = heard is not None and heard.acted
@@ -96,7 +96,7 @@ class Reports(PoolShell):
 
     def in_doubt(self, grant: Grant) -> None:
         """A lease is about to end, and nobody knows how its call went."""
-        if self._core.is_watchful:
+        if self._core.is_watchful and self._refusal is None:
             with self._held_still():
                 self._core.in_doubt(grant)
 
@@ -161,7 +161,7 @@ class Reports(PoolShell):
         def put(now: float) -> Sequence[Ticket] | None:
             return act(grant.key, evidence, now) if self._holds(grant) else None
 
-        if self._turn(put) is None:
+        if self._report(put) is None:
             self._say_stale(grant, "a refusal")
             return False
         log.error("[COORDINATOR] %s until revived: %s", what, evidence)
@@ -177,7 +177,7 @@ class Reports(PoolShell):
                 return None
             return self._core.close_quota(key, now + delay, model=model, evidence=evidence, now=now)
 
-        if self._turn(close) is None:
+        if self._report(close) is None:
             return False
         log.warning("[COORDINATOR] %s rate-limited for %.1fs%s", key.name, delay, f" (model {model})" if model else "")
         return True

@@ -30,10 +30,11 @@ from ...credentials._core.report import state_of_key
 from ...credentials._core.states import Wait
 from ...credentials.clock import Clock, SystemClock
 from ...credentials.desk import Desk, DeskTicket
-from ...credentials.locking import PoliteLock, contend
+from ...credentials.locking import contend
 from ...credentials.loops import running_loop
 from ...credentials.secret import Secret
 from ...errors import NoCredentialAvailable, WouldBlockLoop
+from ._forks import ForkableShell
 from ._waiters import LoopAlarm, TaskWaiter, ThreadWaiter
 
 if TYPE_CHECKING:
@@ -49,10 +50,8 @@ _PICKED_UP_WITHIN = 1.0
 _SAID_AT_MOST_EVERY = 60.0
 
 
-class PoolShell:
+class PoolShell(ForkableShell):
     """Grants leases to threads and tasks, and takes them back."""
-
-    _lock: threading.RLock | PoliteLock
 
     def __init__(self, core: LearningPool, clock: Clock | None = None) -> None:
         self._clock: Clock = SystemClock() if clock is None else clock
@@ -69,6 +68,7 @@ class PoolShell:
         self._quiet_until = -FOREVER  # of shortages in a run
         self.lends = False  # a run takes leases here, and its workers may ask for one: only then is that looked at
         core.wall.offset = self._clock.wall() - self._clock.now()
+        super().__init__()
 
     # -- taking -----------------------------------------------------------------------------------------------
 
@@ -209,7 +209,12 @@ class PoolShell:
     def _abandon(self, ticket: Ticket) -> None:
         """The owner left: interrupted, cancelled, or its loop closed. If the grant has just come, it goes on."""
         self._handed.pop(ticket.owner, None)
-        self._turn(lambda now: self._core.withdraw(ticket, now), ticket)
+        if self._refusal is None:
+            self._turn(lambda now: self._core.withdraw(ticket, now), ticket)
+
+    def _report(self, act: Callable[[float], Sequence[Ticket] | None]) -> Sequence[Ticket] | None:
+        """As ``_turn``, for what a holder reports: None, if that changes nothing, as in a forked child."""
+        return None if self._refusal is not None else self._turn(act)
 
     def _turn(
         self,
@@ -228,6 +233,7 @@ class PoolShell:
         if not lock.acquire(False):
             contend(lock)
         if self._inside:
+            self._refuse_if_forked()
             self._put_off(partial(self._turn, act, ticket, but))
             return NOBODY
         self._inside = True
@@ -254,6 +260,7 @@ class PoolShell:
         """The pool, to be looked at: what comes in meanwhile from this very thread waits until we have looked."""
         if not self._lock.acquire(False):
             contend(self._lock)
+        self._refuse_if_forked()
         was_inside, self._inside = self._inside, True
         try:
             yield
@@ -263,16 +270,25 @@ class PoolShell:
             if self._later and not was_inside:
                 self._do_later()
 
+    def _refuse_if_forked(self) -> None:
+        """Under the lock. Raises, if this is a child that was forked, and the pool is its parent's."""
+        if self._refusal is not None:
+            self._lock.release()
+            raise self._refusal.with_traceback(None)
+
     def _entered_again(self) -> NoReturn:
+        self._refuse_if_forked()
         self._lock.release()
         raise RuntimeError("a lease was asked for from within the pool itself (by a finalizer or a signal handler)")
 
     def _put_off(self, act: Callable[[], object]) -> bool:
-        """Do it when the step is over in whose middle this thread already is."""
+        """Do it when the step is over in whose middle this thread already is. False: never, in a forked child."""
         # A partial, not a lambda: a closure would make the arguments of the hot methods slower to reach.
-        self._later.append(act)
+        is_ours = self._refusal is None
+        if is_ours:
+            self._later.append(act)
         self._lock.release()
-        return True
+        return is_ours
 
     def _do_later(self) -> None:
         while self._later:
@@ -328,6 +344,12 @@ class PoolShell:
                 if alarm.armed_at < FOREVER:
                     alarm.armed_at = FOREVER
                     wakes.append(alarm)  # to take its timer down
+
+    def _forget_owners(self) -> None:
+        self._threads.clear()
+        self._alarms.clear()
+        self._desks.clear()
+        self._handed.clear()
 
     def _after(self, touched: Sequence[Ticket]) -> list[Owner]:
         """Under the lock, after the core was asked: whom to wake, and who must set an alarm."""
@@ -476,7 +498,7 @@ class PoolShell:
 
     def _bring_up_to_date(self) -> None:
         """A lease may be over, or another process may have acted, without anybody here having looked."""
-        if self._core.drifts:
+        if self._core.drifts and self._refusal is None:
             self._turn(self._core.tick)
 
     def _holds(self, grant: Grant) -> bool:

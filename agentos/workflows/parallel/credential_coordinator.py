@@ -162,6 +162,9 @@ class CredentialCoordinator(HttpCalls):
         _stores.add(store)
         return opened
 
+    def _store_in_parent(self) -> str | None:
+        return None if self._store is None else self._store.where
+
     # -- for the housekeeper of a shared pool -----------------------------------------------------------------
 
     def keep_up(self, called: bool) -> None:
@@ -310,6 +313,8 @@ class CredentialCoordinator(HttpCalls):
 
     def close(self) -> None:
         """Grant nothing more. Every waiter gets ``PoolClosed`` at once; leases in force may still be given back."""
+        if self._refusal is not None:
+            return  # it is the parent's
         self._turn(lambda _now: self._core.close())
         if self._store is not None:
             self._bell.release()  # so that its housekeeper sees

@@ -873,6 +873,18 @@ def test_a_forked_child_with_a_pool_of_its_own_counts_as_alive_when_its_parent_i
     assert stranger.do("acquire", timeout=20.0)["name"] == "key-1"
 
 
+def test_a_child_that_was_forked_in_the_middle_of_a_step_is_refused_the_pool_of_its_parent(
+    processes: Family, path: Path
+) -> None:
+    parent = opened(processes, path, keys(3), ttl=LONG)
+
+    found = parent.do("fork_in_the_middle", times=10, commands=[("acquire", {"timeout": 1.0})])
+
+    assert [answer["error"] for answers in found for answer in answers or [{"error": "it hangs"}]] == [
+        "StoreUnavailable"
+    ] * 10
+
+
 def test_a_child_that_was_forked_in_the_middle_of_a_step_can_make_a_pool_of_its_own(
     processes: Family, path: Path
 ) -> None:

@@ -125,7 +125,7 @@ class RedisStore(SessionStore[RedisStep]):
         try:
             return self._try(act, request)
         except Unreadable as error:
-            raise StoreDamaged(path=self._where, detail=str(error)) from None
+            raise StoreDamaged(path=self.where, detail=str(error)) from None
 
     def _try(self, act: Callable[[RedisStep], T], request: str | None) -> T:
         deadline = time.monotonic() + self._link.limit
@@ -460,7 +460,7 @@ class RedisStore(SessionStore[RedisStep]):
         except (StoreTrouble, StoreBusy):  # the store may just say something else of itself: a step sees to it
             return False
         except Unreadable as error:
-            raise StoreDamaged(path=self._where, detail=str(error)) from None
+            raise StoreDamaged(path=self.where, detail=str(error)) from None
 
     def _tell(self) -> bool:
         if not self._replica.untold:

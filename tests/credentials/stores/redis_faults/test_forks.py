@@ -58,6 +58,16 @@ def test_a_forked_child_can_make_a_pool_of_its_own(scene: Scene) -> None:
     assert parent.do("acquire", timeout=20.0)
 
 
+def test_a_child_that_was_forked_in_the_middle_of_a_step_is_refused_the_pool_of_its_parent(scene: Scene) -> None:
+    parent = scene.child(keys(3), ttl=LONG)
+
+    found = parent.do("fork_in_the_middle", times=10, commands=[("acquire", {"timeout": 1.0})])
+
+    assert [answer["error"] for answers in found for answer in answers or [{"error": "it hangs"}]] == [
+        "StoreUnavailable"
+    ] * 10
+
+
 def test_a_child_that_was_forked_in_the_middle_of_a_step_can_make_a_pool_of_its_own(scene: Scene) -> None:
     parent = scene.child(keys(3), ttl=LONG)
     own = {"url": scene.url(), "credentials": keys(3), "pool": "own", "lease_ttl": LONG}
