@@ -6,6 +6,7 @@ import hashlib
 import logging
 import re
 import shutil
+import stat
 import tempfile
 import threading
 from collections.abc import Mapping, MutableMapping
@@ -14,6 +15,7 @@ from typing import Any
 
 from ..credentials.forks import OnlyLocks, watch_forks
 from ..credentials.lease import ItemLease
+from .private_folder import PrivateFolder, UnsafePath, folder_of, make_folders
 
 # Small letters only: some file systems take "A" and "a" for the same.
 _SAFE_NAME = re.compile(r"[a-z0-9_][a-z0-9_.-]{0,79}")
@@ -59,10 +61,15 @@ class ItemLog(logging.LoggerAdapter[logging.Logger]):
 
 
 class CheckpointFolder(OnlyLocks):
-    """Where the items of a run keep what they have so far. Without a journal it is temporary, and made if used."""
+    """Where the items of a run keep what they have so far. Without a journal it is temporary, and made if used.
 
-    def __init__(self, folder: Path | None) -> None:
+    *inside* is the open folder that *folder* is in, if the caller has it. A link in the place of *folder*, or of an
+    item's path in it, raises UnsafePath: workers would write to what it leads to.
+    """
+
+    def __init__(self, folder: Path | None, *, inside: PrivateFolder | None = None) -> None:
         self._folder = folder
+        self._inside = inside
         self._temporary = folder is None
         self._lock = threading.Lock()
         self._handed_out: set[str] = set()
@@ -72,19 +79,29 @@ class CheckpointFolder(OnlyLocks):
         self._lock = threading.Lock()
 
     def path_for(self, item_id: str) -> Path:
+        name = file_name_of(item_id)
         with self._lock:
+            path = self._made(name) / name
             self._handed_out.add(item_id)
-            return self._made() / file_name_of(item_id)
+            return path
 
     def place(self) -> Path:
         """The folder itself, made if it was not there."""
         with self._lock:
             return self._made()
 
-    def _made(self) -> Path:
+    def _made(self, name: str | None = None) -> Path:
+        """The folder; with *name*, which is no link in it."""
         if self._folder is None:
             self._folder = Path(tempfile.mkdtemp(prefix="agentos-"))
-        self._folder.mkdir(parents=True, exist_ok=True)
+        if self._inside is None:
+            make_folders(self._folder.parent)
+        with folder_of(self._folder, self._inside) as parent:
+            parent.make(self._folder.name)
+            with parent.enter(self._folder.name) as folder:
+                found = None if name is None else folder.find(name)
+                if found is not None and stat.S_ISLNK(found.st_mode):
+                    raise UnsafePath(folder.path / str(name), "is a link: remove it", is_link=True)
         return self._folder
 
     @property

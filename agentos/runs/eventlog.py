@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from .private_folder import PrivateFolder, folder_of
 from .reporting.appended import AppendedLines
 
 log = logging.getLogger("agentos")
@@ -28,8 +30,10 @@ class EventLog:
     Texts are written as they are given: whoever has them from outside takes the secrets out first.
     """
 
-    def __init__(self, path: Path, *, wall: Callable[[], float] = time.time) -> None:
-        self._lines = AppendedLines(path, what="the event log")
+    def __init__(
+        self, path: Path, *, folder: PrivateFolder | None = None, wall: Callable[[], float] = time.time
+    ) -> None:
+        self._lines = AppendedLines(path, what="the event log", folder=folder)
         self._wall = wall
         self._has_complained = False
 
@@ -51,10 +55,11 @@ class EventLog:
 def read_events(path: Path) -> Iterator[dict[str, Any]]:
     """The events in *path*, in order. No file: none. Torn lines, and lines that are no events, are skipped."""
     try:
-        file = path.open("rb")
+        with folder_of(path) as folder:
+            descriptor = folder.open(path.name, os.O_RDONLY)
     except OSError:
         return
-    with file:
+    with open(descriptor, "rb") as file:
         skipping = False
         while line := file.readline(_LONGEST_LINE):
             whole = line.endswith(b"\n")

@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from agentos.errors import JournalError, JournalInUse
-from agentos.sqlite.connect import sync_folder
 
 from .journal.files import JournalFiles, files_of
 from .journal.rows import harmless
+from .private_folder import PrivateFolder, folder_of
 from .reporting.appended import AppendedLines, is_ordinary
 from .reporting.journals import CURRENT, REFUSED, STATE_OF, look, rows
 from .reporting.plan import Plan
@@ -54,24 +54,27 @@ class ResultsFile:
     Making one writes what the journal has: every item that is done or failed, except for those that this run will add
     again: failed ones with *retry_failed*, and those that are refused whenever they are met. *mask* takes secrets out
     of values, as the run does before it writes them down. Nothing is raised for the disk: what is missing is said once,
-    and made good by `close`, or by the next run. If *path* is no ordinary file (a pipe, a terminal), results are only
-    appended.
+    and made good by `close`, or by the next run. A file in the run's own *folder* is reached through it and is nothing
+    else; any other was named by the user: links lead on, and if it is no ordinary file (a pipe, a terminal), results
+    are only appended.
     """
 
     def __init__(
         self,
         path: Path,
-        journal: Path,
+        journal: Path | PrivateFolder,
         *,
         retry_failed: bool = False,
         mask: Callable[[str], str] | None = None,
+        folder: PrivateFolder | None = None,
     ) -> None:
-        self.path = Path(os.path.realpath(path))  # a link stays one
+        self.path = path if folder is not None else Path(os.path.realpath(path))  # a link stays one
+        self._folder = folder
         self._journal = files_of(journal)
         self._mask = mask
         self._lock = threading.Lock()
-        self._lines = AppendedLines(self.path, what="the results file")
-        self._ordinary = is_ordinary(self.path)
+        self._lines = AppendedLines(self.path, what="the results file", folder=folder)
+        self._ordinary = folder is not None or is_ordinary(self.path)
         self._left_out = 0  # items that the file was made without
         self._plan: list[int] | None = None  # by which the items it was made with have their places; None: of none
         kinds = _DONE if retry_failed else _SETTLED
@@ -111,22 +114,27 @@ class ResultsFile:
 
     def _rewrite(self, kinds: frozenset[str]) -> bool:
         """Replace the file by what the journal has, in one step: nobody ever sees half of it."""
-        draft = self.path.with_name(f".{self.path.name}.new")
+        draft = f".{self.path.name}.new"
         try:
             self._check_ownership()
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            try:
-                finished = Finished(self._journal)
-                with draft.open("w", encoding="ascii", newline="\n") as file:
-                    for line in finished.lines(kinds):
-                        file.write(f"{line}\n")
-                    file.flush()
-                    os.fsync(file.fileno())
-                draft.replace(self.path)
-                sync_folder(self.path.parent)
-                self._left_out, self._plan = finished.left_out, finished.plan if len(finished) else None
-            finally:
-                draft.unlink(missing_ok=True)
+            if self._folder is None:
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+            with folder_of(self.path, self._folder) as folder:
+                try:
+                    finished = Finished(self._journal)
+                    created = folder.create(draft, 0o666 if self._folder is None else 0o600)
+                    with open(created, "w", encoding="ascii", newline="\n") as file:
+                        for line in finished.lines(kinds):
+                            file.write(f"{line}\n")
+                        file.flush()
+                        os.fsync(file.fileno())
+                    if self._folder is not None:
+                        folder.check(self.path.name)
+                    folder.replace(draft, self.path.name)
+                    folder.sync()
+                    self._left_out, self._plan = finished.left_out, finished.plan if len(finished) else None
+                finally:
+                    folder.unlink(draft)
         except (OSError, JournalError) as error:
             log.warning(
                 "the results file %s cannot be written (%s); the run goes on, its results are in its journal, and the "
@@ -191,7 +199,7 @@ def result_lines(files: JournalFiles) -> Iterator[str]:
 
 
 def _has_entries(files: JournalFiles) -> bool:
-    return files.db.exists() and files.db.stat().st_size > 0
+    return bool(files.size(files.db))
 
 
 def _plan_in(files: JournalFiles) -> list[int]:

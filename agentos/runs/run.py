@@ -54,7 +54,10 @@ class Run(Ending):
         on_main_thread: bool = False,
     ) -> None:
         stats = ProgressStats(total=source.total, start_time=clock.wall())
-        folder = CheckpointFolder(None if journal is None else journal.files.checkpoints)
+        if journal is None:
+            folder = CheckpointFolder(None)
+        else:
+            folder = CheckpointFolder(journal.files.checkpoints, inside=journal.files.folder)
         super().__init__(options, stats, bell, folder, streamed=streamed, on_main_thread=on_main_thread)
         self.worker = worker
         self.source = source

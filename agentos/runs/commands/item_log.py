@@ -8,6 +8,7 @@ import threading
 from pathlib import Path
 
 from ..context import file_name_of
+from ..private_folder import PrivateFolder, folder_of, make_folders
 
 log = logging.getLogger("agentos")
 
@@ -19,11 +20,12 @@ class LogFolder:
     """Where the logs of a run are. It is made when the first item prints something.
 
     A log that cannot be written ends there, which is said once for all of them: no item fails of it. Of each attempt
-    the first *longest* bytes are kept.
+    the first *longest* bytes are kept. *inside* is the open folder that *folder* is in, if the caller has it.
     """
 
-    def __init__(self, folder: Path, longest: int = LONGEST_LOG) -> None:
+    def __init__(self, folder: Path, longest: int = LONGEST_LOG, *, inside: PrivateFolder | None = None) -> None:
         self.folder = folder
+        self._inside = inside
         self.longest = longest
         self.may_stay_open = threading.Semaphore(_MOST_OPEN)  # the logs beyond are opened for each write
         self._said_trouble = False
@@ -31,6 +33,15 @@ class LogFolder:
     def of_attempt(self, item_id: str, heading: str) -> ItemLog:
         """The log of one attempt: *heading* stands before what it prints."""
         return ItemLog(self, self.folder / f"{file_name_of(item_id)}.log", heading)
+
+    def open(self, name: str) -> int:
+        """Open a log to append to it. Raises UnsafePath for what is no ordinary file of ours."""
+        if self._inside is None:
+            make_folders(self.folder.parent)
+        with folder_of(self.folder, self._inside) as parent:
+            parent.make(self.folder.name)
+            with parent.enter(self.folder.name) as folder:
+                return folder.open(name, os.O_RDWR | os.O_CREAT | os.O_APPEND)
 
     def say_trouble(self, path: Path, error: OSError) -> None:
         if not self._said_trouble:
@@ -95,7 +106,7 @@ class ItemLog:
             self.close()
 
     def _open_and_write(self, data: bytes) -> None:
-        file = self._open()
+        file = self._folder.open(self.path.name)
         stays_open = self._folder.may_stay_open.acquire(blocking=False)
         if stays_open:
             self._file = file
@@ -107,14 +118,6 @@ class ItemLog:
         finally:
             if not stays_open:
                 os.close(file)
-
-    def _open(self) -> int:
-        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
-        try:
-            return os.open(self.path, flags, 0o600)
-        except FileNotFoundError:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            return os.open(self.path, flags, 0o600)
 
 
 def _write(file: int, data: bytes) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from ..harmless_text import printable, shortened
+from ..private_folder import PrivateFolder
 from .item_log import LONGEST_LOG, ItemLog, LogFolder
 from .lines import LineBuffer, cut, split
 from .redaction import StreamRedactor
@@ -63,6 +64,7 @@ class Outputs:
         keep: int = KEEP,
         *,
         longest_log: int = LONGEST_LOG,
+        folder: PrivateFolder | None = None,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
@@ -71,7 +73,7 @@ class Outputs:
         self.redactors = redactors
         self.clock = clock
         self._wall = wall
-        self._logs = None if logs is None else LogFolder(logs, longest_log)
+        self._logs = None if logs is None else LogFolder(logs, longest_log, inside=folder)
         self._open: dict[str, ItemOutput] = {}
 
     def open(self, item_id: str, index: int, attempt: int, credential_name: str | None = None) -> ItemOutput:

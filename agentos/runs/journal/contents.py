@@ -16,8 +16,9 @@ from agentos.errors import JournalDamaged, JournalInUse, JournalTooNew, JournalU
 from agentos.sqlite.migrations import Migration, newest, schema_at, schema_of, version_of
 from agentos.sqlite.trouble import is_busy, is_unreachable
 
+from ..private_folder import UnsafePath
 from .chain import link
-from .database import APPLICATION_ID, open_untouched
+from .database import APPLICATION_ID, check_files, open_untouched
 from .files import JournalFiles
 from .head import START, Position, read_head
 from .kinds import DECIDES
@@ -58,8 +59,12 @@ def read_contents(files: JournalFiles, migrations: Sequence[Migration]) -> Conte
     Raises NotAJournal, JournalTooNew, JournalInUse or JournalUnavailable, and JournalDamaged if not even the beginning
     can be read; other damage is in the answer.
     """
-    head = read_head(files.head)
-    if not files.db.exists() or files.db.stat().st_size == 0:
+    try:
+        head = read_head(files.head, files.folder)
+        check_files(files, to_write=False)
+    except UnsafePath as unsafe:
+        raise JournalUnavailable(path=str(files.db), detail=str(unsafe)) from None
+    if not files.size(files.db):
         return _without_database(files, head)
     try:
         connection = open_untouched(files)
@@ -78,7 +83,7 @@ def _without_database(files: JournalFiles, head: Position | None) -> Contents | 
     """A missing or empty database is a new journal, unless something beside it says that there was one."""
     if head is not None and head.seq:
         return Contents().damaged(f"its database is gone: {_missing(head.seq)}", missing=head.seq)
-    if files.wal.exists() and files.wal.stat().st_size:
+    if files.size(files.wal):
         return Contents().damaged(f"its database is gone, but {files.wal.name} is there")
     return None
 

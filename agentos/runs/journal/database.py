@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
 from agentos.errors import JournalUnavailable
-from agentos.sqlite.connect import Connect, connect, sync_folder, too_old
+from agentos.sqlite.connect import Connect, connect, too_old
 from agentos.sqlite.migrations import Migration, migrate
 
+from ..private_folder import UnsafePath
 from .files import JournalFiles, beside
 
 # Written in the header of every journal, so that no other SQLite file is taken for one: "agtj".
@@ -24,10 +26,32 @@ def require_sqlite(db: Path, version: tuple[int, ...] = sqlite3.sqlite_version_i
         raise JournalUnavailable(path=str(db), detail=lack)
 
 
+def check_files(files: JournalFiles, *, to_write: bool) -> None:
+    """Raise UnsafePath unless the files that SQLite is about to open by path are ordinary ones; to write, ours.
+
+    A rollback journal is refused as well: SQLite would change the database by it, and delete a file that it names.
+    """
+    try:
+        with files.opened() as folder:
+            paths = (files.db, files.wal, files.shm, files.rollback)
+            folder.check(*(path.name for path in paths), to_write=to_write)
+    except FileNotFoundError:
+        return  # not even the folder is there
+    if files.size(files.rollback):
+        raise UnsafePath(files.rollback, "is a rollback journal of SQLite, and agentos makes none: remove it")
+
+
 def open_untouched(files: JournalFiles) -> sqlite3.Connection:
-    """Look at the database without changing one byte of it or of its log, nor making a file that was not there."""
+    """Look at the database without changing one byte of it or of its log, nor making a file that was not there.
+
+    Raises JournalUnavailable if its files are no ordinary ones.
+    """
+    try:
+        check_files(files, to_write=False)
+    except UnsafePath as unsafe:
+        raise JournalUnavailable(path=str(files.db), detail=str(unsafe)) from None
     # Without a log, a read-only connection would create an empty one and leave it there; an immutable one does not.
-    mode = "mode=ro" if files.wal.exists() else "mode=ro&immutable=1"
+    mode = "mode=ro&immutable=1" if files.size(files.wal) is None else "mode=ro"
     connection = connect(f"{files.db.as_uri()}?{mode}")
     connection.execute("pragma busy_timeout = 2000")
     return connection
@@ -35,13 +59,15 @@ def open_untouched(files: JournalFiles) -> sqlite3.Connection:
 
 def open_to_read(files: JournalFiles) -> sqlite3.Connection:
     """Read beside the writer."""
+    check_files(files, to_write=False)
     connection = connect(f"{files.db.as_uri()}?mode=ro")
     connection.execute("pragma busy_timeout = 5000")
     return connection
 
 
 def open_to_write(files: JournalFiles, connect: Connect = connect) -> sqlite3.Connection:
-    """Open the existing database such that a commit is durable when it returns."""
+    """Open the existing database such that a commit is durable when it returns. Raises UnsafePath."""
+    check_files(files, to_write=True)
     connection = connect(f"{files.db.as_uri()}?mode=rw")
     try:
         mode = connection.execute("pragma journal_mode = wal").fetchone()[0]
@@ -63,9 +89,11 @@ def create(
     *fill* may add to it before it appears. Whatever is there under the real name, log included, is replaced.
     """
     draft = beside(files.db, ".new")
-    for leftover in (draft, beside(draft, "-journal"), beside(draft, "-wal"), beside(draft, "-shm")):
-        leftover.unlink(missing_ok=True)
-    connection = connect(f"{draft.as_uri()}?mode=rwc")
+    with files.opened() as folder:
+        for suffix in ("-journal", "-wal", "-shm"):
+            folder.unlink(beside(draft, suffix).name)
+        os.close(folder.create(draft.name))  # for this user alone, and SQLite makes its logs like the database
+    connection = connect(f"{draft.as_uri()}?mode=rw")
     try:
         connection.execute(f"pragma application_id = {APPLICATION_ID}")
         migrate(connection, migrations)
@@ -76,8 +104,9 @@ def create(
         connection.execute("pragma journal_mode = wal").fetchone()
     finally:
         connection.close()
-    # The old log first: beside a new database, SQLite would replay it.
-    files.wal.unlink(missing_ok=True)
-    files.shm.unlink(missing_ok=True)
-    draft.replace(files.db)
-    sync_folder(files.db.parent)
+    with files.opened() as folder:
+        # The old logs first: beside a new database, SQLite would replay them.
+        for old in (files.wal, files.shm, files.rollback):
+            folder.unlink(old.name)
+        folder.replace(draft.name, files.db.name)
+        folder.sync()

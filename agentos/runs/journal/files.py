@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
 from pathlib import Path
+
+from ..private_folder import PrivateFolder, folder_of
 
 DATABASE_NAME = "journal.sqlite"
 
 
 @dataclass(frozen=True, slots=True)
 class JournalFiles:
-    """The files of one journal. ``checkpoints`` is a folder that whoever needs it creates."""
+    """The files of one journal. ``checkpoints`` is a folder that whoever needs it creates.
+
+    ``folder`` is the folder they are in, if the caller has it open: then they are reached through it.
+    """
 
     db: Path
     head: Path
     lock: Path
     checkpoints: Path
+    folder: PrivateFolder | None = field(default=None, compare=False)
 
     @property
     def wal(self) -> Path:
@@ -28,16 +35,37 @@ class JournalFiles:
         """SQLite's index of that log. Never open it: closing it would drop every lock SQLite has on the database."""
         return beside(self.db, "-shm")
 
+    @property
+    def rollback(self) -> Path:
+        """SQLite's other kind of log. A journal of agentos never has one."""
+        return beside(self.db, "-journal")
+
+    def opened(self) -> AbstractContextManager[PrivateFolder]:
+        """The folder of all these files, open."""
+        return folder_of(self.db, self.folder)
+
+    def size(self, path: Path) -> int | None:
+        """The length of one of these files, links not followed; None if it is not there."""
+        try:
+            with self.opened() as folder:
+                found = folder.find(path.name)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        return None if found is None else found.st_size
+
 
 def files_of(journal: str | os.PathLike[str]) -> JournalFiles:
     """Find the files of *journal*: a run folder (it exists as one, or its name has no suffix) or a database file.
 
-    Links are followed, so that two names of one journal have one lock, and the log is looked for where SQLite puts it.
+    Links to folders are followed, so that two names of one journal have one lock. A link in the place of the database
+    itself is not: whoever opens it is told so.
     """
-    path = Path(os.path.realpath(journal))
-    if path.is_dir() or (not path.suffix and not path.exists()):
-        db = Path(os.path.realpath(path / DATABASE_NAME))
-        return _beside(db, checkpoints=path / "checkpoints")
+    path = Path(os.path.abspath(journal))
+    if path.is_dir() or (not path.suffix and not os.path.lexists(path)):
+        path = Path(os.path.realpath(path))
+        held = journal if isinstance(journal, PrivateFolder) else None
+        return _beside(path / DATABASE_NAME, checkpoints=path / "checkpoints", folder=held)
+    path = Path(os.path.realpath(path.parent)) / path.name
     return _beside(path, checkpoints=beside(path, ".checkpoints"))
 
 
@@ -46,5 +74,5 @@ def beside(path: Path, suffix: str) -> Path:
     return path.with_name(path.name + suffix)
 
 
-def _beside(db: Path, *, checkpoints: Path) -> JournalFiles:
-    return JournalFiles(db=db, head=beside(db, ".head"), lock=beside(db, ".lock"), checkpoints=checkpoints)
+def _beside(db: Path, *, checkpoints: Path, folder: PrivateFolder | None = None) -> JournalFiles:
+    return JournalFiles(db, beside(db, ".head"), beside(db, ".lock"), checkpoints, folder)

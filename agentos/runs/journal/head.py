@@ -12,6 +12,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from ..private_folder import PrivateFolder, folder_of
 from .chain import ORIGIN
 
 
@@ -26,12 +27,20 @@ class Position(NamedTuple):
 START: Final = Position(0, ORIGIN)
 
 
-def read_head(path: Path) -> Position | None:
-    """What the head says; None if there is none, or if it is torn: that is no damage of the journal itself."""
+def read_head(path: Path, folder: PrivateFolder | None = None) -> Position | None:
+    """What the head says; None if there is none, or if it is torn: that is no damage of the journal itself.
+
+    Raises UnsafePath if it is no ordinary file.
+    """
     try:
-        line = path.read_bytes()
+        with folder_of(path, folder) as opened:
+            file = opened.open(path.name, os.O_RDONLY)
     except FileNotFoundError:
         return None
+    try:
+        line = os.read(file, 2 * _LENGTH)
+    finally:
+        os.close(file)
     try:
         seq, chain, _ = line.decode("ascii").split(" ")
         head = Position(int(seq), chain.rstrip("."))
@@ -43,8 +52,9 @@ def read_head(path: Path) -> Position | None:
 class HeadFile:
     """The head of an open journal. Only one thread may use it."""
 
-    def __init__(self, path: Path) -> None:
-        self._file = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o666)
+    def __init__(self, path: Path, folder: PrivateFolder | None = None) -> None:
+        with folder_of(path, folder) as opened:
+            self._file = opened.open(path.name, os.O_RDWR | os.O_CREAT)
 
     def write(self, position: Position) -> None:
         """Say that the journal is durable up to *position*."""

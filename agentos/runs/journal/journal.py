@@ -15,8 +15,9 @@ from agentos.sqlite.connect import Connect, connect
 from agentos.sqlite.migrations import Migration, migrate, newest
 from agentos.sqlite.trouble import is_busy, passing
 
+from ..private_folder import make_folders
 from .contents import Contents, read_contents
-from .database import create, open_to_write, require_sqlite
+from .database import check_files, create, open_to_write, require_sqlite
 from .files import JournalFiles, files_of
 from .head import HeadFile
 from .host import HOST
@@ -69,14 +70,16 @@ class Journal:
         files = files_of(path)
         require_sqlite(files.db)
         with _Opening(files) as opening:
-            files.db.parent.mkdir(parents=True, exist_ok=True)
-            owner = OwnerLock(files.lock, journal=files.db, run=run or files.db.parent.name)
+            make_folders(files.db.parent)
+            check_files(files, to_write=True)
+            name = run or files.db.parent.name
+            owner = OwnerLock(files.lock, journal=files.db, run=name, folder=files.folder)
             opening.on_failure(owner.release)
             expected = None if accept_worker else worker
             contents = _check(files, expected, migrations, accept_loss=accept_loss)
             if contents.version < newest(migrations):
                 _bring_up_to_date(files, migrations)
-            head = HeadFile(files.head)
+            head = HeadFile(files.head, files.folder)
             # There before the first commit, so that after a crash right behind it no head is missed.
             head.write(contents.position)
             head.sync()

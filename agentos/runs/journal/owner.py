@@ -11,6 +11,7 @@ from pathlib import Path
 
 from agentos.errors import JournalInUse
 
+from ..private_folder import PrivateFolder, folder_of
 from .host import HOST
 
 if sys.platform == "win32":
@@ -30,10 +31,14 @@ else:
 
 
 class OwnerLock:
-    """The right to use a journal, held from construction to `release`. Raises JournalInUse naming who has it."""
+    """The right to use a journal, held from construction to `release`. Raises JournalInUse naming who has it.
 
-    def __init__(self, path: Path, *, journal: Path, run: str) -> None:
-        file = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o666)
+    Raises UnsafePath if the file of the lock is not an ordinary one of ours.
+    """
+
+    def __init__(self, path: Path, *, journal: Path, run: str, folder: PrivateFolder | None = None) -> None:
+        with folder_of(path, folder) as opened:
+            file = opened.open(path.name, os.O_RDWR | os.O_CREAT)
         try:
             try:
                 _lock(file)

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from agentos.sqlite.migrations import Migration, newest
 
+from ..private_folder import PrivateFolder
 from .chain import link
 from .contents import Contents
 from .database import create, open_untouched
@@ -65,15 +66,25 @@ def _copy_entries(source: JournalFiles, target: sqlite3.Connection, seq: int) ->
 
 
 def _keep_copy(files: JournalFiles) -> JournalFiles:
-    kept = next(copy for n in count(1) if not (copy := files_of(beside(files.db, f".damaged-{n}"))).db.exists())
-    for source, target in ((files.wal, kept.wal), (files.head, kept.head), (files.db, kept.db)):
-        if source.exists():
-            _copy(source, target)
-    kept.db.touch()  # its name is taken, even if the database was gone
+    with files.opened() as folder:
+        kept = next(
+            replace(files_of(path), folder=files.folder)
+            for n in count(1)
+            if folder.find((path := beside(files.db, f".damaged-{n}")).name) is None
+        )
+        for source, target in ((files.wal, kept.wal), (files.head, kept.head), (files.db, kept.db)):
+            if folder.find(source.name) is not None:
+                _copy(folder, source, target)
+        if folder.find(kept.db.name) is None:
+            os.close(folder.create(kept.db.name))  # its name is taken, even if the database was gone
     return kept
 
 
-def _copy(source: Path, target: Path) -> None:
-    shutil.copyfile(source, target)
-    with target.open("rb+") as file:
-        os.fsync(file.fileno())
+def _copy(folder: PrivateFolder, source: Path, target: Path) -> None:
+    with (
+        open(folder.open(source.name, os.O_RDONLY), "rb") as old,
+        open(folder.create(target.name), "wb") as new,
+    ):
+        shutil.copyfileobj(old, new, 1 << 20)
+        new.flush()
+        os.fsync(new.fileno())

@@ -184,8 +184,9 @@ class Store:
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
+    """Which file lies where SQLite looks for it. A link is another one, whatever it leads to."""
     try:
-        found = os.stat(path)
+        found = os.lstat(path)
     except (FileNotFoundError, NotADirectoryError):
         return None
     return found.st_dev, found.st_ino

@@ -8,6 +8,8 @@ import stat
 import threading
 from pathlib import Path
 
+from ..private_folder import PrivateFolder
+
 log = logging.getLogger("agentos")
 
 
@@ -15,11 +17,15 @@ class AppendedLines:
     """Appends to *path*, each line in one write, from any thread. The file and its folder are made at the first line.
 
     A line that cannot be written is dropped; the first time that is logged, and *what* is what the log calls the file.
-    The rest of a line that a crash or a full disk tore is closed by a newline, so that it costs no other line.
+    The rest of a line that a crash or a full disk tore is closed by a newline, so that it costs no other line. A file
+    in *folder* is one of agentos' own, and opened through it; any other was named by the user, and links lead on.
     """
 
-    def __init__(self, path: Path, *, what: str, header: str | None = None) -> None:
+    def __init__(
+        self, path: Path, *, what: str, header: str | None = None, folder: PrivateFolder | None = None
+    ) -> None:
         self.path = path
+        self._folder = folder
         self._what = what
         self._header = header
         self._lock = threading.Lock()
@@ -66,11 +72,14 @@ class AppendedLines:
                 log.warning("%s %s lacks %d lines", self._what, self.path, self.dropped)
 
     def _open(self) -> int:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        ordinary = is_ordinary(self.path)
-        # A pipe is not to be opened for reading: its reader would never hear that it ended, nor we that he is gone.
-        mode = os.O_RDWR | os.O_CREAT if ordinary else os.O_WRONLY
-        file = os.open(self.path, mode | os.O_APPEND | getattr(os, "O_CLOEXEC", 0), 0o666)
+        if self._folder is not None:
+            ordinary, file = True, self._folder.open(self.path.name, os.O_RDWR | os.O_CREAT | os.O_APPEND)
+        else:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            ordinary = is_ordinary(self.path)
+            # A pipe is not to be opened for reading: its reader would never hear that it ended, nor we that he is gone.
+            mode = os.O_RDWR | os.O_CREAT if ordinary else os.O_WRONLY
+            file = os.open(self.path, mode | os.O_APPEND | getattr(os, "O_CLOEXEC", 0), 0o666)
         try:
             length = os.fstat(file).st_size if ordinary else 0
             if length:

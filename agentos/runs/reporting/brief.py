@@ -57,7 +57,7 @@ def brief_of(folder: Path, *, wall: Callable[[], float] = time.time) -> Brief:
     """The run in *folder*; never raises for what is wrong with it."""
     files = files_of(folder)
     try:
-        if files.db.exists():
+        if files.size(files.db) is not None:
             brief = _brief_of(folder, files, wall)
             if brief.state.word == "crashed" and has_closed(files):
                 brief = _brief_of(folder, files, wall)
@@ -87,7 +87,7 @@ def last_touched(folder: Path) -> float:
 
 def _changed(path: Path) -> float:
     try:
-        return os.stat(path).st_mtime
+        return os.lstat(path).st_mtime
     except OSError:
         return 0.0
 

@@ -7,7 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from ..private_folder import folder_of
+
 CARD_NAME: Final = "run.json"
+
+LONGEST_CARD: Final = 64 * 1024 * 1024  # bytes: what can be typed is far shorter
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +29,16 @@ class RunCard:
 def read_card(folder: Path) -> RunCard | None:
     """The card of the run in *folder*; None if it has none that can be read: it was started from Python, perhaps."""
     try:
-        found = json.loads((folder / CARD_NAME).read_bytes())
+        with folder_of(folder / CARD_NAME) as opened:
+            return card_from(opened.read(CARD_NAME, LONGEST_CARD))
+    except OSError:
+        return None
+
+
+def card_from(content: bytes) -> RunCard | None:
+    """The card that *content* of a ``run.json`` is; None if it is none."""
+    try:
+        found = json.loads(content)
         source = found.get("source") or {}
         return RunCard(
             name=_text(found["name"]),
@@ -35,7 +48,7 @@ def read_card(folder: Path) -> RunCard | None:
             started=_number(found.get("started")),
             engine=None if found.get("engine") is None else _text(found["engine"]),
         )
-    except (OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError):
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
         return None
 
 

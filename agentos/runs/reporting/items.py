@@ -100,7 +100,7 @@ def never_begun(connection: sqlite3.Connection) -> list[str]:
 
 def ended_with(files: JournalFiles, kind: str) -> Callable[[str], bool]:
     """Answers of an item's id whether the newest that is known of it is an entry of *kind*; no journal: of none."""
-    if not files.db.exists() or not files.db.stat().st_size:
+    if not files.size(files.db):
         return lambda item_id: False
     hashes = {hash(item) for (item,) in rows(files, _ENDED_WITH, kind)}  # as in `never_begun`
     return lambda item_id: hash(harmless(item_id)) in hashes

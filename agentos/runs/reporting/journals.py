@@ -45,9 +45,9 @@ def checked_contents(files: JournalFiles) -> Contents | None:
     """
     contents = None
     for _ in range(_LOOKS):
-        had_log = files.wal.exists()
+        had_log = files.size(files.wal) is not None
         contents = read_contents(files, MIGRATIONS)
-        if (contents is None or contents.damage is None) and had_log == files.wal.exists():
+        if (contents is None or contents.damage is None) and had_log == (files.size(files.wal) is not None):
             break
     return contents
 
@@ -58,7 +58,7 @@ def look(files: JournalFiles, read: Callable[[sqlite3.Connection], T]) -> T:
     Raises JournalInUse or JournalUnavailable: it is gone, no journal, or broken.
     """
     for remaining in reversed(range(_LOOKS)):
-        had_log = files.wal.exists()
+        had_log = files.size(files.wal) is not None
         try:
             answer = _look(files, read)
         except (sqlite3.Error, ValueError, TypeError, LookupError) as error:
@@ -69,7 +69,7 @@ def look(files: JournalFiles, read: Callable[[sqlite3.Connection], T]) -> T:
                 raise JournalInUse(path=str(files.db), owner=owner) from None
             raise JournalUnavailable(path=str(files.db), detail=f"it cannot be read ({error})") from None
         # Without a log the file is read as one that nobody changes; if a run has begun meanwhile, that was not so.
-        if had_log or not files.wal.exists():
+        if had_log or files.size(files.wal) is None:
             break
     return answer
 

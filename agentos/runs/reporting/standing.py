@@ -10,6 +10,9 @@ from pathlib import Path
 from typing import Final
 
 from ..journal.host import HOST
+from ..private_folder import folder_of
+
+_LONGEST_CARD: Final = 64 * 1024
 
 STOPPED_BY: Final = "stopped by "  # how the note begins that a stopped run leaves in its journal
 
@@ -53,9 +56,10 @@ def standing_of(lock: Path, *, last_kind: str | None, note: str | None, left: in
 def owner_of(lock: Path) -> Standing | None:
     """Who runs it now; None if nobody does, however the last run ended."""
     try:
-        card = json.loads(lock.read_bytes())
+        with folder_of(lock) as folder:
+            card = json.loads(folder.read(lock.name, _LONGEST_CARD))
         pid, host = int(card["pid"]), str(card["host"])
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError, TypeError, LookupError):
         return Standing("running") if _is_locked(lock) else None  # its owner may be writing the card just now
@@ -96,7 +100,8 @@ else:
 
     def _is_locked(lock: Path) -> bool:
         try:
-            file = os.open(lock, os.O_RDONLY)
+            with folder_of(lock) as folder:
+                file = folder.open(lock.name, os.O_RDONLY)
         except OSError:
             return False
         try:

@@ -8,6 +8,7 @@ import pytest
 from agentos.errors import JournalMismatch, JournalUnavailable
 from agentos.runs.journal import Journal, State, files_of, row_text
 from agentos.runs.journal.head import HeadFile
+from agentos.runs.private_folder import PrivateFolder
 
 from .helpers import PATIENCE, WORKER, Listener, child, done, fingerprints, opened, write
 from .reader import read
@@ -117,7 +118,7 @@ def test_a_crash_while_the_database_is_made_leaves_no_half_of_one(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "replace", crash)
+        patch.setattr(PrivateFolder, "replace", crash)
         with pytest.raises(KeyboardInterrupt):
             opened(tmp_path / "run")
     assert not files_of(tmp_path / "run").db.exists()

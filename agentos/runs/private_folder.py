@@ -1,0 +1,316 @@
+"""A folder of agentos' own files: each is opened relative to the folder's descriptor, and none through a link.
+
+A run folder may come with a cloned repository or an archive. Then anything may lie under the names that agentos uses:
+links to other files, second names of them, pipes, folders. A file is used only if it is an ordinary one; it is written
+only if it has one name and, where the caller says whose files are expected, one of the expected owners.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+# Windows has neither; there a file is looked at before it is opened by its path.
+_RELATIVE: Final = os.open in os.supports_dir_fd
+_OPEN_FOLDER: Final = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC", 0)
+_NO_LINK: Final = getattr(os, "O_NOFOLLOW", 0)
+# Not to wait for the other end of a pipe. For ordinary files it means nothing.
+_OPEN_FILE: Final = _NO_LINK | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+_WRITING: Final = os.O_WRONLY | os.O_RDWR
+_WRITABLE_BY_OTHERS: Final = stat.S_IWGRP | stat.S_IWOTH
+
+
+class UnsafePath(OSError):
+    """Something at this path could lead agentos to a file that is not its own. ``what`` says what is wrong with it."""
+
+    def __init__(self, path: str | os.PathLike[str], what: str, *, is_link: bool = False) -> None:
+        super().__init__(errno.EPERM, what, os.fspath(path))
+        self.what = what
+        self.is_link = is_link
+
+    def __str__(self) -> str:
+        return f"{self.filename} {self.what}"
+
+
+# Whether to use a folder in spite of what is wrong with it.
+Accept = Callable[[UnsafePath], bool]
+
+
+def unless_link(unsafe: UnsafePath) -> bool:
+    """Accept any folder that is one: whose it is, is the business of whoever named it."""
+    return not unsafe.is_link
+
+
+def current_user() -> int:
+    """The id of the user whose files this process makes; 0 where there are no such ids."""
+    return os.geteuid() if hasattr(os, "geteuid") else 0
+
+
+class PrivateFolder(os.PathLike[str]):
+    """An open folder. *owners* are the users whose files in it are used; None: any. *accept* is asked about folders.
+
+    Every method takes the name of a file in it, not a path. Errors of the system name the whole path.
+    """
+
+    __slots__ = ("_descriptor", "accept", "owners", "path")
+
+    def __init__(
+        self,
+        path: Path,
+        descriptor: int | None,
+        *,
+        owners: frozenset[int] | None = None,
+        accept: Accept = unless_link,
+    ) -> None:
+        self.path = path
+        self.owners = owners
+        self.accept = accept
+        self._descriptor = descriptor
+
+    @classmethod
+    def at(cls, path: str | os.PathLike[str], *, accept: Accept = unless_link) -> PrivateFolder:
+        """Open the folder at a path that the caller or the user chose: links in it are followed."""
+        return cls(Path(path), os.open(path, _OPEN_FOLDER) if _RELATIVE else None, accept=accept)
+
+    def __fspath__(self) -> str:
+        return str(self.path)
+
+    def __enter__(self) -> PrivateFolder:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            os.close(descriptor)
+
+    # -- files --------------------------------------------------------------------------------------------------
+
+    def open(self, name: str, flags: int, mode: int = 0o600) -> int:
+        """Open a file and return its descriptor. Raises UnsafePath unless it is an ordinary file of ours.
+
+        *flags* must not truncate: a file is looked at before it is changed.
+        """
+        place, folder = self._place(name)
+        try:
+            if not _NO_LINK:
+                self.check(name)
+            file = os.open(place, flags | _OPEN_FILE, mode, dir_fd=folder)
+        except OSError as error:
+            raise self._explained(name, error) from None
+        try:
+            self._require_own(name, os.fstat(file), to_write=bool(flags & _WRITING))
+        except BaseException:
+            os.close(file)
+            raise
+        return file
+
+    def create(self, name: str, mode: int = 0o600) -> int:
+        """Make an empty file, in the place of whatever else had this name, and open it."""
+        self.unlink(name)
+        return self.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL, mode)
+
+    def read(self, name: str, most: int) -> bytes:
+        """All of a file that has at most *most* bytes. Raises UnsafePath for a longer one."""
+        file = self.open(name, os.O_RDONLY)
+        with os.fdopen(file, "rb") as content:
+            found = content.read(most + 1)
+        if len(found) > most:
+            raise UnsafePath(self.path / name, f"is longer than {most:,} bytes")
+        return found
+
+    def write(self, name: str, content: bytes, *, durable: bool = True) -> None:
+        """Replace a file in one step: nobody ever sees half of it. If it is *durable*, it outlives a power failure."""
+        draft = f"{name}.new"
+        file = self.create(draft)
+        try:
+            with os.fdopen(file, "wb") as writing:
+                writing.write(content)
+                writing.flush()
+                if durable:
+                    os.fsync(writing.fileno())
+            self.replace(draft, name)
+        except BaseException:
+            self.unlink(draft)
+            raise
+        if durable:
+            self.sync()
+
+    def find(self, name: str) -> os.stat_result | None:
+        """What lies under this name, links not followed; None if nothing does."""
+        place, folder = self._place(name)
+        try:
+            return os.stat(place, dir_fd=folder, follow_symlinks=False)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise self._explained(name, error) from None
+
+    def check(self, *names: str, to_write: bool = True) -> None:
+        """Raise UnsafePath for the first of these that is there and is no ordinary file of ours."""
+        for name in names:
+            found = self.find(name)
+            if found is not None:
+                self._require_own(name, found, to_write=to_write)
+
+    def names(self) -> list[str]:
+        """What is in it."""
+        return os.listdir(self.path if self._descriptor is None else self._descriptor)
+
+    def replace(self, name: str, by: str) -> None:
+        """Give the file *name* the name *by*, and remove what had it."""
+        (old, folder), (new, _) = self._place(name), self._place(by)
+        try:
+            os.replace(old, new, src_dir_fd=folder, dst_dir_fd=folder)
+        except OSError as error:
+            raise self._explained(by, error) from None
+
+    def unlink(self, name: str) -> None:
+        """Remove a file or a link, if there is one."""
+        place, folder = self._place(name)
+        try:
+            os.unlink(place, dir_fd=folder)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            raise self._explained(name, error) from None
+
+    def sync(self) -> None:
+        """Make renames in this folder durable (Windows does so by itself)."""
+        if self._descriptor is not None:
+            os.fsync(self._descriptor)
+
+    # -- folders ------------------------------------------------------------------------------------------------
+
+    def make(self, name: str) -> bool:
+        """Make a folder for this user alone; False if something has that name already."""
+        place, folder = self._place(name)
+        try:
+            os.mkdir(place, 0o700, dir_fd=folder)
+        except FileExistsError:
+            return False
+        except OSError as error:
+            raise self._explained(name, error) from None
+        return True
+
+    def enter(self, name: str) -> PrivateFolder:
+        """Open a folder in this one. A link, a folder of another user and one that others may write raise UnsafePath.
+
+        ``accept`` is asked first, and may say that it is to be used all the same.
+        """
+        found = self.find(name)
+        path = self.path / name
+        is_link = found is not None and stat.S_ISLNK(found.st_mode)
+        if is_link:
+            self._object(UnsafePath(path, f"is a link to {os.path.realpath(path)}", is_link=True))
+        place, folder = self._place(name)
+        flags = _OPEN_FOLDER if is_link else _OPEN_FOLDER | _NO_LINK
+        try:
+            if found is not None and not is_link and not stat.S_ISDIR(found.st_mode):
+                raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+            descriptor = os.open(place, flags, dir_fd=folder) if _RELATIVE else None
+        except OSError as error:
+            raise self._explained(name, error) from None
+        entered = PrivateFolder(path, descriptor, owners=self.owners, accept=self.accept)
+        try:
+            entered.require_own()
+        except BaseException:
+            entered.close()
+            raise
+        return entered
+
+    def owner(self) -> int:
+        """The id of the user whose folder it is."""
+        return self._status().st_uid
+
+    def require_own(self, *, chosen: bool = False) -> None:
+        """Raise UnsafePath unless this folder is this user's, and no other may write to it, or it is accepted.
+
+        One that the user has *chosen* by name may be the system's, or one such as /tmp, where users cannot take each
+        other's files away.
+        """
+        found = self._status()
+        owners = {current_user(), 0} if chosen else {current_user()}
+        if found.st_uid not in owners and os.name == "posix":
+            self._object(UnsafePath(self.path, f"belongs to user {found.st_uid}, not to user {current_user()}"))
+        is_open = bool(found.st_mode & _WRITABLE_BY_OTHERS) and not (chosen and found.st_mode & stat.S_ISVTX)
+        if is_open and os.name == "posix":
+            self._object(UnsafePath(self.path, "may be written by other users"))
+
+    # -- inside -------------------------------------------------------------------------------------------------
+
+    def _status(self) -> os.stat_result:
+        return os.stat(self.path if self._descriptor is None else self._descriptor)
+
+    def _object(self, unsafe: UnsafePath) -> None:
+        if not self.accept(unsafe):
+            raise unsafe
+
+    def _place(self, name: str) -> tuple[str, int | None]:
+        if not _RELATIVE:
+            return str(self.path / name), None
+        if self._descriptor is None:
+            raise OSError(errno.EBADF, "the folder is closed", str(self.path))
+        return name, self._descriptor
+
+    def _require_own(self, name: str, found: os.stat_result, *, to_write: bool) -> None:
+        path = self.path / name
+        if not stat.S_ISREG(found.st_mode):
+            is_link = stat.S_ISLNK(found.st_mode)
+            raise UnsafePath(path, f"is {_kind(found.st_mode)}, not an ordinary file", is_link=is_link)
+        if to_write and found.st_nlink > 1:
+            raise UnsafePath(path, f"is one of {found.st_nlink} names of the same file")
+        if self.owners is not None and found.st_uid not in self.owners:
+            raise UnsafePath(path, f"belongs to user {found.st_uid}, not to user {current_user()}")
+
+    def _explained(self, name: str, error: OSError) -> OSError:
+        """The same error with the whole path; UnsafePath if what lies there is the reason."""
+        if isinstance(error, (UnsafePath, FileNotFoundError, FileExistsError, NotADirectoryError)):
+            if error.filename is None or not os.path.isabs(str(error.filename)):
+                error.filename = str(self.path / name)
+            return error
+        place, folder = self._place(name)
+        try:
+            found = os.stat(place, dir_fd=folder, follow_symlinks=False)
+            self._require_own(name, found, to_write=False)
+        except UnsafePath as unsafe:
+            return unsafe
+        except OSError:
+            pass
+        return OSError(error.errno, error.strerror, str(self.path / name))
+
+
+def make_folders(path: Path) -> None:
+    """Make *path* and the folders above it that are missing, for this user alone. Raises OSError."""
+    missing: list[Path] = []
+    for each in (path, *path.parents):
+        if each.exists():
+            break
+        missing.append(each)
+    for each in reversed(missing):
+        each.mkdir(mode=0o700, exist_ok=True)  # not parents=True: that gives the mode to the last one only
+
+
+@contextmanager
+def folder_of(path: Path, folder: PrivateFolder | None = None) -> Iterator[PrivateFolder]:
+    """The folder of the file *path*: *folder* if the caller has it open, else opened for the time of the block."""
+    if folder is not None:
+        yield folder
+        return
+    with PrivateFolder.at(path.parent) as opened:
+        yield opened
+
+
+def _kind(mode: int) -> str:
+    if stat.S_ISLNK(mode):
+        return "a link"
+    if stat.S_ISDIR(mode):
+        return "a folder"
+    return "a pipe" if stat.S_ISFIFO(mode) else "a device or a socket"
