@@ -16,8 +16,13 @@ Connect = Callable[[str], sqlite3.Connection]
 
 
 def connect(uri: str) -> sqlite3.Connection:
-    """A connection in autocommit mode that never waits for a lock: SQLite's own wait can starve a process."""
-    return sqlite3.connect(uri, uri=True, timeout=0, isolation_level=None, check_same_thread=False)
+    """A connection in autocommit mode that never waits for a lock: SQLite's own wait can starve a process.
+
+    What a file says of itself is not trusted: its schema may call no function that has an effect.
+    """
+    connection = sqlite3.connect(uri, uri=True, timeout=0, isolation_level=None, check_same_thread=False)
+    connection.execute("pragma trusted_schema = off")
+    return connection
 
 
 def too_old(what: str, version: tuple[int, ...] = sqlite3.sqlite_version_info) -> str | None:

@@ -6,6 +6,7 @@ import sqlite3
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +49,14 @@ def schema_of(connection: sqlite3.Connection) -> dict[str, str]:
 
 def schema_at(version: int, migrations: Sequence[Migration]) -> dict[str, str]:
     """The definitions a sound database of that format has."""
+    return dict(_schema_after(tuple(migration for migration in migrations if migration.number <= version)))
+
+
+@lru_cache(maxsize=8)
+def _schema_after(migrations: tuple[Migration, ...]) -> dict[str, str]:
     model = sqlite3.connect(":memory:", isolation_level=None)
     try:
-        migrate(model, [migration for migration in migrations if migration.number <= version])
+        migrate(model, migrations)
         return schema_of(model)
     finally:
         model.close()

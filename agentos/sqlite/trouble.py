@@ -44,6 +44,11 @@ def is_busy(error: BaseException) -> bool:
     return _code(error) in _BUSY
 
 
+def is_interrupted(error: BaseException) -> bool:
+    """Whether a query was ended because it took more steps than it may."""
+    return _code(error) == sqlite3.SQLITE_INTERRUPT
+
+
 def is_unreachable(error: BaseException) -> bool:
     """Whether the file could not be opened at all, so that nothing is known of what is in it."""
     return _code(error) in _UNREACHABLE

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from agentos.errors import JournalDamaged, JournalInUse, JournalTooNew, JournalUnavailable, NotAJournal
+from agentos.sqlite.bounds import foreign_definition, is_plain_table
 from agentos.sqlite.migrations import Migration, newest, schema_at, schema_of, version_of
 from agentos.sqlite.trouble import is_busy, is_unreachable
 
@@ -122,11 +123,16 @@ def _read(connection: sqlite3.Connection, migrations: Sequence[Migration], head:
     # A flipped bit can turn text into something that is no text, or JSON into none: ValueError and TypeError.
     try:
         contents.version = version_of(connection)
-        schema = schema_of(connection)
-        if contents.version < 1 or not schema_at(contents.version, migrations).items() <= schema.items():
+        schema, made = schema_of(connection), schema_at(contents.version, migrations)
+        if contents.version < 1 or not made.items() <= schema.items():
             contents.damaged("its tables are not as they were made")
-        _check_entries(connection, contents, head)
-        _check_meta(connection, contents)
+        foreign = foreign_definition(connection, made)
+        if foreign is not None:
+            contents.damaged(f"it has {foreign}")
+        if is_plain_table(connection, "entries"):
+            _check_entries(connection, contents, head)
+        if is_plain_table(connection, "meta"):
+            _check_meta(connection, contents)
     except (sqlite3.Error, ValueError, TypeError, LookupError) as error:
         contents.damaged(f"reading it fails after entry {contents.position.seq} ({error})")
     return contents

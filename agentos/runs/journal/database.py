@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from agentos.errors import JournalUnavailable
+from agentos.sqlite.bounds import limit_steps
 from agentos.sqlite.connect import Connect, connect, too_old
 from agentos.sqlite.migrations import Migration, migrate
 
@@ -44,16 +45,19 @@ def check_files(files: JournalFiles, *, to_write: bool) -> None:
 def open_untouched(files: JournalFiles) -> sqlite3.Connection:
     """Look at the database without changing one byte of it or of its log, nor making a file that was not there.
 
-    Raises JournalUnavailable if its files are no ordinary ones.
+    Reading takes at most as many steps as a sound file of its size can need. Raises JournalUnavailable if its files are
+    no ordinary ones.
     """
     try:
         check_files(files, to_write=False)
     except UnsafePath as unsafe:
         raise JournalUnavailable(path=str(files.db), detail=str(unsafe)) from None
+    length, log = files.size(files.db) or 0, files.size(files.wal)
     # Without a log, a read-only connection would create an empty one and leave it there; an immutable one does not.
-    mode = "mode=ro&immutable=1" if files.size(files.wal) is None else "mode=ro"
+    mode = "mode=ro&immutable=1" if log is None else "mode=ro"
     connection = connect(f"{files.db.as_uri()}?{mode}")
     connection.execute("pragma busy_timeout = 2000")
+    limit_steps(connection, length + (log or 0))
     return connection
 
 

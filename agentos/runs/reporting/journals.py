@@ -12,7 +12,9 @@ from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
 from agentos.errors import JournalInUse, JournalUnavailable
-from agentos.sqlite.trouble import is_busy
+from agentos.sqlite.bounds import foreign_definition
+from agentos.sqlite.migrations import newest, schema_at
+from agentos.sqlite.trouble import is_busy, is_interrupted
 
 from ..journal.contents import Contents, read_contents
 from ..journal.database import open_untouched
@@ -62,6 +64,9 @@ def look(files: JournalFiles, read: Callable[[sqlite3.Connection], T]) -> T:
         try:
             answer = _look(files, read)
         except (sqlite3.Error, ValueError, TypeError, LookupError) as error:
+            if is_interrupted(error):
+                detail = "reading it takes more steps than a sound file of its size can need"
+                raise JournalUnavailable(path=str(files.db), detail=detail) from None
             if remaining:
                 continue
             if is_busy(error):
@@ -88,6 +93,9 @@ def _look(files: JournalFiles, read: Callable[[sqlite3.Connection], T]) -> T:
     connection = open_untouched(files)
     try:
         connection.execute("begin")
+        foreign = foreign_definition(connection, schema_at(newest(MIGRATIONS), MIGRATIONS))
+        if foreign is not None:
+            raise JournalUnavailable(path=str(files.db), detail=f"it has {foreign}")
         return read(connection)
     finally:
         connection.close()
