@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 BARE_PARALLEL = "3"
-ONCE = ("--fresh", "--retry-failed", "--new-command", "--force", "--dry-run", "-n")
+ONCE = ("--fresh", "--retry-failed", "--new-command", "--force", "--trust", "--dry-run", "-n")
 
 
 @dataclass(frozen=True, slots=True)

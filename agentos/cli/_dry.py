@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ._errors import Refusal
+from ._folders import require_no_link
 from ._pool import make_pool, variables
 from ._work import command_of, function_of, not_installed
 
@@ -88,6 +89,7 @@ def _results(request: Request) -> tuple[Callable[[str], bool], Callable[[str], b
 
     if request.flags.fresh:
         return of_none, of_none
+    require_no_link(request.base, request.folder)
     files = files_of(request.folder)
     return ended_with(files, "done"), of_none if request.flags.retry_failed else ended_with(files, "failed")
 

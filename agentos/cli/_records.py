@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
     from ..runs.commands.command import Command
+    from ..runs.private_folder import PrivateFolder
     from ..runs.progress import Progress
     from ..runs.results import ProgressStats, WorkflowResult
     from ._codes import ExitCode
@@ -24,7 +25,12 @@ class Records:
     """Takes results and events, from the moment the run's folder is ours."""
 
     def __init__(
-        self, request: Request, masked: Callable[[str], str], command: Command | None, stdout: TextIO | None
+        self,
+        request: Request,
+        folder: PrivateFolder,
+        masked: Callable[[str], str],
+        command: Command | None,
+        stdout: TextIO | None,
     ) -> None:
         from ..runs.eventlog import EVENTS_NAME, EventLog
         from ..runs.exported import RESULTS_NAME, ResultsFile
@@ -38,12 +44,12 @@ class Records:
         self._stdout_is_gone = stdout is None
         self.trouble: str | None = None  # what is missing of what was asked for
         self._watch: KeyWatch | None = None
-        folder, more, joblog = request.folder, request.option("results"), request.option("joblog")
-        self._events = EventLog(folder / EVENTS_NAME)
-        self._results = [
-            ResultsFile(path, folder, retry_failed=request.flags.retry_failed, mask=masked)
-            for path in (folder / RESULTS_NAME, *([Path(more)] if more else []))
-        ]
+        more, joblog, retried = request.option("results"), request.option("joblog"), request.flags.retry_failed
+        self._events = EventLog(folder.path / EVENTS_NAME, folder=folder)
+        own = ResultsFile(folder.path / RESULTS_NAME, folder, retry_failed=retried, mask=masked, folder=folder)
+        self._results = [own]
+        if more:
+            self._results.append(ResultsFile(Path(more), folder, retry_failed=retried, mask=masked))
         self._joblog = JobLog(Path(joblog)) if joblog else None
 
     def close(self) -> None:

@@ -167,12 +167,15 @@ def _unfinished(report: Report, paint: Paint) -> Iterator[str]:
 
 
 def _next(report: Report, paint: Paint, cwd: str, base: str | None) -> Iterator[str]:
+    from ..runs.harmless_text import printable
+
     rows = list(_commands(report, cwd, "" if base is None else f" --dir {shlex.quote(base)}"))
     if rows:
         yield ""
         yield paint("next:", BOLD)
         width = min(60, max(len(command) for command, _ in rows))
         for command, what in rows:
+            command = "\n".join(map(printable, command.split("\n")))  # it may have come with a repository
             yield f"  {command.ljust(width)}  {paint(f'# {what}', DIM)}"
 
 

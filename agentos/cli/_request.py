@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ._argv import Typed
 from ._config import Settings, load
 from ._errors import Refusal
+from ._folders import Base
 from ._options import HERE, RUN_OPTIONS, from_flag
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ class Flags:
     color: str
     verbose: bool
     options: Mapping[str, Any]
+    trust: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +72,17 @@ class Request:
     where: Mapping[str, str]  # of an option: who said so
     settings: Settings
     name: str
-    folder: Path
+    base: Base
     items: Items
     source: Mapping[str, str]
     keys: tuple[KeyGiven, ...]
     deadline: datetime | None
     id_of: Callable[[Any], str]
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the run."""
+        return self.base.path / "runs" / self.name
 
     @property
     def command(self) -> tuple[str, ...] | None:
@@ -161,13 +168,21 @@ def request_from(flags: Flags, environ: Mapping[str, str] = os.environ) -> Reque
         where=where,
         settings=settings,
         name=name,
-        folder=Path(options["dir"]).absolute() / "runs" / name,
+        base=_base(options["dir"], flags, settings),
         items=items,
         source=source,
         keys=tuple(keys),
         deadline=deadline,
         id_of=_ids_without_secrets(items, masked),
     )
+
+
+def _base(path: str, flags: Flags, settings: Settings) -> Base:
+    """Where runs are kept. A project's file does not name it for the user, and neither does the default."""
+    said = settings.run.get("dir")
+    if flags.options.get("dir") is not None or (said is not None and said.trusted):
+        return Base(Path(path).absolute())
+    return Base(Path(os.path.abspath(path)), Path.cwd() if said is None or said.folder is None else said.folder)
 
 
 def _masking(keys: Sequence[KeyGiven], passwords: Sequence[str]) -> Callable[[str], str]:

@@ -20,7 +20,7 @@ from ._errors import Refusal
 from ._logged import logged
 from ._pool import make_pool
 from ._records import Records
-from ._run_folder import own, write_card
+from ._run_folder import RunFolder, own
 from ._targets import require_own_files
 from ._work import command_of, elsewhere, function_of, retry_rule
 
@@ -71,6 +71,7 @@ class _Session:
         self._screen: LineScreen | None = None
         self._stdout = sys.stdout  # before foreign code gets another in its place
         self._records: Records | None = None
+        self._owned: RunFolder
         self._has_said_the_end = False
         self._elsewhere: dict[str, Any]
         self._reporter: Reporter
@@ -89,7 +90,8 @@ class _Session:
         function = None if command is not None else function_of(request, self._redactors, self._masked)
         self._elsewhere = elsewhere(request)
         require_own_files(request)
-        ends.callback(own(request).release)
+        self._owned = own(request)
+        ends.callback(self._owned.release)
         self._show()
         return self._carry_out(command, function)
 
@@ -133,7 +135,7 @@ class _Session:
         )
         if self._screen is not None:
             self._ends.callback(self._screen.close)
-        self._outputs = Outputs(request.folder / "logs", self._redactors, self._screen)
+        self._outputs = Outputs(request.folder / "logs", self._redactors, self._screen, folder=self._owned.folder)
 
     def _waiting(self) -> int:
         return 0 if self._coordinator is None else self._coordinator.get_waiting()
@@ -211,8 +213,8 @@ class _Session:
 
     def _begin(self, command: Command | None) -> None:
         """The journal is open and has nothing against it: from here on the run's other files are written."""
-        write_card(self._request)
-        self._records = Records(self._request, self._masked, command, self._stdout)
+        self._owned.write_card(self._request)
+        self._records = Records(self._request, self._owned.folder, self._masked, command, self._stdout)
         self._ends.callback(self._records.close)
         self._records.began(os.getpid(), self._watch)
         if self._watch is not None:
@@ -227,7 +229,7 @@ class _Session:
             request.parallel,
             self._pool,
             max_parallelism=request.parallel,
-            journal=request.folder,
+            journal=self._owned.folder,
             retries=2 if option("retries") is None else option("retries"),
             timeout=option("timeout"),
             grace=option("grace"),

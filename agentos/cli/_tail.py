@@ -7,6 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO, Final
 
+from ..runs.private_folder import folder_of
+
 _BLOCK: Final = 64 * 1024
 _LONGEST_LINE: Final = 64 * 1024
 
@@ -14,7 +16,8 @@ _LONGEST_LINE: Final = 64 * 1024
 class Growing:
     """Hands the bytes of *path* to *write*, from the last *lines* lines on, or all of it. It may not exist yet.
 
-    Memory is bounded by a block, whatever the length of the file or of a line in it.
+    Memory is bounded by a block, whatever the length of the file or of a line in it. Raises UnsafePath for what is no
+    ordinary file.
     """
 
     def __init__(self, path: Path, write: Callable[[bytes], object], *, lines: int | None = None) -> None:
@@ -27,7 +30,8 @@ class Growing:
         """Write what has come since the last time; False if that was nothing."""
         if self._file is None:
             try:
-                self._file = self._path.open("rb")
+                with folder_of(self._path) as folder:
+                    self._file = open(folder.open(self._path.name, os.O_RDONLY), "rb")  # noqa: SIM115 - see close
             except FileNotFoundError:
                 return False
             if self._lines is not None:

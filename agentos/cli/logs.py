@@ -41,6 +41,7 @@ def logs(
 
     folder = find_run(base_folder(dir), run)
     files = files_of(folder)
+    _require_no_link(folder)
     if not _log_of(folder, file_name_of(item)).exists():
         item = _the_item(files, item, folder.name)
     path = _log_of(folder, file_name_of(item))
@@ -52,6 +53,20 @@ def logs(
     return ExitCode.OK
 
 
+def _require_no_link(folder: Path) -> None:
+    """Refuse logs behind a link that may have come with a repository."""
+    from ..runs.private_folder import PrivateFolder, UnsafePath
+    from ._folders import accepted_to_read, not_followed
+
+    try:
+        with PrivateFolder.at(folder, accept=accepted_to_read()) as run:
+            run.enter("logs").close()
+    except UnsafePath as unsafe:
+        raise not_followed(unsafe) from None
+    except OSError:
+        pass  # there are none yet
+
+
 def _log_of(folder: Path, file_name: str) -> Path:
     return folder / "logs" / f"{file_name}.log"
 
@@ -60,7 +75,7 @@ def _the_item(files: JournalFiles, given: str, run: str) -> str:
     """The id that was meant."""
     from ..runs.reporting.items import ids_like
 
-    if not files.db.exists():
+    if files.size(files.db) is None:
         raise Refusal(f"{run} has not begun, and so has no logs")
     found = ids_like(files, given)
     if len(found) == 1:
@@ -138,7 +153,7 @@ def _say_why(files: JournalFiles, item_id: str, run: str, *, is_empty: bool) -> 
     from ..runs.reporting.items import last_of
     from ._report import clean
 
-    last = last_of(files, harmless(item_id)) if files.db.exists() else None
+    last = last_of(files, harmless(item_id)) if files.size(files.db) is not None else None
     name = clean(item_id)
     if last is None:
         print(f"agentos: {name} has not started; agentos show {run} tells how the run stands", file=sys.stderr)

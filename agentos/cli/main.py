@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from .. import __version__
-from . import demo, init, keys, logs, retry, run, runs, show
+from . import demo, init, keys, logs, retry, run, runs, show, trust
 from ._argv import take_apart
 from ._codes import ExitCode
 from ._errors import Refusal
@@ -45,6 +45,7 @@ app.command("runs")(runs.runs)
 app.command("show")(show.show)
 app.command("logs")(logs.logs)
 app.command("retry")(retry.retry)
+app.command("trust")(trust.trust)
 app.add_typer(keys.app, name="keys")
 app.command("init")(init.init)
 app.command("demo")(demo.demo)
@@ -98,7 +99,9 @@ def _other(error: Exception) -> int:
         say(f"agentos: {error}")
         return int(ExitCode.USAGE)
     if isinstance(error, OSError):
-        say(f"agentos: {error.strerror or error}{f': {error.filename}' if error.filename else ''}")
+        what = getattr(error, "what", None)  # of a file that is not safe to use
+        said = str(error) if what else f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}"
+        say(f"agentos: {said}")
         return int(ExitCode.OUTPUT)
     import traceback
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ._errors import Refusal
-from ._folders import DEFAULT_BASE, base_folder, find_run
+from ._folders import DEFAULT_BASE, Base, base_folder, find_run, open_folder
+from ._report import kept_arguments, options_end
 
 if TYPE_CHECKING:
     from ..runs.reporting.card import RunCard
@@ -20,12 +22,20 @@ def retry(
     dir: Annotated[  # noqa: A002 - it is the option's name
         str | None, typer.Option(help="The folder in which runs are kept: .agentos.", metavar="FOLDER")
     ] = None,
+    trust: Annotated[
+        bool,
+        typer.Option(
+            "--trust",
+            help="Go on, this once, with a run folder that is not known to be yours. agentos trust shows what it runs.",
+        ),
+    ] = False,
 ) -> int:
     """Run the failed items of a run again, and those that are left: the command is the one it was started with."""
-    from ..runs.reporting.card import read_card
-
-    folder = Path(os.path.abspath(find_run(base_folder(dir), run)))
-    card = read_card(folder)
+    base = base_folder(dir)
+    found = find_run(base, run)
+    named = found.parent.parent != base.path  # by its path
+    folder = Path(os.path.realpath(found) if named else os.path.abspath(found))
+    card = _card_in(None if named else base, folder, trust=trust)
     if card is None:
         raise Refusal(
             f"how {folder.name} was started is not recorded",
@@ -48,7 +58,33 @@ def retry(
         ) from None
     from .main import main
 
-    return main(["run", *arguments])
+    end = options_end(arguments)
+    return main(["run", *arguments[:end], *(["--trust"] if trust else []), *arguments[end:]])
+
+
+def _card_in(base: Base | None, folder: Path, *, trust: bool) -> RunCard | None:
+    """How the run was started; None if that is not recorded. *base* is None for a run that was named by its path.
+
+    Raises ``Refusal`` unless the folder is known or trusted: what is written there can run anything.
+    """
+    from ..runs.private_folder import PrivateFolder, UnsafePath
+    from ..runs.reporting.card import CARD_NAME, LONGEST_CARD, card_from
+    from ._known_runs import KnownRuns
+    from ._run_folder import refusal_of, require_known, trusting
+
+    memory = KnownRuns()
+    accept = trusting if trust else memory.accepts
+    try:
+        runs = PrivateFolder.at(folder.parent, accept=accept) if base is None else open_folder(base, ["runs"], accept)
+        with runs, runs.enter(folder.name) as opened:
+            content = opened.read(CARD_NAME, LONGEST_CARD)
+            if not trust:
+                require_known(opened, memory.find(folder))
+            return card_from(content)
+    except UnsafePath as unsafe:
+        raise refusal_of(unsafe, folder) from None
+    except OSError:
+        return None
 
 
 def retry_arguments(card: RunCard, folder: Path) -> list[str]:
@@ -57,22 +93,18 @@ def retry_arguments(card: RunCard, folder: Path) -> list[str]:
     Name and place are said again where what was typed would lead to another run: the folder may have been renamed, as
     ``--fresh`` does, or moved. Of an option that is given twice, the last one counts.
     """
-    from ._report import kept_arguments, options_end
-
     kept = kept_arguments(card.arguments)
     end = options_end(kept)
     more = ["--retry-failed"]
-    if _value(kept[:end], "--name") != folder.name:
+    if value_of(kept[:end], "--name") != folder.name:
         more += ["--name", folder.name]
     base = folder.parent.parent
-    if os.path.realpath(Path(card.cwd, _value(kept[:end], "--dir") or DEFAULT_BASE)) != os.path.realpath(base):
+    if os.path.realpath(Path(card.cwd, value_of(kept[:end], "--dir") or DEFAULT_BASE)) != os.path.realpath(base):
         more += ["--dir", str(base)]
     return [*kept[:end], *more, *kept[end:]]
 
 
 def _check(card: RunCard, folder: Path, arguments: list[str]) -> None:
-    import shlex
-
     from ..runs.journal.files import files_of
     from ..runs.reporting.standing import owner_of
 
@@ -89,7 +121,7 @@ def _check(card: RunCard, folder: Path, arguments: list[str]) -> None:
         )
 
 
-def _value(options: list[str], name: str) -> str | None:
+def value_of(options: list[str], name: str) -> str | None:
     """What was typed for an option, the last time it was."""
     found = None
     for word, following in zip(options, [*options[1:], None], strict=False):

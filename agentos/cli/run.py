@@ -151,6 +151,14 @@ def run(
     force: Annotated[
         bool, typer.Option("--force", help="Go on with a damaged journal: what is missing in it runs again.")
     ] = False,
+    trust: Annotated[
+        bool,
+        typer.Option(
+            "--trust",
+            help="Go on, this once, with a run folder that is not known to be yours: in a container, or with a new "
+            "home folder. See agentos trust.",
+        ),
+    ] = False,
     dry_run: Annotated[
         bool,
         typer.Option("--dry-run", "-n", help="Show ids, commands, keys and a forecast; run nothing."),
@@ -251,5 +259,6 @@ def run(
             "progress": "bar" if bar else progress,
             "dir": dir,
         },
+        trust=trust,
     )
     return carry_out(request_from(flags))

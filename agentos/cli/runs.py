@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ._codes import ExitCode
-from ._folders import base_folder, runs_in
+from ._errors import Refusal
+from ._folders import Base, base_folder, require_no_link, runs_in
 
 if TYPE_CHECKING:
     from ..runs.reporting.brief import Brief
@@ -22,10 +24,8 @@ def runs(
     color: Annotated[str, typer.Option(help="auto, always or never.", metavar="WHEN")] = "auto",
 ) -> int:
     """List the runs, the newest first: how each stands, what is done, failed and left, when and how long it was on."""
-    from ..runs.reporting.brief import brief_of
-
     base = base_folder(dir)
-    briefs = [brief_of(folder) for folder in runs_in(base)]
+    briefs = [_brief_of(base, folder) for folder in runs_in(base)]
     briefs.sort(key=lambda brief: brief.started_at or 0.0, reverse=True)
     if json:
         _print_json(briefs)
@@ -34,6 +34,17 @@ def runs(
     else:
         print(f"there are no runs in {base}; agentos run starts one", file=sys.stderr)
     return ExitCode.OK
+
+
+def _brief_of(base: Base, folder: Path) -> Brief:
+    from ..runs.reporting.brief import Brief, brief_of
+    from ..runs.reporting.standing import Standing
+
+    try:
+        require_no_link(base, folder)
+    except Refusal as refusal:
+        return Brief(folder.name, str(folder), Standing("unreadable"), problem=refusal.message)
+    return brief_of(folder)
 
 
 def _print_json(briefs: list[Brief]) -> None:

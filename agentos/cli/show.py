@@ -63,7 +63,9 @@ def show(
 
 def _require_begun(folder: Path) -> None:
     """A run whose first start was refused has a folder, and nothing in it to tell of."""
-    if not (folder / "journal.sqlite").exists() and not (folder / "journal.sqlite.head").exists():
+    import os
+
+    if not any(os.path.lexists(folder / name) for name in ("journal.sqlite", "journal.sqlite.head")):
         raise Refusal(f"{folder.name} has not begun: there is no journal in {folder}")
 
 

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import typer
+
+from agentos.cli._known_runs import KnownRuns
+from agentos.cli._run_folder import enroll
+from agentos.runs.private_folder import PrivateFolder
 
 
 def call(command: Callable[..., Any], *typed: str) -> int:
@@ -14,3 +19,9 @@ def call(command: Callable[..., Any], *typed: str) -> int:
     app.command()(command)
     code: int = app(list(typed), standalone_mode=False)
     return code
+
+
+def remember(folder: Path) -> None:
+    """Let the run in *folder* be one that this user has started."""
+    with PrivateFolder.at(folder) as opened:
+        enroll(opened, KnownRuns())

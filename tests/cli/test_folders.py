@@ -8,9 +8,14 @@ from pathlib import Path
 import pytest
 
 from agentos.cli._errors import Refusal
-from agentos.cli._folders import base_folder, find_run, folder_of, make_base, runs_in
+from agentos.cli._folders import Base, base_folder, find_run, folder_of, open_folder, runs_in
+from agentos.runs.private_folder import PrivateFolder, UnsafePath
 
 NOWHERE = {"HOME": "/nonexistent"}
+
+
+def refuse(_: UnsafePath) -> bool:
+    return False
 
 
 def made(base: Path, *names: str) -> None:
@@ -29,47 +34,56 @@ def test_a_flag_wins_over_the_environment_over_the_file_over_the_default(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert base_folder(None, NOWHERE) == Path(".agentos")
+    assert base_folder(None, NOWHERE) == Base(Path(".agentos"), tmp_path)
     (tmp_path / "agentos.toml").write_text('[run]\ndir = "kept"\n')
 
-    assert base_folder(None, NOWHERE).resolve() == tmp_path / "kept"
-    assert base_folder(None, {**NOWHERE, "AGENTOS_BASE_DIR": "b"}) == Path("b")
-    assert base_folder("c", {**NOWHERE, "AGENTOS_BASE_DIR": "b"}) == Path("c")
+    assert base_folder(None, NOWHERE) == Base(tmp_path / "kept", tmp_path)
+    assert base_folder(None, {**NOWHERE, "AGENTOS_BASE_DIR": "b"}) == Base(Path("b"))
+    assert base_folder("c", {**NOWHERE, "AGENTOS_BASE_DIR": "b"}) == Base(Path("c"))
+
+
+def test_a_base_in_the_users_own_configuration_was_named_by_the_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    own = tmp_path / "config" / "agentos" / "agentos.toml"
+    own.parent.mkdir(parents=True)
+    own.write_text('[run]\ndir = "/kept"\n')
+
+    assert base_folder(None, {**NOWHERE, "XDG_CONFIG_HOME": str(tmp_path / "config")}) == Base(Path("/kept"))
 
 
 def test_a_file_that_is_wrong_does_not_bar_the_way_to_old_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "agentos.toml").write_text("[run\n")
 
-    assert base_folder(None, NOWHERE) == Path(".agentos")
+    assert base_folder(None, NOWHERE).path == Path(".agentos")
 
 
-def test_a_new_base_is_hidden_from_git_and_an_old_one_left_alone(tmp_path: Path) -> None:
-    make_base(tmp_path / "deep" / "new")
-    make_base(tmp_path / "deep" / "new")
-    make_base(tmp_path)
+@pytest.mark.parametrize("named", [True, False])
+def test_a_new_base_is_private_and_hidden_from_git_and_an_old_one_left_alone(tmp_path: Path, named: bool) -> None:
+    (tmp_path / "old").mkdir(mode=0o755)
+    for path in (tmp_path / "deep" / "new", tmp_path / "deep" / "new", tmp_path / "old"):
+        open_folder(Base(path, None if named else tmp_path), ["runs"], refuse, make=True).close()
 
     assert (tmp_path / "deep" / "new" / ".gitignore").read_text() == "*\n"
-    assert not (tmp_path / ".gitignore").exists()
+    assert (tmp_path / "deep" / "new").stat().st_mode & 0o777 == 0o700
+    assert (tmp_path / "deep" / "new" / "runs").stat().st_mode & 0o777 == 0o700
+    assert not (tmp_path / "old" / ".gitignore").exists()
 
 
 def test_two_runs_may_make_the_base_at_the_same_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    base = tmp_path / "new"
-    is_dir = Path.is_dir
-    seen: list[bool] = []
+    make = PrivateFolder.make
 
-    def seen_before_the_other_made_it(path: Path) -> bool:
-        found = is_dir(path)
-        seen.append(found)
-        if len(seen) == 1:
-            os.mkdir(path)
-        return found
+    def another_is_first(folder: PrivateFolder, name: str) -> bool:
+        make(folder, name)
+        return make(folder, name)
 
-    monkeypatch.setattr(Path, "is_dir", seen_before_the_other_made_it)
-    make_base(base)
+    monkeypatch.setattr(PrivateFolder, "make", another_is_first)
 
-    assert seen[0] is False
-    assert (base / ".gitignore").read_text() == "*\n"
+    open_folder(Base(tmp_path / "new"), ["runs"], refuse, make=True).close()
+
+    assert (tmp_path / "new" / "runs").is_dir()
 
 
 # -- the runs -------------------------------------------------------------------------------------------------------
@@ -80,8 +94,8 @@ def test_runs_are_listed_the_newest_first_and_nothing_else_is(tmp_path: Path) ->
     folder_of(tmp_path, "no-run").mkdir()
     (tmp_path / "runs" / "file").write_text("")
 
-    assert [folder.name for folder in runs_in(tmp_path)] == ["new", "middle", "old"]
-    assert runs_in(tmp_path / "nothing") == []
+    assert [folder.name for folder in runs_in(Base(tmp_path))] == ["new", "middle", "old"]
+    assert runs_in(Base(tmp_path / "nothing")) == []
 
 
 @pytest.mark.parametrize(
@@ -102,9 +116,9 @@ def test_a_run_is_meant_by_its_name_or_a_beginning_that_only_it_has(
 
     if meant is None:
         with pytest.raises(Refusal, match="2 runs begin with 'n'"):
-            find_run(tmp_path, typed)
+            find_run(Base(tmp_path), typed)
     else:
-        assert find_run(tmp_path, typed) == folder_of(tmp_path, meant)
+        assert find_run(Base(tmp_path), typed) == folder_of(tmp_path, meant)
 
 
 def test_a_run_may_be_meant_by_its_path_or_that_of_its_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,16 +127,16 @@ def test_a_run_may_be_meant_by_its_path_or_that_of_its_journal(tmp_path: Path, m
     (folder / "journal.sqlite").write_text("")
     monkeypatch.chdir(folder)
 
-    assert find_run(tmp_path, str(folder)) == folder
-    assert find_run(tmp_path, f"{folder}/") == folder
-    assert find_run(tmp_path, str(folder / "journal.sqlite")) == folder
-    assert find_run(tmp_path, ".") == folder
+    assert find_run(Base(tmp_path), str(folder)) == folder
+    assert find_run(Base(tmp_path), f"{folder}/") == folder
+    assert find_run(Base(tmp_path), str(folder / "journal.sqlite")) == folder
+    assert find_run(Base(tmp_path), ".") == folder
 
 
 def test_a_run_that_is_called_latest_is_meant_by_that(tmp_path: Path) -> None:
     made(tmp_path, "latest", "new")
 
-    assert find_run(tmp_path, "latest").name == "latest"
+    assert find_run(Base(tmp_path), "latest").name == "latest"
 
 
 @pytest.mark.parametrize("typed", ["nihgtly", "", "..", "../runs/x", "a\0b", "/nowhere", "x" * 10_000])
@@ -130,7 +144,7 @@ def test_an_unknown_run_is_refused_with_names_that_are_there(tmp_path: Path, typ
     made(tmp_path, "nightly", "weekly")
 
     with pytest.raises(Refusal) as refused:
-        find_run(tmp_path, typed)
+        find_run(Base(tmp_path), typed)
 
     assert "nightly" in str(refused.value.hint)
 
@@ -142,14 +156,14 @@ def test_a_name_does_not_lead_out_of_the_folder_of_runs(tmp_path: Path, monkeypa
     monkeypatch.chdir("/")
 
     with pytest.raises(Refusal):
-        find_run(tmp_path, "../stray")
+        find_run(Base(tmp_path), "../stray")
 
 
 def test_without_any_run_it_says_so(tmp_path: Path) -> None:
     with pytest.raises(Refusal, match="there are no runs in"):
-        find_run(tmp_path, None)
+        find_run(Base(tmp_path), None)
     with pytest.raises(Refusal) as refused:
-        find_run(tmp_path, "x")
+        find_run(Base(tmp_path), "x")
     assert refused.value.hint == "there are no runs yet"
 
 
@@ -158,4 +172,4 @@ def test_a_base_that_is_a_file_is_refused_in_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
 
     with pytest.raises(Refusal, match="cannot be listed"):
-        runs_in(tmp_path / "file")
+        runs_in(Base(tmp_path / "file"))

@@ -13,8 +13,15 @@ import pytest
 from agentos.cli._errors import Refusal
 from agentos.cli.retry import retry
 
-from ..runs.made_runs import Child, card, run
-from .commands import call
+from ..runs import made_runs
+from ..runs.made_runs import Child, run
+from .commands import call, remember
+
+
+def card(folder: Path, *arguments: str, cwd: Path, **more: Any) -> None:
+    """Write down how the run in *folder* was started, as by this user."""
+    made_runs.card(folder, *arguments, cwd=cwd, **more)
+    remember(folder)
 
 
 @pytest.fixture(autouse=True)
