@@ -19,6 +19,8 @@ from typing import Any, Final
 
 from agentos.errors import JournalError, JournalInUse
 
+from ._core.idtable import DigestTable
+from .id_digest import id_digest
 from .journal.files import JournalFiles, files_of
 from .journal.rows import harmless
 from .private_folder import PrivateFolder, folder_of
@@ -171,7 +173,7 @@ class Finished:
     def __init__(self, files: JournalFiles) -> None:
         self._files = files
         self._seqs, self._indices, self.plan = (
-            look(files, _finished) if _has_entries(files) else (array("q"), dict[int, int](), list[int]())
+            look(files, _finished) if _has_entries(files) else (array("q"), array("q"), list[int]())
         )
         self.left_out = 0
 
@@ -185,10 +187,11 @@ class Finished:
         """
         self.left_out = 0
         for begin in range(0, len(self._seqs), _PAGE_LENGTH):
-            page = json.dumps(self._seqs[begin : begin + _PAGE_LENGTH].tolist())
-            for seq, kind, *facts in rows(self._files, _PAGE, page):
+            page = self._seqs[begin : begin + _PAGE_LENGTH].tolist()
+            indices = dict(zip(page, self._indices[begin : begin + _PAGE_LENGTH], strict=True))
+            for seq, kind, *facts in rows(self._files, _PAGE, json.dumps(page)):
                 if kind in kinds:
-                    yield _line_of_row(self._indices.get(seq), kind, *facts)
+                    yield _line_of_row(index if (index := indices[seq]) >= 0 else None, kind, *facts)
                 else:
                     self.left_out += 1
 
@@ -206,20 +209,20 @@ def _plan_in(files: JournalFiles) -> list[int]:
     return look(files, lambda connection: Plan(connection).parts) if _has_entries(files) else []
 
 
-def _finished(connection: sqlite3.Connection) -> tuple[array[int], dict[int, int], list[int]]:
-    """The entries that are results, the place in the input of those that have one in the plan, and which plan it is."""
+def _finished(connection: sqlite3.Connection) -> tuple[array[int], array[int], list[int]]:
+    """The entries that are results, for each its place in the input or -1, and by which plan these places are told."""
     plan = Plan(connection)
     seqs = array("q")
-    by_hash = {}
+    numbers = DigestTable(numbers=True)  # by id: which of the results it is
     for seq, kind, item in connection.execute(_FINISHED):
-        seqs.append(seq)
         if plan and kind != "duplicate":  # the place is that of the item whose id it has
-            by_hash[hash(item)] = seq  # not by id: as in `Known`, that would take five times the memory
-    indices = {}
+            numbers.add(id_digest(item), len(seqs))
+        seqs.append(seq)
+    indices = array("q", [-1]) * len(seqs)
     for index, item_id in enumerate(plan.ids()):
-        found = by_hash.get(hash(harmless(item_id)))
-        if found is not None:
-            indices[found] = index
+        number = numbers.number(id_digest(harmless(item_id)))
+        if number is not None:
+            indices[number] = index
     return seqs, indices, plan.parts
 
 

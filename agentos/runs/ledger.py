@@ -104,13 +104,16 @@ class JournalLedger:
         """
         holds = bytearray(len(ids))
         changed = []
-        for index, (item_id, item) in enumerate(zip(ids, items, strict=False)):
-            hit = self._known.with_fingerprint(harmless(item_id))
-            if hit is not None and self._is_reusable(hit[0]):
-                holds[index] = 1
-                then = hit[1]
-                if then is not None and (now := fingerprint(item)) is not None and then != now:
-                    changed.append((item_id, then, now))
+        given = iter(items)
+        for begin in range(0, len(ids), _AT_ONCE):
+            some = ids[begin : begin + _AT_ONCE]
+            hits = self._known.find([harmless(item_id) for item_id in some], self._journal.ids_at)
+            for index, (item_id, hit, item) in enumerate(zip(some, hits, given, strict=False), start=begin):
+                if hit is not None and self._is_reusable(hit.state):
+                    holds[index] = 1
+                    then = hit.fingerprint
+                    if then is not None and (now := fingerprint(item)) is not None and then != now:
+                        changed.append((item_id, then, now))
         if changed:
             more = f" and {len(changed) - 3} more" if len(changed) > 3 else ""
             raise JournalMismatch(
@@ -135,18 +138,25 @@ class JournalLedger:
             whole = plan if number == len(parts) else None
             self._writer.put(row_text(self._wall(), "plan", fingerprint=whole, detail=part))
 
-    def sort_out(self, items: Iterable[Item], fresh: Callable[[Item], None]) -> None:
+    def sort_out(self, items: Sequence[Item], fresh: Callable[[Item], None]) -> None:
         """Items just taken: those with a recorded result are told at once, as cached; the others are *fresh*."""
         if not self.resumes:
             for item in items:
                 fresh(item)
             return
-        hits = [(item, None if item.fault else self._known.get(harmless(item.id))) for item in items]
-        rows = {row.seq: row for row in self._journal.fetch([hit[0] for _, hit in hits if hit is not None])}
+        rows: dict[int, StateRow] = {}
+
+        def fetch(seqs: Sequence[int]) -> dict[int, str | None]:
+            rows.update((row.seq, row) for row in self._journal.fetch(seqs))
+            return {seq: row.item for seq, row in rows.items()}
+
+        named = [item for item in items if not item.fault]
+        hits = dict(zip(named, self._known.find([harmless(item.id) for item in named], fetch), strict=True))
         cached: list[WorkflowResult] = []
-        for item, hit in hits:
-            row = None if hit is None else rows.get(hit[0])
-            if row is not None and row.item == harmless(item.id):
+        for item in items:
+            hit = hits.get(item)
+            if hit is not None:
+                row = rows[hit.seq]
                 if self._is_reusable(row.state) and not _differs(row, item.fingerprint):
                     cached.append(_cached(row, item))
                     continue

@@ -14,6 +14,7 @@ from ..errors import DuplicateItems
 from ._core.idtable import SeenIds
 from ._core.records import Item
 from .fingerprint import fingerprint
+from .id_digest import id_digest
 from .outcome import text_of
 
 log = logging.getLogger("agentos")
@@ -47,7 +48,7 @@ class Source:
             raise ValueError("items must be a list of items or another iterable, not a single text")
         if self.is_async:
             self.async_items = items.__aiter__()
-            self._seen = SeenIds()
+            self._seen = SeenIds(id_digest)
         elif isinstance(items, Iterable) and isinstance(items, Sized) and not hasattr(items, "__next__"):
             # A copy, unless it cannot change: ids and items must belong together to the end.
             self.payloads = _kept(items)
@@ -55,7 +56,7 @@ class Source:
             self.total = len(self.ids)
         elif isinstance(items, Iterable):
             self.iterator = iter(items)
-            self._seen = SeenIds()
+            self._seen = SeenIds(id_digest)
         else:
             raise ValueError(f"items must be a list of items or another iterable, not {type(items).__name__}")
 

@@ -103,10 +103,10 @@ def test_an_item_without_an_id_takes_no_others_place(tmp_path: Path) -> None:
 
         assert [r.success for r in results] == [True, False]
         journal = Journal.open(tmp_path / type(given).__name__, worker=f"{nothing.__module__}:nothing")
-        hit = journal.known.get("item-1")
+        (hit,) = journal.known.find(["item-1"], journal.ids_at)
         journal.close()
         assert hit is not None
-        assert hit[1] is State.DONE
+        assert hit.state is State.DONE
         assert (stats.success_count, stats.failed) == (1, 1)
 
 

@@ -23,7 +23,7 @@ from .database import APPLICATION_ID, check_files, open_untouched
 from .files import JournalFiles
 from .head import START, Position, read_head
 from .kinds import DECIDES
-from .known import Known
+from .known import IdAt, Known
 from .rows import COLUMNS, redumped
 
 _EVERY_ENTRY = f"select seq, {', '.join(COLUMNS)}, chain from entries order by seq"  # noqa: S608 (constants)
@@ -142,6 +142,11 @@ def _check_entries(connection: sqlite3.Connection, contents: Contents, head: Pos
     """Take in commit after commit, as long as each is what its chain value says."""
     expected = 0
     commit: list[tuple[Any, ...]] = []
+
+    def id_at(seq: int) -> str | None:
+        found: tuple[str | None] = connection.execute("select item from entries where seq = ?", (seq,)).fetchone()
+        return found[0]
+
     for row in connection.execute(_EVERY_ENTRY):
         expected += 1
         if row[0] != expected:
@@ -155,21 +160,21 @@ def _check_entries(connection: sqlite3.Connection, contents: Contents, head: Pos
                 return
             if head is not None and seq < head.seq <= expected and head != (expected, row[_CHAIN]):
                 contents.damaged(f"its entries up to {head.seq} are not the ones its head file tells of")
-            _take_in(commit, contents)
+            _take_in(commit, contents, id_at)
             contents.position = Position(expected, row[_CHAIN])
             commit.clear()
     if commit:
         contents.damaged(f"entries {contents.position.seq + 1} to {expected} are not as they were written")
 
 
-def _take_in(commit: list[tuple[Any, ...]], contents: Contents) -> None:
+def _take_in(commit: list[tuple[Any, ...]], contents: Contents, id_at: IdAt) -> None:
     seq = contents.position.seq
     for row in commit:
         seq += 1
         kind, item, token = row[1:4]
         state = DECIDES.get(kind)
         if state is not None:
-            contents.known.put(item, seq, state, row[_FINGERPRINT])
+            contents.known.put(item, seq, state, row[_FINGERPRINT], id_at)
         elif kind == "session":
             card = json.loads(row[_DETAIL])
             contents.session, contents.worker = card["session"], card["worker"]

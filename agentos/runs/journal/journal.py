@@ -107,6 +107,10 @@ class Journal:
         """The entries with these numbers, in this order. Any thread may call it."""
         return self._store.reader.fetch(seqs)
 
+    def ids_at(self, seqs: Sequence[int]) -> dict[int, str | None]:
+        """The item ids of the entries with these numbers. Any thread may call it."""
+        return self._store.reader.ids_at(seqs)
+
     def close(self, timeout: float | None = None) -> bool:
         """Close the journal, by way of its writer if it has one: see `Writer.close`."""
         # A writer only to be closed: the same clean end, by the same code.

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from threading import Lock
+from typing import Final, TypeVar
 
 from agentos.errors import JournalUnavailable
 
@@ -18,6 +19,15 @@ _FETCH = (
     f"select e.seq, {', '.join(f'e.{column}' for column in COLUMNS)} "  # noqa: S608 (constants)
     "from json_each(?) j cross join entries e on e.seq = j.value"
 )
+
+_IDS_AT: Final = "select e.seq, e.item from json_each(?) j cross join entries e on e.seq = j.value"
+
+T = TypeVar("T")
+
+
+def ids_at(connection: sqlite3.Connection, seqs: Sequence[int]) -> dict[int, str | None]:
+    """The item ids of the entries with these numbers."""
+    return dict(connection.execute(_IDS_AT, (json.dumps(list(seqs)),)))
 
 
 class Reader:
@@ -36,11 +46,20 @@ class Reader:
 
     def fetch(self, seqs: Sequence[int]) -> list[StateRow]:
         """The entries with these numbers, in this order; numbers that are not there are left out."""
+        return self._read(
+            lambda connection: list(map(StateRow._make, connection.execute(_FETCH, (json.dumps(list(seqs)),))))
+        )
+
+    def ids_at(self, seqs: Sequence[int]) -> dict[int, str | None]:
+        """The item ids of the entries with these numbers."""
+        return self._read(lambda connection: ids_at(connection, seqs))
+
+    def _read(self, read: Callable[[sqlite3.Connection], T]) -> T:
         with self._lock:
             if self._connection is None:
                 raise JournalUnavailable(path=str(self._files.db), detail="it is closed")
             try:
-                return list(map(StateRow._make, self._connection.execute(_FETCH, (json.dumps(list(seqs)),))))
+                return read(self._connection)
             except sqlite3.Error as error:
                 raise JournalUnavailable(path=str(self._files.db), detail=f"reading it fails ({error})") from None
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import sqlite3
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from .._core.idtable import DigestTable
+from ..id_digest import id_digest
 from ..journal.files import JournalFiles
 from ..journal.kinds import DECIDES, State
 from ..journal.rows import harmless
@@ -93,17 +95,24 @@ def never_begun(connection: sqlite3.Connection) -> list[str]:
     plan = Plan(connection)
     if not plan:
         return []
-    # By their hashes, as in `Known`: the ids of a million items would take five times the memory.
-    known = {hash(item) for (item,) in connection.execute(f"select item from entries where seq in ({CURRENT})")}  # noqa: S608
-    return [item_id for item_id in plan.ids() if hash(harmless(item_id)) not in known]
+    begun = _digests(connection.execute(f"select item from entries where seq in ({CURRENT})"))  # noqa: S608 (constants)
+    return [item_id for item_id in plan.ids() if id_digest(harmless(item_id)) not in begun]
 
 
 def ended_with(files: JournalFiles, kind: str) -> Callable[[str], bool]:
     """Answers of an item's id whether the newest that is known of it is an entry of *kind*; no journal: of none."""
     if not files.size(files.db):
         return lambda item_id: False
-    hashes = {hash(item) for (item,) in rows(files, _ENDED_WITH, kind)}  # as in `never_begun`
-    return lambda item_id: hash(harmless(item_id)) in hashes
+    ended = look(files, lambda connection: _digests(connection.execute(_ENDED_WITH, (kind,))))
+    return lambda item_id: id_digest(harmless(item_id)) in ended
+
+
+def _digests(ids: Iterable[tuple[str]]) -> DigestTable:
+    """A set of *ids* in a sixth of the memory that the ids would take."""
+    found = DigestTable()
+    for (item_id,) in ids:
+        found.add(id_digest(item_id))
+    return found
 
 
 def ids_like(files: JournalFiles, beginning: str, most: int = 10) -> list[str]:

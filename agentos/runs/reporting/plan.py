@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import sqlite3
 from collections.abc import Iterator
@@ -34,6 +35,10 @@ class Plan:
 
     def ids(self) -> Iterator[str]:
         """The ids, in the order of the input; a thousand at a time are in memory."""
+        return itertools.chain.from_iterable(self.id_parts())
+
+    def id_parts(self) -> Iterator[list[str]]:
+        """The same, a thousand at a time."""
         for seq in self.parts:
             found = self._connection.execute("select detail from entries where seq = ?", (seq,)).fetchone()
-            yield from json.loads(found[0])
+            yield json.loads(found[0])

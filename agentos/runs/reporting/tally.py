@@ -7,11 +7,13 @@ import sqlite3
 from array import array
 from collections import Counter
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from ..journal.contents import Contents
 from ..journal.kinds import State
 from ..journal.known import Known
+from ..journal.reader import ids_at
 from ..journal.rows import harmless
 from .causes import Causes
 from .journals import REFUSED
@@ -85,10 +87,12 @@ class Tally:
         plan = Plan(connection, self._last)
         if plan:
             self.never_begun = 0
-            for item_id in plan.ids():
-                if self.known.get(harmless(item_id)) is None:
-                    self.never_begun += 1
-                    self._keep(State.PENDING, item_id)
+            for part in plan.id_parts():
+                found = self.known.find([harmless(item_id) for item_id in part], partial(ids_at, connection))
+                for item_id, hit in zip(part, found, strict=True):
+                    if hit is None:
+                        self.never_begun += 1
+                        self._keep(State.PENDING, item_id)
         return self
 
     def _take(
@@ -109,8 +113,7 @@ class Tally:
         session = self.sessions[-1] if self.sessions else None
         if session is not None:
             session.last_at = at
-        hit = self.known.get(item)
-        state = hit[1] if hit is not None and hit[0] == seq else None  # None: a later entry decides
+        state = self.known.state_at(item, seq)  # None: a later entry decides
         if kind == "start":
             if token is not None:
                 self._open.add(token)

@@ -186,3 +186,19 @@ def test_items_may_be_typed_as_a_list(place: Place) -> None:
     for twice in (["items.txt"], [":::", "d"]):
         refused = place.run("run", "--items", "a", *twice, "--", "echo")
         assert refused.code == 2, refused
+
+
+def test_ids_that_python_hashes_alike_are_different_items(place: Place) -> None:
+    """CPython's hash of "no" is that of "潮": it hashes the raw buffer of a text."""
+    place.write("items.txt", "no\n潮\nof\n景\n")
+    for _ in range(2):
+        streamed = place.run("run", "-", "--name", "r", "--", "echo", "{}", stdin="no\n潮\n")
+        listed = place.run("run", "items.txt", "--name", "s", "--", "echo", "{}")
+
+        assert (streamed.code, listed.code) == (0, 0), (streamed, listed)
+        assert place.outcomes("r") == {"no": "done", "潮": "done"}
+        assert {line["id"]: line["index"] for line in place.results("s")} == {"no": 0, "潮": 1, "of": 2, "景": 3}
+    shown = place.run("show", "s", "--json").objects[0]
+    assert (shown["total"], shown["counts"]["done"], shown["attempts"]) == (4, 4, 4)
+    dry = place.run("run", "items.txt", "--name", "s", "--dry-run", "--", "echo", "{}")
+    assert "4 of 4 are done already" in dry.out + dry.err, dry

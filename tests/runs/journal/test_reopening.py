@@ -31,9 +31,9 @@ def test_what_was_written_is_known_and_can_be_fetched(tmp_path: Path) -> None:
 
     journal = opened(tmp_path / "run")
 
-    found = journal.known.get("item-2")
+    (found,) = journal.known.find(["item-2"], journal.ids_at)
     assert found is not None
-    seq, state = found
+    seq, state, _ = found
     (row,) = journal.fetch([seq])
     assert (state, row.state, row.item, row.value) == (State.DONE, State.DONE, "item-2", '"yes"')
     assert (row.token, row.attempt, row.credential, row.duration, row.at) == (2, 1, "key-a", 0.5, 1_790_000_002.25)
@@ -159,14 +159,14 @@ def test_the_states_of_items_follow_the_table(tmp_path: Path) -> None:
     assert writer.close(PATIENCE)
 
     again = opened(tmp_path / "run")
-    states = {item: again.known.get(item) for item in "abcde"}
+    states = dict(zip("abcde", again.known.find("abcde", again.ids_at), strict=True))
     again.close()
 
-    assert {item: found[1] for item, found in states.items() if found} == {
+    assert {item: found.state for item, found in states.items() if found} == {
         "a": "pending",
         "b": "interrupted",
         "c": "failed",
         "d": "parked",
         "e": "running",
     }
-    assert read(tmp_path / "run").states == {item: found[1] for item, found in states.items() if found}
+    assert read(tmp_path / "run").states == {item: found.state for item, found in states.items() if found}
