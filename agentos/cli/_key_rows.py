@@ -137,7 +137,7 @@ def _some(holders: Sequence[str]) -> str:
 
 def until_text(until: float, now: float) -> str:
     """An instant to come: "15:32 (in 4 min)", with the day if that is not today."""
-    at, today = (datetime.datetime.fromtimestamp(each) for each in (until, now))
+    at, today = (datetime.datetime.fromtimestamp(min(each, _LAST_INSTANT)) for each in (until, now))
     if at.date() == today.date():
         hour = f"{at:%H:%M:%S}" if until - now < 120 else f"{at:%H:%M}"
     else:
@@ -152,6 +152,8 @@ def _long(seconds: float) -> str:
         return f"{seconds / 60:.0f} min"
     return f"{seconds / 3_600:.1f} h" if seconds < 172_800 else f"{seconds / 86_400:.0f} days"
 
+
+_LAST_INSTANT: Final = 253_000_000_000.0  # in the year 9987: datetime knows none after 9999
 
 _PERIODS: Final = {1.0: "a second", 60.0: "a minute", 3_600.0: "an hour", 86_400.0: "a day", "day": "a day"}
 

@@ -12,7 +12,7 @@ from weakref import WeakSet
 from ..errors import LeaseLost
 from ..providers.foreign import attribute
 from ..providers.signal import Signal
-from ._core.cost import Used, used_of
+from ._core.cost import AbsurdUsage, Used, is_absurd, used_of
 from ._core.records import Ask, Grant
 from .secret import Secret
 
@@ -32,6 +32,8 @@ class Keeper(Protocol):
     def give_back(self, grant: Grant) -> bool: ...
 
     def settle(self, grant: Grant, used: Used) -> bool: ...
+
+    def ignore_usage(self, grant: Grant) -> bool: ...
 
     def limited(self, grant: Grant, retry_after: object, model: str | None) -> bool: ...
 
@@ -165,9 +167,19 @@ class Lease:
     # -- saying what happened ---------------------------------------------------------------------------------
 
     def settle(self, used: Mapping[str, float] | None = None, /, **amounts: float) -> bool:
-        """Say what was really used: ``settle(input_tokens=900, output_tokens=120)``. The last word counts."""
-        told = used_of("settle", amounts if used is None else {**used, **amounts})
-        return self._pool.settle(self._grant or self._held(), told)
+        """Say what was really used: ``settle(input_tokens=900, output_tokens=120)``. The last word counts.
+
+        Usage with a figure that no call can have (below zero, not finite, above 1e9) is ignored; the log says so once.
+        """
+        return self._settle(amounts if used is None else {**used, **amounts})
+
+    def _settle(self, told: Mapping[str, float], *, whole: bool = True) -> bool:
+        grant = self._grant or self._held()
+        try:
+            used = used_of("settle", told, whole=whole)
+        except AbsurdUsage:
+            return self._pool.ignore_usage(grant)
+        return self._pool.settle(grant, used)
 
     def rate_limited(self, retry_after: object = None, model: str | None = None) -> bool:
         """The provider said "too many": leave the quota (for *model* only, if named) alone for *retry_after*.
@@ -280,19 +292,21 @@ class ItemLease(Lease):
         A worker makes many calls with its one lease: what they use adds up. One that was limited, waited for and then
         answered well has left no trouble behind. *calls* is 0 for more news of a call that was told of already.
         """
-        _, acted = self._pool.hear(
-            self._held(), replace(signal, usage=self._added({"requests": calls, **signal.usage}))
-        )
+        self._used["requests"] += calls
+        _, acted = self._pool.hear(self._held(), replace(signal, usage=self._added(signal.usage)))
         self.signal, self.last_report = signal, answer
         self.trouble = signal.event.name.lower() if acted else None
         return acted
 
-    def used_more(self, usage: Mapping[str, float]) -> None:
-        """The end of a stream told what its call has used."""
+    def used_more(self, usage: Mapping[str, float], *, whole: bool = True) -> None:
+        """The end of a stream told what its call has used; not *whole*: it broke off before all was told."""
         if self._held().key.quota.limits:
-            self.settle(self._added(usage))
+            self._settle(self._added(usage), whole=whole)
 
     def _added(self, usage: Mapping[str, float]) -> Mapping[str, float]:
+        if any(map(is_absurd, usage.values())):
+            self._pool.ignore_usage(self._held())
+            return self._used
         for name, amount in usage.items():
             self._used[name] = self._used.get(name, 0.0) + amount
         return self._used

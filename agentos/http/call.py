@@ -344,16 +344,17 @@ class Call:
                 if signal.event is not Event.OK:
                     self._tell(signal, None, once_more=True)
             usage = passing.usage() or usage
-            if not whole and not passing.is_over():  # what came out until then is told by nobody
+            whole = whole or passing.is_over()
+            if not whole:  # what came out until then is told by nobody
                 usage = {name: used for name, used in usage.items() if name == "input_tokens"}
         if not usage or self._asked.cost is NO_TOKENS:
             return
         if "output_tokens" in usage:
             self._caller.estimator.told(self._asked, usage)
         if self._lent is not None:
-            self._lent.used_more(usage)
+            self._lent.used_more(usage, whole=whole)
         else:
-            self._keeper.settle_usage(grant, usage)
+            self._keeper.settle_usage(grant, usage, whole=whole)
 
     # -- small parts ------------------------------------------------------------------------------------------
 

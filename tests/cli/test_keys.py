@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import subprocess
@@ -19,6 +20,7 @@ from agentos.cli import keys
 from agentos.cli._codes import ExitCode
 from agentos.cli._errors import Refusal
 from agentos.cli._key_rows import Row, show, until_text
+from agentos.credentials._core import limits
 
 ROOT = Path(__file__).parents[2]
 
@@ -340,3 +342,28 @@ def test_an_instant_to_come_is_an_hour_and_how_long_that_is(seconds: float, text
     shown = until_text(now + seconds, now)
 
     assert re.fullmatch(rf".*\d\d:\d\d(:\d\d)? \({text}\)", shown)
+
+
+@pytest.mark.parametrize("figure", [1e9, 1e15, 1e308])
+def test_keys_are_shown_after_an_earlier_version_took_absurd_usage(
+    monkeypatch: pytest.MonkeyPatch, figure: float
+) -> None:
+    configure(CONFIG.replace("rpm = 60", "tpm = 1000"))
+    with monkeypatch.context() as patched:
+        patched.setattr(limits, "heaviest", lambda *_: float("inf"))
+        with contextlib.closing(
+            CredentialCoordinator([Credential("planted-secret", name="bob", tpm=1000)], store="sqlite")
+        ) as pool:
+            lease = pool.acquire_nowait()
+            assert lease._grant is not None
+            pool.settle(lease._grant, (None, figure, None, None))
+            lease.release()
+
+    (row,) = [row for name, row in objects("--all").items() if name == "bob"]
+
+    assert row["state"] == "available"
+    assert typed("--all").exit_code == 0
+
+
+def test_an_instant_beyond_all_calendars_can_be_shown() -> None:
+    assert until_text(1e18, 1.8e9).startswith("9987-")

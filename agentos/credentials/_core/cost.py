@@ -13,16 +13,38 @@ Used = tuple[float | None, float | None, float | None, float | None]
 
 ONE_REQUEST: Cost = (1.0, None, None, None)
 
+# No call uses more of anything. What says so is wrong, and would put its key out of use for years.
+MOST_USED = 1e9
+
 _INFINITE = float("inf")
 
 
-def used_of(argument: str, told: Mapping[str, float]) -> Used:
-    """Check the caller's figures and complete them: tokens are what was *given* to the model and *made* by it."""
+class AbsurdUsage(ValueError):
+    """A figure of what was used is below zero, not finite, or larger than `MOST_USED`."""
+
+
+def used_of(argument: str, told: Mapping[str, float], *, whole: bool = True) -> Used:
+    """Check the caller's figures and complete them: tokens are what was *given* to the model and *made* by it.
+
+    Input tokens alone are all that was used, as of an embedding, unless the call did not come to its end: then *whole*
+    is False. Raises AbsurdUsage, or ValueError for what is no usage at all.
+    """
+    used = _figures(argument, told, MOST_USED)
+    requests, tokens, given, made = used
+    return (requests, given, given, None) if whole and tokens is None and made is None else used
+
+
+def is_absurd(amount: float) -> bool:
+    """Whether no call can have used that much."""
+    return not 0 <= amount <= MOST_USED
+
+
+def _figures(argument: str, told: Mapping[str, float], most: float) -> Used:
     requests = tokens = given = made = None
     try:
         for name, amount in told.items():
-            if not 0 <= amount < _INFINITE:
-                raise _complaint(argument, told)
+            if not 0 <= amount <= most or amount == _INFINITE:
+                raise _complaint(argument, told, most)
             if name == "tokens":
                 tokens = amount
             elif name == "input_tokens":
@@ -32,9 +54,9 @@ def used_of(argument: str, told: Mapping[str, float]) -> Used:
             elif name == "requests":
                 requests = amount
             else:
-                raise _complaint(argument, told)
+                raise _complaint(argument, told, most)
     except (AttributeError, TypeError):
-        raise _complaint(argument, told) from None
+        raise _complaint(argument, told, most) from None
     if given is None:
         if made is not None and tokens is not None:
             given = max(tokens - made, 0.0)
@@ -46,22 +68,32 @@ def used_of(argument: str, told: Mapping[str, float]) -> Used:
     return (requests, tokens, given, made)
 
 
-def _complaint(argument: str, told: object) -> ValueError:
+def _complaint(argument: str, told: object, most: float) -> ValueError:
     if not isinstance(told, Mapping):
         return ValueError(f'{argument} must be a mapping such as {{"tokens": 1200}}, not {type(told).__name__}')
     for name, value in told.items():
         if name not in DIMENSIONS:
             return ValueError(f"{argument}: unknown dimension {name!r}; it must be one of {', '.join(DIMENSIONS)}")
-        if not isinstance(value, (int, float)) or not 0 <= value < _INFINITE:
+        if not isinstance(value, (int, float)):
             return ValueError(f"{argument}: {name} must be a number of at least 0, not {value!r}")
+    for name, value in told.items():
+        if not 0 <= value <= most or value == _INFINITE:
+            return AbsurdUsage(f"{argument}: {name} must be a number of at least 0, not {_shown(value)}")
     return ValueError(f"{argument} must be a mapping of dimensions to numbers")
+
+
+def _shown(value: float) -> str:
+    try:
+        return repr(value)[:40]
+    except ValueError:  # Python does not write out whole numbers of thousands of digits
+        return "a whole number of thousands of digits"
 
 
 def request_cost(told: Mapping[str, float] | None) -> Cost:
     """The cost of a request that wants to start: at least one request, parts bounded by the whole."""
     if told is None:
         return ONE_REQUEST
-    requests, tokens, given, made = used_of("cost", told)
+    requests, tokens, given, made = _figures("cost", told, _INFINITE)
     if requests is None:
         requests = 1.0
     elif requests < 1:

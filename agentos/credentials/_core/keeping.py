@@ -6,9 +6,11 @@ Limits themselves are not: each process states its own, and finds the state of t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
+from .cost import MOST_USED
 from .limits import FOREVER, LimitState
 from .pace import Pace
 from .records import Block, Quota
@@ -22,6 +24,8 @@ NOTHING_KNOWN: Record = {}
 
 # What in the record of a limit is an instant.
 _INSTANTS = ("empty_at", "heard_at", "at", "anchor_at", "searching_since", "took_at", "resting_until")
+
+_LARGEST_SUM = 1e13
 
 _ALL_MODELS = ""  # in a record, for the scope that is None here: a record's keys are text
 
@@ -59,7 +63,7 @@ def unpack_quota(quota: Quota, record: Record) -> None:
     quota.blocks = {scope or None: _unpack_block(packed) for scope, packed in record.get("blocks", {}).items()}
     spent = record.get("spent")
     quota.spend(None if spent is None else _unpack_block(spent))
-    limits = record.get("limits", {})
+    limits = {name: _believed(packed) for name, packed in record.get("limits", {}).items() if not _is_hopeless(packed)}
     tried = record.get("probation", {}).items()
     quota.begin_probation({scope or None: -FOREVER if at is None else at for scope, at in tried})
     if quota.width is not None and "width" in record:
@@ -74,6 +78,27 @@ def unpack_quota(quota: Quota, record: Record) -> None:
         else:
             state.unpack(packed)
             state.usage.unpack(packed.get("usage"))
+
+
+def _believed(packed: Record) -> Record:
+    """The record of a limit, without what absurd usage has left in it: earlier versions took any figure."""
+    return _forgotten_limit(packed) if _is_poisoned(packed) else packed
+
+
+def _is_hopeless(packed: Record) -> bool:
+    """A learned limit that absurd usage was counted against: the next answer tells of it anew."""
+    return "learned" in packed and _is_poisoned(packed)
+
+
+def _is_poisoned(packed: Record) -> bool:
+    usage = packed.get("usage")
+    amounts = [*(usage["amounts"] if usage is not None else ()), *(amount for _, amount in packed.get("starts", ()))]
+    if amounts and not (min(amounts) >= 0 and max(amounts) < MOST_USED and not math.isnan(sum(amounts))):
+        return True
+    sums = (packed.get("empty_at") or 0.0, packed.get("used", 0.0), packed.get("taken", 0.0))
+    return not all(
+        -_LARGEST_SUM < each < _LARGEST_SUM for each in sums
+    )  # no instant and no day's use; NaN is not either
 
 
 def _unpack_learned(quota: Quota, limits: Record) -> None:

@@ -23,6 +23,7 @@ FOREVER = float("inf")
 # microsecond is far above such errors and far below anything a provider measures.
 ROUNDING = 1e-6
 _LONGEST_DAY = 25 * 3600.0  # with a change to winter time
+_LONGEST_DEBT = 86_400.0  # seconds for which one request puts a limit out of use, at most, unless its window is longer
 _PEAKS = 32
 
 
@@ -38,7 +39,7 @@ class WallTime:
 class LimitState:
     """One limit of one quota, with what is left of it. Plain numbers, so that a store can keep them."""
 
-    __slots__ = ("dimension", "largest", "limit", "scope", "usage")
+    __slots__ = ("dimension", "heaviest", "largest", "limit", "scope", "usage")
 
     refills = True  # by itself, within its window: worth keeping for the one who waits for it
     learned = False  # nobody stated it: it was found out
@@ -48,6 +49,7 @@ class LimitState:
         self.dimension = DIMENSIONS.index(limit.dimension)
         self.scope = limit.model
         self.largest = limit.largest
+        self.heaviest = FOREVER  # what one request can take at most, whatever it is said to have used
         self.usage = Usage()
 
     def ready_at(self, need: float, now: float, extra: float = 0.0) -> float:
@@ -102,6 +104,7 @@ class Bucket(LimitState):
         assert limit.per != "day"  # noqa: S101 - for the type checker
         self.seconds_each = limit.per / limit.amount
         self.fill_time = limit.largest * self.seconds_each
+        self.heaviest = heaviest(limit.largest, limit.per, self.seconds_each)
         self.empty_at = -FOREVER
         self._takes = 0
         self._fullest: list[tuple[int, float]] = []  # (number of the take, seconds below full), both ascending
@@ -351,6 +354,11 @@ class CalendarWindow(LimitState):
 
     def reset(self) -> None:
         self.used = 0.0
+
+
+def heaviest(largest: float, per: float, seconds_each: float) -> float:
+    """What one request takes of a limit that refills, at most: all of it, and what flows in within a day."""
+    return largest + max(per, _LONGEST_DEBT) / seconds_each
 
 
 def figure(amount: float) -> str:

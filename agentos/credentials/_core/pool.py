@@ -319,6 +319,8 @@ class LeasePool(Chooser):
             actual = used[state.dimension]
             if actual is None:
                 continue
+            if actual > state.heaviest:
+                actual = state.heaviest
             state.usage.reported(actual)
             if actual != amount or guessed:
                 changed = True
@@ -337,6 +339,7 @@ class LeasePool(Chooser):
         for state in grant.key.quota.limits_for(grant.model):
             actual = used[state.dimension]
             if actual is not None and state not in drawn:
+                actual = min(actual, state.heaviest)
                 state.usage.reported(actual)
                 grant.draws = [*grant.draws, (state, actual, False, state.take(actual, now))]
 

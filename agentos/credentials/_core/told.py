@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..limit import Limit
-from .limits import FOREVER, ROUNDING, LimitState
+from .limits import FOREVER, ROUNDING, LimitState, heaviest
 
 # Of what is said to be left, so much is left alone: an answer is as old as its call, and counts may be rounded.
 _SPARE = 1.0
@@ -41,6 +41,7 @@ class Told(LimitState):
         self.per = per
         self.seconds_each = per / amount
         self.fill_time = per
+        self.heaviest = heaviest(amount, per, self.seconds_each)
 
     # -- as any limit -----------------------------------------------------------------------------------------
 

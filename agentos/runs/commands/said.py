@@ -7,6 +7,7 @@ import json
 import math
 import os
 import stat
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -96,7 +97,7 @@ def _said(told: dict[str, Any], wall: float) -> Said:
         rejected=_text("rejected", told.get("rejected")),
         spent=_text("spent", told.get("spent")),
         failed=_text("failed", told.get("failed")),
-        usage={name: _number(f"usage.{name}", amount) for name, amount in usage.items()},
+        usage={name: _amount(f"usage.{name}", amount) for name, amount in usage.items()},
         model=_text("model", told.get("model")),
     )
 
@@ -108,6 +109,14 @@ def _number(name: str, value: object) -> float:
     except OverflowError:
         pass  # a whole number of hundreds of digits
     raise Misread(f"{name} must be a number of at least 0")
+
+
+def _amount(name: str, value: object) -> float:
+    """Any number, as one that JSON can keep: the pool ignores usage that no call can have, and says so."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise Misread(f"{name} must be a number of at least 0")
+    largest = sys.float_info.max
+    return float(value) if -largest <= value <= largest else largest
 
 
 def _text(name: str, value: object) -> str | None:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from ...credentials._core.cost import used_of
+from ...credentials._core.cost import MOST_USED, AbsurdUsage, is_absurd, used_of
 from ...credentials.secret import Secret
 from ...errors import LeaseLost
 from ...providers.exceptions import signal_of
@@ -120,7 +120,11 @@ class RemoteLease:
     def settle(self, used: Mapping[str, float] | None = None, /, **amounts: float) -> bool:
         """Say what was really used; see ``Lease.settle``."""
         told = dict(amounts if used is None else {**used, **amounts})
-        used_of("settle", told)  # a wrong figure is the worker's to know of, now
+        try:
+            used_of("settle", told)  # what is no usage at all is the worker's to know of, now
+        except AbsurdUsage:
+            # The pool ignores it and says so; a figure of its kind is sent, as the real one may not even be a float.
+            told = {name: 2 * MOST_USED if is_absurd(amount) else amount for name, amount in told.items()}
         return self._say("settle", used={name: float(amount) for name, amount in told.items()})
 
     def rate_limited(self, retry_after: object = None, model: str | None = None) -> bool:

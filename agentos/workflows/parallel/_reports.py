@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from ...credentials._core.cost import DIMENSIONS, used_of
+from ...credentials._core.cost import DIMENSIONS, MOST_USED, AbsurdUsage, used_of
 from ...credentials._core.learning import GRAVE, Heard, LearningPool
 from ...credentials._core.records import Grant, Key, Quota, Ticket
 from ...credentials.clock import Clock
@@ -40,6 +40,7 @@ class Reports(PoolShell):
         super().__init__(core, clock)
         self._masker = Masker()
         self._said_retries = False
+        self._said_absurd = False
         self._unknown: set[str] = set()
         self._organisations: dict[str, Key] = {}
         self._told_shared: set[Quota] = set()
@@ -109,10 +110,30 @@ class Reports(PoolShell):
                 kind,
             )
 
-    def settle_usage(self, grant: Grant, usage: Mapping[str, float]) -> None:
-        """What a call has used, as its answer tells."""
-        if usage and grant.key.quota.limits:
-            self.settle(grant, used_of("usage", {name: used for name, used in usage.items() if name in DIMENSIONS}))
+    def settle_usage(self, grant: Grant, usage: Mapping[str, float], *, whole: bool = True) -> None:
+        """What a call has used, as its answer tells; not *whole*: it broke off before all was told."""
+        if not usage or not grant.key.quota.limits:
+            return
+        told = {name: used for name, used in usage.items() if name in DIMENSIONS}
+        try:
+            used = used_of("usage", told, whole=whole)
+        except AbsurdUsage:
+            self.ignore_usage(grant)
+        else:
+            self.settle(grant, used)
+
+    def ignore_usage(self, grant: Grant) -> bool:
+        """A call is said to have used what no call can: what was reserved for it stays. Says so once."""
+        if not self._said_absurd:
+            self._said_absurd = True
+            log.warning(
+                "[COORDINATOR] lease %d on %s: ignored usage with a figure below zero, not finite or above %g; check "
+                "what is passed to settle() or written as usage. This is said once",
+                grant.token,
+                grant.key.name,
+                MOST_USED,
+            )
+        return self.is_held(grant)
 
     def _say_heard(self, grant: Grant, signal: Signal, *, believed: bool = True) -> None:
         level = _HOW_LOUD.get(signal.event)

@@ -48,6 +48,7 @@ Owner = ThreadWaiter | TaskWaiter | LoopAlarm | Desk
 _CLOCK_WAS_SET = 0.5
 _PICKED_UP_WITHIN = 1.0
 _SAID_AT_MOST_EVERY = 60.0
+_LAST_HOUR = 253_000_000_000.0  # in the year 9987: datetime knows none after 9999
 
 
 class PoolShell(ForkableShell):
@@ -567,4 +568,4 @@ def _in_running_loop() -> bool:
 
 
 def _hour(epoch: float) -> str:
-    return datetime.datetime.fromtimestamp(epoch).astimezone().strftime("%Y-%m-%d %H:%M:%S %Z")
+    return datetime.datetime.fromtimestamp(min(epoch, _LAST_HOUR)).astimezone().strftime("%Y-%m-%d %H:%M:%S %Z")

@@ -240,3 +240,16 @@ def test_init_writes_a_file_that_works_as_it_is(place: Place) -> None:
     assert ended.code == 0, ended.err
     assert len(ended.lines) == 1
     assert "1 of 1 available" in place.run("keys", env=env).out
+
+
+def test_a_command_that_tells_absurd_usage_spoils_no_key_for_others(place: Place) -> None:
+    place.write("agentos.toml", '[[credentials]]\nname = "alice"\nenv = "ACME_1"\ntpm = 1000\n')
+    usage = '{"usage": {"input_tokens": 1e15, "output_tokens": 1}}'
+    script = f"echo '{usage}' > $AGENTOS_OUTCOME"
+
+    told = place.run("run", "--name", "r", "--", "sh", "-c", script, ":::", "a", env=ONE)
+    shown, after = place.run("keys", env=ONE), place.run("run", "--no-wait", "--", "true", ":::", "a", "b", env=ONE)
+
+    assert (told.code, shown.code, after.code) == (0, 0, 0), (told, shown, after)
+    assert "ignored usage with a figure below zero, not finite or above 1e+09" in told.err
+    assert place.outcomes("r") == {"a": "done"}

@@ -20,6 +20,14 @@ class NaiveLimit:
     limit: Limit
     history: list[list[float]] = field(default_factory=list)  # [instant, amount], in order of time
 
+    @property
+    def heaviest(self) -> float:
+        """What one request can take: of a bucket all it holds, and what flows in within a day."""
+        limit = self.limit
+        assert limit.per != "day"
+        per_second = limit.amount / limit.per
+        return FOREVER if limit.window == "sliding" else limit.largest + max(limit.per, 86_400.0) * per_second
+
     def level(self, now: float, extra: float) -> float:
         """What a bucket holds at *now*, by replaying every start since the beginning."""
         limit = self.limit
@@ -142,6 +150,7 @@ class NaivePool:
     def settle(self, lease: NaiveLease, dimension: str, actual: float, now: float) -> None:
         for limit, entry in lease.entries:
             if limit.limit.dimension == dimension:
+                actual = min(actual, limit.heaviest)
                 if actual <= entry[1] or limit.limit.window == "sliding":
                     entry[1] = actual
                 else:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
 
+from agentos.credentials._core.cost import AbsurdUsage, used_of
 from agentos.providers.signal import LONGEST_DELAY
 from agentos.runs.commands.said import Misread, Said, read_said
 
@@ -64,6 +66,7 @@ def test_words_about_the_key_the_item_and_what_was_used(tmp_path: Path) -> None:
         ('{"rate_limited": NaN}', "rate_limited must be a number"),
         ('{"park_until": "tomorrow"}', "park_until must be a time"),
         ('{"rejected": 3}', "rejected must be text"),
+        ('{"usage": {"tokens": true}}', "usage.tokens must be a number"),
         ('{"usage": [1]}', "usage must be an object"),
         ('{"usage": {"tokens": "many"}}', "usage.tokens must be a number"),
         ('"' + "x" * 1_000_001 + '"', "longer than a megabyte"),
@@ -72,3 +75,16 @@ def test_words_about_the_key_the_item_and_what_was_used(tmp_path: Path) -> None:
 def test_what_cannot_be_understood_says_why(tmp_path: Path, text: str, why: str) -> None:
     with pytest.raises(Misread, match=why):
         said(tmp_path, text)
+
+
+@pytest.mark.parametrize(
+    "figure", ["1e15", "-1", "1e999", "-Infinity", "NaN", "9" * 400, "-" + "9" * 400], ids=lambda figure: figure[:8]
+)
+def test_usage_that_no_call_can_have_is_read_for_the_pool_to_ignore(tmp_path: Path, figure: str) -> None:
+    found = said(tmp_path, f'{{"failed": "no such file", "usage": {{"tokens": {figure}}}}}')
+
+    assert found is not None
+    assert found.failed == "no such file"
+    assert math.isfinite(found.usage["tokens"])  # it is part of the result, which is JSON
+    with pytest.raises(AbsurdUsage):
+        used_of("usage", found.usage)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from agentos import Event, Lease, LeaseLost, Signal
+from agentos.credentials._core.cost import AbsurdUsage, used_of
 from agentos.runs.remote.lease import Loss, RemoteLease, Told
 
 from .there import SECRET
@@ -128,7 +129,17 @@ def test_before_any_report_no_error_was_reported(lease: RemoteLease) -> None:
     assert not lease.has_reported(OSError("gone"))  # it has no response, and nothing was reported
 
 
-@pytest.mark.parametrize("wrong", [{"tokens": -1}, {"words": 3}])
+@pytest.mark.parametrize("figure", [-1, 1e15, float("nan"), float("inf"), 10**400], ids=lambda figure: str(figure)[:8])
+def test_absurd_usage_is_told_for_the_pool_to_ignore(lease: RemoteLease, heard: list[Told], figure: float) -> None:
+    assert lease.settle(input_tokens=figure, output_tokens=3)
+
+    (told,) = heard
+    assert told.used is not None
+    with pytest.raises(AbsurdUsage):
+        used_of("settle", told.used)
+
+
+@pytest.mark.parametrize("wrong", [{"tokens": "9"}, {"words": 3}, {"words": -1}])
 def test_a_wrong_figure_is_refused_there(lease: RemoteLease, heard: list[Told], wrong: dict[str, float]) -> None:
     with pytest.raises(ValueError, match=r"^settle"):
         lease.settle(wrong)
