@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         StoreTooNew,
         StoreUnavailable,
         Transient,
+        ValueNotRecorded,
         WorkerLost,
         WouldBlockLoop,
     )
@@ -109,6 +110,7 @@ __all__ = [
     "StoreTooNew",
     "StoreUnavailable",
     "Transient",
+    "ValueNotRecorded",
     "WorkerLost",
     "WorkflowResult",
     "WouldBlockLoop",

@@ -383,6 +383,18 @@ class NotPicklable(AgentOSError, TypeError):
         )
 
 
+class ValueNotRecorded(AgentOSError, ValueError):
+    """What a worker returned cannot be written to the journal, so that its item cannot be called done."""
+
+    detail: str
+
+    def __init__(self, *, detail: str) -> None:
+        super().__init__(detail=detail)
+
+    def describe(self) -> str:
+        return f"what the worker returned cannot be recorded: {self.detail}"
+
+
 # -- what a run raises ---------------------------------------------------------------------------------------------
 
 

@@ -256,7 +256,10 @@ def _line_of_row(
 
 def line_of_result(result: WorkflowResult, finished_at: float, mask: Callable[[str], str] | None) -> str:
     """The line of a result that has just come."""
-    value, shown = encode(result.value, mask)
+    try:
+        value, shown = encode(result.value, mask)
+    except BaseException:  # noqa: BLE001 - its own methods; the journal, which has asked them before, has the value
+        value, shown = None, f"<{type(result.value).__name__}>"
     return _line(
         harmless(result.item_id),
         result.outcome,

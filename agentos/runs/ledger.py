@@ -7,12 +7,12 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..errors import CommandFailed, JournalMismatch
+from ..errors import CommandFailed, JournalMismatch, ValueNotRecorded
 from ._core.records import Attempt, Item
 from .commands.redaction import Redaction
 from .fingerprint import fingerprint
 from .journal import Journal, State, StateRow, Writer, harmless, row_text
-from .outcome import trace_of
+from .outcome import text_of, trace_of
 from .results import WorkflowResult
 from .values import decode, encode
 
@@ -194,13 +194,20 @@ class JournalLedger:
             confirmed()
 
     def prepare(self, attempt: Attempt, value: Any, now: float) -> str:
-        """The row of a success, made by the worker before anybody is held up by it."""
-        text, shown = encode(value, self._mask)
+        """The row of a success, made by the worker before anybody is held up by it. Raises ValueNotRecorded."""
+        return self._row_with_value("done", attempt, now, value, None)
+
+    def _row_with_value(self, kind: str, attempt: Attempt, now: float, value: Any, error: str | None) -> str:
         try:
-            return self._row("done", attempt, now, text, None, shown)
-        except ValueError:
-            shown = f"<a value of {len(text or ''):,} characters, too long for the journal>"
-            return self._row("done", attempt, now, None, None, shown)
+            text, shown = encode(value, self._mask)
+        except BaseException as raised:  # its own methods may raise anything
+            detail = f"its own methods raised {type(raised).__qualname__}: {text_of(raised)}"
+            raise ValueNotRecorded(detail=detail) from raised
+        try:
+            return self._row(kind, attempt, now, text, error, shown)
+        except ValueError as too_long:
+            detail = f"{too_long}; write it to a file and return the path of that"
+            raise ValueNotRecorded(detail=detail) from None
 
     def _row(
         self, kind: str, attempt: Attempt, now: float, value: str | None, error: str | None, detail: str | None
@@ -240,8 +247,12 @@ class JournalLedger:
 
     def late(self, attempt: Attempt, value: Any, text: str | None) -> None:
         """What an attempt brought that had been given up: evidence."""
-        encoded, shown = encode(value, self._mask)
-        self._writer.put(self._row("late", attempt, self._run.clock.now(), encoded, text, shown))
+        now = self._run.clock.now()
+        try:
+            row = self._row_with_value("late", attempt, now, value, text)
+        except ValueNotRecorded as error:
+            row = self._row("late", attempt, now, None, text, self._run.masked(str(error)))
+        self._writer.put(row)
 
     def refused(self, item: Item, result: WorkflowResult) -> None:
         """An item failed without having been run. If its id is another item's, that one's state must stay."""

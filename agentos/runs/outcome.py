@@ -51,7 +51,7 @@ def hear(attempt: Attempt, error: BaseException, lessor: Lessor | None, wall: fl
     """What an exception of an SDK or an HTTP client means, told to the pool of the attempt's lease, if it has one."""
     try:
         return _hear(attempt, error, lessor, wall)
-    except Exception as failure:  # noqa: BLE001 - an exception may be any object; its item ends by it all the same
+    except BaseException as failure:  # noqa: BLE001 - an exception may be any object; its item ends by it all the same
         log.warning("[COORDINATOR] what %s means could not be found out (%s)", attempt.item.id, type(failure).__name__)
         return None
 
@@ -116,7 +116,7 @@ def judge(attempt: Attempt, error: BaseException, retry_if: RetryRule, signal: S
         return ended
     try:
         transient = retry_if(error)
-    except Exception as failure:  # noqa: BLE001 - the user's function; its text may quote a secret, so only its kind
+    except BaseException as failure:  # noqa: BLE001 - the user's function; its text may quote a secret, so only its kind
         log.warning(
             "[COORDINATOR] retry_if itself failed (%s); item %s is not tried again",
             type(failure).__name__,
@@ -144,7 +144,7 @@ def text_of(error: BaseException) -> str:
 def _words_of(error: BaseException) -> str:
     try:
         text = str(error)
-    except Exception:  # noqa: BLE001 - an exception whose text cannot be had is still a failure of its item
+    except BaseException:  # noqa: BLE001 - an exception whose text cannot be had is still a failure of its item
         text = ""
     return text[:_LONGEST_TEXT] or type(error).__name__
 
@@ -153,6 +153,6 @@ def trace_of(error: BaseException) -> str:
     """Where it happened; the end of it, if it is long."""
     try:
         text = "".join(traceback.format_exception(error, limit=-20))
-    except Exception:  # noqa: BLE001 - see above
+    except BaseException:  # noqa: BLE001 - see above
         return type(error).__name__
     return text[-_LONGEST_TEXT:]

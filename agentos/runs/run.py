@@ -13,7 +13,7 @@ from typing import Any
 
 from ..credentials.clock import Clock
 from ..credentials.locking import contend
-from ..errors import CommandFailed, Interrupted
+from ..errors import CommandFailed, Interrupted, ValueNotRecorded
 from ._core.board import Board
 from ._core.meaning import lacks_tokens
 from ._core.records import Attempt, Item
@@ -169,9 +169,12 @@ class Run(Ending):
             else:
                 self.lessor.give_back(grant)  # type: ignore[union-attr]
         # Whatever the user's objects have a hand in happens here, and nothing of it under the lock.
-        if error is None:
-            if ledger.keeps:
+        if error is None and ledger.keeps:
+            try:
                 row = ledger.prepare(attempt, value, now)
+            except ValueNotRecorded as unrecorded:
+                error, ended = unrecorded, Ended.ERROR
+        if error is None:
             result = WorkflowResult(item.id, True, None, now - attempt.began_at, {}, value, attempt.number, name)
             result.index = item.index
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import random
@@ -38,6 +39,54 @@ from .engines import ENGINES, Engine, Events, Gate, Story, by_id, eventually, se
 MakePool = Callable[..., CredentialCoordinator]
 
 SECRET = "sk-journal/0123456789+abcdefghij"
+
+
+class HostileRepr:
+    """A value that is not JSON, and raises when it is to show itself."""
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+    def __repr__(self) -> str:
+        raise self.error
+
+
+class HostileEqual(dict[str, int]):
+    """A value that raises when it is compared with another."""
+
+    def __eq__(self, other: object) -> bool:
+        raise KeyboardInterrupt
+
+
+class HostileItems(dict[str, int]):
+    """A value that raises when its JSON is to be made."""
+
+    def items(self) -> Any:
+        raise GeneratorExit
+
+
+class HostileReduce(HostileRepr):
+    """A value that raises when it is to be pickled, too."""
+
+    def __reduce__(self) -> Any:
+        raise self.error
+
+
+HOSTILE: list[Callable[[], Any]] = [
+    lambda: HostileRepr(SystemExit(3)),
+    lambda: HostileRepr(asyncio.CancelledError()),
+    lambda: HostileRepr(BaseException("of its own")),
+    lambda: HostileEqual(a=1),
+    lambda: HostileItems(a=1),
+    lambda: HostileReduce(SystemExit(4)),
+]
+
+
+class HostileError(Exception):
+    """An error whose text cannot be had."""
+
+    def __str__(self) -> str:
+        raise SystemExit(5)
 
 
 @pytest.fixture
@@ -375,17 +424,18 @@ def test_with_a_strict_start_it_is_on_disk_before_the_worker_is_called(
     assert sorted(rows_of(folder, "start"), key=int) == [str(n) for n in range(12)]
 
 
+@pytest.mark.parametrize("value", ["too late", "unrecordable"])
 def test_a_late_result_is_evidence_and_never_a_result(
-    engine: Engine, folder: Path, make_pool: MakePool, gate: Gate
+    engine: Engine, folder: Path, make_pool: MakePool, gate: Gate, value: str
 ) -> None:
     clock = FakeClock()
     pool = make_pool(*secrets(2), clock=clock)
     last = Gate()
 
-    async def body(item: int, key: str | None) -> str:
+    async def body(item: int, key: str | None) -> Any:
         if item == 0:
             await gate.wait_stubbornly()
-            return "too late"
+            return HostileRepr(SystemExit(3)) if value == "unrecordable" else value
         await last.wait()
         return "in time"
 
@@ -408,7 +458,12 @@ def test_a_late_result_is_evidence_and_never_a_result(
     assert by_id(results)["1"].value == "in time"
     assert kinds_of(folder, "0") == ["failed", "late"]
     late = reader.read(folder).of_kind("late")[0]
-    assert (json.loads(late["value"]), late["credential"]) == ("too late", by_id(results)["0"].credential)
+    assert late["credential"] == by_id(results)["0"].credential
+    if value == "unrecordable":
+        assert late["value"] is None
+        assert "SystemExit" in late["detail"]
+    else:
+        assert json.loads(late["value"]) == value
     _, cached = engine.execute(journaled(folder), [0, 1], engine.worker(never))
     assert (by_id(cached)["0"].success, by_id(cached)["0"].value) == (False, None)
 
@@ -502,3 +557,26 @@ def test_no_secret_is_in_the_files_of_a_journal_however_a_worker_lets_it_out(
         content = file.read_bytes()
         assert [way for way in ways if way.encode() in content] == [], f"in {file}"
     assert reader.read(folder).states["2"] == "failed"
+
+
+def test_a_value_whose_methods_raise_what_ends_programs_fails_its_item_and_nothing_else(
+    engine: Engine, folder: Path
+) -> None:
+    async def body(item: int, key: str | None) -> Any:
+        if item == len(HOSTILE):
+            raise HostileError
+        return HOSTILE[item]() if item < len(HOSTILE) else "good"
+
+    items = range(len(HOSTILE) + 4)
+    stats, results = engine.execute(journaled(folder, 2), items, engine.worker(body))
+
+    assert stats.success_count == 3
+    found = by_id(results)
+    assert [found[str(item)].success for item in items] == [False] * (len(HOSTILE) + 1) + [True] * 3
+    names = ["SystemExit", "CancelledError", "BaseException: of its own", "KeyboardInterrupt", "GeneratorExit"]
+    for item, name in enumerate(names):
+        assert name in str(found[str(item)].error)
+    assert "SystemExit" in f"{found['5'].metadata['error_type']} {found['5'].error}"
+    assert found["6"].error == "HostileError"
+    _, cached = engine.execute(journaled(folder), items, engine.worker(never))
+    assert [result.success for result in sorted(cached, key=lambda each: int(each.item_id))] == [False] * 7 + [True] * 3

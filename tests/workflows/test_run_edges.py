@@ -188,18 +188,25 @@ def test_a_value_that_cannot_be_written_down_costs_nobody_anything(tmp_path: Pat
     assert pool.get_available_count() == 1
 
 
-def test_a_value_too_long_for_the_journal_is_done_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("value", ["x" * 20_000, ["é" * 2_000], {"quotes": '"' * 3_000}])
+def test_a_value_too_long_for_the_journal_fails_its_item_before_it_is_acknowledged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: Any
+) -> None:
     monkeypatch.setattr("agentos.runs.journal.rows.LONGEST_ROW", 10_000)
     run = ParallelCoordinator(1, journal=tmp_path / "run")
 
-    def worker(item: int, key: str | None) -> str:
-        return "x" * 20_000
+    def worker(item: int, key: str | None) -> Any:
+        return value if item == 1 else "short"
 
-    _, (result,) = run.execute_parallel([1], worker, str)
-    _, (cached,) = run.execute_parallel([1], worker, str)
+    for _ in range(2):
+        _, results = run.execute_parallel([0, 1, 2], worker, str)
 
-    assert result.value == "x" * 20_000
-    assert "too long for the journal" in str(cached.value_repr)
+        assert {each.item_id: each.value for each in results} == {"0": "short", "1": None, "2": "short"}
+        (failed,) = [each for each in results if not each.success]
+        assert "cannot be recorded: an entry of" in str(failed.error)
+        assert "10,000 at most); write it to a file and return the path of that" in str(failed.error)
+        assert failed.attempts == 1
+    assert failed.cached
 
 
 # -- requests and wake-ups ----------------------------------------------------------------------------------------

@@ -83,9 +83,13 @@ class LoopEngine:
                 if in_a_row >= _ITEMS_BEFORE_OTHERS:
                     in_a_row = 0
                     await asyncio.sleep(0)
-        except Exception as error:
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:
             log.exception("[COORDINATOR] a worker task of agentos itself failed")
             run.crashed(error)
+            if not isinstance(error, Exception):
+                raise  # the loop's to know of
 
     async def _wait(self) -> Attempt | Idle | None:
         run, bell = self._run, AsyncBell(self._loop)

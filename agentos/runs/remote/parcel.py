@@ -49,7 +49,7 @@ def unpack(parcel: Parcel, what: str) -> Any:
     """The object again. Raises ``NotPicklable``, which calls it *what*: its module may be missing here."""
     try:
         return pickle.loads(parcel.data)  # noqa: S301 - it comes from our own run, or goes to it
-    except Exception as error:  # noqa: BLE001 - see above
+    except BaseException as error:  # noqa: BLE001 - see above
         raise NotPicklable(what=what, detail=f"it cannot be made again there: {_reason(error)}") from None
 
 
@@ -58,8 +58,8 @@ def _cloudpickle() -> Any:
     return sys.modules.get("cloudpickle") or sys.modules.get("joblib.externals.cloudpickle")
 
 
-def _reason(error: Exception) -> str:
+def _reason(error: BaseException) -> str:
     try:
         return f"{type(error).__name__}: {error}"[:_LONGEST_REASON]
-    except Exception:  # noqa: BLE001 - an error whose text cannot be had
+    except BaseException:  # noqa: BLE001 - an error whose text cannot be had
         return type(error).__name__

@@ -122,3 +122,15 @@ def test_what_is_in_main_and_holds_what_cannot_travel_is_refused_at_once(monkeyp
 
 def test_a_parcel_is_a_value() -> None:
     assert Parcel(b"a") == Parcel(b"a") != Parcel(b"b")
+
+
+class ExitsWhenMade:
+    """Whoever makes it again is told to end."""
+
+    def __reduce__(self) -> Any:
+        return sys.exit, (3,)
+
+
+def test_what_ends_whoever_unpickles_it_is_said_to_be_of_no_use() -> None:
+    with pytest.raises(NotPicklable, match="it cannot be made again there: SystemExit: 3"):
+        unpack(pack(ExitsWhenMade(), "it"), "what its worker returned")
