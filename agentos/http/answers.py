@@ -6,18 +6,20 @@ Providers quote the key that they refuse, and gateways quote anything, in the bo
 from __future__ import annotations
 
 import logging
-import zlib
+import re
 from collections.abc import Callable
 from typing import Any
 
 from ..credentials.clock import Clock
 from ..providers.headers import body_in
+from .codings import Decoded, NotDecodable, decoded
 
 log = logging.getLogger("agentos")
 
 # What an error says is short. The rest of a longer one is not read: it may never end, or be a million zeros packed.
 LONGEST = 128 * 1024
 LONGEST_TIME = 10.0  # seconds, for one that comes by drops
+_NO_TEXT = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")  # what no message has, and hardly any coded body lacks
 _OF_A_BODY = (b"content-encoding", b"content-length", b"transfer-encoding")
 
 Mask = Callable[[str], str]
@@ -77,20 +79,26 @@ Headers = list[tuple[bytes, bytes]]
 
 
 def masked_answer(library: Any, response: Any, read: ErrorBody, mask: Mask) -> tuple[Any, bytes]:
-    """*response* again, for the caller to read, with what was *read* of its body; and that unpacked.
+    """*response* again, for the caller to read, with what was *read* of its body; and that decoded.
 
-    It is as it came, byte for byte, unless there was a secret in it, or too much of it.
+    It is as it came, byte for byte, unless there was a secret in it, or too much of it. A body that cannot be decoded,
+    so that nobody knows what is in it, is replaced by a note.
     """
     headers, body = _masked_headers(response.headers.raw, mask), read.read()
-    content, is_so = _unpacked(body, body_in(headers)[1])
-    text = content.decode("utf-8", "surrogateescape")
-    masked = mask(text)
-    if masked != text:
-        content = masked.encode("utf-8", "surrogateescape")
-    if masked != text or not is_so or read.is_cut or len(content) >= LONGEST:
-        body = content
-        headers = [(name, value) for name, value in headers if name.lower() not in _OF_A_BODY]
-        headers.append((b"Content-Length", str(len(body)).encode()))
+    try:
+        content, whole = _said(body, body_in(headers)[1])
+    except NotDecodable as error:
+        content, body = b"", f"[the body of this error was left out: {error}]".encode()
+        headers = _with_length(headers, body, but=(*_OF_A_BODY, b"content-type"))
+        headers.append((b"Content-Type", b"text/plain; charset=utf-8"))
+    else:
+        text = content.decode("utf-8", "surrogateescape")
+        masked = mask(text)
+        if masked != text:
+            content = masked.encode("utf-8", "surrogateescape")
+        if masked != text or not whole or read.is_cut or len(content) >= LONGEST:
+            body = content
+            headers = _with_length(headers, body, but=_OF_A_BODY)
     extensions = {name: value for name, value in response.extensions.items() if name != "network_stream"}
     if "reason_phrase" in extensions:
         extensions["reason_phrase"] = _masked_bytes(extensions["reason_phrase"], mask)
@@ -99,14 +107,19 @@ def masked_answer(library: Any, response: Any, read: ErrorBody, mask: Mask) -> t
     return library.Response(response.status_code, headers=headers, stream=stream, extensions=extensions), content
 
 
-def _unpacked(body: bytes, coding: str) -> tuple[bytes, bool]:
-    """What *body* says, up to the length that is read, and whether it is coded as its Content-Encoding has it."""
-    if coding not in ("gzip", "x-gzip", "deflate"):
-        return body[:LONGEST], True
+def _said(body: bytes, codings: str) -> Decoded:
+    """What *body* says, up to the length that is read. Raises NotDecodable."""
     try:
-        return zlib.decompressobj(47).decompress(body, LONGEST), True  # 32 + 15: gzip or zlib, by its first bytes
-    except zlib.error:
-        return body[:LONGEST], False
+        return decoded(body, codings, LONGEST)
+    except NotDecodable:
+        if _NO_TEXT.search(body):
+            raise
+        return Decoded(body[:LONGEST], whole=False)  # it is not coded as its Content-Encoding has it, or not at all
+
+
+def _with_length(headers: Headers, body: bytes, *, but: tuple[bytes, ...]) -> Headers:
+    kept = [(name, value) for name, value in headers if name.lower() not in but]
+    return [*kept, (b"Content-Length", str(len(body)).encode())]
 
 
 def _masked_headers(headers: Headers, mask: Mask) -> Headers:

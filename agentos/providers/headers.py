@@ -69,13 +69,26 @@ def fields_of(headers: object) -> tuple[dict[str, str], Dialect | None]:
 
 
 def body_in(headers: Iterable[tuple[bytes, bytes]]) -> tuple[str, str]:
-    """What a body is by the headers of its answer, and how it is coded, in lower case; empty where they do not tell."""
-    told = ["", "", ""]
+    """What a body is by the headers of its answer, and how it is coded, in lower case; empty where they do not tell.
+
+    Several codings are joined by ", " in the order they were applied; "identity" is none.
+    """
+    kind, codings = "", ""
     for name, value in headers:
         part = _part(name)
         if part:
-            told[part] = value.decode("latin-1").strip().lower()
-    return told[1], told[2]
+            text = value.decode("latin-1").strip().lower()
+            if part == 1:
+                kind = text
+            else:
+                codings = f"{codings},{text}"
+    return kind, _codings(codings) if codings else ""
+
+
+@lru_cache(maxsize=256)
+def _codings(text: str) -> str:
+    names = (name.strip() for name in text.split(","))
+    return ", ".join(name for name in names if name not in ("", "identity"))
 
 
 @lru_cache(maxsize=1024)

@@ -11,6 +11,7 @@ import zlib
 from collections.abc import Iterator
 from typing import Any
 
+import brotli
 import httpx2
 import pytest
 
@@ -98,8 +99,14 @@ def handed_up(library: Any, body: bytes, headers: dict[str, str]) -> tuple[Any, 
         (zlib.compress(NOISE)[:LONGEST], DEFLATE, NOISE),
         (gzip.compress(bytes(5_000_000), 1), GZIP, bytes(LONGEST)),
         (gzip.compress(bytes(LONGEST + 1)), GZIP, bytes(LONGEST)),
+        (gzip.compress(gzip.compress(bytes(5_000_000))), {"content-encoding": "gzip, gzip"}, bytes(LONGEST)),
+        (brotli.compress(bytes(5_000_000), quality=1), {"content-encoding": "br"}, bytes(LONGEST)),
+        (gzip.compress(bytes(5_000_000)), {"content-encoding": "gzip, identity"}, bytes(LONGEST)),
     ],
-    ids=["long", "of a known length", "in chunks", "packed", "deflated", "a bomb", "a byte too long"],
+    ids=[
+        *("long", "of a known length", "in chunks", "packed", "deflated", "a bomb", "a byte too long"),
+        *("a bomb in gzip", "a bomb of brotli", "a bomb with identity"),
+    ],
 )
 def test_an_error_that_is_cut_can_be_read_as_far_as_it_goes(
     way: Way, body: bytes, headers: dict[str, str], told: bytes
@@ -112,12 +119,19 @@ def test_an_error_that_is_cut_can_be_read_as_far_as_it_goes(
     assert not {"content-encoding", "transfer-encoding"} & set(answer.headers)
 
 
-def test_little_is_unfolded_of_an_error_that_was_packed_a_thousandfold() -> None:
-    packed = gzip.compress(bytes(20_000_000), 1)
-
+@pytest.mark.parametrize(
+    ("packed", "codings"),
+    [
+        (gzip.compress(bytes(20_000_000), 1), "gzip"),
+        (gzip.compress(gzip.compress(bytes(20_000_000), 1)), "gzip, gzip"),
+        (brotli.compress(bytes(20_000_000), quality=1), "br"),
+    ],
+    ids=["gzip", "gzip twice", "brotli"],
+)
+def test_little_is_unfolded_of_an_error_that_was_packed_a_thousandfold(packed: bytes, codings: str) -> None:
     tracemalloc.start()
     try:
-        handed_up(httpx2, packed, GZIP)
+        handed_up(httpx2, packed, {"content-encoding": codings})
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -284,11 +298,36 @@ def test_the_library_leaves_an_error_that_falls_silent(way: Way, monkeypatch: py
 
 # -- what the caller sees --------------------------------------------------------------------------------------------
 
+
+def coded(codings: str) -> dict[str, str]:
+    return {"content-encoding": codings}
+
+
+def raw_deflate(data: bytes) -> bytes:
+    packer = zlib.compressobj(wbits=-15)
+    return packer.compress(data) + packer.flush()
+
+
+def damaged(data: bytes) -> bytes:
+    """In gzip, and whole, but what follows it is broken."""
+    packer = zlib.compressobj(wbits=31)
+    return packer.compress(data) + packer.flush(zlib.Z_FULL_FLUSH) + bytes(2000) + b"\xff" * 2000
+
+
 QUOTE = f"not {secret_of('one')}!"
 QUOTING: dict[str, dict[str, Any]] = {
     "body": {"body": QUOTE.encode()},
     "gzip": {"body": gzip.compress(QUOTE.encode()), "headers": GZIP},
     "deflate": {"body": zlib.compress(QUOTE.encode()), "headers": DEFLATE},
+    "deflate without a header": {"body": raw_deflate(QUOTE.encode()), "headers": DEFLATE},
+    "gzip and identity": {"body": gzip.compress(QUOTE.encode()), "headers": coded("gzip, identity")},
+    "identity and gzip": {"body": gzip.compress(QUOTE.encode()), "headers": coded("Identity,GZIP")},
+    "gzip twice": {"body": gzip.compress(gzip.compress(QUOTE.encode())), "headers": coded("gzip, gzip")},
+    "brotli": {"body": brotli.compress(QUOTE.encode()), "headers": coded("br")},
+    "deflate in brotli": {"body": brotli.compress(zlib.compress(QUOTE.encode())), "headers": coded("deflate, br")},
+    "text in a coding that it does not have": {"body": QUOTE.encode(), "headers": coded("gzip, br")},
+    "text in an unknown coding": {"body": QUOTE.encode(), "headers": coded("utf-8")},
+    "gzip with a fault behind it": {"body": damaged(QUOTE.encode()), "headers": GZIP},
     "header": {"headers": {"www-authenticate": QUOTE}},
     "one header of several": {"headers": {"x-first": "a", "www-authenticate": QUOTE, "x-request-id": "req-1"}},
     "request id": {"headers": {"x-request-id": QUOTE}},
@@ -362,8 +401,39 @@ UNTOUCHED = {
     "plain": (b'{"error": "\xc3\xa4 \xff\x00 "}', {"content-type": "application/json"}),
     "gzip": (gzip.compress(b"nothing to hide"), GZIP),
     "deflate": (zlib.compress(b"nothing to hide"), DEFLATE),
-    "in an unknown coding": (b"nothing to hide", {"content-encoding": "br"}),
+    "gzip and identity": (gzip.compress(b"nothing to hide"), {"content-encoding": "gzip, identity"}),
+    "gzip twice": (gzip.compress(gzip.compress(b"nothing to hide")), {"content-encoding": "gzip, gzip"}),
+    "brotli": (brotli.compress(b"nothing to hide"), {"content-encoding": "br"}),
+    "nothing in an unknown coding": (b"", {"content-encoding": "zstd"}),
 }
+
+
+NOTE = b"[the body of this error was left out: its content coding%s cannot be decoded]"
+UNREADABLE = {
+    "an unknown coding": (NOISE[:500], "zstd", b" zstd"),
+    "an unknown coding within a known one": (gzip.compress(NOISE[:500]), "lz4, gzip", b" lz4"),
+    "what is not coded as it says": (NOISE[:500], "gzip", b" gzip"),
+    "no brotli": (NOISE[:500], "br", b" br"),
+    "too many codings": (NOISE[:500], ", ".join(["gzip"] * 6), b""),
+    "a name that is none": (NOISE[:500], "x" * 21, b""),
+}
+
+
+@in_every_way
+@pytest.mark.parametrize(("body", "codings", "named"), UNREADABLE.values(), ids=UNREADABLE.keys())
+def test_an_error_that_cannot_be_decoded_is_replaced_by_a_note_and_still_classified(
+    way: Way, body: bytes, codings: str, named: bytes, clock: FakeClock
+) -> None:
+    pool = pool_of(clock, "one")
+    headers = {"content-encoding": codings, "content-type": "application/json"}
+
+    answer = way.ask(way.transport(pool, Provider(Says(401, body, headers))))
+
+    assert (answer.status_code, answer.content) == (401, NOTE % named)
+    assert answer.headers["content-type"] == "text/plain; charset=utf-8"
+    assert answer.headers.get_list("content-length") == [str(len(answer.content))]
+    assert "content-encoding" not in answer.headers
+    assert states(pool) == {"one": "dead"}
 
 
 @in_every_way

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import gzip
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
+import brotli
 import pytest
 
 from agentos.simulator import KeyPlan, Latency, ProviderPlan, QuotaPlan, Scripted, Simulator
 
+from . import calls
 from .calls import SYNC, Way, every_sdk, every_way, failure, keeping, pool_of
 from .sdks import Sdk, httpx2
 
@@ -83,6 +86,48 @@ def test_an_answer_that_quotes_the_keys_goes_up_without_them(
     assert shown("\n".join(all_of(error))) == []
     assert shown(logs.text) == []
     assert shown(repr(pool.snapshot())) == []
+
+
+class Packing(httpx2.BaseTransport):  # type: ignore[name-defined, misc]  # it is imported by its name
+    """Sends by another transport, and packs the errors that come back as some gateway would."""
+
+    def __init__(self, wire: Any, codings: str, pack: Callable[[bytes], bytes]) -> None:
+        self._wire = wire
+        self._codings = codings
+        self._pack = pack
+
+    def handle_request(self, request: Any) -> Any:
+        response = self._wire.handle_request(request)
+        body = self._pack(response.read())
+        headers = {"content-type": "application/json", "content-encoding": self._codings}
+        return httpx2.Response(response.status_code, headers=headers, stream=httpx2.ByteStream(body))
+
+    def close(self) -> None:
+        self._wire.close()
+
+
+@every_sdk
+@pytest.mark.parametrize(
+    ("codings", "pack", "told"),
+    [
+        ("gzip, identity", gzip.compress, "Incorrect API key provided: <secret>"),
+        ("gzip, gzip", lambda body: gzip.compress(gzip.compress(body)), "Incorrect API key provided: <secret>"),
+        ("br", brotli.compress, "Incorrect API key provided: <secret>"),
+        ("zstd", lambda body: b"(\xb5/\xfd\0" + body, "its content coding zstd cannot be decoded"),
+    ],
+    ids=["gzip and identity", "gzip twice", "brotli", "a coding that cannot be decoded"],
+)
+def test_an_error_in_any_coding_is_raised_by_the_sdk_without_the_keys(
+    sdk: Sdk, codings: str, pack: Callable[[bytes], bytes], told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wire = calls.wire
+    monkeypatch.setattr(calls, "wire", lambda: Packing(wire(), codings, pack))
+    with Simulator(provided(quoting(400))) as provider:
+        error = failure(lambda: SYNC.ask(sdk, pool_of(provider), sdk.url(provider)))
+
+    assert "400" in "\n".join(all_of(error))
+    assert told in "\n".join(all_of(error))
+    assert shown("\n".join(all_of(error))) == []
 
 
 @every_sdk

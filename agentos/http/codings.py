@@ -1,0 +1,107 @@
+"""Content codings of an error's body: what it says is decoded, up to a bound, whatever it would unfold to."""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Callable
+from functools import cache
+from typing import Any, Final, NamedTuple
+
+# More of them, one around the other, are nobody's honest answer.
+_MOST_CODINGS: Final = 5
+
+_ZLIB: Final = ("gzip", "x-gzip", "deflate")
+_ORDINARY_NAME: Final = re.compile(r"[a-z0-9-]{1,20}", re.ASCII)
+
+# Takes the next piece of what is coded, and how many bytes are wanted at most.
+Decode = Callable[[bytes, int], bytes]
+
+
+class Decoded(NamedTuple):
+    """What a body says; ``whole`` if that is all of it, without a fault in its coding."""
+
+    content: bytes
+    whole: bool
+
+
+class NotDecodable(ValueError):
+    """Of a body in that *coding* nothing can be read."""
+
+    def __init__(self, coding: str) -> None:
+        shown = f" {coding}" if _ORDINARY_NAME.fullmatch(coding) else ""
+        super().__init__(f"its content coding{shown} cannot be decoded")
+
+
+def decoded(body: bytes, codings: str, most: int) -> Decoded:
+    """At most *most* bytes of what *body* says; *codings* as in Content-Encoding, in the order they were applied.
+
+    Raises NotDecodable.
+    """
+    names = [name.strip() for name in codings.split(",") if name.strip()]
+    if not body:
+        return Decoded(b"", whole=True)
+    if len(names) > _MOST_CODINGS:
+        raise NotDecodable("")
+    found = Decoded(body[:most], len(body) <= most)
+    for number, name in enumerate(reversed(names)):
+        step = _one_decoded(body if number == 0 else found.content, name, most)
+        found = Decoded(step.content, step.whole and (number == 0 or found.whole))
+    return found
+
+
+def _one_decoded(body: bytes, coding: str, most: int) -> Decoded:
+    decode, errors = _decoder(coding, body[:2])
+    bare = coding == "deflate" and _lacks_header(body[:2])  # then nothing but a sound end shows that it was coded
+    content = bytearray()
+    # Byte by byte: what came before a fault is kept, and little is unfolded at once.
+    for place in range(len(body)):
+        try:
+            content += decode(body[place : place + 1], most - len(content))
+        except errors:
+            if bare or not content:
+                raise NotDecodable(coding) from None
+            return Decoded(bytes(content), whole=False)
+        if len(content) >= most:
+            return Decoded(bytes(content[:most]), whole=False)
+    return Decoded(bytes(content), whole=True)
+
+
+def _decoder(coding: str, first: bytes) -> tuple[Decode, type[Exception]]:
+    """How to decode, and what that raises."""
+    if coding in _ZLIB:
+        # 47: gzip or zlib, by the first bytes; -15: zlib without them, which some call deflate.
+        window = -15 if coding == "deflate" and _lacks_header(first) else 47
+        return zlib.decompressobj(window).decompress, zlib.error
+    if coding == "br" and (brotli := _brotli()) is not None:
+        return _brotli_decode(brotli), brotli.error
+    raise NotDecodable(coding)
+
+
+def _lacks_header(first: bytes) -> bool:
+    """Whether that is the beginning neither of gzip nor of zlib."""
+    return first != b"\x1f\x8b" and (first[:1] != b"\x78" or int.from_bytes(first, "big") % 31 != 0)
+
+
+@cache
+def _brotli() -> Any:
+    """The package by which a client decodes it, too; None: there is none."""
+    for name in ("brotli", "brotlicffi"):
+        try:
+            return __import__(name)
+        except ImportError:
+            continue
+    return None
+
+
+def _brotli_decode(brotli: Any) -> Decode:
+    decoder = brotli.Decompressor()
+    take = getattr(decoder, "process", None) or decoder.decompress  # as brotlicffi calls it
+
+    def decode(piece: bytes, most: int) -> bytes:
+        try:
+            return bytes(take(piece, output_buffer_limit=most))
+        except TypeError:  # before version 1.2: a byte unfolds to at most 16 MiB
+            return bytes(take(piece))
+
+    return decode
