@@ -12,6 +12,7 @@ from .asking import Asked, Estimator
 from .keeper import CallKeeper
 from .library import library_of
 from .own_retries import OwnRetries
+from .wire_logs import mask_wire_logs
 
 Affinity = str | Callable[[Any], str | None]
 
@@ -50,6 +51,7 @@ class Caller:
         auth: str | None,
         max_wait: float | None,
     ) -> None:
+        mask_wire_logs(keeper)
         self.keeper = keeper
         self.clock = keeper.clock
         self.requester = requester

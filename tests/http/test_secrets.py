@@ -13,8 +13,8 @@ import pytest
 from agentos.simulator import KeyPlan, Latency, ProviderPlan, QuotaPlan, Scripted, Simulator
 
 from . import calls
-from .calls import SYNC, Way, every_sdk, every_way, failure, keeping, pool_of
-from .sdks import Sdk, httpx2
+from .calls import SYNC, Way, every_sdk, every_way, every_whole_way, failure, keeping, pool_of
+from .sdks import SDKS, Sdk, httpx2
 
 SECRETS = ("sk-Zq8vW3nLx7Rt5Kd1Yp4M", "sk-Hb6jC9sTf2Gu0Ea3Xo5N")
 PIECES = tuple(secret[3:11] for secret in SECRETS)
@@ -132,8 +132,9 @@ def test_an_error_in_any_coding_is_raised_by_the_sdk_without_the_keys(
 
 @every_sdk
 @pytest.mark.parametrize("status", [401, 500])
-def test_a_key_quoted_in_a_header_does_not_go_up(sdk: Sdk, status: int) -> None:
-    """Of this the library that sends may tell at DEBUG, before anybody can blot it out."""
+def test_a_key_quoted_in_a_header_is_neither_handed_up_nor_logged(
+    sdk: Sdk, status: int, logs: pytest.LogCaptureFixture
+) -> None:
     with Simulator(
         provided(quoting(status, {"www-authenticate": f'Bearer realm="x", key="{SECRETS[0]}"'}))
     ) as provider:
@@ -141,6 +142,18 @@ def test_a_key_quoted_in_a_header_does_not_go_up(sdk: Sdk, status: int) -> None:
 
     assert "www-authenticate" in "\n".join(all_of(error))
     assert shown("\n".join(all_of(error))) == []
+    assert 'realm="x", key="<secret>"' in logs.text  # httpcore2 has logged that header
+    assert shown(logs.text) == []
+
+
+@every_whole_way
+def test_a_key_quoted_by_an_answer_that_goes_well_is_not_in_the_log(way: Way, logs: pytest.LogCaptureFixture) -> None:
+    script = Scripted(200, at=0.0, until=1e6, headers={"x-quoted": f"{SECRETS[0]}, {SECRETS[1].upper()}"})
+    with Simulator(provided(script)) as provider:
+        way.ask(SDKS[0], pool_of(provider), SDKS[0].url(provider))
+
+    assert "(b'x-quoted', b'<secret>, <secret>')" in logs.text
+    assert shown(logs.text) == []
 
 
 @every_sdk

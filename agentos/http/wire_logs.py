@@ -1,0 +1,41 @@
+"""Secrets in what the sending library logs at DEBUG: it quotes the headers of an answer before we get to see it."""
+
+from __future__ import annotations
+
+import logging
+import weakref
+from typing import Final
+
+from .keeper import CallKeeper
+
+_LOGGERS: Final = tuple(
+    f"{library}.{part}"
+    for library in ("httpcore2", "httpcore")
+    for part in ("connection", "http11", "http2", "proxy", "socks")
+)
+
+
+class _MaskingFilter(logging.Filter):
+    """Masks the secrets of all pools that have a transport. It costs nothing unless such a record is logged."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pools: weakref.WeakSet[CallKeeper] = weakref.WeakSet()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        text = message = record.getMessage()
+        for pool in list(self.pools):
+            text = pool.masked(text)
+        if text != message:
+            record.msg, record.args = text, ()
+        return True
+
+
+_FILTER: Final = _MaskingFilter()
+
+
+def mask_wire_logs(pool: CallKeeper) -> None:
+    """From now on, take the secrets of *pool* out of the log of the libraries that send, as long as it exists."""
+    _FILTER.pools.add(pool)
+    for name in _LOGGERS:
+        logging.getLogger(name).addFilter(_FILTER)
