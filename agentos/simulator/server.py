@@ -425,6 +425,13 @@ class Listening:
 
     async def close(self) -> None:
         """Send every client away and give the port back."""
+        loop = asyncio.get_running_loop()
+        for listening in self._server.sockets:
+            loop.remove_reader(listening)
+        # A client that was accepted in this turn of the loop belongs to the server in the next, and is one of our
+        # connections in the one after. A server that is closed before takes it for a mistake, or waits for it for ever.
+        for _ in range(2):
+            await asyncio.sleep(0)
         self._server.close()
         while self._service.connections:
             for connection in tuple(self._service.connections):

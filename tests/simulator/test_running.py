@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import json
 import os
 import signal
@@ -17,6 +19,7 @@ import pytest
 
 from agentos.simulator import Latency, ProviderPlan, Running, Simulator, equal_keys, in_process
 from agentos.simulator.__main__ import main
+from agentos.simulator.server import Service, listen
 
 ROOT = Path(__file__).parents[2]
 PLAN = equal_keys(2, rpm=60, latency=Latency(0, 0))
@@ -217,3 +220,26 @@ def test_a_child_that_cannot_start_says_so(monkeypatch: pytest.MonkeyPatch) -> N
 
     with pytest.raises(RuntimeError, match="ended with code 1 before it was ready"):
         in_process(PLAN).start()
+
+
+@pytest.mark.parametrize("turns", range(6))
+def test_a_client_that_comes_in_the_moment_of_the_end_is_sent_away(turns: int) -> None:
+    """So many *turns* of the loop after it connected: it may be in the queue, just accepted, or a connection."""
+    wrong: list[dict[str, object]] = []
+
+    async def end_as_a_client_comes() -> bytes:
+        asyncio.get_running_loop().set_exception_handler(lambda _loop, context: wrong.append(context))
+        listening = await listen(Service(PLAN))
+        host, port = listening.url.removeprefix("http://").split(":")
+        with socket.create_connection((host, int(port)), timeout=30.0) as client:
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            await asyncio.wait_for(listening.close(), 30.0)
+            try:
+                return client.recv(1)
+            except ConnectionError:
+                return b""
+
+    assert asyncio.run(end_as_a_client_comes()) == b""
+    gc.collect()
+    assert wrong == []
