@@ -291,6 +291,17 @@ class LeasePool(Chooser):
                 f"ended after {self.max_lease:g}s (max_lease); its holder may still be using the key"
             )
 
+    def abandon(self, _grant: Grant) -> bool:
+        """The holder was given up, and still runs. False: the lease lasts until it is given back, as any other.
+
+        True, where others share the pool: it is not renewed any more, and for this process it is lost.
+        """
+        return False
+
+    def end_abandoned(self, _grant: Grant, _now: float) -> Sequence[Ticket] | None:
+        """The holder of an abandoned lease has ended at last. None: it was not abandoned."""
+        return None
+
     def holds(self, grant: Grant, _now: float) -> bool:
         """Whether that lease is in force."""
         return self.leases.get(grant.token) is grant

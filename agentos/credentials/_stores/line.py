@@ -29,6 +29,7 @@ class LineStep(ABC):
         self.rests_on_who_waits = False
         self.rests_on_the_front = False  # on that nobody gets in line before somebody who waits
         self.rests_on_sessions: list[Session] = []
+        self.former: dict[int, str] = {}  # abandoned leases of this process: token -> the session that is not renewed
         self._view = view
 
     # -- what each store does in its own way ------------------------------------------------------------------
@@ -80,6 +81,10 @@ class LineStep(ABC):
         """Say which of the sessions is this process's."""
         self.me = me
         self.others = [session for session in self.sessions if session is not me]
+
+    def holder_of(self, token: int) -> str:
+        """The session that a lease of this process belongs to."""
+        return self.former.get(token, self.me.id)
 
     def expire(self, session: Session) -> None:
         """End a session that was not renewed, and its leases."""

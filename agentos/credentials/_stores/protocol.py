@@ -260,13 +260,20 @@ class Store(Protocol):
         """
         ...
 
+    def abandon(self, token: int) -> None:
+        """Renew that lease no more: its holder was given up and still runs. The others are renewed as before.
+
+        The store frees it when its time to live is over, unless it is ended before. Raises nothing.
+        """
+        ...
+
     def leave(self) -> None:
         """End the session and all its leases at once, but for those that others may be using on other machines.
 
-        From any thread, at any time; again does nothing.
+        Abandoned leases end, too: this is for the end of the process. From any thread, at any time; again does nothing.
         """
         ...
 
     def close(self) -> None:
-        """Leave, and let go of the store."""
+        """Leave, and let go of the store. Abandoned leases end by their time: the process goes on."""
         ...

@@ -12,12 +12,13 @@ import os
 import time
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from typing import Generic, TypeVar
 
 from ...errors import PoolClosed, StoreError, StoreUnavailable
 from .._core.keeping import Record
 from .._core.limits import FOREVER
+from .._core.turns import Session
 from ..clock import Clock
 from .granting import grant
 from .line import LineStep
@@ -65,6 +66,31 @@ class SessionStep(LineStep):
     def write_life(self, number: int, life: str, evidence: str, since: float) -> None:
         """Keep whether a credential lives."""
 
+    @abstractmethod
+    def join(self, me: Session) -> None:
+        """Begin a session."""
+
+    @abstractmethod
+    def held_among(self, tokens: Collection[int]) -> list[tuple[int, int]]:
+        """The leases of this session with one of *tokens*: credential and token."""
+
+    @abstractmethod
+    def _take_over(self, before: Session, abandoned: Collection[int]) -> None:
+        """Move the leases of session *before* to this one, except the *abandoned* tokens."""
+
+    def go_on_as(self, me: Session, abandoned: Sequence[tuple[int, int]]) -> None:
+        """Continue as session *me*. Only *abandoned* leases stay with the former session, which is not renewed."""
+        before = self.me
+        for field in ("served", "waiting_since", "wanted", "called_at", "idle_until", "claim"):
+            setattr(me, field, getattr(before, field))
+        before.waiting_since = before.called_at = before.claim = before.idle_until = None
+        tokens = {token for _, token in abandoned}
+        self.join(me)
+        self._take_over(before, tokens)
+        self.former.update(dict.fromkeys(tokens, before.id))
+        for credential, _ in abandoned:
+            self.read(credential)  # by now the lease is another session's: the view counts it as such
+
 
 S = TypeVar("S", bound=SessionStep)
 
@@ -91,6 +117,8 @@ class SessionStore(ABC, Generic[S]):
         self._busy = 0  # how often it was busy in a row
         self._out_for: float | None = None  # how long our leases may be in use when this process is gone
         self._lenders: weakref.WeakSet[Lender] = weakref.WeakSet()
+        self._abandoned: set[int] = set()  # tokens that are still to be left in a session that is not renewed
+        self._former: dict[int, str] = {}  # those that are: the session of each
 
     # -- what each store does in its own way ------------------------------------------------------------------
 
@@ -104,6 +132,10 @@ class SessionStore(ABC, Generic[S]):
 
         Afterwards it is uncertain whether the caller knows of what was done, until it says so.
         """
+
+    @abstractmethod
+    def _new_session(self, step: S) -> Session:
+        """A session for this process, which has yet to be joined."""
 
     @abstractmethod
     def _end_session(self, session: str) -> None:
@@ -201,9 +233,32 @@ class SessionStore(ABC, Generic[S]):
                 del self._pending[number]  # it would fail again and again, and nothing else would be done any more
                 raise
 
+    def abandon(self, token: int) -> None:
+        """Renew that lease no more; see the protocol. If the store is busy, the next step does it first of all."""
+        if self._left or self._elsewhere():
+            return
+        self._abandoned.add(token)
+        try:
+            self._plain_step()
+        except (StoreBusy, StoreTrouble) as error:
+            self._put_off(error)
+        except StoreError:
+            pass  # the store is damaged: the next use of the pool says so
+
+    def _leave_abandoned_behind(self, step: S) -> None:
+        """Called when a step begins in our session: go on in a new one, if there are leases to abandon."""
+        if not self._abandoned or self.is_late():  # a session that may have run out is not continued
+            return
+        held = step.held_among(self._abandoned)
+        self._abandoned.intersection_update(token for _, token in held)  # the others have ended
+        if held:
+            step.go_on_as(self._new_session(step), held)
+
     def _done(self, step: S, acts: int) -> None:
         """The step is done, and with it so many of the acts that were put off."""
         del self._pending[:acts]
+        self._former = step.former
+        self._abandoned.difference_update(step.former)
         self._view.step_done()
         for note in step.notes:
             self._view.note(note)
@@ -250,9 +305,19 @@ class SessionStore(ABC, Generic[S]):
     def leave(self) -> None:
         """End the session and all its leases at once, but for those that others may be using on other machines.
 
-        From any thread, at any time; again does nothing.
+        Abandoned leases end, too: this is for the end of the process. From any thread, at any time; again does nothing.
         """
-        if self._left or self._elsewhere():
+        if self._elsewhere():
+            return
+        self._leave()
+        if self._former:
+            former, self._former = set(self._former.values()), {}
+            for session in former:
+                self._end_session(session)
+            self._let_go(closed=False)
+
+    def _leave(self) -> None:
+        if self._left:
             return
         self._left = True
         for lender in list(self._lenders):
@@ -269,14 +334,14 @@ class SessionStore(ABC, Generic[S]):
         """Leave, and let go of the store. Only when no step is under way."""
         if self._elsewhere():
             return
-        if self._pending and not self._left:
+        if (self._pending or self._abandoned) and not self._left:
             self._write_the_rest()
-        self.leave()
+        self._leave()
         self._let_go(closed=True)
 
     def _write_the_rest(self) -> None:
         deadline = time.monotonic() + INSIST_LEAVING
-        while self._pending and time.monotonic() < deadline:
+        while (self._pending or self._abandoned) and time.monotonic() < deadline:
             try:
                 self._plain_step()
             except (StoreBusy, StoreTrouble):

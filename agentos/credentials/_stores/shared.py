@@ -138,6 +138,23 @@ class SharedPool(WaitingPool):
         self._leave_if_over()
         return grant not in self._lost
 
+    def abandon(self, grant: Grant) -> bool:
+        if self.leases.get(grant.token) is not grant:
+            return False
+        self._strike_off(grant)
+        self._abandoned.add(grant)
+        self._in_store(lambda: self._store.abandon(grant.token), None)
+        self._leave_if_over()
+        return True
+
+    def end_abandoned(self, grant: Grant, now: float) -> Sequence[Ticket] | None:
+        if grant not in self._abandoned:
+            return None
+        self._abandoned.discard(grant)
+        self._tell(lambda step: step.end(self._numbers[grant.key][0], grant.token), now)
+        self._look(now)
+        return self._serve(now) if self.waiting else NOBODY
+
     def _end_draws(self, grant: Grant) -> None:
         pass  # done in the store's step
 

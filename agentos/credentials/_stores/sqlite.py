@@ -139,11 +139,13 @@ class SqliteStore(SessionStore[SqliteStep]):
             changes.token, self._highest
         )  # should the file be another one by now, they grow all the same
         step = SqliteStep(execute, now, self._ttl, changes, sessions, self._view, self._seen)
+        step.former.update(self._former)
         me = next((session for session in sessions if session.id == self._session), None)
         if me is None or me.expires_at <= now:
             self._join(step, me)
         else:
             step.i_am(me)
+            self._leave_abandoned_behind(step)
         for session in [session for session in step.others if session.expires_at <= now]:
             step.expire(session)
         if step.me.out_for != self._out_for:
@@ -165,15 +167,18 @@ class SqliteStore(SessionStore[SqliteStep]):
 
     def _join(self, step: SqliteStep, expired: Session | None) -> None:
         """Begin a session. If we had one, it has ended without us, and our leases with it: they never come back."""
-        me = Session(uuid.uuid4().hex, step.now, self._weight, step.changes.served)
-        me.bell, me.pid = self._bell.port, self._pid
-        self._bell.session = me.id
-        step.join(me)
+        step.join(self._new_session(step))
         if expired is not None:
             step.expire(expired)
         if self._session is not None:
             self._view.lose(f"it was not renewed for {self._ttl:g}s" if expired else "the others had given it up")
         self._renew_at = step.now
+
+    def _new_session(self, step: SqliteStep) -> Session:
+        me = Session(uuid.uuid4().hex, step.now, self._weight, step.changes.served)
+        me.bell, me.pid = self._bell.port, self._pid
+        self._bell.session = me.id
+        return me
 
     def _committed(self, step: SqliteStep) -> None:
         self._commits = None
@@ -222,6 +227,8 @@ class SqliteStore(SessionStore[SqliteStep]):
         self._in_trouble = False
         if is_another:
             self._pending.clear()  # they were about the other one
+            self._abandoned.clear()
+            self._former.clear()
             self._view.lose("the file was removed or replaced")
             self._session = None
             self._view.enrol_again()
@@ -293,5 +300,5 @@ class SqliteStore(SessionStore[SqliteStep]):
     def _let_go(self, *, closed: bool) -> None:
         if closed:
             self._file.close()
-        else:
+        elif not self._former:  # else whoever finds nobody alive would free what an abandoned thread still uses
             self._file.leave()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from .._core.keeping import Record
 from .._core.turns import Session
@@ -79,6 +79,29 @@ class SqliteStep(SessionStep):
         self.i_am(me)
         self.me_changed = True
 
+    def held_among(self, tokens: Collection[int]) -> list[tuple[int, int]]:
+        """The leases of this session with one of *tokens*: credential and token."""
+        mine = self._execute("select credential, token from leases where session = ?", (self.me.id,)).fetchall()
+        return [(credential, token) for credential, token in mine if token in tokens]
+
+    def _take_over(self, before: Session, abandoned: Collection[int]) -> None:
+        """Move the leases of session *before* to this one, except the *abandoned* tokens."""
+        execute = self._execute
+        for credential, token in execute(
+            "select credential, token from leases where session = ?", (before.id,)
+        ).fetchall():
+            if token in abandoned:
+                self.changes.credentials.add(credential)
+            else:
+                execute(
+                    "update leases set session = ? where credential = ? and token = ?", (self.me.id, credential, token)
+                )
+        execute(
+            "update sessions set waiting_since = null, called_at = null, idle_until = null, claim = null where id = ?",
+            (before.id,),
+        )
+        self.is_news = True
+
     def out_for(self, seconds: float | None) -> None:
         """Leases of this session may be in use for so long after its process is gone."""
         self.me.out_for = seconds
@@ -117,9 +140,12 @@ class SqliteStep(SessionStep):
 
     def end(self, credential: int, token: int) -> bool:
         """End a lease of this session. False: it is not in force."""
+        session = self.holder_of(token)
         ended = self._execute(
-            "delete from leases where credential = ? and token = ? and session = ?", (credential, token, self.me.id)
+            "delete from leases where credential = ? and token = ? and session = ?", (credential, token, session)
         ).rowcount
+        if self.former.pop(token, None) is not None:
+            self.is_news = True  # the view counts it as another's
         if ended:
             self.changes.credentials.add(credential)
             self._call_next(credential)

@@ -23,6 +23,7 @@ _IN_TROUBLE_FOR = 0.25
 _LOST_REMEMBERED = 1_000
 
 TOO_LATE = "the store could not be told in time that it is still in use"
+ABANDONED = "its run was stopped without waiting for it; the lease is not renewed any more"
 
 T = TypeVar("T")
 
@@ -59,6 +60,7 @@ class PoolView(LearningPool):
         self.rests = ""  # why the store lets nothing start before ``not_before``, if that is why
         self._came = False  # the store has seen us ask for something, since we were called
         self._lost: dict[Grant, str] = {}
+        self._abandoned: set[Grant] = set()  # in use by somebody who was given up: not renewed, and not ours any more
         self._trouble: str | None = None  # what people were told of
         self._broken: StoreError | PoolClosed | None = None
         self.mask: Callable[[str], str] = str
@@ -102,13 +104,17 @@ class PoolView(LearningPool):
 
         Called in the middle of a step: nothing is learned from that, for nothing more can be written now.
         """
-        self._watchful = False
         for grant in list(self.leases.values()):
-            LeasePool.end(self, grant)
-            self._forget_lesson(grant)
+            self._strike_off(grant)
             self._mark_lost(grant, why)
-        self._watchful = True
         self._waits_as = None
+
+    def _strike_off(self, grant: Grant) -> None:
+        """The lease is not this process's any more, and nothing is learned from that."""
+        self._watchful = False
+        LeasePool.end(self, grant)
+        self._watchful = True
+        self._forget_lesson(grant)
 
     def _mark_lost(self, grant: Grant, why: str) -> None:
         self._lost[grant] = why
@@ -148,6 +154,8 @@ class PoolView(LearningPool):
     def loss_of(self, grant: Grant, now: float) -> str | None:
         if grant in self._lost:
             return self._lost[grant]
+        if grant in self._abandoned:
+            return ABANDONED
         if grant.token in self.leases and now >= self._store.valid_until:
             return TOO_LATE
         return None

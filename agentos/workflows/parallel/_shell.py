@@ -460,7 +460,7 @@ class PoolShell(ForkableShell):
             self._told.clear()  # nobody waits, and this slot is free: the shortage is over
         if core.notes:
             self._say_notes()
-        if not ended:
+        if not ended and self._turn(lambda now: core.end_abandoned(grant, now)) is None:
             log.info("[COORDINATOR] lease %d on %s had already ended; nothing changed", grant.token, grant.key.name)
         return ended
 

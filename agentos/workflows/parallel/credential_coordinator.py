@@ -15,7 +15,7 @@ from ...credentials._core.cost import request_cost
 from ...credentials._core.learning import LearningPool
 from ...credentials._core.limits import FOREVER
 from ...credentials._core.outlook import outlook, survey
-from ...credentials._core.records import NO_LABELS, PLAIN, Ask, KeySpec, Ticket
+from ...credentials._core.records import NO_LABELS, PLAIN, Ask, Grant, KeySpec, Ticket
 from ...credentials._core.report import report, why_waiting
 from ...credentials._stores.choosing import Opened, Ringer, open_store
 from ...credentials._stores.place import place_of
@@ -183,6 +183,23 @@ class CredentialCoordinator(HttpCalls):
     def is_over(self) -> bool:
         """Closed, and nothing left to give back."""
         return self._core.closed and not self._core.leases
+
+    # -- for runs that do not wait for a worker ----------------------------------------------------------------
+
+    def abandon(self, grant: Grant) -> float | None:
+        """Renew the lease no more: its run was stopped, and its worker still runs.
+
+        Returns within how many seconds a shared store frees it; None: it lasts until the worker gives it back.
+        """
+        abandoned = False
+
+        def abandon(_now: float) -> Sequence[Ticket]:
+            nonlocal abandoned
+            abandoned = self._core.abandon(grant)
+            return ()
+
+        self._turn(abandon)
+        return self.lease_ttl if abandoned else None
 
     # -- for engines whose workers are on other machines ------------------------------------------------------
 

@@ -36,6 +36,10 @@ class Company:
             self.run_out = []
             self.next_look = self._believes_from
 
+    def goes_on_as(self, me: str) -> None:
+        """Our session is continued under another name."""
+        self._me = me
+
     def is_newcomer(self, now: float) -> bool:
         """Whether we have not been there for long enough, or not at all."""
         return now < self._believes_from

@@ -68,6 +68,10 @@ class Held(NamedTuple):
         """The same lease, now that its token is known."""
         return Held(self.line.replace(TOKEN, str(token)), token, *self[2:])
 
+    def moved_to(self, session: str) -> Held:
+        """The same lease, of another session."""
+        return Held.written(self.token, session, *self[3:])
+
     def settled(self) -> Held:
         """The same lease, its cost being no guess any more."""
         return Held.written(*self[1:7], None)

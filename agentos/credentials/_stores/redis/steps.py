@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from ..._core.keeping import Record, in_flight_ended, shifted
 from ..._core.turns import Session
@@ -22,6 +22,7 @@ class RedisStep(SessionStep):
         super().__init__(now, list(sessions), served, view)
         self.acts = 0  # how many of those that were put off are done in it
         self.joins = False
+        self.is_continued = False  # what begins is a session that takes over from one of ours
         self.grants = False
         self.ended: list[str] = []  # sessions
         self.rings: list[str] = []  # sessions to be woken when it is done
@@ -151,6 +152,31 @@ class RedisStep(SessionStep):
         self.i_am(me)
         self.joins = self.me_changed = self._others_are_there = True
 
+    def held_among(self, tokens: Collection[int]) -> list[tuple[int, int]]:
+        """The leases of this session with one of *tokens*: credential and token."""
+        return [
+            (number, lease.token)
+            for number in list(self._replica.numbers("c"))
+            for lease in self._leases(number)
+            if lease.session == self.me.id and lease.token in tokens
+        ]
+
+    def _take_over(self, before: Session, abandoned: Collection[int]) -> None:
+        """Move the leases of session *before* to this one, except the *abandoned* tokens."""
+        self.is_continued = True
+        self._called.append(before)  # it is written, and nobody is woken
+        for number in list(self._replica.numbers("c")):
+            leases = self._leases(number)
+            mine = [lease for lease in leases if lease.session == before.id]
+            if any(lease.token in abandoned for lease in mine):
+                self._replica.untold.add(f"c{number}")
+            if any(lease.token not in abandoned for lease in mine):
+                moved = tuple(
+                    lease.moved_to(self.me.id) if lease in mine and lease.token not in abandoned else lease
+                    for lease in leases
+                )
+                self.records[f"c{number}"] = self._credential(number).with_leases(moved)
+
     def leave(self) -> None:
         """End our own session; whoever wants what it had is called."""
         me = self.me
@@ -226,12 +252,14 @@ class RedisStep(SessionStep):
         return Granted(NEW, self.now)
 
     def _mine(self, credential: int, token: int) -> Held | None:
-        leases = self._credential(credential).leases
-        return next((lease for lease in leases if lease.token == token and lease.session == self.me.id), None)
+        leases, session = self._credential(credential).leases, self.holder_of(token)
+        return next((lease for lease in leases if lease.token == token and lease.session == session), None)
 
     def end(self, credential: int, token: int) -> bool:
         """End a lease of this session. False: it is not in force."""
         mine = self._mine(credential, token)
+        if self.former.pop(token, None) is not None:
+            self._replica.untold.add(f"c{credential}")  # the view counts it as another's
         if mine is None:
             return False
         self.records[f"c{credential}"] = self._credential(credential).without([mine])

@@ -159,11 +159,13 @@ class RedisStore(SessionStore[RedisStep]):
             self._converse(LOOK)
             now = self._clock.now()
         step = RedisStep(self._replica, self._time.border, now, self._view, host=self._host)
+        step.former.update(self._former)
         me = _find(step.sessions, self._session)
         if me is None or self._gone:
             self._join(step, me)
         else:
             step.i_am(me)
+            self._leave_abandoned_behind(step)
         if step.others or self._company.run_out:
             self._see_to_the_others(step)
         if self._uncertain:
@@ -201,9 +203,7 @@ class RedisStore(SessionStore[RedisStep]):
 
     def _join(self, step: RedisStep, expired: Session | None) -> None:
         """Begin a session. If we had one, it has ended without us, and our leases with it: they never come back."""
-        self._sessions += 1
-        me = Session(f"{self._bell.name}.{self._sessions}", 0.0, self._weight, step.served)
-        me.pid, me.ttl = self._pid, self._ttl
+        me = self._new_session(step)
         step.join(me)
         self._company.joined(me.id, step.now)  # from here on: in the very first step nobody is taken for gone
         if expired is not None:
@@ -211,6 +211,12 @@ class RedisStore(SessionStore[RedisStep]):
         if self._session is not None:
             self._view.lose(f"it was not renewed for {self._ttl:g}s" if expired else "the others had given it up")
         self._renew_at = step.now
+
+    def _new_session(self, step: RedisStep) -> Session:
+        self._sessions += 1
+        me = Session(f"{self._bell.name}.{self._sessions}", 0.0, self._weight, step.served)
+        me.pid, me.ttl = self._pid, self._ttl
+        return me
 
     def _send(self, step: RedisStep) -> bool:
         """Let the server do it. False: it was not done, and is to be decided again."""
@@ -242,7 +248,10 @@ class RedisStore(SessionStore[RedisStep]):
             return False
         if step.joins:
             self._session, self._gone = step.me.id, False
-            self._company.joined(step.me.id, sent)
+            if step.is_continued:
+                self._company.goes_on_as(step.me.id)
+            else:
+                self._company.joined(step.me.id, sent)
         if not was_done:
             self._replica.wrote(texts, step.records, reply.sequence, reply.token)
         token = reply.last_token() if was_done else reply.token
@@ -365,6 +374,8 @@ class RedisStore(SessionStore[RedisStep]):
         self._newest = 0
         self._unknown, self._session, self._gone = None, None, False
         self._pending.clear()  # they were about the other one
+        self._abandoned.clear()
+        self._former.clear()
         if before is not None:
             self._view.lose(greeting.meta.why or "the store is another one by now")
             self._not_enrolled = True
