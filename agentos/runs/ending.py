@@ -13,9 +13,11 @@ from ..credentials.clock import Clock
 from ..errors import EngineUnavailable, InvariantViolated, JournalUnavailable
 from ._core.board import Board
 from ._core.invariants import j2_counts_add_up
+from ._core.records import Attempt
 from ._core.states import Cause, Phase
 from .admission import Admission
 from .ledger import Ledger
+from .lessors import Lessor
 from .outcome import text_of
 from .outlet import SHOWN, Outlet
 from .signals import WATCH
@@ -37,6 +39,7 @@ class Ending(Outlet):
     admission: Admission
     supervisor: Supervisor
     ledger: Ledger
+    lessor: Lessor | None
 
     def __init__(self, *arguments: Any, on_main_thread: bool, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -46,6 +49,7 @@ class Ending(Outlet):
         self.hopeless: str | None = None  # why some items wait for nothing
         self.error: BaseException | None = None  # what the one who waits is to be told
         self.input_error: BaseException | None = None
+        self.left_behind: dict[int, Attempt] = {}  # by token: over for the run, and their workers still run
         self._signals = 0
         self._terminated_at = -math.inf
         self.raised = False  # the error, in the main thread
@@ -236,9 +240,10 @@ class Ending(Outlet):
 
     def _conclude(self) -> None:
         board, stats = self.board, self.stats
+        forced = board.phase is Phase.FORCED
         with self.lock:
             for attempt in list(board.running.values()):
-                if board.give_up(attempt, failed=False):
+                if self.give_up(attempt, failed=False):
                     self.ledger.row("interrupted", attempt, f"interrupted: {stats.stopped_by}", None)
             board.phase = Phase.OVER
             parked = board.park()
@@ -254,6 +259,8 @@ class Ending(Outlet):
         if stats.total is None:
             stats.total = board.taken
         self._close_ledger()
+        if forced:
+            self._abandon_leases()
         self.admission.wait_for_recall(_LAST_COMMIT, hurry=lambda: self.pressed)
         stats.end_time = self.clock.wall()
         self.supervisor.end()
@@ -261,6 +268,27 @@ class Ending(Outlet):
         self._check_counts()
         self._say("run_finished", "")
         self.announcer.close(_LAST_WORDS, hurry=lambda: self.pressed)
+
+    def give_up(self, attempt: Attempt, *, failed: bool) -> bool:
+        """Decide the attempt's item while its worker still runs. False: it had come back. The caller has the lock."""
+        if not self.board.give_up(attempt, failed=failed):
+            return False
+        if attempt.grant is not None:
+            self.left_behind[attempt.token] = attempt
+        return True
+
+    def _abandon_leases(self) -> None:
+        """Nobody waits for the workers that still run: their leases are not renewed any more."""
+        for attempt in list(self.left_behind.values()):
+            if self.lessor is None or attempt.token not in self.left_behind:
+                continue  # it has just come back
+            within = self.lessor.abandon(attempt.grant)
+            log.warning(
+                "[COORDINATOR] %s was stopped and its worker still runs with %s, which is free for others %s",
+                attempt.item.id,
+                attempt.grant.key.name,
+                "when it returns" if within is None else f"when it returns, and at the latest in {within:g}s",
+            )
 
     def _close_ledger(self) -> None:
         """Close the journal; if it cannot be written, wait for that as long as nobody presses."""

@@ -37,6 +37,8 @@ class Lessor(Protocol):
 
     def give_back(self, grant: Any) -> bool: ...
 
+    def abandon(self, grant: Any) -> float | None: ...
+
     def limited(self, grant: Any, retry_after: object, model: str | None) -> bool: ...
 
     def padded(self, ask: Ask, times: int) -> Ask: ...
@@ -247,6 +249,9 @@ class ForeignPool:
             log.warning("[COORDINATOR] the pool would not take %s back: %s", grant.key.name, type(error).__name__)
         self._serve()
         return True
+
+    def abandon(self, _grant: ForeignGrant) -> None:
+        """Its holder still runs, and gives it back itself."""
 
     def limited(self, grant: ForeignGrant, retry_after: object, _model: str | None) -> bool:
         """Tell the pool, if it can be told. Some end the reservation by this, so nothing is given back twice."""

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from random import SystemRandom
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..credentials.clock import Clock
 from ..credentials.locking import contend
@@ -32,6 +33,9 @@ from .results import ProgressStats, WorkflowResult
 from .source import Source
 from .supervisor import Supervisor
 from .worker import Worker
+
+if TYPE_CHECKING:
+    from ._engines.loop_executor import StartedCalls
 
 log = logging.getLogger("agentos")
 
@@ -144,8 +148,13 @@ class Run(Ending):
             return Interrupted()
         return TimeoutError(f"timed out after {self.options.timeout:g}s")
 
-    def finish(self, attempt: Attempt, value: Any, error: BaseException | None) -> Verdict:
-        """An attempt came back, with a value or an error. Called by its engine, on the worker's own thread or task."""
+    def finish(
+        self, attempt: Attempt, value: Any, error: BaseException | None, calls: StartedCalls | None = None
+    ) -> Verdict:
+        """An attempt came back, with a value or an error. Called by its engine, on the worker's own thread or task.
+
+        It keeps its lease while *calls* that it started in other threads still run.
+        """
         item, grant, ledger = attempt.item, attempt.grant, self.ledger
         now = self.clock.now()
         name = row = trace = None
@@ -162,12 +171,14 @@ class Run(Ending):
                 rest = asked_to_wait(error, signal, self.clock.wall())
         if grant is not None:
             name = grant.key.name
-            if attempt.lease is not None:
-                attempt.lease.over()
-            if self.admission.requests:
-                self.admission.give_back(grant)
-            else:
-                self.lessor.give_back(grant)  # type: ignore[union-attr]
+            if calls is None or not self._wait_for_calls(attempt, calls):
+                self.left_behind.pop(attempt.token, None)
+                if attempt.lease is not None:
+                    attempt.lease.over()
+                if self.admission.requests:
+                    self.admission.give_back(grant)
+                else:
+                    self.lessor.give_back(grant)  # type: ignore[union-attr]
         # Whatever the user's objects have a hand in happens here, and nothing of it under the lock.
         if error is None and ledger.keeps:
             try:
@@ -239,15 +250,32 @@ class Run(Ending):
             if not self.board.take_back(attempt):
                 return False
             self.ledger.row("interrupted", attempt, why, None)
-        if attempt.grant is not None:
-            if attempt.lease is not None:
-                attempt.lease.over()
-            self.lessor.give_back(attempt.grant)  # type: ignore[union-attr]
+        self._give_back_late(attempt)
         if self.closing:
             self.look_whether_over()
         if self.may_park and not self.running:
             self.supervisor.wake()
         return True
+
+    def _wait_for_calls(self, attempt: Attempt, calls: StartedCalls) -> bool:
+        """Keep the lease until the calls that the attempt started in threads have ended. False: they have."""
+        self.left_behind[attempt.token] = attempt
+        if not calls.when_ended(partial(self._give_back_late, attempt)):
+            return False
+        log.info(
+            "[COORDINATOR] %s has ended and threads that it started still run; %s stays leased until they return",
+            attempt.item.id,
+            attempt.grant.key.name,
+        )
+        return True
+
+    def _give_back_late(self, attempt: Attempt) -> None:
+        """Nobody uses the lease of an attempt any more, and it is no worker of this run that notices."""
+        self.left_behind.pop(attempt.token, None)
+        if attempt.grant is not None:
+            if attempt.lease is not None:
+                attempt.lease.over()
+            self.lessor.give_back(attempt.grant)  # type: ignore[union-attr]
 
     @staticmethod
     def _failure(attempt: Attempt, text: str, kind: str, now: float) -> WorkflowResult:
@@ -304,7 +332,7 @@ class Run(Ending):
         text = f"timed out after {timeout:g}s; {what}"
         result = self._failure(attempt, text, "TimeoutError", self.clock.now())
         with self.lock:
-            if not self.board.give_up(attempt, failed=True):
+            if not self.give_up(attempt, failed=True):
                 return False
             self.note_untold(attempt.item)
             self.ledger.failed(attempt, result, None)
@@ -326,7 +354,7 @@ class Run(Ending):
     def interrupt(self, attempt: Attempt) -> None:
         """The run stops without waiting for this attempt."""
         with self.lock:
-            if not self.board.give_up(attempt, failed=False):
+            if not self.give_up(attempt, failed=False):
                 return
             self.stats.interrupted = self.board.interrupted
             self.ledger.row("interrupted", attempt, f"interrupted: {self.stats.stopped_by}", None)

@@ -14,6 +14,7 @@ from .._core.states import Verdict
 from ..admission import IDLE, Idle
 from ..async_bell import AsyncBell
 from ..attempts import PooledAttempt
+from .loop_executor import STARTED, StartedCalls, count_calls_in_threads
 
 if TYPE_CHECKING:
     from ..run import Run
@@ -35,6 +36,7 @@ class LoopEngine:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self, workers: int) -> None:
+        count_calls_in_threads(self._loop)
         for _ in range(workers):
             self._add()
 
@@ -114,6 +116,8 @@ class LoopEngine:
         error: BaseException | None = None
         task = attempt.runner = asyncio.current_task()
         holding = HOLDING.set(attempt if isinstance(attempt, PooledAttempt) else None)
+        calls = None if attempt.grant is None else StartedCalls()
+        counting = STARTED.set(calls)
         cancelled_by_others = False
         try:
             if attempt.cancelled is not None:
@@ -134,12 +138,13 @@ class LoopEngine:
         except BaseException as raised:  # noqa: BLE001 - whatever a worker raises fails its item, not the run
             error = raised
         HOLDING.reset(holding)
+        STARTED.reset(counting)
         if attempt.cancelled is not None and task is not None and task.cancelling():
             task.uncancel()  # it was meant for the attempt; the task goes on
         try:
             if cancelled_by_others:
                 run.stop("the cancellation of its tasks", force=True)
-            verdict = run.finish(attempt, value, error)
+            verdict = run.finish(attempt, value, error, calls)
         finally:
             error = None  # or it and its traceback, which holds this frame, keep each other alive
         if cancelled_by_others:
