@@ -17,6 +17,7 @@ from ..errors import AgentOSError
 from ._closing import exit_code, last_words
 from ._codes import ExitCode
 from ._errors import Refusal
+from ._forced_exit import current, return_leases
 from ._logged import logged
 from ._pool import make_pool
 from ._records import Records
@@ -80,6 +81,8 @@ class _Session:
     def run(self) -> int:
         """All of it."""
         request, ends = self._request, self._ends
+        if (forced_exit := current()) is not None:
+            forced_exit.arm()
         self._pool = make_pool(request)
         if self._pool is not None:
             from ..runs.commands.redaction import Redaction
@@ -125,6 +128,8 @@ class _Session:
             last_line=self._last_line,
         )
         self._ends.callback(self._reporter.close)
+        if (forced_exit := current()) is not None:
+            forced_exit.restore_terminal = self._reporter.close
         self._screen = screen_for(
             tag=request.option("tag"),
             group=request.option("group"),
@@ -204,6 +209,10 @@ class _Session:
         if explained is not None:
             self._break_off(coordinator.stats, explained)
             raise explained
+        if (forced_exit := current()) is not None:
+            forced_exit.end_on_signal()
+            if forced_exit.must_exit:
+                return_leases()  # before anything that a full pipe may hold up
         if coordinator.stats is None or self._records is None:  # a signal came before anything had begun
             return int(ExitCode.TERMINATED if isinstance(pressed, SystemExit) else ExitCode.INTERRUPTED)
         if self._watch is not None:
@@ -217,6 +226,8 @@ class _Session:
         self._records = Records(self._request, self._owned.folder, self._masked, command, self._stdout)
         self._ends.callback(self._records.close)
         self._records.began(os.getpid(), self._watch)
+        if (forced_exit := current()) is not None and command is None and self._request.engine is None:
+            forced_exit.watch_signals(self._request.option("grace"), _SAME_TERM)
         if self._watch is not None:
             self._watch.start()
             self._ends.callback(self._watch.close)

@@ -15,8 +15,11 @@ def entry() -> NoReturn:
     if interrupted is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     _open_the_standard_streams()
+    from ..runs import process_end
+    from ._forced_exit import ForcedExit
     from .main import main
 
+    process_end.owner = forced_exit = ForcedExit()
     if interrupted is signal.default_int_handler:
         signal.signal(signal.SIGINT, interrupted)
     code = main()
@@ -24,7 +27,7 @@ def entry() -> NoReturn:
         sys.stdout.flush()
     except (OSError, ValueError) as error:
         code = _not_written(error, code)
-    sys.exit(code)
+    forced_exit.exit(code)
 
 
 def _open_the_standard_streams() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 from ..credentials.clock import Clock
 from ..errors import EngineUnavailable, InvariantViolated, JournalUnavailable
+from . import process_end
 from ._core.board import Board
 from ._core.invariants import j2_counts_add_up
 from ._core.records import Attempt
@@ -51,6 +52,7 @@ class Ending(Outlet):
         self.input_error: BaseException | None = None
         self.left_behind: dict[int, Attempt] = {}  # by token: over for the run, and their workers still run
         self._signals = 0
+        self._last_signal = 0
         self._terminated_at = -math.inf
         self.raised = False  # the error, in the main thread
         self._on_main_thread = on_main_thread
@@ -63,11 +65,17 @@ class Ending(Outlet):
         """*text* without secrets."""
         raise NotImplementedError
 
+    def kill_commands(self) -> None:
+        """Kill what workers have started through agentos, and wait until it is reaped."""
+        raise NotImplementedError
+
     # -- asked to stop ----------------------------------------------------------------------------------------
 
     def stop(self, reason: str, *, cause: Cause = Cause.ASKED, force: bool = False, grace: float | None = None) -> None:
         """Begin nothing more; let what runs end, within *grace* if given, or with *force* not even that."""
         board = self.board
+        if force and self._signals and process_end.owner is not None:
+            process_end.owner.begin(self._last_signal)
         with self.lock:
             if self.over:
                 return
@@ -117,7 +125,10 @@ class Ending(Outlet):
         if signum == signal.SIGTERM:
             self._terminated_at = now
         self._signals += 1
+        self._last_signal = signum
         name = signal.Signals(signum).name
+        if process_end.owner is not None:
+            process_end.owner.begin(signum) if self._signals > 1 else process_end.owner.heeded()
         if self._signals == 1:
             grace = self.options.grace if signum == signal.SIGTERM else None
             self.stop(name, cause=Cause.SIGNAL, grace=grace)
@@ -258,8 +269,11 @@ class Ending(Outlet):
         stats.retried, stats.limited = board.retried, board.limited
         if stats.total is None:
             stats.total = board.taken
+        if forced and process_end.owner is not None:
+            self.kill_commands()
+            process_end.owner.workers_given_up()
         self._close_ledger()
-        if forced:
+        if forced and process_end.owner is None:
             self._abandon_leases()
         self.admission.wait_for_recall(_LAST_COMMIT, hurry=lambda: self.pressed)
         stats.end_time = self.clock.wall()

@@ -122,6 +122,10 @@ class Run(Ending):
         assert self._engine is not None  # noqa: S101 - for the type checker: nothing runs before it has begun
         return self._engine
 
+    def kill_commands(self) -> None:
+        if self._engine is not None:
+            self._engine.kill()
+
     def close_engine(self) -> None:
         if self._engine is not None:
             self._engine.close()

@@ -111,6 +111,11 @@ class SignalWatch:
             self._leave(run)  # a signal's exception in the middle: finish, then let it go on
             raise
 
+    @property
+    def arrivals(self) -> int | None:
+        """The descriptor where signals arrive as bytes, while handlers are ours. Others may look, and not read."""
+        return None if self._reader is None or not self._previous else self._reader.fileno()
+
     def raise_in_main(self, error: BaseException, signum: int) -> bool:
         """Make the main thread raise *error* wherever it is, asleep or at work; in a long C call, after it.
 
@@ -238,6 +243,9 @@ class SignalWatch:
         while True:
             try:
                 reader.settimeout(None if self._error is None else _SEND_AGAIN_AFTER)
+                # First without taking it: what cannot be heeded now, since another thread keeps the interpreter, is
+                # still there for others to see.
+                reader.recv(1, socket.MSG_PEEK)
                 arrived = reader.recv(4096)
             except TimeoutError:
                 arrived = bytes([_LOOK])

@@ -192,6 +192,16 @@ def test_an_executor_that_the_caller_gave_its_loop_is_left_alone() -> None:
 # -- a forced stop, in a program that goes on ---------------------------------------------------------------------
 
 
+def passing(clock: FakeClock, seconds: float, until: Background[Any]) -> Callable[[], bool]:
+    """Let time pass each time it is asked whether the call has ended."""
+
+    def has_ended() -> bool:
+        clock.advance(seconds)
+        return not until.running
+
+    return has_ended
+
+
 def force(run: ParallelCoordinator) -> None:
     run.shutdown(force=True)
 
@@ -230,12 +240,12 @@ def test_after_a_forced_stop_a_shared_store_frees_the_key_of_a_worker_that_never
     executed = Background(lambda: run.execute_parallel([ITEM], worker_in(kind, calls), str))
     calls.wait_begun(1)
     force(run)
-    eventually(lambda: clock.advance(0.1) or not executed.running)  # the time to clean up
+    eventually(passing(clock, 0.1, until=executed))  # the time to clean up
 
     others = CredentialCoordinator([KEY], store=store, clock=clock, lease_ttl=60.0, debug=True)
     got = Background(lambda: others.acquire("another run"))
     eventually(lambda: others.explain("another run").state == "waiting")
-    eventually(lambda: clock.advance(10) or not got.running)  # this process renews its session all the while
+    eventually(passing(clock, 10.0, until=got))  # this process renews its session all the while
 
     assert got.result().held
     assert calls.most_at_once == 1  # the thread never returned

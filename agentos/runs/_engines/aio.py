@@ -55,6 +55,8 @@ class LoopEngine:
 
         return attempt.runner is not None and self._from_anywhere(cancel)
 
+    def kill(self) -> None: ...
+
     def close(self) -> None:
         def cancel_all() -> None:
             for task in self._tasks:
@@ -177,6 +179,8 @@ class LoopThread:
 
     def cancel(self, attempt: Attempt) -> bool:
         return self._engine.cancel(attempt)
+
+    def kill(self) -> None: ...
 
     def close(self) -> None:
         try:

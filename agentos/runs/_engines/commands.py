@@ -28,6 +28,7 @@ log = logging.getLogger("agentos")
 
 _NAMED = 10
 _DESCRIPTORS_EACH, _DESCRIPTORS_BESIDES = 8, 128
+_REAPED_WITHIN = 0.4
 FORCED = 0.2  # what a command gets to end in when nobody waits for it any more
 
 
@@ -77,6 +78,9 @@ class CommandEngine(ThreadEngine):
             return False
         running.end(FORCED if attempt.cancelled == "stop" else self._command.kill_after)
         return True
+
+    def kill(self) -> None:
+        self._spawner.close(wait=_REAPED_WITHIN)
 
     def close(self) -> None:
         self._spawner.close()

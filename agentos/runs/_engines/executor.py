@@ -114,6 +114,8 @@ class ExecutorEngine:
         # that it runs: the credential would go to another while it is in use. So it is left behind, as a thread is.
         return self._place.local and attempt.runner is not None and bool(attempt.runner.cancel())
 
+    def kill(self) -> None: ...
+
     def close(self) -> None: ...
 
     def cut_off(self) -> None:

@@ -24,6 +24,10 @@ class Engine(Protocol):
         """Ask a running attempt to end. False: it cannot be stopped here, only left behind."""
         ...
 
+    def kill(self) -> None:
+        """The process ends: kill the commands that run on this machine, and wait until they are reaped."""
+        ...
+
     def close(self) -> None:
         """The run is over. Must not wait for what was left behind."""
         ...

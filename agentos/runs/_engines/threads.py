@@ -47,6 +47,8 @@ class ThreadEngine:
     def cancel(self, attempt: Attempt) -> bool:
         return False
 
+    def kill(self) -> None: ...
+
     def close(self) -> None: ...
 
     def _work(self) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ...errors import Transient
+from ..process_end import OWN_CHILDREN
 from .helper import LENGTH
 
 _PATIENCE = 30.0  # for descriptors, where there are too few
@@ -53,6 +54,7 @@ class Spawner:
         self._process: subprocess.Popen[bytes] | None = None
         self._socket: socket.socket | None = None
         self._closed = False
+        self._reaper: threading.Thread | None = None  # waits for the last helper to end
 
     def start(self) -> None:
         """Have the helper ready."""
@@ -99,11 +101,13 @@ class Spawner:
         except Transient:
             pass  # the helper is gone, and its commands with it
 
-    def close(self) -> None:
-        """End the helper, which ends whatever still runs."""
+    def close(self, *, wait: float = 0.0) -> None:
+        """End the helper, which ends whatever still runs; *wait* so many seconds for that."""
         with self._lock:
             self._closed = True
             self._disconnect()
+        if wait and self._reaper is not None:
+            self._reaper.join(wait)
 
     def _send(self, message: Mapping[str, object], descriptors: Sequence[int]) -> None:
         data = json.dumps(message).encode()
@@ -141,6 +145,7 @@ class Spawner:
                     env=self._environment,
                     cwd=self._cwd,
                 )
+            OWN_CHILDREN.add(self._process.pid)
             self._socket = mine
             data = json.dumps({"do": "base", "env": self._environment}).encode()
             socket.send_fds(mine, [LENGTH.pack(len(data))], [])
@@ -152,8 +157,14 @@ class Spawner:
             self._socket.close()
             self._socket = None
         if self._process is not None:
-            threading.Thread(target=self._process.wait, name="agentos-reaper", daemon=True).start()
+            self._reaper = threading.Thread(target=_reap, args=(self._process,), name="agentos-reaper", daemon=True)
+            self._reaper.start()
             self._process = None
+
+
+def _reap(helper: subprocess.Popen[bytes]) -> None:
+    helper.wait()
+    OWN_CHILDREN.discard(helper.pid)
 
 
 def _readable(data: bytes | None) -> int:

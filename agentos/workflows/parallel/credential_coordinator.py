@@ -57,8 +57,8 @@ _stores: weakref.WeakSet[Store] = weakref.WeakSet()
 
 
 @atexit.register
-def _leave_all() -> None:
-    """At the orderly end of the process, what it holds is free at once, unless it is in use on other machines."""
+def return_all_leases() -> None:
+    """At the end of the process, what it holds is free at once, unless it is in use on other machines."""
     for store in list(_stores):
         store.leave()
 

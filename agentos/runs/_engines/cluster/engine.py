@@ -162,6 +162,8 @@ class ClusterEngine(ThreadEngine):
         """How long an attempt that is to end may take, before it is ended by force."""
         return 0.0
 
+    def kill(self) -> None: ...
+
     def close(self) -> None:
         with self._lock:
             self._closed = True

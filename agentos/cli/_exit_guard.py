@@ -1,0 +1,158 @@
+"""A small process beside the command: it ends the command when Python code cannot run there any more.
+
+A worker function may be in a C call that keeps the interpreter to itself (a regular expression that backtracks for
+ever). Then no thread of the command runs, not even the one that heeds signals. But the system's handler still writes
+each signal as a byte into a socket, where this process can see whether it is read. If a second signal, or a SIGTERM
+whose grace is over, is not heeded within a second, the command and its child processes are killed.
+
+It is run as a script, with nothing but the standard library. Its arguments: the descriptor where the signals arrive,
+one on which the command tells ("1": the first signal was heeded, "2": it ends by itself within a second), the command's
+process id, its grace, and within how many seconds two SIGTERM count as one. It ends with the command.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from collections.abc import Collection, Iterator
+
+_LIMIT = 0.9  # from the second signal to the end
+_LIMIT_IF_HEEDED = 2.0  # the command ends by itself after a second; this is if it cannot even do that
+_LOOK_EVERY = 0.05
+_IS_IT_THERE = 5.0  # how often to look whether the command is, where the system does not tell
+_SIGNALS = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
+_SHOW_CURSOR = b"\x1b[?25h"
+
+
+class Guard:
+    """Counts the signals of a command, those it has heeded and those that wait, and knows when it must have ended."""
+
+    def __init__(self, grace: float, term_window: float) -> None:
+        self._grace = grace
+        self._term_window = term_window
+        self._heeded = 0
+        self._unread = 0
+        self._counted = 0
+        self._last_term = -term_window
+        self.due: float | None = None
+
+    def told(self, heeded: int, now: float) -> None:
+        """The command has heeded so many signals. After the second it ends by itself."""
+        if heeded > self._heeded:
+            self._heeded = heeded
+            self._counted = max(self._counted, heeded)
+            self._unread = 0
+        if heeded > 1:
+            self.due = now + _LIMIT_IF_HEEDED
+        elif self._counted < 2:
+            self.due = None  # it is awake, and sees to its grace itself
+
+    def see(self, unread: bytes, now: float) -> None:
+        """These bytes wait to be read by the command."""
+        signals = [number & 0x7F for number in unread if number & 0x7F in _SIGNALS]
+        for signum in signals[self._unread :]:
+            self._arrived(signum, now)
+        self._unread = len(signals)
+
+    def _arrived(self, signum: int, now: float) -> None:
+        if signum == signal.SIGTERM:
+            same = now < self._last_term + self._term_window
+            self._last_term = now
+            if same:
+                return
+        self._counted += 1
+        if self._counted == 1 and signum != signal.SIGINT:
+            self.due = now + self._grace + _LIMIT
+        elif self._counted == 2:
+            self.due = now + _LIMIT
+
+
+def watch(arrivals: socket.socket, control: int, command: int, guard: Guard) -> bool:
+    """Until the command has ended by itself (False), or should have (True)."""
+    poll = select.poll()
+    poll.register(control, select.POLLIN)
+    poll.register(arrivals, select.POLLIN)
+    try:
+        poll.register(os.pidfd_open(command), select.POLLIN)
+    except (AttributeError, OSError):
+        pass  # then the other end of the control pipe tells, and the parent's id
+    looking = False  # signals wait to be read: looked at now and then, for poll would return at once
+    while os.getppid() == command:
+        now = time.monotonic()
+        if guard.due is not None and now >= guard.due:
+            return True
+        patience = _LOOK_EVERY if looking else _IS_IT_THERE
+        if guard.due is not None:
+            patience = min(patience, guard.due - now)
+        ready = {fd for fd, _ in poll.poll(patience * 1000 + 1)}
+        now = time.monotonic()
+        if control in ready:
+            said = os.read(control, 64)
+            if not said:
+                return False
+            guard.told(max(said) - ord("0"), now)
+        if arrivals.fileno() in ready or looking:
+            unread = _peek(arrivals)
+            guard.see(unread, now)
+            if bool(unread) != looking:
+                looking = bool(unread)
+                poll.unregister(arrivals) if looking else poll.register(arrivals, select.POLLIN)
+    return False
+
+
+def _peek(arrivals: socket.socket) -> bytes:
+    try:
+        return arrivals.recv(4096, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+    except BlockingIOError:
+        return b""
+
+
+def children_of(parent: int) -> Iterator[int]:
+    """The processes that it has started and that have not ended. Only where /proc is."""
+    for entry in os.listdir("/proc") if os.path.isdir("/proc/self") else ():
+        if not entry.isdecimal():
+            continue
+        try:
+            with open(f"/proc/{entry}/stat", "rb") as file:
+                state, found = file.read().rpartition(b")")[2].split()[:2]
+        except (OSError, ValueError):
+            continue  # it has ended
+        if int(found) == parent and state != b"Z":
+            yield int(entry)
+
+
+def kill_children(parent: int, but: Collection[int]) -> None:
+    """Kill them; twice, for those that were just being born."""
+    for _ in range(2):
+        for pid in children_of(parent):
+            if pid not in but:
+                kill(pid)
+
+
+def kill(pid: int) -> None:
+    """At once. One that is gone is gone."""
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except OSError:
+        pass
+
+
+def main() -> None:
+    """Watch the command that started this process."""
+    for number in _SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+    arrivals, control, command = (int(text) for text in sys.argv[1:4])
+    with socket.socket(fileno=arrivals) as reader:
+        if watch(reader, control, command, Guard(float(sys.argv[4]), float(sys.argv[5]))):
+            kill_children(command, {os.getpid()})
+            kill(command)
+            if os.isatty(2):
+                os.write(2, _SHOW_CURSOR)
+
+
+if __name__ == "__main__":
+    main()
