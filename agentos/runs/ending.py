@@ -293,16 +293,15 @@ class Ending(Outlet):
 
     def _abandon_leases(self) -> None:
         """Nobody waits for the workers that still run: their leases are not renewed any more."""
-        for attempt in list(self.left_behind.values()):
-            if self.lessor is None or attempt.token not in self.left_behind:
-                continue  # it has just come back
-            within = self.lessor.abandon(attempt.grant)
-            log.warning(
-                "[COORDINATOR] %s was stopped and its worker still runs with %s, which is free for others %s",
-                attempt.item.id,
-                attempt.grant.key.name,
-                "when it returns" if within is None else f"when it returns, and at the latest in {within:g}s",
-            )
+        left = list(self.left_behind.values())
+        if not left or self.lessor is None:
+            return
+        within = self.lessor.abandon([attempt.grant for attempt in left])
+        when = "when it returns" if within is None else f"when it returns, and at the latest in {within:g}s"
+        for attempt in left:
+            name, key = attempt.item.id, attempt.grant.key.name
+            what = f"{name} was stopped and its worker still runs with {key}, which is free for others {when}"
+            self._say("worker_left", what, name)
 
     def _close_ledger(self) -> None:
         """Close the journal; if it cannot be written, wait for that as long as nobody presses."""

@@ -10,7 +10,7 @@ import inspect
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from ..credentials._core.records import Ask
@@ -37,7 +37,7 @@ class Lessor(Protocol):
 
     def give_back(self, grant: Any) -> bool: ...
 
-    def abandon(self, grant: Any) -> float | None: ...
+    def abandon(self, grants: Sequence[Any]) -> float | None: ...
 
     def limited(self, grant: Any, retry_after: object, model: str | None) -> bool: ...
 
@@ -250,8 +250,8 @@ class ForeignPool:
         self._serve()
         return True
 
-    def abandon(self, _grant: ForeignGrant) -> None:
-        """Its holder still runs, and gives it back itself."""
+    def abandon(self, _grants: Sequence[ForeignGrant]) -> None:
+        """Their holders still run, and give them back themselves."""
 
     def limited(self, grant: ForeignGrant, retry_after: object, _model: str | None) -> bool:
         """Tell the pool, if it can be told. Some end the reservation by this, so nothing is given back twice."""

@@ -24,8 +24,8 @@ class Progress:
     """One thing that happened in a run; what ``on_progress`` gets.
 
     ``kind`` is ``"run_started"``, ``"item_finished"``, ``"item_retried"``, ``"item_limited"``, ``"stopping"``,
-    ``"held"``, ``"going_on"`` or ``"run_finished"``. ``stats`` are the counts as of then. ``running`` has the ids of
-    some of the running items (up to 20), and is left empty by most events.
+    ``"held"``, ``"going_on"``, ``"worker_left"`` or ``"run_finished"``. ``stats`` are the counts as of then.
+    ``running`` has the ids of some of the running items (up to 20), and is left empty by most events.
     """
 
     kind: str
@@ -202,7 +202,7 @@ def _lines(event: Progress) -> list[_Line]:
     match event.kind:
         case "run_started" | "going_on":
             return [(logging.INFO, "%s", (event.message,))]
-        case "stopping" | "held":
+        case "stopping" | "held" | "worker_left":
             return [(logging.WARNING, "%s", (event.message,))]
         case "item_finished":
             return _of_finished(event)

@@ -266,11 +266,9 @@ class Run(Ending):
         self.left_behind[attempt.token] = attempt
         if not calls.when_ended(partial(self._give_back_late, attempt)):
             return False
-        log.info(
-            "[COORDINATOR] %s has ended and threads that it started still run; %s stays leased until they return",
-            attempt.item.id,
-            attempt.grant.key.name,
-        )
+        if attempt.cancelled is not None:
+            name, key = attempt.item.id, attempt.grant.key.name
+            self._say("worker_left", f"{name} has ended, but not its threads; {key} stays leased until they have", name)
         return True
 
     def _give_back_late(self, attempt: Attempt) -> None:

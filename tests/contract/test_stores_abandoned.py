@@ -15,7 +15,7 @@ OTHER = "sk-the-other-key-of-this-pool"
 
 
 def abandon(pool: CredentialCoordinator, lease: Lease) -> float | None:
-    return pool.abandon(lease._grant or lease._held())
+    return pool.abandon([lease._grant or lease._held()])
 
 
 def end_process(pool: CredentialCoordinator) -> None:

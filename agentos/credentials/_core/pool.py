@@ -12,7 +12,7 @@ instant concerns.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from ...errors import PoolClosed
 from ...providers.signal import PARKED_FROM
@@ -291,10 +291,10 @@ class LeasePool(Chooser):
                 f"ended after {self.max_lease:g}s (max_lease); its holder may still be using the key"
             )
 
-    def abandon(self, _grant: Grant) -> bool:
-        """The holder was given up, and still runs. False: the lease lasts until it is given back, as any other.
+    def abandon(self, _grants: Iterable[Grant]) -> bool:
+        """The holders were given up, and still run. False: the leases last until they are given back, as any other.
 
-        True, where others share the pool: it is not renewed any more, and for this process it is lost.
+        True, where others share the pool: they are not renewed any more, and for this process they are lost.
         """
         return False
 

@@ -10,7 +10,7 @@ another clock translates at its border.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -260,10 +260,10 @@ class Store(Protocol):
         """
         ...
 
-    def abandon(self, token: int) -> None:
-        """Renew that lease no more: its holder was given up and still runs. The others are renewed as before.
+    def abandon(self, tokens: Collection[int]) -> None:
+        """Renew these leases no more: their holders were given up and still run. Others are renewed as before.
 
-        The store frees it when its time to live is over, unless it is ended before. Raises nothing.
+        The store frees them when their time to live is over, unless they are ended before. Raises nothing.
         """
         ...
 

@@ -233,11 +233,11 @@ class SessionStore(ABC, Generic[S]):
                 del self._pending[number]  # it would fail again and again, and nothing else would be done any more
                 raise
 
-    def abandon(self, token: int) -> None:
-        """Renew that lease no more; see the protocol. If the store is busy, the next step does it first of all."""
+    def abandon(self, tokens: Collection[int]) -> None:
+        """Renew these leases no more; see the protocol. If the store is busy, the next step does it first of all."""
         if self._left or self._elsewhere():
             return
-        self._abandoned.add(token)
+        self._abandoned.update(tokens)
         try:
             self._plain_step()
         except (StoreBusy, StoreTrouble) as error:

@@ -8,7 +8,7 @@ applied to what is true at that moment; while the store cannot be written they w
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from .._core.cost import Used
 from .._core.keeping import forgotten, named_limits, pack_quota
@@ -138,13 +138,14 @@ class SharedPool(WaitingPool):
         self._leave_if_over()
         return grant not in self._lost
 
-    def abandon(self, grant: Grant) -> bool:
-        if self.leases.get(grant.token) is not grant:
-            return False
-        self._strike_off(grant)
-        self._abandoned.add(grant)
-        self._in_store(lambda: self._store.abandon(grant.token), None)
-        self._leave_if_over()
+    def abandon(self, grants: Iterable[Grant]) -> bool:
+        held = [grant for grant in grants if self.leases.get(grant.token) is grant]
+        for grant in held:
+            self._strike_off(grant)
+        self._abandoned.update(held)
+        if held:
+            self._in_store(lambda: self._store.abandon([grant.token for grant in held]), None)
+            self._leave_if_over()
         return True
 
     def end_abandoned(self, grant: Grant, now: float) -> Sequence[Ticket] | None:

@@ -186,16 +186,16 @@ class CredentialCoordinator(HttpCalls):
 
     # -- for runs that do not wait for a worker ----------------------------------------------------------------
 
-    def abandon(self, grant: Grant) -> float | None:
-        """Renew the lease no more: its run was stopped, and its worker still runs.
+    def abandon(self, grants: Sequence[Grant]) -> float | None:
+        """Renew these leases no more: their run was stopped, and their workers still run.
 
-        Returns within how many seconds a shared store frees it; None: it lasts until the worker gives it back.
+        Returns within how many seconds a shared store frees them; None: they last until they are given back.
         """
         abandoned = False
 
         def abandon(_now: float) -> Sequence[Ticket]:
             nonlocal abandoned
-            abandoned = self._core.abandon(grant)
+            abandoned = self._core.abandon(grants)
             return ()
 
         self._turn(abandon)
