@@ -1,161 +1,137 @@
-"""Which arguments of a command are code: the script of a shell, the ``-c`` of Python, the program of awk."""
+"""Which arguments of a command are code: the script of a shell, the ``-c`` of Python, the program of awk.
+
+Arguments may have holes in them, as ``shell_words.HOLE``.
+"""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
-_SHELLS = frozenset({"ash", "bash", "dash", "ksh", "mksh", "sh", "zsh"})
+from .interpreters import (
+    JOINED,
+    RUNNERS,
+    UNKNOWN_SHELL,
+    WRAPPERS,
+    Language,
+    gives_arguments_to_code,
+    is_shell,
+    language_of,
+    may_be_shell,
+)
+from .shell_words import HOLE
 
-
-# What these are given is one line for a shell, here or on another machine: options with a value, words before it.
-_JOINED = {"ssh": ("bcDEeFIiJLlmOopQRSWw", 1), "watch": ("nq", 0)}
+_ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
+_MAKE_ASSIGNMENT = re.compile(r"[^\s=:]+\s*[:+?!]*=")
+_SCRIPT_OPTION = re.compile(r"-[A-Za-z]*c[A-Za-z]*")
+_LONG_SHELL_OPTIONS_WITH_VALUE = ("--rcfile", "--init-file", "--emulate")
 
 
 @dataclass(frozen=True, slots=True)
-class _Language:
-    """How a program is given code. Letters are those of short options; an exact option is compared as a whole."""
+class ShellScript:
+    """The script of ``sh -c SCRIPT``."""
 
-    code: str = ""  # the argument is code
-    exact: frozenset[str] = frozenset()  # likewise
-    valued: str = ""  # the argument is something else
-    glued: str = ""  # the rest of the option is its argument
-    stops: str = ""  # nothing after it is for this program
-    files: str = ""  # of the valued: the code is in that file
-    long_valued: Mapping[str, int] = field(default_factory=dict)  # long options, and how many arguments they have
-    anywhere: bool = False  # options may follow other arguments
-    first: bool = False  # without code in an option, the first argument that is no option is code
-
-
-_AWK = _Language("e", frozenset({"--source"}), valued="vFfi", files="f", first=True)
-_NODE = _Language(
-    exact=frozenset({"-e", "-p", "-pe", "--eval", "--print"}),
-    valued="rC",
-    long_valued={"--require": 1, "--import": 1, "--loader": 1, "--conditions": 1, "--env-file": 1},
-)
-_OTHER_SHELL = _Language("c", frozenset({"-Command", "-command", "--command", "--commands"}), valued="o")
-_LANGUAGES = {
-    "awk": _AWK,
-    "gawk": _AWK,
-    "mawk": _AWK,
-    "nawk": _AWK,
-    "bun": _NODE,
-    "node": _NODE,
-    "nodejs": _NODE,
-    "csh": _OTHER_SHELL,
-    "fish": _OTHER_SHELL,
-    "nu": _OTHER_SHELL,
-    "powershell": _OTHER_SHELL,
-    "pwsh": _OTHER_SHELL,
-    "tcsh": _OTHER_SHELL,
-    "env": _Language("S", frozenset({"--split-string"}), valued="uC"),
-    "jq": _Language(
-        valued="fL",
-        files="f",
-        first=True,
-        long_valued={"--arg": 2, "--argjson": 2, "--slurpfile": 2, "--rawfile": 2, "--indent": 1, "--from-file": 1},
-    ),
-    "flock": _Language("c", frozenset({"--command"}), valued="wE", anywhere=True),
-    "lua": _Language("e", valued="l"),
-    "luajit": _Language("e", valued="l"),
-    "osascript": _Language("e", valued="l"),
-    "perl": _Language("eE", valued="I", glued="CDFMVimx0"),
-    "php": _Language("rBRE", valued="cdzfF"),
-    "runuser": _Language("c", frozenset({"--command"}), valued="sgGuw", anywhere=True),
-    "script": _Language("c", frozenset({"--command"}), valued="IOBTEmot", anywhere=True),
-    "su": _Language("c", frozenset({"--command"}), valued="sgGw", anywhere=True),
-    "python": _Language("c", valued="WX", stops="m", long_valued={"--check-hash-based-pycs": 1}),
-    "Rscript": _Language("e"),
-    "ruby": _Language("e", valued="IrCE", glued="FKTWix0"),
-    "sed": _Language("e", frozenset({"--expression"}), valued="fl", files="f", glued="i", first=True),
-}
-_PYTHON = re.compile(r"(?:python|pypy)[\d.]*t?")
-
-# Programs that run the rest of their arguments: their options with an argument, and how many words come before it.
-_WRAPPERS = {
-    "busybox": ("", 0),
-    "chronic": ("", 0),
-    "command": ("", 0),
-    "doas": ("uC", 0),
-    "env": ("uCS", 0),
-    "exec": ("a", 0),
-    "ionice": ("cn", 0),
-    "nice": ("n", 0),
-    "nohup": ("", 0),
-    "setsid": ("", 0),
-    "stdbuf": ("ioe", 0),
-    "sudo": ("ugCDhprtTU", 0),
-    "time": ("fo", 0),
-    "timeout": ("ks", 1),
-}
-_ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
+    shell: int  # where the shell is named
+    options: tuple[str, ...]
+    appended_by: str | None = None  # a program that puts arguments of its own at the end
+    hidden_by: str | None = None  # a program of which it is not known that it passes arguments on unchanged
 
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """Indexes of a command's arguments that are shell scripts, and those that are code of another language: which."""
+    """What is code among a command's arguments, by index."""
 
-    scripts: frozenset[int]
-    languages: Mapping[int, str]
+    program: int  # the one that does the work, behind ``env A=1``, ``timeout 30``, ``nice -n 5`` and the like
+    scripts: Mapping[int, ShellScript]
+    languages: Mapping[int, str]  # code of another language: for which program
+    operands: Mapping[int, str]  # not code unless it begins with "-", which makes it an option of that program
+    interpreters: Mapping[int, int]  # whose arguments are for code that is one of them: where that is
+    files: Mapping[int, int]  # of shells without a script: the file that one runs
 
 
 def code_in(argv: Sequence[str]) -> Code:
     """Find the code in a command, behind ``env`` or ``docker run image`` too."""
-    scripts: set[int] = set()
+    main, operands = _follow_wrappers(argv)
+    scripts: dict[int, ShellScript] = {}
     languages: dict[int, str] = {}
-    main = program_at(argv)
+    interpreters: dict[int, int] = {}
+    files: dict[int, int] = {}
     for index, element in enumerate(argv):
         name = os.path.basename(element)
-        if name in _SHELLS:
-            script = _script_at(argv, index)
+        if is_shell(name):
+            script, operand = _script_at(argv, index)
             if script is not None:
-                scripts.add(script)
+                scripts[script] = _shell_script(argv, main, index, script)
+                interpreters[index] = script
+            elif operand is not None:
+                files[index] = operand
+                if index == main:
+                    operands[operand] = name
             continue
-        language = _LANGUAGES.get("python" if _PYTHON.fullmatch(name) else name)
-        # A program known by its first argument could be any word of another's: only the command itself counts.
-        if language is not None and (index == main or not language.first):
-            for place in _code_at(language, argv, index):
-                languages[place] = name
-    if main < len(argv) and (found := _JOINED.get(os.path.basename(argv[main]))) is not None:
-        languages.update(dict.fromkeys(_joined_at(argv, main, *found), os.path.basename(argv[main])))
-    return Code(frozenset(scripts), {place: name for place, name in languages.items() if place not in scripts})
-
-
-def _joined_at(argv: Sequence[str], at: int, valued: str, words: int) -> Iterator[int]:
-    """The arguments that a program joins and gives to a shell: those after its options and its first *words*."""
-    at += 1
-    while at < len(argv) and argv[at].startswith("-") and len(argv[at]) > 1:
-        at += 2 if argv[at][1] != "-" and argv[at][-1] in valued else 1
-    yield from range(at + words, len(argv))
+        language = language_of(name, argv[index + 1] if index + 1 < len(argv) else "")
+        if language is None and index == main and may_be_shell(name) and any(map(_SCRIPT_OPTION.fullmatch, argv)):
+            language = UNKNOWN_SHELL
+        # A program whose code is known by its place could be any word of another's: only the command itself counts.
+        if language is None or (index != main and (language.operand is not None or language.sets_variables)):
+            continue
+        code, plain = _code_at(language, argv, index)
+        languages.update(dict.fromkeys(code, name))
+        if code and gives_arguments_to_code(name, language):
+            interpreters[index] = code[0]
+        if index == main:
+            operands.update(dict.fromkeys(plain, name))
+    if main < len(argv) and (joined := JOINED.get(name := os.path.basename(argv[main]))) is not None:
+        first, rest = _joined_at(argv, main, *joined)
+        operands.update(dict.fromkeys(first, name))
+        languages.update(dict.fromkeys(rest, name))
+    if any(element.partition("=")[0] == "--entrypoint" for element in argv):
+        # docker run --entrypoint sh image -c SCRIPT
+        options = (at for at, element in enumerate(argv[:-1], start=1) if _SCRIPT_OPTION.fullmatch(element))
+        languages.update(dict.fromkeys((at for at in options if HOLE in argv[at] and at not in scripts), "a shell"))
+    languages = {place: name for place, name in languages.items() if place not in scripts}
+    return Code(main, scripts, languages, operands, interpreters, files)
 
 
 def program_at(argv: Sequence[str]) -> int:
     """The index of the program that does the work: after ``env A=1``, ``timeout 30``, ``nice -n 5`` and the like."""
+    return _follow_wrappers(argv)[0]
+
+
+def _follow_wrappers(argv: Sequence[str]) -> tuple[int, dict[int, str]]:
+    """Where the program is, and which arguments of the wrappers before it would be options if they began with "-"."""
     at = 0
-    while at < len(argv) - 1 and (found := _WRAPPERS.get(os.path.basename(argv[at]))) is not None:
+    operands: dict[int, str] = {}
+    while at < len(argv) - 1 and (found := WRAPPERS.get(os.path.basename(argv[at]))) is not None:
+        name = os.path.basename(argv[at])
         valued, words = found
         inner = at + 1
         while inner < len(argv):
             element = argv[inner]
             if element.startswith("-") and len(element) > 1:
                 inner += 2 if element[1] != "-" and element[-1] in valued else 1
-            elif _ASSIGNMENT.match(element):
-                inner += 1
-            elif words:
+                continue
+            operands[inner] = name
+            if not _ASSIGNMENT.match(element):
+                if not words:
+                    break
                 words -= 1
-                inner += 1
-            else:
-                break
+            inner += 1
         if inner >= len(argv):
             break
         at = inner
-    return at
+    return at, operands
 
 
-def _script_at(argv: Sequence[str], shell: int) -> int | None:
-    """The index of the script of ``sh [options] -c SCRIPT``, if it is that."""
+def _shell_script(argv: Sequence[str], main: int, shell: int, script: int) -> ShellScript:
+    appended_by = next((name for each in argv[:shell] if (name := os.path.basename(each)) == "xargs"), None)
+    is_known = shell == main or os.path.basename(argv[main]) in RUNNERS
+    return ShellScript(shell, tuple(argv[shell + 1 : script]), appended_by, None if is_known else argv[main])
+
+
+def _script_at(argv: Sequence[str], shell: int) -> tuple[int | None, int | None]:
+    """The index of the script of ``sh [options] -c SCRIPT``, or that of the file of ``sh [options] FILE``."""
     has_script = False
     at = shell + 1
     while at < len(argv):
@@ -166,48 +142,72 @@ def _script_at(argv: Sequence[str], shell: int) -> int | None:
         if option[:1] not in ("-", "+") or not option:
             break
         if option.startswith("--"):
-            at += 2 if option in ("--rcfile", "--init-file") else 1
+            at += 2 if option in _LONG_SHELL_OPTIONS_WITH_VALUE else 1
             continue
         has_script = has_script or (option[0] == "-" and "c" in option)
         at += 1 + option.count("o") + option.count("O")
-    return at if has_script and at < len(argv) else None
+    if at >= len(argv):
+        return None, None
+    return (at, None) if has_script else (None, at)
 
 
-def _code_at(language: _Language, argv: Sequence[str], program: int) -> list[int]:
-    found: list[int] = []
-    first = language.first
+def _joined_at(argv: Sequence[str], at: int, valued: str, words: int) -> tuple[range, range]:
+    """The first *words* arguments of a program, and the rest, which it joins and gives to a shell."""
+    at += 1
+    while at < len(argv) and argv[at].startswith("-") and len(argv[at]) > 1:
+        at += 2 if argv[at][1] != "-" and argv[at][-1] in valued else 1
+    return range(at, min(at + words, len(argv))), range(at + words, len(argv))
+
+
+def _code_at(language: Language, argv: Sequence[str], program: int) -> tuple[list[int], list[int]]:
+    """Which arguments are code, and which would be options if they began with "-"."""
+    code: list[int] = []
+    operands: list[int] = []
+    guarded: list[int] = []
+    has_code_option = False
     at = program + 1
     while at < len(argv):
         option = argv[at]
-        if language.anywhere and not option.startswith("--") and (option == "-" or not option.startswith("-")):
+        if option == "--":
+            operands += range(at + 1, len(argv))
+            break
+        if not option.startswith("-") or option == "-":
+            if language.sets_variables and _MAKE_ASSIGNMENT.match(option):
+                code.append(at)
+            operands.append(at)
+            guarded.append(at)
             at += 1
-            continue
-        if not option.startswith("-") or option in ("-", "--"):
-            at += option == "--"
-            return [*found, at] if first and at < len(argv) else found
+            if language.anywhere:
+                continue
+            operands += range(at, len(argv))
+            break
         name, glued, _ = option.partition("=")
         if name in language.exact:
-            found.append(at if glued else at + 1)
-            first = False
+            has_code_option = True
+            code.append(at if glued else at + 1)
             at += 1 if glued else 2
-        elif option.startswith("--"):
-            first = first and name != "--from-file" and name != "--file"
+        elif option.startswith("--") or option in language.long_valued:
+            has_code_option = has_code_option or name in ("--from-file", "--file")
             at += 1 if glued else 1 + language.long_valued.get(name, 0)
         else:
             letter, rest = _telling_letter(language, option)
             if letter and letter in language.stops:
-                return found
-            if letter and letter in language.code:
-                found.append(at if rest else at + 1)
-            first = first and not (letter and letter in language.code + language.files)
-            takes_next = letter and letter in language.code + language.valued and not rest
-            at += 2 if takes_next else 1
-    return [place for place in found if place < len(argv)]
+                break
+            if letter == HOLE or (letter and letter in language.code):
+                code.append(at if rest or letter == HOLE else at + 1)
+                if language.code_ends_options:
+                    break
+            has_code_option = has_code_option or bool(letter and letter in language.code + language.files)
+            at += 2 if letter and letter in language.code + language.valued and not rest else 1
+    if language.operand is not None and not has_code_option:
+        last = None if language.last_operand is None else language.last_operand + 1
+        code += operands[language.operand : last]
+    return [each for each in code if each < len(argv)], [] if language.has_harmless_options else guarded
 
 
-def _telling_letter(language: _Language, option: str) -> tuple[str, str]:
-    """The first letter of a cluster (``-ne``) that has an argument or ends the options, and what follows it."""
+def _telling_letter(language: Language, option: str) -> tuple[str, str]:
+    """The first letter of a cluster (``-ne``) that has an argument, ends the options or is a hole; what follows it."""
     for place, letter in enumerate(option[1:], start=2):
-        if letter in language.code + language.valued + language.glued + language.stops:
+        if letter in language.code + language.valued + language.glued + language.stops + HOLE:
             return letter, option[place:]
     return "", ""

@@ -24,6 +24,8 @@ _OF_AN_ITEM = frozenset(
 # Where the store of the keys is, with its password. A nested agentos is told its store explicitly.
 _STORE = "AGENTOS_STORE"
 _LEFT_OUT = _OF_AN_ITEM | {_STORE}
+# Of a script with holes (``shell``): a variable that comes with the environment stays exported.
+_OF_A_SCRIPT = re.compile(r"agentos_[0-9]+")
 _TRACEPARENT = re.compile(r"00-([0-9a-f]{32})-[0-9a-f]{16}-([0-9a-f]{2})")
 
 
@@ -32,12 +34,16 @@ def base_environment(
 ) -> dict[str, str]:
     """The environment of all commands. A variable that holds a secret of the pool is somebody else's key: left out.
 
-    So is what an item of another run, in which this one is nested, was told of itself, and AGENTOS_STORE.
+    So is what an item of another run, in which this one is nested, was told of itself, and AGENTOS_STORE; and names that
+    the scripts of commands use for items, which must not be exported.
     """
     return {
         name: value
         for name, value in environ.items()
-        if name not in without and name not in _LEFT_OUT and not holds_secret(value)
+        if name not in without
+        and name not in _LEFT_OUT
+        and _OF_A_SCRIPT.fullmatch(name) is None
+        and not holds_secret(value)
     }
 
 

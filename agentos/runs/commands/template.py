@@ -11,11 +11,12 @@ braces (``{{.Names}}``, ``{{name}}``), and ``{name}`` if the item is no object. 
 field, it is an error of this item: more likely a slip than meant. Without any hole the item becomes the last argument,
 unless the command is a shell with a script.
 
-No shell is ever started to fill a hole. Where the command itself is a shell with a script (``sh -c SCRIPT``), a hole in
-the script becomes exactly one quoted word, and one that stands where no quoting could keep the item from being read as
-code is refused. In the code of other languages (``python -c CODE``) every hole is refused but ``{#}``, which is digits.
-The arguments after script or code are ordinary, and so is what a program does with its arguments: a whole argument that
-begins with ``-`` may be taken for an option (put ``--`` before it), and ``ssh`` gives its arguments to another shell.
+No shell is ever started to fill a hole. Where the command itself is a shell with a script (``sh -c SCRIPT``), the item
+goes to the script as an argument, and a hole becomes a variable in double quotes; where a shell or a program in the
+script could take that for more than data, the hole is refused (``shell_rules``). In the code of other languages
+(``python -c CODE``) every hole is refused but ``{#}``, which is digits. The arguments after script or code are
+ordinary, and so is what a program does with its arguments: a whole argument that begins with ``-`` may be taken for an
+option (put ``--`` before it). Where that option could hold code (``python {}``), such an item is refused.
 """
 
 from __future__ import annotations
@@ -27,8 +28,9 @@ from typing import Any
 
 from ...errors import AgentOSError
 from ..inputs.fields import field_of
-from .code import code_in
-from .shell import Trouble, quoted, troubles
+from .code import ShellScript, code_in
+from .shell import PreparedScript, check_shell, prepare_script
+from .shell_words import HOLE, NUMBER, Unreadable
 
 LONGEST = 131072 - 1  # bytes of one argument or environment variable on Linux, without the NUL that ends it
 
@@ -44,10 +46,15 @@ _IN_CODE = (
     "braces that are meant as they are want a space inside: { }"
 )
 _EVALUATED = (
-    "the shell would evaluate there what the item says, quoted or not; look at it first, for instance with: "
-    'case "$AGENTOS_ITEM" in *[!0-9]*) exit 2;; esac'
+    "the item would be evaluated there in whatever way it came; look at it first, for instance with: "
+    'case "$AGENTOS_ITEM" in ""|*[!0-9]*) exit 2;; esac'
+)
+_AS_CODE = (
+    "the item would be code there, in whatever way it is put in; let the code take AGENTOS_ITEM from its environment, "
+    "or read the item from its standard input"
 )
 _TO_RUN_ITEMS = "to run each item as a command line of its own: sh -c 'eval \"$AGENTOS_ITEM\"'"
+_WIDEST = 100
 
 
 class TemplateError(AgentOSError, ValueError):
@@ -66,12 +73,15 @@ class TemplateError(AgentOSError, ValueError):
 @dataclass(frozen=True, slots=True)
 class _Hole:
     name: str  # "" for the whole item
-    is_word: bool = False  # of a shell script
-    trouble: Trouble | None = None  # why nothing may be put here
-    is_code: bool = False  # of another language, where {name} has a meaning of its own
+    language: str | None = None  # of the code in which it stands, where {name} has a meaning of its own
+    option_of: str | None = None  # a program that would take an item here that begins with "-" for an option
 
     def __str__(self) -> str:
         return f"{{{self.name}}}"
+
+    @property
+    def needs_object(self) -> bool:
+        return self.name not in ("", "#", "id")
 
 
 _Element = tuple[str | _Hole, ...]
@@ -90,18 +100,16 @@ class Template:
             raise TemplateError("no command to run", "give one after --")
         for element in self.argv:
             _check_passable(element, "the command")
-        code = code_in(self.argv)
-        self._has_script = bool(code.scripts)
-        self._elements: list[_Element] = []
-        for index, element in enumerate(self.argv):
-            if index in code.scripts:
-                self._elements.append(_script_parts(element))
-            else:
-                self._elements.append(_parts(element, code.languages.get(index)))
+        code = code_in([_HOLE.sub(_mark, each) for each in self.argv])
+        self._scripts = {index: _ScriptTemplate(self.argv, index, found) for index, found in code.scripts.items()}
+        self._elements = [
+            ("",) if index in self._scripts else _parts(each, code.languages.get(index), code.operands.get(index))
+            for index, each in enumerate(self.argv)
+        ]
         self._holes = [part for element in self._elements for part in element if isinstance(part, _Hole)]
         for hole in self._holes:
-            if hole.trouble is not None and hole.name in ("", "id"):
-                raise _misplaced(hole, hole.trouble)
+            if hole.language is not None and not hole.needs_object:
+                raise _in_code(hole, hole.language)
 
     def check(self, item: Any) -> None:
         """Raise ``TemplateError`` if the command cannot be made for *item*: of a run, look at the first."""
@@ -109,20 +117,30 @@ class Template:
 
     def fill(self, item: Any, item_id: str, number: int) -> list[str]:
         """The command for one item. Raises ``TemplateError``, which concerns this item only."""
-        command = list(self.argv)
+        command: list[str] = []
+        for_script: list[str] = []  # arguments that follow $0
         for index, element in enumerate(self._elements):
+            if index in self._scripts:
+                script, for_script = self._scripts[index].fill(item, item_id, number)
+                command.append(script)
+                if for_script and index + 1 == len(self._elements):
+                    command += [self._scripts[index].shell, *for_script]
+                continue
+            texts = [part if isinstance(part, str) else _put(part, item, item_id, number) for part in element]
+            command.append("".join(texts))
             if len(element) > 1:
-                texts = (part if isinstance(part, str) else _put(part, item, item_id, number) for part in element)
-                command[index] = "".join(texts)
-                _check_passable(command[index], f"with this item, argument {index} of the command")
-        if self._append and not self._has_script and not self._has_place_for(item):
+                _check_passable(command[-1], f"with this item, argument {index} of the command")
+                _check_no_option(command[-1], element)
+            if index - 1 in self._scripts:
+                command += for_script
+        if self._append and not self._scripts and not self._has_place_for(item):
             command.append(text_of(item))
             _check_passable(command[-1], "this item")
         return command
 
     def _has_place_for(self, item: Any) -> bool:
         has_fields = isinstance(item, dict)
-        return any(hole.name in ("", "#", "id") or (has_fields and not hole.is_code) for hole in self._holes)
+        return any(not hole.needs_object or (has_fields and hole.language is None) for hole in self._holes)
 
     @staticmethod
     def text_of(item: Any) -> str:
@@ -152,66 +170,140 @@ def why_not_passable(text: str, *, room: int = LONGEST) -> str | None:
     return None
 
 
-def _parts(element: str, language: str | None) -> _Element:
-    def hole(name: str) -> _Hole:
-        if language is None or name == "#":
-            return _Hole(name)
-        return _Hole(name, trouble=Trouble(f"in the code for {language}"), is_code=True)
+class _ScriptTemplate:
+    """The script of ``sh -c SCRIPT`` with its holes. For items without fields, ``{name}`` in it is plain text."""
 
+    def __init__(self, argv: Sequence[str], index: int, found: ShellScript) -> None:
+        self.shell = argv[found.shell]
+        self._script = argv[index]
+        self._found = found
+        self._has_name = index + 1 < len(argv)
+        self._for_text = self._prepare(is_object=False)
+        if isinstance(self._for_text, TemplateError):
+            raise self._for_text
+        self._for_objects = self._prepare(is_object=True)
+
+    def fill(self, item: Any, item_id: str, number: int) -> tuple[str, list[str]]:
+        """The script for one item, and the arguments that it takes after ``$0``."""
+        prepared = self._for_objects if isinstance(item, dict) else self._for_text
+        if isinstance(prepared, TemplateError):
+            for match in _HOLE.finditer(self._script):
+                if match["name"]:
+                    _put(_Hole(match["name"]), item, item_id, number)  # that there is no such field is the first to say
+            raise prepared
+        arguments: list[str] = []
+        for name in prepared.holes:
+            hole = _Hole(name, option_of="an interpreter in the script" if name in prepared.guarded else None)
+            arguments.append(_put(hole, item, item_id, number))
+            _check_passable(arguments[-1], f"with this item, {hole} in the script")
+            _check_no_option(arguments[-1], ("", hole))
+        script = prepared.text(number)
+        _check_passable(script, "the script")
+        return script, arguments
+
+    def _prepare(self, *, is_object: bool) -> PreparedScript | TemplateError:
+        """The script for items that are objects, or those that are not; or why there can be none."""
+        holes: list[str] = []
+
+        def mark(match: re.Match[str]) -> str:
+            hole = None if match["name"] is None else _Hole(match["name"])
+            if hole is None or (hole.needs_object and not is_object):
+                return match[0]
+            if hole.name == "#":
+                return NUMBER  # digits, which are harmless anywhere
+            holes.append(hole.name)
+            return HOLE
+
+        marked = _HOLE.sub(mark, self._script)
+        if marked.strip() == HOLE:
+            hole = _Hole(holes[0])
+            return TemplateError(f"the whole script is {hole}, so the item would be a program's name", _TO_RUN_ITEMS)
+        try:
+            if holes:
+                check_shell(self._found, has_name=self._has_name)
+            return prepare_script(marked, holes)
+        except Unreadable as refusal:
+            return _misplaced(marked, [f"{{{name}}}" for name in holes], refusal)
+
+
+def _mark(match: re.Match[str]) -> str:
+    """What stands for a hole while it is found out what is code."""
+    return match[0] if match["name"] is None else "1" if match["name"] == "#" else HOLE
+
+
+def _parts(element: str, language: str | None, option_of: str | None) -> _Element:
     parts: list[str | _Hole] = []
     end = 0
     for match in _HOLE.finditer(element):
         if match["name"] is not None:
-            parts += [element[end : match.start()], hole(match["name"])]
+            is_number = match["name"] == "#"
+            hole = _Hole(match["name"], None if is_number else language, option_of)
+            parts += [element[end : match.start()], hole]
             end = match.end()
     return (*parts, element[end:])
-
-
-def _script_parts(script: str) -> _Element:
-    matches = [match for match in _HOLE.finditer(script) if match["name"] is not None]
-    if len(matches) == 1 and matches[0][0] == script.strip() and matches[0]["name"] != "#":
-        raise TemplateError(
-            f"the whole script is {script.strip()}, so the item would be a program's name", _TO_RUN_ITEMS
-        )
-    parts: list[str | _Hole] = []
-    end = 0
-    for match, trouble in zip(matches, troubles(script, [match.span() for match in matches]), strict=True):
-        is_number = match["name"] == "#"  # digits, which are harmless anywhere
-        parts += [
-            script[end : match.start()],
-            _Hole(match["name"], is_word=not is_number, trouble=None if is_number else trouble),
-        ]
-        end = match.end()
-    return (*parts, script[end:])
 
 
 def _put(hole: _Hole, item: Any, item_id: str, number: int) -> str:
     """What goes into *hole*; if it is none for this item, its own spelling."""
     if hole.name == "":
-        text = text_of(item)
-    elif hole.name == "#":
-        text = str(number)
-    elif hole.name == "id":
-        text = item_id
-    elif not isinstance(item, dict):
+        return text_of(item)
+    if hole.name == "#":
+        return str(number)
+    if hole.name == "id":
+        return item_id
+    if not isinstance(item, dict):
         return str(hole)
+    try:
+        text = text_of(field_of(item, hole.name))
+    except KeyError:
+        if hole.language is not None:
+            return str(hole)
+        raise _unknown(hole, item) from None
+    if hole.language is not None:
+        raise _in_code(hole, hole.language)
+    return text
+
+
+def _check_no_option(text: str, element: _Element) -> None:
+    """Refuse an item that begins with "-" where an interpreter would take it for an option, which may be code."""
+    hole = element[1]
+    if isinstance(hole, _Hole) and element[0] == "" and hole.option_of is not None and text.startswith("-"):
+        raise TemplateError(
+            f"with this item, {hole} begins with '-', and {hole.option_of} would take it for an option",
+            f"put -- before {hole}, if the program knows that, or ./ if it is a file",
+        )
+
+
+def _in_code(hole: _Hole, language: str) -> TemplateError:
+    return TemplateError(f"{hole} stands in the code for {language}, where an item would be read as code", _IN_CODE)
+
+
+def _misplaced(marked: str, holes: list[str], refusal: Unreadable) -> TemplateError:
+    """What is wrong with a script, with a picture of the place and the way to write it."""
+    at = min(refusal.at, max(len(marked) - 1, 0))
+    is_hole = marked[at : at + 1] == HOLE
+    hole = holes[marked.count(HOLE, 0, at)] if is_hole else holes[0]
+    if is_hole:
+        message = f"in the shell script {hole} stands {refusal.what}: it cannot be put in safely"
     else:
-        try:
-            text = text_of(field_of(item, hole.name))
-        except KeyError:
-            if hole.is_code:
-                return str(hole)
-            raise _unknown(hole, item) from None
-        if hole.trouble is not None:
-            raise _misplaced(hole, hole.trouble)
-    return quoted(text) if hole.is_word else text
+        message = f"{hole} cannot be put into the shell script safely: {refusal.what}"
+    advice = [] if refusal.instead is None else [f"write {refusal.instead.replace('{hole}', hole)}"]
+    advice.append(_AS_CODE if refusal.is_code else _EVALUATED if refusal.is_evaluated else _IN_SCRIPT % hole)
+    return TemplateError(message, "\n".join([*_picture(marked, holes, at), *advice]))
 
 
-def _misplaced(hole: _Hole, trouble: Trouble) -> TemplateError:
-    if hole.is_code:
-        return TemplateError(f"{hole} stands {trouble.where}, where an item would be read as code", _IN_CODE)
-    hint = _EVALUATED if trouble.is_evaluated else _IN_SCRIPT % hole
-    return TemplateError(f"in the shell script {hole} stands {trouble.where}: it cannot be quoted safely", hint)
+def _picture(marked: str, holes: list[str], at: int) -> tuple[str, str]:
+    """The line of a script that has a certain place, and a caret below it."""
+    spelled = iter(holes)
+    texts = [next(spelled) if char == HOLE else "{#}" if char == NUMBER else char for char in marked]
+    begin = marked.rfind("\n", 0, at) + 1
+    end = marked.find("\n", at)
+    before = "".join(texts[begin:at])
+    line = before + "".join(texts[at : end if end >= 0 else None])
+    cut = max(0, len(before) - _WIDEST // 2)
+    shown = ("... " if cut else "") + line[cut:][:_WIDEST]
+    caret = " " * (len(before) - cut + (4 if cut else 0)) + "^" * max(1, len(texts[at]) if at < len(texts) else 1)
+    return shown.replace("\t", " "), caret
 
 
 def _unknown(hole: _Hole, item: dict[str, Any]) -> TemplateError:

@@ -39,7 +39,7 @@ def test_an_id_that_comes_twice_on_standard_input_is_counted_alike_by_all(place:
 def test_a_dry_run_leaves_out_what_has_its_result(place: Place) -> None:
     place.write("items.txt", "1\n0\n3\n")
     arguments = ["run", "items.txt", "--keys", "env:ACME_*"]
-    command = ["--", "sh", "-c", "exit {}"]
+    command = ["--", "sh", "-c", 'exit "$AGENTOS_ITEM"']
     env = {"ACME_1": "sk-planted-first-key"}
     place.run(*arguments, *command, env=env)
     place.write("items.txt", "1\n0\n3\n4\n")

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 import pickle
-import shutil
 import subprocess
-from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agentos.runs.commands.template import LONGEST, Template, TemplateError, text_of, why_not_passable
@@ -178,29 +176,7 @@ def test_what_is_no_command_is_refused(argv: list[str]) -> None:
     assert str(refused(argv))
 
 
-# -- shell scripts ------------------------------------------------------------------------------------------------
-
-SHELLS = [
-    ["sh", "-c"],
-    ["/bin/bash", "-c"],
-    ["bash", "-lc"],
-    ["bash", "-euo", "pipefail", "-c"],
-    ["bash", "--norc", "-O", "extglob", "-ec"],
-    ["bash", "--rcfile", "x", "-c"],
-    ["bash", "-co", "pipefail"],
-    ["dash", "-e", "-c", "--"],
-    ["zsh", "+o", "nomatch", "-c"],
-    ["env", "A=1", "-u", "B", "sh", "-c"],
-    ["timeout", "-k", "5", "30", "ksh", "-c"],
-    ["docker", "run", "image", "sh", "-c"],
-]
-
-
-@pytest.mark.parametrize("shell", SHELLS, ids=" ".join)
-def test_a_bare_hole_in_a_script_becomes_one_quoted_word(shell: list[str]) -> None:
-    command = filled([*shell, "echo {} x={id} {#}", "{}"], "it's $HOME")
-
-    assert command == [*shell, "echo 'it'\"'\"'s $HOME' x='the-id' 3", "it's $HOME"]
+# -- shells -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -209,164 +185,6 @@ def test_a_bare_hole_in_a_script_becomes_one_quoted_word(shell: list[str]) -> No
 )
 def test_a_shell_with_a_script_file_has_ordinary_arguments(argv: list[str]) -> None:
     assert filled(argv)[-1] == "'item'"
-
-
-@pytest.mark.parametrize(
-    ("script", "where"),
-    [
-        ("echo '{}'", "inside single quotes"),
-        ('echo "{}"', "inside double quotes"),
-        ('echo "a \\" {}"', "inside double quotes"),
-        ('echo "a $(date) ${x} {}"', "inside double quotes"),
-        ("echo $'{}'", "$'...'"),
-        ("echo $'a\\'b' {}", "$'...'"),
-        ("echo `cat {}`", "backticks"),
-        ("echo \\{}", "after a backslash"),
-        ("cat <<E\n{}\nE", "here-document"),
-        ("cat <<-'E'\n{}\nE", "here-document"),
-        ("# {}\necho", "comment"),
-        ("true # it's\necho {}", "comment"),
-        ("echo $(( {} + 1 ))", "arithmetic"),
-        ("(( {} ))", "arithmetic"),
-        ("echo $[{}]", "arithmetic"),
-        ("echo ${x:-{}}", "${...}"),
-        ("echo {a,{}}", "brace expansion"),
-        ("x[{}]=1", "brackets"),
-        ("x[ {} ]=1", "brackets"),
-        ("[[ {} -eq 1 ]]", "[[ ]]"),
-        ("eval echo {}", "'eval'"),
-        ("true; eval {}", "'eval'"),
-        ("A=1 eval {}", "'eval'"),
-        ("if true; then trap {} EXIT; fi", "'trap'"),
-        ("let x={}", "'let'"),
-        ("echo; read {} < file", "'read'"),
-        ("declare {}=1", "'declare'"),
-        ("[ {} -eq 1 ]", "as a number"),
-        ("test 1 -lt x{}", "as a number"),
-        ("test -v {}", "as a number or a name"),
-        ("printf -v {} x", "as a number or a name"),
-        ('echo "$(echo ")" {})"', "double quotes"),
-        ('echo "$(case a in a) echo "; echo {}";; esac)"', "double quotes"),
-        ("echo 'unclosed {}", "single quotes"),
-        ("echo '{id}'", "single quotes"),
-    ],
-)
-def test_a_hole_that_could_be_read_as_code_is_refused_when_the_template_is_made(script: str, where: str) -> None:
-    error = refused(["sh", "-c", script])
-
-    assert where in str(error)
-    assert "$AGENTOS_ITEM" in str(error.hint)
-
-
-@pytest.mark.parametrize(
-    "script",
-    [
-        "echo {}",
-        "{} x",
-        "printf '%s' {}",
-        "echo \"x\"{}'y'",
-        "cat {} > {}.out 2>&1",
-        'x={}; echo "$x"',
-        'x="$(date +%s)"; echo {}',
-        'echo "$x ${y} $((1 + 2)) `date`" {}',
-        "echo $(basename {})",
-        "if [ {} = a ]; then echo {}; fi",
-        "case {} in a) echo {};; esac",
-        "for i in {} b; do echo $i; done",
-        "# a comment\necho {}",
-        "echo a#b {}",
-        "echo \\\\{}",
-        "echo \\' {}",
-        "{ echo {}; }",
-        "(cd x && run {})",
-        "cat <<< {}",
-        "trap 'rm -f tmp' EXIT; echo {}",
-        "python eval.py eval {}",
-        "[[ -n $x ]] && echo {}",
-        "echo $# {}",
-        "awk '{ print $1 }' {}",
-        "grep -v {} file",
-        "export X={}; run",
-        "./read {}; read_all {}",
-    ],
-)
-def test_a_bare_hole_is_accepted(script: str) -> None:
-    (_, _, result) = filled(["bash", "-c", script], "a b")
-
-    assert result == script.replace("{}", "'a b'")
-
-
-def test_the_number_is_harmless_anywhere() -> None:
-    assert filled(["sh", "-c", "echo '{#}' \"{#}\" # {#}"])[2] == "echo '3' \"3\" # 3"
-
-
-def test_a_field_inside_quotes_is_refused_for_items_that_have_it_and_else_is_just_text() -> None:
-    template = Template(["sh", "-c", "echo '{name}'"])
-
-    assert template.fill("text", "id", 1)[2] == "echo '{name}'"
-    with pytest.raises(TemplateError, match="single quotes"):
-        template.check({"name": "x"})
-    with pytest.raises(TemplateError, match="no field 'name'"):
-        template.check({"other": "x"})
-
-
-def test_a_script_that_is_the_item_itself_is_refused_with_the_way_to_run_items() -> None:
-    assert 'eval "$AGENTOS_ITEM"' in str(refused(["sh", "-c", "{}"]).hint)
-
-
-HOSTILE = st.one_of(
-    st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=40),
-    st.lists(
-        st.sampled_from(
-            ["$(touch x)", "`touch x`", "';touch x;'", '";touch x;"', "\n", "\\", "'", '"', "$HOME", "#", "*", "~",
-             "-n", "=", "!", "|", "&", ";", "<", ">", "(", ")", "{", "}", "é", "日本", " ", "\t", "\r"]
-        ),
-        max_size=8,
-    ).map("".join),
-)  # fmt: skip
-
-
-INSTALLED = [shell for shell in ("sh", "bash", "dash", "zsh", "ksh") if shutil.which(shell)]
-
-
-@pytest.mark.parametrize("shell", INSTALLED)
-def test_a_real_shell_sees_exactly_the_item(shell: str, tmp_path: Path) -> None:
-    @settings(max_examples=40, deadline=None)
-    @given(HOSTILE, HOSTILE)
-    def check(item: str, other: str) -> None:
-        scripts = {
-            "printf '%s\\0' {a}": [item],
-            "x={a}; printf '%s\\0' pre{a}post\"$x\" {b}": [f"pre{item}post{item}", other],
-            "# note\nprintf '%s\\0' \"it's\"{a}'\"' $(printf %s x){b}": [f"it's{item}\"", f"x{other}"],
-        }
-        for script, expected in scripts.items():
-            argv = Template([shell, "-c", script]).fill({"a": item, "b": other}, "id", 1)
-            ended = subprocess.run(argv, capture_output=True, cwd=tmp_path, check=True, timeout=20)
-            assert ended.stdout == "".join(f"{word}\0" for word in expected).encode()
-        assert list(tmp_path.iterdir()) == []
-
-    check()
-
-
-PIECES = ["{}", " ", "'", '"', "`", "$(", ")", "${x}", "${x:-", "}", "$'", "\\", "\n", ";", " # it's\n", "<<E\n",
-          "echo ", "[", "a", "case a in a) ", ";; esac", "eval ", "$(( ", " ))", "(("]  # fmt: skip
-
-
-def test_no_script_that_is_accepted_lets_an_item_run(tmp_path: Path) -> None:
-    """Scripts thrown together: most are refused or no scripts at all, and none runs what is in the item."""
-    item = "$(touch x)`touch x`';touch x;'\";touch x;\"\ntouch x\n"
-
-    @settings(max_examples=150, deadline=None)
-    @given(st.lists(st.sampled_from(PIECES), min_size=1, max_size=12).map("".join), st.sampled_from(["sh", "bash"]))
-    def check(script: str, shell: str) -> None:
-        try:
-            argv = Template([shell, "-c", "echo " + script]).fill(item, "id", 1)
-        except TemplateError:
-            return
-        subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, cwd=tmp_path, check=False, timeout=20)
-        assert list(tmp_path.iterdir()) == []
-
-    check()
 
 
 # -- other languages ----------------------------------------------------------------------------------------------
@@ -398,6 +216,23 @@ def test_no_script_that_is_accepted_lets_an_item_run(tmp_path: Path) -> None:
         ["fish", "-c", "echo {}"],
         ["pwsh", "-Command", "echo {}"],
         ["env", "-S", "echo {}"],
+        ["xonsh", "-c", "echo {}"],
+        ["somesh", "-c", "echo {}"],
+        ["deno", "eval", "{}"],
+        ["julia", "-e", "{}"],
+        ["sqlite3", "db", "select '{}'"],
+        ["psql", "-d", "db", "-c", "select '{}'"],
+        ["vim", "-c", "{}"],
+        ["make", "-j2", "X={}"],
+        ["git", "-c", "alias.x={}", "x"],
+        ["ssh", "-o", "ProxyCommand={}", "host"],
+        ["rsync", "-e", "{}", "a", "b"],
+        ["tar", "xf", "a.tar", "--to-command={}"],
+        ["find", ".", "-exec", "{}", ";"],
+        ["sed", "p", "file", "-e", "{}"],
+        ["python", "-{}"],
+        ["docker", "run", "--entrypoint", "sh", "image", "-c", "echo {}"],
+        ["docker", "run", "--entrypoint=/bin/sh", "image", "-ec", "echo {}"],
     ],
     ids=" ".join,
 )
@@ -426,6 +261,12 @@ def test_a_hole_in_code_of_another_language_is_refused(argv: list[str]) -> None:
         ["grep", "-n", "awk", "{}"],
         ["node", "app.js", "-e", "{}"],
         ["python", "-c", "print({#})"],
+        ["deno", "run", "x.ts", "{}"],
+        ["git", "commit", "-c", "HEAD", "-m", "{}"],
+        ["make", "{}"],
+        ["sqlite3", "{}", ".tables"],
+        ["find", "{}", "-name", "x", "-exec", "cat", "y", ";"],
+        ["nice", "-n", "{}", "true"],
     ],
     ids=" ".join,
 )
@@ -461,10 +302,10 @@ def test_an_object_comes_out_as_the_json_it_was(item: dict[str, int]) -> None:
 
 
 def test_a_template_error_travels() -> None:
-    error = pickle.loads(pickle.dumps(refused(["sh", "-c", "'{}'"])))
+    error = pickle.loads(pickle.dumps(refused(["sh", "-c", "echo `{}`"])))
 
     assert isinstance(error, TemplateError)
-    assert "single quotes" in str(error)
+    assert "inside `...`" in str(error)
     assert "$AGENTOS_ITEM" in str(error.hint)
 
 
@@ -483,6 +324,34 @@ def test_a_template_error_travels() -> None:
 def test_what_another_program_gives_to_a_shell_is_code_too(argv: list[str]) -> None:
     with pytest.raises(TemplateError, match="read as code"):
         Template(argv)
+
+
+@pytest.mark.parametrize(
+    ("argv", "item"),
+    [
+        (["python", "{}"], "-cimport os"),
+        (["perl", "-w", "{}"], "-e1"),
+        (["sed", "-n", "p", "{}"], "-e1e touch x"),
+        (["node", "{}"], "--eval=1"),
+        (["ssh", "{}", "uptime"], "-oProxyCommand=touch x"),
+        (["env", "{}", "true"], "-Stouch x"),
+        (["timeout", "{}"], "-s"),
+        (["sh", "{}", "{}"], "-c"),
+    ],
+)
+def test_an_item_that_would_be_an_option_with_code_is_an_error_of_that_item(argv: list[str], item: str) -> None:
+    template = Template(argv)
+
+    assert template.fill("plain", "id", 1)
+    with pytest.raises(TemplateError, match="would take it for an option"):
+        template.fill(item, "id", 1)
+
+
+@pytest.mark.parametrize(
+    "argv", [["python", "x.py", "{}"], ["python", "-c", "pass", "{}"], ["sed", "-n", "p", "--", "{}"]]
+)
+def test_an_item_that_begins_with_a_dash_is_data_where_no_option_can_stand(argv: list[str]) -> None:
+    assert Template(argv).fill("-e1", "id", 1)[-1] == "-e1"
 
 
 @pytest.mark.parametrize("argv", [["ssh", "{}", "uptime"], ["su", "{}"], ["flock", "{}", "true"]])

@@ -1,0 +1,190 @@
+"""Programs that take code, and programs that run others: how to tell which of their arguments is what."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+_SHELL = re.compile(r"(?:ba|rba|da|k|lk|mk|ok|pdk|ya|z|a)?sh(?:93)?(?:-static|-?[0-9][0-9.]*)?")
+_OTHER_SHELL_NAME = re.compile(r"[a-z]+sh[0-9.-]*")
+_PYTHON = re.compile(r"(?:i?python|bpython|pypy)[\d.]*t?")
+_VERSION = re.compile(r"(?<=[a-z])-?[\d.]+\Z")
+
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+# What these are given is one line for a shell, here or on another machine: options with a value, words before it.
+JOINED = {
+    "hyperfine": ("wmrLSnpcCu", 0),
+    "mosh": ("p", 1),
+    "parallel": ("jSNnLlIdaPx", 0),
+    "rsh": ("l", 1),
+    "ssh": ("bcDEeFIiJLlmOopQRSWw", 1),
+    "watch": ("nq", 0),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Language:
+    """How a program is given code. Letters are those of short options; an exact option is compared as a whole."""
+
+    code: str = ""  # the argument is code
+    exact: frozenset[str] = frozenset()  # likewise
+    valued: str = ""  # the argument is something else
+    glued: str = ""  # the rest of the option is its argument
+    stops: str = ""  # nothing after it is for this program
+    files: str = ""  # of the valued: the code is in that file
+    long_valued: Mapping[str, int] = field(default_factory=dict)  # long options, and how many arguments they have
+    anywhere: bool = False  # options may follow other arguments
+    operand: int | None = None  # without code in an option, all arguments that are no options are code from this one on
+    last_operand: int | None = None  # up to this one
+    sets_variables: bool = False  # NAME=VALUE is code
+    code_ends_options: bool = False  # after code, all is for the code
+    has_harmless_options: bool = False  # no single argument can be an option with code in it
+
+
+def _with_option(letters: str = "", *names: str, valued: str = "") -> Language:
+    return Language(letters, frozenset(names), valued=valued)
+
+
+_AWK = Language("e", frozenset({"--source"}), valued="vFfi", files="f", operand=0, last_operand=0)
+_NODE = Language(
+    exact=frozenset({"-e", "-p", "-pe", "--eval", "--print"}),
+    valued="rC",
+    long_valued={"--require": 1, "--import": 1, "--loader": 1, "--conditions": 1, "--env-file": 1},
+)
+_OTHER_SHELL = _with_option("c", "-Command", "-command", "--command", "--commands", valued="o")
+_JQ = Language(
+    valued="fL",
+    files="f",
+    operand=0,
+    last_operand=0,
+    long_valued={"--arg": 2, "--argjson": 2, "--slurpfile": 2, "--rawfile": 2, "--indent": 1, "--from-file": 1},
+)
+_MAKE = Language(exact=frozenset({"--eval"}), valued="CfIoW", anywhere=True, sets_variables=True)
+_SED = Language("e", frozenset({"--expression"}), "fl", "iEs", files="f", anywhere=True, operand=0, last_operand=0)
+_MYSQL = _with_option("e", "--execute", valued="hPuDS")
+_PSQL = _with_option("c", "--command", valued="dfhpUv")
+_SSH = _with_option("o", valued="bcDEeFIiJLlmOpPQRSWw")
+_VIM = _with_option("c", "--cmd", valued="SsuUi")
+_LANGUAGES = {
+    **dict.fromkeys(("awk", "gawk", "mawk", "nawk"), _AWK),
+    **dict.fromkeys(("bun", "node", "nodejs"), _NODE),
+    **dict.fromkeys(("csh", "elvish", "fish", "nu", "osh", "powershell", "pwsh", "tcsh", "xonsh"), _OTHER_SHELL),
+    **dict.fromkeys(("gojq", "jaq", "jq", "yq"), _JQ),
+    **dict.fromkeys(("gmake", "make"), _MAKE),
+    **dict.fromkeys(("gsed", "sed"), _SED),
+    **dict.fromkeys(("mariadb", "mysql"), _MYSQL),
+    **dict.fromkeys(("duckdb", "psql"), _PSQL),
+    **dict.fromkeys(("scp", "sftp", "ssh"), _SSH),
+    **dict.fromkeys(("ex", "gvim", "nvim", "vi", "vim"), _VIM),
+    "R": _with_option("e"),
+    "Rscript": _with_option("e"),
+    "clojure": _with_option("e", "--eval"),
+    "elixir": _with_option("e", "--eval"),
+    "emacs": _with_option("", "-eval", "--eval", "-execute", "--execute"),
+    "env": _with_option("S", "--split-string", valued="uC"),
+    "erl": _with_option("", "-eval"),
+    "expect": _with_option("c", valued="f"),
+    "find": Language(exact=frozenset({"-exec", "-execdir", "-ok", "-okdir"}), anywhere=True, has_harmless_options=True),
+    "flock": Language("c", frozenset({"--command"}), valued="wE", anywhere=True),
+    "gdb": _with_option("", "-ex", "-iex", "-eval-command", "--eval-command", valued="xpc"),
+    "ghc": _with_option("e"),
+    "git": Language("c", frozenset({"--config-env"}), valued="C"),
+    "gnuplot": _with_option("e"),
+    "groovy": _with_option("e"),
+    "guile": _with_option("c", valued="Llxe"),
+    "julia": _with_option("eE", "--eval", "--print", valued="LpJ"),
+    "lua": _with_option("e", valued="l"),
+    "luajit": _with_option("e", valued="l"),
+    "mongosh": _with_option("", "--eval"),
+    "octave": _with_option("", "--eval"),
+    "osascript": _with_option("e", valued="l"),
+    "perl": Language("eE", valued="I", glued="CDFMVimx0"),
+    "php": Language("rBRE", valued="cdzfF"),
+    "python": Language("c", valued="WX", stops="m", code_ends_options=True),
+    "racket": _with_option("e", "--eval"),
+    "rsync": Language("e", frozenset({"--rsh", "--rsync-path"}), anywhere=True),
+    "ruby": Language("e", valued="IrCE", glued="FKTWix0"),
+    "runuser": Language("c", frozenset({"--command"}), valued="sgGuw", anywhere=True),
+    "sbcl": _with_option("", "--eval"),
+    "scala": _with_option("e"),
+    "script": Language("c", frozenset({"--command"}), valued="IOBTEmot", anywhere=True),
+    "sg": Language("c", anywhere=True),
+    "sqlite3": Language(long_valued={"-cmd": 1, "-init": 1, "-separator": 1}, exact=frozenset({"-cmd"}), operand=1),
+    "su": Language("c", frozenset({"--command"}), valued="sgGw", anywhere=True),
+    "tar": Language(
+        "I", frozenset({"--checkpoint-action", "--to-command", "--use-compress-program"}), valued="fCTX", anywhere=True
+    ),
+}
+_DENO_EVAL = Language(operand=1)
+# That are told code in passing: their other arguments are not for it.
+_NOT_FOR_CODE = _names(
+    """
+    duckdb emacs env ex find flock gdb git gmake gvim make mariadb mysql nvim psql rsync runuser scp script sftp sg
+    ssh su tar vi vim
+    """
+)
+
+# Programs that run the rest of their arguments: their options with an argument, and how many words come before it.
+WRAPPERS = {
+    "busybox": ("", 0),
+    "caffeinate": ("tw", 0),
+    "chronic": ("", 0),
+    "chrt": ("", 1),
+    "doas": ("uC", 0),
+    "env": ("uCS", 0),
+    "flock": ("wE", 1),
+    "gosu": ("", 1),
+    "ionice": ("cnp", 0),
+    "nice": ("n", 0),
+    "nohup": ("", 0),
+    "numactl": ("NCmpli", 0),
+    "setsid": ("", 0),
+    "stdbuf": ("ioe", 0),
+    "strace": ("abeEIoOpPsSuUX", 0),
+    "sudo": ("ugCDhprtTU", 0),
+    "taskset": ("", 1),
+    "time": ("fo", 0),
+    "timeout": ("ks", 1),
+    "toybox": ("", 0),
+    "unbuffer": ("", 0),
+    "xargs": ("adEIiLlnPs", 0),
+}
+# These run the words after their own as they are; where those begin is not looked for.
+RUNNERS = _names(
+    """
+    apptainer bwrap chroot direnv docker firejail kubectl mpirun nerdctl nix nsenter pipenv pixi podman poetry
+    singularity srun systemd-run tini uv unshare
+    """
+)
+
+
+def is_shell(name: str) -> bool:
+    """Whether a program of that name is a shell whose scripts can be read here."""
+    return _SHELL.fullmatch(name) is not None
+
+
+def language_of(name: str, next_word: str = "") -> Language | None:
+    """How the program of that name takes code; None: not at all, as far as is known."""
+    if _PYTHON.fullmatch(name):
+        return _LANGUAGES["python"]
+    if name == "deno" and next_word == "eval":
+        return _DENO_EVAL
+    return _LANGUAGES.get(name) or _LANGUAGES.get(_VERSION.sub("", name))
+
+
+def may_be_shell(name: str) -> bool:
+    """Whether the name looks like that of a shell: with a ``-c`` it is taken for one whose language is not known."""
+    return _OTHER_SHELL_NAME.fullmatch(name) is not None
+
+
+UNKNOWN_SHELL = _OTHER_SHELL
+
+
+def gives_arguments_to_code(name: str, language: Language) -> bool:
+    """Whether the other arguments of that program are for the code that it is given: ``python -c CODE ARGUMENT``."""
+    return language.operand is None and name not in _NOT_FOR_CODE

@@ -1,0 +1,238 @@
+"""Where an item may stand in a shell script: what is allowed, command by command. Everything else is refused.
+
+A hole is a variable in double quotes by then, so the shell never reads the item as a part of the script. What is left
+to look at is what a command does with its arguments: which program it is, and whether that takes them as data.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+
+from .code import code_in
+from .interpreters import gives_arguments_to_code, is_shell, language_of
+from .shell_grammar import Script, SimpleCommand
+from .shell_tables import (
+    BUILTINS,
+    BUILTINS_FOR_DATA,
+    CHANGES_READING,
+    DECLARES,
+    EXPORTS,
+    OPTION_LETTERS,
+    OPTION_NAMES,
+    RUNS_NEXT_WORD,
+    is_special_variable,
+)
+from .shell_words import EXPANSION, HOLE, Unreadable, Word
+
+_PROGRAM = re.compile(r"(?:~/)?[A-Za-z0-9_./+@:][A-Za-z0-9_./+@:-]*|\[")
+_FORMAT = re.compile(r"(?:[^%]|%%|%[-0-9.]*[bcqs])*", re.DOTALL)
+_STRING_OPERATORS = frozenset({"=", "==", "!=", "<", ">", "-nt", "-ot", "-ef"})
+_UNARY_OPERATORS = frozenset({f"-{letter}" for letter in "nzefdrwxsLhpSbcgukOGN"})
+_ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=")
+_LONG_SHELL_OPTIONS = frozenset({"--login", "--noediting", "--noprofile", "--norc", "--posix", "--verbose"})
+_LONG_SHELL_OPTIONS_WITH_VALUE = frozenset({"--rcfile", "--init-file"})
+
+
+def check_script(script: Script) -> frozenset[int]:
+    """Raise ``Unreadable`` for a hole that stands where the item might be taken for more than data.
+
+    Return the holes whose item must not begin with ``-``: an interpreter would take it for an option.
+    """
+    for variable, at, has_hole in script.loops:
+        if has_hole and is_special_variable(variable):
+            raise _special(variable, at)
+    guarded: set[int] = set()
+    for command in script.commands:
+        guarded |= _check_holes(command, script.functions)
+        _check_what_it_changes(command)
+    return frozenset(guarded)
+
+
+def check_shell_options(options: tuple[str, ...], at: int = 0) -> None:
+    """Raise ``Unreadable`` for an option of a shell, or of ``set``, under which a script may be read in another way."""
+    given = iter(options)
+    for option in given:
+        if option in ("-", "--") or option in _LONG_SHELL_OPTIONS:
+            continue
+        if option in _LONG_SHELL_OPTIONS_WITH_VALUE:
+            next(given, None)
+            continue
+        letters = option[1:]
+        is_known = set(letters) <= OPTION_LETTERS | set("coO") and option[:1] in ("-", "+") and letters != ""
+        if is_known and all(next(given, "") in OPTION_NAMES for each in letters if each in "oO"):
+            continue
+        raise Unreadable(at, f"with the option {option} the shell may read the script in another way")
+
+
+def _check_what_it_changes(command: SimpleCommand) -> None:
+    """Refuse what makes the shell read the rest of the script in a way that was not foreseen."""
+    words = command.words
+    while words and words[0].text in RUNS_NEXT_WORD:
+        words = words[1:]
+        while words and words[0].text.startswith("-"):
+            words = words[1:]
+    if not words:
+        return
+    name, begin = words[0].text, words[0].begin
+    arguments = [word.text for word in words[1:]]
+    _check_standard_input(words)
+    if name in CHANGES_READING:
+        raise Unreadable(begin, f"after {name!r} it is not certain what the rest of the script does")
+    if name == "set":
+        options = tuple(_options(arguments))
+        check_shell_options(tuple(each for each in options if each != "--"), begin)
+    elif name in ("shopt", "setopt", "unsetopt"):
+        unknown = [each for each in arguments if each not in OPTION_NAMES and each not in ("-s", "-u", "-q", "-o")]
+        if unknown:
+            raise Unreadable(begin, f"after {name!r} with {unknown[0]!r} the shell may read the script in another way")
+    elif name in DECLARES | EXPORTS:
+        for word in words[1:]:
+            if word.text[:1] in ("-", "+") and set(word.text[1:]) - set("gprx-"):
+                raise Unreadable(word.begin, f"after {name!r} with {word.text!r} an assignment can run commands")
+            if name in DECLARES and word.text.startswith(EXPANSION):
+                raise Unreadable(word.begin, f"the arguments of {name!r} must be seen to be names")
+
+
+def _check_standard_input(words: list[Word]) -> None:
+    """Refuse an interpreter that reads code from its standard input: ``echo {} | sh`` would run the item."""
+    code = code_in([word.text for word in words])
+    name, arguments = os.path.basename(words[code.program].text), words[code.program + 1 :]
+    language = language_of(name)
+    if is_shell(name):
+        has_code = code.program in code.interpreters or code.program in code.files
+        reads_code = not has_code or any(word.text == "-s" for word in arguments)
+    else:
+        is_interpreter = language is not None and gives_arguments_to_code(name, language)
+        reads_code = is_interpreter and all(word.text == "-" for word in arguments)
+    if reads_code:
+        raise Unreadable(words[code.program].begin, f"{name!r} reads code from its standard input here")
+
+
+def _options(arguments: list[str]) -> list[str]:
+    """The options of ``set``: up to the first argument that is none, with the names after ``-o``."""
+    options: list[str] = []
+    for each in arguments:
+        names = options and options[-1][:1] in ("-", "+") and options[-1].endswith("o")
+        if each == "--" or not (each.startswith(("-", "+")) or names):
+            break
+        options.append(each)
+    return options
+
+
+def _check_holes(command: SimpleCommand, functions: set[str]) -> frozenset[int]:
+    hole = command.first_hole()
+    if hole is None:
+        return frozenset()
+    for variable, word in command.assignments:
+        if word.holes and is_special_variable(variable):
+            raise _special(variable, word.holes[0])
+    if not command.words:
+        return frozenset()
+    name, arguments = command.words[0], command.words[1:]
+    if name.holes:
+        raise Unreadable(name.holes[0], "as the name of a command")
+    if not name.is_literal or not _PROGRAM.fullmatch(name.text):
+        raise Unreadable(hole, "at a command whose name is not written out")
+    if name.text in functions:
+        raise Unreadable(
+            hole, f"at {name.text!r}, which is a function of the script", "the hole in the function itself"
+        )
+    if name.text in BUILTINS and name.text not in BUILTINS_FOR_DATA:
+        instead, is_code = _instead_of_builtin(name.text), name.text in (".", "eval", "source", "trap")
+        what = f"at {name.text!r}, which the shell runs itself"
+        raise Unreadable(hole, what, instead, is_evaluated=instead is None, is_code=is_code)
+    if name.text in ("[", "test"):
+        _check_test(name.text, arguments)
+    elif name.text == "printf":
+        _check_printf(arguments)
+    elif name.text not in BUILTINS:
+        return _check_program(command.words)
+    return frozenset()
+
+
+def _check_program(words: list[Word]) -> frozenset[int]:
+    code = code_in([word.text for word in words])
+    guarded: set[int] = set()
+    names = {code.program: os.path.basename(words[code.program].text)}
+    names.update({index: os.path.basename(words[index].text) for index in code.interpreters})
+    for index, word in enumerate(words):
+        if not word.holes:
+            continue
+        hole = word.holes[0]
+        if index == code.program:
+            raise Unreadable(hole, "as the name of a command")
+        for interpreter in code.interpreters:
+            if index > interpreter:
+                raise Unreadable(
+                    hole, f"among the arguments of {names[interpreter]!r}, which is given code", is_code=True
+                )
+        if index in code.languages:
+            raise Unreadable(hole, f"in the code for {code.languages[index]!r}", is_code=True)
+        name = names[code.program]
+        if is_shell(name) or language_of(name) is not None:
+            for before in words[code.program + 1 : index]:
+                if EXPANSION in before.text and not set("/.") & set(before.text):
+                    raise Unreadable(hole, f"at {name!r} after an argument that is known only when the script runs")
+        if index in code.operands and is_shell(name):
+            raise Unreadable(hole, f"as the file that {name!r} runs")
+        if index in code.operands and word.text.startswith(EXPANSION):
+            raise Unreadable(hole, f"at {name!r}, which may take it for an option", "a -- before it")
+        if index in code.operands and word.text.startswith(HOLE):
+            guarded.add(hole)
+        assignment = _ASSIGNMENT.match(word.text)
+        if assignment is not None and index < code.program and is_special_variable(assignment[1]):
+            raise _special(assignment[1], hole)
+    return frozenset(guarded)
+
+
+def _check_test(name: str, arguments: list[Word]) -> None:
+    """``[ -f FILE ]``, ``[ A = B ]`` and the like. Numbers are arithmetic for some shells, which can run commands."""
+    hole = next((word.holes[0] for word in arguments if word.holes), None)
+    if hole is None:
+        return
+    if name == "[":
+        if not arguments or arguments[-1].source != "]":
+            raise Unreadable(hole, "in a [ that has no ]")
+        arguments = arguments[:-1]
+    for word in arguments:
+        if word.may_split:
+            raise Unreadable(word.begin, f"in the same {name!r} as a hole, this needs double quotes", '"$name"')
+    if arguments and arguments[0].source == "!":
+        arguments = arguments[1:]
+    match arguments:
+        case [_]:
+            return
+        case [operator, _] if operator.is_literal and operator.text in _UNARY_OPERATORS:
+            return
+        case [_, operator, _] if operator.is_literal and operator.text in _STRING_OPERATORS:
+            return
+    raise Unreadable(
+        hole,
+        f"in a {name!r} that is more than one comparison of texts or question about a file",
+        "[ -f {hole} ] && [ {hole} != x ]",
+        is_evaluated=True,
+    )
+
+
+def _check_printf(arguments: list[Word]) -> None:
+    hole = next((word.holes[0] for word in arguments if word.holes), None)
+    if hole is None:
+        return
+    text = arguments[1:] if arguments[0].text == "--" else arguments
+    if not text or not text[0].is_literal or text[0].text.startswith("-") or not _FORMAT.fullmatch(text[0].text):
+        raise Unreadable(hole, "at a printf whose format is more than text and %s", "printf '%s\\n' {hole}")
+
+
+def _instead_of_builtin(name: str) -> str | None:
+    if name in EXPORTS | DECLARES:
+        return "name={hole}; export name"
+    if name in ("false", "kill", "pwd", "time", "true", "which"):
+        return f"the program by its path, such as /usr/bin/{name}"
+    if name in RUNS_NEXT_WORD:
+        return f"the command without {name!r}"
+    return None
+
+
+def _special(variable: str, at: int) -> Unreadable:
+    return Unreadable(at, f"as the value of {variable}, which means something to a shell or the system")
