@@ -7,7 +7,7 @@ BENCH_VENV := .venv-bench
 unexport PYTHONDONTWRITEBYTECODE
 PIP := -m pip --disable-pip-version-check --quiet
 
-.PHONY: demo test check bench crash fuzz format clean
+.PHONY: demo test check bench crash fuzz soak format clean
 
 demo: $(VENV)/run.stamp
 	$(VENV)/bin/agentos demo
@@ -39,6 +39,17 @@ bench: $(BENCH_VENV)/bench.stamp
 # The core against the naive pool, on a million steps that were never walked before.
 fuzz: $(VENV)/dev.stamp
 	AGENTOS_FUZZ_STEPS=1000000 $(VENV)/bin/python -m pytest -q tests/credentials/core/test_against_naive.py
+
+# Random shell scripts with holes, run in all of these shells: each is refused, or no item is executed.
+SOAK_SHELLS ?= dash bash zsh mksh
+SOAK_SCRIPTS ?= 100000
+soak: $(VENV)/dev.stamp
+	@for shell in $(SOAK_SHELLS); do \
+		command -v $$shell >/dev/null || { [ "$$(id -u)" = 0 ] && apt-get install -qq -y $$shell >/dev/null 2>&1; } || \
+			{ echo "make soak: $$shell is not installed, and could not be; name others with SOAK_SHELLS='dash bash'" >&2; exit 1; }; \
+	done
+	AGENTOS_SHELLS="$(SOAK_SHELLS)" AGENTOS_RANDOM_SCRIPTS=$(SOAK_SCRIPTS) \
+		$(VENV)/bin/python -m pytest -s -q -p no:randomly tests/runs/commands/test_random_scripts.py $(PYTEST_ARGS)
 
 # Whole runs, killed: at every system call by which a small one writes (needs strace), then at 10,000 random moments.
 CRASH_KILLS ?= 10000
