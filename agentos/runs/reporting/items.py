@@ -28,12 +28,12 @@ _PAGE: Final = (
 )
 _PAGE_LENGTH: Final = 1_000
 _IS_KNOWN: Final = "select 1 from entries where item = ? limit 1"
-_LIKE: Final = "select distinct item from entries where substr(item, 1, length(?1)) = ?1 limit ?2"
+_LIKE: Final = "select distinct item from entries where substr(item, 1, length(:beginning)) = :beginning limit :most"
 _PLANNED: Final = (
-    "select j.value from json_each(?3) p join entries e on e.seq = p.value join json_each(e.detail) j where "
+    "select j.value from json_each(:plan) p join entries e on e.seq = p.value join json_each(e.detail) j where "
 )
-_IS_PLANNED: Final = f"{_PLANNED} j.value = ?1 limit ?2"
-_PLANNED_LIKE: Final = f"{_PLANNED} substr(j.value, 1, length(?1)) = ?1 limit ?2"
+_IS_PLANNED: Final = f"{_PLANNED} j.value = :beginning limit 1"
+_PLANNED_LIKE: Final = f"{_PLANNED} substr(j.value, 1, length(:beginning)) = :beginning limit :most"
 _ONE: Final = (
     "select seq, kind, attempt, credential, error, detail, at from entries "  # noqa: S608 (constants)
     f"where seq > ? and item = ? and kind in ({DECIDING}) order by seq desc limit 1"
@@ -121,14 +121,11 @@ def ids_like(files: JournalFiles, beginning: str, most: int = 10) -> list[str]:
 
 
 def _ids_like(connection: sqlite3.Connection, beginning: str, most: int) -> list[str]:
-    plan = json.dumps(Plan(connection).parts)
-    if (
-        connection.execute(_IS_KNOWN, (beginning,)).fetchone()
-        or connection.execute(_IS_PLANNED, (beginning, 1, plan)).fetchone()
-    ):
+    meant = {"beginning": beginning, "most": most, "plan": json.dumps(Plan(connection).parts)}
+    if connection.execute(_IS_KNOWN, (beginning,)).fetchone() or connection.execute(_IS_PLANNED, meant).fetchone():
         return [beginning]
-    planned = [each for (each,) in connection.execute(_PLANNED_LIKE, (beginning, most, plan))]
-    known = [each for (each,) in connection.execute(_LIKE, (beginning, most))]
+    planned = [each for (each,) in connection.execute(_PLANNED_LIKE, meant)]
+    known = [each for (each,) in connection.execute(_LIKE, meant)]
     return list(dict.fromkeys([*planned, *known]))[:most]
 
 
