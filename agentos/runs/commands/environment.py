@@ -34,8 +34,8 @@ def base_environment(
 ) -> dict[str, str]:
     """The environment of all commands. A variable that holds a secret of the pool is somebody else's key: left out.
 
-    So is what an item of another run, in which this one is nested, was told of itself, and AGENTOS_STORE; and names that
-    the scripts of commands use for items, which must not be exported.
+    Also left out are AGENTOS_STORE, the variables that describe an item of a run in which this one is nested, and the
+    names that scripts of commands use for items, which must not be exported.
     """
     return {
         name: value
