@@ -352,7 +352,7 @@ def test_keys_are_shown_after_an_earlier_version_took_absurd_usage(
     with monkeypatch.context() as patched:
         patched.setattr(limits, "heaviest", lambda *_: float("inf"))
         with contextlib.closing(
-            CredentialCoordinator([Credential("planted-secret", name="bob", tpm=1000)], store="sqlite")
+            CredentialCoordinator([Credential("planted-secret", name="bob", quota="acme", tpm=1000)], store="sqlite")
         ) as pool:
             lease = pool.acquire_nowait()
             assert lease._grant is not None
