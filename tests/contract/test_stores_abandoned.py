@@ -159,6 +159,7 @@ def test_a_process_that_waits_keeps_its_place_when_it_abandons_a_lease(shared: P
     one, two = shared.open(KEY, OTHER, lease_ttl=TTL), shared.open(KEY, OTHER, lease_ttl=TTL)
     mine, theirs = one.acquire("item-1"), two.acquire("item-2")
     first = shared.waiting(one, "first")
+    shared.pass_time(1.0)  # of two that began to wait in the same moment, either may be the first
     second = shared.waiting(two, "second")
 
     abandon(one, mine)
