@@ -10,6 +10,7 @@ say which targets were missed.
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import logging
 import os
@@ -29,6 +30,7 @@ from importlib import metadata
 from time import monotonic
 from typing import Any
 
+from cluster_servers import redis_server
 from run import Failed, Report, Times, fsync_micros
 
 from agentos import Credential, CredentialCoordinator, Lease
@@ -45,6 +47,13 @@ HEAD_START = 0.05  # from the word to the start: all of the crowd have heard it 
 PACE_TARGET = 0.25
 WAKING_TARGET = 50.0
 FAIRNESS_TARGET = 0.5
+
+SHARED_THREADS = (2, 10, 64, 400)
+SHARED_SLOTS = 50
+SHARED_FOR = 0.001
+SHARED_TTL = 5.0
+SHARED_TARGET = 0.5  # of what 10 threads reach, with the most
+LOOP_TARGET = 50.0
 
 
 @dataclass(frozen=True)
@@ -207,7 +216,46 @@ def obey(pool: CredentialCoordinator, say: Say, orders: Iterable[str]) -> None:
         lease.release()
 
 
-TASKS: dict[str, Callable[..., None]] = {task.__name__: task for task in (hammer, stand_in_line)}
+def share_threads(say: Say, orders: Iterator[str], store: str, threads: int, seconds: float) -> None:
+    """Threads take leases for a millisecond each, and so does a task: how many, and how late its event loop was."""
+    credential = Credential("bench-secret-00000", slots=SHARED_SLOTS)
+    with CredentialCoordinator([credential], store=store, lease_ttl=SHARED_TTL) as pool:
+        with pool.lease(timeout=LONGEST_ACQUIRE):
+            say({"ready": True})
+        next(orders)
+        until = monotonic() + seconds
+        counts, late = [0] * threads, [0.0]
+
+        def work(mine: int) -> None:
+            while monotonic() < until:
+                with pool.lease(timeout=LONGEST_ACQUIRE):
+                    time.sleep(SHARED_FOR)
+                counts[mine] += 1
+
+        async def lease_now_and_then() -> None:
+            while monotonic() < until:
+                async with pool.lease(timeout=LONGEST_ACQUIRE):
+                    await asyncio.sleep(SHARED_FOR)
+
+        async def measure() -> None:
+            user = asyncio.create_task(lease_now_and_then())
+            while monotonic() < until:
+                began = monotonic()
+                await asyncio.sleep(SHARED_FOR)
+                late.append(monotonic() - began - SHARED_FOR)
+            await user
+
+        crowd = [threading.Thread(target=work, args=(mine,)) for mine in range(threads)]
+        for thread in crowd:
+            thread.start()
+        asyncio.run(measure())
+        for thread in crowd:
+            thread.join()
+        say({"counts": counts, "late": sorted(late)})
+        next(orders, "")
+
+
+TASKS: dict[str, Callable[..., None]] = {task.__name__: task for task in (hammer, stand_in_line, share_threads)}
 
 
 def child(request: str) -> None:
@@ -525,7 +573,49 @@ def waking(report: Report, effort: Effort) -> None:
                 report.row(name, figures, words and f"p99: {words}")
 
 
-SECTIONS: dict[str, Callable[[Report, Effort], None]] = {"pace": pace, "fairness": fairness, "waking": waking}
+# -- many threads in one process ------------------------------------------------------------------------------------
+
+
+def crowded(report: Report, effort: Effort) -> None:
+    """How a pool holds up when many threads of a process want leases of a shared store at once."""
+    title = f"threads, {SHARED_SLOTS} slots, leases of {SHARED_FOR * 1e3:g} ms, and how late a loop is, ms"
+    report.section(title, "leases/s", "late p99", "longest")
+    with ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="agentos-bench-"))
+        stores = {"SQLite": f"sqlite:///{folder}/pool.sqlite"}
+        try:
+            stores["Redis"] = stack.enter_context(redis_server()).url()
+        except Failed as why:
+            report.left_out("Redis", why)
+        for name, store in stores.items():
+            few: float | None = None
+            for threads in SHARED_THREADS:
+                found = [share_once(store, threads, effort.seconds) for _ in range(effort.repeats)]
+                rates = sorted(sum(counts) / effort.seconds for counts, _ in found)
+                late = sorted(each for _, lateness in found for each in lateness)
+                figures = (rates[len(rates) // 2], late[len(late) * 99 // 100] * 1e3, late[-1] * 1e3)
+                said = []
+                if few is not None and threads == max(SHARED_THREADS):
+                    by = figures[0] / few
+                    said.append("by 10: " + report.judge(f"{name}, {threads}", [by], SHARED_TARGET, "x", least=True))
+                    said.append("longest: " + report.judge(f"{name}, loop", [figures[2]], LOOP_TARGET, " ms"))
+                few = figures[0] if threads == 10 else few
+                report.row(f"{name}, {threads} threads", figures, *said)
+
+
+def share_once(store: str, threads: int, seconds: float) -> tuple[list[int], list[float]]:
+    with Crowd(1, "share_threads", store=store, threads=threads, seconds=seconds) as child:
+        child.order(0, "go")
+        answer = child.answer()[1]
+        return answer["counts"], answer["late"]
+
+
+SECTIONS: dict[str, Callable[[Report, Effort], None]] = {
+    "pace": pace,
+    "fairness": fairness,
+    "waking": waking,
+    "crowded": crowded,
+}
 
 
 def machine() -> str:
