@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import sys
+import warnings
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import replace
 from types import TracebackType
@@ -16,8 +18,15 @@ from ._core.cost import AbsurdUsage, Used, is_absurd, used_of
 from ._core.records import Ask, Grant
 from .secret import Secret
 
-# In the place of what is asked for: it was acquired already, and may be entered once, to be given back by a block.
-ACQUIRED = Ask()
+
+class _Begun(Ask):
+    """In the place of what is asked for: nothing, for it has begun."""
+
+    __slots__ = ()
+
+
+ACQUIRED = _Begun()  # and may be entered once, to be given back by a block
+_ENTERED = _Begun()
 
 
 class Keeper(Protocol):
@@ -30,6 +39,8 @@ class Keeper(Protocol):
     async def wait_async(self, ask: Ask, requester: str | None, timeout: float | None) -> Grant: ...
 
     def give_back(self, grant: Grant) -> bool: ...
+
+    def dropped(self, grant: Grant) -> bool: ...
 
     def settle(self, grant: Grant, used: Used) -> bool: ...
 
@@ -58,7 +69,8 @@ class Lease:
     """The right to use one credential. Single use: ``with pool.lease() as lease: ... lease.reveal() ...``.
 
     Everything that changes something returns whether it did: on a lease that has ended (given back already, or
-    ended by the pool) nothing changes, and the log says so.
+    ended by the pool) nothing changes, and the log says so. One that is forgotten before it is given back is given
+    back when it is collected, with a ``ResourceWarning``: keep it for as long as its secret is in use.
     """
 
     __slots__ = ("_ask", "_grant", "_pool", "_requester", "_timeout")
@@ -81,8 +93,8 @@ class Lease:
 
     def __enter__(self) -> Lease:
         ask = self._ask
-        self._ask = None
-        if ask is None or ask is ACQUIRED:
+        self._ask = _ENTERED
+        if ask.__class__ is not Ask:
             return self._already_begun(ask)
         pool = self._pool
         grant = pool.take_now(ask, self._requester)
@@ -96,11 +108,12 @@ class Lease:
             if kind is not None:
                 self._pool.in_doubt(self._grant)
             self._pool.give_back(self._grant)
+            self._ask = None
 
     async def __aenter__(self) -> Lease:
         ask = self._ask
-        self._ask = None
-        if ask is None or ask is ACQUIRED:
+        self._ask = _ENTERED
+        if ask.__class__ is not Ask:
             return self._already_begun(ask)
         pool = self._pool
         grant = pool.take_now(ask, self._requester)
@@ -116,15 +129,23 @@ class Lease:
             if kind is not None:
                 self._pool.in_doubt(self._grant)
             self._pool.give_back(self._grant)
+            self._ask = None
+
+    def __del__(self, is_at_exit: Callable[[], bool] = sys.is_finalizing) -> None:
+        if self._ask is not None and self._grant is not None and not is_at_exit() and self._pool.dropped(self._grant):
+            whose = "" if self.requester is None else f" of {self.requester!r}"
+            warnings.warn(f"a lease{whose} was dropped without being given back", ResourceWarning, 1, self)
 
     def _already_begun(self, ask: Ask | None) -> Lease:
-        if ask is None or not self.held:
+        if ask is not ACQUIRED or not self.held:
             raise RuntimeError("a lease is for one use: ask the pool for a new one")
         return self
 
     def release(self) -> bool:
         """Give the credential back. Again, or after the pool ended the lease: changes nothing, returns False."""
-        return self._pool.give_back(self._grant or self._held())
+        ended = self._pool.give_back(self._grant or self._held())
+        self._ask = None
+        return ended
 
     # -- using it ---------------------------------------------------------------------------------------------
 
@@ -233,7 +254,7 @@ class ItemLease(Lease):
     __slots__ = ("_open", "_used", "last_report", "signal", "trouble")
 
     def __init__(self, pool: Keeper, grant: Grant) -> None:
-        super().__init__(pool, grant, ACQUIRED)
+        super().__init__(pool, grant)
         self._used: dict[str, float] = {"requests": 0}  # by the calls that were made through a transport
         self._open: WeakSet[Abandonable] = WeakSet()  # what those calls may still be reading
         self.trouble: str | None = None  # what the pool acted on: "limited", "rejected", "spent", or a signal's name

@@ -166,7 +166,7 @@ def test_a_waiter_that_timed_out_does_not_take_the_next_ones_turn(place: Place) 
 
 def test_who_will_not_wait_is_refused_at_once(place: Place) -> None:
     pool = place.open(ONE_KEY)
-    pool.acquire()
+    _held = pool.acquire()
 
     with pytest.raises(NoCredentialAvailable, match=r"in 0\.0s; the next comes when a holder gives one back"):
         pool.acquire_nowait()
@@ -349,7 +349,7 @@ def test_a_task_times_out_and_leaves_the_line(place: Place) -> None:
 
 def test_closing_tells_the_threads_and_tasks_that_wait(place: Place) -> None:
     pool = place.open(ONE_KEY)
-    pool.acquire("holder")
+    _held = pool.acquire("holder")
     threads = [place.waiting(pool, "w0"), place.waiting(pool, "w1")]
 
     async def story() -> None:
@@ -388,7 +388,7 @@ def test_a_credential_joins_and_retires_while_others_wait(place: Place) -> None:
     pool.retire("key-2")
     assert lease.release()
     held.release()
-    assert pool.acquire().name == "key-1"
+    assert (_held := pool.acquire()).name == "key-1"
     with pytest.raises(NoCredentialAvailable):
         pool.acquire_nowait()
 
@@ -430,7 +430,7 @@ def test_clear_undoes_what_is_known_of_a_credential(place: Place, known: str) ->
     row = pool.snapshot()[0]
     assert (row.state, row.rate_limited_until, row.why) == ("available", 0.0, "")
     assert [limit.left for limit in row.limits] == [limit.amount for limit in row.limits]
-    assert pool.acquire_nowait(cost={"tokens": 1}).held
+    assert (_held := pool.acquire_nowait(cost={"tokens": 1})).held
 
 
 def test_clear_undoes_what_is_known_of_the_quota_for_all_its_credentials(place: Place) -> None:
@@ -443,7 +443,7 @@ def test_clear_undoes_what_is_known_of_the_quota_for_all_its_credentials(place: 
     pool.clear("key-2")
 
     assert [row.state for row in pool.snapshot()] == ["available", "available"]
-    assert pool.acquire_nowait(model="gpt-4o").name == "key-2"
+    assert (_held := pool.acquire_nowait(model="gpt-4o")).name == "key-2"
 
 
 def test_clear_forgets_what_requests_were_seen_to_use(place: Place) -> None:
@@ -456,7 +456,7 @@ def test_clear_forgets_what_requests_were_seen_to_use(place: Place) -> None:
 
     pool.clear("key-1")
 
-    pool.acquire()  # of unknown cost again: one in flight
+    _held = pool.acquire()  # of unknown cost again: one in flight
     with pytest.raises(NoCredentialAvailable):
         pool.acquire_nowait()
 

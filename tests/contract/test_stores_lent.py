@@ -31,7 +31,7 @@ def test_what_is_out_when_its_process_ends_is_free_when_nobody_can_be_using_it_a
     one, two = shared.open(KEY, lease_ttl=TTL), shared.open(KEY, lease_ttl=TTL)
     shared.pass_time(TTL / 2)  # by now both are known to each other
     lender = Lender(one)
-    one.acquire("item-1")
+    _held = one.acquire("item-1")
 
     leave(one)
 
@@ -40,7 +40,7 @@ def test_what_is_out_when_its_process_ends_is_free_when_nobody_can_be_using_it_a
     shared.clock.advance(OUT_FOR - 0.5)
     refused(two)
     shared.clock.advance(1.0)
-    assert two.acquire_nowait().held
+    assert (_held_2 := two.acquire_nowait()).held
 
 
 def test_what_has_come_back_when_its_process_ends_is_free_at_once(shared: Place) -> None:
@@ -50,21 +50,21 @@ def test_what_has_come_back_when_its_process_ends_is_free_at_once(shared: Place)
 
     leave(one)
 
-    assert two.acquire_nowait().held
+    assert (_held := two.acquire_nowait()).held
 
 
 def test_leases_that_never_left_their_process_end_with_it(shared: Place) -> None:
     one, two = shared.open(KEY, lease_ttl=TTL), shared.open(KEY, lease_ttl=TTL)
-    one.acquire("item-1")
+    _held = one.acquire("item-1")
 
     leave(one)
 
-    assert two.acquire_nowait().held
+    assert (_held_2 := two.acquire_nowait()).held
 
 
 def test_leases_are_good_for_as_long_as_their_store_says(shared: Place) -> None:
     pool = shared.open(KEY, lease_ttl=TTL)
-    pool.acquire("item-1")
+    _held = pool.acquire("item-1")
 
     before = pool.good_for()
     leave(pool)  # so that nothing is renewed

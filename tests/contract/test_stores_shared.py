@@ -54,7 +54,7 @@ def test_a_key_leased_in_one_is_refused_in_the_other(shared: Place) -> None:
     assert [row.state for row in two.snapshot()] == ["leased"]
     assert two.get_available_count() == 0
     assert lease.release()
-    assert two.acquire_nowait().held
+    assert (_held := two.acquire_nowait()).held
     assert refused(one) is None
 
 
@@ -65,7 +65,7 @@ def test_of_several_slots_all_pools_together_have_no_more(shared: Place) -> None
     assert [refused(pool) for pool in pools] == [None] * 3
 
     leases[0].release()
-    assert pools[2].acquire_nowait().held
+    assert (_held := pools[2].acquire_nowait()).held
     assert [refused(pool) for pool in pools] == [None] * 3
 
 
@@ -109,7 +109,7 @@ def test_what_is_given_back_in_one_goes_to_a_run_that_waits_in_the_other(shared:
     shared.soon(ended(story))
     stats, _ = story.result()
     assert stats.success_count == 3
-    assert one.acquire_nowait().held
+    assert (_held := one.acquire_nowait()).held
 
 
 def test_a_key_goes_to_and_fro_between_those_who_wait_in_both(shared: Place) -> None:
@@ -144,7 +144,7 @@ def test_two_pools_whose_credentials_only_overlap_share_what_both_have(shared: P
     refused(two)
     leases[1].release()
 
-    assert two.acquire_nowait().name == "b"
+    assert (_held := two.acquire_nowait()).name == "b"
     refused(one)
 
 
@@ -184,7 +184,7 @@ def test_keep_free_counts_the_slots_of_both(shared: Place) -> None:
     refused(two)
 
     first.release()
-    assert two.acquire_nowait().held
+    assert (_held := two.acquire_nowait()).held
 
 
 def test_tokens_grow_over_all_pools_and_over_restarts(shared: Place) -> None:
@@ -295,7 +295,7 @@ def test_a_model_family_that_rests_in_one_rests_in_the_other(shared: Place) -> N
         lease.rate_limited(60, model="gpt-4o-2024-08-06")
 
     assert refused(two, model="gpt-4o") == pytest.approx(60)
-    assert two.acquire_nowait(model="gpt-4o-mini").held
+    assert (_held := two.acquire_nowait(model="gpt-4o-mini")).held
 
 
 def test_a_later_deadline_wins_whichever_pool_tells_it(shared: Place) -> None:
@@ -329,7 +329,7 @@ def test_a_key_that_is_revived_in_one_is_alive_in_the_other(shared: Place) -> No
     two.revive("key-1")
 
     assert one.acquire_nowait().release()
-    assert two.acquire_nowait().held
+    assert (_held := two.acquire_nowait()).held
 
 
 def test_what_is_settled_in_one_counts_in_the_other(shared: Place) -> None:
@@ -351,7 +351,7 @@ def test_of_unknown_cost_one_is_in_flight_in_all_pools_until_the_first_settle(sh
 
     lease.settle(tokens=10)
 
-    assert two.acquire_nowait().held
+    assert (_held := two.acquire_nowait()).held
     assert two.snapshot()[0].limits[0].left == pytest.approx(40)
 
 
@@ -371,7 +371,7 @@ def test_a_quota_is_shared_by_its_keys_in_both(shared: Place) -> None:
         one.acquire_nowait()
     one.revive("a")
     shared.clock.advance(45)
-    assert one.acquire_nowait().held
+    assert (_held := one.acquire_nowait()).held
 
 
 def test_a_quota_that_is_shared_is_another_than_a_keys_own_of_that_name(shared: Place) -> None:
@@ -381,7 +381,7 @@ def test_a_quota_that_is_shared_is_another_than_a_keys_own_of_that_name(shared: 
     with one.lease() as lease:
         lease.rate_limited(60)
 
-    assert two.acquire_nowait().held
+    assert (_held := two.acquire_nowait()).held
 
 
 # -- clearing by hand ---------------------------------------------------------------------------------------------
@@ -497,7 +497,7 @@ def test_what_a_forgotten_pool_held_is_free_soon(shared: Place) -> None:
 
     first = shared.open(*credentials())
     for _ in range(2):
-        first.acquire()  # the second of unknown cost, in flight
+        first.reserve_credential("held")  # the second of unknown cost, in flight
     del first
     forget_the_only_pool(shared)
 
@@ -586,7 +586,7 @@ def test_a_lease_past_its_time_to_live_changes_nothing(lost: Lost, late: str) ->
 
     assert not LATE[late](lease)
 
-    assert two.acquire_nowait(cost={"tokens": 500}).held
+    assert (_held := two.acquire_nowait(cost={"tokens": 500})).held
     row = two.snapshot()[0]
     assert (row.state, row.leases) == ("leased", 1)
 
@@ -608,7 +608,7 @@ def test_the_next_holder_is_unharmed_by_one_that_comes_late(lost: Lost, late: st
 
 def test_who_waits_gets_the_lease_that_was_not_renewed_in_time(shared: Place) -> None:
     one, two = shared.open(KEY, lease_ttl=TTL), shared.open(KEY, lease_ttl=TTL)
-    one.acquire("stuck")
+    _held = one.acquire("stuck")
     waiter = shared.waiting(two, "w")
 
     shared.clock.advance(TTL + 1)
@@ -619,12 +619,12 @@ def test_who_waits_gets_the_lease_that_was_not_renewed_in_time(shared: Place) ->
 
 def test_a_lease_that_was_lost_leaves_nothing_in_flight(shared: Place) -> None:
     one, two = (shared.open(Credential(KEY, slots=9, tpm=600), lease_ttl=TTL) for _ in range(2))
-    one.acquire("of unknown cost")
+    _held = one.acquire("of unknown cost")
     refused(two)
 
     shared.pass_time(TTL + 1)
 
-    assert two.acquire_nowait().held
+    assert (_held_2 := two.acquire_nowait()).held
 
 
 def test_a_pool_that_lost_its_leases_goes_on_with_new_ones(shared: Place) -> None:

@@ -262,7 +262,7 @@ def test_two_loops_share_one_pool(clock: FakeClock) -> None:
 
 def test_closing_tells_waiting_tasks(pool: CredentialCoordinator) -> None:
     async def story() -> None:
-        await pool.acquire_async()
+        _held = await pool.acquire_async()
         task = asyncio.create_task(pool.acquire_async())
         await until_waiting(pool, 1)
         pool.close()

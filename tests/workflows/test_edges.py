@@ -102,7 +102,7 @@ def test_a_lease_given_back_from_within_a_step_is_given_back_after_it(clock: Fak
     assert not pool._core.leases
     with pytest.raises(RuntimeError, match="from within the pool"):
         pool._turn(lambda now: pool.acquire() and ())  # type: ignore[arg-type, return-value]
-    assert pool.acquire().held
+    assert (_held := pool.acquire()).held
 
 
 def test_a_loop_that_moves_to_another_thread_is_still_woken(clock: FakeClock) -> None:
@@ -259,7 +259,7 @@ def test_a_secret_is_known_to_be_hidden_before_anybody_can_use_it(
     clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pool = CredentialCoordinator(["secret-one"], clock=clock)
-    pool.acquire()
+    _held = pool.acquire()
     shown: list[str] = []
 
     def use() -> None:

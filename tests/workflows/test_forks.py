@@ -185,7 +185,7 @@ def test_a_pool_in_memory_is_whole_in_the_child_though_another_thread_was_changi
     thread.start()
     assert inside.wait(PATIENCE)
 
-    assert in_child(lambda: [*state, pool.acquire(timeout=1).name]) == ["half", "whole", "key-1"]
+    assert in_child(lambda: [*state, (_held := pool.acquire(timeout=1)).name]) == ["half", "whole", "key-1"]
     thread.join(PATIENCE)
     with pool.lease(timeout=0) as lease:
         assert lease.held
@@ -200,7 +200,7 @@ def test_in_the_child_no_key_of_a_pool_in_memory_is_kept_for_threads_of_the_pare
         while pool._core.waiting < 2:
             threading.Event().wait(0.001)
 
-        assert in_child(lambda: [lease.release(), pool.acquire_nowait().name]) == [True, "key-1"]
+        assert in_child(lambda: [lease.release(), (_held := pool.acquire_nowait()).name]) == [True, "key-1"]
 
         assert lease.release()
         for thread in threads:

@@ -90,7 +90,7 @@ def test_a_pool_that_is_forgotten_lets_go_of_its_file(
 
 def test_the_thread_ends_when_the_pool_is_forgotten(tmp_path: Path, mine: Callable[[], set[threading.Thread]]) -> None:
     pool = pool_at(tmp_path)
-    pool.acquire()
+    pool.reserve_credential("held")  # a lease would keep the pool
     pool._clock.wait_for_sleepers(1)  # type: ignore[attr-defined]
     forgotten = weakref.ref(pool)
 

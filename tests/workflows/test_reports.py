@@ -344,7 +344,7 @@ def test_no_secret_shows_anywhere(clock: FakeClock, caplog: pytest.LogCaptureFix
     said = ""
     for _ in range(20):
         try:
-            pool.acquire_nowait(model="large")
+            _held = pool.acquire_nowait(model="large")
         except AgentOSError as refused:
             said = str(refused)
     everything = repr((signal, pool.snapshot(), pool.explain("x"))) + caplog.text + said

@@ -628,7 +628,7 @@ def test_each_credential_is_counted_once_under_what_it_is(clock: FakeClock) -> N
     doomed.release()
     pool.mark_rate_limited("sk-number-000001", 60)
     pool.mark_rate_limited("sk-number-000002", DAY)
-    pool.acquire()
+    _held = pool.acquire()
     pool.reserve()
 
     assert pool.get_stats() == {

@@ -215,8 +215,8 @@ def test_a_key_due_at_the_very_deadline_is_granted(pool: CredentialCoordinator, 
 
 
 def test_acquire_nowait_raises_at_once(pool: CredentialCoordinator) -> None:
-    pool.acquire()
-    pool.acquire()
+    _held = pool.acquire()
+    _held_2 = pool.acquire()
 
     with pytest.raises(NoCredentialAvailable, match=r"in 0\.0s; the next comes when a holder gives one back"):
         pool.acquire_nowait()
@@ -366,7 +366,7 @@ def test_a_wall_clock_set_forward_past_the_reset_is_noticed(clock: FakeClock) ->
 
     clock.wall_offset += 7200
 
-    assert pool.acquire_nowait().held
+    assert (_held := pool.acquire_nowait()).held
 
 
 def test_max_lease_frees_a_forgotten_key_and_says_so(clock: FakeClock, caplog: pytest.LogCaptureFixture) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from ...credentials._core.cost import DIMENSIONS, MOST_USED, AbsurdUsage, used_of
 from ...credentials._core.learning import GRAVE, Heard, LearningPool
@@ -100,6 +101,36 @@ class Reports(PoolShell):
         if self._core.is_watchful and self._refusal is None:
             with self._held_still():
                 self._core.in_doubt(grant)
+
+    def dropped(self, grant: Grant) -> bool:
+        """A finalizer has found a lease that nobody can give back any more. False: it has ended already.
+
+        Finalizers run in the middle of anything, so it is put off to whoever has the pool, or has it next.
+        """
+        if self._core.leases.get(grant.token) is not grant or self._refusal is not None:
+            return False
+        self._later.append(partial(self._end_dropped, grant))
+        self._do_soon()
+        return True
+
+    def _do_soon(self) -> None:
+        """Without waiting: see that what was put off is done. Who has the lock does it when it gives the lock back."""
+        if self._lock.acquire(False):
+            is_inside = self._inside
+            self._lock.release()
+            if not is_inside:
+                self._do_later()
+
+    def _end_dropped(self, grant: Grant) -> None:
+        self.in_doubt(grant)
+        if self.give_back(grant):
+            log.warning(
+                "[COORDINATOR] lease %d on %s held by %s was dropped without being given back, and its slot is free "
+                "again; keep the lease for as long as its secret is in use",
+                grant.token,
+                grant.key.name,
+                grant.requester or "nobody named",
+            )
 
     def _say_unknown(self, kind: str) -> None:
         if kind not in self._unknown and len(self._unknown) < _REMEMBERED:

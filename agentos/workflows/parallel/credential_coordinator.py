@@ -162,6 +162,12 @@ class CredentialCoordinator(HttpCalls):
         _stores.add(store)
         return opened
 
+    def _do_soon(self) -> None:
+        if self._store is None:
+            super()._do_soon()
+        else:
+            self._store.nudge()  # for its housekeeper: a finalizer must not wait for a store
+
     def _store_in_parent(self) -> str | None:
         return None if self._store is None else self._store.where
 

@@ -471,7 +471,7 @@ def test_a_lease_for_which_the_file_has_no_page_left_is_not_granted(
     assert [token for (token,) in rows(path, "select token from leases")] == [lease.token for lease in leases]
     eventually(lambda: any(CANNOT in message and "the disk is full" in message for message in caplog.messages))
     disk.be(full=False)
-    assert pool.acquire(timeout=20.0).token == leases[-1].token + 1
+    assert (_held := pool.acquire(timeout=20.0)).token == leases[-1].token + 1
     eventually(lambda: [message for message in caplog.messages if CAN_AGAIN in message])  # said by another thread
     pool.close()
 
@@ -603,7 +603,7 @@ def test_after_a_boot_what_rested_rests_for_as_long_as_the_hour_says(
         assert other.name != rested
         assert refused.value.next_free_in == pytest.approx(seconds - off)
         later.advance(seconds - off)
-        assert pool.acquire_nowait().name == rested
+        assert (_held := pool.acquire_nowait()).name == rested
         other.release()
 
 

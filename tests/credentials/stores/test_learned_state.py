@@ -347,7 +347,7 @@ def test_after_a_long_rest_of_one_model_one_of_it_goes_first_of_all_processes(pl
     place.clock.advance(7200.0)
 
     assert len(starts(other, 3)) == 3
-    one.acquire_nowait(model="large")
+    _held = one.acquire_nowait(model="large")
     for pool in (one, other):
         with pytest.raises(NoCredentialAvailable):
             pool.acquire_nowait(model="large")

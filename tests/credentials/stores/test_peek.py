@@ -46,7 +46,7 @@ def test_a_file_that_is_just_being_made_is_nothing_to_look_at(tmp_path: Path, pl
 
 def test_leases_of_a_process_that_was_not_heard_of_for_too_long_are_not_shown(place: Place) -> None:
     pool = place.open(credential("alice"), lease_ttl=30.0)
-    pool.acquire_nowait("item-7")
+    _held = pool.acquire_nowait("item-7")
     with closing(sqlite3.connect(file_of(place))) as file, file:
         file.execute("update sessions set expires_at = ?", (place.clock.now(),))
 

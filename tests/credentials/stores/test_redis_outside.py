@@ -50,7 +50,7 @@ def key(place: Place, name: str) -> str:
 
 def test_leases_of_a_process_that_was_not_heard_of_for_too_long_are_not_shown(place: Place, server: Any) -> None:
     pool = opened(place, "alice")
-    pool.acquire_nowait("item-7")
+    _held = pool.acquire_nowait("item-7")
     for session in server.zrange(key(place, "expiry"), 0, -1):
         server.zadd(key(place, "expiry"), {session: place.clock.now() - 1.0})
 

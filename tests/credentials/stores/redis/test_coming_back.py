@@ -142,7 +142,7 @@ def test_a_pool_opens_though_the_first_answers_are_late(rig: Rig, monkeypatch: p
 
     monkeypatch.setattr(Link, "apply", sometimes)
 
-    assert rig.open().acquire_nowait().held
+    assert (_held := rig.open().acquire_nowait()).held
     assert late < 0
 
 
@@ -218,7 +218,7 @@ def test_what_was_heard_of_last_is_known_even_if_an_answer_is_lost(rig: Rig, los
 
 def test_a_session_of_which_nothing_says_when_it_ends_ends_one_time_to_live_later(rig: Rig) -> None:
     pool, other = rig.open(), rig.open()
-    other.acquire_nowait()
+    _held = other.acquire_nowait()
     store = rig.store(other)
     dead = store._session
     assert dead is not None
@@ -229,7 +229,7 @@ def test_a_session_of_which_nothing_says_when_it_ends_ends_one_time_to_live_late
 
     rig.happens(lambda: rig.client.zscore(rig.key("expiry"), dead) is not None, step=0.5)
     rig.happens(lambda: pool.snapshot()[0].leases == 0, step=0.5)
-    assert pool.acquire_nowait().held
+    assert (_held_2 := pool.acquire_nowait()).held
 
 
 def test_a_session_of_which_only_its_end_is_left_is_forgotten(rig: Rig) -> None:
@@ -238,7 +238,7 @@ def test_a_session_of_which_only_its_end_is_left_is_forgotten(rig: Rig) -> None:
 
     rig.happens(lambda: rig.client.zscore(rig.key("expiry"), "stranger.1") is None, step=0.5)
 
-    assert pool.acquire_nowait().held
+    assert (_held := pool.acquire_nowait()).held
 
 
 def test_a_new_store_in_the_place_of_one_of_which_only_the_records_are_left_goes_on_with_its_numbers(rig: Rig) -> None:

@@ -155,7 +155,7 @@ def test_a_fresh_process_that_comes_first_to_a_store_that_is_gone_waits_if_other
     assert isinstance(pool._store, RedisStore)
     pool._store._left = True  # it does nothing more: else it says so too, and the store waits once again
     clock.advance(TTL)
-    assert fresh.acquire_nowait().token > token
+    assert (_held := fresh.acquire_nowait()).token > token
 
 
 def test_a_process_that_was_away_for_too_long_takes_nobody_for_gone_when_it_comes_back(
@@ -164,7 +164,7 @@ def test_a_process_that_was_away_for_too_long_takes_nobody_for_gone_when_it_come
     patience = 0.0
     monkeypatch.setattr(StoreClock, "patience", lambda _: patience)
     holder, away = open_pool(), open_pool()
-    holder.acquire_nowait()
+    _held = holder.acquire_nowait()
     patience = TTL / 3
     for session, _ in client.zrange(place.key("expiry"), 0, -1, withscores=True):
         client.zadd(place.key("expiry"), {session: 1.0})  # as if the server's clock had been set, too

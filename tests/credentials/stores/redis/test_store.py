@@ -55,14 +55,14 @@ Open = Callable[..., CredentialCoordinator]
 
 
 def test_a_socket_of_this_machine_will_do(open_pool: Open) -> None:
-    assert open_pool(shared_server().unix_url(fresh_pool())).acquire_nowait().held
+    assert (_held := open_pool(shared_server().unix_url(fresh_pool())).acquire_nowait()).held
 
 
 def test_pools_of_two_names_on_one_server_know_nothing_of_each_other(open_pool: Open) -> None:
     one, two = open_pool(shared_server().url(fresh_pool())), open_pool(shared_server().url(fresh_pool()))
 
-    assert one.acquire_nowait().held
-    assert two.acquire_nowait().held
+    assert (_held := one.acquire_nowait()).held
+    assert (_held_2 := two.acquire_nowait()).held
 
 
 def test_a_key_that_is_somebody_elses_is_no_store_and_stays(
@@ -144,7 +144,7 @@ def test_a_server_that_comes_up_a_moment_later_is_waited_for(open_pool: Open, tm
 
     server.start()
 
-    assert opening.result().acquire_nowait().held
+    assert (_held := opening.result().acquire_nowait()).held
     server.close()
 
 
@@ -156,7 +156,7 @@ def test_a_password_that_is_wrong_is_refused_and_not_shown(open_pool: Open, tmp_
             open_pool(f"redis://:wrong-{KEY}@127.0.0.1:{server.port}/0")
 
         assert KEY not in str(caught.value)
-        assert open_pool(f"redis://:the-right-one@127.0.0.1:{server.port}/0").acquire_nowait().held
+        assert (_held := open_pool(f"redis://:the-right-one@127.0.0.1:{server.port}/0").acquire_nowait()).held
 
 
 def test_a_missing_package_is_named_with_the_way_to_have_it(open_pool: Open, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -229,7 +229,7 @@ def test_a_connection_that_was_cut_is_made_again_within_the_step(tmp_path: Path,
         assert lease.release()
 
         kill_connections(client)
-        assert pool.acquire_nowait().held
+        assert (_held := pool.acquire_nowait()).held
 
 
 def test_scripts_that_the_server_has_forgotten_are_sent_again(tmp_path: Path, open_pool: Open) -> None:
@@ -269,7 +269,7 @@ def test_a_process_on_another_machine_is_named_with_it(open_pool: Open, monkeypa
     one = open_pool()
     monkeypatch.setattr(socket, "gethostname", lambda: "the-other-machine")
     two = open_pool()
-    one.acquire_nowait("worker-7")
+    _held = one.acquire_nowait("worker-7")
 
     (row,) = two.snapshot()
 
@@ -294,4 +294,4 @@ def test_who_looks_while_the_store_changes_what_it_says_of_itself_sees_nothing_a
         assert pool._store.look() is False
     assert asked
     monkeypatch.undo()
-    assert pool.acquire_nowait().held
+    assert (_held := pool.acquire_nowait()).held
