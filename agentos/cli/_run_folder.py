@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 LOCK_NAME: Final = "run.lock"
 _FOLDERS: Final = ("logs", "checkpoints")
+_LOOKS: Final = 3
 
 
 @dataclass(slots=True)
@@ -91,17 +92,15 @@ def _own(request: Request, memory: KnownRuns, accept: Accept) -> RunFolder:
         runs.make(request.name)
         folder = runs.enter(request.name)
     try:
-        known = memory.find(folder.path)
         if not flags.trust:
-            require_known(folder, known)
+            known = require_known(folder, memory)
             if known is None or not known.any_owner:
                 folder.owners = frozenset({current_user(), folder.owner()})
         require_own_files(folder)
         lock = OwnerLock(folder.path / LOCK_NAME, journal=folder.path, run=request.name, folder=folder)
         try:
-            if not flags.trust:
-                require_known(folder, known := memory.find(folder.path))
-            if known is None or id_in(folder) != known.id or digest_of(folder) not in known.cards:
+            known = memory.find(folder.path) if flags.trust else require_known(folder, memory)
+            if known is None or _fault(folder, known) is not None:
                 known = enroll(folder, memory)
         except BaseException:
             lock.release()
@@ -117,20 +116,21 @@ def trusting(_: UnsafePath) -> bool:
     return True
 
 
-def require_known(folder: PrivateFolder, known: KnownRun | None) -> None:
-    """Raise ``Refusal`` unless there is nothing in *folder* yet, or it is as this user's last start left it."""
-    if is_new(folder):
-        return
-    if known is None:
-        what = "nothing is known here of a run in it"
-    elif id_in(folder) != known.id:
-        what = "it is not the folder that was there before"
-    elif digest_of(folder) not in known.cards:
-        what = f"its {CARD_NAME}, which says what to run, is not the one that was written last"
-    else:
-        return
+def require_known(folder: PrivateFolder, memory: KnownRuns) -> KnownRun | None:
+    """Return what is known of *folder*: it is as this user's last start left it, or nothing has begun in it.
+
+    Any other raises ``Refusal``.
+    """
+    fault = None
+    for _ in range(_LOOKS):  # a run that starts just now writes to both
+        known = memory.find(folder.path)
+        if is_new(folder):
+            return known
+        fault = _fault(folder, known)
+        if fault is None:
+            return known
     raise Refusal(
-        f"the run folder {folder.path} may not be yours: {what}",
+        f"the run folder {folder.path} may not be yours: {fault}",
         "it may have come with a repository or an archive, or been moved or changed since; runs of earlier versions\n"
         "are not known either. To go on with it:\n"
         f"agentos trust {shlex.quote(str(folder.path))}  shows what it would run, and remembers it\n"
@@ -139,9 +139,20 @@ def require_known(folder: PrivateFolder, known: KnownRun | None) -> None:
     )
 
 
+def _fault(folder: PrivateFolder, known: KnownRun | None) -> str | None:
+    """In what *folder* is not what is known of it."""
+    if known is None:
+        return "nothing is known here of a run in it"
+    if id_in(folder) != known.id:
+        return "it is not the folder that was there before"
+    if digest_of(folder) not in known.cards:
+        return f"its {CARD_NAME}, which says what to run, is not the one that was written last"
+    return None
+
+
 def is_new(folder: PrivateFolder) -> bool:
-    """Whether no run has begun in it."""
-    return not set(folder.names()) - {LOCK_NAME}
+    """Whether no run has begun in it. A start that was killed may have left a lock and an id."""
+    return not set(folder.names()) - {LOCK_NAME, ID_NAME, f"{ID_NAME}.new"}
 
 
 def require_own_files(folder: PrivateFolder) -> None:

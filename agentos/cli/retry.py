@@ -79,7 +79,7 @@ def _card_in(base: Base | None, folder: Path, *, trust: bool) -> RunCard | None:
         with runs, runs.enter(folder.name) as opened:
             content = opened.read(CARD_NAME, LONGEST_CARD)
             if not trust:
-                require_known(opened, memory.find(folder))
+                require_known(opened, memory)
             return card_from(content)
     except UnsafePath as unsafe:
         raise refusal_of(unsafe, folder) from None

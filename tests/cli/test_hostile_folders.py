@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from agentos.cli._known_runs import KnownRun, KnownRuns
 from agentos.cli.main import main
 from agentos.runs import private_folder
 
@@ -176,9 +178,29 @@ def test_a_run_that_was_killed_while_its_card_was_written_goes_on(
     assert project.run() == (0, "")
 
 
-def test_a_folder_in_which_nothing_has_begun_is_a_new_one(project: Project) -> None:
+@pytest.mark.parametrize("left", [[], ["run.lock"], ["run.lock", "run.id.new"], ["run.lock", "run.id"]])
+def test_a_folder_in_which_nothing_has_begun_is_a_new_one(project: Project, left: list[str]) -> None:
     project.folder.mkdir(parents=True)
-    (project.folder / "run.lock").touch()
+    for name in left:
+        (project.folder / name).write_text("left by a start that was killed")
+
+    assert project.run() == (0, "")
+    assert project.run() == (0, "")
+
+
+def test_a_run_that_starts_at_the_same_moment_is_not_taken_for_a_strange_one(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project.run()
+    find, looked = KnownRuns.find, 0
+
+    def before_the_other_wrote(memory: KnownRuns, folder: Path) -> KnownRun | None:
+        nonlocal looked
+        looked += 1
+        found = find(memory, folder)
+        return replace(found, cards=("old",)) if found is not None and looked == 1 else found
+
+    monkeypatch.setattr(KnownRuns, "find", before_the_other_wrote)
 
     assert project.run() == (0, "")
 
