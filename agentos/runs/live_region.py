@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import IO, TextIO, cast
 
+from .signals import WATCH
+
 log = logging.getLogger("agentos")
 
 Drawn = Sequence[tuple[str, int]]  # rows with their colours, and how many columns each takes
@@ -86,6 +88,7 @@ class Painter:
         self._others_until = 0.0  # until then somebody else may write
         self._thread: threading.Thread | None = None
         self._is_gone = False
+        self._is_stopped = False  # the process is about to be stopped by SIGTSTP, or is
 
     def start(self) -> None:
         """Show the region."""
@@ -93,6 +96,7 @@ class Painter:
             self._write(_HIDE_CURSOR)
         self.paint()
         atexit.register(self.end)  # whatever happens, the cursor comes back
+        WATCH.job_control.add(self)
         self._thread = threading.Thread(target=self._go_on, name="agentos-display", daemon=True)
         try:
             self._thread.start()
@@ -106,6 +110,7 @@ class Painter:
         self._ended.set()
         self._wake.set()
         atexit.unregister(self.end)
+        WATCH.job_control.remove(self)
         if not self._lock.acquire(timeout=_PATIENCE):
             return  # the terminal is stopped, in the middle of a line
         try:
@@ -116,6 +121,24 @@ class Painter:
         if thread is not None and thread is not threading.current_thread():
             thread.join(_PATIENCE)
 
+    def before_stop(self) -> None:
+        """The shell is about to have the terminal: leave it as it was found."""
+        if self._lock.acquire(timeout=_PATIENCE):  # else the terminal takes nothing
+            try:
+                if not self._ended.is_set():
+                    self._write(self._region.redraw((), self._columns(), self._take()) + _SHOW_CURSOR)
+                self._is_stopped = True
+            finally:
+                self._lock.release()
+
+    def after_continue(self) -> None:
+        """Show the region again."""
+        with self._lock:
+            if self._is_stopped and not self._ended.is_set():
+                self._write(_HIDE_CURSOR)
+            self._is_stopped = False
+        self.hurry()
+
     def above(self, text: str) -> bool:
         """Have *text*, whole lines, pass above the region. False: the region has ended, and nothing was done."""
         with self._lock:
@@ -123,7 +146,7 @@ class Painter:
                 return False
             self._gathered.append(text)
             self._size += len(text)
-            if self._size > _MOST_GATHERED:
+            if self._size > _MOST_GATHERED and not self._is_stopped:
                 self._write(self._region.redraw(None, self._columns(), self._take()))
         if not self._wake.is_set():
             self._wake.set()
@@ -155,6 +178,8 @@ class Painter:
             self._draw_at = now + _DRAW_EVERY
             rows = self._rows()
         with self._lock:
+            if self._is_stopped:
+                return
             if self._clock() < self._others_until:
                 self.hurry()  # as soon as they have
             elif not self._ended.is_set() and (rows is not None or self._gathered):

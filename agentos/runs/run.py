@@ -7,6 +7,7 @@ lock, so that the journal has the decisions in their order. Talking, waking and 
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from random import SystemRandom
@@ -17,7 +18,7 @@ from ..credentials.locking import contend
 from ..errors import CommandFailed, Interrupted, ValueNotRecorded
 from ._core.board import Board
 from ._core.meaning import lacks_tokens
-from ._core.records import Attempt, Item
+from ._core.records import LOST, Attempt, Item
 from ._core.states import Cause, Ended, Phase, Verdict
 from ._engines.protocol import Engine
 from .admission import Admission
@@ -81,6 +82,7 @@ class Run(Ending):
         )
         self.running = self.board.running
         self._engine: Engine | None = None
+        self._stopped_at = 0.0
         self.supervisor = Supervisor(self)
         self.ledger: Ledger = NoLedger(self)
         if journal is not None:
@@ -150,7 +152,41 @@ class Run(Ending):
         """What became of an attempt that was cancelled."""
         if attempt.cancelled == "stop":
             return Interrupted()
+        if attempt.cancelled == LOST:
+            return Interrupted("this process stood still for so long that its key was given to another one")
         return TimeoutError(f"timed out after {self.options.timeout:g}s")
+
+    def has_lost_its_key(self, attempt: Attempt) -> bool:
+        """Whether others may have the attempt's key by now, because this process stood still."""
+        grant = attempt.grant
+        return isinstance(attempt, PooledAttempt) and grant is not None and attempt.pool.loss_of(grant) is not None
+
+    # -- Ctrl-Z -------------------------------------------------------------------------------------------------
+
+    def before_stop(self) -> None:
+        """The process is about to be stopped."""
+        self._stopped_at = time.monotonic()
+        if self._engine is not None and self._engine.suspension is not None:
+            self._engine.suspension.before_stop()
+
+    def after_continue(self) -> None:
+        """It was continued."""
+        if self._engine is not None and self._engine.suspension is not None:
+            self._engine.suspension.after_continue()
+        else:
+            self.stood_still(time.monotonic() - self._stopped_at)
+
+    def stood_still(self, seconds: float) -> None:
+        """What runs could not go on for so long until now: that time counts neither as its own nor as its timeout's."""
+        with self.lock:
+            now = self.clock.now()
+            for attempt in self.board.running.values():
+                attempt.began_at += min(seconds, now - attempt.began_at)
+                if attempt.cancelled is not None:
+                    attempt.cancelled_at += min(seconds, now - attempt.cancelled_at)
+        self.supervisor.wake()
+
+    # -- the end of an attempt ----------------------------------------------------------------------------------
 
     def finish(
         self, attempt: Attempt, value: Any, error: BaseException | None, calls: StartedCalls | None = None
@@ -246,9 +282,10 @@ class Run(Ending):
         return verdict
 
     def take_back(self, attempt: Attempt, why: str) -> bool:
-        """There was no place to run it in: its key is given back, and its item is the next to run. It costs nothing.
+        """It could not go on: its key is given back, and its item is the next to run. It costs nothing.
 
-        False: it had been given up, and is to be finished.
+        There was no place to run it in, or its key is another process's by now. False: it had been given up, or the run
+        stops, and it is to be finished.
         """
         with self.lock:
             if not self.board.take_back(attempt):

@@ -12,6 +12,8 @@ time, so that exactly one of the two writes.
 
 Only the main thread can set handlers. A run that began there and left from elsewhere leaves ours behind; with nobody
 to tell, the handler puts back what was there before and sends the signal on.
+
+SIGTSTP and SIGCONT come the same way; what is done about them is in ``job_control``.
 """
 
 from __future__ import annotations
@@ -29,17 +31,20 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any, Protocol
 
+from .job_control import JOB_CONTROL, JobControl
+
 log = logging.getLogger("agentos")
 
 _Handler = Callable[[int, FrameType | None], Any] | int | signal.Handlers | None
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
-# What is in the pipe: numbers of signals as the interpreter writes them, the same plus _BY_HANDLER, and three of ours.
+# What is in the pipe: numbers of signals as the interpreter writes them, the same plus _BY_HANDLER, and four of ours.
 _BY_HANDLER = 0x80
 _LOOK = 0  # things have changed
 _MARK = 0x7F  # somebody waits until you have come this far
 _BEGIN = 0x7E  # what came before was for runs that have left
+_CONTINUED = 0x7D  # the process was stopped, and goes on
 
 # A signal that arrives as the main thread is about to block does not wake it; so one of ours is sent again.
 _SEND_AGAIN_AFTER = 0.05
@@ -81,6 +86,7 @@ class SignalWatch:
         self._catching_up: deque[threading.Lock] = deque()
         self._error: tuple[BaseException, int] | None = None  # to be raised in the main thread
         self._forking = threading.local()
+        self.job_control = JobControl(lambda: self._write(_CONTINUED))
         self.meanings: dict[int, int] = {}  # other signals that count, from the next run on, as one of the two
 
     def join(self, run: Stoppable) -> None:
@@ -142,6 +148,12 @@ class SignalWatch:
             self._write(_LOOK)
             signal.raise_signal(signum)
             return
+        if signum in JOB_CONTROL:
+            # In the midst of a fork these signals are blocked, and the process would not stop here.
+            stopped = not self._forking.__dict__ and self.job_control.stop_if_due()
+            if not stopped and not self._interpreter_wrote():
+                self._write(signum | _BY_HANDLER)
+            return
         self._noticed = True
         if not self._interpreter_wrote():
             self._write(signum | _BY_HANDLER)
@@ -187,6 +199,9 @@ class SignalWatch:
         wanted: dict[int, _Handler] = {n: each for n, each in handlers.items() if each not in (None, signal.SIG_IGN)}
         if not wanted:
             return
+        found: dict[int, _Handler] = {number: signal.getsignal(number) for number in JOB_CONTROL}
+        if all(each is signal.SIG_DFL for each in found.values()):  # else the host, or nobody, deals with Ctrl-Z
+            wanted |= found
         if self._reader is None or self._writer is None:
             # Kept for the life of the process: others may remember the descriptor, and set it again after we left.
             self._reader, self._writer = socket.socketpair()
@@ -242,7 +257,8 @@ class SignalWatch:
     def _watch(self, reader: socket.socket) -> None:
         while True:
             try:
-                reader.settimeout(None if self._error is None else _SEND_AGAIN_AFTER)
+                waits = self._error is not None or self.job_control.due
+                reader.settimeout(_SEND_AGAIN_AFTER if waits else None)
                 # First without taking it: what cannot be heeded now, since another thread keeps the interpreter, is
                 # still there for others to see.
                 reader.recv(1, socket.MSG_PEEK)
@@ -259,9 +275,14 @@ class SignalWatch:
                         self._catching_up.popleft().release()
                 elif number == _BEGIN:
                     self._begun += 1
+                elif number == _CONTINUED:
+                    self.job_control.go_on()
                 elif self._counts(number):
                     signum = number & ~_BY_HANDLER
-                    self._tell(self.meanings.get(signum, signum))
+                    if signum not in JOB_CONTROL:
+                        self._tell(self.meanings.get(signum, signum))
+                    elif signum == signal.SIGTSTP:  # SIGCONT is our own call of the main thread, or tells nothing new
+                        self.job_control.prepare()
             if _LOOK in arrived:
                 with self._lock:
                     if not self._previous and self._watcher is threading.current_thread():
@@ -271,7 +292,7 @@ class SignalWatch:
     def _counts(self, number: int) -> bool:
         """Whether this is one more signal of the user's, and the runs' business."""
         signum = number & ~_BY_HANDLER
-        if signum not in _SIGNALS and signum not in self.meanings:
+        if signum not in _SIGNALS and signum not in self.meanings and signum not in JOB_CONTROL:
             return False
         by_handler = bool(number & _BY_HANDLER)
         if self._is_own(signum, by_handler) or self._begun != self._taken_over:
@@ -323,6 +344,11 @@ class SignalWatch:
             signal.pthread_kill(ident, signum)
 
     def _send_again(self) -> None:
+        if self.job_control.due:
+            if self._previous:
+                self.job_control.call_main()
+            else:
+                self.job_control.go_on()  # the last run has left meanwhile
         with self._lock:
             if self._error is None:
                 return
@@ -343,7 +369,7 @@ class SignalWatch:
     def before_fork(self) -> None:
         """Until the child has let go of our pipe, a signal of its own would be written into its parent's."""
         if self._previous and sys.platform != "win32":
-            self._forking.mask = signal.pthread_sigmask(signal.SIG_BLOCK, (*_SIGNALS, *self.meanings))
+            self._forking.mask = signal.pthread_sigmask(signal.SIG_BLOCK, _all_of(self.meanings))
 
     def after_fork(self) -> None:
         """Let signals in again."""
@@ -363,6 +389,7 @@ class SignalWatch:
         self._begun = self._taken_over
         self._own.clear()
         self._catching_up.clear()
+        self.job_control.forget()
         self.after_fork()
 
     def close(self) -> None:
@@ -371,6 +398,10 @@ class SignalWatch:
             self._reader.close()
             self._writer.close()
             self._reader = self._writer = None
+
+
+def _all_of(meanings: dict[int, int]) -> set[int]:
+    return {*_SIGNALS, *JOB_CONTROL, *meanings}
 
 
 def _in_main_thread() -> bool:

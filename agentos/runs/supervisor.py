@@ -11,7 +11,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from ._core.records import Attempt
+from ._core.records import LOST, Attempt
 from ._core.states import Cause, Phase
 from .admission import DEADLINE
 
@@ -94,17 +94,22 @@ class Supervisor:
         timeout = self._run.options.timeout
         if timeout is None or self._run.board.phase is Phase.FORCED:
             return math.inf
-        earliest = math.inf
+        earliest, now = math.inf, self._run.clock.now()
         for attempt in self._run.board.running.values():  # the oldest first
             if attempt.cancelled is None:
-                return min(earliest, attempt.began_at + timeout)
+                overdue = attempt.began_at + timeout
+                if overdue <= now and _is_stopped(attempt):
+                    overdue = now + _LOOK_AGAIN
+                return min(earliest, overdue)
+            if attempt.cancelled == LOST:
+                continue  # it is being killed
             given_up_at = attempt.cancelled_at + self._run.engine.clean_up
             if _is_excused(attempt):
-                look_again_at = self._run.clock.now() + _LOOK_AGAIN
+                look_again_at = now + _LOOK_AGAIN
                 given_up_at = look_again_at if _is_kept(attempt) else max(given_up_at, look_again_at)
             earliest = min(earliest, given_up_at)
         # Nothing runs, or all of it was cancelled: whatever begins from now on is not overdue before this.
-        return min(earliest, self._run.clock.now() + timeout)
+        return min(earliest, now + timeout)
 
     def _see_to(self, now: float) -> None:
         run = self._run
@@ -149,8 +154,8 @@ class Supervisor:
             running = list(run.board.running.values())
         for attempt in running:
             if attempt.cancelled is None:
-                if attempt.began_at + timeout > now:
-                    break  # those after it began later
+                if attempt.began_at + timeout > now or _is_stopped(attempt):
+                    break  # those after it began later; while they are stopped, no time counts
                 self._cancel(attempt, "timeout", now)
             elif _is_kept(attempt):
                 attempt.cancelled_at = now  # all the time that it may take to end is still to come
@@ -196,6 +201,11 @@ def _is_excused(attempt: Attempt) -> bool:
     The reader of our own output may keep it; or its worker is out of touch, and will soon be known to be lost.
     """
     return _is_kept(attempt) or getattr(attempt.runner, "unheard", False)
+
+
+def _is_stopped(attempt: Attempt) -> bool:
+    """Whether it is a command that cannot go on, because this process stood still."""
+    return getattr(attempt.runner, "is_stopped", False)
 
 
 def _is_kept(attempt: Attempt) -> bool:

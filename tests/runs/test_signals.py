@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from agentos.runs.job_control import JOB_CONTROL
 from agentos.runs.signals import _SIGNALS, WATCH
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="os.kill ends the process there")
@@ -916,3 +917,79 @@ def test_after_the_run_the_signal_means_what_it_meant_before() -> None:
     """)
 
     assert (ended.stdout, ended.stderr, ended.returncode) == ("[15]", "", -15)
+
+
+# -- Ctrl-Z ---------------------------------------------------------------------------------------------------------
+
+
+def test_handlers_for_job_control_are_ours_only_while_a_run_is_on() -> None:
+    before = [signal.getsignal(number) for number in JOB_CONTROL]
+    run = Run()
+
+    WATCH.join(run)
+    during = [signal.getsignal(number) for number in JOB_CONTROL]
+    WATCH.leave(run)
+
+    assert before == [signal.SIG_DFL] * 2
+    assert during == [WATCH._handler] * 2
+    assert [signal.getsignal(number) for number in JOB_CONTROL] == before
+
+
+@pytest.mark.parametrize("theirs", [signal.SIG_IGN, lambda *_: None])
+def test_a_host_that_deals_with_ctrl_z_itself_keeps_its_handler(theirs: Any) -> None:
+    signal.signal(signal.SIGTSTP, theirs)
+    run = Run()
+    try:
+        WATCH.join(run)
+        assert signal.getsignal(signal.SIGTSTP) is theirs
+        assert signal.getsignal(signal.SIGCONT) is signal.SIG_DFL
+    finally:
+        WATCH.leave(run)
+        signal.signal(signal.SIGTSTP, signal.SIG_DFL)
+
+
+STOPPED = """
+import ctypes, sys, threading
+from agentos.runs.signals import WATCH
+
+class Run:
+    def on_signal(self, signum): ...
+    def before_stop(self): print("before", threading.current_thread().name, flush=True)
+    def after_continue(self): print("after", flush=True); done.set()
+
+done, run = threading.Event(), Run()
+WATCH.job_control.add(run)
+WATCH.join(run)
+print("ready", flush=True)
+if sys.argv[1] == "busy":
+    libc, mutex = ctypes.CDLL(None), ctypes.create_string_buffer(256)
+    libc.pthread_mutex_lock(mutex)
+    threading.Thread(target=lambda: done.wait() and libc.pthread_mutex_unlock(mutex)).start()
+    libc.pthread_mutex_lock(mutex)  # one long call, which no signal interrupts: no handler runs meanwhile
+done.wait()
+WATCH.leave(run)
+"""
+
+
+@pytest.mark.parametrize("main_thread", ["waits", "busy"])
+def test_everybody_is_told_before_the_process_stops_and_after_it_goes_on(main_thread: str) -> None:
+    # A group of its own in our session: to the system that is a job of ours.
+    process = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(STOPPED), main_thread],
+        stdout=subprocess.PIPE,
+        text=True,
+        process_group=0,
+    )
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(signal.SIGTSTP)
+        assert process.stdout.readline() == "before agentos-signals\n"
+        pid, status = os.waitpid(process.pid, os.WUNTRACED)
+        assert os.WIFSTOPPED(status)
+        process.send_signal(signal.SIGCONT)
+        assert process.stdout.readline() == "after\n"
+        assert process.wait(LONG) == 0
+    finally:
+        process.kill()
+        process.communicate()

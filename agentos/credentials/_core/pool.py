@@ -57,6 +57,7 @@ class LeasePool(Chooser):
         self.notes: list[str] = []  # what a person should be told; the shell logs and empties it
         self.closed = False
         self.drifts = max_lease is not None  # it may change without having been asked anything
+        self.kept_out = False  # what it was asked last could not be asked of the store, where it is shared
         self.not_before = -FOREVER  # nothing starts before this instant, however free a key looks
         self._watchful = False  # the end of a lease may mean something: see ``learning``
         self._token = 0
@@ -305,6 +306,10 @@ class LeasePool(Chooser):
     def holds(self, grant: Grant, _now: float) -> bool:
         """Whether that lease is in force."""
         return self.leases.get(grant.token) is grant
+
+    def hold_on(self, grant: Grant, now: float) -> Grant | None:
+        """The lease, if it is in force though this process stood still; else another on its key, if that is free."""
+        return grant if self.holds(grant, now) else None
 
     def loss_of(self, _grant: Grant, _now: float) -> str | None:
         """Why that lease must not be used any more though nobody here gave it back; None if it may."""

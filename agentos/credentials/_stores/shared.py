@@ -15,7 +15,7 @@ from .._core.keeping import forgotten, named_limits, pack_quota
 from .._core.lanes import Lane
 from .._core.needs import Claims, reserve
 from .._core.pool import NOBODY, NOTHING, LeasePool
-from .._core.records import Ask, Draw, Grant, Key, Quota, Ticket
+from .._core.records import PLAIN, Ask, Draw, Grant, Key, Quota, Ticket
 from .._core.states import Event, Life
 from .protocol import Bid, Granted, Reserved, Step
 from .view import TOO_LATE
@@ -48,7 +48,7 @@ class SharedPool(WaitingPool):
 
     def _start(self, key: Key, ask: Ask, requester: str | None, now: float) -> Grant | None:
         quota = key.quota
-        credential, number = self._numbers[key]
+        _, number = self._numbers[key]
         draws: list[Draw] | tuple[Draw, ...] = NOTHING
 
         def reserve_at(at: float, claims: Sequence[str]) -> Reserved | None:
@@ -68,18 +68,7 @@ class SharedPool(WaitingPool):
             guesses = {draw[0] for draw in found if draw[2]}
             return Reserved(record, tuple(name for name, state in named_limits(quota) if state in guesses))
 
-        bid = Bid(
-            request=f"{self._name}.{next(self._requests)}",
-            credential=credential,
-            slots=key.slots,
-            quota=number,
-            requester=None if requester is None else self.mask(str(requester)[:_LONGEST_REQUESTER]),
-            reserve=reserve_at,
-            free=lambda wanted: self._free_now(key, now, wanted),
-            still_waiting=self.waiting > 1,
-            sees_all=self.keep_free > 0,
-            since=now,
-        )
+        bid = self._bid(key, requester, reserve_at, now, still_waiting=self.waiting > 1)
         before = self._news
         self._came = True
         answer = self._in_store(lambda: self._store.try_grant(bid), now)
@@ -100,6 +89,51 @@ class SharedPool(WaitingPool):
             elif self._news == before:
                 self.not_before = now + _UNEXPLAINED_FOR
         return None
+
+    def _bid(
+        self,
+        key: Key,
+        requester: str | None,
+        reserve_at: Callable[[float, Sequence[str]], Reserved | None],
+        now: float,
+        *,
+        still_waiting: bool,
+    ) -> Bid:
+        credential, number = self._numbers[key]
+        return Bid(
+            request=f"{self._name}.{next(self._requests)}",
+            credential=credential,
+            slots=key.slots,
+            quota=number,
+            requester=None if requester is None else self.mask(str(requester)[:_LONGEST_REQUESTER]),
+            reserve=reserve_at,
+            free=lambda wanted: self._free_now(key, now, wanted),
+            still_waiting=still_waiting,
+            sees_all=self.keep_free > 0,
+            since=now,
+        )
+
+    def hold_on(self, grant: Grant, now: float) -> Grant | None:
+        self._in_store(self._store.keep_up, now)
+        if grant not in self._lost or self.kept_out:
+            return super().hold_on(grant, now)
+        key = grant.key
+        # Its cost was taken when it was granted, and stays taken; but a guess ended with the lease.
+        draws = [draw for draw in grant.draws if not draw[2]]
+        bid = self._bid(
+            key,
+            grant.requester,
+            lambda _at, _claims: Reserved(None) if key.life is Life.ALIVE else None,
+            now,
+            still_waiting=self.waiting > 0,
+        )
+        answer = self._in_store(lambda: self._store.try_grant(bid), now)
+        if not isinstance(answer, Granted):
+            return None
+        again = Grant(key, answer.token, grant.requester, answer.at, grant.model, draws)
+        self._book(again, PLAIN)
+        self._store.booked()
+        return again
 
     def _free_now(self, key: Key, now: float, wanted: Callable[[int], bool]) -> int:
         """How many slots of wanted keys could start something now; no more than are worth counting."""

@@ -56,7 +56,6 @@ class PoolView(LearningPool):
         self._ending: set[int] = set()  # given back, and not yet known to be so in the store
         self._ended_now: list[int] = []  # of those, in this step
         self._draws_before: dict[Grant, list[Draw] | tuple[Draw, ...]] = {}  # of what was settled in this step
-        self._kept_out = False  # the store was busy or in trouble when it was asked last
         self.rests = ""  # why the store lets nothing start before ``not_before``, if that is why
         self._came = False  # the store has seen us ask for something, since we were called
         self._lost: dict[Grant, str] = {}
@@ -217,7 +216,7 @@ class PoolView(LearningPool):
 
     def _in_store(self, ask: Callable[[], T], now: float | None) -> T | None:
         """What the store answers; None if it is busy or in trouble, and then nothing starts for a while."""
-        self._kept_out = True
+        self.kept_out = True
         try:
             answer = ask()
         except StoreBusy:
@@ -234,7 +233,7 @@ class PoolView(LearningPool):
         except (StoreError, PoolClosed) as error:
             self._break(error)
             return None
-        self._kept_out = False
+        self.kept_out = False
         if self._store.next_look == FOREVER:
             self._company = False
         if self._trouble is not None and answer is not False:

@@ -148,7 +148,7 @@ class WaitingPool(PoolView):
     def _line_up(self, now: float) -> None:
         """Let the store know whether we wait, and for what: then we are called when it is our turn."""
         if self.waiting:
-            if self._kept_out:
+            if self.kept_out:
                 return  # we do not know yet whether we have to wait; trying again tells
             before = self._waits_as
             if before is None and self._store.next_look == FOREVER and not self._company:

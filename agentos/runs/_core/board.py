@@ -15,7 +15,7 @@ from typing import Any
 
 from .halt import Halt
 from .pauses import LONGEST_PAUSE, after_failure, after_limit
-from .records import Attempt, Item
+from .records import LOST, Attempt, Item
 from .states import AFTER, Ended, Phase, State, Verdict
 
 FOREVER = float("inf")
@@ -224,11 +224,18 @@ class Board:
         return True
 
     def take_back(self, attempt: Attempt) -> bool:
-        """It was begun, and there was no place to run it in: as if it had not begun. False: it had been given up."""
+        """It could not go on, through no fault of its own, and is the next to run. False: it is to be finished.
+
+        One that had no place to run in counts as not begun. One that lost its key goes again in this run, or never.
+        """
+        lost = attempt.cancelled == LOST
+        if lost and self.phase is not Phase.RUNNING:
+            return False
         if self.running.pop(attempt.token, None) is None:
             return False
         attempt.ended = True
-        attempt.item.attempts -= 1
+        if not lost:
+            attempt.item.attempts -= 1
         attempt.item.state = State.PENDING
         self._queue_again(attempt.item)
         return True

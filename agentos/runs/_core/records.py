@@ -7,6 +7,7 @@ from typing import Any
 from .states import State
 
 NOTHING: dict[str, int] = {}  # never changed
+LOST = "lost"  # why an attempt is cancelled whose key others may have by now, because this process stood still
 
 
 class Item:
@@ -69,7 +70,7 @@ class Attempt:
         self.grant = grant
         self.began_at = began_at
         self.ended = False
-        self.cancelled: str | None = None  # why it was asked to end: "timeout" or "stop"
+        self.cancelled: str | None = None  # why it was asked to end: "timeout", "stop" or LOST
         self.cancelled_at = 0.0
         self.runner: Any = None  # what its engine needs to know of it
         self.lease: Any = None  # as its worker sees it, once it has asked

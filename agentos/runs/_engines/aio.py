@@ -29,6 +29,7 @@ class LoopEngine:
     """As many tasks as the run has workers, on the loop it is started in."""
 
     clean_up = 1.0
+    suspension = None
 
     def __init__(self, run: Run, loop: asyncio.AbstractEventLoop) -> None:
         self._run = run
@@ -164,6 +165,7 @@ class LoopThread:
     """A loop of our own on a daemon thread, for coroutine workers of a caller that has none."""
 
     clean_up = LoopEngine.clean_up
+    suspension = None
 
     def __init__(self, run: Run) -> None:
         self._loop = asyncio.new_event_loop()

@@ -11,10 +11,13 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .._core.records import Attempt
+from ...errors import Interrupted
+from .._core.records import LOST, Attempt
 from .._core.states import Verdict
+from ..attempts import PooledAttempt
 from ..commands.command import Command
 from ..commands.environment import Surroundings, base_environment
+from ..commands.heartbeat import Heartbeat, silence_for
 from ..commands.orphans import end, left_behind
 from ..commands.performer import Performer, Running
 from ..commands.spawner import Spawner
@@ -52,7 +55,9 @@ class CommandEngine(ThreadEngine):
         environ = os.environ if command.env is None else command.env
         holds_secret = (lambda _: False) if run.secrets is None else run.secrets.masker.is_in
         base = base_environment(environ, command.without, holds_secret)
-        self._spawner = Spawner(base, f"{session}.", self._attempts, command.cwd)
+        within = silence_for(getattr(run.lessor, "lease_ttl", None))
+        self._spawner = Spawner(base, f"{session}.", self._attempts, command.cwd, within)
+        self.suspension = self._heartbeat = Heartbeat(self._spawner, self._look_at_leases)
         surroundings = Surroundings(command.run_id or name_of_run(run), environ, self._attempts)
         self._performer = Performer(self._spawner, surroundings)
         # A command that is to end may take this long; only then is it left behind.
@@ -70,6 +75,7 @@ class CommandEngine(ThreadEngine):
     def start(self, workers: int) -> None:
         _make_room(_DESCRIPTORS_EACH * workers + _DESCRIPTORS_BESIDES)
         self._spawner.start()
+        self._heartbeat.start()
         super().start(workers)
 
     def cancel(self, attempt: Attempt) -> bool:
@@ -83,6 +89,7 @@ class CommandEngine(ThreadEngine):
         self._spawner.close(wait=_REAPED_WITHIN)
 
     def close(self) -> None:
+        self._heartbeat.close()
         self._spawner.close()
         shutil.rmtree(self._attempts, ignore_errors=True)
         try:
@@ -106,13 +113,19 @@ class CommandEngine(ThreadEngine):
             error = raised
         finally:
             self._desk.give_slot(slot)
+            running.finish()
         try:
+            if attempt.cancelled == LOST and isinstance(error, Interrupted) and run.take_back(attempt, str(error)):
+                return Verdict.INTERRUPTED
             return run.finish(attempt, value, error)
         finally:
             error = None  # or it and its traceback, which holds this frame, keep each other alive
 
     def _carry_out(self, attempt: Attempt, running: Running, slot: int) -> dict[str, Any]:
         order = self._desk.order(attempt, slot)
+        if self._run.has_lost_its_key(attempt):  # this process stood still since the lease was granted
+            attempt.cancelled = LOST
+            raise self._run.called_off(attempt)
         secret, checkpoint = self._run.secret_for(attempt), self._run.folder.path_for(attempt.item.id)
         output = self._desk.output(attempt)
         try:
@@ -120,6 +133,34 @@ class CommandEngine(ThreadEngine):
         finally:
             captured = output.finish()
         return self._desk.outcome(attempt, order, performed, captured)
+
+    # -- after this process stood still -----------------------------------------------------------------------------
+
+    def _look_at_leases(self, stopped_for: float) -> list[str]:
+        """Which of the commands, all of them stopped for so long, have lost their key: their marks."""
+        run = self._run
+        lost = []
+        with run.lock:
+            running = [(attempt, attempt.runner) for attempt in run.board.running.values()]
+        for attempt, runner in running:
+            if runner is not None and not self._keeps_lease(attempt, runner):
+                if attempt.cancelled is None:
+                    attempt.cancelled, attempt.cancelled_at = LOST, run.clock.now()
+                lost.append(runner.mark)
+        run.stood_still(stopped_for)
+        return lost
+
+    @staticmethod
+    def _keeps_lease(attempt: Attempt, runner: Running) -> bool:
+        grant = attempt.grant
+        if not isinstance(attempt, PooledAttempt) or grant is None:
+            return True
+        held = attempt.pool.hold_on(grant)
+        if held is None or held is grant:
+            return held is not None
+        if not runner.unless_finished(lambda: setattr(attempt, "grant", held)):
+            attempt.pool.give_back(held)
+        return True
 
 
 def name_of_run(run: Run) -> str:

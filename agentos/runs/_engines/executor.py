@@ -70,6 +70,7 @@ class ExecutorEngine:
     """
 
     clean_up = 1.0
+    suspension = None
 
     def __init__(self, run: Run, executor: Executor) -> None:
         place = place_of(executor)

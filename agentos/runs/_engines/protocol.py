@@ -5,12 +5,18 @@ from __future__ import annotations
 from typing import Protocol
 
 from .._core.records import Attempt
+from ..job_control import Suspendable
 
 
 class Engine(Protocol):
     """Runs workers. Each fetches its next attempt from the run itself, runs it, and hands in what came of it."""
 
     clean_up: float  # how long an attempt that was asked to end may take to; then it is left behind
+
+    @property
+    def suspension(self) -> Suspendable | None:
+        """What runs outside this process, and has to stop with it; None: nothing does."""
+        ...
 
     def start(self, workers: int) -> None:
         """Let so many workers begin."""

@@ -13,6 +13,7 @@ from .._core.states import Verdict
 from ..admission import IDLE, Idle
 from ..attempts import PooledAttempt
 from ..bells import ThreadBell
+from ..job_control import Suspendable
 
 if TYPE_CHECKING:
     from ..run import Run
@@ -24,6 +25,7 @@ class ThreadEngine:
     """As many threads as the run has workers."""
 
     clean_up = 1.0
+    suspension: Suspendable | None = None
 
     def __init__(self, run: Run) -> None:
         self._run = run

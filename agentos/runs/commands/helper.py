@@ -9,6 +9,12 @@ descriptors, the command's standard input, output and error and the one to tell 
 or ``E errno``; ``K`` if it is asked to end; ``X status`` as it ends. ``{"do": "kill", "pid": n, "after": s, "mark":
 "..."}`` asks a command's whole group to end, and kills what is left of it after so many seconds, wherever it went:
 each process that a command starts inherits the mark of its attempt, unless it clears its environment.
+
+A driver that stands still cannot renew its leases, so its commands must not go on either. ``{"do": "beat", "by": t}``
+promises the next such message by the instant t of the monotonic clock, which both share. If it does not come, or on
+``{"do": "suspend"}``, every command is stopped (SIGSTOP), the driver is told ``P`` and since when, and what it asks for
+is put off. ``{"do": "resume", "lost": [marks], "by": t}`` lets them go on, except those that have lost their key, which
+are killed. After the instant t it does nothing: the driver stood still once more, and is told ``P`` again.
 """
 
 from __future__ import annotations
@@ -22,10 +28,15 @@ import socket
 import struct
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+
+TYPE_CHECKING = False  # typing's own takes longer to import than all the rest
+if TYPE_CHECKING:
+    from typing import Any
 
 LENGTH = struct.Struct("!I")
 _DESCRIPTORS = 4
+_MOST_SCANS = 20  # for processes that are not stopped yet: others may be born while we look
 _LAST_WORDS = 2.0  # what commands get to end in when the driver is gone
 _TO_FINISH = 0.5  # what a command that has ended left running in its group: it may have output of it to pass on
 _LEFTOVERS = 1.0  # from asking that to end until it is killed
@@ -45,6 +56,10 @@ class Helper:
         self._terms: dict[int, float] = {}  # of a group whose command has ended: when the rest is asked to end
         self._kills: dict[int, float] = {}  # of a group: when what is left of it is killed
         self._sweeps: dict[str, float] = {}  # of a mark: when whatever still bears it is killed
+        self._marks: dict[int, str] = {}  # of a running command
+        self._beat_by: float | None = None  # when the driver says next that it runs; None: it need not
+        self._stopped_at: float | None = None  # since when all commands are stopped
+        self._put_off: list[tuple[dict[str, Any], list[int]]] = []  # what the driver asked for meanwhile
         self._born, self._wake = os.pipe()
         os.set_blocking(self._born, False)
         os.set_blocking(self._wake, False)
@@ -60,13 +75,19 @@ class Helper:
             if self._born in ready:
                 _drain(self._born)
                 self._reap()
-            if self._driver.fileno() in ready and not self._obey():
+            if self._driver.fileno() not in ready:
+                self._look_for_silence()
+            elif not self._obey():
                 break
             self._kill_due()
         self._end()
 
     def _patience(self) -> float | None:
+        if self._stopped_at is not None:
+            return None  # only the driver lets the commands go on, and their time with them
         due = [*self._terms.values(), *self._kills.values(), *self._sweeps.values()]
+        if self._beat_by is not None:
+            due.append(self._beat_by)
         return max(0.0, min(due) - time.monotonic()) * 1000 + 1 if due else None
 
     # -- what the driver asks for -----------------------------------------------------------------------------
@@ -84,17 +105,28 @@ class Helper:
             message = json.loads(self._read(LENGTH.unpack(head)[0]))
         except (OSError, EOFError):
             return False
-        if message["do"] == "spawn":
-            if len(descriptors) == _DESCRIPTORS:
-                self._spawn(message, descriptors)
-            else:  # we have no room for more; the driver sees the end of its pipes
-                for each in descriptors:
-                    os.close(each)
-        elif message["do"] == "base":
-            self._base = message["env"]
-        elif message["pid"] in self._told:
-            self._stop(message["pid"], message["after"], message["mark"])
+        self._do(message, descriptors)
         return True
+
+    def _do(self, message: dict[str, Any], descriptors: list[int]) -> None:
+        what = message["do"]
+        if what == "base":
+            self._base = message["env"]
+        elif what == "beat":
+            self._beat_by = message["by"]
+        elif what == "suspend":
+            self._suspend()
+        elif what == "resume":
+            self._resume(set(message["lost"]), message["by"])
+        elif self._stopped_at is not None:
+            self._put_off.append((message, descriptors))
+        elif what == "kill":
+            if message["pid"] in self._told:
+                self._stop(message["pid"], message["after"], message["mark"])
+        elif len(descriptors) == _DESCRIPTORS:
+            self._spawn(message, descriptors)
+        else:  # we have no room for more; the driver sees the end of its pipes
+            _close(descriptors)
 
     def _read(self, count: int) -> bytearray:
         data = bytearray()
@@ -105,14 +137,14 @@ class Helper:
             data += more
         return data
 
-    def _spawn(self, message: dict[str, object], descriptors: list[int]) -> None:
+    def _spawn(self, message: dict[str, Any], descriptors: list[int]) -> None:
         stdin, stdout, stderr, told = descriptors
-        argv: list[str] = message["argv"]  # type: ignore[assignment]
+        argv: list[str] = message["argv"]
         try:
             pid = os.posix_spawnp(
                 argv[0],
                 argv,
-                {**self._base, **message["env"]},  # type: ignore[dict-item]
+                {**self._base, **message["env"]},
                 file_actions=[(os.POSIX_SPAWN_DUP2, fd, number) for number, fd in enumerate((stdin, stdout, stderr))],
                 setsid=True,
                 setsigmask=(),
@@ -123,9 +155,9 @@ class Helper:
             os.close(told)
         else:
             self._told[pid] = told
+            self._marks[pid] = message["env"].get(MARK, "")
             _tell(told, f"S {pid}\n")
-        for each in (stdin, stdout, stderr):
-            os.close(each)
+        _close((stdin, stdout, stderr))
 
     def _stop(self, pid: int, after: float, mark: str) -> None:
         _tell(self._told[pid], "K\n")
@@ -134,6 +166,62 @@ class Helper:
         at = time.monotonic() + after
         self._kills[pid] = min(at, self._kills.get(pid, at))
         self._sweeps[mark] = min(at, self._sweeps.get(mark, at))
+
+    # -- while the driver stands still --------------------------------------------------------------------------
+
+    def _suspend(self) -> None:
+        """Stop every command, and whatever else bears our mark: whoever left its group, too, may use a key."""
+        if self._stopped_at is None:
+            self._stopped_at = time.monotonic()
+            for pid in self._groups():
+                signal_group(pid, signal.SIGSTOP)
+            for _ in range(_MOST_SCANS):
+                if not _signal_marked(self._session, signal.SIGSTOP, but_in=b"TtZX"):
+                    break
+        self._say_that_they_are_stopped()
+
+    def _look_for_silence(self) -> None:
+        """Called when nothing more of the driver's is there to be read."""
+        if self._beat_by is not None and self._stopped_at is None and time.monotonic() >= self._beat_by:
+            self._suspend()
+
+    def _say_that_they_are_stopped(self) -> None:
+        try:
+            self._driver.send(f"P {self._stopped_at!r}\n".encode(), socket.MSG_DONTWAIT)
+        except OSError:
+            pass  # it is gone; or it has not read the last thousands of these
+
+    def _resume(self, lost: set[str], by: float | None) -> None:
+        if self._stopped_at is None:
+            return
+        now = time.monotonic()
+        if by is not None and now > by:
+            self._say_that_they_are_stopped()
+            return
+        for pid in [pid for pid in self._told if self._marks[pid] in lost]:
+            _tell(self._told[pid], "K\n")
+            signal_group(pid, signal.SIGKILL)
+            self._kills.pop(pid, None)
+        for mark in lost:
+            kill_marked(mark, whole=True)
+            self._sweeps.pop(mark, None)
+        for pid in self._groups():
+            signal_group(pid, signal.SIGCONT)
+        _signal_marked(self._session, signal.SIGCONT, but_in=b"ZX")
+        for times in (self._terms, self._kills, self._sweeps):
+            for each in times:
+                times[each] += now - self._stopped_at  # type: ignore[index]
+        self._stopped_at = None
+        self._beat_by = by
+        asked, self._put_off = self._put_off, []
+        for message, descriptors in asked:
+            if message["do"] == "spawn" and message["env"].get(MARK) in lost:
+                _close(descriptors)  # its driver sees the end of its pipes, and knows why
+            else:
+                self._do(message, descriptors)
+
+    def _groups(self) -> set[int]:
+        return {*self._told, *self._kills, *self._terms}
 
     # -- commands that end ------------------------------------------------------------------------------------
 
@@ -145,6 +233,7 @@ class Helper:
             told = self._told.pop(pid, None)
             if told is None:
                 continue  # an orphan of one of ours
+            del self._marks[pid]
             if not signal_group(pid, 0):
                 self._kills.pop(pid, None)
             elif pid not in self._kills:
@@ -153,6 +242,8 @@ class Helper:
             os.close(told)
 
     def _kill_due(self) -> None:
+        if self._stopped_at is not None:
+            return
         now = time.monotonic()
         for pid in [pid for pid, at in self._terms.items() if at <= now]:
             del self._terms[pid]
@@ -166,14 +257,20 @@ class Helper:
             kill_marked(mark, whole=True)
 
     def _end(self) -> None:
-        """The driver is gone: nothing of what it had started may go on."""
-        for pid in self._told:
-            signal_group(pid, signal.SIGTERM)
-            signal_group(pid, signal.SIGCONT)
+        """The driver is gone: nothing of what it had started may go on.
+
+        What is stopped has perhaps lost its key, and is not continued to end by itself.
+        """
+        groups = self._groups()
         until = time.monotonic() + _LAST_WORDS
+        if self._stopped_at is None:
+            for pid in self._told:
+                signal_group(pid, signal.SIGTERM)
+                signal_group(pid, signal.SIGCONT)
+        else:
+            until = 0.0
         poll = select.poll()
         poll.register(self._born, select.POLLIN)
-        groups = {*self._told, *self._kills, *self._terms}
         while self._told and (left := until - time.monotonic()) > 0:
             poll.poll(left * 1000 + 1)
             _drain(self._born)
@@ -220,6 +317,11 @@ def _tell(descriptor: int, text: str) -> None:
         pass  # nobody listens
 
 
+def _close(descriptors: Iterable[int]) -> None:
+    for each in descriptors:
+        os.close(each)
+
+
 def _drain(descriptor: int) -> None:
     try:
         while os.read(descriptor, 4096):
@@ -261,6 +363,25 @@ def kill_marked(mark: str, *, whole: bool = False) -> None:
             _kill(pid)
 
 
+def _signal_marked(mark: str, number: int, *, but_in: bytes) -> bool:
+    """Send a signal to whatever bears a mark that begins so, but for processes in these states. False: to none."""
+    found = False
+    for pid, _variables in with_variable(MARK, mark):
+        if _state(pid) not in but_in:
+            found = True
+            _kill(pid, number)
+    return found
+
+
+def _state(pid: int) -> bytes:
+    """What a process does: ``R``, ``S``, ``T``, ``Z`` ... ``X``: it is no more."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].split()[0]
+    except (OSError, IndexError):
+        return b"X"
+
+
 def _kill_children() -> None:
     """What has left its group and cleared its environment is still ours, as the nearest reaper of orphans.
 
@@ -288,9 +409,9 @@ def _children() -> list[int]:
     return found
 
 
-def _kill(pid: int) -> None:
+def _kill(pid: int, number: int = signal.SIGKILL) -> None:
     try:
-        os.kill(pid, signal.SIGKILL)
+        os.kill(pid, number)
     except OSError:
         pass
 

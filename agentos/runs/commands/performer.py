@@ -79,8 +79,10 @@ def _follow(child: Child, running: Running, write: Write, order: Order) -> bool:
         now = time.monotonic()
         if idle is not None and not silent and not running.ended:
             if now >= heard_at + idle and not poll.poll(0):
-                silent = True
-                running.end(order.kill_after)
+                heard_at = max(heard_at, running.stopped_until())  # one that is stopped can say nothing
+                if now >= heard_at + idle:
+                    silent = True
+                    running.end(order.kill_after)
             due = min(until, heard_at + idle) if not silent else until
         else:
             due = until
@@ -119,7 +121,29 @@ class Running:
         self._spawner = spawner
         self._end_after: float | None = None
         self._told = b""
+        self._over = False
         self._lock = threading.Lock()
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether it cannot go on now, because this process stood still."""
+        return self._spawner.stopped_since() is not None
+
+    def stopped_until(self) -> float:
+        """Until when it could not go on; the present instant, if it still cannot."""
+        return self._spawner.stopped_until()
+
+    def finish(self) -> None:
+        """Nothing of it runs any more, and nothing will."""
+        with self._lock:
+            self._over = True
+
+    def unless_finished(self, act: Callable[[], object]) -> bool:
+        """Do something while it cannot be finished; False if it was. *act* must not wait."""
+        with self._lock:
+            if not self._over:
+                act()
+            return not self._over
 
     def hear(self, data: bytes) -> bool:
         """Take in what the helper says. False: it will say nothing more."""

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import errno
 import json
+import math
 import os
+import select
 import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from ...errors import Transient
@@ -42,10 +44,19 @@ class Spawner:
     """One helper process, started when the first command is, and again should it die. Any thread may call it.
 
     *session* is what the mark of each command begins with: by it those are found that left their group. *scratch* is
-    the folder in which commands say how they went; it is removed when all have ended.
+    the folder in which commands say how they went; it is removed when all have ended. *within* is how often ``beat`` is
+    called at least, in seconds; None: never.
     """
 
-    def __init__(self, environment: Mapping[str, str], session: str, scratch: Path, cwd: str | None = None) -> None:
+    def __init__(
+        self,
+        environment: Mapping[str, str],
+        session: str,
+        scratch: Path,
+        cwd: str | None = None,
+        within: float | None = None,
+    ) -> None:
+        self.within = within
         self._environment = dict(environment)
         self._session = session
         self._scratch = scratch
@@ -55,6 +66,10 @@ class Spawner:
         self._socket: socket.socket | None = None
         self._closed = False
         self._reaper: threading.Thread | None = None  # waits for the last helper to end
+        self._suspended = False  # the helper is to stop all commands, also one that is started anew
+        self._stopped_since: float | None = None  # as the helper says
+        self._resumed_at = -math.inf
+        self._heard = b""
 
     def start(self) -> None:
         """Have the helper ready."""
@@ -100,6 +115,64 @@ class Spawner:
             self._send({"do": "kill", "pid": pid, "after": after, "mark": mark}, ())
         except Transient:
             pass  # the helper is gone, and its commands with it
+
+    # -- while this process stands still ------------------------------------------------------------------------
+
+    def beat(self, by: float) -> None:
+        """Promise the helper to do this again by that instant; else it stops all commands."""
+        self._say({"do": "beat", "by": by})
+
+    def suspend(self) -> None:
+        """Have all commands stopped, until ``resume``."""
+        with self._lock:
+            self._suspended = True
+            self._stopped_since = time.monotonic()
+        self._say({"do": "suspend"})
+
+    def resume(self, lost: Collection[str], by: float | None) -> None:
+        """Let the commands go on, and kill those with the marks *lost*. After the instant *by* nothing is done."""
+        with self._lock:
+            self._suspended = False
+            self._stopped_since = None
+            self._resumed_at = time.monotonic()
+        self._say({"do": "resume", "lost": list(lost), "by": by})
+
+    def stopped_since(self) -> float | None:
+        """Since when all commands are stopped; None: they are not."""
+        with self._lock:
+            try:
+                while self._socket is not None and (data := self._socket.recv(4096, socket.MSG_DONTWAIT)):
+                    self._heard += data
+            except OSError:
+                pass  # nothing more was said
+            *lines, self._heard = self._heard.split(b"\n")
+            if lines:
+                self._stopped_since = float(lines[-1].split()[1])
+            return self._stopped_since
+
+    def stopped_until(self) -> float:
+        """Until when all commands were stopped: now, if they still are."""
+        return self._resumed_at if self.stopped_since() is None else time.monotonic()
+
+    def wait_for_helper(self, also: int, seconds: float | None) -> None:
+        """Wait until the helper says something, or *also* can be read, for so many seconds at most."""
+        with self._lock:
+            readable = [also] if self._socket is None else [also, self._socket.fileno()]
+        poll = select.poll()
+        for descriptor in readable:
+            poll.register(descriptor, select.POLLIN)
+        poll.poll(None if seconds is None else seconds * 1000)
+
+    def _say(self, message: Mapping[str, object]) -> None:
+        """Tell the helper, if there is one: without any there is no command either."""
+        with self._lock:
+            if self._socket is not None:
+                try:
+                    self._transmit_to(self._socket, message)
+                except OSError:
+                    pass  # it died; the next command has another one
+
+    # -- the helper itself --------------------------------------------------------------------------------------
 
     def close(self, *, wait: float = 0.0) -> None:
         """End the helper, which ends whatever still runs; *wait* so many seconds for that."""
@@ -147,10 +220,20 @@ class Spawner:
                 )
             OWN_CHILDREN.add(self._process.pid)
             self._socket = mine
-            data = json.dumps({"do": "base", "env": self._environment}).encode()
-            socket.send_fds(mine, [LENGTH.pack(len(data))], [])
-            mine.sendall(data)
+            self._heard = b""
+            self._transmit_to(mine, {"do": "base", "env": self._environment})
+            if self._suspended:
+                self._transmit_to(mine, {"do": "suspend"})
+                return mine
+            self._stopped_since = None
+            if self.within is not None:
+                self._transmit_to(mine, {"do": "beat", "by": time.monotonic() + self.within})
         return self._socket
+
+    @staticmethod
+    def _transmit_to(connection: socket.socket, message: Mapping[str, object]) -> None:
+        data = json.dumps(message).encode()
+        connection.sendall(LENGTH.pack(len(data)) + data)
 
     def _disconnect(self) -> None:
         if self._socket is not None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import datetime
 import logging
 import threading
+import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -49,6 +50,8 @@ _CLOCK_WAS_SET = 0.5
 _PICKED_UP_WITHIN = 1.0
 _SAID_AT_MOST_EVERY = 60.0
 _LAST_HOUR = 253_000_000_000.0  # in the year 9987: datetime knows none after 9999
+# A store that is busy is asked again whether a lease is held, because a command would be killed otherwise.
+_INSIST_ON_LEASE, _ASK_AGAIN_AFTER = 5.0, 0.02
 
 
 class PoolShell(ForkableShell):
@@ -496,6 +499,25 @@ class PoolShell(ForkableShell):
         """Whether the lease is still in force."""
         self._bring_up_to_date()
         return self._holds(grant)
+
+    def hold_on(self, grant: Grant) -> Grant | None:
+        """The lease, if it is in force though this process stood still; else another on its key. None: it is lost.
+
+        A shared store is asked, and waited for a little if others keep it busy.
+        """
+        held: Grant | None = None
+
+        def ask(now: float) -> Sequence[Ticket]:
+            nonlocal held
+            held = self._core.hold_on(grant, now)
+            return NOBODY
+
+        deadline = self._now() + _INSIST_ON_LEASE
+        self._turn(ask)
+        while held is None and self._core.kept_out and self._now() < deadline:
+            time.sleep(_ASK_AGAIN_AFTER)
+            self._turn(ask)
+        return held
 
     def _bring_up_to_date(self) -> None:
         """A lease may be over, or another process may have acted, without anybody here having looked."""

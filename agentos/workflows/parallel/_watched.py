@@ -8,22 +8,24 @@ from ...runs.signals import WATCH
 
 
 class Watched:
-    """While it lasts, signals of the process stop the run."""
+    """While it lasts, signals of the process stop the run, and Ctrl-Z suspends it."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
 
     def __enter__(self) -> None:
         try:
+            WATCH.job_control.add(self._run)
             WATCH.join(self._run)
         except BaseException:
             try:
-                WATCH.leave(self._run)
+                self.__exit__()
             finally:
                 self._run.conclude()  # it never began, but its journal is open
             raise
 
     def __exit__(self, *_: object) -> None:
+        WATCH.job_control.remove(self._run)
         WATCH.leave(self._run)
 
 

@@ -30,6 +30,7 @@ _SHOWN = 3_000  # characters of what was said, where it was not what should have
 _TO_A_TERMINAL = (
     "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
 )
+_AS_A_JOB = (str(Path(__file__).with_name("job_shell.py")),)
 _ESCAPES = re.compile(r"\x1b\[[0-9;:?<=>]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[()][0-9A-B]|\x1b[=>78]")
 
 
@@ -297,14 +298,19 @@ class Place:
         return [program.ended() for program in programs]
 
     def terminal(
-        self, *arguments: str, env: Mapping[str, str] | None = None, columns: int = 100, lines: int = 30
+        self,
+        *arguments: str,
+        env: Mapping[str, str] | None = None,
+        columns: int = 100,
+        lines: int = 30,
+        as_a_job: bool = False,
     ) -> Terminal:
-        """Start it in a terminal."""
+        """Start it in a terminal; *as_a_job* of a shell there, which says when it stops and continues it on ``fg``."""
         master, slave = os.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
         started = command()
         process = subprocess.Popen(
-            [sys.executable, "-I", "-S", "-c", _TO_A_TERMINAL, *started, *arguments],
+            [sys.executable, "-I", "-S", *(_AS_A_JOB if as_a_job else ("-c", _TO_A_TERMINAL)), *started, *arguments],
             cwd=self.cwd,
             env={**self.environment, **(env or {})},
             stdin=slave,
