@@ -985,7 +985,7 @@ def test_everybody_is_told_before_the_process_stops_and_after_it_goes_on(main_th
         assert process.stdout.readline() == "ready\n"
         process.send_signal(signal.SIGTSTP)
         assert process.stdout.readline() == "before agentos-signals\n"
-        pid, status = os.waitpid(process.pid, os.WUNTRACED)
+        _, status = os.waitpid(process.pid, os.WUNTRACED)
         assert os.WIFSTOPPED(status)
         process.send_signal(signal.SIGCONT)
         assert process.stdout.readline() == "after\n"

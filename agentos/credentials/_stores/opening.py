@@ -2,8 +2,8 @@
 
 Whoever finds nobody else alive has the file to himself for a moment. Then, and only then, it is made or brought to the
 newest format, stamps of an earlier boot are moved to this one's clock, and what processes that are gone had leased is
-free again; unless they had it used on other machines, where it may be in use for a while. While others are alive none
-of this is done: a file whose stamps are of another clock is refused.
+free again; unless they had it used on other machines, where it may be in use for a while, or commands that they started
+still run. While others are alive none of this is done: a file whose stamps are of another clock is refused.
 """
 
 from __future__ import annotations
@@ -27,8 +27,19 @@ from .._core.keeping import moved
 from ..clock import Clock
 from .alive import Alive
 from .bell import Ring
+from .lease_locks import LeaseLocks
 from .place import prepare
-from .rows import Changes, Execute, end_session, last_change, let_run_out, read_moment, write_moment, write_record
+from .rows import (
+    Changes,
+    Execute,
+    end_session,
+    keep_outlived,
+    last_change,
+    let_run_out,
+    read_moment,
+    write_moment,
+    write_record,
+)
 from .schema import APPLICATION_ID, MIGRATIONS
 from .timebase import Moment, shift, time_base
 
@@ -57,6 +68,7 @@ class StoreFile:
         if old is not None:
             raise StoreUnavailable(path=str(path), detail=old)
         self.path = prepare(path)
+        self.locks = LeaseLocks(self.path)
         self._open()
 
     # -- opening ----------------------------------------------------------------------------------------------
@@ -177,6 +189,7 @@ class StoreFile:
             execute("insert or ignore into meta values ('salt', ?)", (secrets.token_hex(_SALT_BYTES),))
             self._start_anew(read_moment(execute), now, offset)
             write_moment(execute, self.base, now, offset)
+            self.locks.sweep()
             execute("commit")
         except BaseException:
             if self.connection.in_transaction:
@@ -199,6 +212,9 @@ class StoreFile:
         if not by and not sessions:
             return
         let_run_out(execute, now, offset, by=by)
+        for (session,) in execute("select distinct session from leases").fetchall():
+            if self.locks.outlived(session):
+                keep_outlived(execute, session, now)
         execute("delete from sessions where gone_until is null or expires_at <= ?", (now,))
         execute("delete from leases where session not in (select id from sessions)")
         execute("delete from sessions where id not in (select session from leases)")
@@ -266,6 +282,7 @@ class StoreFile:
 
     def leave(self) -> None:
         """Be no longer one of those that have it open."""
+        self.locks.close()
         self._alive.leave()
 
     def close(self) -> None:

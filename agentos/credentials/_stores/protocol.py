@@ -267,6 +267,21 @@ class Store(Protocol):
         """
         ...
 
+    def lock_lease(self, token: int, mark: str) -> int | None:
+        """A descriptor for a command with that *mark* to inherit. None: leases end by their time to live.
+
+        If this process is killed, the lease is not freed while any process has it open. Raises OSError.
+        """
+        ...
+
+    def unlock_lease(self, token: int) -> None:
+        """The command has ended."""
+        ...
+
+    def lease_moved(self, token: int, to: int) -> None:
+        """The lease was lost, and taken again with another token: its command goes on."""
+        ...
+
     def leave(self) -> None:
         """End the session and all its leases at once, but for those that others may be using on other machines.
 

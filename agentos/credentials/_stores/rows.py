@@ -15,6 +15,8 @@ from .timebase import Moment
 
 Execute = Callable[..., sqlite3.Cursor]
 
+OUTLIVED: Final = 0.0  # in the place of the hour until which leases are in use: until their commands have ended
+_OUTLIVED_LOOK_AFTER: Final = 0.1
 _LOG_KEPT: Final = 1024
 _PRUNE_EVERY: Final = 256
 
@@ -67,7 +69,9 @@ def quota_news(execute: Execute, number: int) -> QuotaNews:
 def holder(requester: str | None, pid: int, gone_until: float | None = None) -> str:
     """Whoever holds a lease, as people are told; *gone_until*: its process is gone, and what it holds ends then."""
     process = f"process {pid}"
-    if gone_until is not None:
+    if gone_until == OUTLIVED:
+        process += ", which has ended: a command that it started still runs"
+    elif gone_until is not None:
         at = time.strftime("%H:%M:%S", time.localtime(gone_until))
         process += f", which has ended: it may be in use on another machine until {at}"
     return process if requester is None else f"{requester} ({process})"
@@ -134,6 +138,16 @@ def let_run_out(execute: Execute, now: float, offset: float, *, by: float = 0.0,
         f"gone_until = min(expires_at + :by, :now + out_for) + :offset where {which}",
         {"now": now, "offset": offset, "by": by, "session": session},
     )
+
+
+def keep_outlived(execute: Execute, session: str, now: float) -> float:
+    """Commands of a session live though its process is gone: look again at the instant that is returned."""
+    again_at = now + _OUTLIVED_LOOK_AFTER
+    execute(
+        "update sessions set expires_at = ?, waiting_since = null, gone_until = ? where id = ?",
+        (again_at, OUTLIVED, session),
+    )
+    return again_at
 
 
 def end_guess(execute: Execute, quota: int, guessed: list[str], changes: Changes) -> None:

@@ -157,6 +157,18 @@ class SessionStore(ABC, Generic[S]):
     def _let_go(self, *, closed: bool) -> None:
         """The session is over; *closed*: and no step is under way, nor will be."""
 
+    # -- commands that may outlive this process ---------------------------------------------------------------
+
+    def lock_lease(self, token: int, mark: str) -> int | None:
+        """A descriptor for a command with that *mark* to inherit; see the protocol. Raises OSError."""
+        return None
+
+    def unlock_lease(self, token: int) -> None:
+        """The command has ended."""
+
+    def lease_moved(self, token: int, to: int) -> None:
+        """The lease was lost, and taken again with another token: its command goes on."""
+
     # -- steps ------------------------------------------------------------------------------------------------
 
     def fingerprint(self, secret: str) -> str:

@@ -133,6 +133,7 @@ class SharedPool(WaitingPool):
         again = Grant(key, answer.token, grant.requester, answer.at, grant.model, draws)
         self._book(again, PLAIN)
         self._store.booked()
+        self._store.lease_moved(grant.token, again.token)
         return again
 
     def _free_now(self, key: Key, now: float, wanted: Callable[[int], bool]) -> int:

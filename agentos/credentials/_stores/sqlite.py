@@ -23,6 +23,7 @@ from .._core.turns import Session
 from ..clock import Clock
 from ..loops import running_loop
 from .bell import Bell, DeafBell, Ring
+from .line import process_of
 from .opening import StoreFile, let_others_fork, pause
 from .protocol import StoreBusy, StoreTrouble, View
 from .rows import last_change, news_since, tell, write_moment, wrote
@@ -57,6 +58,7 @@ class SqliteStore(SessionStore[SqliteStep]):
         self._writer = secrets.randbits(62)
         self._commits: SqliteStep | None = None  # a step of which we do not know whether it was done
         self._in_trouble = False  # the connection is not to be relied on
+        self._outlived: set[str] = set()  # sessions of which people were told that their commands still run
 
     def _salt(self) -> bytes:
         return self._file.salt
@@ -147,7 +149,7 @@ class SqliteStore(SessionStore[SqliteStep]):
             step.i_am(me)
             self._leave_abandoned_behind(step)
         for session in [session for session in step.others if session.expires_at <= now]:
-            step.expire(session)
+            self._end_other(step, session)
         if step.me.out_for != self._out_for:
             step.out_for(self._out_for)
         if self._uncertain:
@@ -156,6 +158,33 @@ class SqliteStore(SessionStore[SqliteStep]):
             step.me_changed = True
             write_moment(execute, self._file.base, now, self._clock.wall() - now)
         return step
+
+    def _end_other(self, step: SqliteStep, session: Session) -> None:
+        """A session has run out. If its process is gone and commands of it live, its leases wait for their end."""
+        locks = self._file.locks
+        if not locks.outlived(session.id):
+            step.expire(session)
+            locks.forget(session.id)
+            return
+        step.keep_outlived(session)
+        if session.id not in self._outlived:
+            self._outlived.add(session.id)
+            step.notes.append(
+                f"{process_of(session)} has ended, and commands that it started still run: they are being ended, and "
+                "their keys are used by nobody else before that"
+            )
+
+    # -- commands that may outlive this process ---------------------------------------------------------------
+
+    def lock_lease(self, token: int, mark: str) -> int | None:
+        return None if self._session is None else self._file.locks.hold(self._session, token, mark)
+
+    def unlock_lease(self, token: int) -> None:
+        self._file.locks.drop(token)
+
+    def lease_moved(self, token: int, to: int) -> None:
+        if self._session is not None:
+            self._file.locks.move(token, self._session, to)
 
     def _see_whether_it_was_done(self, step: SqliteStep, sessions: list[Session]) -> None:
         """A step failed in its commit, or just after it. If it was done all the same, it must not be done again."""

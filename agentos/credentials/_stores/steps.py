@@ -9,7 +9,18 @@ from .._core.keeping import Record
 from .._core.turns import Session
 from .bell import Ring
 from .protocol import Bid, Card, Enrolled, Granted, Reserved, View
-from .rows import Changes, Execute, credential_news, end_guess, end_session, news_since, quota_news, tell, write_record
+from .rows import (
+    Changes,
+    Execute,
+    credential_news,
+    end_guess,
+    end_session,
+    keep_outlived,
+    news_since,
+    quota_news,
+    tell,
+    write_record,
+)
 from .session import SessionStep
 
 
@@ -106,6 +117,11 @@ class SqliteStep(SessionStep):
         """Leases of this session may be in use for so long after its process is gone."""
         self.me.out_for = seconds
         self._execute("update sessions set out_for = ? where id = ?", (seconds, self.me.id))
+
+    def keep_outlived(self, session: Session) -> None:
+        """Commands of a session that has run out still use its keys: it is looked at again in a moment."""
+        session.expires_at = keep_outlived(self._execute, session.id, self.now)
+        session.waiting_since = None
 
     def _end_session(self, session: Session) -> set[int]:
         self.is_news = True

@@ -114,6 +114,8 @@ class CommandEngine(ThreadEngine):
         finally:
             self._desk.give_slot(slot)
             running.finish()
+            if isinstance(attempt, PooledAttempt) and attempt.grant is not None:
+                attempt.pool.unlock_lease(attempt.grant)
         try:
             if attempt.cancelled == LOST and isinstance(error, Interrupted) and run.take_back(attempt, str(error)):
                 return Verdict.INTERRUPTED
@@ -128,8 +130,11 @@ class CommandEngine(ThreadEngine):
             raise self._run.called_off(attempt)
         secret, checkpoint = self._run.secret_for(attempt), self._run.folder.path_for(attempt.item.id)
         output = self._desk.output(attempt)
+        lock = None
+        if isinstance(attempt, PooledAttempt) and attempt.grant is not None:
+            lock = attempt.pool.lock_lease(attempt.grant, running.mark)
         try:
-            performed = self._performer.perform(order, running, secret, checkpoint, output.write)
+            performed = self._performer.perform(order, running, secret, checkpoint, output.write, lock)
         finally:
             captured = output.finish()
         return self._desk.outcome(attempt, order, performed, captured)

@@ -6,9 +6,10 @@ driver is gone, however that came: every command is told to end, and killed if i
 
 A message is its length in four bytes and JSON. ``{"do": "spawn", "argv": [...], "env": {...}}`` comes with four
 descriptors, the command's standard input, output and error and the one to tell how it goes: ``S pid`` as it starts,
-or ``E errno``; ``K`` if it is asked to end; ``X status`` as it ends. ``{"do": "kill", "pid": n, "after": s, "mark":
-"..."}`` asks a command's whole group to end, and kills what is left of it after so many seconds, wherever it went:
-each process that a command starts inherits the mark of its attempt, unless it clears its environment.
+or ``E errno``; ``K`` if it is asked to end; ``X status`` as it ends. A fifth is of a locked file, which the command
+inherits; it is unlocked when the command ends, whoever else has inherited it by then. ``{"do": "kill", "pid": n,
+"after": s, "mark": "..."}`` asks a command's whole group to end, and kills what is left of it after so many seconds,
+wherever it went: each process that a command starts inherits the mark of its attempt, unless it clears its environment.
 
 A driver that stands still cannot renew its leases, so its commands must not go on either. ``{"do": "beat", "by": t}``
 promises the next such message by the instant t of the monotonic clock, which both share. If it does not come, or on
@@ -20,6 +21,7 @@ are killed. After the instant t it does nothing: the driver stood still once mor
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import os
 import select
@@ -35,7 +37,8 @@ if TYPE_CHECKING:
     from typing import Any
 
 LENGTH = struct.Struct("!I")
-_DESCRIPTORS = 4
+_DESCRIPTORS = 4  # and perhaps one more
+_NOT_BELOW = 100  # the number of the lock's descriptor in a command: scripts use small ones for themselves
 _MOST_SCANS = 20  # for processes that are not stopped yet: others may be born while we look
 _LAST_WORDS = 2.0  # what commands get to end in when the driver is gone
 _TO_FINISH = 0.5  # what a command that has ended left running in its group: it may have output of it to pass on
@@ -57,6 +60,7 @@ class Helper:
         self._kills: dict[int, float] = {}  # of a group: when what is left of it is killed
         self._sweeps: dict[str, float] = {}  # of a mark: when whatever still bears it is killed
         self._marks: dict[int, str] = {}  # of a running command
+        self._locks: dict[int, int] = {}  # of a running command: the descriptor of the locked file it has inherited
         self._beat_by: float | None = None  # when the driver says next that it runs; None: it need not
         self._stopped_at: float | None = None  # since when all commands are stopped
         self._put_off: list[tuple[dict[str, Any], list[int]]] = []  # what the driver asked for meanwhile
@@ -95,7 +99,7 @@ class Helper:
     def _obey(self) -> bool:
         """Do what the next message says. False: the driver is gone."""
         try:
-            head, descriptors, _, _ = socket.recv_fds(self._driver, LENGTH.size, _DESCRIPTORS)
+            head, descriptors, _, _ = socket.recv_fds(self._driver, LENGTH.size, _DESCRIPTORS + 1)
             for each in descriptors:
                 os.set_inheritable(each, False)  # or the next command would keep this one's pipes open
             while head and len(head) < LENGTH.size:
@@ -123,7 +127,7 @@ class Helper:
         elif what == "kill":
             if message["pid"] in self._told:
                 self._stop(message["pid"], message["after"], message["mark"])
-        elif len(descriptors) == _DESCRIPTORS:
+        elif len(descriptors) >= _DESCRIPTORS:
             self._spawn(message, descriptors)
         else:  # we have no room for more; the driver sees the end of its pipes
             _close(descriptors)
@@ -138,9 +142,12 @@ class Helper:
         return data
 
     def _spawn(self, message: dict[str, Any], descriptors: list[int]) -> None:
-        stdin, stdout, stderr, told = descriptors
+        stdin, stdout, stderr, told, *locks = descriptors
+        lock = _moved_up(locks[0]) if locks else None
         argv: list[str] = message["argv"]
         try:
+            if lock is not None:
+                os.set_inheritable(lock, True)
             pid = os.posix_spawnp(
                 argv[0],
                 argv,
@@ -153,8 +160,12 @@ class Helper:
         except (OSError, ValueError) as error:
             _tell(told, f"E {getattr(error, 'errno', None) or errno.EINVAL}\n")
             os.close(told)
+            _unlock(lock)
         else:
             self._told[pid] = told
+            if lock is not None:
+                os.set_inheritable(lock, False)  # for the commands after it
+                self._locks[pid] = lock
             self._marks[pid] = message["env"].get(MARK, "")
             _tell(told, f"S {pid}\n")
         _close((stdin, stdout, stderr))
@@ -234,6 +245,7 @@ class Helper:
             if told is None:
                 continue  # an orphan of one of ours
             del self._marks[pid]
+            _unlock(self._locks.pop(pid, None))
             if not signal_group(pid, 0):
                 self._kills.pop(pid, None)
             elif pid not in self._kills:
@@ -320,6 +332,23 @@ def _tell(descriptor: int, text: str) -> None:
 def _close(descriptors: Iterable[int]) -> None:
     for each in descriptors:
         os.close(each)
+
+
+def _moved_up(descriptor: int) -> int:
+    """The same open file under a number that no script uses, if there may be such a number."""
+    try:
+        moved = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _NOT_BELOW)
+    except OSError:
+        return descriptor
+    os.close(descriptor)
+    return moved
+
+
+def _unlock(descriptor: int | None) -> None:
+    """Unlock a file for everybody who has it open, and close it."""
+    if descriptor is not None:
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
+        os.close(descriptor)
 
 
 def _drain(descriptor: int) -> None:

@@ -30,8 +30,19 @@ class Performer:
         self._spawner = spawner
         self._surroundings = surroundings
 
-    def perform(self, order: Order, running: Running, secret: str | None, checkpoint: Path, write: Write) -> Performed:
-        """Run the command to its end. *write* gets what it prints, and may take its time."""
+    def perform(
+        self,
+        order: Order,
+        running: Running,
+        secret: str | None,
+        checkpoint: Path,
+        write: Write,
+        lock: int | None = None,
+    ) -> Performed:
+        """Run the command to its end. *write* gets what it prints, and may take its time.
+
+        *lock* is a descriptor that it inherits, and that is closed here.
+        """
         try:
             variables = self._surroundings.of(
                 item_id=order.item_id,
@@ -45,7 +56,11 @@ class Performer:
             if secret is not None and order.env_key is not None:
                 variables[order.env_key] = secret
             variables.update(order.variables)
-            child = self._spawner.spawn(order.argv, variables, os.fsencode(order.text) if order.stdin else None)
+            stdin = os.fsencode(order.text) if order.stdin else None
+            child = self._spawner.spawn(order.argv, variables, stdin, lock)
+            if lock is not None:
+                os.close(lock)
+                lock = None
             try:
                 silent = _follow(child, running, write, order)
             finally:
@@ -54,6 +69,8 @@ class Performer:
                 running.kill()  # the helper is gone, and can do it no more
             return self._performed(order, running, silent)
         finally:
+            if lock is not None:
+                os.close(lock)
             self._surroundings.forget(order.item_id, order.attempt)
 
     def _performed(self, order: Order, running: Running, silent: bool) -> Performed:

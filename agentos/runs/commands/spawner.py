@@ -76,13 +76,18 @@ class Spawner:
         with self._lock:
             self._connected()
 
-    def spawn(self, argv: Sequence[str], environment: Mapping[str, str], stdin: bytes | None) -> Child:
-        """Start a command, in a session of its own, with these variables besides those of all commands."""
+    def spawn(
+        self, argv: Sequence[str], environment: Mapping[str, str], stdin: bytes | None, lock: int | None = None
+    ) -> Child:
+        """Start a command, in a session of its own, with these variables besides those of all commands.
+
+        *lock* is the descriptor of a locked file: the command inherits it, and when it ends the file is unlocked.
+        """
         message = {"do": "spawn", "argv": list(argv), "env": dict(environment)}
         until = time.monotonic() + _PATIENCE
         while True:
             try:
-                return self._spawn(message, stdin)
+                return self._spawn(message, stdin, lock)
             except OSError as error:
                 if error.errno not in (errno.EMFILE, errno.ENFILE):
                     raise
@@ -90,7 +95,7 @@ class Spawner:
                     raise Transient(f"no pipe could be made for the command: {error.strerror}") from None
             time.sleep(_A_WHILE)  # others end meanwhile, and give theirs back
 
-    def _spawn(self, message: Mapping[str, object], stdin: bytes | None) -> Child:
+    def _spawn(self, message: Mapping[str, object], stdin: bytes | None, lock: int | None) -> Child:
         theirs: list[int] = []
         ours: list[int] = []
         try:
@@ -99,7 +104,7 @@ class Spawner:
                 reader, writer = os.pipe()
                 ours.append(reader)
                 theirs.append(writer)
-            self._send(message, theirs)
+            self._send(message, theirs if lock is None else [*theirs, lock])
         except BaseException:
             for descriptor in ours:
                 os.close(descriptor)

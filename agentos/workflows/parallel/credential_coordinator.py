@@ -221,6 +221,31 @@ class CredentialCoordinator(HttpCalls):
         """For how many seconds leases may be used, if nothing is heard of the shared store any more."""
         return FOREVER if self._store is None else self._store.valid_until - self._now()
 
+    # -- for engines whose commands may outlive this process ----------------------------------------------------
+
+    def lock_lease(self, grant: Grant, mark: str) -> int | None:
+        """A descriptor for a command with that *mark* to inherit; see ``Store.lock_lease``. The caller closes it."""
+        if self._store is None:
+            return None
+        try:
+            return self._store.lock_lease(grant.token, mark)
+        except OSError as error:
+            log.warning(
+                "[COORDINATOR] no lock file for a command on %s (%s): should this process be killed, the next one may "
+                "use the key while that command still runs",
+                grant.key.name,
+                error.strerror or error,
+            )
+            return None
+
+    def unlock_lease(self, grant: Grant) -> None:
+        """The command has ended."""
+        if self._store is not None:
+            try:
+                self._store.unlock_lease(grant.token)
+            except OSError:
+                pass  # the next process that has the store for itself removes it
+
     # -- leases -----------------------------------------------------------------------------------------------
 
     def lease(

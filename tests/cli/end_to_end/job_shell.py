@@ -1,4 +1,4 @@
-"""A shell with a single job, on the terminal that is its standard input: it says when the job stops, and knows ``fg``."""
+"""A shell with a single job, on the terminal that is its standard input: it says when that stops, and knows ``fg``."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def main() -> None:
         os.tcsetpgrp(0, os.getpid())
         if not os.WIFSTOPPED(status):
             sys.exit(os.waitstatus_to_exitcode(status))
-        print(f"[{signal.Signals(os.WSTOPSIG(status)).name}]", flush=True)
+        os.write(1, f"[{signal.Signals(os.WSTOPSIG(status)).name}]\n".encode())
         assert sys.stdin.readline() == "fg\n"
         os.tcsetpgrp(0, job)
         os.killpg(job, signal.SIGCONT)
