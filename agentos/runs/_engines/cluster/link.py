@@ -93,6 +93,7 @@ class Link:
         self.welcome: Future[bytes] = Future()
         self.fenced = False
         self.name = f"{socket.gethostname()}:{os.getpid()}"
+        self.ttl = post.ttl
         self._id = uuid.uuid4().hex
         self._post = post
         self._margin = margin_of(post.ttl)

@@ -116,7 +116,7 @@ def _sit_for_functions(link: Link, function: Parcel) -> None:
 
 def _sit_for_commands(link: Link, job: Job) -> None:
     assert job.commands is not None  # noqa: S101 - for the type checker: a job is one or the other
-    workshop = link.shared(partial(Workshop, job.commands))
+    workshop = link.shared(partial(Workshop, job.commands, link.ttl))
     for handed in _attempts(link):
         with _reporting(link, handed) as report:
             report(
@@ -124,6 +124,7 @@ def _sit_for_commands(link: Link, job: Job) -> None:
                     _assignment(handed),
                     partial(_let_end, handed),
                     partial(_print, link, handed),
+                    handed.lost,
                 )
             )
 
