@@ -170,15 +170,19 @@ class Lease:
 
         Raises ``LeaseLost`` if the lease is lost: others may have the credential by now.
         """
-        grant = self._held()
-        why = self._pool.loss_of(grant)
-        if why is not None:
-            raise LeaseLost(name=grant.key.name, token=grant.token, detail=why)
-        return self._pool.secret_of(grant.key.name)
+        self.require()
+        return self._pool.secret_of(self.name)
 
     def reveal(self) -> str:
         """The secret as text, to hand to whoever makes the call."""
         return self.secret.reveal()
+
+    def require(self) -> None:
+        """Raise ``LeaseLost`` if others may have the credential by now."""
+        grant = self._held()
+        why = self._pool.loss_of(grant)
+        if why is not None:
+            raise LeaseLost(name=grant.key.name, token=grant.token, detail=why)
 
     @property
     def held(self) -> bool:

@@ -22,7 +22,11 @@ _SAFE_NAME = re.compile(r"[a-z0-9_][a-z0-9_.-]{0,79}")
 
 
 class Context:
-    """One attempt, as its worker sees it."""
+    """One attempt, as its worker sees it.
+
+    ``checkpoint`` and ``settle`` raise ``LeaseLost``, as ``lease.reveal()`` does, once others may have its key because
+    this process was suspended for too long, or did not reach the store. The item then runs again, and loses no try.
+    """
 
     __slots__ = ("_folder", "attempt", "index", "item_id", "lease", "log", "stopping")
 
@@ -46,11 +50,16 @@ class Context:
     @property
     def checkpoint(self) -> Path:
         """A path of this item's own, for what the next attempt should find. Removed once the item is done."""
+        if self.lease is not None:
+            self.lease.require()
         return self._folder.path_for(self.item_id)
 
     def settle(self, used: Mapping[str, float] | None = None, /, **amounts: float) -> bool:
         """Say what the call really used; see ``Lease.settle``. Without a lease nothing happens."""
-        return self.lease is not None and self.lease.settle(used, **amounts)
+        if self.lease is None:
+            return False
+        self.lease.require()
+        return self.lease.settle(used, **amounts)
 
 
 class ItemLog(logging.LoggerAdapter[logging.Logger]):

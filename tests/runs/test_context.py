@@ -11,7 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agentos import CredentialCoordinator, ParallelCoordinator
 from agentos.runs.context import CheckpointFolder, Context, file_name_of
+from agentos.testing import FakeClock
 
 
 @pytest.mark.parametrize("item_id", ["a", "item-1", "a.b_c-9", "x" * 80, "_", "2024-01-01", "a.tar.gz"])
@@ -184,3 +186,30 @@ def test_a_percent_sign_in_an_id_does_not_break_its_log(caplog: pytest.LogCaptur
     with caplog.at_level(logging.INFO, "agentos"):
         context.log.info("plain")
     assert caplog.messages == ["[50%s] plain"]
+
+
+# -- a lease that was lost while the process was suspended ----------------------------------------------------------
+
+
+@pytest.mark.parametrize("use", ["checkpoint", "settle", "reveal"])
+def test_a_lost_lease_is_reported_at_the_next_use_of_the_context_and_costs_no_try(tmp_path: Path, use: str) -> None:
+    clock = FakeClock()
+    pool = CredentialCoordinator(["sk-the-only-secret"], store=tmp_path / "pool.sqlite", lease_ttl=60, clock=clock)
+    went_on = []
+
+    def worker(_item: str, _key: str | None, context: Context) -> None:
+        assert context.lease is not None
+        if context.attempt == 1:
+            clock.advance(120)  # as if the process had been suspended
+        if use == "checkpoint":
+            assert context.checkpoint
+        elif use == "settle":
+            context.settle(tokens=5)
+        else:
+            context.lease.reveal()
+        went_on.append(context.attempt)
+
+    _, (result,) = ParallelCoordinator(1, pool, retries=0, clock=clock).execute_parallel(["a"], worker, str)
+    pool.close()
+
+    assert (result.success, result.attempts, went_on) == (True, 2, [2])

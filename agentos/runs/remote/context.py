@@ -47,6 +47,8 @@ class FrozenContext:
     @property
     def checkpoint(self) -> Path:
         """The item's own path, in a folder of the driver. Raises FileNotFoundError where that folder is not."""
+        if self.lease is not None:
+            self.lease.require()
         path = self._checkpoint
         if path is None or not os.path.isdir(os.path.dirname(path)):
             folder = "the run's checkpoint folder" if path is None else os.path.dirname(path)
@@ -58,7 +60,10 @@ class FrozenContext:
 
     def settle(self, used: Mapping[str, float] | None = None, /, **amounts: float) -> bool:
         """Say what the call really used; see ``Lease.settle``. Without a lease nothing happens."""
-        return self.lease is not None and self.lease.settle(used, **amounts)
+        if self.lease is None:
+            return False
+        self.lease.require()
+        return self.lease.settle(used, **amounts)
 
 
 class _Homewards(logging.Handler):

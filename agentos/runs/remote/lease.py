@@ -97,9 +97,13 @@ class RemoteLease:
     @property
     def secret(self) -> Secret:
         """The secret in its holder. Raises ``LeaseLost`` if others may have the key."""
+        self.require()
+        return Secret(self._secret)
+
+    def require(self) -> None:
+        """Raise ``LeaseLost`` if others may have the key."""
         if self._lost is not None and self._lost.is_set():
             raise LeaseLost(name=self.name, token=self.token, detail="the run's driver was lost, or has lost the lease")
-        return Secret(self._secret)
 
     def reveal(self) -> str:
         """The secret as text, to hand to whoever makes the call."""
