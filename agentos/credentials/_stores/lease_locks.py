@@ -71,7 +71,7 @@ class LeaseLocks:
         with self._lock:
             path = self._paths.pop(token, None)
             if path is not None:
-                path.unlink(missing_ok=True)
+                _remove(path)
 
     def close(self) -> None:
         """Our session has ended, and its leases with it."""
@@ -91,7 +91,7 @@ class LeaseLocks:
         if self._session is not None:
             session, descriptor = self._session
             self._session = None
-            (self._folder / session).unlink(missing_ok=True)
+            _remove(self._folder / session)
             os.close(descriptor)
 
     def _locked_file(self, path: Path, content: bytes) -> int:
@@ -106,7 +106,7 @@ class LeaseLocks:
             new.rename(path)
         except BaseException:
             os.close(descriptor)
-            new.unlink(missing_ok=True)
+            _remove(new)
             raise
         return descriptor
 
@@ -133,13 +133,13 @@ class LeaseLocks:
         files = [path for path in self._files() if path.name.startswith(f"{session}.")]
         if not _is_locked(self._folder / session):
             for path in (*files, self._folder / session):
-                path.unlink(missing_ok=True)
+                _remove(path)
 
     def sweep(self) -> None:
         """Remove what nobody has locked. To be called only when nobody else has the store open."""
         for path in self._files():
             if not _is_locked(path):
-                path.unlink(missing_ok=True)
+                _remove(path)
 
     def _files(self) -> list[Path]:
         try:
@@ -181,6 +181,13 @@ def _is_locked(path: Path) -> bool:
     finally:
         os.close(descriptor)
     return False
+
+
+def _remove(path: Path) -> None:
+    try:
+        path.unlink(missing_ok=True)
+    except OSError:
+        pass  # whoever has the store for itself next tries again
 
 
 def _mark_in(path: Path) -> str | None:

@@ -8,7 +8,7 @@ helper has not heard a beat. What the helper stopped goes on only after the leas
 from __future__ import annotations
 
 import logging
-import os
+import socket
 import threading
 import time
 from collections.abc import Callable, Collection
@@ -40,9 +40,9 @@ class Heartbeat:
         self._lock = threading.Lock()  # between that and what makes commands go on
         self._counted_until = 0.0  # of the time in which they were stopped
         self._closed = False
-        self._wakes, self._wake = os.pipe()
-        os.set_blocking(self._wakes, False)
-        os.set_blocking(self._wake, False)
+        self._wakes, self._wake = socket.socketpair()
+        self._wakes.setblocking(False)
+        self._wake.setblocking(False)
 
     def start(self) -> None:
         threading.Thread(target=self._run, name="agentos-heartbeat", daemon=True).start()
@@ -64,7 +64,7 @@ class Heartbeat:
 
     def _nudge(self) -> None:
         try:
-            os.write(self._wake, b"!")
+            self._wake.send(b"!")
         except OSError:
             pass  # it is awake already, or has ended
 
@@ -78,14 +78,14 @@ class Heartbeat:
                         spawner.beat(time.monotonic() + spawner.within)
                     if since is not None:
                         self._let_go_on(since)
-                spawner.wait_for_helper(self._wakes, self._every)
+                spawner.wait_for_helper(self._wakes.fileno(), self._every)
                 try:
-                    os.read(self._wakes, 4096)
+                    self._wakes.recv(4096)
                 except BlockingIOError:
                     pass
         finally:
-            os.close(self._wakes)
-            os.close(self._wake)
+            self._wakes.close()
+            self._wake.close()
 
     def _let_go_on(self, since: float) -> None:
         within, asked_at = self._spawner.within, time.monotonic()

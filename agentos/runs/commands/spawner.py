@@ -146,8 +146,11 @@ class Spawner:
         """Since when all commands are stopped; None: they are not."""
         with self._lock:
             try:
-                while self._socket is not None and (data := self._socket.recv(4096, socket.MSG_DONTWAIT)):
+                while self._socket is not None:
+                    data = self._socket.recv(4096, socket.MSG_DONTWAIT)
                     self._heard += data
+                    if not data:
+                        self._disconnect()  # it died; the next command has another one
             except OSError:
                 pass  # nothing more was said
             *lines, self._heard = self._heard.split(b"\n")
@@ -244,6 +247,8 @@ class Spawner:
         if self._socket is not None:
             self._socket.close()
             self._socket = None
+            if not self._suspended:
+                self._stopped_since = None  # what it had stopped ended with it
         if self._process is not None:
             self._reaper = threading.Thread(target=_reap, args=(self._process,), name="agentos-reaper", daemon=True)
             self._reaper.start()

@@ -241,10 +241,7 @@ class CredentialCoordinator(HttpCalls):
     def unlock_lease(self, grant: Grant) -> None:
         """The command has ended."""
         if self._store is not None:
-            try:
-                self._store.unlock_lease(grant.token)
-            except OSError:
-                pass  # the next process that has the store for itself removes it
+            self._store.unlock_lease(grant.token)
 
     # -- leases -----------------------------------------------------------------------------------------------
 
