@@ -44,6 +44,7 @@ class JobControl:
         self._concerned: list[Suspendable] = []
         self._told: list[Suspendable] | None = None  # until the process was continued
         self._by = 0.0
+        self._handled = False  # the handler of SIGTSTP has run, since the process was last stopped
         self._continued = continued
 
     def add(self, each: Suspendable) -> None:
@@ -55,11 +56,20 @@ class JobControl:
         if each in self._concerned:
             self._concerned.remove(each)
 
-    def stop_if_due(self) -> bool:
-        """In a handler, in the main thread: stop the process if all have been told. True when it goes on again."""
-        if not self.due or sys.platform == "win32":
+    def stop_if_due(self, signum: int) -> bool:
+        """In the handler of *signum*, in the main thread: stop the process if all have been told.
+
+        True when it goes on again.
+        """
+        if sys.platform == "win32":
             return False
-        self.due = False
+        if signum == signal.SIGTSTP:
+            self._handled = True
+        # Of two signals at once the interpreter calls the handler of SIGCONT first; that of SIGTSTP follows it, and
+        # must find itself in its place then.
+        if not self.due or not self._handled:
+            return False
+        self.due = self._handled = False
         ours = signal.signal(signal.SIGTSTP, signal.SIG_DFL)
         signal.raise_signal(signal.SIGTSTP)
         # Here the process stands still, until SIGCONT.
@@ -105,7 +115,7 @@ class JobControl:
         """In a forked child: it was the parent that was told to stop."""
         self._concerned = []
         self._told = None
-        self.due = False
+        self.due = self._handled = False
 
 
 def _call(act: Callable[[], object]) -> None:

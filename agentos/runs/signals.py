@@ -150,7 +150,7 @@ class SignalWatch:
             return
         if signum in JOB_CONTROL:
             # In the midst of a fork these signals are blocked, and the process would not stop here.
-            stopped = not self._forking.__dict__ and self.job_control.stop_if_due()
+            stopped = not self._forking.__dict__ and self.job_control.stop_if_due(signum)
             if not stopped and not self._interpreter_wrote():
                 self._write(signum | _BY_HANDLER)
             return
