@@ -1,13 +1,14 @@
 """Lock files of leases under which commands run: they show that a command still lives when its process is gone.
 
-Beside the store, in ``<store>.locks``, a process that starts commands has a file of its session's name, which it keeps
-locked as long as it lives; and a file ``<session>.<token>`` for each lease that a command uses. That one is locked by
-an open file which the command inherits, and all that it starts: so the system ends the lock with the last of them,
-whatever happens to the process, or to the helper that started them. Its content is the mark in their environment.
+They are beside the store, in ``<store>.locks``. A process that starts commands has a file ``process-...`` there, which
+it keeps locked as long as it lives; and for each lease that a command uses one that is named after the lease's token.
+That one is locked by an open file which the command inherits, and all that it starts: so the system ends the lock with
+the last of them, whatever happens to the process, or to the helper that started them. It says which process that is,
+and the mark in the environment of its commands.
 
-A process that would free the lease of a session looks here first, in its transaction. It never waits: a lease whose
-command lives stays where it is, the command is ended, and somebody looks again a little later. The lock of a session
-whose process is alive says nothing: such a session has lost its leases by time, because it was silent.
+A process that would free the leases of a session looks here first, in its transaction. It never waits: if a command
+lives, the leases stay where they are, the command is ended, and somebody looks again a little later. If the process
+that started it is alive, the lock says nothing: such a session has lost its leases by time, because it was silent.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from pathlib import Path
 from typing import Final
 
 _MARK: Final = "AGENTOS_MARK"
-_MARK_SHAPE: Final = re.compile(rb"([0-9a-f]{8,64}\.)[0-9]{1,20}")
+_SAID: Final = re.compile(rb"(process-[0-9a-f]{16}) ([0-9a-f]{8,64}\.)[0-9]{1,20}")
 _TIME_TO_END: Final = 2.0  # for what is asked to end, before it is killed
 _OPEN: Final = os.O_RDWR | getattr(os, "O_NOFOLLOW", 0)
 
@@ -35,64 +36,56 @@ class LeaseLocks:
     def __init__(self, store: Path) -> None:
         self._folder = store.with_name(store.name + ".locks")
         self._lock = threading.Lock()
-        self._session: tuple[str, int] | None = None  # the one whose file we keep locked, and its descriptor
-        self._paths: dict[int, Path] = {}  # by token
+        self._process: tuple[str, int] | None = None  # the file by which we show that we are alive, and its descriptor
+        self._held: set[int] = set()  # tokens
         self._ending: set[str] = set()  # marks whose processes were asked to end
         _all.add(self)
 
     # -- our own leases ---------------------------------------------------------------------------------------
 
-    def hold(self, session: str, token: int, mark: str) -> int:
+    def hold(self, token: int, mark: str) -> int:
         """A descriptor for a command with that *mark* to inherit: what has it open keeps the lease locked.
 
         Raises OSError.
         """
         with self._lock:
-            self._begin(session)
-            path = self._folder / f"{session}.{token}"
-            descriptor = self._locked_file(path, mark.encode())
-            self._paths[token] = path
+            if self._process is None:
+                self._folder.mkdir(mode=0o700, exist_ok=True)
+                name = f"process-{secrets.token_hex(8)}"
+                self._process = name, self._locked_file(self._folder / name, b"")
+            descriptor = self._locked_file(self._file(token), f"{self._process[0]} {mark}".encode())
+            self._held.add(token)
             return descriptor
 
-    def move(self, token: int, session: str, to: int) -> None:
+    def move(self, token: int, to: int) -> None:
         """The lease was lost, and taken again with another token: its command goes on."""
         with self._lock:
-            path = self._paths.pop(token, None)
-            if path is None:
-                return
-            try:
-                self._begin(session)
-                self._paths[to] = path.rename(self._folder / f"{session}.{to}")
-            except OSError:
-                self._paths[to] = path
+            if token in self._held:
+                self._held.discard(token)
+                self._held.add(to)
+                try:
+                    self._file(token).rename(self._file(to))
+                except OSError:
+                    pass  # then it has none
 
     def drop(self, token: int) -> None:
         """The command has ended."""
         with self._lock:
-            path = self._paths.pop(token, None)
-            if path is not None:
-                _remove(path)
+            if token in self._held:
+                self._held.discard(token)
+                _remove(self._file(token))
 
     def close(self) -> None:
-        """Our session has ended, and its leases with it."""
+        """Nothing of ours runs any more."""
         with self._lock:
-            self._end()
+            if self._process is not None:
+                name, descriptor = self._process
+                self._process = None
+                _remove(self._folder / name)
+                os.close(descriptor)
 
-    def _begin(self, session: str) -> None:
-        """Show that the process of *session* is alive."""
-        if self._session is not None and self._session[0] == session:
-            return
-        self._folder.mkdir(mode=0o700, exist_ok=True)
-        descriptor = self._locked_file(self._folder / session, b"")
-        self._end()
-        self._session = (session, descriptor)
-
-    def _end(self) -> None:
-        if self._session is not None:
-            session, descriptor = self._session
-            self._session = None
-            _remove(self._folder / session)
-            os.close(descriptor)
+    def _file(self, token: int) -> Path:
+        return self._folder / str(token)
 
     def _locked_file(self, path: Path, content: bytes) -> int:
         """A new file, which is locked from the moment it has that name."""
@@ -113,27 +106,36 @@ class LeaseLocks:
     def after_fork_in_child(self) -> None:
         """Let go of the file by which our parent shows that it is alive."""
         self._lock = threading.Lock()
-        if self._session is not None:
-            os.close(self._session[1])
-            self._session = None
+        if self._process is not None:
+            os.close(self._process[1])
+            self._process = None
 
     # -- leases of others -------------------------------------------------------------------------------------
 
-    def outlived(self, session: str) -> bool:
-        """Whether commands of *session* live though its process is gone. If so, they are ended, on a thread."""
-        files = [path for path in self._files() if path.name.startswith(f"{session}.")]
-        if not files or _is_locked(self._folder / session):
-            return False
-        locked = [path for path in files if _is_locked(path)]
-        self._have_ended({mark for path in locked if (mark := _mark_in(path)) is not None})
-        return bool(locked)
+    def outlived(self, tokens: Iterable[int]) -> bool:
+        """Whether commands live that use one of these leases, and their process is gone. If so, they are ended."""
+        found = [self._mark_of_survivor(token) for token in tokens]
+        self._have_ended({mark for mark in found if mark})
+        return any(mark is not None for mark in found)
 
-    def forget(self, session: str) -> None:
-        """Its leases are free: remove its files, unless its process is alive."""
-        files = [path for path in self._files() if path.name.startswith(f"{session}.")]
-        if not _is_locked(self._folder / session):
-            for path in (*files, self._folder / session):
-                _remove(path)
+    def forget(self, tokens: Iterable[int]) -> None:
+        """These leases are free: remove their files, unless a command has them locked."""
+        for token in tokens:
+            if not _is_locked(self._file(token)):
+                _remove(self._file(token))
+
+    def _mark_of_survivor(self, token: int) -> str | None:
+        """What the marks of a command begin with that uses the lease without its process; empty if that is not known.
+
+        None: there is no such command.
+        """
+        path = self._file(token)
+        if not _is_locked(path):
+            return None
+        said = _SAID.fullmatch(_read(path))
+        if said is None:
+            return ""
+        return None if _is_locked(self._folder / said[1].decode()) else said[2].decode()
 
     def sweep(self) -> None:
         """Remove what nobody has locked. To be called only when nobody else has the store open."""
@@ -190,13 +192,11 @@ def _remove(path: Path) -> None:
         pass  # whoever has the store for itself next tries again
 
 
-def _mark_in(path: Path) -> str | None:
-    """What the marks of that session's commands begin with; None if it cannot be read."""
+def _read(path: Path) -> bytes:
     try:
-        found = _MARK_SHAPE.fullmatch(path.read_bytes())
+        return path.read_bytes()
     except OSError:
-        return None
-    return None if found is None else found[1].decode()
+        return b""
 
 
 def _end_marked(marks: Iterable[str]) -> None:

@@ -37,6 +37,7 @@ from .rows import (
     last_change,
     let_run_out,
     read_moment,
+    tokens_of,
     write_moment,
     write_record,
 )
@@ -213,7 +214,7 @@ class StoreFile:
             return
         let_run_out(execute, now, offset, by=by)
         for (session,) in execute("select distinct session from leases").fetchall():
-            if self.locks.outlived(session):
+            if self.locks.outlived(tokens_of(execute, session)):
                 keep_outlived(execute, session, now)
         execute("delete from sessions where gone_until is null or expires_at <= ?", (now,))
         execute("delete from leases where session not in (select id from sessions)")

@@ -140,6 +140,11 @@ def let_run_out(execute: Execute, now: float, offset: float, *, by: float = 0.0,
     )
 
 
+def tokens_of(execute: Execute, session: str) -> list[int]:
+    """The leases of a session."""
+    return [token for (token,) in execute("select token from leases where session = ?", (session,)).fetchall()]
+
+
 def keep_outlived(execute: Execute, session: str, now: float) -> float:
     """Commands of a session live though its process is gone: look again at the instant that is returned."""
     again_at = now + _OUTLIVED_LOOK_AFTER

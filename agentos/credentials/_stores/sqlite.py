@@ -26,7 +26,7 @@ from .bell import Bell, DeafBell, Ring
 from .line import process_of
 from .opening import StoreFile, let_others_fork, pause
 from .protocol import StoreBusy, StoreTrouble, View
-from .rows import last_change, news_since, tell, write_moment, wrote
+from .rows import last_change, news_since, tell, tokens_of, write_moment, wrote
 from .session import INSIST_LEAVING, SessionStore
 from .steps import SqliteStep
 
@@ -161,10 +161,10 @@ class SqliteStore(SessionStore[SqliteStep]):
 
     def _end_other(self, step: SqliteStep, session: Session) -> None:
         """A session has run out. If its process is gone and commands of it live, its leases wait for their end."""
-        locks = self._file.locks
-        if not locks.outlived(session.id):
+        locks, tokens = self._file.locks, tokens_of(self._file.connection.execute, session.id)
+        if not locks.outlived(tokens):
             step.expire(session)
-            locks.forget(session.id)
+            locks.forget(tokens)
             return
         step.keep_outlived(session)
         if session.id not in self._outlived:
@@ -177,14 +177,13 @@ class SqliteStore(SessionStore[SqliteStep]):
     # -- commands that may outlive this process ---------------------------------------------------------------
 
     def lock_lease(self, token: int, mark: str) -> int | None:
-        return None if self._session is None else self._file.locks.hold(self._session, token, mark)
+        return self._file.locks.hold(token, mark)
 
     def unlock_lease(self, token: int) -> None:
         self._file.locks.drop(token)
 
     def lease_moved(self, token: int, to: int) -> None:
-        if self._session is not None:
-            self._file.locks.move(token, self._session, to)
+        self._file.locks.move(token, to)
 
     def _see_whether_it_was_done(self, step: SqliteStep, sessions: list[Session]) -> None:
         """A step failed in its commit, or just after it. If it was done all the same, it must not be done again."""

@@ -20,7 +20,6 @@ from agentos.runs.commands.spawner import Spawner
 from .drivers import PATIENCE, Driver, shared, state_of, until
 from .suspended_child import KEY
 
-SESSION, OTHER = "a" * 32, "b" * 32
 # Does not end when it is asked to.
 STUBBORN = """
 trap '' TERM
@@ -132,49 +131,71 @@ def store(tmp_path: Path) -> Path:
     return tmp_path / "pool.sqlite"
 
 
-def gone_with_a_command(store: Path, tmp_path: Path) -> subprocess.Popen[bytes]:
-    """A session whose process is gone, and a process that has inherited the lock of its lease 7."""
+MARK = f"{'c' * 16}.1"
+
+
+def end_process_of(locks: LeaseLocks) -> None:
+    """What the end of its process does."""
+    assert locks._process is not None
+    os.close(locks._process[1])
+    locks._process = None
+
+
+def files_of(store: Path) -> list[str]:
+    return sorted(path.name for path in store.with_name("pool.sqlite.locks").iterdir())
+
+
+def gone_with_a_command(store: Path) -> subprocess.Popen[bytes]:
+    """A process that has inherited the lock of lease 7, of a process that is gone."""
     locks = LeaseLocks(store)
-    lock = locks.hold(SESSION, 7, f"{'c' * 16}.1")
+    lock = locks.hold(7, MARK)
     command = subprocess.Popen(["sleep", "600"], pass_fds=[lock])
     os.close(lock)
-    (store.with_name("pool.sqlite.locks") / SESSION).touch()
-    assert locks._session is not None
-    os.close(locks._session[1])  # as the end of the process does
-    locks._session = None
+    end_process_of(locks)
     return command
 
 
-def test_a_lease_is_outlived_until_the_last_process_that_has_its_lock_ends(store: Path, tmp_path: Path) -> None:
-    command = gone_with_a_command(store, tmp_path)
+def test_a_lease_is_outlived_until_the_last_process_that_has_its_lock_ends(store: Path) -> None:
+    command = gone_with_a_command(store)
     try:
-        assert LeaseLocks(store).outlived(SESSION)
-        assert not LeaseLocks(store).outlived(OTHER)
+        assert LeaseLocks(store).outlived([6, 7])
+        assert not LeaseLocks(store).outlived([6])
     finally:
         command.kill()
         command.wait()
 
-    assert not LeaseLocks(store).outlived(SESSION)
+    assert not LeaseLocks(store).outlived([7])
 
 
-def test_a_session_whose_process_is_alive_is_not_outlived_by_its_commands(store: Path) -> None:
+def test_a_lease_whose_process_is_alive_is_not_outlived_by_its_command(store: Path) -> None:
     locks = LeaseLocks(store)
-    lock = locks.hold(SESSION, 7, f"{'c' * 16}.1")
+    lock = locks.hold(7, MARK)
 
-    assert not LeaseLocks(store).outlived(SESSION)
-    LeaseLocks(store).forget(SESSION)  # it is silent, not gone: it may take its key again, and its files stay
-    locks.move(7, OTHER, 8)
+    assert not LeaseLocks(store).outlived([7])
+    LeaseLocks(store).forget([7])  # it is silent, not gone: it may take its key again, and its file stays
+    locks.move(7, 8)
 
-    assert sorted(path.name for path in store.with_name("pool.sqlite.locks").iterdir()) == [OTHER, f"{OTHER}.8"]
+    assert files_of(store)[0] == "8"
     os.close(lock)
     locks.drop(8)
     locks.close()
-    assert list(store.with_name("pool.sqlite.locks").iterdir()) == []
+    assert files_of(store) == []
+
+
+def test_a_lease_that_was_taken_again_is_outlived_by_its_command(store: Path) -> None:
+    locks = LeaseLocks(store)
+    lock = locks.hold(7, MARK)
+    locks.move(7, 8)
+    end_process_of(locks)
+
+    assert LeaseLocks(store).outlived([8])
+    os.close(lock)
+    assert not LeaseLocks(store).outlived([8])
 
 
 def test_a_forked_child_does_not_show_its_parent_as_alive(store: Path) -> None:
     locks = LeaseLocks(store)
-    lock = locks.hold(SESSION, 7, f"{'c' * 16}.1")
+    lock = locks.hold(7, MARK)
     (lives, says), (waits, go) = os.pipe(), os.pipe()
     child = os.fork()
     if not child:
@@ -184,39 +205,36 @@ def test_a_forked_child_does_not_show_its_parent_as_alive(store: Path) -> None:
         os._exit(0)
     try:
         os.read(lives, 1)
-        assert locks._session is not None
-        os.close(locks._session[1])  # as the end of this process does
-        locks._session = None
-        assert LeaseLocks(store).outlived(SESSION)
+        end_process_of(locks)
+        assert LeaseLocks(store).outlived([7])
     finally:
         for each in (lock, lives, says, waits, go):
             os.close(each)
         os.waitpid(child, 0)
 
 
-def test_a_process_that_has_the_store_for_itself_removes_what_nobody_has_locked(store: Path, tmp_path: Path) -> None:
-    command = gone_with_a_command(store, tmp_path)
-    folder = store.with_name("pool.sqlite.locks")
-    (folder / f"{OTHER}.1").touch()
+def test_a_process_that_has_the_store_for_itself_removes_what_nobody_has_locked(store: Path) -> None:
+    command = gone_with_a_command(store)
+    (store.with_name("pool.sqlite.locks") / "5").touch()
 
     CredentialCoordinator(["sk-any-key-will-do"], store=store).close()
-    held = [path.name for path in folder.iterdir()]
+    held = files_of(store)
     command.kill()
     command.wait()
     CredentialCoordinator(["sk-any-key-will-do"], store=store).close()
 
-    assert held == [f"{SESSION}.7"]
-    assert list(folder.iterdir()) == []
+    assert held == ["7"]
+    assert files_of(store) == []
 
 
 def test_a_link_in_the_place_of_a_lock_file_is_not_followed(store: Path, tmp_path: Path) -> None:
     locks = LeaseLocks(store)
-    os.close(locks.hold(SESSION, 7, f"{'c' * 16}.1"))
+    os.close(locks.hold(7, MARK))
     victim = tmp_path / "victim"
     victim.write_text("mine")
-    (store.with_name("pool.sqlite.locks") / f"{SESSION}.8").symlink_to(victim)
+    (store.with_name("pool.sqlite.locks") / "8").symlink_to(victim)
 
-    os.close(locks.hold(SESSION, 8, f"{'c' * 16}.2"))
+    os.close(locks.hold(8, MARK))
 
     assert victim.read_text() == "mine"
     locks.close()
