@@ -83,6 +83,7 @@ class Run(Ending):
         self.running = self.board.running
         self._engine: Engine | None = None
         self._stopped_at = 0.0
+        self.suspended = False  # by SIGTSTP: until what it means for the time that items have had is known
         self.supervisor = Supervisor(self)
         self.ledger: Ledger = NoLedger(self)
         if journal is not None:
@@ -165,7 +166,7 @@ class Run(Ending):
 
     def before_stop(self) -> None:
         """The process is about to be stopped."""
-        self._stopped_at = time.monotonic()
+        self._stopped_at, self.suspended = time.monotonic(), True
         if self._engine is not None and self._engine.suspension is not None:
             self._engine.suspension.before_stop()
 
@@ -175,6 +176,7 @@ class Run(Ending):
             self._engine.suspension.after_continue()
         else:
             self.stood_still(time.monotonic() - self._stopped_at)
+        self.suspended = False
 
     def stood_still(self, seconds: float) -> None:
         """What runs could not go on for so long until now: that time counts neither as its own nor as its timeout's."""

@@ -98,7 +98,7 @@ class Supervisor:
         for attempt in self._run.board.running.values():  # the oldest first
             if attempt.cancelled is None:
                 overdue = attempt.began_at + timeout
-                if overdue <= now and _is_stopped(attempt):
+                if overdue <= now and self._is_stopped(attempt):
                     overdue = now + _LOOK_AGAIN
                 return min(earliest, overdue)
             if attempt.cancelled == LOST:
@@ -154,7 +154,7 @@ class Supervisor:
             running = list(run.board.running.values())
         for attempt in running:
             if attempt.cancelled is None:
-                if attempt.began_at + timeout > now or _is_stopped(attempt):
+                if attempt.began_at + timeout > now or self._is_stopped(attempt):
                     break  # those after it began later; while they are stopped, no time counts
                 self._cancel(attempt, "timeout", now)
             elif _is_kept(attempt):
@@ -163,6 +163,10 @@ class Supervisor:
             is_stuck = given_up_at <= now and not _is_excused(attempt)
             if attempt.cancelled == "timeout" and (attempt.runner is None or is_stuck):
                 self._leave_behind(attempt, timeout)
+
+    def _is_stopped(self, attempt: Attempt) -> bool:
+        """Whether no time counts for it now: this process stood still, and what that means for it is not settled."""
+        return self._run.suspended or getattr(attempt.runner, "is_stopped", False)
 
     def _cancel(self, attempt: Attempt, why: str, now: float) -> None:
         attempt.cancelled = why
@@ -201,11 +205,6 @@ def _is_excused(attempt: Attempt) -> bool:
     The reader of our own output may keep it; or its worker is out of touch, and will soon be known to be lost.
     """
     return _is_kept(attempt) or getattr(attempt.runner, "unheard", False)
-
-
-def _is_stopped(attempt: Attempt) -> bool:
-    """Whether it is a command that cannot go on, because this process stood still."""
-    return getattr(attempt.runner, "is_stopped", False)
 
 
 def _is_kept(attempt: Attempt) -> bool:
