@@ -22,7 +22,8 @@ def two_pools(shared: Place) -> tuple[CredentialCoordinator, CredentialCoordinat
 
 def test_a_lease_that_is_still_in_force_is_held_on_to(shared: Place) -> None:
     one, two = two_pools(shared)
-    grant = grant_of(one.acquire("item-1"))
+    lease = one.acquire("item-1")
+    grant = grant_of(lease)
 
     assert one.hold_on(grant) is grant
     refused(two)
@@ -30,7 +31,8 @@ def test_a_lease_that_is_still_in_force_is_held_on_to(shared: Place) -> None:
 
 def test_a_lost_lease_is_taken_again_on_the_same_key_if_that_is_free(shared: Place) -> None:
     one, two = two_pools(shared)
-    grant = grant_of(one.acquire("item-1"))
+    lease = one.acquire("item-1")
+    grant = grant_of(lease)
     shared.clock.advance(2 * TTL)  # nobody could renew anything meanwhile
 
     again = one.hold_on(grant)
@@ -47,7 +49,8 @@ def test_a_lost_lease_is_taken_again_on_the_same_key_if_that_is_free(shared: Pla
 
 def test_a_lost_lease_whose_key_another_process_has_stays_lost(shared: Place) -> None:
     one, two = two_pools(shared)
-    grant = grant_of(one.acquire("item-1"))
+    lease = one.acquire("item-1")
+    grant = grant_of(lease)
     shared.clock.advance(2 * TTL)
     theirs = two.acquire_nowait("item-2")
 
