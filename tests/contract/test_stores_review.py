@@ -137,13 +137,13 @@ def _who_leaves(pool: CredentialCoordinator, monkeypatch: pytest.MonkeyPatch) ->
     threads: list[int] = []
     store = pool._store
     assert store is not None
-    leave = store.leave
+    leave = store._leave  # type: ignore[attr-defined]  # of every store with sessions
 
     def noted() -> None:
         threads.append(threading.get_ident())
         leave()
 
-    monkeypatch.setattr(store, "leave", noted)
+    monkeypatch.setattr(store, "_leave", noted)
     return threads
 
 

@@ -134,8 +134,8 @@ def let_run_out(execute: Execute, now: float, offset: float, *, by: float = 0.0,
     """
     which = "out_for is not null" if session is None else "id = :session"
     execute(
-        f"update sessions set expires_at = min(expires_at + :by, :now + out_for), waiting_since = null, "  # noqa: S608
-        f"gone_until = min(expires_at + :by, :now + out_for) + :offset where {which}",
+        f"update sessions set waiting_since = null, expires_at = min(expires_at + :by, :now + ifnull(out_for, 0)), "  # noqa: S608
+        f"gone_until = min(expires_at + :by, :now + ifnull(out_for, 0)) + :offset where {which}",
         {"now": now, "offset": offset, "by": by, "session": session},
     )
 

@@ -325,7 +325,7 @@ class SessionStore(ABC, Generic[S]):
         if self._former:
             former, self._former = set(self._former.values()), {}
             for session in former:
-                self._end_session(session)
+                self._end(session, in_use=True)
             self._let_go(closed=False)
 
     def _leave(self) -> None:
@@ -334,13 +334,16 @@ class SessionStore(ABC, Generic[S]):
         self._left = True
         for lender in list(self._lenders):
             lender.cut_off()
-        if self._session is None:
-            pass
-        elif self._out_for is not None and self._view.in_hand():
-            self._let_run_out(self._session)
-        else:
-            self._end_session(self._session)
+        if self._session is not None:
+            self._end(self._session, in_use=bool(self._view.in_hand()))
         self._let_go(closed=False)
+
+    def _end(self, session: str, *, in_use: bool) -> None:
+        """End a session of ours; if its leases may be *in_use* on other machines, only when their time is over."""
+        if self._out_for is not None and in_use:
+            self._let_run_out(session)
+        else:
+            self._end_session(session)
 
     def close(self) -> None:
         """Leave, and let go of the store. Only when no step is under way."""
