@@ -68,7 +68,7 @@ def whole(least: int) -> Kind:
 
     def check(value: Any, from_text: bool) -> int:
         if from_text and re.fullmatch(r"[0-9]{1,9}", value.strip()):
-            value = int(value)
+            value = int(value.strip())  # int() itself does not strip all that strip() does, such as "\x1f"
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value < 10**9:
             raise BadValue(f"must be a whole number of at least {least}, not {shown(value)}")
         return value
