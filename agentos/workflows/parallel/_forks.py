@@ -41,15 +41,18 @@ class ForkableShell:
         return None
 
     def before_fork(self) -> None:
+        """Hold a pool in memory still."""
         if self._store_in_parent() is None and self._lock.acquire(True, _AT_REST_WITHIN):
             self._held_by.add(threading.get_ident())
 
     def after_fork(self) -> None:
+        """In the parent: let others use the pool again."""
         if threading.get_ident() in self._held_by:
             self._held_by.discard(threading.get_ident())
             self._lock.release()
 
     def in_forked_child(self) -> None:
+        """In the child: go on with a copy that is whole, or refuse whatever is asked for."""
         is_whole = threading.get_ident() in self._held_by
         self._held_by.clear()
         if is_whole:

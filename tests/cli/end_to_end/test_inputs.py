@@ -27,7 +27,7 @@ def test_what_was_wrongly_typed_or_written_is_refused_in_a_sentence_before_anyth
         (":::", "a"): "nothing to run",
         ("--worker", "a:b", *echo, ":::", "a"): "both given",
         ("--", "no-such-program", ":::", "a"): "command not found: no-such-program",
-        ("--", "sh", "-c", "eval {}", ":::", "a"): "$AGENTOS_ITEM",
+        ("--", "sh", "-c", "eval {}", ":::", "a"): "AGENTOS_ITEM",
         ("-j", "0", *echo, ":::", "a"): "--parallel",
         ("--deadline", "yesterday", *echo, ":::", "a"): "--deadline",
         ("--name", "../../x", *echo, ":::", "a"): "--name",

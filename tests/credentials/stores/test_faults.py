@@ -513,7 +513,7 @@ def test_when_the_hour_is_set_nothing_happens_early_or_late(place: Place, jump: 
 
 @pytest.mark.parametrize("jump", JUMPS)
 def test_a_dead_process_is_noticed_at_the_same_time_whatever_the_hour_is_set_to(place: Place, jump: float) -> None:
-    place.open(SECRETS[0], lease_ttl=30.0, clock=StandingStill(place.clock)).acquire()
+    _held = place.open(SECRETS[0], lease_ttl=30.0, clock=StandingStill(place.clock)).acquire()
     two = place.open(SECRETS[0], lease_ttl=30.0)
     waiter = place.waiting(two, "waiter", timeout=1000.0)
 

@@ -118,7 +118,8 @@ def test_of_several_secrets_of_one_name_one_in_use_is_shown(place: Place) -> Non
 
 def test_the_quota_of_a_credential_is_known_by_its_lease_or_by_what_is_stated(place: Place) -> None:
     pool = place.open(credential("bob"), credential("carol"), credential("zoe", quota="other"))
-    on(pool, "carol").rate_limited(600)  # its lease goes on
+    lease = on(pool, "carol")
+    lease.rate_limited(600)  # the lease goes on
 
     assert state(place, "carol").state == "leased"
     assert state(place, "carol").quota == "acme"
