@@ -40,16 +40,19 @@ bench: $(BENCH_VENV)/bench.stamp
 fuzz: $(VENV)/dev.stamp
 	AGENTOS_FUZZ_STEPS=1000000 $(VENV)/bin/python -m pytest -q tests/credentials/core/test_against_naive.py
 
-# Random shell scripts with holes, run in all of these shells: each is refused, or no item is executed.
+# Random shell scripts with holes, run in all of these shells: each is refused, or no item is executed. Then drivers that
+# share keys, killed, stopped, suspended and forked at random.
 SOAK_SHELLS ?= dash bash zsh mksh
 SOAK_SCRIPTS ?= 100000
+SOAK_KILLS ?= 500
 soak: $(VENV)/dev.stamp
 	@for shell in $(SOAK_SHELLS); do \
-		command -v $$shell >/dev/null || { [ "$$(id -u)" = 0 ] && apt-get install -qq -y $$shell >/dev/null 2>&1; } || \
+		command -v $$shell >/dev/null || { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -qq -y $$shell; } >/dev/null 2>&1 || \
 			{ echo "make soak: $$shell is not installed, and could not be; name others with SOAK_SHELLS='dash bash'" >&2; exit 1; }; \
 	done
 	AGENTOS_SHELLS="$(SOAK_SHELLS)" AGENTOS_RANDOM_SCRIPTS=$(SOAK_SCRIPTS) \
 		$(VENV)/bin/python -m pytest -s -q -p no:randomly tests/runs/commands/test_random_scripts.py $(PYTEST_ARGS)
+	AGENTOS_SOAK_KILLS=$(SOAK_KILLS) $(VENV)/bin/python -m pytest -s -q -p no:randomly tests/soak/kills.py $(PYTEST_ARGS)
 
 # Whole runs, killed: at every system call by which a small one writes (needs strace), then at 10,000 random moments.
 CRASH_KILLS ?= 10000
