@@ -41,9 +41,9 @@ class Alive:
     """
 
     def __init__(self, store: Path, *, connect: Connect = connect) -> None:
+        self._connection: sqlite3.Connection | None = None
         self.path: Final = store.with_name(store.name + ".alive")
         self._connect = connect
-        self._connection: sqlite3.Connection | None = None
         self._pid = 0
 
     @property
@@ -78,6 +78,9 @@ class Alive:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
+
+    def __del__(self) -> None:
+        self.leave()  # a pool that was forgotten while threads that nobody can stop had its leases is still inside
 
     def _try_join(self) -> bool:
         return self._begin("begin")

@@ -40,12 +40,13 @@ class Heartbeat:
         self._lock = threading.Lock()  # between that and what makes commands go on
         self._counted_until = 0.0  # of the time in which they were stopped
         self._closed = False
-        self._wakes, self._wake = socket.socketpair()
-        self._wakes.setblocking(False)
-        self._wake.setblocking(False)
+        self._wake: socket.socket | None = None  # its thread waits on the other end
 
     def start(self) -> None:
-        threading.Thread(target=self._run, name="agentos-heartbeat", daemon=True).start()
+        wakes, self._wake = socket.socketpair()
+        wakes.setblocking(False)
+        self._wake.setblocking(False)
+        threading.Thread(target=self._run, args=(wakes, self._wake), name="agentos-heartbeat", daemon=True).start()
 
     def before_stop(self) -> None:
         """Stop the commands: this process is about to be stopped."""
@@ -63,12 +64,14 @@ class Heartbeat:
         self._nudge()
 
     def _nudge(self) -> None:
+        if self._wake is None:
+            return  # it was never started
         try:
             self._wake.send(b"!")
         except OSError:
             pass  # it is awake already, or has ended
 
-    def _run(self) -> None:
+    def _run(self, wakes: socket.socket, wake: socket.socket) -> None:
         spawner = self._spawner
         try:
             while not self._closed:
@@ -78,14 +81,14 @@ class Heartbeat:
                         spawner.beat(time.monotonic() + spawner.within)
                     if since is not None:
                         self._let_go_on(since)
-                spawner.wait_for_helper(self._wakes.fileno(), self._every)
+                spawner.wait_for_helper(wakes.fileno(), self._every)
                 try:
-                    self._wakes.recv(4096)
+                    wakes.recv(4096)
                 except BlockingIOError:
                     pass
         finally:
-            self._wakes.close()
-            self._wake.close()
+            wakes.close()
+            wake.close()
 
     def _let_go_on(self, since: float) -> None:
         within, asked_at = self._spawner.within, time.monotonic()
