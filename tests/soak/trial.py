@@ -23,7 +23,7 @@ from .keys import SECRETS, SLOTS
 from .uses import find_overuse
 
 ITEMS = 14
-_PATIENCE = 90.0  # a life that takes longer hangs
+_PATIENCE = 300.0  # a life that takes longer hangs; keys of killed commands are leased for up to 30 s
 _GRACE = 8.0  # what one SIGTERM leaves running items
 _SOON = 5.0  # a forced stop takes a second on an idle machine; this one is loaded on purpose
 _KINDS = ("commands", "functions", "coroutines", "forks", "cli commands", "cli functions")
