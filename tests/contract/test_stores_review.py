@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import threading
 import weakref
+from typing import Any
 
 import pytest
 
@@ -130,6 +131,25 @@ def test_a_pool_that_is_forgotten_in_the_middle_of_anothers_step_does_not_hold_i
     shared.soon(ended(waiter))
     assert waiter.result().requester == "w"
     assert left_by
+
+
+def test_a_store_is_closed_though_another_thread_leaves_it_in_that_moment(
+    shared: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool = shared.open(KEY)
+    store: Any = pool._store
+    store._abandoned.add(1_000_000_000)  # something that is still to be written
+    step = store._plain_step
+
+    def after_another_has_left() -> None:
+        store._leave()
+        step()
+
+    monkeypatch.setattr(store, "_plain_step", after_another_has_left)
+
+    store.close()
+
+    assert store._left
 
 
 def _who_leaves(pool: CredentialCoordinator, monkeypatch: pytest.MonkeyPatch) -> list[int]:

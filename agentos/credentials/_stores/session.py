@@ -361,7 +361,7 @@ class SessionStore(ABC, Generic[S]):
                 self._plain_step()
             except (StoreBusy, StoreTrouble):
                 self._between_tries()
-            except StoreError:
+            except (StoreError, PoolClosed):  # closed: another thread has left the store meanwhile, for good
                 return
 
     # -- other processes --------------------------------------------------------------------------------------
