@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
+from ...process_state import is_stopped
 from .harness import Place, Terminal, wait_until
 
 CTRL_Z = b"\x1a"
@@ -22,21 +21,17 @@ def started(place: Place, *, as_a_job: bool) -> tuple[Terminal, list[int]]:
     return terminal, pids
 
 
-def state_of(pid: int) -> str:
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-
-
 def test_ctrl_z_stops_the_run_with_all_its_processes_and_fg_continues_them(place: Place) -> None:
     terminal, pids = started(place, as_a_job=True)
 
     terminal.press(CTRL_Z)
     terminal.out.wait_for("[SIGTSTP]")  # what the shell saw: a job stopped as any other is
-    wait_until(lambda: all(state_of(pid) == "T" for pid in pids), "both processes of the command are stopped")
+    wait_until(lambda: all(is_stopped(pid) for pid in pids), "both processes of the command are stopped")
     shown, _, _ = terminal.out.text.partition("[SIGTSTP]")
     assert shown.rindex(SHOW_CURSOR) > shown.rindex(HIDE_CURSOR)  # the shell has the terminal as it was
 
     terminal.press(b"fg\n")
-    wait_until(lambda: all(state_of(pid) != "T" for pid in pids), "both go on")
+    wait_until(lambda: not any(is_stopped(pid) for pid in pids), "both go on")
     wait_until(lambda: HIDE_CURSOR in terminal.out.text.partition("[SIGTSTP]")[2], "the display is drawn again")
     terminal.press(CTRL_Z)  # once more: our handler is in its place again
     wait_until(lambda: terminal.out.text.count("[SIGTSTP]") == 2, "it stops again")

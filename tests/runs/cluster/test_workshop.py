@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from ..commands.drivers import PATIENCE, ROOT, state_of, until
+from ...process_state import is_stopped
+from ..commands.drivers import PATIENCE, ROOT, until
 
 SCRIPT = "echo $$ > it; mv it pid; while [ ! -e go ]; do sleep 0.02; done"
 
@@ -32,7 +33,7 @@ def test_a_command_of_a_worker_that_stood_still_goes_on_only_with_its_key(
         until((tmp_path / "pid").exists, "the command has begun")
         command = int((tmp_path / "pid").read_text())
         worker.send_signal(signal.SIGSTOP)
-        until(lambda: state_of(command) == "T", "the command stands still like its worker")
+        until(lambda: is_stopped(command), "the command stands still like its worker")
         (tmp_path / "go").touch()
         worker.send_signal(signal.SIGCONT)
         out, _ = worker.communicate(timeout=PATIENCE)

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from .drivers import Driver, state_of, until
+from ...process_state import state_of
+from .drivers import Driver, until
 
 
 @pytest.fixture

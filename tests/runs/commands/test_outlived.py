@@ -18,7 +18,8 @@ from agentos.credentials._stores.lease_locks import LeaseLocks
 from agentos.runs.commands.helper import signal_group
 from agentos.runs.commands.spawner import Spawner
 
-from .drivers import PATIENCE, Driver, shared, state_of, until
+from ...process_state import state_of
+from .drivers import PATIENCE, Driver, shared, until
 from .suspended_child import KEY
 
 # Does not end when it is asked to.

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from .drivers import TTL, Driver, assert_nobody_used_the_key_while, shared, state_of, ticks, until
+from ...process_state import is_stopped, state_of
+from .drivers import TTL, Driver, assert_nobody_used_the_key_while, shared, ticks, until
 
 
 def test_a_stopped_run_loses_its_key_only_after_its_commands_are_stopped(
@@ -18,7 +19,7 @@ def test_a_stopped_run_loses_its_key_only_after_its_commands_are_stopped(
     stopped = start("stopped", **shared(tmp_path))
     command = stopped.wait_for_command()
     stopped.signal(signal.SIGSTOP)
-    until(lambda: state_of(command) == "T", "the command is stopped like its driver")
+    until(lambda: is_stopped(command), "the command is stopped like its driver")
     other = start("other", **shared(tmp_path))
     until(lambda: ticks(tmp_path).count("other") > 5, "the other run uses the key")
 
@@ -41,7 +42,7 @@ def test_a_continued_run_takes_its_key_again_and_its_command_goes_on(
     stopped.signal(signal.SIGSTOP)
     other = start("other", **shared(tmp_path))
     until(lambda: ticks(tmp_path).count("other") > 5, "the other run uses the key")
-    assert state_of(command) == "T"
+    assert is_stopped(command)
     other.let_go()
     assert other.results() == [["item", True, 1, None]]
     before = len(ticks(tmp_path))
@@ -63,7 +64,7 @@ def test_time_in_which_a_command_was_stopped_counts_for_no_timeout(
     stopped = start("stopped", script=script, timeout=2 * TTL, idle_timeout=2 * TTL, **shared(tmp_path))
     command = stopped.wait_for_command()
     stopped.signal(signal.SIGSTOP)
-    until(lambda: state_of(command) == "T", "the command is stopped like its driver")
+    until(lambda: is_stopped(command), "the command is stopped like its driver")
     stopped_at = time.monotonic()
     until(lambda: time.monotonic() > stopped_at + 2 * TTL, "both timeouts would be over")
 
@@ -80,7 +81,7 @@ def test_time_in_which_ctrl_z_stopped_a_run_counts_for_no_timeout(
     stopped = start("stopped", as_a_job=True, function=function, timeout=TTL)
     worker = stopped.wait_for_command()
     stopped.signal(signal.SIGTSTP)
-    until(lambda: state_of(worker) == state_of(stopped.process.pid) == "T", "driver and worker are stopped")
+    until(lambda: is_stopped(worker) and is_stopped(stopped.process.pid), "driver and worker are stopped")
     stopped_at = time.monotonic()
     until(lambda: time.monotonic() > stopped_at + TTL, "the timeout would be over")
 
@@ -96,7 +97,7 @@ def test_commands_of_a_suspended_run_that_is_killed_are_killed_without_going_on(
     stopped = start("stopped", **shared(tmp_path))
     command = stopped.wait_for_command()
     stopped.signal(signal.SIGSTOP)
-    until(lambda: state_of(command) == "T", "the command is stopped like its driver")
+    until(lambda: is_stopped(command), "the command is stopped like its driver")
     before = ticks(tmp_path)
 
     stopped.signal(signal.SIGKILL)

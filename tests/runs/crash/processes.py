@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NoReturn
 
+from ...process_state import is_stopped
 from .evidence import Life, Line, line_of
 from .story import Script
 
@@ -118,7 +119,7 @@ class Process:
     def await_standstill(self) -> None:
         """Until it stands where its script says. Only then is ``go_on`` not too early."""
         until = time.monotonic() + PATIENCE
-        while Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0] != "T":
+        while not is_stopped(self.pid):
             if time.monotonic() > until:
                 self._hangs()
             time.sleep(0.001)
