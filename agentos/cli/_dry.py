@@ -106,7 +106,7 @@ def _template(request: Request) -> object:
 def _on_one_line(text: str) -> str:
     """Harmless for a terminal, and never more than a line."""
     if sys.stdout.isatty():
-        from ..runs.harmless_text import printable
+        from ..util.sanitize import printable
 
         return printable(text, tabs=False)
     return text.replace("\r", "\\r").replace("\n", "\\n")

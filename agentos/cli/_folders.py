@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from ._errors import Refusal
 
 if TYPE_CHECKING:
-    from ..runs.private_folder import Accept, PrivateFolder, UnsafePath
+    from ..util.private_folder import Accept, PrivateFolder, UnsafePath
 
 DEFAULT_BASE: Final = ".agentos"
 BASE_VARIABLE: Final = "AGENTOS_BASE_DIR"
@@ -52,7 +52,7 @@ def open_folder(base: Base, names: Sequence[str], accept: Accept, *, make: bool 
     Every folder on the way must be this user's, no link, and not writable by others; *accept* is asked about one that
     is not. A new base is hidden from git: logs and results are nobody's source code. Raises UnsafePath or OSError.
     """
-    from ..runs.private_folder import PrivateFolder, UnsafePath
+    from ..util.private_folder import PrivateFolder, UnsafePath
 
     path = Path(os.path.abspath(base.path))
     if base.below is not None and not path.is_relative_to(base.below):
@@ -113,7 +113,7 @@ def runs_in(base: Base) -> list[Path]:
 
 
 def _unlisted(base: Base, error: OSError) -> Refusal:
-    from ..runs.private_folder import UnsafePath
+    from ..util.private_folder import UnsafePath
 
     if isinstance(error, UnsafePath):
         return not_followed(error)
@@ -141,7 +141,7 @@ def require_no_link(base: Base, folder: Path) -> None:
 
     A run that was found by its path was named by the user.
     """
-    from ..runs.private_folder import UnsafePath
+    from ..util.private_folder import UnsafePath
 
     if folder.parent.parent != base.path:
         return

@@ -50,7 +50,7 @@ def make_pool(request: Request, *, only_look: bool = False) -> CredentialCoordin
 def _is_new(place: Path | RedisPlace) -> bool:
     """Whether nobody has used the store yet. Looking makes none."""
     from ..credentials._stores.outside import look
-    from ..credentials.clock import SystemClock
+    from ..util.clock import SystemClock
 
     return look(place, (), SystemClock()) is None
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
     from ..runs.commands.command import Command
-    from ..runs.private_folder import PrivateFolder
     from ..runs.progress import Progress
     from ..runs.results import ProgressStats, WorkflowResult
+    from ..util.private_folder import PrivateFolder
     from ._codes import ExitCode
     from ._request import Request
     from ._watch import KeyWatch

@@ -37,7 +37,7 @@ def lines_of(report: Report, *, now: float, paint: Paint, cwd: str, base: str | 
 
 def clean(text: str, longest: int = _LONGEST_CAUSE) -> str:
     """*text* from outside on one line: no control characters, not too long."""
-    from ..runs.harmless_text import printable
+    from ..util.sanitize import printable
 
     return shortened(printable(text[: 10 * longest]), longest)
 
@@ -167,7 +167,7 @@ def _unfinished(report: Report, paint: Paint) -> Iterator[str]:
 
 
 def _next(report: Report, paint: Paint, cwd: str, base: str | None) -> Iterator[str]:
-    from ..runs.harmless_text import printable
+    from ..util.sanitize import printable
 
     rows = list(_commands(report, cwd, "" if base is None else f" --dir {shlex.quote(base)}"))
     if rows:

@@ -17,8 +17,8 @@ from ..runs.eventlog import EVENTS_NAME
 from ..runs.exported import RESULTS_NAME
 from ..runs.journal.files import files_of
 from ..runs.journal.owner import OwnerLock
-from ..runs.private_folder import Accept, PrivateFolder, UnsafePath, current_user, unless_link
 from ..runs.reporting.card import CARD_NAME, LONGEST_CARD
+from ..util.private_folder import Accept, PrivateFolder, UnsafePath, current_user, unless_link
 from ._errors import Refusal
 from ._folders import open_folder
 from ._known_runs import ID_NAME, KnownRun, KnownRuns, digest, digest_of, id_in, new_id

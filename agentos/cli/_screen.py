@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, TextIO
 
-from ..runs.harmless_text import as_shown, printable, shortened
+from ..util.sanitize import as_shown, printable, shortened
 from ._sink import Sink, Write, sinks_for
 from ._spool import Spool, Spools
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TextIO
 
 from ..runs.commands.lines import LineBuffer, split
-from ..runs.harmless_text import as_shown, printable
+from ..util.sanitize import as_shown, printable
 from ._sink import is_terminal, write_bytes
 
 if TYPE_CHECKING:

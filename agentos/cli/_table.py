@@ -18,8 +18,8 @@ def table(
 
     *colours* has for each row the code of a terminal colour for its cell in *coloured_column*.
     """
-    from ..runs.cells import cells, padded
-    from ..runs.harmless_text import printable
+    from ..util.sanitize import printable
+    from ..util.text_width import cells, padded
 
     shown = [[printable(cell, tabs=False) for cell in row] for row in rows]
     kept = [number for number in range(len(headings)) if any(row[number] for row in shown)]

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from ..runs.private_folder import folder_of
+from ..util.private_folder import folder_of
 
 _BLOCK: Final = 64 * 1024
 _LONGEST_LINE: Final = 64 * 1024

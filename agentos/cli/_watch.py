@@ -9,8 +9,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from ..credentials.clock import Clock
     from ..credentials.views import CredentialState
+    from ..util.clock import Clock
 
 log = logging.getLogger("agentos")
 
@@ -49,7 +49,7 @@ class KeyWatch:
         clock: Clock | None = None,
     ) -> None:
         if clock is None:
-            from ..credentials.clock import SystemClock
+            from ..util.clock import SystemClock
 
             clock = SystemClock()
         self._pool = pool

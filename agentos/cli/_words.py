@@ -65,7 +65,7 @@ def when(at: float) -> str:
 
 def table(rows: Iterable[Sequence[str]], right: Sequence[int] = ()) -> list[str]:
     """Aligned lines; the columns in *right* stand to the right. The last column is not padded."""
-    from ..runs.cells import cells
+    from ..util.text_width import cells
 
     whole = [tuple(row) for row in rows]
     widths = [max(map(cells, column)) for column in zip(*whole, strict=True)]
@@ -73,7 +73,7 @@ def table(rows: Iterable[Sequence[str]], right: Sequence[int] = ()) -> list[str]
 
 
 def _aligned(row: Sequence[str], widths: Sequence[int], right: Sequence[int]) -> Iterable[str]:
-    from ..runs.cells import cells
+    from ..util.text_width import cells
 
     for number, (cell, width) in enumerate(zip(row, widths, strict=True)):
         blanks = " " * (width - cells(cell))

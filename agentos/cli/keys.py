@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ..credentials._core.records import KeySpec
     from ..credentials._stores.book import Sighting
     from ..credentials._stores.redis.url import RedisPlace
-    from ..credentials.clock import Clock
+    from ..util.clock import Clock
 
 T = TypeVar("T")
 
@@ -168,8 +168,8 @@ def _look(asked: _Asked) -> list[Sighting] | None:
 
 def _answer(ask: Callable[[Clock], T]) -> T:
     """What the store answers. Raises Refusal if it cannot be asked."""
-    from ..credentials.clock import SystemClock
     from ..errors import StoreError
+    from ..util.clock import SystemClock
     from ._store import not_installed, unusable
 
     try:

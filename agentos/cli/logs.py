@@ -55,7 +55,7 @@ def logs(
 
 def _require_no_link(folder: Path) -> None:
     """Refuse logs behind a link that may have come with a repository."""
-    from ..runs.private_folder import PrivateFolder, UnsafePath
+    from ..util.private_folder import PrivateFolder, UnsafePath
     from ._folders import accepted_to_read, not_followed
 
     try:
@@ -93,7 +93,7 @@ def _print_log(path: Path, *, tail: int | None, raw: bool, ended: Callable[[], b
 
     neutralised = None
     if sys.stdout.isatty() and not raw:
-        from ..runs.harmless_text import printable
+        from ..util.sanitize import printable
 
         neutralised = Neutralised(sys.stdout.write, printable)
     growing = Growing(path, sys.stdout.buffer.write if neutralised is None else neutralised.feed, lines=tail)
@@ -165,7 +165,7 @@ def _say_why(files: JournalFiles, item_id: str, run: str, *, is_empty: bool) -> 
 
 
 def _print_error(last: Last) -> None:
-    from ..runs.harmless_text import printable
+    from ..util.sanitize import printable
 
     told = last.traceback or last.error or ""
     for line in told.rstrip("\n").split("\n"):

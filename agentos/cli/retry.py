@@ -67,8 +67,8 @@ def _card_in(base: Base | None, folder: Path, *, trust: bool) -> RunCard | None:
 
     Raises ``Refusal`` unless the folder is known or trusted: what is written there can run anything.
     """
-    from ..runs.private_folder import PrivateFolder, UnsafePath
     from ..runs.reporting.card import CARD_NAME, LONGEST_CARD, card_from
+    from ..util.private_folder import PrivateFolder, UnsafePath
     from ._known_runs import KnownRuns
     from ._run_folder import refusal_of, require_known, trusting
 

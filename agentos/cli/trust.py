@@ -14,7 +14,7 @@ from ._errors import Refusal
 from ._folders import base_folder, find_run
 
 if TYPE_CHECKING:
-    from ..runs.private_folder import PrivateFolder, UnsafePath
+    from ..util.private_folder import PrivateFolder, UnsafePath
     from ._known_runs import KnownRuns
 
 _LONGEST: Final = 4_000  # characters of what would be run
@@ -35,7 +35,7 @@ def trust(
     For a run folder that was made elsewhere, moved, or made by an earlier version; and for a folder of runs that is a
     link, another user's, or writable by others. Look at what is shown: whoever made the folder chose it.
     """
-    from ..runs.private_folder import UnsafePath
+    from ..util.private_folder import UnsafePath
     from ._known_runs import KnownRuns
 
     folder = _meant(path, dir)
@@ -92,7 +92,7 @@ def _trust(folder: Path, memory: KnownRuns, *, look: bool) -> None:
 
 def _opened(folder: Path, found: list[UnsafePath]) -> PrivateFolder:
     """Open it as a run would, noting all that a run would refuse on the way."""
-    from ..runs.private_folder import PrivateFolder
+    from ..util.private_folder import PrivateFolder
 
     def noting(unsafe: UnsafePath) -> bool:
         found.append(unsafe)
@@ -110,7 +110,7 @@ def _opened(folder: Path, found: list[UnsafePath]) -> PrivateFolder:
 def _remember(folder: PrivateFolder, memory: KnownRuns) -> None:
     from ..errors import JournalInUse
     from ..runs.journal.owner import OwnerLock
-    from ..runs.private_folder import current_user
+    from ..util.private_folder import current_user
     from ._run_folder import LOCK_NAME, enroll
 
     try:

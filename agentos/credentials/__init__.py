@@ -1,7 +1,7 @@
 """Credentials: which key may be used, by whom, and when."""
 
 from ..errors import NeverFits, NoCredentialAvailable, NoUsableCredential, PoolClosed, WouldBlockLoop
-from .clock import Clock, SystemClock
+from ..util.clock import Clock, SystemClock
 from .credential import Credential
 from .lease import Lease
 from .limit import Limit

@@ -9,7 +9,7 @@ import threading
 import urllib.parse
 from collections.abc import Iterable, Iterator, Sequence
 
-from .forks import OnlyLocks, watch_forks
+from ..util.fork_hooks import OnlyLocks, watch_forks
 
 MASK = "<secret>"
 

@@ -10,8 +10,8 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from ..credentials.clock import Clock
 from ..providers.headers import body_in
+from ..util.clock import Clock
 from .codings import Decoded, NotDecodable, decoded
 
 log = logging.getLogger("agentos")

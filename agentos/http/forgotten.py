@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from typing import Any, Protocol
 from weakref import WeakSet
 
-from ..credentials.forks import OnlyLocks, watch_forks
+from ..util.fork_hooks import OnlyLocks, watch_forks
 
 # A loop ends the generators of a forgotten stream one by one, and only then is the rest of it garbage. Nor is it worth
 # a look if a key comes at once.

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from ..credentials._core.records import Ask, Grant, Labels
-from ..credentials.clock import Clock
 from ..credentials.credential import Credential
 from ..credentials.destinations import Place
 from ..credentials.lease import ItemLease
 from ..providers.signal import Signal
+from ..util.clock import Clock
 
 
 class CallKeeper(Protocol):

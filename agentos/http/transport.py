@@ -8,8 +8,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ..credentials.loops import running_loop
 from ..errors import NeverFits, NoCredentialAvailable, NoUsableCredential, PoolClosed, WouldBlockLoop
+from ..util.event_loop import running_loop
 from .answers import ErrorBody
 from .call import Call
 from .caller import Caller

@@ -18,11 +18,11 @@ from ..credentials._core.cost import request_cost
 from ..credentials._core.records import PLAIN, Ask
 from ..credentials._core.states import Wait
 from ..credentials.desk import Desk, DeskTicket
-from ..credentials.locking import contend
 from ..errors import JournalUnavailable, NeverFits
+from ..util.locks import contend
+from ..util.wakeup import ThreadBell
 from ._core.records import Attempt, Item
 from ._core.states import Cause
-from .bells import ThreadBell
 from .outcome import text_of
 from .source import CHUNK, Source
 

@@ -13,9 +13,9 @@ from collections.abc import Mapping, MutableMapping
 from pathlib import Path
 from typing import Any
 
-from ..credentials.forks import OnlyLocks, watch_forks
 from ..credentials.lease import ItemLease
-from .private_folder import PrivateFolder, UnsafePath, folder_of, make_folders
+from ..util.fork_hooks import OnlyLocks, watch_forks
+from ..util.private_folder import PrivateFolder, UnsafePath, folder_of, make_folders
 
 # Small letters only: some file systems take "A" and "a" for the same.
 _SAFE_NAME = re.compile(r"[a-z0-9_][a-z0-9_.-]{0,79}")

@@ -19,9 +19,9 @@ try:
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError("agentos.runs.display needs rich: pip install rich", name=error.name) from error
 
-from .cells import cells
+from ..util.sanitize import as_shown
+from ..util.text_width import cells
 from .eta import Eta, Forecasting
-from .harmless_text import as_shown
 from .key_rows import ASCII, FINE, Row
 from .live_region import Drawn, Painter, Redirect, is_terminal, put
 from .picture import Running, Scene, picture

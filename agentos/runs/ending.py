@@ -9,8 +9,8 @@ import threading
 import time
 from typing import Any
 
-from ..credentials.clock import Clock
 from ..errors import EngineUnavailable, InvariantViolated, JournalUnavailable
+from ..util.clock import Clock
 from . import process_end
 from ._core.board import Board
 from ._core.invariants import j2_counts_add_up

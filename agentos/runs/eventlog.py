@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from .private_folder import PrivateFolder, folder_of
+from ..util.private_folder import PrivateFolder, folder_of
 from .reporting.appended import AppendedLines
 
 log = logging.getLogger("agentos")

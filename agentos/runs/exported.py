@@ -19,11 +19,11 @@ from typing import Any, Final
 
 from agentos.errors import JournalError, JournalInUse
 
+from ..util.id_digest import id_digest
+from ..util.private_folder import PrivateFolder, folder_of
 from ._core.idtable import DigestTable
-from .id_digest import id_digest
 from .journal.files import JournalFiles, files_of
 from .journal.rows import harmless
-from .private_folder import PrivateFolder, folder_of
 from .reporting.appended import AppendedLines, is_ordinary
 from .reporting.journals import CURRENT, REFUSED, STATE_OF, look, rows
 from .reporting.plan import Plan

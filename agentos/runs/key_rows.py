@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .cells import cells, clipped, padded
+from ..util.text_width import cells, clipped, padded
 from .wording import Span, states, until
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..errors import CommandFailed, JournalMismatch, ValueNotRecorded
+from ..util.fingerprint import fingerprint
 from ._core.records import Attempt, Item
 from .commands.redaction import Redaction
-from .fingerprint import fingerprint
 from .journal import Journal, State, StateRow, Writer, harmless, row_text
 from .outcome import text_of, trace_of
 from .results import WorkflowResult

@@ -15,11 +15,11 @@ from typing import Any, Protocol
 
 from ..credentials._core.records import Ask
 from ..credentials._core.states import Wait
-from ..credentials.clock import Clock
 from ..credentials.desk import Desk, DeskTicket
 from ..credentials.masking import Masker
 from ..credentials.secret import Secret
 from ..errors import NoUsableCredential
+from ..util.clock import Clock
 
 log = logging.getLogger("agentos")
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .cells import cells, clipped, padded, wrapped
+from ..util.text_width import cells, clipped, padded, wrapped
 from .key_rows import FINE, Glyphs, Row, key_rows
 from .results import ProgressStats
 from .seen import Failure

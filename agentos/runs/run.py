@@ -13,9 +13,9 @@ from functools import partial
 from random import SystemRandom
 from typing import TYPE_CHECKING, Any
 
-from ..credentials.clock import Clock
-from ..credentials.locking import contend
 from ..errors import CommandFailed, Interrupted, ValueNotRecorded
+from ..util.clock import Clock
+from ..util.locks import contend
 from ._core.board import Board
 from ._core.meaning import lacks_tokens
 from ._core.records import LOST, Attempt, Item

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .cells import clipped
-from .harmless_text import printable
+from ..util.sanitize import printable
+from ..util.text_width import clipped
 from .progress import Progress
 from .results import ProgressStats
 

@@ -11,10 +11,10 @@ from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Sequenc
 from typing import Any
 
 from ..errors import DuplicateItems
+from ..util.fingerprint import fingerprint
+from ..util.id_digest import id_digest
 from ._core.idtable import SeenIds
 from ._core.records import Item
-from .fingerprint import fingerprint
-from .id_digest import id_digest
 from .outcome import text_of
 
 log = logging.getLogger("agentos")

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from .encoding import encoder_of
+from ..util.json_encoder import encoder_of
 
 _encode = encoder_of()
 _LONGEST_REPR = 2_000

@@ -6,7 +6,7 @@ import threading
 from asyncio import AbstractEventLoop
 from collections.abc import Callable
 
-from ..credentials.clock import Sleeper
+from ..util.clock import Sleeper
 
 _NEVER = float("inf")
 

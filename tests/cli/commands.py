@@ -10,7 +10,7 @@ import typer
 
 from agentos.cli._known_runs import KnownRuns
 from agentos.cli._run_folder import enroll
-from agentos.runs.private_folder import PrivateFolder
+from agentos.util.private_folder import PrivateFolder
 
 
 def call(command: Callable[..., Any], *typed: str) -> int:

@@ -9,7 +9,7 @@ import pytest
 
 from agentos.cli._errors import Refusal
 from agentos.cli._folders import Base, base_folder, find_run, folder_of, open_folder, runs_in
-from agentos.runs.private_folder import PrivateFolder, UnsafePath
+from agentos.util.private_folder import PrivateFolder, UnsafePath
 
 NOWHERE = {"HOME": "/nonexistent"}
 

@@ -13,7 +13,7 @@ import pytest
 
 from agentos.cli._known_runs import KnownRun, KnownRuns
 from agentos.cli.main import main
-from agentos.runs import private_folder
+from agentos.util import private_folder
 
 RUN = ("run", "todo.jsonl", "--name", "review", "--progress", "none", "--quiet")
 

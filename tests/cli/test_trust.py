@@ -12,7 +12,7 @@ import pytest
 from agentos.cli import _known_runs
 from agentos.cli._known_runs import KnownRun, KnownRuns
 from agentos.cli.main import main
-from agentos.runs.private_folder import UnsafePath
+from agentos.util.private_folder import UnsafePath
 
 OLD = Path(__file__).parent / "folders" / "run_of_0_1_0.tar.gz"
 

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from agentos import CredentialCoordinator, Lease
-from agentos.credentials.clock import Alarm, Sleeper
 from agentos.testing import FakeClock
+from agentos.util.clock import Alarm, Sleeper
 
 from ..redis_server import shared_server
 from ..workflows.helpers import Background

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from agentos import ParallelCoordinator
-from agentos.runs.async_bell import AsyncBell
-from agentos.runs.bells import ThreadBell
 from agentos.runs.idle import Bell, IdleWorkers
+from agentos.util.async_wakeup import AsyncBell
+from agentos.util.wakeup import ThreadBell
 
 from .engines import ENGINES, PATIENCE, Engine, Gate, Story, eventually
 

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from agentos.credentials._core.report import Headroom
 from agentos.credentials.views import CredentialState
-from agentos.runs.cells import cells
 from agentos.runs.key_rows import ASCII, FINE, STYLES, key_rows
 from agentos.runs.picture import Running, Scene, picture
 from agentos.runs.results import ProgressStats
 from agentos.runs.seen import Failure
+from agentos.util.text_width import cells
 
 NOW = 1_763_220_600.0  # 15:30 UTC
 

@@ -20,10 +20,10 @@ from typing import Any
 import pytest
 
 from agentos import CredentialCoordinator
-from agentos.credentials import forks
 from agentos.credentials.masking import Masker
 from agentos.http.forgotten import OpenStreams, Watchman
 from agentos.runs.context import CheckpointFolder
+from agentos.util import fork_hooks
 from agentos.workflows.parallel import _forks
 
 PATIENCE = 30.0
@@ -244,10 +244,10 @@ def test_a_child_finds_free_what_another_thread_had_locked(
 def test_forks_keep_no_pool_from_being_forgotten() -> None:
     pool = CredentialCoordinator([KEY])
     gone, number = weakref.ref(pool), id(pool)
-    assert number in forks._watched
+    assert number in fork_hooks._watched
 
     del pool
     gc.collect()
 
     assert gone() is None
-    assert number not in forks._watched or forks._watched[number]() is not None
+    assert number not in fork_hooks._watched or fork_hooks._watched[number]() is not None

@@ -18,8 +18,8 @@ from agentos import CredentialCoordinator
 from agentos.credentials._stores.bell import Bell, DeafBell
 from agentos.credentials._stores.shared import SharedPool
 from agentos.credentials._stores.sqlite import SqliteStore
-from agentos.credentials.clock import Sleeper
 from agentos.testing import FakeClock
+from agentos.util.clock import Sleeper
 from agentos.workflows.parallel._housekeeper import Housekeeper
 
 from .helpers import PATIENCE, Background

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from agentos import NoCredentialAvailable
-from agentos.credentials.clock import Sleeper
 from agentos.testing import FakeClock
+from agentos.util.clock import Sleeper
 from agentos.workflows.parallel import CredentialCoordinator
 
 from .originals import ALPHA, BRAVO, CHARLIE, PATIENCE, Person, company, pieces

@@ -18,8 +18,8 @@ from threading import Lock
 from typing import Final
 
 from ...errors import StoreUnavailable
-from ...sqlite.connect import Connect, connect
-from ...sqlite.trouble import is_busy, passing
+from ...util.sqlite.connect import Connect, connect
+from ...util.sqlite.errors import is_busy, passing
 from .place import make_private
 
 _PATIENCE: Final = 5.0

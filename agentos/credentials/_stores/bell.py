@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from ..clock import Sleeper
+from ...util.clock import Sleeper
 
 Ring = tuple[int, str]  # whom to call: the port of its process, and the id of its session
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from ..clock import Clock, Sleeper
+from ...util.clock import Clock, Sleeper
 from .bell import make_bell
 from .opening import StoreFile
 from .protocol import View

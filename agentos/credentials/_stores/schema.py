@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ...sqlite.migrations import Migration
+from ...util.sqlite.migrations import Migration
 
 # Written in the header of every store, so that no other SQLite file is taken for one: "agtp".
 APPLICATION_ID: Final = 0x61677470

@@ -16,10 +16,10 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Generic, TypeVar
 
 from ...errors import PoolClosed, StoreError, StoreUnavailable
+from ...util.clock import Clock
 from .._core.keeping import Record
 from .._core.limits import FOREVER
 from .._core.turns import Session
-from ..clock import Clock
 from .granting import grant
 from .line import LineStep
 from .opening import pause

@@ -17,11 +17,11 @@ from random import SystemRandom
 from typing import TypeVar
 
 from ...errors import StoreDamaged, StoreUnavailable
-from ...sqlite.trouble import is_busy, passing
+from ...util.clock import Clock
+from ...util.event_loop import running_loop
+from ...util.sqlite.errors import is_busy, passing
 from .._core.limits import FOREVER
 from .._core.turns import Session
-from ..clock import Clock
-from ..loops import running_loop
 from .bell import Bell, DeafBell, Ring
 from .line import process_of
 from .opening import StoreFile, let_others_fork, pause

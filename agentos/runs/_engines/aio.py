@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from ...credentials.lease import HOLDING
 from ...errors import Interrupted
+from ...util.async_wakeup import AsyncBell
 from .._core.records import Attempt
 from .._core.states import Verdict
 from ..admission import IDLE, Idle
-from ..async_bell import AsyncBell
 from ..attempts import PooledAttempt
 from .loop_executor import STARTED, StartedCalls, count_calls_in_threads
 

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any
 
 from ...credentials.lease import HOLDING
 from ...errors import Interrupted, NotPicklable, WorkerLost
+from ...util.wakeup import ThreadBell
 from .._core.records import Attempt
 from .._core.states import Cause, Verdict
 from ..admission import IDLE, Idle
 from ..attempts import PooledAttempt
-from ..bells import ThreadBell
 from ..outcome import text_of
 from ..remote.assignment import Assigner
 from ..remote.outcome import Report

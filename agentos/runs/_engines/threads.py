@@ -8,11 +8,11 @@ from types import CoroutineType
 from typing import TYPE_CHECKING
 
 from ...credentials.lease import HOLDING
+from ...util.wakeup import ThreadBell
 from .._core.records import Attempt
 from .._core.states import Verdict
 from ..admission import IDLE, Idle
 from ..attempts import PooledAttempt
-from ..bells import ThreadBell
 from ..job_control import Suspendable
 
 if TYPE_CHECKING:

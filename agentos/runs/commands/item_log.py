@@ -7,8 +7,8 @@ import os
 import threading
 from pathlib import Path
 
+from ...util.private_folder import PrivateFolder, folder_of, make_folders
 from ..context import file_name_of
-from ..private_folder import PrivateFolder, folder_of, make_folders
 
 log = logging.getLogger("agentos")
 

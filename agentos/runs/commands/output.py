@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from ..harmless_text import printable, shortened
-from ..private_folder import PrivateFolder
+from ...util.private_folder import PrivateFolder
+from ...util.sanitize import printable, shortened
 from .item_log import LONGEST_LOG, ItemLog, LogFolder
 from .lines import LineBuffer, cut, split
 from .redaction import StreamRedactor

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from hashlib import blake2b
 from typing import Any
 
-from ..fingerprint import fingerprint
+from ...util.fingerprint import fingerprint
 from .errors import InputError
 from .fields import field_of
 

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from agentos.errors import JournalDamaged, JournalInUse, JournalTooNew, JournalUnavailable, NotAJournal
-from agentos.sqlite.bounds import foreign_definition, is_plain_table
-from agentos.sqlite.migrations import Migration, newest, schema_at, schema_of, version_of
-from agentos.sqlite.trouble import is_busy, is_unreachable
+from agentos.util.sqlite.errors import is_busy, is_unreachable
+from agentos.util.sqlite.migrations import Migration, newest, schema_at, schema_of, version_of
+from agentos.util.sqlite.untrusted_file import foreign_definition, is_plain_table
 
-from ..private_folder import UnsafePath
+from ...util.private_folder import UnsafePath
 from .chain import link
 from .database import APPLICATION_ID, check_files, open_untouched
 from .files import JournalFiles

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Final
 
 from agentos.errors import JournalUnavailable
-from agentos.sqlite.bounds import limit_steps
-from agentos.sqlite.connect import Connect, connect, too_old
-from agentos.sqlite.migrations import Migration, migrate
+from agentos.util.sqlite.connect import Connect, connect, too_old
+from agentos.util.sqlite.migrations import Migration, migrate
+from agentos.util.sqlite.untrusted_file import limit_steps
 
-from ..private_folder import UnsafePath
+from ...util.private_folder import UnsafePath
 from .files import JournalFiles, beside
 
 # Written in the header of every journal, so that no other SQLite file is taken for one: "agtj".

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..private_folder import PrivateFolder, folder_of
+from ...util.private_folder import PrivateFolder, folder_of
 
 DATABASE_NAME = "journal.sqlite"
 

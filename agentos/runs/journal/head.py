@@ -12,7 +12,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from ..private_folder import PrivateFolder, folder_of
+from ...util.private_folder import PrivateFolder, folder_of
 from .chain import ORIGIN
 
 

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from agentos.errors import JournalDamaged, JournalInUse, JournalMismatch, JournalUnavailable
-from agentos.sqlite.connect import Connect, connect
-from agentos.sqlite.migrations import Migration, migrate, newest
-from agentos.sqlite.trouble import is_busy, passing
+from agentos.util.sqlite.connect import Connect, connect
+from agentos.util.sqlite.errors import is_busy, passing
+from agentos.util.sqlite.migrations import Migration, migrate, newest
 
-from ..private_folder import make_folders
+from ...util.private_folder import make_folders
 from .contents import Contents, read_contents
 from .database import check_files, create, open_to_write, require_sqlite
 from .files import JournalFiles, files_of

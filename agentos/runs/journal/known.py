@@ -12,7 +12,7 @@ from array import array
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from ..id_digest import id_digest
+from ...util.id_digest import id_digest
 from .kinds import State
 
 IdAt = Callable[[int], str | None]

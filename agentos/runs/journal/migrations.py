@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from agentos.sqlite.migrations import Migration
+from agentos.util.sqlite.migrations import Migration
 
 from .kinds import DECIDES
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from agentos.errors import JournalInUse
 
-from ..private_folder import PrivateFolder, folder_of
+from ...util.private_folder import PrivateFolder, folder_of
 from .host import HOST
 
 if sys.platform == "win32":

@@ -12,9 +12,9 @@ from dataclasses import replace
 from itertools import count, islice
 from pathlib import Path
 
-from agentos.sqlite.migrations import Migration, newest
+from agentos.util.sqlite.migrations import Migration, newest
 
-from ..private_folder import PrivateFolder
+from ...util.private_folder import PrivateFolder
 from .chain import link
 from .contents import Contents
 from .database import create, open_untouched

@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from agentos.errors import JournalUnavailable
-from agentos.sqlite.connect import Connect
-from agentos.sqlite.trouble import Trouble, passing
+from agentos.util.sqlite.connect import Connect
+from agentos.util.sqlite.errors import Trouble, passing
 
 from .chain import link
 from .database import open_to_write

@@ -15,7 +15,7 @@ from threading import Event, Lock, Thread, current_thread
 from typing import Any, Final, Protocol
 
 from agentos.errors import JournalUnavailable
-from agentos.sqlite.trouble import Trouble
+from agentos.util.sqlite.errors import Trouble
 
 from .rows import row_text
 from .store import Store

@@ -8,7 +8,7 @@ import stat
 import threading
 from pathlib import Path
 
-from ..private_folder import PrivateFolder
+from ...util.private_folder import PrivateFolder
 
 log = logging.getLogger("agentos")
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from ..private_folder import folder_of
+from ...util.private_folder import folder_of
 
 CARD_NAME: Final = "run.json"
 

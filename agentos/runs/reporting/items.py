@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from ...util.id_digest import id_digest
 from .._core.idtable import DigestTable
-from ..id_digest import id_digest
 from ..journal.files import JournalFiles
 from ..journal.kinds import DECIDES, State
 from ..journal.rows import harmless

@@ -12,9 +12,9 @@ from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
 from agentos.errors import JournalInUse, JournalUnavailable
-from agentos.sqlite.bounds import foreign_definition
-from agentos.sqlite.migrations import newest, schema_at
-from agentos.sqlite.trouble import is_busy, is_interrupted
+from agentos.util.sqlite.errors import is_busy, is_interrupted
+from agentos.util.sqlite.migrations import newest, schema_at
+from agentos.util.sqlite.untrusted_file import foreign_definition
 
 from ..journal.contents import Contents, read_contents
 from ..journal.database import open_untouched

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from ...util.private_folder import folder_of
 from ..journal.host import HOST
-from ..private_folder import folder_of
 
 _LONGEST_CARD: Final = 64 * 1024
 

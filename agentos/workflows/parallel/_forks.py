@@ -7,9 +7,9 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from ...credentials.forks import watch_forks
-from ...credentials.locking import PoliteLock
 from ...errors import StoreUnavailable
+from ...util.fork_hooks import watch_forks
+from ...util.locks import PoliteLock
 
 if TYPE_CHECKING:
     from ...credentials._core.learning import LearningPool

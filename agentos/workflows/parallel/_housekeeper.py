@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from ...credentials._stores.choosing import Ringer
-from ...credentials.clock import Clock
+from ...util.clock import Clock
 
 log = logging.getLogger("agentos")
 

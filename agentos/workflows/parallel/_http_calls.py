@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 from ...credentials._core.learning import LearningPool
 from ...credentials._core.needs import padded
 from ...credentials._core.records import NO_LABELS, Ask, Grant, Key, Labels
-from ...credentials.clock import Clock
 from ...credentials.credential import Credential, labels_of
 from ...credentials.destinations import Destinations, Place, is_sendable
 from ...credentials.lease import HOLDING, ItemLease
 from ...credentials.secret import Secret
+from ...util.clock import Clock
 from ._shell import log
 from ._string_verbs import StringVerbs
 

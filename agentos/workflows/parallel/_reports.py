@@ -10,10 +10,10 @@ from functools import partial
 from ...credentials._core.cost import DIMENSIONS, MOST_USED, AbsurdUsage, used_of
 from ...credentials._core.learning import GRAVE, Heard, LearningPool
 from ...credentials._core.records import Grant, Key, Quota, Ticket
-from ...credentials.clock import Clock
 from ...credentials.masking import Masker
 from ...providers import Event, Signal, signal_of
 from ...providers.values import delay_from
+from ...util.clock import Clock
 from ._shell import PoolShell, log
 
 _LONGEST_EVIDENCE = 500

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, TypeVar
 
 from ...runs._engines.aio import LoopEngine
 from ...runs._engines.choice import engine_for
-from ...runs.async_bell import AsyncBell
 from ...runs.run import Run
 from ...runs.source import Source
 from ...runs.worker import Worker
+from ...util.async_wakeup import AsyncBell
 from ._watched import Watched
 
 if TYPE_CHECKING:

@@ -29,12 +29,12 @@ from ...credentials._core.pool import NOBODY
 from ...credentials._core.records import Ask, Grant, Ticket
 from ...credentials._core.report import state_of_key
 from ...credentials._core.states import Wait
-from ...credentials.clock import Clock, SystemClock
 from ...credentials.desk import Desk, DeskTicket
-from ...credentials.locking import contend
-from ...credentials.loops import running_loop
 from ...credentials.secret import Secret
 from ...errors import NoCredentialAvailable, WouldBlockLoop
+from ...util.clock import Clock, SystemClock
+from ...util.event_loop import running_loop
+from ...util.locks import contend
 from ._forks import ForkableShell
 from ._waiters import LoopAlarm, TaskWaiter, ThreadWaiter
 

@@ -10,10 +10,10 @@ from collections.abc import MutableMapping
 
 from ...credentials._core.learning import LearningPool
 from ...credentials._core.records import PLAIN, Grant
-from ...credentials.clock import Clock
 from ...credentials.lease import Lease
 from ...errors import NeverFits, NoCredentialAvailable, NoUsableCredential
 from ...providers.values import delay_from
+from ...util.clock import Clock
 from ._reports import Reports
 from ._shell import check_timeout
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from ...credentials._core.limits import FOREVER
 from ...credentials._core.records import Ticket
-from ...credentials.clock import Alarm, Clock
-from ...credentials.loops import running_loop
+from ...util.clock import Alarm, Clock
+from ...util.event_loop import running_loop
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Future

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ...runs.bells import ThreadBell
 from ...runs.run import Run
 from ...runs.signals import WATCH
+from ...util.wakeup import ThreadBell
 
 
 class Watched:

@@ -9,11 +9,9 @@ from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, It
 from dataclasses import replace
 from typing import Any
 
-from ...credentials.clock import Clock, SystemClock
 from ...errors import InputFailed
 from ...runs._engines.choice import check_worker, engine_for
 from ...runs._engines.protocol import Engine
-from ...runs.bells import ThreadBell
 from ...runs.journal import Journal
 from ...runs.lessors import lessor_of
 from ...runs.options import CostFunction, Deadline, NameFunction, RunOptions
@@ -23,6 +21,8 @@ from ...runs.results import ProgressStats, WorkflowResult
 from ...runs.run import Run
 from ...runs.source import Source
 from ...runs.worker import Worker, WorkerFunction, worker_of
+from ...util.clock import Clock, SystemClock
+from ...util.wakeup import ThreadBell
 from ._watched import Watched, feed
 
 __all__ = ["ParallelCoordinator", "ProgressStats", "WorkflowResult"]

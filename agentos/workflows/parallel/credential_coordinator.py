@@ -22,12 +22,12 @@ from ...credentials._stores.place import place_of
 from ...credentials._stores.protocol import CredentialNews, Lender, QuotaNews, Store
 from ...credentials._stores.redis.url import RedisPlace
 from ...credentials._stores.shared import SharedPool
-from ...credentials.clock import Clock
 from ...credentials.credential import Credential, labels_of
 from ...credentials.lease import ACQUIRED, Lease
-from ...credentials.locking import PoliteLock
 from ...credentials.views import CredentialState, Explanation, Forecast, state_from
 from ...errors import PoolClosed
+from ...util.clock import Clock
+from ...util.locks import PoliteLock
 from ._housekeeper import Housekeeper
 from ._http_calls import HttpCalls
 from ._shell import check_timeout, log

@@ -31,7 +31,7 @@ from agentos.credentials._stores import opening, session
 from agentos.credentials._stores.redis import link
 from agentos.credentials._stores.session import SessionStore
 from agentos.credentials._stores.steps import SqliteStep
-from agentos.credentials.clock import Alarm, Sleeper, SystemClock
+from agentos.util.clock import Alarm, Sleeper, SystemClock
 
 from .histories import Recorder
 

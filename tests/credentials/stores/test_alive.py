@@ -15,7 +15,7 @@ import pytest
 
 from agentos.credentials._stores.alive import Alive
 from agentos.errors import StoreUnavailable
-from agentos.sqlite import connect as sqlite
+from agentos.util.sqlite import connect as sqlite
 
 PATIENCE = 20.0
 

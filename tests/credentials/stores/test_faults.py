@@ -25,8 +25,8 @@ from agentos import Credential, CredentialCoordinator, Lease, Limit, NoCredentia
 from agentos.credentials._stores import choosing, opening
 from agentos.credentials._stores.opening import StoreFile
 from agentos.errors import NotAStore, StoreDamaged, StoreElsewhere, StoreError, StoreTooNew, StoreUnavailable
-from agentos.sqlite.connect import connect
 from agentos.testing import FakeClock
+from agentos.util.sqlite.connect import connect
 
 from ...contract.stores import SHARED, Place, StandingStill
 from .pool_child import Spec, credentials_of

@@ -13,7 +13,7 @@ from agentos import NotAStore, StoreDamaged, StoreTooNew, StoreUnavailable
 from agentos.credentials._stores import peek
 from agentos.credentials._stores.clearing import clear
 from agentos.credentials._stores.peek import look
-from agentos.sqlite.connect import connect
+from agentos.util.sqlite.connect import connect
 
 from ...contract.stores import SHARED, Place
 from .outside_views import credential, opened, refuse, seen, spec, state

@@ -16,7 +16,7 @@ from agentos.credentials._stores.redis import clearing, peek
 from agentos.credentials._stores.redis.link import Link
 from agentos.credentials._stores.redis.url import RedisPlace
 from agentos.credentials._stores.redis.wire import Wire
-from agentos.credentials.clock import Clock, SystemClock
+from agentos.util.clock import Clock, SystemClock
 
 from ...contract.stores import STORES, Place
 from ...redis_server import shared_server

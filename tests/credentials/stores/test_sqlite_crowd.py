@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from agentos import Credential, CredentialCoordinator
-from agentos.credentials.locking import PoliteLock
+from agentos.util.locks import PoliteLock
 
 THREADS = 100
 LEASES = 4  # of each thread

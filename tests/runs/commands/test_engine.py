@@ -490,7 +490,7 @@ def test_a_command_that_had_ended_well_before_it_was_asked_to_is_done(tmp_path: 
     driver = """
 import sys, time
 from agentos import Command, ParallelCoordinator
-from agentos.credentials.clock import SystemClock
+from agentos.util.clock import SystemClock
 from pathlib import Path
 folder = Path(sys.argv[1])
 class Leaping(SystemClock):

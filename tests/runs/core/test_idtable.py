@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentos.runs._core.idtable import DigestTable, SeenIds
-from agentos.runs.id_digest import id_digest
+from agentos.util.id_digest import id_digest
 
 SMALLEST, LARGEST = -(2**63), 2**63 - 1
 HALVES = st.integers(SMALLEST, LARGEST) | st.integers(-2, 2)

@@ -34,8 +34,8 @@ from agentos import (
     Transient,
     WorkflowResult,
 )
-from agentos.credentials.clock import Alarm, Sleeper, SystemClock
 from agentos.runs.progress import Progress
+from agentos.util.clock import Alarm, Sleeper, SystemClock
 
 from .story import SECRETS, Kind, Script, id_of, kind_of, value_of
 

@@ -13,7 +13,7 @@ from agentos.runs.journal import files_of
 from agentos.runs.report import report_of
 from agentos.runs.reporting.brief import brief_of
 from agentos.runs.reporting.items import each_item
-from agentos.sqlite.connect import connect
+from agentos.util.sqlite.connect import connect
 
 from .helpers import copy_of, opened, write
 from .reader import read
@@ -126,7 +126,7 @@ def test_reading_a_small_file_whose_pages_never_end_comes_to_an_end(
     journal: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_endless(journal)
-    monkeypatch.setattr("agentos.sqlite.bounds._STEPS_AT_LEAST", 1_000_000)
+    monkeypatch.setattr("agentos.util.sqlite.untrusted_file._STEPS_AT_LEAST", 1_000_000)
 
     with pytest.raises(JournalError):
         opened(journal)
@@ -138,7 +138,7 @@ def test_reading_a_small_file_whose_pages_never_end_comes_to_an_end(
 
 def test_the_bound_grows_with_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path / "run", range(200))
-    monkeypatch.setattr("agentos.sqlite.bounds._STEPS_AT_LEAST", 0)
+    monkeypatch.setattr("agentos.util.sqlite.untrusted_file._STEPS_AT_LEAST", 0)
 
     assert report_of(tmp_path / "run").counts["done"] == 200
     assert len(list(each_item(files_of(tmp_path / "run")))) == 200

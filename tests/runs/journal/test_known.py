@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from agentos.runs.id_digest import id_digest
 from agentos.runs.journal import Known, State
 from agentos.runs.journal.known import Found
+from agentos.util.id_digest import id_digest
 
 
 class Entries:

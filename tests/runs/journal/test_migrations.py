@@ -9,7 +9,7 @@ from agentos.errors import JournalTooNew
 from agentos.runs.journal import files_of
 from agentos.runs.journal.kinds import DECIDES, EVIDENCE
 from agentos.runs.journal.migrations import MIGRATIONS
-from agentos.sqlite.migrations import Migration, migrate, newest, version_of
+from agentos.util.sqlite.migrations import Migration, migrate, newest, version_of
 
 from .helpers import fingerprints, opened, write
 from .reader import STATES, read

@@ -8,7 +8,7 @@ import pytest
 from agentos.errors import JournalMismatch, JournalUnavailable
 from agentos.runs.journal import Journal, State, files_of, row_text
 from agentos.runs.journal.head import HeadFile
-from agentos.runs.private_folder import PrivateFolder
+from agentos.util.private_folder import PrivateFolder
 
 from .helpers import PATIENCE, WORKER, Listener, child, done, fingerprints, opened, write
 from .reader import read

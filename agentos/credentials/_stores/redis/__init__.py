@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ...clock import Clock
+    from ....util.clock import Clock
     from ..protocol import View
     from .bell import RedisBell
     from .store import RedisStore

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from ....errors import StoreUnavailable
+from ....util.clock import Clock
 from ..._core.records import KeySpec
-from ...clock import Clock
 from ..forgetting import Cleared, forget
 from ..opening import pause
 from ..shared import SharedPool

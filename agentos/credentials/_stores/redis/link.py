@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from ....errors import NotAStore, StoreDamaged, StoreError, StoreTooNew, StoreUnavailable
-from ...clock import Clock, SystemClock
+from ....util.clock import Clock, SystemClock
 from ..protocol import StoreTrouble
 from .meta import FORMAT, Known, Meta, Server, Signs, met, read_meta
 from .timekeeping import Heard

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from ....errors import StoreDamaged
+from ....util.clock import Clock
 from ..._core.keeping import shifted
 from ..._core.records import KeySpec
-from ...clock import Clock
 from ..book import Book, Entry, Pause, Sighting, sightings
 from ..line import process_of
 from ..protocol import StoreTrouble

@@ -16,9 +16,9 @@ from typing import Final, NamedTuple, TypeVar
 from redis.exceptions import ConnectionError as Disconnected
 
 from ....errors import StoreDamaged, StoreError
+from ....util.clock import Clock
 from ..._core.limits import FOREVER
 from ..._core.turns import Session
-from ...clock import Clock
 from ..protocol import Act, Bid, Granted, Refused, StoreBusy, StoreTrouble, View
 from ..session import INSIST_LEAVING, SessionStore
 from .bell import RedisBell

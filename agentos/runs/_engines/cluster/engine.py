@@ -12,11 +12,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ....errors import EngineUnavailable, Interrupted, WorkerLost
+from ....util.wakeup import ThreadBell
 from ..._core.records import Attempt
 from ..._core.states import Cause, Verdict
 from ...admission import Idle
 from ...attempts import PooledAttempt
-from ...bells import ThreadBell
 from ...commands.output import ItemOutput
 from ...outcome import text_of
 from ...remote.assignment import Assigner, Assignment

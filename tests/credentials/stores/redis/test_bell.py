@@ -11,7 +11,7 @@ import pytest
 from agentos.credentials._stores.redis.bell import RedisBell
 from agentos.credentials._stores.redis.link import Link
 from agentos.credentials._stores.redis.url import RedisPlace
-from agentos.credentials.clock import SystemClock
+from agentos.util.clock import SystemClock
 
 from ....redis_server import PATIENCE, shared_server
 from ....workflows.helpers import Background

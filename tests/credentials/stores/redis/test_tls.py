@@ -18,9 +18,9 @@ from agentos.credentials._stores.redis.bell import RedisBell
 from agentos.credentials._stores.redis.link import Link
 from agentos.credentials._stores.redis.store import RedisStore
 from agentos.credentials._stores.redis.url import redis_place
-from agentos.credentials.clock import SystemClock
 from agentos.errors import StoreUnavailable
 from agentos.testing import FakeClock
+from agentos.util.clock import SystemClock
 
 from ....certificates import Authority
 from ....contract.engines import eventually

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable
 
 from .clock import Sleeper
-from .loops import running_loop
+from .event_loop import running_loop
 
 _TRIES = 8
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.000_1, 0.004

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentos.runs.fingerprint import fingerprint
+from agentos.util.fingerprint import fingerprint
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
@@ -97,7 +97,7 @@ def test_keys_of_kinds_that_cannot_be_sorted_have_none() -> None:
 @pytest.mark.parametrize("hash_seed", ["0", "1", "12345"])
 def test_another_process_with_another_hash_seed_finds_the_same(hash_seed: str) -> None:
     code = (
-        "from agentos.runs.fingerprint import fingerprint\n"
+        "from agentos.util.fingerprint import fingerprint\n"
         "print(fingerprint({'b': [1, 2.5, None], 'a': {'y': 'ü', 'x': True}}))"
     )
     environment = {**os.environ, "PYTHONHASHSEED": hash_seed}

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from agentos.credentials import locking
-from agentos.credentials.locking import PoliteLock, contend
+from agentos.util import locks
+from agentos.util.locks import PoliteLock, contend
 
 ROUNDS = 2_000
 PATIENCE = 10.0
@@ -177,16 +177,16 @@ def test_a_signal_handler_that_interrupts_a_thread_in_the_queue_takes_the_lock_a
                 lock.release()
             return bool(self._inner.acquire(blocking, timeout))
 
-    original = locking._Place
+    original = locks._Place
 
-    def place(is_loop: bool) -> locking._Place:
+    def place(is_loop: bool) -> locks._Place:
         made = original(is_loop)
         made.turn = InterruptedWait(made.turn)  # type: ignore[assignment]
         return made
 
     queueing.join("ahead")
     with monkeypatch.context() as patch:
-        patch.setattr(locking, "_Place", place)
+        patch.setattr(locks, "_Place", place)
         queueing.join("interrupted")
     queueing.join("behind")
 
@@ -252,7 +252,7 @@ def test_an_interrupt_further_back_in_the_queue_holds_up_nobody(monkeypatch: pyt
             interrupted.set()
 
     with monkeypatch.context() as patch:
-        patch.setattr(locking, "_Place", place)
+        patch.setattr(locks, "_Place", place)
         thread = threading.Thread(target=give_up, daemon=True)
         thread.start()
         assert interrupted.wait(PATIENCE)

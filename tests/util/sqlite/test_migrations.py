@@ -6,8 +6,8 @@ import sqlite3
 from pathlib import Path
 from typing import Any
 
-from agentos.sqlite.connect import connect
-from agentos.sqlite.migrations import Migration, migrate, newest, schema_at, schema_of, version_of
+from agentos.util.sqlite.connect import connect
+from agentos.util.sqlite.migrations import Migration, migrate, newest, schema_at, schema_of, version_of
 
 STEPS = (
     Migration(

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentos.runs.harmless_text import as_shown, printable, shortened
+from agentos.util.sanitize import as_shown, printable, shortened
 
 
 @pytest.mark.parametrize(

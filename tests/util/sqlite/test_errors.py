@@ -6,8 +6,8 @@ import sqlite3
 
 import pytest
 
-from agentos.sqlite.connect import OLDEST_SQLITE, too_old
-from agentos.sqlite.trouble import Trouble, is_busy, is_unreachable, passing
+from agentos.util.sqlite.connect import OLDEST_SQLITE, too_old
+from agentos.util.sqlite.errors import Trouble, is_busy, is_unreachable, passing
 
 
 def error(code: int) -> sqlite3.Error:

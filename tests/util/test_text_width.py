@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentos.runs.cells import cells, clipped, padded, wrapped
+from agentos.util.text_width import cells, clipped, padded, wrapped
 
 TEXTS = st.text(st.sampled_from("ab c文é\u0301🙂"), max_size=40)
 

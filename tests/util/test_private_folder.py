@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from agentos.runs import private_folder
-from agentos.runs.private_folder import PrivateFolder, UnsafePath, make_folders
+from agentos.util import private_folder
+from agentos.util.private_folder import PrivateFolder, UnsafePath, make_folders
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hashlib import blake2b
 from typing import Any
 
-from .encoding import encoder_of
+from .json_encoder import encoder_of
 
 _canonical = encoder_of(sort_keys=True, allow_nan=True)
 
