@@ -38,7 +38,7 @@ bench: $(BENCH_VENV)/bench.stamp
 
 # The core against the naive pool, on a million steps that were never walked before.
 fuzz: $(VENV)/dev.stamp
-	AGENTOS_FUZZ_STEPS=1000000 $(VENV)/bin/python -m pytest -q tests/credentials/core/test_against_naive.py
+	AGENTOS_FUZZ_STEPS=1000000 $(VENV)/bin/python -m pytest -q tests/pool/core/test_against_reference.py
 
 # Random shell scripts with holes, run in all of these shells: each is refused, or no item is executed. Then drivers that
 # share keys, killed, stopped, suspended and forked at random.

@@ -9,7 +9,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .credentials import Credential, Lease, Limit, Secret
     from .errors import (
         AgentOSError,
         CommandFailed,
@@ -46,6 +45,7 @@ if TYPE_CHECKING:
         WorkerLost,
         WouldBlockLoop,
     )
+    from .pool import Credential, Lease, Limit, Secret
     from .providers import Event, Reading, Signal, classify, from_exception
     from .runs._core.states import Cause
     from .runs.commands.command import Command
@@ -120,10 +120,10 @@ __all__ = [
 ]
 
 _HOME = {
-    "Credential": ".credentials",
-    "Lease": ".credentials",
-    "Limit": ".credentials",
-    "Secret": ".credentials",
+    "Credential": ".pool",
+    "Lease": ".pool",
+    "Limit": ".pool",
+    "Secret": ".pool",
     "Event": ".providers",
     "Reading": ".providers",
     "Signal": ".providers",

@@ -19,7 +19,7 @@ from cluster_servers import KEYS, LEASE_TTL
 from stores import LONGEST_ACQUIRE, Act, Say
 
 from agentos import Credential, CredentialCoordinator, ParallelCoordinator
-from agentos.credentials.sources import name_of
+from agentos.pool.secret_sources import name_of
 
 WARM_UP = 4 * len(KEYS)  # items
 

@@ -15,8 +15,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.segment import Segments
 
-from agentos.credentials._core.report import Headroom
-from agentos.credentials.views import CredentialState
+from agentos.pool.core.credential_report import Headroom
+from agentos.pool.snapshot import CredentialState
 from agentos.runs.display import segments
 from agentos.runs.picture import Running, Scene, picture
 from agentos.runs.results import ProgressStats

@@ -10,7 +10,7 @@ import pytest
 import agentos
 
 
-@pytest.mark.parametrize("package", ["agentos", "agentos.credentials", "agentos.testing", "agentos.workflows.parallel"])
+@pytest.mark.parametrize("package", ["agentos", "agentos.pool", "agentos.testing", "agentos.workflows.parallel"])
 def test_what_a_package_lists_is_there_and_explained(package: str) -> None:
     module = importlib.import_module(package)
 

@@ -14,7 +14,7 @@ from ._errors import Refusal
 from ._options import OURS, BadValue, Kind, flag, key_variable, shown, text, unknown, variable
 
 if TYPE_CHECKING:
-    from ..credentials.limit import Limit
+    from ..pool.limit import Limit
 
 SOURCES: Final = ("env", "file", "command")
 
@@ -92,7 +92,7 @@ class CredentialEntry:
 
     def limits(self) -> tuple[Limit, ...]:
         """The limits it states."""
-        from ..credentials.credential import Credential
+        from ..pool.credential import Credential
 
         return Credential("stands for the secret", rpm=self.rpm, tpm=self.tpm, rpd=self.rpd).limits
 
@@ -264,7 +264,7 @@ def _require_harmless(checked: Mapping[str, Any], number: int, source: Source) -
 
 
 def _default_name(kind: str, place: Any, number: int, source: Source) -> str:
-    from ..credentials.sources import called, name_of
+    from ..pool.secret_sources import called, name_of
 
     if kind == "env" and called(place) != called(""):
         return name_of(place)
@@ -273,7 +273,7 @@ def _default_name(kind: str, place: Any, number: int, source: Source) -> str:
 
 def _require_good(entry: CredentialEntry, number: int, source: Source) -> None:
     """What only a whole credential shows: an address that is none, a limit that admits nothing."""
-    from ..credentials.credential import Credential
+    from ..pool.credential import Credential
 
     try:
         Credential("stands for the secret", **entry.stated())

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 from ._table import table
 
 if TYPE_CHECKING:
-    from ..credentials._core.records import KeySpec
     from ..credentials._stores.book import Pause, Sighting
+    from ..pool.core.records import KeySpec
 
 NEVER_USED: Final = "never used"
 DISABLED: Final = "disabled"
@@ -160,7 +160,7 @@ _PERIODS: Final = {1.0: "a second", 60.0: "a minute", 3_600.0: "an hour", 86_400
 
 def _left(limit: Mapping[str, Any]) -> str:
     """What is left of a limit: "38/60 requests a minute"."""
-    from ..credentials._core.limits import figure
+    from ..pool.core.limits.base import figure
 
     per = _PERIODS.get(limit["per"]) or f"in {limit['per']:g} s"
     model = f" for {limit['model']}" if limit["model"] else ""

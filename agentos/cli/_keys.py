@@ -24,8 +24,8 @@ from ._errors import Refusal
 from ._options import OURS
 
 if TYPE_CHECKING:
-    from ..credentials._core.records import KeySpec
-    from ..credentials.credential import Credential
+    from ..pool.core.records import KeySpec
+    from ..pool.credential import Credential
 
 _ENV: Final = "env:"
 _KINDS: Final = "env:NAME, env:NAME*, a file, or a name from agentos.toml"
@@ -63,7 +63,7 @@ def credentials(settings: Settings, keys: list[str], environ: Mapping[str, str])
     as if it had been typed, it counts as written there. Raises Refusal: USAGE for what was wrongly typed or written,
     NO_CREDENTIAL for a secret that is not there.
     """
-    from ..credentials.sources import SecretUnavailable, require_distinct
+    from ..pool.secret_sources import SecretUnavailable, require_distinct
 
     found = _Choice(settings, environ).of(keys)
     chosen = [each for each in found if not each.entry.disabled]
@@ -83,7 +83,7 @@ def credentials(settings: Settings, keys: list[str], environ: Mapping[str, str])
 
 def specs(settings: Settings, keys: list[str], environ: Mapping[str, str]) -> list[KeySpec]:
     """What is stated of the same credentials, for looking at a store: the secrets need not be there."""
-    from ..credentials._core.records import KeySpec
+    from ..pool.core.records import KeySpec
 
     return [
         KeySpec(
@@ -157,7 +157,7 @@ class _Choice:
         return _Chosen(entry)
 
     def _in_environment(self, pattern: str, place: str) -> Iterator[_Chosen]:
-        from ..credentials.sources import SecretUnavailable, name_of
+        from ..pool.secret_sources import SecretUnavailable, name_of
 
         if not re.fullmatch(r"[A-Za-z0-9_*?\[\]!-]+", pattern):
             raise Refusal(
@@ -173,7 +173,7 @@ class _Choice:
             yield _Chosen(entry, secret, stem)
 
     def _variables(self, pattern: str) -> Mapping[str, str | None]:
-        from ..credentials.sources import from_env, from_env_pattern, matching
+        from ..pool.secret_sources import from_env, from_env_pattern, matching
 
         is_pattern = bool(set("*?[") & set(pattern))
         if self._names_only:
@@ -186,7 +186,7 @@ class _Choice:
             yield each
 
     def _read(self, word: str, place: str, folder: Path, *, trusted: bool) -> Iterator[_Chosen]:
-        from ..credentials.sources import SecretUnavailable, from_file
+        from ..pool.secret_sources import SecretUnavailable, from_file
 
         cwd = self._settings.cwd
         path = folder / expanded(word, self._environ)
@@ -232,7 +232,7 @@ def _is_there(path: Path) -> bool:
 
 
 def _secret_of(chosen: _Chosen, environ: Mapping[str, str]) -> str:
-    from ..credentials.sources import SecretUnavailable, from_command, from_env
+    from ..pool.secret_sources import SecretUnavailable, from_command, from_env
 
     entry = chosen.entry
     if chosen.secret is not None:
@@ -248,7 +248,7 @@ def _secret_of(chosen: _Chosen, environ: Mapping[str, str]) -> str:
 
 
 def _only_one(entry: CredentialEntry, place: str, environ: Mapping[str, str]) -> str:
-    from ..credentials.sources import SecretUnavailable, from_file
+    from ..pool.secret_sources import SecretUnavailable, from_file
 
     found = from_file(entry.folder / expanded(place, environ))
     if len(found) > 1:
@@ -261,14 +261,14 @@ def _only_one(entry: CredentialEntry, place: str, environ: Mapping[str, str]) ->
 
 
 def _unavailable(place: str, error: Exception) -> Refusal:
-    from ..credentials.sources import SecretUnavailable
+    from ..pool.secret_sources import SecretUnavailable
 
     assert isinstance(error, SecretUnavailable)  # noqa: S101 - for the type checker
     return Refusal(f"{place}: {error.source} {error.problem}", error.advice, ExitCode.NO_CREDENTIAL)
 
 
 def _ready(chosen: _Chosen, secret: str, environ: Mapping[str, str]) -> KeyGiven:
-    from ..credentials.credential import Credential
+    from ..pool.credential import Credential
 
     entry = chosen.entry
     try:

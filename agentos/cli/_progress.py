@@ -12,7 +12,7 @@ from ._colour import colour, is_dumb, is_terminal
 from ._errors import Refusal
 
 if TYPE_CHECKING:
-    from ..credentials.views import CredentialState
+    from ..pool.snapshot import CredentialState
     from ..runs.plain_progress import PlainProgress
     from ..runs.progress import Progress
 

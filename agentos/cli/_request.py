@@ -188,7 +188,7 @@ def _base(path: str, flags: Flags, settings: Settings) -> Base:
 def _masking(keys: Sequence[KeyGiven], passwords: Sequence[str]) -> Callable[[str], str]:
     if not keys and not passwords:
         return str
-    from ..credentials.masking import Masker
+    from ..pool.redaction import Masker
     from ..runs.commands.redaction import Redaction
 
     return Redaction(Masker([*passwords, *(key.credential.secret.reveal() for key in keys)])).masked

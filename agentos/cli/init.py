@@ -81,7 +81,7 @@ def init(
 
 def variables_at_hand(environ: Mapping[str, str]) -> dict[str, str | None]:
     """The variables that hold keys; for one with the same secret as an earlier one, the name of that."""
-    from ..credentials.sources import SecretUnavailable, from_env, matching
+    from ..pool.secret_sources import SecretUnavailable, from_env, matching
 
     found: dict[str, str | None] = {}
     secrets: dict[str, str] = {}
@@ -100,7 +100,7 @@ def variables_at_hand(environ: Mapping[str, str]) -> dict[str, str | None]:
 
 def contents(found: Mapping[str, str | None]) -> str:
     """The file, with entries for these variables."""
-    from ..credentials.sources import name_of
+    from ..pool.secret_sources import name_of
 
     text = [_HEAD]
     width = max(len(f"{name} = {option.example}") for name, option in RUN_OPTIONS.items())

@@ -18,9 +18,9 @@ from ._errors import Refusal
 from ._options import from_flag
 
 if TYPE_CHECKING:
-    from ..credentials._core.records import KeySpec
     from ..credentials._stores.book import Sighting
     from ..credentials._stores.redis.url import RedisPlace
+    from ..pool.core.records import KeySpec
     from ..util.clock import Clock
 
 T = TypeVar("T")

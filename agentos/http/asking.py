@@ -7,8 +7,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from ..credentials._core.cost import ONE_REQUEST, Cost
-from ..credentials._core.usage import Usage
+from ..pool.core.cost import ONE_REQUEST, Cost
+from ..pool.core.learning.usage_stats import Usage
 from .skimming import model_near_the_ends
 
 # Who sends nothing asks for a list, or for what was made before; the usage in such an answer was counted then.

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from ..credentials._core.cost import ONE_REQUEST
-from ..credentials._core.records import Ask, Grant
-from ..credentials.lease import Abandonable
 from ..errors import AgentOSError, ForeignHost, LeaseLost, NeverFits
+from ..pool.core.cost import ONE_REQUEST
+from ..pool.core.records import Ask, Grant
+from ..pool.lease import Abandonable
 from ..providers.classify import classify
 from ..providers.exceptions import from_exception
 from ..providers.headers import body_in

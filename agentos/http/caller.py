@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
-from ..credentials._core.records import Ask, Labels
-from ..credentials.destinations import Place, place_of
+from ..pool.allowed_hosts import Place, place_of
+from ..pool.core.records import Ask, Labels
 from .asking import Asked, Estimator
 from .keeper import CallKeeper
 from .library import library_of

@@ -9,8 +9,8 @@ import re
 import zlib
 from typing import Any
 
-from ..credentials.masking import MASK, PIECE
-from ..credentials.secret import Secret
+from ..pool.redaction import MASK, PIECE
+from ..pool.secret import Secret
 
 _MASK = MASK.encode()
 _OF_A_BODY = ("content-encoding", "content-length")

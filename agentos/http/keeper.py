@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from ..credentials._core.records import Ask, Grant, Labels
-from ..credentials.credential import Credential
-from ..credentials.destinations import Place
-from ..credentials.lease import ItemLease
+from ..pool.allowed_hosts import Place
+from ..pool.core.records import Ask, Grant, Labels
+from ..pool.credential import Credential
+from ..pool.lease import ItemLease
 from ..providers.signal import Signal
 from ..util.clock import Clock
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
-from ..credentials.secret import Secret
+from ..pool.secret import Secret
 
 # Where keys travel. A request that leaves has exactly one of these.
 KEY_HEADERS = frozenset((b"authorization", b"x-api-key", b"x-goog-api-key", b"api-key"))

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from ..credentials.credential import Credential
-from ..credentials.destinations import Place, is_sendable, rewritten
-from ..credentials.secret import Secret
+from ..pool.allowed_hosts import Place, is_sendable, rewritten
+from ..pool.credential import Credential
+from ..pool.secret import Secret
 from .library import library_of
 from .placing import put_secret
 

@@ -14,11 +14,11 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ..credentials._core.cost import request_cost
-from ..credentials._core.records import PLAIN, Ask
-from ..credentials._core.states import Wait
-from ..credentials.desk import Desk, DeskTicket
 from ..errors import JournalUnavailable, NeverFits
+from ..pool.completion_queue import Desk, DeskTicket
+from ..pool.core.cost import request_cost
+from ..pool.core.records import PLAIN, Ask
+from ..pool.core.states import Wait
 from ..util.locks import contend
 from ..util.wakeup import ThreadBell
 from ._core.records import Attempt, Item

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..credentials.lease import ItemLease
+from ..pool.lease import ItemLease
 from ._core.records import Attempt
 
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping, MutableMapping
 from pathlib import Path
 from typing import Any
 
-from ..credentials.lease import ItemLease
+from ..pool.lease import ItemLease
 from ..util.fork_hooks import OnlyLocks, watch_forks
 from ..util.private_folder import PrivateFolder, UnsafePath, folder_of, make_folders
 

@@ -31,7 +31,7 @@ from .seen import Seen
 from .wording import closing
 
 if TYPE_CHECKING:
-    from ..credentials.views import CredentialState
+    from ..pool.snapshot import CredentialState
 
 log = logging.getLogger("agentos")
 

@@ -10,8 +10,8 @@ from ..util.text_width import cells, clipped, padded
 from .wording import Span, states, until
 
 if TYPE_CHECKING:
-    from ..credentials._core.report import Headroom
-    from ..credentials.views import CredentialState
+    from ..pool.core.credential_report import Headroom
+    from ..pool.snapshot import CredentialState
 
 Row = list[Span]
 

@@ -13,12 +13,12 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from ..credentials._core.records import Ask
-from ..credentials._core.states import Wait
-from ..credentials.desk import Desk, DeskTicket
-from ..credentials.masking import Masker
-from ..credentials.secret import Secret
 from ..errors import NoUsableCredential
+from ..pool.completion_queue import Desk, DeskTicket
+from ..pool.core.records import Ask
+from ..pool.core.states import Wait
+from ..pool.redaction import Masker
+from ..pool.secret import Secret
 from ..util.clock import Clock
 
 log = logging.getLogger("agentos")

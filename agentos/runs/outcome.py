@@ -6,7 +6,6 @@ import logging
 import traceback
 from collections.abc import Callable
 
-from ..credentials._core.learning import ANYBODY
 from ..errors import (
     ForeignHost,
     Interrupted,
@@ -19,6 +18,7 @@ from ..errors import (
     Transient,
     WouldBlockLoop,
 )
+from ..pool.core.learning.adaptive_pool import ANYBODY
 from ..providers import Signal, from_exception
 from ..providers.clients import SDKS, package_of
 from ..providers.exceptions import own_error

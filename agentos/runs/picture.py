@@ -13,7 +13,7 @@ from .seen import Failure
 from .wording import counts, hours, how_far, minutes, resting, time_left
 
 if TYPE_CHECKING:
-    from ..credentials.views import CredentialState
+    from ..pool.snapshot import CredentialState
 
 _LABEL = 9
 _WIDE = 60  # columns from which rows have a label before them

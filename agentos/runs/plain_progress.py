@@ -14,7 +14,7 @@ from .seen import Seen
 from .wording import closing, counts, hours, how_far, resting, time_left
 
 if TYPE_CHECKING:
-    from ..credentials.views import CredentialState
+    from ..pool.snapshot import CredentialState
 
 _LINE_EVERY, _LINE_AT_MOST_EVERY = 30.0, 2.0
 _STEPS = 10

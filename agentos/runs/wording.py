@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from .results import ProgressStats
 
 if TYPE_CHECKING:
-    from ..credentials.views import CredentialState
+    from ..pool.snapshot import CredentialState
 
 RESTING = frozenset({"cooling", "parked", "limited"})  # by itself it wakes
 _OVER = frozenset({"dead", "spent", "retired"})  # until a person acts

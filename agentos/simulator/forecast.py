@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..credentials.views import Forecast
+from ..pool.snapshot import Forecast
 from ..workflows.parallel import CredentialCoordinator
 
 __all__ = ["Forecast", "forecast"]

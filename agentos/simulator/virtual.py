@@ -13,13 +13,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from ..credentials._core.cost import request_cost, used_of
-from ..credentials._core.learning import LearningPool
-from ..credentials._core.limits import FOREVER
-from ..credentials._core.needs import padded
-from ..credentials._core.records import Ask, Grant, KeySpec, Ticket
-from ..credentials._core.states import Wait
-from ..credentials.limit import Limit
+from ..pool.core.cost import request_cost, used_of
+from ..pool.core.learning.adaptive_pool import LearningPool
+from ..pool.core.limits.base import FOREVER
+from ..pool.core.records import Ask, Grant, KeySpec, Ticket
+from ..pool.core.reservations import padded
+from ..pool.core.states import Wait
+from ..pool.limit import Limit
 from ..providers import Event, Signal, classify
 from ..runs._core.board import Board
 from ..runs._core.meaning import ended_by, lacks_tokens

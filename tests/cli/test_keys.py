@@ -20,7 +20,7 @@ from agentos.cli import keys
 from agentos.cli._codes import ExitCode
 from agentos.cli._errors import Refusal
 from agentos.cli._key_rows import Row, show, until_text
-from agentos.credentials._core import limits
+from agentos.pool.core.limits import base
 
 ROOT = Path(__file__).parents[2]
 
@@ -350,7 +350,7 @@ def test_keys_are_shown_after_an_earlier_version_took_absurd_usage(
 ) -> None:
     configure(CONFIG.replace("rpm = 60", "tpm = 1000"))
     with monkeypatch.context() as patched:
-        patched.setattr(limits, "heaviest", lambda *_: float("inf"))
+        patched.setattr(base, "heaviest", lambda *_: float("inf"))
         with contextlib.closing(
             CredentialCoordinator([Credential("planted-secret", name="bob", quota="acme", tpm=1000)], store="sqlite")
         ) as pool:

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from agentos.cli._prints import Prints
-from agentos.credentials.masking import Masker
+from agentos.pool.redaction import Masker
 from agentos.runs.commands.output import Outputs
 from agentos.runs.commands.redaction import Redaction
 from agentos.runs.worker import worker_of

@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from agentos.credentials.masking import Masker
+from agentos.pool.redaction import Masker
 
 from .hunting import CANARIES, UNUSABLE, Canary, CommandLines, Find, Hunter, User, forms_of, shown
 from .leaking_worker import TRICKS as WORKER_TRICKS

@@ -12,7 +12,7 @@ import pytest
 
 from agentos.cli._prints import redacted
 from agentos.cli._stray import Stray
-from agentos.credentials.masking import MASK, Masker
+from agentos.pool.redaction import MASK, Masker
 from agentos.runs.commands.redaction import Redaction
 
 SECRET = "sk-planted-QWERTZUIOP"

@@ -9,7 +9,7 @@ import pytest
 
 from agentos import CredentialCoordinator
 from agentos.cli._watch import KeyWatch
-from agentos.credentials.views import CredentialState
+from agentos.pool.snapshot import CredentialState
 from agentos.testing import FakeClock
 
 from ..said import said_here

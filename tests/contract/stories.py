@@ -25,15 +25,15 @@ from agentos import (
     NoCredentialAvailable,
     NoUsableCredential,
 )
-from agentos.credentials._core.cost import request_cost, used_of
-from agentos.credentials._core.learning import LearningPool
-from agentos.credentials._core.limits import FOREVER
-from agentos.credentials._core.records import Ask, Grant, KeySpec, Ticket
-from agentos.credentials._core.report import Headroom, KeyReport, report
-from agentos.credentials._core.states import Wait
-from agentos.credentials.credential import labels_of
-from agentos.credentials.desk import Desk, DeskTicket
-from agentos.credentials.lease import ACQUIRED
+from agentos.pool.completion_queue import Desk, DeskTicket
+from agentos.pool.core.cost import request_cost, used_of
+from agentos.pool.core.credential_report import Headroom, KeyReport, report
+from agentos.pool.core.learning.adaptive_pool import LearningPool
+from agentos.pool.core.limits.base import FOREVER
+from agentos.pool.core.records import Ask, Grant, KeySpec, Ticket
+from agentos.pool.core.states import Wait
+from agentos.pool.credential import labels_of
+from agentos.pool.lease import ACQUIRED
 from agentos.providers import Event, Reading, Signal
 from agentos.testing import FakeClock
 

@@ -21,7 +21,7 @@ from agentos import (
     RateLimited,
     Transient,
 )
-from agentos.credentials.lease import HOLDING
+from agentos.pool.lease import HOLDING
 from agentos.runs import admission
 from agentos.runs._core.invariants import j2_counts_add_up
 from agentos.runs._core.states import Phase

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from agentos import CredentialCoordinator, Lease
-from agentos.credentials._core.records import Grant
+from agentos.pool.core.records import Grant
 
 from .stores import Place
 from .test_stores_shared import KEY, refused

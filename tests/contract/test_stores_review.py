@@ -11,7 +11,7 @@ import pytest
 
 from agentos import Credential, CredentialCoordinator, Lease, Limit, NoCredentialAvailable
 from agentos.credentials._stores import sqlite
-from agentos.credentials._stores.protocol import Step
+from agentos.pool.store_protocol import Step
 
 from ..redis_server import PATIENCE
 from .engines import eventually

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from agentos import CredentialCoordinator, ForeignHost, LeaseLost, Limit, NoCredentialAvailable
-from agentos.credentials._core.records import Grant
-from agentos.credentials.lease import HOLDING, ItemLease
 from agentos.http import CallRecord
+from agentos.pool.core.records import Grant
+from agentos.pool.lease import HOLDING, ItemLease
 from agentos.providers import Event, Signal
 from agentos.testing import FakeClock
 

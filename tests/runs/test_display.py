@@ -15,7 +15,7 @@ from typing import Never
 import pytest
 from rich.console import Console
 
-from agentos.credentials.views import CredentialState
+from agentos.pool.snapshot import CredentialState
 from agentos.runs import display
 from agentos.runs.display import RichProgress
 from agentos.runs.progress import Progress

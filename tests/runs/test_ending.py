@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from agentos import Command, CredentialCoordinator, ParallelCoordinator, WorkflowResult
-from agentos.credentials.desk import DeskTicket
+from agentos.pool.completion_queue import DeskTicket
 from agentos.runs._core.board import Board
 from agentos.runs._core.invariants import l5_results_have_the_current_token
 from agentos.runs._core.records import Attempt, Item

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from agentos import NoUsableCredential, RateLimited
-from agentos.credentials._core.records import PLAIN
-from agentos.credentials._core.states import Wait
-from agentos.credentials.desk import Desk, DeskTicket
-from agentos.credentials.masking import MASK
-from agentos.credentials.secret import Secret
+from agentos.pool.completion_queue import Desk, DeskTicket
+from agentos.pool.core.records import PLAIN
+from agentos.pool.core.states import Wait
+from agentos.pool.redaction import MASK
+from agentos.pool.secret import Secret
 from agentos.runs.lessors import ForeignPool, lessor_of
 from agentos.testing import FakeClock
 from agentos.workflows.parallel import CredentialCoordinator, ParallelCoordinator

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentos.credentials._core.report import Headroom
-from agentos.credentials.views import CredentialState
+from agentos.pool.core.credential_report import Headroom
+from agentos.pool.snapshot import CredentialState
 from agentos.runs.key_rows import ASCII, FINE, STYLES, key_rows
 from agentos.runs.picture import Running, Scene, picture
 from agentos.runs.results import ProgressStats

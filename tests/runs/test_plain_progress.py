@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from agentos.credentials.views import CredentialState
+from agentos.pool.snapshot import CredentialState
 from agentos.runs.plain_progress import PlainProgress
 from agentos.runs.progress import Progress
 from agentos.runs.results import ProgressStats, WorkflowResult

@@ -22,8 +22,8 @@ from agentos import (
     RateLimited,
     WorkflowResult,
 )
-from agentos.credentials._core.records import Ask
 from agentos.errors import Interrupted, Transient
+from agentos.pool.core.records import Ask
 from agentos.providers import Event, Signal
 from agentos.runs._core.records import Attempt, Item
 from agentos.runs._core.states import Ended

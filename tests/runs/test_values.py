@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentos.credentials.masking import MASK, Masker
+from agentos.pool.redaction import MASK, Masker
 from agentos.runs.commands.redaction import Redaction
 from agentos.runs.values import decode, encode
 

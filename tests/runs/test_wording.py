@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from agentos.credentials.views import CredentialState
+from agentos.pool.snapshot import CredentialState
 from agentos.runs.results import ProgressStats
 from agentos.runs.wording import about, closing, hour, minutes, resting, time_left, until
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from agentos import Credential, CredentialCoordinator, Limit
-from agentos.credentials._core.outlook import Outlook, outlook
+from agentos.pool.core.forecast import Outlook, outlook
 from agentos.simulator import Latency, ProviderPlan, VirtualRun, Work, equal_keys, forecast
 from agentos.simulator.virtual import specs_of
 from agentos.testing import FakeClock

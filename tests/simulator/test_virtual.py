@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from agentos.credentials._core.audited import AuditedPool
-from agentos.credentials._core.keeping import pack_quota, unpack_quota
-from agentos.credentials._core.learning import LearningPool
-from agentos.credentials._core.states import Life
+from agentos.pool.core.checked_pool import AuditedPool
+from agentos.pool.core.learning.adaptive_pool import LearningPool
+from agentos.pool.core.quota_codec import pack_quota, unpack_quota
+from agentos.pool.core.states import Life
 from agentos.simulator import (
     KeyPlan,
     Latency,

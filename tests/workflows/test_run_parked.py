@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from agentos import Cause, CredentialCoordinator, ParallelCoordinator, RateLimited
-from agentos.credentials.desk import Desk, DeskTicket
+from agentos.pool.completion_queue import Desk, DeskTicket
 from agentos.testing import FakeClock
 
 from ..contract.engines import eventually

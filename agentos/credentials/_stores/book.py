@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from .._core.keeping import NOTHING_KNOWN, Record, unpack_quota
-from .._core.learning import LearningPool
-from .._core.records import Key, KeySpec
-from .._core.report import report
-from .._core.states import Life
-from ..views import CredentialState, state_from
+from ...pool.core.credential_report import report
+from ...pool.core.learning.adaptive_pool import LearningPool
+from ...pool.core.quota_codec import NOTHING_KNOWN, Record, unpack_quota
+from ...pool.core.records import Key, KeySpec
+from ...pool.core.states import Life
+from ...pool.snapshot import CredentialState, state_from
 
 _OWN, _NAMED = "key ", "quota "  # how the names of quotas begin in a store
 

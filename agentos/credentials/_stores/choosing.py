@@ -4,23 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-from ...util.clock import Clock, Sleeper
+from ...pool.store_protocol import Ringer, View
+from ...util.clock import Clock
 from .bell import make_bell
 from .opening import StoreFile
-from .protocol import View
 from .redis.url import RedisPlace
 from .session import SessionStore
 from .sqlite import SqliteStore
-
-
-class Ringer(Sleeper, Protocol):
-    """What the housekeeper of a shared pool waits on: rung from this process, or by others through the store."""
-
-    called: bool  # by another process, since whoever waits on it has looked
-
-    def close(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)

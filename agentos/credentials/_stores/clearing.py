@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Final
 
 from ...errors import StoreUnavailable
+from ...pool.core.fair_queue import Session
+from ...pool.core.records import KeySpec
 from ...util.clock import Clock
 from ...util.sqlite.errors import is_busy, passing
-from .._core.records import KeySpec
-from .._core.turns import Session
 from .bell import Ring, make_bell
 from .forgetting import Cleared, forget
 from .opening import StoreFile, pause

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from .._core.keeping import forgotten
-from .._core.records import KeySpec
-from .._core.states import Life
-from .._core.width import Width
+from ...pool.core.learning.adaptive_concurrency import Width
+from ...pool.core.quota_codec import forgotten
+from ...pool.core.records import KeySpec
+from ...pool.core.states import Life
+from ...pool.store_protocol import Step
 from .book import Book, Entry
-from .protocol import Step
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from .._core.turns import PASSED, PATIENCE, Session, ahead_of, charge, place_of
+from ...pool.core.fair_queue import PASSED, PATIENCE, Session, ahead_of, charge, place_of
+from ...pool.store_protocol import Bid, Granted, Refused
 from .line import LineStep
-from .protocol import Bid, Granted, Refused
 
 
 def grant(step: LineStep, bid: Bid) -> Granted | Refused:

@@ -9,9 +9,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 
-from .._core.limits import FOREVER
-from .._core.turns import PASSED, Session, to_call, wanted_text
-from .protocol import Bid, Granted, Reserved, View
+from ...pool.core.fair_queue import PASSED, Session, to_call, wanted_text
+from ...pool.core.limits.base import FOREVER
+from ...pool.store_protocol import Bid, Granted, Reserved, View
 
 
 class LineStep(ABC):

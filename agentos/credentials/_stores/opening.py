@@ -20,11 +20,11 @@ from random import SystemRandom
 from typing import Final
 
 from ...errors import NotAStore, StoreDamaged, StoreElsewhere, StoreError, StoreTooNew, StoreUnavailable
+from ...pool.core.quota_codec import moved
 from ...util.clock import Clock
 from ...util.sqlite.connect import Connect, connect, too_old
 from ...util.sqlite.errors import is_busy, passing
 from ...util.sqlite.migrations import migrate, newest, schema_at, schema_of, version_of
-from .._core.keeping import moved
 from .alive import Alive
 from .bell import Ring
 from .lease_locks import LeaseLocks

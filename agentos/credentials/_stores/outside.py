@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from ...pool.core.records import KeySpec
 from ...util.clock import Clock
-from .._core.records import KeySpec
 from .book import Pause, Sighting
 from .forgetting import Cleared
 from .redis.url import RedisPlace

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Final
 
 from ...errors import NotAStore, StoreDamaged, StoreError, StoreTooNew, StoreUnavailable
+from ...pool.core.quota_codec import moved
+from ...pool.core.records import KeySpec
 from ...util.clock import Clock
 from ...util.sqlite.connect import connect
 from ...util.sqlite.errors import is_busy, is_unreachable, passing
 from ...util.sqlite.migrations import newest, version_of
-from .._core.keeping import moved
-from .._core.records import KeySpec
 from .book import Book, Entry, Sighting, sightings
 from .opening import pause
 from .rows import Execute, holder, read_moment, read_record

@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from itertools import zip_longest
 from typing import Final
 
-from .._core.keeping import Record, in_flight_ended
-from .protocol import CredentialNews, QuotaNews, View
+from ...pool.core.quota_codec import Record, in_flight_ended
+from ...pool.store_protocol import CredentialNews, QuotaNews, View
 from .timebase import Moment
 
 Execute = Callable[..., sqlite3.Cursor]

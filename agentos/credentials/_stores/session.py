@@ -16,14 +16,14 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Generic, TypeVar
 
 from ...errors import PoolClosed, StoreError, StoreUnavailable
+from ...pool.core.fair_queue import Session
+from ...pool.core.limits.base import FOREVER
+from ...pool.core.quota_codec import Record
+from ...pool.store_protocol import Act, Bid, Card, Enrolled, Granted, Lender, Refused, StoreBusy, StoreTrouble, View
 from ...util.clock import Clock
-from .._core.keeping import Record
-from .._core.limits import FOREVER
-from .._core.turns import Session
 from .granting import grant
 from .line import LineStep
 from .opening import pause
-from .protocol import Act, Bid, Card, Enrolled, Granted, Lender, Refused, StoreBusy, StoreTrouble, View
 
 T = TypeVar("T")
 

@@ -10,14 +10,14 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Sequence
 
-from .._core.cost import Used
-from .._core.keeping import forgotten, named_limits, pack_quota
-from .._core.lanes import Lane
-from .._core.needs import Claims, reserve
-from .._core.pool import NOBODY, NOTHING, LeasePool
-from .._core.records import PLAIN, Ask, Draw, Grant, Key, Quota, Ticket
-from .._core.states import Event, Life
-from .protocol import Bid, Granted, Reserved, Step
+from ...pool.core.candidate_index import Lane
+from ...pool.core.cost import Used
+from ...pool.core.pool import NOBODY, NOTHING, LeasePool
+from ...pool.core.quota_codec import forgotten, named_limits, pack_quota
+from ...pool.core.records import PLAIN, Ask, Draw, Grant, Key, Quota, Ticket
+from ...pool.core.reservations import Claims, reserve
+from ...pool.core.states import Event, Life
+from ...pool.store_protocol import Bid, Granted, Reserved, Step
 from .view import TOO_LATE
 from .waiting import NAMED, WaitingPool
 

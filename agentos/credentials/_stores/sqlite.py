@@ -17,15 +17,15 @@ from random import SystemRandom
 from typing import TypeVar
 
 from ...errors import StoreDamaged, StoreUnavailable
+from ...pool.core.fair_queue import Session
+from ...pool.core.limits.base import FOREVER
+from ...pool.store_protocol import StoreBusy, StoreTrouble, View
 from ...util.clock import Clock
 from ...util.event_loop import running_loop
 from ...util.sqlite.errors import is_busy, passing
-from .._core.limits import FOREVER
-from .._core.turns import Session
 from .bell import Bell, DeafBell, Ring
 from .line import process_of
 from .opening import StoreFile, let_others_fork, pause
-from .protocol import StoreBusy, StoreTrouble, View
 from .rows import last_change, news_since, tell, tokens_of, write_moment, wrote
 from .session import INSIST_LEAVING, SessionStore
 from .steps import SqliteStep

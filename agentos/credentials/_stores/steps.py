@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Sequence
 
-from .._core.keeping import Record
-from .._core.turns import Session
+from ...pool.core.fair_queue import Session
+from ...pool.core.quota_codec import Record
+from ...pool.store_protocol import Bid, Card, Enrolled, Granted, Reserved, View
 from .bell import Ring
-from .protocol import Bid, Card, Enrolled, Granted, Reserved, View
 from .rows import (
     Changes,
     Execute,

@@ -10,13 +10,13 @@ from functools import partial
 from typing import TypeVar
 
 from ...errors import PoolClosed, StoreError
-from .._core.keeping import Record, moved, pack_quota, united, unpack_quota
-from .._core.learning import LearningPool
-from .._core.limits import FOREVER, LimitState
-from .._core.pool import NOBODY, LeasePool
-from .._core.records import Draw, Grant, Key, KeySpec, Quota, Ticket
-from .._core.states import Event, Life
-from .protocol import Card, CredentialNews, Enrolled, QuotaNews, Step, Store, StoreBusy, StoreTrouble
+from ...pool.core.learning.adaptive_pool import LearningPool
+from ...pool.core.limits.base import FOREVER, LimitState
+from ...pool.core.pool import NOBODY, LeasePool
+from ...pool.core.quota_codec import Record, moved, pack_quota, united, unpack_quota
+from ...pool.core.records import Draw, Grant, Key, KeySpec, Quota, Ticket
+from ...pool.core.states import Event, Life
+from ...pool.store_protocol import Card, CredentialNews, Enrolled, QuotaNews, Step, Store, StoreBusy, StoreTrouble
 
 # How long to leave a store alone that cannot be written.
 _IN_TROUBLE_FOR = 0.25

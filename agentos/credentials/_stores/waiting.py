@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...errors import PoolClosed, StoreError
-from .._core.keeping import named_limits, pack_claim, unpack_claim
-from .._core.limits import FOREVER, ROUNDING
-from .._core.needs import Claims, draws_of
-from .._core.pool import NOBODY
-from .._core.records import Ask, Key, Quota, Ticket
-from .._core.states import Life, Wait
+from ...pool.core.limits.base import FOREVER, ROUNDING
+from ...pool.core.pool import NOBODY
+from ...pool.core.quota_codec import named_limits, pack_claim, unpack_claim
+from ...pool.core.records import Ask, Key, Quota, Ticket
+from ...pool.core.reservations import Claims, draws_of
+from ...pool.core.states import Life, Wait
 from .view import ForeignClaim, PoolView
 
 _PASSES = 4

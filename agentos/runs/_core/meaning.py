@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...credentials._core.learning import GRAVE
+from ...pool.core.learning.adaptive_pool import GRAVE
 from ...providers.signal import Event, Signal
 from .states import Ended
 

@@ -7,8 +7,8 @@ import logging
 import threading
 from typing import TYPE_CHECKING, Any
 
-from ...credentials.lease import HOLDING
 from ...errors import Interrupted
+from ...pool.lease import HOLDING
 from ...util.async_wakeup import AsyncBell
 from .._core.records import Attempt
 from .._core.states import Verdict

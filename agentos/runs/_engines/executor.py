@@ -16,8 +16,8 @@ from functools import partial
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any
 
-from ...credentials.lease import HOLDING
 from ...errors import Interrupted, NotPicklable, WorkerLost
+from ...pool.lease import HOLDING
 from ...util.wakeup import ThreadBell
 from .._core.records import Attempt
 from .._core.states import Cause, Verdict

@@ -7,7 +7,7 @@ import threading
 from types import CoroutineType
 from typing import TYPE_CHECKING
 
-from ...credentials.lease import HOLDING
+from ...pool.lease import HOLDING
 from ...util.wakeup import ThreadBell
 from .._core.records import Attempt
 from .._core.states import Verdict

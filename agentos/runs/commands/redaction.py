@@ -16,9 +16,9 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from itertools import compress, count
 
-from ...credentials.masking import FULLY_KNOWN, PIECE, Masker, folded_forms_of
-from ...credentials.masking import MASK as MASK_TEXT
-from ...credentials.secret import Secret
+from ...pool.redaction import FULLY_KNOWN, PIECE, Masker, folded_forms_of
+from ...pool.redaction import MASK as MASK_TEXT
+from ...pool.secret import Secret
 
 MASK = MASK_TEXT.encode()
 

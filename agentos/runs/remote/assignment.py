@@ -10,7 +10,7 @@ import secrets
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ...credentials.secret import Secret
+from ...pool.secret import Secret
 from .._core.records import Attempt
 from ..attempts import PooledAttempt
 from .parcel import Parcel, pack

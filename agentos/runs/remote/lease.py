@@ -8,9 +8,9 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from ...credentials._core.cost import MOST_USED, AbsurdUsage, is_absurd, used_of
-from ...credentials.secret import Secret
 from ...errors import LeaseLost
+from ...pool.core.cost import MOST_USED, AbsurdUsage, is_absurd, used_of
+from ...pool.secret import Secret
 from ...providers.exceptions import signal_of
 from ...providers.foreign import attribute
 from ...providers.signal import Signal

@@ -6,8 +6,8 @@ import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ...credentials.lease import ItemLease
 from ...errors import Interrupted, NotPicklable
+from ...pool.lease import ItemLease
 from .._core.records import Attempt
 from .._core.states import Cause
 from ..attempts import PooledAttempt

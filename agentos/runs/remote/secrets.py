@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 
-from ...credentials.sources import SecretUnavailable, called, from_file, name_of
+from ...pool.secret_sources import SecretUnavailable, called, from_file, name_of
 from .assignment import Assignment, proof_of
 
 KEYS = "AGENTOS_KEYS"  # names a file of keys

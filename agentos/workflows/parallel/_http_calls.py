@@ -6,16 +6,16 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ...credentials._core.learning import LearningPool
-from ...credentials._core.needs import padded
-from ...credentials._core.records import NO_LABELS, Ask, Grant, Key, Labels
-from ...credentials.credential import Credential, labels_of
-from ...credentials.destinations import Destinations, Place, is_sendable
-from ...credentials.lease import HOLDING, ItemLease
-from ...credentials.secret import Secret
+from ...pool.allowed_hosts import Destinations, Place, is_sendable
+from ...pool.core.learning.adaptive_pool import LearningPool
+from ...pool.core.records import NO_LABELS, Ask, Grant, Key, Labels
+from ...pool.core.reservations import padded
+from ...pool.credential import Credential, labels_of
+from ...pool.lease import HOLDING, ItemLease
+from ...pool.runtime.legacy_verbs import StringVerbs
+from ...pool.runtime.scheduler import log
+from ...pool.secret import Secret
 from ...util.clock import Clock
-from ._shell import log
-from ._string_verbs import StringVerbs
 
 if TYPE_CHECKING:
     from ...http import AsyncPoolTransport, PoolTransport

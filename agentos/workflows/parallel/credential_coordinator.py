@@ -10,27 +10,27 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
-from ...credentials._core.audited import AuditedPool
-from ...credentials._core.cost import request_cost
-from ...credentials._core.learning import LearningPool
-from ...credentials._core.limits import FOREVER
-from ...credentials._core.outlook import outlook, survey
-from ...credentials._core.records import NO_LABELS, PLAIN, Ask, Grant, KeySpec, Ticket
-from ...credentials._core.report import report, why_waiting
-from ...credentials._stores.choosing import Opened, Ringer, open_store
+from ...credentials._stores.choosing import Opened, open_store
 from ...credentials._stores.place import place_of
-from ...credentials._stores.protocol import CredentialNews, Lender, QuotaNews, Store
 from ...credentials._stores.redis.url import RedisPlace
 from ...credentials._stores.shared import SharedPool
-from ...credentials.credential import Credential, labels_of
-from ...credentials.lease import ACQUIRED, Lease
-from ...credentials.views import CredentialState, Explanation, Forecast, state_from
 from ...errors import PoolClosed
+from ...pool.core.checked_pool import AuditedPool
+from ...pool.core.cost import request_cost
+from ...pool.core.credential_report import report, why_waiting
+from ...pool.core.forecast import outlook, survey
+from ...pool.core.learning.adaptive_pool import LearningPool
+from ...pool.core.limits.base import FOREVER
+from ...pool.core.records import NO_LABELS, PLAIN, Ask, Grant, KeySpec, Ticket
+from ...pool.credential import Credential, labels_of
+from ...pool.lease import ACQUIRED, Lease
+from ...pool.runtime.maintenance_thread import Housekeeper
+from ...pool.runtime.scheduler import check_timeout, log
+from ...pool.snapshot import CredentialState, Explanation, Forecast, state_from
+from ...pool.store_protocol import CredentialNews, Lender, QuotaNews, Ringer, Store
 from ...util.clock import Clock
 from ...util.locks import PoliteLock
-from ._housekeeper import Housekeeper
 from ._http_calls import HttpCalls
-from ._shell import check_timeout, log
 
 __all__ = ["CredentialCoordinator", "CredentialState", "Explanation"]
 

@@ -1,4 +1,4 @@
-"""Real processes for the tests of `Alive`: ``python -m tests.credentials.stores.alive_child MODE STORE``."""
+"""Real processes for the tests of `Alive`: ``python -m tests.pool.stores.alive_child MODE STORE``."""
 
 from __future__ import annotations
 

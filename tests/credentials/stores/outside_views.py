@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from agentos import Credential, CredentialCoordinator, CredentialState, Limit
-from agentos.credentials._core.records import KeySpec
 from agentos.credentials._stores.book import Sighting
 from agentos.credentials._stores.outside import look
 from agentos.credentials._stores.place import place_of
 from agentos.credentials._stores.redis.url import RedisPlace
+from agentos.pool.core.records import KeySpec
 from agentos.providers import Event, Reading, Signal
 
 from ...contract.stores import Place

@@ -1,4 +1,4 @@
-"""The program that the processes of these tests run: ``python -m tests.credentials.stores.pool_child DESCRIPTOR``.
+"""The program that the processes of these tests run: ``python -m tests.pool.stores.pool_child DESCRIPTOR``.
 
 It is a template: it has imported everything and opened nothing, and forks a child whenever it is asked for one. A child
 does what it is told, line by line, and answers each line. It ends as a program ends, because it leaves ``main``.

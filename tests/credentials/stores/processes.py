@@ -150,7 +150,7 @@ class Family:
     def __init__(self, *prefix: str) -> None:
         ours, theirs = socket.socketpair()
         self._process = subprocess.Popen(
-            [*prefix, sys.executable, "-m", "tests.credentials.stores.pool_child", str(theirs.fileno())],
+            [*prefix, sys.executable, "-m", "tests.pool.stores.pool_child", str(theirs.fileno())],
             cwd=ROOT,
             pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL,

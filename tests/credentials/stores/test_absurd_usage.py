@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from agentos import Credential, CredentialCoordinator, Limit
-from agentos.credentials._core import limits, told
-from agentos.credentials._core.cost import Used
+from agentos.pool.core.cost import Used
+from agentos.pool.core.learning import reported
+from agentos.pool.core.limits import base
 from agentos.providers import Event, Reading, Signal
 
 from ...contract.stores import SHARED, Place, Store
@@ -46,7 +47,7 @@ def test_a_limit_is_as_new_after_absurd_usage(
 ) -> None:
     credential = Credential(SECRET, name="a", limits=[LIMITS[kind]], slots=3)
     with monkeypatch.context() as patched:
-        patched.setattr(limits, "heaviest", lambda *_: float("inf"))
+        patched.setattr(base, "heaviest", lambda *_: float("inf"))
         pool = place.open(credential, debug=False)
         poison(pool, figure)
     reopened = place.restart(pool, credential)
@@ -67,7 +68,7 @@ def test_a_limit_that_was_learned_is_learned_anew_after_absurd_usage(
     credential = Credential(SECRET, name="a", slots=3)
     reading = Reading("tokens", 1000.0, 900.0, window=60.0, source="x-tokens")
     with monkeypatch.context() as patched:
-        patched.setattr(told, "heaviest", lambda *_: float("inf"))
+        patched.setattr(reported, "heaviest", lambda *_: float("inf"))
         pool = place.open(credential, debug=False)
         with pool.lease() as lease:
             lease.report(Signal(Event.OK, readings=(reading,)))

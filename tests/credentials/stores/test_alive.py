@@ -29,7 +29,7 @@ def store(tmp_path: Path) -> Path:
 
 @contextmanager
 def child(mode: str, store: Path) -> Iterator[subprocess.Popen[str]]:
-    command = [sys.executable, "-m", "tests.credentials.stores.alive_child", mode, str(store)]
+    command = [sys.executable, "-m", "tests.pool.stores.alive_child", mode, str(store)]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[3]
     ) as process:

@@ -46,7 +46,7 @@ def other() -> Iterator[Bell]:
 
 
 def call_from_another_process(port: int) -> None:
-    code = f"from agentos.credentials._stores.bell import Bell; Bell().call({port}, {SESSION!r})"
+    code = f"from agentos.pool._stores.bell import Bell; Bell().call({port}, {SESSION!r})"
     subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True, timeout=PATIENCE)
 
 

@@ -12,7 +12,7 @@ import pytest
 from agentos.credentials._stores import opening, schema
 from agentos.credentials._stores.opening import StoreFile
 from agentos.credentials._stores.peek import look
-from agentos.credentials._stores.protocol import Granted
+from agentos.pool.store_protocol import Granted
 from agentos.testing import FakeClock
 
 from .test_sqlite_store import TTL, Place, Process, in_flight

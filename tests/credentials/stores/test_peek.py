@@ -94,7 +94,7 @@ def test_a_file_in_a_folder_that_cannot_be_written_can_be_looked_at(
             raise error
         return connect(uri)
 
-    monkeypatch.setattr("agentos.credentials._stores.peek.connect", connect_there)
+    monkeypatch.setattr("agentos.pool._stores.peek.connect", connect_there)
 
     assert state(place, "alice").state == "dead"
 
@@ -144,7 +144,7 @@ def test_a_record_that_cannot_be_read_is_said_to_be_damaged(place: Place, record
 
 def test_a_file_that_stays_locked_is_given_up_and_said_so(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     opened(place, "alice")
-    monkeypatch.setattr("agentos.credentials._stores.clearing._INSIST", 0.05)
+    monkeypatch.setattr("agentos.pool._stores.clearing._INSIST", 0.05)
     with closing(sqlite3.connect(file_of(place), isolation_level=None)) as writer:
         writer.execute("begin immediate")
 

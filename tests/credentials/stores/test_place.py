@@ -193,7 +193,7 @@ def test_a_folder_that_may_not_be_written_is_told(tmp_path: Path, monkeypatch: p
         raise PermissionError(errno.EACCES, "Permission denied", str(path))  # by hand: root may write everywhere
 
     (tmp_path / "locked").mkdir()
-    monkeypatch.setattr("agentos.credentials._stores.place.os.open", refuse)
+    monkeypatch.setattr("agentos.pool._stores.place.os.open", refuse)
 
     with pytest.raises(StoreUnavailable, match="Permission denied"):
         prepare(tmp_path / "locked" / "pool.sqlite")

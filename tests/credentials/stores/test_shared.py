@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from agentos import Limit
-from agentos.credentials._core.records import PLAIN, Ask, Grant, KeySpec, Ticket
-from agentos.credentials._core.states import Wait
-from agentos.credentials._core.turns import PASSED, PATIENCE
 from agentos.credentials._stores.opening import StoreFile
 from agentos.credentials._stores.shared import SharedPool
 from agentos.credentials._stores.sqlite import SqliteStore
 from agentos.errors import NoUsableCredential
+from agentos.pool.core.fair_queue import PASSED, PATIENCE
+from agentos.pool.core.records import PLAIN, Ask, Grant, KeySpec, Ticket
+from agentos.pool.core.states import Wait
 from agentos.providers.signal import Event, Signal
 from agentos.testing import FakeClock
 

@@ -13,10 +13,12 @@ from typing import Any
 
 import pytest
 
-from agentos.credentials._core.keeping import Record
-from agentos.credentials._core.turns import PASSED, PATIENCE
 from agentos.credentials._stores.opening import StoreFile
-from agentos.credentials._stores.protocol import (
+from agentos.credentials._stores.sqlite import SqliteStore
+from agentos.errors import PoolClosed
+from agentos.pool.core.fair_queue import PASSED, PATIENCE
+from agentos.pool.core.quota_codec import Record
+from agentos.pool.store_protocol import (
     Bid,
     Card,
     CredentialNews,
@@ -28,8 +30,6 @@ from agentos.credentials._stores.protocol import (
     StoreBusy,
     StoreTrouble,
 )
-from agentos.credentials._stores.sqlite import SqliteStore
-from agentos.errors import PoolClosed
 from agentos.testing import FakeClock
 
 from ...workflows.helpers import Background

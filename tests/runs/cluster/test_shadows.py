@@ -7,7 +7,7 @@ import pickle
 
 import pytest
 
-from agentos.credentials.masking import Masker
+from agentos.pool.redaction import Masker
 from agentos.runs._engines.cluster.shadows import Shadows
 
 SECRETS = ["sk-planted-QWERTZUIOPASDFGHJK", "sk-planted/äöü-CVBNM"]

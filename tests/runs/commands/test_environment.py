@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 from pathlib import Path
 
-from agentos.credentials.masking import Masker
+from agentos.pool.redaction import Masker
 from agentos.runs.commands.environment import LONGEST_VARIABLE, Surroundings, base_environment
 
 SECRET = "sk-planted-QWERTZUIOP"

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from agentos.credentials.masking import Masker
+from agentos.pool.redaction import Masker
 from agentos.runs.commands.output import Outputs
 from agentos.runs.commands.redaction import Redaction
 

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentos.credentials.masking import Masker, forms_of
-from agentos.credentials.secret import Secret
+from agentos.pool.redaction import Masker, forms_of
+from agentos.pool.secret import Secret
 from agentos.runs.commands.redaction import MASK, Redaction, StreamRedactor
 
 CANARY = "sk-canary/0123456789+abcdef"

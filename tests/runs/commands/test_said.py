@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agentos.credentials._core.cost import AbsurdUsage, used_of
+from agentos.pool.core.cost import AbsurdUsage, used_of
 from agentos.providers.signal import LONGEST_DELAY
 from agentos.runs.commands.said import Misread, Said, read_said
 

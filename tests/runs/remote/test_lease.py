@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from agentos import Event, Lease, LeaseLost, Signal
-from agentos.credentials._core.cost import AbsurdUsage, used_of
+from agentos.pool.core.cost import AbsurdUsage, used_of
 from agentos.runs.remote.lease import Loss, RemoteLease, Told
 
 from .there import SECRET

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from agentos.credentials.sources import SecretUnavailable
+from agentos.pool.secret_sources import SecretUnavailable
 from agentos.runs.remote.assignment import Assignment, proof_of
 from agentos.runs.remote.secrets import resolve
 

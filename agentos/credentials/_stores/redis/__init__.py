@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from ....pool.store_protocol import View
     from ....util.clock import Clock
-    from ..protocol import View
     from .bell import RedisBell
     from .store import RedisStore
     from .url import RedisPlace

@@ -13,7 +13,7 @@ import uuid
 from typing import Final
 
 from ....errors import StoreError
-from ..protocol import StoreTrouble
+from ....pool.store_protocol import StoreTrouble
 from .link import Link
 from .trouble import FAILURES
 from .wire import Wire

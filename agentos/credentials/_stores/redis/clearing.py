@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from ....errors import StoreUnavailable
+from ....pool.core.records import KeySpec
 from ....util.clock import Clock
-from ..._core.records import KeySpec
 from ..forgetting import Cleared, forget
 from ..opening import pause
 from ..shared import SharedPool

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
-from ..._core.limits import FOREVER
-from ..._core.turns import Session
+from ....pool.core.fair_queue import Session
+from ....pool.core.limits.base import FOREVER
 from .border import Border
 
 _SOON: Final = 0.005

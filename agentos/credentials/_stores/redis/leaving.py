@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ..protocol import StoreBusy, View
+from ....pool.store_protocol import StoreBusy, View
 from .border import Border
 from .link import Link
 from .replica import Replica

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from ....errors import NotAStore, StoreDamaged, StoreError, StoreTooNew, StoreUnavailable
+from ....pool.store_protocol import StoreTrouble
 from ....util.clock import Clock, SystemClock
-from ..protocol import StoreTrouble
 from .meta import FORMAT, Known, Meta, Server, Signs, met, read_meta
 from .timekeeping import Heard
 from .trouble import FAILURES, at_opening, bad_option, meaning

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from ....errors import StoreDamaged
+from ....pool.core.quota_codec import shifted
+from ....pool.core.records import KeySpec
+from ....pool.store_protocol import StoreTrouble
 from ....util.clock import Clock
-from ..._core.keeping import shifted
-from ..._core.records import KeySpec
 from ..book import Book, Entry, Pause, Sighting, sightings
 from ..line import process_of
-from ..protocol import StoreTrouble
 from .border import Border
 from .link import Link
 from .meta import Meta

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 
-from ..._core.keeping import Record
-from ..._core.turns import Session
+from ....pool.core.fair_queue import Session
+from ....pool.core.quota_codec import Record
 from .border import Border
 from .sessions import LINE, dump, read_line, read_session
 

@@ -9,8 +9,8 @@ import json
 from collections.abc import Iterable
 from typing import Final
 
-from ..._core.keeping import pack_claim, unpack_claim
-from ..._core.turns import PASSED, Session
+from ....pool.core.fair_queue import PASSED, Session
+from ....pool.core.quota_codec import pack_claim, unpack_claim
 from .border import Border
 
 dump: Final = json.JSONEncoder(separators=(",", ":")).encode

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
-from ..._core.keeping import Record, in_flight_ended, shifted
-from ..._core.turns import Session
+from ....pool.core.fair_queue import Session
+from ....pool.core.quota_codec import Record, in_flight_ended, shifted
+from ....pool.store_protocol import Bid, Card, CredentialNews, Enrolled, Granted, QuotaNews, Reserved, View
 from ..line import process_of
-from ..protocol import Bid, Card, CredentialNews, Enrolled, Granted, QuotaNews, Reserved, View
 from ..session import SessionStep
 from .border import Border
 from .replica import NEW, CredentialRecord, Held, QuotaRecord, Replica, readable

@@ -16,10 +16,10 @@ from typing import Final, NamedTuple, TypeVar
 from redis.exceptions import ConnectionError as Disconnected
 
 from ....errors import StoreDamaged, StoreError
+from ....pool.core.fair_queue import Session
+from ....pool.core.limits.base import FOREVER
+from ....pool.store_protocol import Act, Bid, Granted, Refused, StoreBusy, StoreTrouble, View
 from ....util.clock import Clock
-from ..._core.limits import FOREVER
-from ..._core.turns import Session
-from ..protocol import Act, Bid, Granted, Refused, StoreBusy, StoreTrouble, View
 from ..session import INSIST_LEAVING, SessionStore
 from .bell import RedisBell
 from .company import Company

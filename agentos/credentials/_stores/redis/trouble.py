@@ -8,7 +8,7 @@ from typing import Final
 from redis import exceptions
 
 from ....errors import NotAStore, StoreDamaged, StoreError, StoreUnavailable
-from ..protocol import StoreTrouble
+from ....pool.store_protocol import StoreTrouble
 from .tls import guesses, is_encrypted, refusal
 
 # How replies begin, or which words are in them when a script was refused in its middle, that mean: not now.

@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from ....credentials.masking import fold, folded_forms_of
+from ....pool.redaction import fold, folded_forms_of
 
 _DIGEST = 16  # bytes
 

@@ -12,12 +12,12 @@ import pytest
 import redis
 
 from agentos import CredentialCoordinator, NoCredentialAvailable
-from agentos.credentials._stores.protocol import Act, Step, StoreTrouble
 from agentos.credentials._stores.redis.bell import RedisBell
 from agentos.credentials._stores.redis.link import Link
 from agentos.credentials._stores.redis.store import RedisStore
 from agentos.credentials._stores.redis.wire import Wire
 from agentos.errors import StoreUnavailable
+from agentos.pool.store_protocol import Act, Step, StoreTrouble
 from agentos.testing import FakeClock
 from agentos.util.clock import SystemClock
 

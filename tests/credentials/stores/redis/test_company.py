@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from agentos.credentials._core.limits import FOREVER
-from agentos.credentials._core.turns import Session
 from agentos.credentials._stores.redis.border import Border
 from agentos.credentials._stores.redis.company import Company, renewed_after
+from agentos.pool.core.fair_queue import Session
+from agentos.pool.core.limits.base import FOREVER
 
 AHEAD = Border(1000.0)
 PATIENCE = 10.0

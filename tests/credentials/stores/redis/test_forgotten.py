@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from agentos import CredentialCoordinator, Lease, NoCredentialAvailable
-from agentos.credentials._stores.protocol import Act, StoreTrouble
 from agentos.credentials._stores.redis.store import RedisStore
 from agentos.credentials._stores.redis.store_clock import StoreClock
 from agentos.credentials._stores.redis.url import RedisPlace
+from agentos.pool.store_protocol import Act, StoreTrouble
 from agentos.testing import FakeClock
 
 from ....contract.engines import eventually

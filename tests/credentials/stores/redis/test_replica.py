@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from agentos.credentials._core.keeping import pack_claim, unpack_claim
-from agentos.credentials._core.turns import PASSED, Session
 from agentos.credentials._stores.redis.border import Border
 from agentos.credentials._stores.redis.replica import (
     NEW,
@@ -16,6 +14,8 @@ from agentos.credentials._stores.redis.replica import (
     Unreadable,
 )
 from agentos.credentials._stores.redis.sessions import LINE, line_text, record_of, session_text
+from agentos.pool.core.fair_queue import PASSED, Session
+from agentos.pool.core.quota_codec import pack_claim, unpack_claim
 
 HOST = "here"
 AHEAD = Border(1000.0)

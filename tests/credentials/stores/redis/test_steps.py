@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from agentos.credentials._core.turns import Session
 from agentos.credentials._stores.granting import grant
-from agentos.credentials._stores.protocol import Bid, Card, Granted, Refused, Reserved
 from agentos.credentials._stores.redis.border import Border
 from agentos.credentials._stores.redis.replica import CredentialRecord, Held, QuotaRecord, Replica
 from agentos.credentials._stores.redis.sessions import FRONT, LINE, WAITS, line_text, record_of, session_text
 from agentos.credentials._stores.redis.steps import RedisStep
 from agentos.credentials._stores.shared import SharedPool
+from agentos.pool.core.fair_queue import Session
+from agentos.pool.store_protocol import Bid, Card, Granted, Refused, Reserved
 
 HOST = "here"
 HERE = Border(0.0)

@@ -13,10 +13,10 @@ import pytest
 import redis
 
 from agentos import CredentialCoordinator, LeaseLost, NoCredentialAvailable, PoolClosed
-from agentos.credentials._stores.protocol import StoreBusy
 from agentos.credentials._stores.redis import link, store
 from agentos.credentials._stores.redis.url import RedisPlace
 from agentos.errors import NotAStore, StoreDamaged, StoreTooNew, StoreUnavailable
+from agentos.pool.store_protocol import StoreBusy
 from agentos.testing import FakeClock
 
 from ....contract.engines import eventually

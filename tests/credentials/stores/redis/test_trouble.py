@@ -7,9 +7,9 @@ import ssl
 import pytest
 from redis import exceptions
 
-from agentos.credentials._stores.protocol import StoreTrouble
 from agentos.credentials._stores.redis.trouble import at_opening, meaning
 from agentos.errors import NotAStore, StoreDamaged, StoreUnavailable
+from agentos.pool.store_protocol import StoreTrouble
 
 WHERE = "redis://host:6379/0"
 

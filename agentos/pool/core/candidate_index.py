@@ -1,0 +1,220 @@
+"""An index over the keys for one kind of request: which are ready, and which may be, and from when.
+
+A lane is a kind of request (its labels and model) with the keys that may serve it. Each such key is in one place:
+
+- *ready*: it has a free slot and, when last looked at, its quota was open. Ordered by leases, then by how long it
+  has been unused, without sorting: a key goes to the end of its level whenever it is granted or given back.
+- *later*: it has a free slot but cannot start anything before a known instant. A heap on that lower bound, which
+  is checked again when it has come.
+- nowhere: every slot is leased, or the key is dead or retired.
+
+Closing a quota touches no lane: the key is found closed when its turn comes and moves to *later* then. Opening
+one must tell the lanes (``reopen``), since nobody would look before the old instant.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import OrderedDict
+from collections.abc import Iterator
+from operator import attrgetter
+
+from .limits.base import FOREVER
+from .records import Key, Labels
+from .wait_queue import Line
+
+_by_use = attrgetter("used")
+
+
+class Level:
+    """Ready keys with the same number of leases, the longest unused first.
+
+    Keys that come back from *later* do not belong at the end. They wait beside the queue, in a heap, and are
+    folded in when they outnumber it: that keeps each step cheap however many come back at once.
+    """
+
+    __slots__ = ("_heap", "queue", "returned")
+
+    def __init__(self) -> None:
+        self.queue: OrderedDict[Key, None] = OrderedDict()
+        self.returned: dict[Key, int] = {}
+        self._heap: list[tuple[int, int, Key]] = []
+
+    def __bool__(self) -> bool:
+        return bool(self.queue) or bool(self.returned)
+
+    def put_back(self, key: Key) -> None:
+        """Add a key at the place its last use gives it."""
+        self.returned[key] = key.used
+        heapq.heappush(self._heap, (key.used, key.number, key))
+        if len(self.returned) > len(self.queue):
+            ranked = sorted([*self.queue, *self.returned], key=_by_use)
+            self.queue = OrderedDict.fromkeys(ranked)
+            self.returned = {}
+            self._heap = []
+        elif len(self._heap) > 2 * len(self.returned) + 16:  # the rest are keys that have left
+            self._heap = [(used, key.number, key) for key, used in self.returned.items()]
+            heapq.heapify(self._heap)
+
+    def discard(self, key: Key) -> None:
+        if key in self.queue:
+            del self.queue[key]
+        elif self.returned:
+            self.returned.pop(key, None)
+
+    def first(self) -> Key:
+        if not self.returned:
+            return next(iter(self.queue))
+        heap = self._heap
+        while self.returned.get(heap[0][2]) != heap[0][0]:
+            heapq.heappop(heap)
+        other = heap[0][2]
+        if self.queue:
+            key = next(iter(self.queue))
+            if key.used < other.used:
+                return key
+        return other
+
+    def in_order(self) -> Iterator[Key]:
+        if not self.returned:
+            yield from self.queue
+            return
+        first = self.first()
+        yield first  # nearly always the only one asked for
+        for key in heapq.merge(self.queue, sorted(self.returned, key=_by_use), key=_by_use):
+            if key is not first:
+                yield key
+
+    def __contains__(self, key: Key) -> bool:
+        return key in self.queue or key in self.returned
+
+
+class Lane:
+    """The keys that may serve one kind of request, and the tickets of that kind that wait."""
+
+    __slots__ = ("bounds", "filled", "labels", "later", "levels", "limited", "model", "waiting")
+
+    def __init__(self, labels: Labels, model: str | None) -> None:
+        self.labels = labels
+        self.model = model
+        self.levels: list[Level] = [Level()]
+        self.filled = 0  # bit n: level n is not empty
+        self.later: list[tuple[float, int, Key]] = []
+        self.bounds: dict[Key, float] = {}  # of the keys in `later`; an entry with another bound is void
+        self.limited = False  # some key has limits, so that cost matters
+        self.waiting = Line()
+
+    # -- where a key is ---------------------------------------------------------------------------------------
+
+    def insert(self, key: Key) -> None:
+        """A key has a free slot, and may be ready: at the end of its level."""
+        n = key.leases
+        while n >= len(self.levels):
+            self.levels.append(Level())
+        self.levels[n].queue[key] = None
+        self.filled |= 1 << n
+
+    def taken(self, key: Key, n: int) -> None:
+        """One of the key's slots was leased; *n* were before."""
+        if key in self.bounds:
+            return  # it cannot start anything for this lane yet, however many slots are free
+        level = self.levels[n]
+        queue = level.queue
+        try:
+            del queue[key]
+        except KeyError:
+            level.returned.pop(key, None)
+        if not queue and not level.returned:
+            self.filled &= ~(1 << n)
+        if n + 1 < key.slots:
+            self.insert(key)
+
+    def given_back(self, key: Key, n: int) -> None:
+        """One of the key's slots came free; *n* are leased now."""
+        if key in self.bounds or n >= key.slots:
+            return  # not yet open to this lane; or one that lost slots while they were leased
+        if n + 1 < key.slots:
+            level = self.levels[n + 1]
+            level.discard(key)
+            if not level:
+                self.filled &= ~(2 << n)
+        if key.quota.closed:
+            # Most likely it is still closed. If it is not, it comes back at the next look; but a thousand keys that
+            # were refused at once must not all be found closed by one request.
+            self.postpone(key, key.quota.closed_until)
+        elif n:
+            self.insert(key)
+        else:
+            self.levels[0].queue[key] = None
+            self.filled |= 1
+
+    def remove(self, key: Key) -> None:
+        """The key serves no more."""
+        self.bounds.pop(key, None)
+        if key.leases < len(self.levels):
+            level = self.levels[key.leases]
+            level.discard(key)
+            if not level:
+                self.filled &= ~(1 << key.leases)
+
+    def postpone(self, key: Key, until: float) -> None:
+        """A key found ready can start nothing before *until*."""
+        self.remove(key)
+        self.bounds[key] = until
+        if until < FOREVER:  # one that waits for a person comes back by ``reopen`` alone
+            heapq.heappush(self.later, (until, key.number, key))
+
+    def reopen(self, key: Key) -> None:
+        """The key may be ready earlier than was thought."""
+        if self.bounds.pop(key, None) is not None:
+            self.put_back(key)
+
+    def promote(self, now: float) -> None:
+        """Look again at the keys whose instant has come."""
+        later = self.later
+        while later and later[0][0] <= now:
+            until, _, key = heapq.heappop(later)
+            if self.bounds.get(key) == until:
+                del self.bounds[key]
+                self.put_back(key)
+
+    def put_back(self, key: Key) -> None:
+        """A key may be ready again: if it has a free slot, to the place its last use gives it."""
+        n = key.leases
+        if n >= key.slots:
+            return
+        while n >= len(self.levels):
+            self.levels.append(Level())
+        self.levels[n].put_back(key)
+        self.filled |= 1 << n
+
+    def next_bound(self) -> float:
+        """The earliest instant at which a key that is not ready might be."""
+        later = self.later
+        while later and self.bounds.get(later[0][2]) != later[0][0]:
+            heapq.heappop(later)
+        return later[0][0] if later else FOREVER
+
+    def take_next(self) -> Key:
+        """Take out the key that ``next_bound`` spoke of; the caller postpones it again."""
+        _, _, key = heapq.heappop(self.later)
+        del self.bounds[key]
+        return key
+
+    # -- going through them -----------------------------------------------------------------------------------
+
+    def first(self) -> Key:
+        """The first of the ready keys; there must be one."""
+        filled = self.filled
+        return self.levels[(filled & -filled).bit_length() - 1].first()
+
+    def ready(self) -> Iterator[Key]:
+        """The ready keys: fewest leases first, then the longest unused."""
+        filled = self.filled
+        while filled:
+            lowest = filled & -filled
+            yield from self.levels[lowest.bit_length() - 1].in_order()
+            filled ^= lowest
+
+    def holds_ready(self, key: Key) -> bool:
+        return key.leases < len(self.levels) and key in self.levels[key.leases]

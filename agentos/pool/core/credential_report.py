@@ -1,0 +1,120 @@
+"""What the pool looks like from outside, and why: derived at the moment of asking, never stored."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .limits.base import FOREVER, figure
+from .pool import LeasePool
+from .records import Key, Ticket
+from .reservations import starts_at
+from .states import Life
+
+
+@dataclass(frozen=True, slots=True)
+class Headroom:
+    """What is left of one limit."""
+
+    dimension: str
+    amount: float
+    left: float
+    model: str | None
+    set_aside: bool
+    per: float | str = 60.0
+    learned: bool = False  # nobody stated it: it was told by the provider, or found out
+
+
+@dataclass(frozen=True, slots=True)
+class KeyReport:
+    """One credential at one instant. ``until`` is FOREVER where only a person or a holder can change it."""
+
+    name: str
+    quota: str
+    state: str  # available, leased, cooling, parked, limited, spent, dead or retired
+    until: float
+    why: str
+    slots: int
+    holders: tuple[str, ...]
+    limits: tuple[Headroom, ...]
+    history: tuple[tuple[float, str], ...] = ()
+
+
+def report(pool: LeasePool, now: float) -> list[KeyReport]:
+    """Every credential, in the order they joined."""
+    holders: dict[Key, list[str]] = {}
+    for grant in pool.leases.values():
+        holder = f"lease {grant.token}" if grant.requester is None else str(grant.requester)
+        holders.setdefault(grant.key, []).append(holder)
+    return [_report(key, (*holders.get(key, ()), *key.elsewhere), now) for key in pool.keys.values()]
+
+
+def _report(key: Key, holders: tuple[str, ...], now: float) -> KeyReport:
+    state, until, why = state_of_key(key, now)
+    headroom = tuple(
+        Headroom(s.limit.dimension, s.limit.amount, s.left(now), s.scope, s.usage.set_aside, s.limit.per, s.learned)
+        for s in key.quota.limits
+    )
+    history = tuple(key.quota.history)
+    return KeyReport(key.name, key.quota.name, state, until, why, key.slots, holders, headroom, history)
+
+
+def state_of_key(key: Key, now: float) -> tuple[str, float, str]:
+    """The one word for a credential, until when it holds, and how we know. What matters most comes first."""
+    if key.life is not Life.ALIVE:
+        return key.life.value, FOREVER, key.evidence
+    if key.quota.spent is not None:
+        return "spent", FOREVER, key.quota.spent.evidence
+    whole = key.quota.blocks.get(None)
+    closed = whole is not None and whole.until > now
+    if key.leases >= key.slots:
+        until = whole.until if closed and whole is not None else FOREVER
+        return "leased", until, "every slot is leased" + (f"; {whole.evidence}" if closed and whole else "")
+    if closed and whole is not None:
+        return whole.gate.value, whole.until, whole.evidence
+    held_back = key.quota.held_back_until(None)
+    if held_back > now:
+        return "cooling", held_back, "one request tries whether a long rest is over"
+    at, which = now, ""
+    for limit in key.quota.limits_for(None):
+        ready = limit.ready_at(1.0 if limit.limit.dimension == "requests" else 0.0, now)
+        usage = limit.usage
+        if usage.in_flight and usage.p95 is None and not usage.set_aside:
+            return "limited", FOREVER, "a request of unknown cost is in flight; the next waits until it is settled"
+        if ready > at:
+            found = " (learned)" if limit.learned else ""
+            at, which = ready, f"limit of {figure(limit.limit.amount)} {limit.limit.dimension}{found} is used up"
+    if at > now:
+        return "limited", at, which
+    closed_models = [
+        f"{scope} {block.gate.value} for {block.until - now:.1f}s more ({block.evidence})"
+        for scope, block in key.quota.blocks.items()
+        if scope is not None and block.until > now
+    ]
+    closed_models += [f"not for {model} ({why})" for model, why in key.barred.items()]
+    return "available", now, "; ".join(closed_models)
+
+
+def why_waiting(pool: LeasePool, ticket: Ticket, now: float) -> list[str]:
+    """What keeps *ticket* from starting on each credential that could serve it, nearest first."""
+    reasons = []
+    for key in pool.keys.values():
+        ask = ticket.ask
+        if not ask.labels <= key.labels:
+            continue
+        state, _, why = state_of_key(key, now)
+        if state == "leased" and key.elsewhere:
+            why += f", by {', '.join(key.elsewhere)}"
+        block = key.quota.block_for(ask.model)
+        at = FOREVER if state in ("leased", "dead", "retired", "spent") else starts_at(key.quota, ask, now)
+        if state == "available" and block is not None and block.until > now:
+            state, why = block.gate.value, block.evidence
+        elif state == "available" and at > now:
+            state, why = "limited", "not enough left for its cost"
+        elif state == "available":
+            state, why = "available", "kept for a request ahead of it, or by keep_free"
+        reasons.append((at, f"{key.name}: {state}{f' ({why})' if why else ''}{_in(at - now)}"))
+    return [text for _, text in sorted(reasons, key=lambda pair: pair[0])]
+
+
+def _in(seconds: float) -> str:
+    return f", in {seconds:.1f}s" if 0 < seconds < FOREVER else ""

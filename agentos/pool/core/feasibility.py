@@ -1,0 +1,57 @@
+"""Requests for which no instant exists at which they could start: told at once, never left to wait."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection
+
+from ...errors import NeverFits, NoUsableCredential
+from .cost import DIMENSIONS
+from .limits.base import LimitState
+from .records import Ask, Key
+from .reservations import told_amount, too_large_for
+from .states import Life
+
+
+def hopeless(keys: Collection[Key], ask: Ask, keep_free: int) -> NoUsableCredential | NeverFits | None:
+    """Why *ask* can never start as things stand; None if there may be an instant at which it can."""
+    widest: LimitState | None = None
+    for key in keys:
+        if key.could_serve(ask.labels, ask.model):
+            limit = too_large_for(key.quota, ask)
+            if limit is None:
+                return _all_kept(keys, keep_free) if keep_free else None
+            # Of one dimension the largest; of several the first, since tokens and requests do not compare.
+            if widest is None or (limit.dimension == widest.dimension and limit.largest > widest.largest):
+                widest = limit
+    if widest is None:
+        return NoUsableCredential(reason=_why_unusable(keys, ask))
+    cost = told_amount(widest, ask) or 0.0
+    return NeverFits(dimension=DIMENSIONS[widest.dimension], cost=cost, largest=widest.largest)
+
+
+def _all_kept(keys: Collection[Key], keep_free: int) -> NoUsableCredential | None:
+    if sum(key.slots for key in keys if key.life is Life.ALIVE and key.quota.spent is None) > keep_free:
+        return None
+    return NoUsableCredential(
+        reason=f"keep_free={keep_free} leaves nothing to lease of what is alive; revive or add a credential"
+    )
+
+
+def _why_unusable(keys: Collection[Key], ask: Ask) -> str:
+    if not keys:
+        return "the pool is empty; add a credential"
+    fitting = [key for key in keys if ask.labels <= key.labels]
+    if not fitting:
+        wanted = ", ".join(f"{name}={value}" if value else name for name, value in sorted(ask.labels))
+        return f"none of {len(keys)} has the labels {wanted}"
+    counts = Counter(_what_it_is(key, ask) for key in fitting)
+    said = ", ".join(f"{count} {state}" for state, count in counts.items())
+    model = f" for model {ask.model}" if ask.model is not None and {"spent", "not entitled"} & counts.keys() else ""
+    return f"of {len(fitting)} that could serve{model}, {said}; revive one or add another"
+
+
+def _what_it_is(key: Key, ask: Ask) -> str:
+    if key.life is not Life.ALIVE:
+        return str(key.life.value)
+    return "not entitled" if ask.model in key.barred else "spent"

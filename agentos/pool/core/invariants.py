@@ -1,0 +1,183 @@
+"""What must hold of the pool at every instant, each as a named predicate.
+
+A predicate returns None where it holds, else what it found. Tests, simulations and the debug switch (``audited``)
+share them. The letters are those of the list of invariants agentos is built on: L for leases, R for rates.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Mapping, Sequence
+
+from ...providers.signal import LONGEST_DELAY
+from ..limit import Limit
+from .cost import no_smaller
+from .credential_report import state_of_key
+from .learning.adaptive_concurrency import WIDEST
+from .limits.base import FOREVER, ROUNDING, next_reset
+from .pool import LeasePool
+from .records import Ask, Grant, Key, Quota, Ticket
+from .states import Life, Wait
+
+Start = Sequence[float]  # (instant, amount)
+
+
+def l1_no_more_leases_than_slots(pool: LeasePool) -> str | None:
+    """L1: at no instant has a credential more leases in force than slots."""
+    counted: dict[Key, int] = dict.fromkeys(pool.keys.values(), 0)
+    for grant in pool.leases.values():
+        counted[grant.key] += 1
+    for key, ours in counted.items():
+        count = ours + len(key.elsewhere)
+        # Slots that are found out may become fewer while they are leased.
+        if count > (WIDEST if key.auto else key.slots) or count != key.leases:
+            return f"{key.name} has {count} leases in force, {key.leases} on record, {key.slots} slots"
+    return None
+
+
+def l2_tokens_only_grow(tokens: Sequence[int]) -> str | None:
+    """L2: each lease has a larger token than every lease before it."""
+    for before, after in itertools.pairwise(tokens):
+        if after <= before:
+            return f"token {after} was granted after {before}"
+    return None
+
+
+def l3_only_a_current_token_changes_anything(was_current: bool, changed: bool) -> str | None:
+    """L3: giving back, settling or reporting changes something if and only if the lease was in force."""
+    if was_current == changed:
+        return None
+    return "a lease in force could not be given back" if was_current else "a lease that had ended changed something"
+
+
+def l6_grants_go_to_those_who_wait(tickets: Iterable[Ticket], waiting_before: Mapping[Ticket, None]) -> str | None:
+    """L6: a grant goes only to a request that was waiting: not withdrawn, not granted before."""
+    for ticket in tickets:
+        if ticket.state is Wait.GRANTED and ticket not in waiting_before:
+            return f"{ticket.requester or 'a request'} was granted without waiting"
+    return None
+
+
+def l10_slots_add_up(pool: LeasePool, now: float) -> str | None:
+    """L10: free, held, cooling and disabled slots are together the slots there are, and each key is in one place."""
+    counts = {"free": 0, "held": 0, "cooling": 0, "disabled": 0}
+    for key in pool.keys.values():
+        state, _, _ = state_of_key(key, now)
+        counts["held"] += key.leases
+        free = max(0, key.slots - key.leases)
+        if state in ("dead", "retired", "spent"):
+            counts["disabled"] += free
+        elif state in ("cooling", "parked", "limited"):
+            counts["cooling"] += free
+        else:
+            counts["free"] += free
+    configured = sum(max(key.slots, key.leases) for key in pool.keys.values())
+    if sum(counts.values()) != configured or min(counts.values()) < 0:
+        return f"{counts} do not add up to {configured} slots"
+    return _each_key_is_in_one_place(pool)
+
+
+def _each_key_is_in_one_place(pool: LeasePool) -> str | None:
+    for lane in pool.lanes():
+        ready: dict[Key, int] = {}
+        for key in lane.ready():
+            ready[key] = ready.get(key, 0) + 1
+        for key in pool.keys.values():
+            serves = key.life is Life.ALIVE and lane.labels <= key.labels
+            later = key in lane.bounds
+            expected = serves and key.leases < key.slots and not later
+            if ready.get(key, 0) != expected or (later and not serves):
+                return f"{key.name} is {ready.get(key, 0)} times ready{' and later' if later else ''} in {lane.model}"
+            if (
+                later
+                and lane.bounds[key] < FOREVER
+                and not any(e[0] == lane.bounds[key] and e[2] is key for e in lane.later)
+            ):
+                return f"{key.name} would never be looked at again"
+    return None
+
+
+def r1_nothing_starts_while_closed(grant: Grant, closed: Mapping[tuple[Quota, str | None], float]) -> str | None:
+    """R1: nothing starts on a quota, or a model family of it, before the instant it was told to wait for."""
+    quota = grant.key.quota
+    for scope in (None, *quota.scopes(grant.model)):
+        until = closed.get((quota, scope), -FOREVER)
+        if grant.granted_at < until:
+            return f"lease {grant.token} started on {quota.name} {until - grant.granted_at:.3f}s too early"
+    return None
+
+
+def r2_starts_keep_to_the_limit(starts: Sequence[Start], limit: Limit, wall_offset: float = 0.0) -> str | None:
+    """R2: in any window w at most burst + rate x w starts; strictly *amount* for a sliding or a calendar window."""
+    if limit.per == "day":
+        return _calendar_kept(starts, limit, wall_offset)
+    per = float(limit.per)
+    slack = limit.largest * 1e-9 + ROUNDING * limit.amount / per
+    if limit.window == "sliding":
+        for i, (first, _) in enumerate(starts):
+            used = sum(amount for at, amount in starts[i:] if at < first + per)
+            if used > limit.amount + slack:
+                return f"{used:g} {limit.dimension} in the {per:g}s from {first:g}, limit {limit.amount:g}"
+        return None
+    rate = limit.amount / per
+    total, lowest = 0.0, FOREVER  # the smallest (total before a start - rate x its instant) so far
+    for at, amount in starts:
+        lowest = min(lowest, total - rate * at)
+        total += amount
+        if total - rate * at - lowest > limit.largest + slack:
+            return f"by {at:g} more {limit.dimension} had started than {limit.largest:g} + {rate:g}/s allow"
+    return None
+
+
+def _calendar_kept(starts: Sequence[Start], limit: Limit, wall_offset: float) -> str | None:
+    used: dict[float, float] = {}
+    for at, amount in starts:
+        day = next_reset(limit, at + wall_offset)
+        used[day] = used.get(day, 0.0) + amount
+        if used[day] > limit.amount * (1 + 1e-9):
+            return f"{used[day]:g} {limit.dimension} in one day, limit {limit.amount:g}"
+    return None
+
+
+def r3_nobody_waits_past_a_free_key(pool: LeasePool, now: float) -> str | None:
+    """R3: the first in line cannot start now, and the pool wants to be asked no later than when it can."""
+    tickets = pool.tickets()
+    if not tickets:
+        return None
+    head = tickets[0]
+    best = min((_could_start(pool, key, head.ask, now) for key in pool.keys.values()), default=FOREVER)
+    if pool.keep_free:
+        best = max(best, pool.spare_at(now))
+    best = max(best, pool.not_before)
+    if best <= now:
+        return f"{head.requester or 'the first in line'} waits although a key is free for it"
+    if pool.next_at > best + ROUNDING:
+        return f"the first in line could start at {best:g}, but nobody looks before {pool.next_at:g}"
+    return None
+
+
+def _could_start(pool: LeasePool, key: Key, ask: Ask, now: float) -> float:
+    if key.leases >= key.slots or not key.could_serve(ask.labels, ask.model):
+        return FOREVER
+    return pool.starts_at(key, ask, now)
+
+
+def r4_served_in_order(pool: LeasePool, granted: Iterable[Ticket]) -> str | None:
+    """R4: nobody is passed by a later request that wants the same and takes as much."""
+    waiting = pool.tickets()
+    for ticket in granted:
+        if ticket.state is not Wait.GRANTED:
+            continue
+        for other in waiting:
+            same = (other.ask.labels, other.ask.model) == (ticket.ask.labels, ticket.ask.model)
+            if same and other.order < ticket.order and no_smaller(ticket.ask.cost, other.ask.cost):
+                return f"{ticket.requester or 'a later request'} passed {other.requester or 'an earlier one'}"
+    return None
+
+
+def r6_a_delay_is_sane(delay: float | None) -> str | None:
+    """R6: whatever was said, a quota is left alone for 0 to 35 days, never for ever and never for NaN."""
+    if delay is None or (math.isfinite(delay) and 0 <= delay <= LONGEST_DELAY):
+        return None
+    return f"a delay of {delay}"

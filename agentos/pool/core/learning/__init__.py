@@ -1,0 +1,1 @@
+"""Learning from answers: reported limits, adaptive rate and concurrency, outages, usage."""

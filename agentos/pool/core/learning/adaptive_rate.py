@@ -1,0 +1,279 @@
+"""How many requests a second a quota bears, found out where nobody tells: by what was admitted between two refusals.
+
+Providers refill continuously, so that at a refusal there is nothing left. Of what was admitted since the refusal
+before, every bit has flowed in meanwhile: that many in that time is the rate, and no guess. So:
+
+- *searching*, after the first refusal: begin slowly and double every second until the next. What is not used meanwhile
+  is not lost, since it stays in the provider's bucket.
+- *holding*, from then on: keep to the rate that was measured, a little behind what must have flowed in, and lean
+  forward the longer nothing is refused: first hardly, then more and more. A limit that has grown is found, and a
+  refusal measures again.
+
+Refusals of calls that were already under way when the first came back belong to that one: one cut for each burst.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from ...limit import Limit
+from ..limits.base import FOREVER, ROUNDING, LimitState
+
+_SLOWEST = 0.25  # requests a second at which the search begins
+_BEGIN_AT = 16.0  # or at one in so many of those that were started a second, when that was too much
+_DOUBLES_EVERY = 1.0  # seconds, while searching; longer, where refusals take long to come back
+_LAGS = 2.0  # of them pass before it goes noticeably faster
+# After a refusal, to stay behind what must have flowed in: by so many seconds of it, but by so many requests at most.
+_BEHIND, _MOST_BEHIND = 0.1, 2.0
+_ENOUGH = 4.0  # admitted between refusals: from here on the measured rate is believed
+_LEANING = 0.02  # after *plateau* requests without a refusal, faster by this; by the square of that later
+_SHORTEST_PLATEAU, _PLATEAU, _LONGEST_PLATEAU = 8.0, 50.0, 400.0
+_MOST_LEANING = 1.5
+_UNUSED_FOR = 5.0  # seconds without a request, while searching: nobody wants any
+_AS_BEFORE = 0.04  # a rate measured anew that differs by less confirms the one before
+_AT_ONCE = 3.0  # requests, at least
+_BURST = 60.0  # seconds: what is not used for longer than this is lost, as with most providers
+_LN2 = math.log(2.0)
+
+
+class Pace(LimitState):
+    """Requests a second, learned."""
+
+    __slots__ = (
+        "anchor_at",
+        "anchor_taken",
+        "at",
+        "found",
+        "found_in",
+        "lag",
+        "level",
+        "mark",
+        "overflowed",
+        "plateau",
+        "pressed",
+        "rate",
+        "refused",
+        "resting_until",
+        "row",
+        "searching_since",
+        "taken",
+        "took_at",
+    )
+
+    learned = True
+
+    def __init__(self, scope: str | None, now: float, starts_a_second: float = 0.0, lag: float = 0.0) -> None:
+        super().__init__(Limit("requests", 1.0, model=scope))
+        self.largest = FOREVER
+        self.rate = max(_SLOWEST, starts_a_second / _BEGIN_AT)
+        self.searching_since: float | None = now
+        self.found = self.found_in = 0.0  # admitted while searching, and in which time
+        self.lag = lag  # how long a refusal takes to come back: until then we go on in ignorance
+        self.level = 0.0  # what could be started at the instant *at*
+        self.at = now
+        self.taken = 0.0  # all that was ever started
+        self.took_at = now  # the last of it
+        self.resting_until = now  # as far as it was told
+        self.overflowed = False  # since the anchor so little was asked for that some may have been lost
+        self.anchor_at = now  # the start of the last call that was refused: then there was nothing left
+        self.anchor_taken = 0.0
+        self.refused = 0.0  # of what was started after it
+        self.mark = 0.0  # what had been started when that refusal was heard of
+        self.pressed = 0.0  # started since because the pace allowed it just then
+        self.plateau = _PLATEAU
+        self.row = 0  # refusals without anything admitted between
+        self._show()
+
+    # -- the rate ---------------------------------------------------------------------------------------------
+
+    def _leaned(self) -> float:
+        plateau = max(self.plateau, _LAGS * self.lag * self.rate)
+        return float(self.rate * min(_MOST_LEANING, 1.0 + _LEANING * (self.pressed / plateau) ** 2))
+
+    def _doubles_every(self) -> float:
+        return max(_DOUBLES_EVERY, _LAGS * self.lag)
+
+    def _flowed(self, until: float) -> float:
+        """What flows in from *at* until then."""
+        if until <= self.at:
+            return 0.0
+        if self.searching_since is None:
+            return (until - self.at) * self._leaned()
+        start = self._doubled(self.at)
+        return self.rate * self._doubles_every() / _LN2 * (self._doubled(until) - start)
+
+    def _doubled(self, at: float) -> float:
+        assert self.searching_since is not None  # noqa: S101 - for the type checker
+        return float(2.0 ** min(40.0, max(-40.0, (at - self.searching_since) / self._doubles_every())))
+
+    def _most(self) -> float:
+        # While searching nobody knows what has flowed in: what a rest seems to have saved up is not let go at once.
+        return _AT_ONCE if self.searching_since is not None else max(_AT_ONCE, self.rate * _BURST)
+
+    def _bring_up(self, now: float) -> None:
+        if now > self.at:
+            self.level = min(self._most(), self.level + self._flowed(now))
+            self.at = now
+
+    # -- as any limit -----------------------------------------------------------------------------------------
+
+    def ready_at(self, need: float, now: float, extra: float = 0.0) -> float:
+        short = min(need + extra, self._most()) - self.level
+        if short <= 0:
+            return now
+        if self.searching_since is None:
+            at = self.at + short / self._leaned()
+        else:
+            goal = self._doubled(self.at) + short * _LN2 / (self.rate * self._doubles_every())
+            at = self.searching_since + self._doubles_every() * math.log2(goal)
+        return at if at > now + ROUNDING else now
+
+    def take(self, need: float, now: float) -> tuple[float, float]:
+        self._bring_up(now)
+        if self.level < need + 1.0:
+            self._be_pressed(need)
+        elif self.level >= self._most() and self._is_unused(now):
+            self.overflowed = True
+        self.took_at = now
+        self.level -= need
+        self.taken += need
+        return need, self.taken
+
+    def _is_unused(self, now: float) -> bool:
+        """Whether so little was asked for that the provider's bucket may have run over."""
+        return not self.searching or now > max(self.took_at, self.resting_until) + _UNUSED_FOR
+
+    def _be_pressed(self, need: float) -> None:
+        """The limit is really used: lean forward a little more, and when that was much, take it for the rate."""
+        self.pressed += need
+        if not self.searching and self._leaned() >= self.rate * _MOST_LEANING:
+            self.rate, self.pressed = self._leaned(), 0.0
+            self._show()
+
+    def undo(self, stamp: tuple[float, float], need: float) -> None:
+        self.level += need
+        self.taken -= need
+        self.pressed = max(0.0, self.pressed - need)
+
+    def correct(self, stamp: tuple[float, float], by: float, now: float) -> tuple[float, float]:
+        self.level -= by
+        self.taken += by
+        return stamp
+
+    def left(self, now: float) -> float:
+        return min(self._most(), self.level + self._flowed(now))
+
+    # -- what answers say -------------------------------------------------------------------------------------
+
+    def was_refused(self, stamp: tuple[float, float], started_at: float, now: float) -> bool:
+        """A call was refused that had started then. False: one of a burst that is known already."""
+        amount, place = stamp
+        self._bring_up(now)
+        self.level += amount
+        self.lag = max(self.lag / 2, now - started_at)
+        if place <= self.mark:
+            if place > self.anchor_taken:
+                self.refused += amount
+            return False
+        admitted = place - amount - self.anchor_taken - self.refused
+        elapsed = started_at - self.anchor_at
+        self.mark = self.taken
+        behind = min(_MOST_BEHIND, _BEHIND * max(1.0, self.rate))
+        self.level, self.at = -behind - (self.taken - place), started_at
+        if admitted < 0.5 or elapsed <= 0:
+            # Nothing has flowed in since, or a window has yet to begin: that says nothing of the rate.
+            self.row += 1
+            self.refused += amount
+        else:
+            self.row = 0
+            self._measure(admitted, elapsed)
+            self._anchor(started_at, place)
+        self.pressed = 0.0
+        if self.searching_since is not None:
+            self.searching_since = now
+        self._bring_up(now)
+        self._show()
+        return True
+
+    def rest_until(self, until: float) -> None:
+        """Nothing starts before then, whatever has flowed in."""
+        self.resting_until = max(self.resting_until, until)
+
+    def _anchor(self, at: float, taken: float) -> None:
+        self.anchor_at, self.anchor_taken = at, taken
+        self.refused = self.pressed = 0.0
+        self.overflowed = False
+
+    def _measure(self, admitted: float, elapsed: float) -> None:
+        measured = admitted / elapsed
+        if self.overflowed:
+            self.rate = max(self.rate, measured)  # at least that; how much more, nobody can know
+            return
+        if self.searching_since is not None:
+            # Few were admitted between any two refusals, but all of them together are enough.
+            self.found += admitted
+            self.found_in += elapsed
+            self.rate = self.found / self.found_in
+            if self.found >= _ENOUGH:
+                self.searching_since = None
+                self.plateau = max(_SHORTEST_PLATEAU, min(_PLATEAU, 2 * self.found))
+            else:
+                self.rate /= 2
+            return
+        confirmed = abs(measured - self.rate) <= _AS_BEFORE * self.rate
+        weight = admitted / (admitted + 2.0)
+        self.rate += weight * (measured - self.rate)
+        # The more were admitted, the better it is known, and the longer it may stay as it is.
+        sure = max(_SHORTEST_PLATEAU, min(_PLATEAU, admitted))
+        self.plateau = min(_LONGEST_PLATEAU, self.plateau * 3) if confirmed else sure
+
+    def slow_down(self, stamp: tuple[float, float] | None, speed: float, now: float, *, known: bool) -> bool:
+        """Traffic grew too fast: half of what it was. False: that was done already for this burst.
+
+        *speed* is how many were started a second of late; *known*: this pace was kept to by then.
+        """
+        if known and (stamp is None or stamp[1] <= self.mark):
+            return False
+        self._bring_up(now)
+        current = self._leaned() if known and self.searching_since is None else speed
+        self.rate = max(_SLOWEST, current / 2) if not known else min(self.rate, max(_SLOWEST, current / 2))
+        self.searching_since = None
+        self.level = min(self.level, 0.0)
+        self.mark = self.taken
+        self._anchor(now, self.taken)
+        self.plateau = _LONGEST_PLATEAU
+        self._show()
+        return True
+
+    def __str__(self) -> str:
+        return f"{self.rate * 60:.3g} requests a minute{', still looking' if self.searching else ''}"
+
+    def _show(self) -> None:
+        """What people are shown of it."""
+        a_minute = self.rate * 60.0
+        if a_minute >= 1.0:
+            self.limit = Limit("requests", a_minute, model=self.scope)
+        else:
+            self.limit = Limit("requests", 1.0, per=1.0 / self.rate, model=self.scope)
+
+    @property
+    def searching(self) -> bool:
+        return self.searching_since is not None
+
+    # -- for a store ------------------------------------------------------------------------------------------
+
+    def pack(self) -> dict[str, Any]:
+        return {"learned": ["pace", self.scope], **{name: getattr(self, name) for name in _KEPT}}
+
+    def unpack(self, packed: Mapping[str, Any]) -> None:
+        for name in _KEPT:
+            setattr(self, name, packed[name])
+        self._show()
+
+    def reset(self) -> None:
+        self.level = max(self.level, 0.0)
+
+
+_KEPT = tuple(Pace.__slots__)

@@ -1,0 +1,139 @@
+"""A limit the provider tells of in its answers: how much there is, and how much of it is left."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ...limit import Limit
+from ..limits.base import FOREVER, ROUNDING, LimitState, heaviest
+
+# Of what is said to be left, so much is left alone: an answer is as old as its call, and counts may be rounded.
+_SPARE = 1.0
+
+_WINDOWS = (1.0, 10.0, 60.0, 3_600.0, 86_400.0)
+_USUAL_WINDOW = 60.0
+_TELLS = 0.2  # of the limit used: from here on the figures say something
+
+
+class Told(LimitState):
+    """Continuous refill, set right by every answer.
+
+    What an answer says was true when its call arrived. Of that, what was started since is gone, and what has flowed in
+    since is there: so the bucket counts all it gave (``taken``), and each draw knows the count at its time. What needs
+    more than there can be starts when all is there that can be.
+    """
+
+    __slots__ = ("empty_at", "fill_time", "heard_at", "heard_taken", "per", "seconds_each", "taken")
+
+    learned = True
+
+    def __init__(self, dimension: str, scope: str | None, amount: float, per: float) -> None:
+        super().__init__(_limit(dimension, scope, amount, per))
+        self.largest = FOREVER  # what was learned never makes a request hopeless
+        self.empty_at = -FOREVER
+        self.taken = 0.0
+        self.heard_at = -FOREVER  # the start of the newest call whose answer was believed
+        self.heard_taken = 0.0  # what had been taken with that call
+        self._measure(amount, per)
+
+    def _measure(self, amount: float, per: float) -> None:
+        self.per = per
+        self.seconds_each = per / amount
+        self.fill_time = per
+        self.heaviest = heaviest(amount, per, self.seconds_each)
+
+    # -- as any limit -----------------------------------------------------------------------------------------
+
+    def ready_at(self, need: float, now: float, extra: float = 0.0) -> float:
+        need += extra
+        before, most, full = self.empty_at, self.limit.amount, now - self.fill_time
+        at = (before if before > full else full) + (need if need < most else most) * self.seconds_each
+        return at if at > now + ROUNDING else now
+
+    def reserve(self, need: float, now: float) -> tuple[float, float] | None:
+        before, most, full = self.empty_at, self.limit.amount, now - self.fill_time
+        empty_at = before if before > full else full
+        if empty_at + (need if need < most else most) * self.seconds_each > now + ROUNDING:
+            return None
+        self.empty_at = empty_at + need * self.seconds_each
+        self.taken += need
+        return before, self.taken
+
+    def take(self, need: float, now: float) -> tuple[float, float]:
+        before = self.empty_at
+        self.empty_at = max(before, now - self.fill_time) + need * self.seconds_each
+        self.taken += need
+        return before, self.taken
+
+    def undo(self, stamp: tuple[float, float], need: float) -> None:
+        self.empty_at = stamp[0]
+        self.taken -= need
+
+    def correct(self, stamp: tuple[float, float], by: float, now: float) -> tuple[float, float]:
+        # What the provider has told since the call began, it told with the true cost of that call. And what was taken
+        # is counted as it was taken: else those who took later would seem to have taken something else.
+        if stamp[1] > self.heard_taken:
+            self.empty_at = max(self.empty_at, now - self.fill_time) + by * self.seconds_each
+        return stamp
+
+    def left(self, now: float) -> float:
+        return min(self.limit.amount, (now - self.empty_at) / self.seconds_each)
+
+    # -- what answers say -------------------------------------------------------------------------------------
+
+    def hear(self, amount: float, per: float, remaining: float, started_at: float, since: float) -> None:
+        """At *started_at* so much remained; *since* then so much was taken. Older answers than the last say nothing."""
+        if started_at < self.heard_at:
+            return
+        self.heard_at = started_at
+        self.heard_taken = self.taken - since
+        if (amount, per) != (self.limit.amount, self.per):
+            self.limit = _limit(self.limit.dimension, self.scope, amount, per)
+            self._measure(amount, per)
+        spare = min(_SPARE, amount / 10) if self.dimension == 0 else 0.0
+        self.empty_at = started_at - (min(remaining, amount) - spare - since) * self.seconds_each
+
+    def since(self, stamp: tuple[float, float]) -> float:
+        """What was taken after the draw with that stamp."""
+        return max(0.0, self.taken - stamp[1])
+
+    # -- for a store ------------------------------------------------------------------------------------------
+
+    def pack(self) -> dict[str, Any]:
+        return {
+            "learned": ["told", self.limit.dimension, self.scope, self.limit.amount, self.per],
+            "empty_at": None if self.empty_at == -FOREVER else self.empty_at,
+            "heard_at": None if self.heard_at == -FOREVER else self.heard_at,
+            "heard_taken": self.heard_taken,
+            "taken": self.taken,
+        }
+
+    def unpack(self, packed: Mapping[str, Any]) -> None:
+        _, dimension, _, amount, per = packed["learned"]
+        if (amount, per) != (self.limit.amount, self.per):
+            self.limit = _limit(dimension, self.scope, amount, per)
+            self._measure(amount, per)
+        self.empty_at = -FOREVER if packed["empty_at"] is None else packed["empty_at"]
+        self.heard_at = -FOREVER if packed["heard_at"] is None else packed["heard_at"]
+        self.heard_taken, self.taken = packed["heard_taken"], packed["taken"]
+
+    def reset(self) -> None:
+        self.empty_at = -FOREVER
+
+
+def _limit(dimension: str, scope: str | None, amount: float, per: float) -> Limit:
+    return Limit(dimension, amount, per=per, burst=max(1.0, amount), model=scope)
+
+
+def window_of(limit: float, remaining: float, resets_in: float | None) -> float:
+    """The seconds a limit is for, as its own figures have it: what was used is back after *resets_in*.
+
+    Only the usual lengths are believed, and a minute where the figures say little: of a window that begins anew at an
+    instant, a little use early on would look like an hour.
+    """
+    used = limit - remaining
+    if resets_in is None or resets_in <= 0 or used < _TELLS * limit:
+        return _USUAL_WINDOW
+    told = resets_in * limit / used
+    return next((window for window in _WINDOWS if 0.7 <= told / window <= 1.4), _USUAL_WINDOW)

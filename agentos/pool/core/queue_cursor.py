@@ -1,0 +1,55 @@
+"""Going through the waiting requests of one lane: in order, and a little way behind the first that cannot start."""
+
+from __future__ import annotations
+
+from .candidate_index import Lane
+from .cost import Cost, no_smaller
+from .records import Ticket
+
+# How many tickets behind one that waits are looked at, each time, for one that may pass. A larger number finds
+# more, at the price of looking at more on every release.
+LOOK_BEHIND = 16
+
+
+class Cursor:
+    """How far the requests of one lane have been gone through."""
+
+    __slots__ = ("_behind", "_blocked", "lane", "ticket")
+
+    def __init__(self, lane: Lane) -> None:
+        self.lane = lane
+        head = lane.waiting.head()
+        assert head is not None, "nobody waits in this lane"  # noqa: S101
+        self.ticket: Ticket = head
+        self._blocked: list[Cost] = []  # costs of the requests of this lane that wait
+        self._behind: list[Ticket] | None = None
+
+    def order(self) -> tuple[float, int]:
+        """When this lane's next request is due to be looked at, among all lanes."""
+        return self.ticket.order
+
+    def in_vain(self) -> bool:
+        """Whether an earlier request of the same kind that takes no more than this one could not start."""
+        return any(no_smaller(self.ticket.ask.cost, cost) for cost in self._blocked)
+
+    def blocked(self) -> None:
+        """The request cannot start now."""
+        self._blocked.append(self.ticket.ask.cost)
+
+    def go_on(self) -> bool:
+        """Move to the next request worth a look; False if there is none."""
+        if not self._blocked:
+            head = self.lane.waiting.head()
+            if head is None:
+                return False
+            self.ticket = head
+            return True
+        if not self.lane.limited:
+            return False  # all want the same: what the first cannot have, nobody can
+        if self._behind is None:
+            self._behind = self.lane.waiting.behind_head(LOOK_BEHIND)
+            self._behind.reverse()
+        if not self._behind:
+            return False
+        self.ticket = self._behind.pop()
+        return True

@@ -1,0 +1,267 @@
+"""A quota as plain data, so that a store can keep what is known of it, and another process can take it over.
+
+What was learned is kept: coolings, money gone, how much of each limit is used, what requests were seen to cost.
+Limits themselves are not: each process states its own, and finds the state of those it shares by what they limit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from .cost import MOST_USED
+from .learning.adaptive_rate import Pace
+from .learning.reported import Told
+from .limits.base import FOREVER, LimitState
+from .records import Block, Quota
+from .states import Gate
+
+Record = Mapping[str, Any]
+
+# The record of a quota of which nothing is known.
+NOTHING_KNOWN: Record = {}
+
+# What in the record of a limit is an instant.
+_INSTANTS = ("empty_at", "heard_at", "at", "anchor_at", "searching_since", "took_at", "resting_until")
+
+_LARGEST_SUM = 1e13
+
+_ALL_MODELS = ""  # in a record, for the scope that is None here: a record's keys are text
+
+
+def pack_quota(quota: Quota, others: Record = NOTHING_KNOWN) -> dict[str, Any]:
+    """The record of *quota*. *others* is the record it came from: limits that only other processes know stay in it."""
+    record: dict[str, Any] = {}
+    if quota.blocks:
+        record["blocks"] = {scope or _ALL_MODELS: _pack_block(block) for scope, block in quota.blocks.items()}
+    if quota.spent is not None:
+        record["spent"] = _pack_block(quota.spent)
+    if quota.probation:
+        tried = quota.probation.items()
+        record["probation"] = {scope or _ALL_MODELS: None if at == -FOREVER else at for scope, at in tried}
+    if quota.width is not None:
+        record["width"] = quota.width.pack()
+    elif "width" in others:
+        record["width"] = others["width"]  # of processes that leave it to be found out
+    if quota.history:
+        record["history"] = quota.history
+    limits = {name: packed for name, packed in others.get("limits", {}).items() if "learned" not in packed}
+    for name, state in named_limits(quota):
+        packed = state.pack()
+        usage = state.usage.pack()
+        if usage is not None:
+            packed["usage"] = usage
+        limits[name] = packed
+    if limits:
+        record["limits"] = limits
+    return record
+
+
+def unpack_quota(quota: Quota, record: Record) -> None:
+    """Make *quota* what the record says. Of limits the record does not have, nothing is used."""
+    quota.blocks = {scope or None: _unpack_block(packed) for scope, packed in record.get("blocks", {}).items()}
+    spent = record.get("spent")
+    quota.spend(None if spent is None else _unpack_block(spent))
+    limits = {name: _believed(packed) for name, packed in record.get("limits", {}).items() if not _is_hopeless(packed)}
+    tried = record.get("probation", {}).items()
+    quota.begin_probation({scope or None: -FOREVER if at is None else at for scope, at in tried})
+    if quota.width is not None and "width" in record:
+        quota.width.unpack(record["width"])
+    quota.history = [(at, text) for at, text in record.get("history", ())]
+    _unpack_learned(quota, limits)
+    for name, state in named_limits(quota):
+        packed = limits.get(name)
+        if packed is None:
+            state.reset()
+            state.usage.unpack(None)
+        else:
+            state.unpack(packed)
+            state.usage.unpack(packed.get("usage"))
+
+
+def _believed(packed: Record) -> Record:
+    """The record of a limit, without what absurd usage has left in it: earlier versions took any figure."""
+    return _forgotten_limit(packed) if _is_poisoned(packed) else packed
+
+
+def _is_hopeless(packed: Record) -> bool:
+    """A learned limit that absurd usage was counted against: the next answer tells of it anew."""
+    return "learned" in packed and _is_poisoned(packed)
+
+
+def _is_poisoned(packed: Record) -> bool:
+    usage = packed.get("usage")
+    amounts = [*(usage["amounts"] if usage is not None else ()), *(amount for _, amount in packed.get("starts", ()))]
+    if amounts and not (min(amounts) >= 0 and max(amounts) < MOST_USED and not math.isnan(sum(amounts))):
+        return True
+    sums = (packed.get("empty_at") or 0.0, packed.get("used", 0.0), packed.get("taken", 0.0))
+    return not all(
+        -_LARGEST_SUM < each < _LARGEST_SUM for each in sums
+    )  # no instant and no day's use; NaN is not either
+
+
+def _unpack_learned(quota: Quota, limits: Record) -> None:
+    """Know of just those learned limits that are in the record; their state is unpacked like that of any other."""
+    gone = [name for name in quota.learned if name not in limits]
+    if gone:
+        quota.unlearn(gone)
+    for name, packed in limits.items():
+        if "learned" in packed and name not in quota.learned:
+            quota.learn(name, _learned_limit(packed["learned"]))
+
+
+def _learned_limit(learned: list[Any]) -> LimitState:
+    return Told(*learned[1:]) if learned[0] == "told" else Pace(learned[1], 0.0)
+
+
+def moved(record: Record, by: float) -> dict[str, Any]:
+    """The record with every instant later by *by* seconds, nobody being at work.
+
+    For a new boot, whose clock begins anew. Calendar limits are kept by the wall clock and do not move.
+    """
+    new = dict(shifted(record, by))
+    if "probation" in record:
+        new["probation"] = dict.fromkeys(record["probation"])  # whoever tried is gone
+    if "limits" in new:
+        new["limits"] = {name: _idle_limit(packed) for name, packed in new["limits"].items()}
+    return new
+
+
+def shifted(record: Record, by: float) -> Record:
+    """The record with every instant later by *by* seconds, all else being as it is: the same moments, by another clock.
+
+    Calendar limits are kept by the wall clock and do not move.
+    """
+    if not by or not record:
+        return record
+    new = dict(record)
+    if "blocks" in record:
+        new["blocks"] = {scope: _moved_block(packed, by) for scope, packed in record["blocks"].items()}
+    if "spent" in record:
+        new["spent"] = _moved_block(record["spent"], by)
+    if "probation" in record:
+        new["probation"] = {scope: None if at is None else at + by for scope, at in record["probation"].items()}
+    if "history" in record:
+        new["history"] = [[at + by, text] for at, text in record["history"]]
+    if "limits" in record:
+        new["limits"] = {name: _shifted_limit(packed, by) for name, packed in record["limits"].items()}
+    return new
+
+
+def united(record: Record, other: Record) -> dict[str, Any]:
+    """What two know of one quota who have not heard of each other: all of *record*, and what only *other* has.
+
+    Of two coolings of the same models the one that lasts longer.
+    """
+    new = {**other, **record}
+    if "limits" in new:
+        new["limits"] = {**other.get("limits", {}), **record.get("limits", {})}
+    if "blocks" in new:
+        theirs = other.get("blocks", {})
+        ours = {
+            scope: max(block, theirs.get(scope, block), key=_ends_at)
+            for scope, block in record.get("blocks", {}).items()
+        }
+        new["blocks"] = {**theirs, **ours}
+    return new
+
+
+def pack_claim(quota: int, at: float, amounts: Mapping[str, float]) -> str:
+    """A claim as text: on which quota, when its holder will start, and what it takes of each limit by name."""
+    return f"{quota} {at!r} " + "\t".join(f"{amount!r} {name}" for name, amount in amounts.items())
+
+
+def unpack_claim(text: str) -> tuple[int, float, dict[str, float]]:
+    """What ``pack_claim`` was given."""
+    quota, at, rest = text.split(" ", 2)
+    amounts = (part.split(" ", 1) for part in rest.split("\t"))
+    return int(quota), float(at), {name: float(amount) for amount, name in amounts}
+
+
+def forgotten(record: Record) -> dict[str, Any]:
+    """The record of the same quota when nothing is known of it, also of limits that only others know.
+
+    Takes stay counted, and requests in flight stay in flight: leases in force have yet to settle and to end.
+    """
+    limits = record.get("limits", {})
+    kept = {name: _forgotten_limit(packed) for name, packed in limits.items() if "learned" not in packed}
+    return {"limits": kept}
+
+
+def in_flight_ended(record: Record, names: list[str]) -> dict[str, Any]:
+    """The record after a request of unknown cost ended with its process: it counts no more in the limits *names*."""
+    limits = dict(record.get("limits", {}))
+    for name in names:
+        packed = dict(limits.get(name, {}))
+        usage = packed.get("usage")
+        if usage is not None:
+            packed["usage"] = {**usage, "in_flight": max(0, usage["in_flight"] - 1)}
+            limits[name] = packed
+    return {**record, "limits": limits}
+
+
+def named_limits(quota: Quota) -> list[tuple[str, LimitState]]:
+    """The limits of *quota*, each with the name under which its state is kept.
+
+    By what is limited, not by how much: who edits the amount keeps the count.
+    """
+    if quota.named is not None:
+        return quota.named
+    named: dict[str, LimitState] = {}
+    for state in quota.stated:
+        limit = state.limit
+        window = limit.window or "continuous"
+        per = f"day from {limit.resets_at or '00:00'} {limit.tz or 'UTC'}" if limit.per == "day" else f"{limit.per:g}s"
+        name = f"{limit.dimension} per {per} {window} {limit.model or ''}".rstrip()
+        while name in named:
+            name += "'"
+        named[name] = state
+    quota.named = [*named.items(), *quota.learned.items()]
+    return quota.named
+
+
+def _pack_block(block: Block) -> list[Any]:
+    until = None if block.until == FOREVER else block.until
+    return [block.gate.value, until, block.since, block.evidence, block.probe]
+
+
+def _unpack_block(packed: list[Any]) -> Block:
+    gate, until, since, evidence, *probe = packed  # files of older versions do not have the last
+    end = FOREVER if until is None else float(until)
+    return Block(Gate(gate), end, float(since), str(evidence), bool(probe and probe[0]))
+
+
+def _moved_block(packed: list[Any], by: float) -> list[Any]:
+    gate, until, since, *rest = packed
+    return [gate, None if until is None else until + by, since + by, *rest]
+
+
+def _ends_at(packed: list[Any]) -> float:
+    until = packed[1]
+    return FOREVER if until is None else float(until)
+
+
+def _forgotten_limit(packed: Record) -> dict[str, Any]:
+    empty: dict[str, Any] = {"empty_at": None, "fullest": [], "starts": [], "used": 0.0, "usage": None}
+    new = {**packed, **{name: value for name, value in empty.items() if name in packed}}
+    usage = packed.get("usage")
+    if usage is not None and usage["in_flight"]:
+        new["usage"] = {"amounts": [], "count": 0, "in_flight": usage["in_flight"], "silent": 0, "set_aside": False}
+    return new
+
+
+def _shifted_limit(packed: Record, by: float) -> dict[str, Any]:
+    new = dict(packed)
+    for name in _INSTANTS:
+        if packed.get(name) is not None:
+            new[name] = packed[name] + by
+    if "starts" in packed:
+        new["starts"] = [[at + by, amount] for at, amount in packed["starts"]]
+    return new
+
+
+def _idle_limit(packed: Record) -> Record:
+    """With nothing in flight."""
+    usage = packed.get("usage")
+    return packed if usage is None else {**packed, "usage": {**usage, "in_flight": 0}}

@@ -1,0 +1,387 @@
+"""What the pool knows, as plain data: one record per quota and per credential, one per lease and per waiter.
+
+No secret is in here: a credential is its name. A store keeps these fields; in memory they are indexed besides
+(see ``lanes``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from ..limit import Limit
+from .cost import ONE_REQUEST, Cost
+from .learning.adaptive_concurrency import Width
+from .limits.base import FOREVER, CalendarWindow, LimitState, WallTime, state_of
+from .model_family import scopes_of
+from .states import Gate, Life, Wait
+
+Labels = frozenset[tuple[str, str]]
+NO_LABELS: Labels = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class KeySpec:
+    """What the pool is told of a credential."""
+
+    name: str
+    slots: int = 1
+    quota: str | None = None
+    limits: tuple[Limit, ...] = ()
+    labels: Labels = NO_LABELS
+    auto: bool = False  # its slots are to be found out
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Why a quota, or one model family of it, is closed, until when, and how we know."""
+
+    gate: Gate
+    until: float
+    since: float
+    evidence: str
+    probe: bool = False  # when it ends, one request goes first
+
+
+class Quota:
+    """What a provider really limits. Limits and blocks are kept by scope: a model family, or None for all."""
+
+    __slots__ = (
+        "_by_model",
+        "_scopes",
+        "blocks",
+        "closed",
+        "closed_until",
+        "history",
+        "keys",
+        "learned",
+        "limits",
+        "name",
+        "named",
+        "open_wide",
+        "probation",
+        "provider",
+        "scoped",
+        "spent",
+        "stated",
+        "strikes",
+        "struck_at",
+        "told_at",
+        "unscoped",
+        "width",
+    )
+
+    def __init__(self, name: str, limits: tuple[Limit, ...], wall: WallTime) -> None:
+        self.name = name
+        self.keys: list[Key] = []
+        self.stated: tuple[LimitState, ...] = tuple(state_of(limit, wall) for limit in limits)
+        self.learned: dict[str, LimitState] = {}  # by the name under which they are kept
+        self.limits = self.stated  # and those learned
+        self.named: list[tuple[str, LimitState]] | None = None  # see ``keeping``
+        self.unscoped = tuple(state for state in self.limits if state.scope is None)
+        self.width: Width | None = None  # of the credentials whose slots are to be found out
+        self.history: list[tuple[float, str]] = []  # what was learned when, the newest last
+        self.strikes = 0  # refusals lately, though a stated limit was kept
+        self.provider: str | None = None  # as the last answer showed
+        self.struck_at = -FOREVER  # when the last of them came back
+        self.told_at = -FOREVER  # when an answer last told how much is left
+        # By scope: since when one request tries whether a long rest is over, alone; -FOREVER: none has gone yet.
+        self.probation: dict[str | None, float] = {}
+        self.blocks: dict[str | None, Block] = {}
+        self.spent: Block | None = None
+        self.closed = False  # there is such a block, ended or not
+        self.closed_until = -FOREVER  # for all models: that of blocks[None], or for ever if spent
+        self.scoped = False  # some block is for one model family only
+        self.open_wide = not limits  # nothing to ask of this quota: no limits, and no block since
+        self._by_model: dict[str, tuple[LimitState, ...]] = {}
+        self._scopes: dict[str, tuple[str, ...]] = {}
+
+    def scopes(self, model: str | None) -> tuple[str, ...]:
+        """The scopes a request for *model* falls under, besides None."""
+        if model is None:
+            return ()
+        found = self._scopes.get(model)
+        if found is None:
+            declared = dict.fromkeys(state.scope for state in self.limits if state.scope is not None)
+            if len(self._scopes) > _MODELS_REMEMBERED:
+                self._scopes.clear()
+            found = self._scopes[model] = scopes_of(model, declared)
+        return found
+
+    def limits_for(self, model: str | None) -> tuple[LimitState, ...]:
+        """The limits a request for *model* draws on."""
+        if model is None:
+            return self.unscoped
+        found = self._by_model.get(model)
+        if found is None:
+            if len(self._by_model) > _MODELS_REMEMBERED:
+                self._by_model.clear()
+            scopes = self.scopes(model)
+            found = tuple(state for state in self.limits if state.scope is None or state.scope in scopes)
+            self._by_model[model] = found
+        return found
+
+    def learn(self, name: str, state: LimitState) -> None:
+        """Keep to one limit more, that nobody stated."""
+        self.learned[name] = state
+        self._look_at_limits()
+
+    def unlearn(self, names: Iterable[str]) -> None:
+        """Keep to these no more."""
+        for name in list(names):
+            del self.learned[name]
+        self._look_at_limits()
+
+    def _look_at_limits(self) -> None:
+        self.limits = (*self.stated, *self.learned.values())
+        self.unscoped = tuple(state for state in self.limits if state.scope is None)
+        self.named = None
+        self._by_model.clear()
+        self._scopes.clear()
+        self._look_at_blocks()
+
+    def note(self, at: float, text: str, instead_of: str | None = None) -> None:
+        """Remember what was learned, and when; in the place of the last, if that begins with *instead_of*."""
+        if instead_of is not None and self.history and self.history[-1][1].startswith(instead_of):
+            self.history.pop()
+        last = self.history[-1][0] if self.history else at
+        self.history.append((max(at, last), text))
+        del self.history[:-_LESSONS_REMEMBERED]
+
+    def held_back_until(self, model: str | None) -> float:
+        """When the next request for *model* may go, while one tries whether a long rest is over."""
+        tried = [self.probation.get(scope, -FOREVER) for scope in (None, *self.scopes(model))]
+        return max(tried) + PROBE_PATIENCE
+
+    def try_it(self, model: str | None, now: float) -> None:
+        """A request for *model* goes first."""
+        for scope in (None, *self.scopes(model)):
+            if scope in self.probation:
+                self.probation[scope] = now
+
+    def tried_by(self, model: str | None, began_at: float) -> list[str | None]:
+        """The scopes that a request for *model* that began then has tried."""
+        return [
+            scope for scope in (None, *self.scopes(model)) if -FOREVER < self.probation.get(scope, FOREVER) <= began_at
+        ]
+
+    def end_probation(self, scopes: Iterable[str | None]) -> None:
+        for scope in scopes:
+            self.probation.pop(scope, None)
+        self._look_at_blocks()
+
+    def begin_probation(self, probation: dict[str | None, float]) -> None:
+        self.probation = probation
+        self._look_at_blocks()
+
+    def block(self, scope: str | None, block: Block) -> bool:
+        """Close *scope*; a later end always wins over an earlier one. Returns whether anything changed."""
+        current = self.blocks.get(scope)
+        if current is not None and current.until >= block.until:
+            return False
+        self.blocks[scope] = block
+        self._look_at_blocks()
+        return True
+
+    def spend(self, block: Block | None) -> None:
+        """The money is gone, or (None) there is some again. A cooling in force stays what it is."""
+        self.spent = block
+        self._look_at_blocks()
+
+    def forget_ended_blocks(self, now: float) -> None:
+        for scope, block in self.blocks.items():
+            if block.probe and block.until <= now:
+                self.probation[scope] = -FOREVER
+        self.blocks = {scope: block for scope, block in self.blocks.items() if block.until > now}
+        self._look_at_blocks()
+
+    def forget(self) -> None:
+        """Nothing is known of it but the limits that were stated."""
+        self.blocks = {}
+        self.probation = {}
+        self.learned = {}
+        self.history = []
+        self.strikes = 0
+        self.struck_at = -FOREVER
+        if self.width is not None:
+            self.width.start_over()
+        self._look_at_limits()
+        self.spend(None)
+        for state in self.limits:
+            state.reset()
+            state.usage.forget()
+
+    def _look_at_blocks(self) -> None:
+        whole = self.spent or self.blocks.get(None)
+        self.closed = whole is not None
+        self.closed_until = -FOREVER if whole is None else whole.until
+        self.scoped = any(scope is not None for scope in self.blocks)
+        self.open_wide = not (self.limits or self.blocks or self.probation) and self.spent is None
+
+    def block_for(self, model: str | None) -> Block | None:
+        """The block that keeps a request for *model* out longest, whether or not it has ended."""
+        found = self.spent or self.blocks.get(None)
+        for scope in self.scopes(model):
+            other = self.blocks.get(scope)
+            if other is not None and (found is None or other.until > found.until):
+                found = other
+        return found
+
+    def closed_for(self, model: str | None) -> float:
+        """The instant until which a request for *model* is kept out."""
+        if model is None or not self.scoped:
+            return self.closed_until
+        block = self.block_for(model)
+        return -FOREVER if block is None else block.until
+
+    def has_calendar(self) -> bool:
+        return any(isinstance(state, CalendarWindow) for state in self.limits)
+
+
+_MODELS_REMEMBERED = 256
+_LESSONS_REMEMBERED = 20
+
+# A request that tries whether a long rest is over is waited for so long; then the next may try.
+PROBE_PATIENCE = 60.0
+
+
+class Key:
+    """One credential: its slots, how many are leased, and whether it lives."""
+
+    __slots__ = (
+        "auto",
+        "barred",
+        "elsewhere",
+        "evidence",
+        "labels",
+        "leases",
+        "life",
+        "name",
+        "number",
+        "proven",
+        "quota",
+        "since",
+        "slots",
+        "suspicions",
+        "used",
+    )
+
+    def __init__(self, spec: KeySpec, quota: Quota, number: int) -> None:
+        self.name = spec.name
+        self.number = number  # in order of arrival in the pool
+        self.slots = spec.slots
+        self.labels = spec.labels
+        self.quota = quota
+        self.leases = 0  # ours and those of others
+        self.elsewhere: tuple[str, ...] = ()  # who else has leased it, in a pool that is shared
+        self.auto = spec.auto  # its slots are found out: see ``width``
+        self.proven = False  # some call with it went well
+        self.suspicions = 0  # refusals in a row that may have been somebody else's
+        self.barred: dict[str, str] = {}  # the models it may not be used for, and how we know
+        self.life = Life.ALIVE
+        self.evidence = ""
+        self.since = 0.0
+        self.used = number  # rank of its last grant or release: the smaller, the longer unused
+
+    def could_serve(self, labels: Labels, model: str | None) -> bool:
+        """Whether there is an instant at which this key is open to such a request, whatever its cost."""
+        return (
+            self.life is Life.ALIVE
+            and labels <= self.labels
+            and self.quota.closed_for(model) < FOREVER
+            and not (self.barred and model in self.barred)
+        )
+
+    def wants_slots(self) -> int:
+        """How many slots it should have, where that is found out: one of ours, until a call with it went well."""
+        assert self.quota.width is not None  # noqa: S101 - for the type checker
+        return self.quota.width.slots if self.proven else 1 + len(self.elsewhere)
+
+
+class Ask:
+    """What a request wants. Many requests may share one."""
+
+    __slots__ = ("affinity", "cost", "labels", "model", "plain", "priority", "special")
+
+    def __init__(
+        self,
+        cost: Cost = ONE_REQUEST,
+        model: str | None = None,
+        affinity: str | None = None,
+        priority: float = 0,
+        labels: Labels = NO_LABELS,
+    ) -> None:
+        self.cost = cost
+        self.model = model
+        self.affinity = affinity
+        self.priority = priority
+        self.labels = labels
+        self.special = affinity is not None or bool(labels)  # not any key will do
+        self.plain = model is None and not self.special
+
+
+PLAIN = Ask()
+
+
+# What a lease took from one limit, so that it can be corrected when the true amount is known: the limit, the amount,
+# whether that is a guess (cost unknown, amount 0: counted in usage.in_flight until the lease ends or settles), and
+# the limit's own stamp. A plain tuple because two are made for every lease of a limited key.
+Draw = tuple[LimitState, float, bool, Any]
+
+
+class Grant:
+    """A lease: one slot of one key, from *granted_at* until it is given back. The token only grows."""
+
+    __slots__ = ("draws", "granted_at", "key", "model", "requester", "token")
+
+    def __init__(
+        self,
+        key: Key,
+        token: int,
+        requester: str | None,
+        granted_at: float,
+        model: str | None,
+        draws: list[Draw] | tuple[Draw, ...],
+    ) -> None:
+        self.key = key
+        self.token = token
+        self.requester = requester
+        self.granted_at = granted_at
+        self.model = model
+        self.draws = draws
+
+
+class Ticket:
+    """A request that waits. *owner* belongs to the shell; the core only carries it."""
+
+    __slots__ = (
+        "ask",
+        "error",
+        "grant",
+        "lane",
+        "order",
+        "owner",
+        "planned",
+        "queued_at",
+        "requester",
+        "starts_at",
+        "state",
+    )
+
+    def __init__(self, ask: Ask, requester: str | None, owner: Any = None) -> None:
+        self.ask = ask
+        self.requester = requester
+        self.owner = owner
+        self.state = Wait.WAITING
+        self.grant: Grant | None = None
+        self.error: Exception | None = None
+        self.order: tuple[float, int] = (0, 0)  # (-priority, arrival)
+        self.queued_at = 0.0
+        self.starts_at = FOREVER  # as last computed; FOREVER: when somebody gives a slot back
+        self.planned: Key | None = None  # where that is
+        self.lane: Any = None
+
+    def rank(self) -> tuple[float, int]:
+        """Its place in line among all who wait: the smaller, the earlier."""
+        return self.order

@@ -1,0 +1,362 @@
+"""A lease as its holder sees it: the right to use one credential, until it is given back."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar
+from dataclasses import replace
+from types import TracebackType
+from typing import Protocol
+from weakref import WeakSet
+
+from ..errors import LeaseLost
+from ..providers.foreign import attribute
+from ..providers.signal import Signal
+from .core.cost import AbsurdUsage, Used, is_absurd, used_of
+from .core.records import Ask, Grant
+from .secret import Secret
+
+
+class _Begun(Ask):
+    """In the place of what is asked for: nothing, for it has begun."""
+
+    __slots__ = ()
+
+
+ACQUIRED = _Begun()  # and may be entered once, to be given back by a block
+_ENTERED = _Begun()
+
+
+class Keeper(Protocol):
+    """The pool a lease belongs to, as far as the lease needs it."""
+
+    def take_now(self, ask: Ask, requester: str | None) -> Grant | None: ...
+
+    def wait(self, ask: Ask, requester: str | None, timeout: float | None, instead: str) -> Grant: ...
+
+    async def wait_async(self, ask: Ask, requester: str | None, timeout: float | None) -> Grant: ...
+
+    def give_back(self, grant: Grant) -> bool: ...
+
+    def dropped(self, grant: Grant) -> bool: ...
+
+    def settle(self, grant: Grant, used: Used) -> bool: ...
+
+    def ignore_usage(self, grant: Grant) -> bool: ...
+
+    def limited(self, grant: Grant, retry_after: object, model: str | None) -> bool: ...
+
+    def refused(self, grant: Grant, reason: str) -> bool: ...
+
+    def out_of_money(self, grant: Grant, reason: str) -> bool: ...
+
+    def heard(self, grant: Grant, thing: object, *, sure: bool = True) -> tuple[Signal | None, bool]: ...
+
+    def hear(self, grant: Grant, signal: Signal, *, sure: bool = True) -> tuple[Signal, bool]: ...
+
+    def in_doubt(self, grant: Grant) -> None: ...
+
+    def is_held(self, grant: Grant) -> bool: ...
+
+    def loss_of(self, grant: Grant) -> str | None: ...
+
+    def secret_of(self, name: str) -> Secret: ...
+
+
+class Lease:
+    """The right to use one credential. Single use: ``with pool.lease() as lease: ... lease.reveal() ...``.
+
+    Everything that changes something returns whether it did: on a lease that has ended (given back already, or
+    ended by the pool) nothing changes, and the log says so. One that is forgotten before it is given back is given
+    back when it is collected, with a ``ResourceWarning``: keep it for as long as its secret is in use.
+    """
+
+    __slots__ = ("_ask", "_grant", "_pool", "_requester", "_timeout")
+
+    def __init__(
+        self,
+        pool: Keeper,
+        grant: Grant | None,
+        ask: Ask | None = None,
+        requester: str | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        self._pool = pool
+        self._grant = grant
+        self._ask = ask
+        self._requester = requester
+        self._timeout = timeout
+
+    # -- taking it and giving it back -------------------------------------------------------------------------
+
+    def __enter__(self) -> Lease:
+        ask = self._ask
+        self._ask = _ENTERED
+        if ask.__class__ is not Ask:
+            return self._already_begun(ask)
+        pool = self._pool
+        grant = pool.take_now(ask, self._requester)
+        if grant is None:
+            grant = pool.wait(ask, self._requester, self._timeout, "async with pool.lease()")
+        self._grant = grant
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, _exc: BaseException | None, _tb: TracebackType | None) -> None:
+        if self._grant is not None:
+            if kind is not None:
+                self._pool.in_doubt(self._grant)
+            self._pool.give_back(self._grant)
+            self._ask = None
+
+    async def __aenter__(self) -> Lease:
+        ask = self._ask
+        self._ask = _ENTERED
+        if ask.__class__ is not Ask:
+            return self._already_begun(ask)
+        pool = self._pool
+        grant = pool.take_now(ask, self._requester)
+        if grant is None:
+            grant = await pool.wait_async(ask, self._requester, self._timeout)
+        self._grant = grant
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, _exc: BaseException | None, _tb: TracebackType | None
+    ) -> None:
+        if self._grant is not None:
+            if kind is not None:
+                self._pool.in_doubt(self._grant)
+            self._pool.give_back(self._grant)
+            self._ask = None
+
+    def __del__(self, is_at_exit: Callable[[], bool] = sys.is_finalizing) -> None:
+        if self._ask is not None and self._grant is not None and not is_at_exit() and self._pool.dropped(self._grant):
+            whose = "" if self.requester is None else f" of {self.requester!r}"
+            warnings.warn(f"a lease{whose} was dropped without being given back", ResourceWarning, 1, self)
+
+    def _already_begun(self, ask: Ask | None) -> Lease:
+        if ask is not ACQUIRED or not self.held:
+            raise RuntimeError("a lease is for one use: ask the pool for a new one")
+        return self
+
+    def release(self) -> bool:
+        """Give the credential back. Again, or after the pool ended the lease: changes nothing, returns False."""
+        ended = self._pool.give_back(self._grant or self._held())
+        self._ask = None
+        return ended
+
+    # -- using it ---------------------------------------------------------------------------------------------
+
+    @property
+    def name(self) -> str:
+        """The credential's name: what may be shown."""
+        return self._held().key.name
+
+    @property
+    def token(self) -> int:
+        """The number of this lease. Later leases have larger ones."""
+        return self._held().token
+
+    @property
+    def requester(self) -> str | None:
+        """Who asked for it."""
+        return self._requester if self._grant is None else self._grant.requester
+
+    @property
+    def secret(self) -> Secret:
+        """The secret in its holder, which shows itself nowhere; ``reveal()`` gives the text.
+
+        Raises ``LeaseLost`` if the lease is lost: others may have the credential by now.
+        """
+        self.require()
+        return self._pool.secret_of(self.name)
+
+    def reveal(self) -> str:
+        """The secret as text, to hand to whoever makes the call."""
+        return self.secret.reveal()
+
+    def require(self) -> None:
+        """Raise ``LeaseLost`` if others may have the credential by now."""
+        grant = self._held()
+        why = self._pool.loss_of(grant)
+        if why is not None:
+            raise LeaseLost(name=grant.key.name, token=grant.token, detail=why)
+
+    @property
+    def held(self) -> bool:
+        """Whether the lease is still in force."""
+        return self._grant is not None and self._pool.is_held(self._grant)
+
+    # -- saying what happened ---------------------------------------------------------------------------------
+
+    def settle(self, used: Mapping[str, float] | None = None, /, **amounts: float) -> bool:
+        """Say what was really used: ``settle(input_tokens=900, output_tokens=120)``. The last word counts.
+
+        Usage with a figure that no call can have (below zero, not finite, above 1e9) is ignored; the log says so once.
+        """
+        return self._settle(amounts if used is None else {**used, **amounts})
+
+    def _settle(self, told: Mapping[str, float], *, whole: bool = True) -> bool:
+        grant = self._grant or self._held()
+        try:
+            used = used_of("settle", told, whole=whole)
+        except AbsurdUsage:
+            return self._pool.ignore_usage(grant)
+        return self._pool.settle(grant, used)
+
+    def rate_limited(self, retry_after: object = None, model: str | None = None) -> bool:
+        """The provider said "too many": leave the quota (for *model* only, if named) alone for *retry_after*.
+
+        Seconds, text or an HTTP date; anything unusable counts as the default. The lease itself goes on.
+        """
+        if model is not None and not (isinstance(model, str) and model):
+            raise ValueError("model must be the name of a model, or left out for all of them")
+        return self._pool.limited(self._held(), retry_after, model)
+
+    def rejected(self, reason: str = "rejected by the provider") -> bool:
+        """The provider refused the credential itself: use it no more until a person revives it."""
+        return self._pool.refused(self._held(), reason)
+
+    def spent(self, reason: str = "the quota's money is gone") -> bool:
+        """The quota's money is gone: none of its credentials is used until a person revives one."""
+        return self._pool.out_of_money(self._held(), reason)
+
+    def report(self, thing: object) -> Signal | None:
+        """Say what came back: a response, an exception of the client, or a ``Signal``. The pool does the rest.
+
+        It reads how much is left, how long to wait and whether the credential is good from it, for all the clients and
+        providers in docs/limits.md, and what was used if the answer tells. Returns what it was taken for; None if
+        it is nothing that a provider's client makes. The lease itself goes on.
+        """
+        return self._pool.heard(self._held(), thing)[0]
+
+    def _held(self) -> Grant:
+        if self._grant is None:
+            raise RuntimeError("this lease has not begun: enter it with `with` or `async with` first")
+        return self._grant
+
+    def __repr__(self) -> str:
+        if self._grant is None:
+            return "<Lease not begun>"
+        return f"<Lease {self._grant.token} on {self._grant.key.name}{'' if self.held else ', ended'}>"
+
+
+class Abandonable(Protocol):
+    """Something that is read with a lease, and can be given up."""
+
+    def abandon(self) -> None: ...
+
+
+class ItemLease(Lease):
+    """The lease an item was started with: its run gives it back. A ``with`` block of the worker only borrows it.
+
+    It remembers what its holder reported, because an attempt that then raises was stopped by that, not by its item.
+    """
+
+    __slots__ = ("_open", "_used", "last_report", "signal", "trouble")
+
+    def __init__(self, pool: Keeper, grant: Grant) -> None:
+        super().__init__(pool, grant)
+        self._used: dict[str, float] = {"requests": 0}  # by the calls that were made through a transport
+        self._open: WeakSet[Abandonable] = WeakSet()  # what those calls may still be reading
+        self.trouble: str | None = None  # what the pool acted on: "limited", "rejected", "spent", or a signal's name
+        self.last_report: object = None
+        self.signal: Signal | None = None  # what that was taken for
+
+    @property
+    def grant(self) -> Grant:
+        """What the pool granted."""
+        return self._held()
+
+    def __enter__(self) -> ItemLease:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    async def __aenter__(self) -> ItemLease:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        pass
+
+    def rate_limited(self, retry_after: object = None, model: str | None = None) -> bool:
+        self.trouble = "limited"
+        return super().rate_limited(retry_after, model)
+
+    def report(self, thing: object) -> Signal | None:
+        return self._report(thing, sure=True)
+
+    def raised(self, error: BaseException, signal: Signal, *, sure: bool) -> None:
+        """The attempt ended with *error*, which was taken for *signal*. Not *sure*: it may be about somebody else."""
+        last = self.last_report
+        if last is None or (last is not error and last is not attribute(error, "response")):
+            self._report(signal, sure=sure)
+
+    def _report(self, thing: object, *, sure: bool) -> Signal | None:
+        self.signal, acted = self._pool.heard(self._held(), thing, sure=sure)
+        self.last_report = thing
+        if acted and self.signal is not None:
+            self.trouble = self.signal.event.name.lower()
+        return self.signal
+
+    def opened(self, stream: Abandonable) -> None:
+        """A call made with this lease reads *stream* from now on."""
+        self._open.add(stream)
+
+    def over(self) -> None:
+        """The attempt is over, and others will have the credential: nobody reads on."""
+        for stream in list(self._open):
+            stream.abandon()
+
+    def answered(self, signal: Signal, answer: object, *, calls: int = 1) -> bool:
+        """A call of the worker's, made through a transport of the pool, got *answer*; whether the pool acts on it.
+
+        A worker makes many calls with its one lease: what they use adds up. One that was limited, waited for and then
+        answered well has left no trouble behind. *calls* is 0 for more news of a call that was told of already.
+        """
+        self._used["requests"] += calls
+        _, acted = self._pool.hear(self._held(), replace(signal, usage=self._added(signal.usage)))
+        self.signal, self.last_report = signal, answer
+        self.trouble = signal.event.name.lower() if acted else None
+        return acted
+
+    def used_more(self, usage: Mapping[str, float], *, whole: bool = True) -> None:
+        """The end of a stream told what its call has used; not *whole*: it broke off before all was told."""
+        if self._held().key.quota.limits:
+            self._settle(self._added(usage), whole=whole)
+
+    def _added(self, usage: Mapping[str, float]) -> Mapping[str, float]:
+        if any(map(is_absurd, usage.values())):
+            self._pool.ignore_usage(self._held())
+            return self._used
+        for name, amount in usage.items():
+            self._used[name] = self._used.get(name, 0.0) + amount
+        return self._used
+
+    def rejected(self, reason: str = "rejected by the provider") -> bool:
+        self.trouble = "rejected"
+        return super().rejected(reason)
+
+    def spent(self, reason: str = "the quota's money is gone") -> bool:
+        self.trouble = "spent"
+        return super().spent(reason)
+
+
+class Holding(Protocol):
+    """The attempt that is under way in this thread or task, and the pool its lease is from."""
+
+    @property
+    def pool(self) -> object: ...
+
+    @property
+    def ended(self) -> bool: ...
+
+    def item_lease(self) -> ItemLease: ...
+
+
+# A worker that asked the pool for a second lease while it holds one would wait for itself, if all do. So the pool looks
+# here first, and lends the one that is held.
+HOLDING: ContextVar[Holding | None] = ContextVar("agentos_holding", default=None)

@@ -1,0 +1,260 @@
+"""What holders say of their calls: too many, refused, out of money. It reaches the core with its evidence."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+
+from ...providers import Event, Signal, signal_of
+from ...providers.values import delay_from
+from ...util.clock import Clock
+from ..core.cost import DIMENSIONS, MOST_USED, AbsurdUsage, used_of
+from ..core.learning.adaptive_pool import GRAVE, Heard, LearningPool
+from ..core.records import Grant, Key, Quota, Ticket
+from ..redaction import Masker
+from .scheduler import PoolShell, log
+
+_LONGEST_EVIDENCE = 500
+_REMEMBERED = 1_000  # names of organisations, and of what was not understood
+
+# A limit of a minute is everyday business; the rest is for a person to know of.
+_HOW_LOUD = {
+    Event.LIMITED: logging.INFO,
+    Event.PARKED: logging.WARNING,
+    Event.NOT_ENTITLED: logging.WARNING,
+    Event.MONEY_GONE: logging.ERROR,
+    Event.KEY_DEAD: logging.ERROR,
+    Event.RAMP: logging.WARNING,
+    Event.BUSY: logging.INFO,
+    Event.NETWORK: logging.INFO,
+}
+
+
+class Reports(PoolShell):
+    """Believes its holders, as long as they hold."""
+
+    RATE_LIMIT_BACKOFF_SECONDS = 60
+
+    def __init__(self, core: LearningPool, clock: Clock | None = None) -> None:
+        super().__init__(core, clock)
+        self._masker = Masker()
+        self._said_retries = False
+        self._said_absurd = False
+        self._unknown: set[str] = set()
+        self._organisations: dict[str, Key] = {}
+        self._told_shared: set[Quota] = set()
+
+    def limited(self, grant: Grant, retry_after: object, model: str | None) -> bool:
+        """The provider said "too many" to this lease's call."""
+        model = model if model is None else self.masked(str(model))
+        delay = delay_from(retry_after, wall=self._clock.wall())
+        if delay is not None:
+            evidence = f"rate_limited(retry_after={delay:g}) by lease {grant.token}"
+        else:
+            delay = float(self.RATE_LIMIT_BACKOFF_SECONDS)
+            evidence = f"rate_limited() by lease {grant.token}, default of {delay:g}s"
+        if not self._close_quota(grant.key, delay, model, evidence, grant):
+            self._say_stale(grant, "rate limit")
+            return False
+        return True
+
+    def heard(self, grant: Grant, thing: object, *, sure: bool = True) -> tuple[Signal | None, bool]:
+        """An answer, or the lack of one. What it was taken for, and whether the pool acts on it.
+
+        Not *sure* whether it is of the provider of the lease's credential: then that is not given up so soon.
+        """
+        signal = signal_of(thing, now=self._clock.wall(), model=grant.model)
+        if isinstance(thing, Signal):
+            signal = _checked(thing)
+        if signal is None:
+            self._say_unknown(type(thing).__qualname__)
+            return None, False
+        return self.hear(grant, signal, sure=sure)
+
+    def hear(self, grant: Grant, signal: Signal, *, sure: bool = True) -> tuple[Signal, bool]:
+        """The same, of an answer that was read already."""
+        if signal.event is not Event.OK:
+            signal = replace(signal, evidence=(self._evidence(grant, signal.why),))
+        elif not signal.readings and not self._core.is_watchful:  # no news for the core
+            self.settle_usage(grant, signal.usage)
+            self._say_heard(grant, signal)
+            return signal, False
+        heard: Heard | None = None
+
+        def hear(now: float) -> Sequence[Ticket] | None:
+            nonlocal heard
+            heard = self._core.report(grant, signal, now, sure=sure)
+            return None if heard is None else heard.touched
+
+        if self._report(hear) is None:
+            self._say_stale(grant, f"what was taken for {signal.event.name}")
+            return signal, False
+        acted = heard is not None and heard.acted
+        self.settle_usage(grant, signal.usage)
+        self._say_heard(grant, signal, believed=acted or sure)
+        return signal, acted
+
+    def in_doubt(self, grant: Grant) -> None:
+        """A lease is about to end, and nobody knows how its call went."""
+        if self._core.is_watchful and self._refusal is None:
+            with self._held_still():
+                self._core.in_doubt(grant)
+
+    def dropped(self, grant: Grant) -> bool:
+        """A finalizer has found a lease that nobody can give back any more. False: it has ended already.
+
+        Finalizers run in the middle of anything, so it is put off to whoever has the pool, or has it next.
+        """
+        if self._core.leases.get(grant.token) is not grant or self._refusal is not None:
+            return False
+        self._later.append(partial(self._end_dropped, grant))
+        self._do_soon()
+        return True
+
+    def _do_soon(self) -> None:
+        """Without waiting: see that what was put off is done. Who has the lock does it when it gives the lock back."""
+        if self._lock.acquire(False):
+            is_inside = self._inside
+            self._lock.release()
+            if not is_inside:
+                self._do_later()
+
+    def _end_dropped(self, grant: Grant) -> None:
+        self.in_doubt(grant)
+        if self.give_back(grant):
+            log.warning(
+                "[COORDINATOR] lease %d on %s held by %s was dropped without being given back, and its slot is free "
+                "again; keep the lease for as long as its secret is in use",
+                grant.token,
+                grant.key.name,
+                grant.requester or "nobody named",
+            )
+
+    def _say_unknown(self, kind: str) -> None:
+        if kind not in self._unknown and len(self._unknown) < _REMEMBERED:
+            self._unknown.add(kind)
+            log.warning(
+                "[COORDINATOR] lease.report() was given a %s, which is no answer of any client it knows, and learned "
+                'nothing; give it a response, an exception, a Signal, or {"status": ..., "headers": ..., "body": ...}',
+                kind,
+            )
+
+    def settle_usage(self, grant: Grant, usage: Mapping[str, float], *, whole: bool = True) -> None:
+        """What a call has used, as its answer tells; not *whole*: it broke off before all was told."""
+        if not usage or not grant.key.quota.limits:
+            return
+        told = {name: used for name, used in usage.items() if name in DIMENSIONS}
+        try:
+            used = used_of("usage", told, whole=whole)
+        except AbsurdUsage:
+            self.ignore_usage(grant)
+        else:
+            self.settle(grant, used)
+
+    def ignore_usage(self, grant: Grant) -> bool:
+        """A call is said to have used what no call can: what was reserved for it stays. Says so once."""
+        if not self._said_absurd:
+            self._said_absurd = True
+            log.warning(
+                "[COORDINATOR] lease %d on %s: ignored usage with a figure below zero, not finite or above %g; check "
+                "what is passed to settle() or written as usage. This is said once",
+                grant.token,
+                grant.key.name,
+                MOST_USED,
+            )
+        return self.is_held(grant)
+
+    def _say_heard(self, grant: Grant, signal: Signal, *, believed: bool = True) -> None:
+        level = _HOW_LOUD.get(signal.event)
+        if level is not None and (believed or signal.event not in GRAVE):
+            log.log(level, "[COORDINATOR] %s: %s", grant.key.name, _said(signal))
+        elif level is not None:
+            log.info("[COORDINATOR] %s: not believed yet: %s", grant.key.name, _said(signal))
+        if signal.retried and not self._said_retries:
+            self._said_retries = True
+            log.warning(
+                "[COORDINATOR] the %s client asked %d times more by itself before it told of a limit: the pool waits "
+                "better, so switch that off (max_retries=0)",
+                signal.provider,
+                signal.retried,
+            )
+        if signal.organisation is not None:
+            self._look_at_organisation(grant.key, signal.organisation)
+
+    def _look_at_organisation(self, key: Key, organisation: str) -> None:
+        """Credentials of one organisation share its limits, and should be told to."""
+        if len(self._organisations) >= _REMEMBERED:
+            return
+        first = self._organisations.setdefault(organisation, key)
+        if first.quota is not key.quota and key.quota not in self._told_shared:
+            self._told_shared.add(key.quota)
+            log.warning(
+                "[COORDINATOR] %s and %s belong to one organisation and most likely share its limits: give them the "
+                'same quota="..."',
+                first.name,
+                key.name,
+            )
+
+    def refused(self, grant: Grant, reason: str) -> bool:
+        """The provider refused the credential itself."""
+        return self._put_out_of_use(grant, reason, self._core.reject, f"credential {grant.key.name} is dead")
+
+    def out_of_money(self, grant: Grant, reason: str) -> bool:
+        """The quota's money is gone."""
+        return self._put_out_of_use(grant, reason, self._core.spend, f"quota {grant.key.quota.name} is spent")
+
+    def _put_out_of_use(
+        self, grant: Grant, reason: str, act: Callable[[Key, str, float], Sequence[Ticket]], what: str
+    ) -> bool:
+        evidence = self._evidence(grant, reason)
+
+        def put(now: float) -> Sequence[Ticket] | None:
+            return act(grant.key, evidence, now) if self._holds(grant) else None
+
+        if self._report(put) is None:
+            self._say_stale(grant, "a refusal")
+            return False
+        log.error("[COORDINATOR] %s until revived: %s", what, evidence)
+        return True
+
+    def _close_quota(
+        self, key: Key, delay: float, model: str | None, evidence: str, grant: Grant | None = None
+    ) -> bool:
+        """Leave a quota alone for *delay* seconds; if *grant* is given, only while it is held."""
+
+        def close(now: float) -> Sequence[Ticket] | None:
+            if grant is not None and not self._holds(grant):
+                return None
+            return self._core.close_quota(key, now + delay, model=model, evidence=evidence, now=now)
+
+        if self._report(close) is None:
+            return False
+        log.warning("[COORDINATOR] %s rate-limited for %.1fs%s", key.name, delay, f" (model {model})" if model else "")
+        return True
+
+    def masked(self, text: str, likely: str | None = None) -> str:
+        """*text* without any piece of a secret of this pool; *likely* is the name of the one it is about."""
+        return self._masker.mask(text, None if likely is None else self.secret_of(likely).reveal())
+
+    @property
+    def masker(self) -> Masker:
+        """Knows the secrets of this pool."""
+        return self._masker
+
+    def _evidence(self, grant: Grant, reason: object) -> str:
+        return self._masker.mask(str(reason)[:_LONGEST_EVIDENCE], self.secret_of(grant.key.name).reveal())
+
+
+def _checked(signal: Signal) -> Signal | None:
+    """A signal that somebody made: None if it is not one that could have been read from an answer."""
+    try:
+        return signal.sane()
+    except Exception:  # noqa: BLE001 - its fields may be anything
+        return None
+
+
+def _said(signal: Signal) -> str:
+    wait = "" if signal.delay is None else f", for {signal.delay:.1f}s"
+    return f"{signal.event.name.lower().replace('_', ' ')}{wait} ({signal.why})"

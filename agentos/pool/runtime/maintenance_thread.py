@@ -1,0 +1,71 @@
+"""The one thread of a shared pool: it renews what this process holds, and hears when it is its turn."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Protocol
+
+from ...util.clock import Clock
+from ..store_protocol import Ringer
+
+log = logging.getLogger("agentos")
+
+_AFTER_A_FAILURE = 1.0
+
+
+class Kept(Protocol):
+    """The pool, as its housekeeper sees it."""
+
+    def due_at(self) -> float: ...
+
+    def keep_up(self, called: bool) -> None: ...
+
+    def is_over(self) -> bool: ...
+
+
+class Housekeeper:
+    """Calls ``keep_up`` whenever that is due or the bell was rung, as long as the pool is in use.
+
+    It does not keep the pool from being forgotten, and ends its session then: from here, since what is forgotten may be
+    collected in the middle of anything. An extension that holds on to the interpreter for longer than the
+    time to live keeps this thread from renewing, too; then the leases are lost, and it says so.
+    """
+
+    def __init__(self, pool: Kept, clock: Clock, bell: Ringer, leave: Callable[[], None]) -> None:
+        self._pool = weakref.ref(pool)
+        self._leave = leave
+        self._clock = clock
+        self._bell = bell
+        threading.Thread(target=self._run, name="agentos-pool", daemon=True).start()
+
+    def _run(self) -> None:
+        try:
+            while (until := self._due_at()) is not None:
+                self._clock.wait(self._bell, until)
+                called, self._bell.called = self._bell.called, False
+                self._keep_up(called)
+        finally:
+            self._leave()
+            self._bell.close()
+
+    def _due_at(self) -> float | None:
+        pool = self._pool()
+        if pool is None or pool.is_over():
+            return None
+        try:
+            return pool.due_at()
+        except Exception:  # as below
+            log.exception("[COORDINATOR] looking after the pool failed; going on")
+            return self._clock.now() + _AFTER_A_FAILURE
+
+    def _keep_up(self, called: bool) -> None:
+        pool = self._pool()
+        if pool is None:
+            return
+        try:
+            pool.keep_up(called)
+        except Exception:  # without this thread every lease would be lost
+            log.exception("[COORDINATOR] looking after the pool failed; going on")

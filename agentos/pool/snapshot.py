@@ -1,0 +1,158 @@
+"""What people see of a pool: a row for each credential, and why somebody waits."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from .core.credential_report import Headroom, KeyReport
+from .core.forecast import Move
+from .core.limits.base import FOREVER
+
+
+@dataclass(frozen=True, slots=True)
+class Lesson:
+    """What was learned, and when (epoch seconds)."""
+
+    at: float
+    what: str
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class CredentialState:
+    """One credential at the moment of ``snapshot()``: what it is, until when, and why. Never its secret.
+
+    ``CredentialState("key-1")`` alone is an available one.
+    """
+
+    name: str
+    in_use: bool
+    reserved_by: str | None
+    rate_limited_until: float  # epoch seconds; 0.0 when it is not waiting for an instant
+    is_available: bool
+    state: str  # available, leased, cooling, parked, limited, spent, dead or retired
+    why: str
+    quota: str
+    slots: int
+    leases: int
+    limits: tuple[Headroom, ...]
+    history: tuple[Lesson, ...]  # what was learned of its quota, the newest last
+
+    def __init__(
+        self,
+        key: str | None = None,
+        in_use: bool | str | None = False,
+        reserved_by: str | float | None = None,
+        rate_limited_until: float | None = 0.0,
+        *,
+        key_id: str | None = None,
+        name: str | None = None,
+        is_available: bool | None = None,
+        state: str | None = None,
+        why: str = "",
+        quota: str | None = None,
+        slots: int = 1,
+        leases: int | None = None,
+        limits: tuple[Headroom, ...] = (),
+        history: tuple[Lesson, ...] = (),
+    ) -> None:
+        name = next((given for given in (key, key_id, name) if given is not None), None)
+        if name is None:
+            raise TypeError("CredentialState needs the name of a credential")
+        # By position the originals meant (key, in_use, rate_limited_until) and (key, reserved_by, rate_limited_until).
+        if isinstance(reserved_by, (int, float)):
+            reserved_by, rate_limited_until = None, reserved_by
+        if isinstance(in_use, str):
+            reserved_by = in_use
+        in_use = bool(in_use) or reserved_by is not None
+        until = rate_limited_until or 0.0
+        if state is None:
+            state = "leased" if in_use else "cooling" if until > time.time() else "available"
+        fields = {
+            "name": name,
+            "in_use": in_use,
+            "reserved_by": reserved_by,
+            "rate_limited_until": until,
+            "is_available": state == "available" if is_available is None else is_available,
+            "state": state,
+            "why": why,
+            "quota": quota if quota is not None else name,
+            "slots": slots,
+            "leases": leases if leases is not None else int(in_use),
+            "limits": limits,
+            "history": history,
+        }
+        for field, value in fields.items():
+            object.__setattr__(self, field, value)
+
+    @property
+    def key(self) -> str:
+        """The name, as one of the originals called it."""
+        return self.name
+
+    @property
+    def key_id(self) -> str:
+        """The name, as the other original called it."""
+        return self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Why a requester waits, or that it does not."""
+
+    requester: str
+    state: str  # waiting, holding or unknown
+    position: int | None = None  # 1 is the head of the line
+    waited: float = 0.0
+    starts_in: float | None = None  # likely; None: when somebody gives a credential back
+    why: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        if self.state != "waiting":
+            return f"{self.requester} is {'holding ' + ', '.join(self.why) if self.why else 'not known to this pool'}"
+        due = "when a credential is given back" if self.starts_in is None else f"in about {self.starts_in:.1f}s"
+        head = f"{self.requester} waits as number {self.position} for {self.waited:.1f}s; it likely starts {due}"
+        return "\n".join([head, *(f"  {reason}" for reason in self.why)])
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """When so many calls will be through, what holds them up, and what would move that."""
+
+    seconds: float  # infinite: no credential can serve them
+    finishes_at: float  # epoch seconds
+    binding: str
+    moves: tuple[Move, ...] = ()
+
+    def __str__(self) -> str:
+        if self.seconds == FOREVER:
+            return f"never: {self.binding}"
+        lines = [f"done in about {_long(self.seconds)}; held up by {self.binding}"]
+        lines += [f"  with {move.what}: {_long(move.seconds)}" for move in self.moves]
+        return "\n".join(lines)
+
+
+def _long(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f}s"
+    if seconds < 5_400:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3_600:.1f} h" if seconds < 172_800 else f"{seconds / 86_400:.1f} days"
+
+
+def state_from(row: KeyReport, now: float, offset: float) -> CredentialState:
+    """The row for people: instants as epoch seconds."""
+    due = now < row.until < FOREVER
+    return CredentialState(
+        row.name,
+        in_use=bool(row.holders),
+        reserved_by=", ".join(row.holders) or None,
+        rate_limited_until=row.until + offset if due else 0.0,
+        state=row.state,
+        why=row.why,
+        quota=row.quota,
+        slots=row.slots,
+        leases=len(row.holders),
+        limits=row.limits,
+        history=tuple(Lesson(at + offset, text) for at, text in row.history),
+    )

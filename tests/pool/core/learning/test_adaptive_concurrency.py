@@ -1,0 +1,315 @@
+"""How many leases at once a credential bears, found out."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections import deque
+
+import pytest
+
+from agentos.pool.core.learning.adaptive_concurrency import WIDEST, Width
+
+
+class Caller:
+    """Keeps every slot of one credential busy; the provider bears *cap* at once, and refuses the rest at once."""
+
+    def __init__(self, width: Width, cap: int) -> None:
+        self.width, self.cap = width, cap
+        self.refused = 0
+        self._tokens = itertools.count(1)
+        self._running: deque[int] = deque()
+
+    def work(self, calls: int) -> Caller:
+        for _ in range(calls):
+            while len(self._running) < self.width.slots:
+                self._start()
+            token = self._running.popleft()
+            if self.width.went_well(token):
+                self.width.grow()
+        return self
+
+    def _start(self) -> None:
+        token = next(self._tokens)
+        self.width.began(token, "a", len(self._running) + 1)
+        if len(self._running) < self.cap:
+            self._running.append(token)
+        else:
+            self.refused += 1
+            self.width.was_refused(token)
+
+
+def grown_to(slots: int) -> Width:
+    """One that has so many slots, all proven."""
+    width = Width()
+    width.slots = slots
+    width.began(1, "a", slots)
+    width.went_well(1)
+    assert width.proven == slots
+    return width
+
+
+def refused_at(width: Width, at_once: int, token: int = 1000) -> bool:
+    width.began(token, "a", at_once)
+    return width.was_refused(token)
+
+
+@pytest.mark.parametrize("cap", [1, 2, 3, 5, 8, 20, 50])
+def test_the_number_that_a_provider_bears_is_found(cap: int) -> None:
+    caller = Caller(Width(), cap).work(400)
+
+    assert caller.width.slots in (cap, cap + 1)  # now and then one more is tried
+    assert caller.width.proven == cap
+    before = caller.refused
+    caller.work(1000)
+    assert caller.refused - before <= 10
+
+
+def test_it_grows_as_far_as_it_may_where_nothing_is_refused() -> None:
+    caller = Caller(Width(), cap=1000).work(300)
+
+    assert caller.width.slots == WIDEST
+    assert caller.refused == 0
+
+
+def test_it_begins_with_one_and_grows_fourfold_in_the_time_of_one_call() -> None:
+    width = Width()
+    assert width.slots == 1
+
+    width.began(1, "a", 1)
+    assert width.went_well(1)
+    width.grow()
+
+    assert width.slots == 4
+
+
+def test_it_does_not_grow_where_its_slots_are_not_used() -> None:
+    width = grown_to(10)
+    width.peak = 0
+
+    for token in range(2, 100):
+        width.began(token, "a", 7)
+        assert not width.went_well(token)
+
+    width.began(100, "a", 8)
+    assert width.went_well(100)
+
+
+def test_a_lease_that_ended_otherwise_tells_nothing() -> None:
+    width = Width()
+    width.slots = 4
+    width.began(1, "a", 4)
+
+    width.forget(1)
+    width.forget(99)
+
+    assert (width.proven, width.clean) == (0, 0)
+    assert not width.was_refused(1)
+
+
+def test_a_refusal_where_as_many_were_admitted_before_is_of_a_rate() -> None:
+    width = grown_to(8)
+
+    assert not refused_at(width, 8)
+
+    assert (width.slots, width.known) == (8, False)
+
+
+def test_a_refusal_of_the_only_call_is_never_of_their_number() -> None:
+    width = Width()
+
+    assert not refused_at(width, 1)
+
+    assert width.slots == 1
+
+
+def test_the_first_refusal_above_what_is_proven_may_be_chance_and_the_second_is_believed() -> None:
+    width = grown_to(5)
+    width.slots = 8
+
+    assert refused_at(width, 6)
+    assert (width.slots, width.known, width.suspected) == (5, False, 6)
+
+    width.slots = 8
+    assert refused_at(width, 6, token=1001)
+    assert (width.slots, width.known) == (5, True)
+
+
+def test_a_second_refusal_far_above_the_first_is_another_chance() -> None:
+    width = grown_to(5)
+    width.slots = 20
+    refused_at(width, 6)
+    width.slots = 20
+
+    assert refused_at(width, 16, token=1001)
+
+    assert (width.slots, width.known, width.suspected) == (15, False, 16)
+
+
+def test_calls_that_began_before_the_last_cut_do_not_cut_again() -> None:
+    width = grown_to(5)
+    width.slots = 10
+    for token in (101, 102, 103):
+        width.began(token, "a", token - 95)  # the sixth, seventh and eighth at once
+
+    assert [width.was_refused(token) for token in (103, 102, 101)] == [True, True, True]
+
+    assert width.slots == 5
+    assert refused_at(width, 9, token=200)
+    assert width.slots == 5
+
+
+def test_who_came_after_one_that_was_refused_had_one_less_beside_it() -> None:
+    width = grown_to(5)
+    width.slots = 10
+    width.began(101, "a", 6)
+    width.began(102, "a", 7)
+
+    width.was_refused(101)
+    assert not width.went_well(102)
+
+    assert width.proven == 6
+
+
+def test_who_came_after_one_that_was_refused_on_another_credential_had_as_many_beside_it() -> None:
+    width = grown_to(5)
+    width.slots = 10
+    width.began(101, "b", 6)
+    width.began(102, "a", 7)
+
+    width.was_refused(101)
+    width.went_well(102)
+
+    assert width.proven == 7
+
+
+def test_once_known_it_grows_by_one_after_a_hundred_calls_and_then_by_more() -> None:
+    width = grown_to(5)
+    width.known = True
+    slots = []
+    for token in range(2, 450):
+        width.began(token, "a", width.slots)
+        if width.went_well(token):
+            width.grow()
+        slots.append(width.slots)
+
+    assert slots[:98] == [5] * 98
+    assert slots[98] == 6
+    assert sorted(set(slots)) == [5, 6, 8, 12, 20]
+
+
+def test_a_known_width_that_has_grown_has_to_be_used_before_it_grows_again() -> None:
+    width = grown_to(20)
+    width.known = True
+    width.grow()
+    assert width.slots == 21
+
+    for token in range(2, 400):
+        width.began(token, "a", 10)
+        assert not width.went_well(token)
+
+
+def test_a_known_width_that_is_refused_again_is_left_alone_for_longer() -> None:
+    width = grown_to(5)
+    patience = []
+    for token in range(100, 108):
+        width.slots = 6
+        refused_at(width, 6, token)
+        patience.append(width.patience)
+
+    assert patience == [100, 100, 200, 400, 800, 1600, 1600, 1600]
+
+
+def test_a_provider_that_bears_more_later_is_found_out() -> None:
+    caller = Caller(Width(), cap=5).work(600)
+    caller.cap = 30
+
+    caller.work(6000)
+
+    assert caller.width.slots >= 30
+
+
+def test_a_provider_that_bears_less_later_is_taken_for_a_slower_one() -> None:
+    """The pool then learns a rate, which brings the number down as well."""
+    width = grown_to(8)
+
+    assert not refused_at(width, 6)
+
+
+def test_starting_over_forgets_everything() -> None:
+    width = Caller(Width(), cap=5).work(600).width
+
+    width.start_over()
+
+    assert width.pack() == Width().pack()
+    assert (width.patience, width.step, width.clean, width.peak) == (100, 1, 0, 0)
+
+
+def test_what_is_kept_is_taken_over() -> None:
+    width = Caller(Width(), cap=5).work(600).width
+    other = Width()
+
+    other.unpack(json.loads(json.dumps(width.pack())))
+
+    assert other.pack() == width.pack()
+    assert other.known
+
+
+def test_what_another_process_found_starts_the_count_anew() -> None:
+    width = grown_to(4)
+    width.clean, width.peak = 50, 4
+
+    width.unpack(width.pack())
+    assert (width.clean, width.peak) == (50, 4)
+
+    width.unpack(width.pack() | {"slots": 3})
+    assert (width.clean, width.peak) == (0, 0)
+
+
+def test_what_another_process_found_is_then_gone_beyond_one_by_one() -> None:
+    width = Caller(Width(), cap=1000).work(20).width
+    other = grown_to(5)
+    for token in (100, 101):
+        other.slots = 6
+        refused_at(other, 6, token)
+    assert other.known
+
+    width.unpack(other.pack())
+    width.grow()
+
+    assert width.slots == 6
+
+
+def test_how_patient_another_process_is_and_how_far_it_leaps_is_taken_over() -> None:
+    other = grown_to(5)
+    for token in range(100, 104):
+        other.slots = 6
+        refused_at(other, 6, token)
+    other.grow()
+    width = Width()
+
+    width.unpack(json.loads(json.dumps(other.pack())))
+
+    assert (width.patience, width.step) == (other.patience, other.step) == (400, 2)
+
+
+def test_from_sixteen_on_it_doubles_in_the_time_of_one_call() -> None:
+    width = grown_to(16)
+
+    width.grow()
+
+    assert width.slots == 17
+
+
+def test_the_step_is_for_a_width_that_is_known() -> None:
+    width = Width()
+    for _ in range(5):
+        width.grow()
+
+    assert width.step == 1
+
+
+def test_nothing_is_remembered_of_leases_that_have_ended() -> None:
+    caller = Caller(Width(), cap=5).work(1000)
+
+    assert len(caller.width._in_flight) <= WIDEST

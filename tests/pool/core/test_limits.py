@@ -1,0 +1,284 @@
+"""Buckets, sliding windows and days: from when a request fits, and what is left."""
+
+from __future__ import annotations
+
+import datetime
+import itertools
+import random
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from agentos import Limit
+from agentos.pool.core.invariants import r2_starts_keep_to_the_limit
+from agentos.pool.core.limits.base import Bucket, CalendarWindow, SlidingWindow, WallTime, next_reset, state_of
+
+UTC = datetime.UTC
+
+
+def test_a_bucket_starts_full_and_refills_continuously() -> None:
+    bucket = Bucket(Limit("tokens", 600, per=60))
+
+    assert bucket.reserve(600, 100.0) is not None
+    assert bucket.reserve(1, 100.0) is None
+    assert bucket.ready_at(100, 100.0) == 110.0
+    assert bucket.left(105.0) == 50.0
+    assert bucket.reserve(100, 110.0) is not None
+
+
+def test_a_burst_is_what_may_start_at_once() -> None:
+    bucket = Bucket(Limit("requests", 60, per=60, burst=2))
+
+    assert bucket.reserve(1, 0.0) is not None
+    assert bucket.reserve(1, 0.0) is not None
+    assert bucket.reserve(1, 0.0) is None
+    assert bucket.ready_at(1, 0.0) == 1.0
+
+
+def test_a_full_bucket_gives_all_it_holds_at_any_instant() -> None:
+    """Instants are floats: (now - fill time) + fill time may come out a hair after now."""
+    r = random.Random(7)
+    for _ in range(2000):
+        limit = Limit("tokens", r.uniform(1, 1e6), per=r.uniform(0.1, 1e4))
+        bucket = Bucket(limit)
+        now = r.uniform(0, 1e7)
+        assert bucket.ready_at(limit.amount, now) == now
+        assert bucket.reserve(limit.amount, now) is not None
+
+
+def test_the_instant_a_bucket_names_is_one_at_which_it_keeps_its_word() -> None:
+    r = random.Random(8)
+    for _ in range(2000):
+        limit = Limit("tokens", r.uniform(1, 1e6), per=r.uniform(0.1, 1e4))
+        bucket = Bucket(limit)
+        now = r.uniform(0, 1e7)
+        for _ in range(5):
+            need = r.uniform(0, limit.amount)
+            now = bucket.ready_at(need, now)
+            assert bucket.reserve(need, now) is not None
+
+
+def test_what_was_reserved_too_much_comes_back() -> None:
+    bucket = Bucket(Limit("tokens", 1000, per=60))
+    stamp = bucket.reserve(600, 0.0)
+    assert stamp is not None
+
+    bucket.correct(stamp, -500, 0.0)
+
+    assert bucket.left(0.0) == pytest.approx(900)
+
+
+def test_what_ran_over_does_not_come_back() -> None:
+    """Reserved, refilled to the brim, reserved again: the first reservation has nothing to give back any more."""
+    bucket = Bucket(Limit("tokens", 100, per=100))
+    first = bucket.reserve(100, 0.0)
+    assert first is not None
+    assert bucket.reserve(100, 100.0) is not None
+
+    bucket.correct(first, -100, 100.5)
+
+    assert bucket.left(100.5) == pytest.approx(0.5)
+
+
+def test_two_reservations_do_not_give_back_the_same_room_twice() -> None:
+    bucket = Bucket(Limit("tokens", 100, per=100))
+    first, second = bucket.reserve(50, 0.0), bucket.reserve(50, 0.0)
+    assert first is not None
+    assert second is not None
+    assert bucket.reserve(20, 40.0) is not None  # at that instant it was 60 below full
+
+    bucket.correct(first, -50, 40.0)
+    bucket.correct(second, -50, 40.0)
+
+    assert bucket.left(40.0) == pytest.approx(80)
+
+
+def test_what_was_used_beyond_the_reservation_is_owed() -> None:
+    bucket = Bucket(Limit("tokens", 60, per=60))
+    stamp = bucket.reserve(10, 0.0)
+    assert stamp is not None
+
+    bucket.correct(stamp, 80, 0.0)
+
+    assert bucket.left(0.0) == pytest.approx(-30)
+    assert bucket.ready_at(1, 0.0) == pytest.approx(31.0)
+
+
+def test_undoing_leaves_every_kind_as_it_was() -> None:
+    for limit in (
+        Limit("tokens", 100),
+        Limit("tokens", 100, window="sliding"),
+        Limit("tokens", 100, per="day"),
+    ):
+        state = state_of(limit, WallTime())
+        assert state.reserve(30, 1000.1) is not None
+        before = state.left(1003.3)
+        stamp = state.reserve(50, 1003.3)
+        assert stamp is not None
+
+        state.undo(stamp, 50)
+
+        assert state.left(1003.3) == before
+
+
+def test_undoing_takes_out_ones_own_start_and_not_an_equal_one() -> None:
+    window = SlidingWindow(Limit("tokens", 200, per=60, window="sliding"))
+    first = window.reserve(50, 0.0)
+    second = window.reserve(50, 0.0)
+    assert first is not None
+    assert second is not None
+
+    window.undo(second, 50)
+    window.correct(first, -40, 1.0)
+
+    assert window.left(1.0) == 190
+    assert window.left(61.0) == 200
+
+
+def test_a_request_bucket_gives_nothing_back_that_others_may_have_had() -> None:
+    bucket = Bucket(Limit("requests", 10, per=100))
+    stamp = bucket.reserve(10, 0.0)
+    assert stamp is not None
+    assert bucket.reserve(10, 100.0) is not None
+
+    bucket.correct(stamp, -10, 100.0)
+
+    assert bucket.left(100.0) == 0
+
+
+def test_a_long_drain_keeps_what_it_remembers_bounded() -> None:
+    bucket = Bucket(Limit("tokens", 100_000, per=60))
+    for _ in range(10_000):
+        assert bucket.reserve(1, 0.0) is not None
+
+    assert len(bucket._fullest) <= 32
+
+
+def test_a_sliding_window_never_holds_more_than_its_amount() -> None:
+    window = SlidingWindow(Limit("requests", 3, per=10, window="sliding"))
+    for at in (0.0, 4.0, 8.0):
+        assert window.reserve(1, at) is not None
+
+    assert window.reserve(1, 9.9) is None
+    assert window.ready_at(1, 9.9) == 10.0
+    assert window.ready_at(2, 9.9) == 14.0
+    assert window.reserve(1, 10.0) is not None
+
+
+def test_a_sliding_window_is_corrected_while_it_remembers() -> None:
+    window = SlidingWindow(Limit("tokens", 100, per=10, window="sliding"))
+    stamp = window.reserve(80, 0.0)
+    assert stamp is not None
+
+    window.correct(stamp, -60, 5.0)
+    assert window.left(5.0) == 80
+    window.correct(stamp, -20, 10.0)
+    assert window.left(10.0) == 100
+
+
+def test_a_day_is_new_at_its_hour() -> None:
+    midnight = datetime.datetime(2026, 11, 15, tzinfo=UTC).timestamp()
+    day = CalendarWindow(Limit("requests", 2, per="day"), WallTime(offset=midnight))
+
+    assert day.reserve(1, 3600.0) is not None
+    assert day.reserve(1, 80_000.0) is not None
+    assert day.reserve(1, 86_399.0) is None
+    assert day.ready_at(1, 80_000.0) == pytest.approx(86_400.0)
+    assert day.reserve(1, day.ready_at(1, 80_000.0)) is not None
+
+
+def test_a_correction_of_yesterday_does_not_change_today() -> None:
+    day = CalendarWindow(Limit("tokens", 100, per="day"), WallTime())
+    stamp = day.reserve(90, 0.0)
+    assert stamp is not None
+
+    day.correct(stamp, 50, 86_401.0)
+
+    assert day.left(86_401.0) == 100
+
+
+def test_a_clock_set_back_does_not_make_a_day_new_nor_endless() -> None:
+    wall = WallTime(offset=10 * 86_400.0)
+    day = CalendarWindow(Limit("requests", 1, per="day"), wall)
+    assert day.reserve(1, 10.0) is not None
+
+    wall.offset = 2 * 86_400.0
+
+    assert day.reserve(1, 20.0) is None
+    assert day.ready_at(1, 20.0) == pytest.approx(86_400.0)
+
+
+@pytest.mark.parametrize(
+    ("limit", "now", "expected"),
+    [
+        (Limit("requests", 1, per="day"), "2026-11-15T00:00:00+00:00", "2026-11-16T00:00:00+00:00"),
+        (Limit("requests", 1, per="day", resets_at="07:30"), "2026-11-15T07:29:59+00:00", "2026-11-15T07:30:00+00:00"),
+        (
+            Limit("requests", 1, per="day", tz="America/Los_Angeles"),
+            "2026-11-15T07:00:00+00:00",
+            "2026-11-15T08:00:00+00:00",
+        ),
+        # Summer time begins and ends in Los Angeles: days of 23 and 25 hours.
+        (
+            Limit("requests", 1, per="day", tz="America/Los_Angeles"),
+            "2026-03-08T08:00:00+00:00",
+            "2026-03-09T07:00:00+00:00",
+        ),
+        (
+            Limit("requests", 1, per="day", tz="America/Los_Angeles"),
+            "2026-11-01T07:00:00+00:00",
+            "2026-11-02T08:00:00+00:00",
+        ),
+    ],
+)
+def test_the_next_reset_is_at_the_hour_of_the_zone(limit: Limit, now: str, expected: str) -> None:
+    reset = next_reset(limit, datetime.datetime.fromisoformat(now).timestamp())
+
+    assert datetime.datetime.fromtimestamp(reset, UTC).isoformat() == expected
+
+
+def test_an_hour_that_summer_time_skips_still_resets_once_a_day() -> None:
+    limit = Limit("requests", 1, per="day", resets_at="02:30", tz="Europe/Berlin")
+    start = datetime.datetime(2026, 3, 25, tzinfo=ZoneInfo("Europe/Berlin")).timestamp()
+    resets = []
+    for _ in range(10):
+        start = next_reset(limit, start)
+        resets.append(start)
+
+    assert all(22 * 3600 < b - a < 26 * 3600 for a, b in itertools.pairwise(resets))
+
+
+@pytest.mark.parametrize(
+    "limit",
+    [
+        Limit("requests", 5, per=10),
+        Limit("requests", 5, per=10, burst=1),
+        Limit("requests", 5, per=10, burst=20),
+        Limit("requests", 5, per=10, window="sliding"),
+        Limit("requests", 50, per="day", resets_at="07:00", tz="America/Los_Angeles"),
+    ],
+)
+def test_r2_holds_for_the_greediest_possible_caller(limit: Limit) -> None:
+    wall = WallTime(offset=1_700_000_000.0)
+    state = state_of(limit, wall)
+    starts = []
+    now = 0.0
+    for _ in range(300):
+        now = state.ready_at(1, now)
+        assert state.reserve(1, now) is not None
+        starts.append((now, 1.0))
+
+    assert r2_starts_keep_to_the_limit(starts, limit, wall.offset) is None
+
+
+@pytest.mark.parametrize(
+    ("limit", "starts"),
+    [
+        (Limit("requests", 2, per=10), [(0, 1), (0, 1), (4, 1)]),
+        (Limit("requests", 2, per=10, burst=1), [(0, 1), (4.9, 1)]),
+        (Limit("requests", 2, per=10, window="sliding"), [(0, 1), (5, 1), (9.9, 1)]),
+        (Limit("requests", 2, per="day"), [(0, 1), (5, 1), (86_000, 1)]),
+    ],
+)
+def test_r2_notices_a_start_too_many(limit: Limit, starts: list[tuple[float, float]]) -> None:
+    assert r2_starts_keep_to_the_limit(starts, limit) is not None

@@ -1,0 +1,190 @@
+"""The lease of an item, as the calls of its worker use it: what they take adds up, and what they met with is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from agentos import CredentialCoordinator, Event, NoCredentialAvailable
+from agentos.pool.credential import Credential
+from agentos.pool.lease import ItemLease
+from agentos.providers.signal import Signal
+from agentos.testing import FakeClock
+
+OK = Signal(Event.OK)
+LIMITED = Signal(Event.LIMITED, delay=30.0, status=429)
+WRONG = Signal(Event.CALLER, status=400)
+
+
+@pytest.fixture
+def pool() -> CredentialCoordinator:
+    return CredentialCoordinator(
+        [Credential("planted0123456789", name="one", rpm=100, tpm=1000)], clock=FakeClock(), debug=True
+    )
+
+
+@pytest.fixture
+def lease(pool: CredentialCoordinator) -> Iterator[ItemLease]:
+    with pool.lease() as of_the_run:
+        assert of_the_run._grant is not None
+        yield ItemLease(pool, of_the_run._grant)
+
+
+def left(pool: CredentialCoordinator) -> dict[str, float]:
+    """How much is left of the limits, by dimension."""
+    return {limit.dimension: round(limit.left, 6) for limit in pool.snapshot()[0].limits}
+
+
+def used(given: float, made: float) -> dict[str, float]:
+    return {"input_tokens": given, "output_tokens": made}
+
+
+def test_what_the_calls_of_an_item_use_adds_up(pool: CredentialCoordinator, lease: ItemLease) -> None:
+    for _ in range(3):
+        lease.answered(Signal(Event.OK, usage=used(10.0, 5.0)), None)
+
+    assert left(pool) == {"requests": 97, "tokens": 955}
+
+
+def test_what_the_ends_of_streams_tell_adds_up_and_is_no_further_call(
+    pool: CredentialCoordinator, lease: ItemLease
+) -> None:
+    for _ in range(3):
+        lease.answered(OK, None)
+        lease.used_more(used(10.0, 5.0))
+
+    assert left(pool) == {"requests": 97, "tokens": 955}
+
+
+def test_what_was_told_at_once_and_at_the_end_of_a_stream_adds_up(
+    pool: CredentialCoordinator, lease: ItemLease
+) -> None:
+    lease.answered(Signal(Event.OK, usage=used(10.0, 5.0)), None)
+    lease.answered(OK, None)
+
+    lease.used_more(used(100.0, 50.0))
+
+    assert left(pool) == {"requests": 98, "tokens": 835}
+
+
+def test_a_call_that_was_answered_with_an_error_is_counted_too(pool: CredentialCoordinator, lease: ItemLease) -> None:
+    lease.answered(WRONG, None)
+    lease.answered(OK, None)
+
+    assert left(pool)["requests"] == 98
+
+
+def test_a_limit_that_the_pool_acts_on_is_the_trouble_of_the_item(lease: ItemLease) -> None:
+    answer = object()
+
+    assert lease.answered(LIMITED, answer)
+
+    assert (lease.trouble, lease.signal) == ("limited", LIMITED)
+    assert lease.last_report is answer
+
+
+def test_a_good_answer_after_a_limit_leaves_no_trouble_behind(lease: ItemLease) -> None:
+    lease.answered(LIMITED, None)
+
+    assert not lease.answered(OK, None)
+
+    assert (lease.trouble, lease.signal) == (None, OK)
+
+
+def test_an_error_that_is_the_callers_own_is_no_trouble_of_the_lease(lease: ItemLease) -> None:
+    assert not lease.answered(WRONG, None)
+
+    assert (lease.trouble, lease.signal) == (None, WRONG)
+
+
+ABSURD = [-1, -0.5, 1e9 + 1, 1e15, 1e308, float("inf"), float("-inf"), float("nan"), 10**400, -(10**400)]
+
+
+@pytest.mark.parametrize("figure", ABSURD, ids=lambda figure: str(figure)[:8])
+def test_usage_that_no_call_can_have_is_ignored_with_one_warning(
+    pool: CredentialCoordinator, caplog: pytest.LogCaptureFixture, figure: float
+) -> None:
+    with pool.lease(cost={"tokens": 300}) as lease:
+        assert lease.settle(tokens=figure)
+        assert lease.settle(input_tokens=figure, output_tokens=1)
+        assert lease.settle(requests=figure)
+        lease.report(Signal(Event.OK, usage={"input_tokens": figure, "output_tokens": 1.0}))
+
+        assert left(pool) == {"requests": 99, "tokens": 700}
+        assert lease.settle(tokens=100)
+
+    assert left(pool) == {"requests": 99, "tokens": 900}
+    (said,) = [record.getMessage() for record in caplog.records if "usage" in record.getMessage()]
+    assert "one" in said
+    assert "above 1e+09" in said
+    assert not lease.settle(tokens=figure)  # the lease has ended
+
+
+def test_a_call_of_an_item_with_absurd_usage_does_not_spoil_that_of_the_others(
+    pool: CredentialCoordinator, lease: ItemLease
+) -> None:
+    lease.answered(Signal(Event.OK, usage=used(10.0, 5.0)), None)
+    lease.answered(Signal(Event.OK, usage=used(1e15, 5.0)), None)
+    lease.used_more(used(-1.0, 5.0))
+    lease.used_more(used(10.0, 5.0))
+
+    assert left(pool) == {"requests": 98, "tokens": 970}
+
+
+@pytest.mark.parametrize("told", [{"tokens": "9"}, {"tokens": None}, {"words": 1}, {"words": -1}, ["tokens"]])
+def test_what_is_no_usage_at_all_is_refused(pool: CredentialCoordinator, told: Any) -> None:
+    with pool.lease() as lease, pytest.raises((ValueError, TypeError)):
+        lease.settle(told)
+
+
+def test_usage_that_a_limit_cannot_bear_puts_it_out_of_use_for_a_day_and_not_for_years(
+    pool: CredentialCoordinator,
+) -> None:
+    with pool.lease(cost={"tokens": 500}) as lease:
+        lease.settle(tokens=1e9)
+        lease.settle(tokens=1e9)
+
+        assert left(pool)["tokens"] == -1000 * 1440
+
+        lease.settle(tokens=400)  # the last word counts
+
+    assert left(pool)["tokens"] == 600
+
+
+@pytest.mark.parametrize("verb", ["settle", "report", "calls", "stream"])
+def test_input_tokens_alone_count_against_a_limit_of_tokens(verb: str) -> None:
+    """As an embedding tells them."""
+    clock = FakeClock()
+    pool = CredentialCoordinator([Credential("planted0123456789", name="one", slots=20, tpm=1000)], clock=clock)
+    begun = 0
+    for _ in range(20):
+        try:
+            lease = pool.acquire_nowait()
+        except NoCredentialAvailable:
+            break
+        begun += 1
+        assert lease._grant is not None
+        if verb == "settle":
+            lease.settle(input_tokens=900)
+        elif verb == "report":
+            lease.report({"status": 200, "headers": {}, "body": {"usage": {"prompt_tokens": 900, "total_tokens": 900}}})
+        elif verb == "calls":
+            ItemLease(pool, lease._grant).answered(Signal(Event.OK, usage={"input_tokens": 900.0}), None)
+        else:
+            ItemLease(pool, lease._grant).used_more({"input_tokens": 900.0})
+        lease.release()
+
+    assert begun == 1
+    assert left(pool) == {"tokens": 100}
+
+
+def test_input_tokens_of_a_call_that_broke_off_leave_what_was_reserved(pool: CredentialCoordinator) -> None:
+    with pool.lease(cost={"tokens": 300}) as lease:
+        assert lease._grant is not None
+        pool.settle_usage(lease._grant, {"input_tokens": 10.0}, whole=False)
+        assert left(pool)["tokens"] == 700
+        pool.settle_usage(lease._grant, {"input_tokens": 10.0})
+
+    assert left(pool)["tokens"] == 990
