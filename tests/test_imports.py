@@ -13,14 +13,15 @@ ROOT = Path(__file__).parent.parent / "agentos"
 
 # Each room may import from those listed after it, and from itself.
 ROOMS = {
-    "cli": {"workflows", "runs", "providers", "pool", "credentials", "simulator"},
-    "workflows": {"runs", "providers", "pool", "credentials", "http"},
+    "cli": {"workflows", "runs", "providers", "pool", "stores", "simulator"},
+    "workflows": {"runs", "providers", "pool", "stores", "http"},
     "http": {"providers", "pool"},
     "testing": {"workflows", "runs", "providers", "pool"},
     "runs": {"providers", "pool"},
     "simulator": {"workflows", "runs", "providers", "pool"},
-    "credentials": {"pool", "providers"},
+    "stores": {"pool", "providers"},
     "pool": {"providers"},
+    "credentials": set[str](),
     "providers": set[str](),
 }
 
@@ -33,7 +34,7 @@ OPTIONAL = {
     "typer": "cli",
     "httpx2": "http",
     "httpx": "http",
-    "redis": "credentials/_stores/redis",
+    "redis": "stores/redis",
     "distributed": "runs/_engines/dask.py",
     "cryptography": "runs/_engines/cluster",
 }

@@ -80,3 +80,11 @@ def test_public_methods_are_explained() -> None:
         for name, member in inspect.getmembers(cls):
             if not name.startswith("_") and (callable(member) or isinstance(member, property)):
                 assert inspect.getdoc(member), f"{cls.__name__}.{name} is not explained"
+
+
+def test_the_old_name_of_the_pool_still_works_with_a_warning() -> None:
+    import agentos.credentials
+
+    with pytest.warns(DeprecationWarning, match=r"agentos\.credentials\.Credential is now agentos\.pool\.Credential"):
+        assert agentos.credentials.Credential is agentos.Credential
+    assert {name for name in agentos.credentials.__all__ if not hasattr(agentos.pool, name)} == set()

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 from ._table import table
 
 if TYPE_CHECKING:
-    from ..credentials._stores.book import Pause, Sighting
     from ..pool.core.records import KeySpec
+    from ..stores.dump import Pause, Sighting
 
 NEVER_USED: Final = "never used"
 DISABLED: Final = "disabled"

@@ -80,7 +80,7 @@ class KnownRuns:
     # -- files --------------------------------------------------------------------------------------------------
 
     def _folder(self) -> Path:
-        from ..credentials._stores.place import state_folder
+        from ..stores.sqlite.location import state_folder
 
         return state_folder(self._environ) / _FOLDER
 

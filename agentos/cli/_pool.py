@@ -12,7 +12,7 @@ from ._errors import Refusal
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ..credentials._stores.redis.url import RedisPlace
+    from ..stores.redis.url import RedisPlace
     from ..workflows.parallel import CredentialCoordinator
     from ._request import Request
 
@@ -21,8 +21,8 @@ def make_pool(request: Request, *, only_look: bool = False) -> CredentialCoordin
     """The pool; None if no credentials were given. With *only_look* no file is made: what is known is used."""
     if not request.keys:
         return None
-    from ..credentials._stores.place import place_of
     from ..errors import StoreError
+    from ..stores.sqlite.location import place_of
     from ..workflows.parallel import CredentialCoordinator
     from ._store import address_of, not_installed, passwords_of, unusable
 
@@ -49,7 +49,7 @@ def make_pool(request: Request, *, only_look: bool = False) -> CredentialCoordin
 
 def _is_new(place: Path | RedisPlace) -> bool:
     """Whether nobody has used the store yet. Looking makes none."""
-    from ..credentials._stores.outside import look
+    from ..stores.admin import look
     from ..util.clock import SystemClock
 
     return look(place, (), SystemClock()) is None

@@ -44,7 +44,7 @@ def variable_of(said: str) -> str | None:
 
 def passwords_of(said: str, environ: Mapping[str, str]) -> tuple[str, ...]:
     """The passwords of the store that *said* stands for, and of the one in AGENTOS_STORE, which may be another."""
-    from ..credentials._stores.redis.url import is_redis_url, redis_place
+    from ..stores.redis.url import is_redis_url, redis_place
 
     found: dict[str, None] = {}
     for address in (said, environ.get(_TWIN, "").strip()):

@@ -18,9 +18,9 @@ from ._errors import Refusal
 from ._options import from_flag
 
 if TYPE_CHECKING:
-    from ..credentials._stores.book import Sighting
-    from ..credentials._stores.redis.url import RedisPlace
     from ..pool.core.records import KeySpec
+    from ..stores.dump import Sighting
+    from ..stores.redis.url import RedisPlace
     from ..util.clock import Clock
 
 T = TypeVar("T")
@@ -67,7 +67,7 @@ def keys(
     context.obj = (store, config)
     if context.invoked_subcommand is not None:
         return
-    from ..credentials._stores.outside import resting
+    from ..stores.admin import resting
     from ._key_rows import paused, rows_of, show
 
     asked = _asked(store, config, keys or [])
@@ -109,7 +109,7 @@ def clear(
     for name in names:
         if name not in known:
             raise Refusal(f"the store at {asked.label} knows no such key", _hint(name, known))
-    from ..credentials._stores.outside import clear as forget
+    from ..stores.admin import clear as forget
 
     done = _answer(lambda clock: forget(asked.place, names, asked.specs, clock))
     shared = {spec.name: spec.quota for spec in asked.specs}
@@ -132,8 +132,8 @@ _OTHER_STORE: Final = "if runs use another, name it with --store"
 
 
 def _asked(store: str | None, config: Path | None, keys: list[str]) -> _Asked:
-    from ..credentials._stores.outside import label_of
-    from ..credentials._stores.place import place_of
+    from ..stores.admin import label_of
+    from ..stores.sqlite.location import place_of
     from ._keys import specs
     from ._store import address_of
 
@@ -161,7 +161,7 @@ def _set_before(settings: Settings) -> tuple[str, str]:
 
 
 def _look(asked: _Asked) -> list[Sighting] | None:
-    from ..credentials._stores.outside import look
+    from ..stores.admin import look
 
     return _answer(lambda clock: look(asked.place, asked.specs, clock))
 

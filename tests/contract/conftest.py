@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from agentos import CredentialCoordinator
-from agentos.credentials._stores.redis import link
+from agentos.stores.redis import store_connection
 
 from ..redis_server import PATIENCE
 from .engines import ENGINES, Engine, Gate, all_are_back, eventually
@@ -46,7 +46,7 @@ def make_pool() -> Iterator[Callable[..., CredentialCoordinator]]:
 @pytest.fixture(autouse=True)
 def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """A pool waits for its server as long as a machine needs that has other things to do: no time passes by that."""
-    monkeypatch.setattr(link, "_LIMIT", PATIENCE)
+    monkeypatch.setattr(store_connection, "_LIMIT", PATIENCE)
 
 
 @pytest.fixture(params=STORES, ids=lambda store: store.name)

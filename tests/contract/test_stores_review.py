@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from agentos import Credential, CredentialCoordinator, Lease, Limit, NoCredentialAvailable
-from agentos.credentials._stores import sqlite
 from agentos.pool.store_protocol import Step
+from agentos.stores.sqlite import store as sqlite_store
 
 from ..redis_server import PATIENCE
 from .engines import eventually
@@ -107,7 +107,7 @@ def test_a_lease_that_its_holder_forgot_ends_after_max_lease_for_who_waits_in_th
 def test_a_pool_that_is_forgotten_in_the_middle_of_anothers_step_does_not_hold_it_up_and_its_key_is_free_soon(
     shared: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sqlite, "INSIST_LEAVING", PATIENCE)  # the step takes as long as a collection does
+    monkeypatch.setattr(sqlite_store, "INSIST_LEAVING", PATIENCE)  # the step takes as long as a collection does
     forgotten = [shared.open(KEY)]
     shared.pools.clear()
     ref = weakref.ref(forgotten[0])

@@ -10,10 +10,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
-from ...credentials._stores.choosing import Opened, open_store
-from ...credentials._stores.place import place_of
-from ...credentials._stores.redis.url import RedisPlace
-from ...credentials._stores.shared import SharedPool
 from ...errors import PoolClosed
 from ...pool.core.checked_pool import AuditedPool
 from ...pool.core.cost import request_cost
@@ -28,6 +24,10 @@ from ...pool.runtime.maintenance_thread import Housekeeper
 from ...pool.runtime.scheduler import check_timeout, log
 from ...pool.snapshot import CredentialState, Explanation, Forecast, state_from
 from ...pool.store_protocol import CredentialNews, Lender, QuotaNews, Ringer, Store
+from ...stores.factory import Opened, open_store
+from ...stores.redis.url import RedisPlace
+from ...stores.shared_pool.pool import SharedPool
+from ...stores.sqlite.location import place_of
 from ...util.clock import Clock
 from ...util.locks import PoliteLock
 from ._http_calls import HttpCalls

@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 
 from agentos import CredentialCoordinator
-from agentos.credentials._stores.bell import Bell, DeafBell
-from agentos.credentials._stores.shared import SharedPool
-from agentos.credentials._stores.sqlite import SqliteStore
 from agentos.pool.runtime.maintenance_thread import Housekeeper
+from agentos.stores.shared_pool.pool import SharedPool
+from agentos.stores.sqlite.store import SqliteStore
+from agentos.stores.sqlite.udp_wakeup import Bell, DeafBell
 from agentos.testing import FakeClock
 from agentos.util.clock import Sleeper
 

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from agentos import Command, Credential, CredentialCoordinator, NoCredentialAvailable, ParallelCoordinator
-from agentos.credentials._stores.lease_locks import LeaseLocks
 from agentos.runs.commands.helper import signal_group
 from agentos.runs.commands.spawner import Spawner
+from agentos.stores.sqlite.lease_locks import LeaseLocks
 
 from ...process_state import state_of
 from .drivers import PATIENCE, Driver, shared, until

@@ -1,0 +1,45 @@
+"""The pool's state on a Redis or Valkey server, shared by the processes of many machines."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ...pool.store_protocol import View
+    from ...util.clock import Clock
+    from .pubsub_wakeup import RedisBell
+    from .store import RedisStore
+    from .url import RedisPlace
+
+
+def open_redis(
+    place: RedisPlace, clock: Clock, *, ttl: float, weight: float, view: View
+) -> tuple[RedisStore, RedisBell]:
+    """Share a pool's state there. Raises StoreError, and ImportError where redis-py is not installed."""
+    require_client()
+    from .pubsub_wakeup import RedisBell
+    from .store import RedisStore
+    from .store_connection import Link
+
+    link = Link(place, clock, ttl)
+    try:
+        link.open()
+        bell = RedisBell(link)
+        try:
+            return RedisStore(link, clock, bell, ttl=ttl, weight=weight, view=view), bell
+        except BaseException:
+            bell.close()
+            raise
+    except BaseException:
+        link.close()
+        raise
+
+
+def require_client() -> None:
+    """Raises ImportError, which says what to install, where redis-py is not."""
+    try:
+        import redis  # noqa: F401 - only to say what is missing
+    except ImportError as error:
+        raise ImportError(
+            "store='redis://...' needs the package redis: pip install 'agentos-parallel[redis]'"
+        ) from error

@@ -1,0 +1,163 @@
+"""One connection to the server: words go out in one piece, and one reply comes back."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from importlib.resources import files
+from typing import Any, Final
+
+from redis.backoff import NoBackoff
+from redis.connection import ConnectionPool
+from redis.exceptions import ConnectionError as Disconnected
+from redis.exceptions import NoScriptError, ResponseError
+from redis.retry import Retry
+
+from .url import RedisPlace
+
+_READ_AT_ONCE: Final = 1 << 16
+
+
+def _quiet() -> dict[str, object]:
+    """Newer versions of redis-py ask a server to announce its maintenance, which nobody here would listen to."""
+    try:
+        from redis.maint_notifications import MaintNotificationsConfig
+    except ImportError:
+        return {}
+    return {"maint_notifications_config": MaintNotificationsConfig(enabled=False)}
+
+
+_QUIET: Final = _quiet()
+
+
+class Script:
+    """A script that the server has by its digest."""
+
+    def __init__(self, name: str) -> None:
+        self.text = files(__package__).joinpath("scripts", name).read_text(encoding="ascii")
+        self.digest = hashlib.sha1(self.text.encode(), usedforsecurity=False).hexdigest()
+
+    def call(self, keys: Sequence[str]) -> Call:
+        """It, with keys that are always the same."""
+        return Call(self, ("EVALSHA", self.digest, str(len(keys)), *keys))
+
+
+class Call:
+    """A script with its keys, as they are sent."""
+
+    def __init__(self, script: Script, words: tuple[str, ...]) -> None:
+        self.script = script
+        self._count = len(words)
+        self._packed = "".join(map(_packed, words))
+
+    def with_words(self, words: Sequence[str]) -> bytes:
+        """The whole of it."""
+        parts = [f"*{self._count + len(words)}\r\n{self._packed}"]
+        parts += [f"${len(word)}\r\n{word}\r\n" for word in words]
+        return "".join(parts).encode("ascii")
+
+
+APPLY: Final = Script("apply.lua")
+AMEND: Final = Script("amend.lua")
+UNTIL: Final = Script("until.lua")
+
+
+class Wire:
+    """Asks, and waits for the answer for at most *limit* seconds. Errors are those of redis-py; it tries nothing twice.
+
+    Every word is ASCII text: whoever has other text writes it as JSON.
+    """
+
+    def __init__(self, place: RedisPlace, limit: float) -> None:
+        made = ConnectionPool.from_url(
+            place.url,
+            socket_timeout=limit,
+            socket_connect_timeout=limit,
+            retry=Retry(NoBackoff(), 0),
+            protocol=2,
+            **_QUIET,
+        )
+        # Of the pool only what it reads from a URL is wanted: each wire is one connection, and is never shared.
+        self._connection: Any = made.connection_class(**made.connection_kwargs)
+        self._connection.connect()
+
+    def wait_at_most(self, limit: float) -> None:
+        """From now on, for so many seconds."""
+        self._connection._sock.settimeout(limit)
+
+    def ask(self, *words: str) -> Any:
+        """What the server answers; text as bytes."""
+        packed = "".join([f"*{len(words)}\r\n", *map(_packed, words)]).encode("ascii")
+        self._require_open()
+        try:
+            self._connection.send_packed_command((packed,), False)
+            return self._connection.read_response()
+        except ResponseError:
+            raise  # which is the whole of the answer
+        except BaseException:
+            self.close()  # or the rest of this answer would be taken for the next one
+            raise
+
+    def run(self, call: Call, words: Sequence[str]) -> bytes:
+        """What a script answers, which is always one text. This is the way of every step, and so the shortest."""
+        packed = call.with_words(words)
+        try:
+            return self._exchange(packed)
+        except NoScriptError:
+            self.load(call.script)  # the server has forgotten it: it was restarted, or told to
+            return self._exchange(packed)
+
+    def load(self, script: Script) -> None:
+        """Make a script known."""
+        self.ask("SCRIPT", "LOAD", script.text)
+
+    def _exchange(self, packed: bytes) -> bytes:
+        link = self._require_open()
+        try:
+            link.sendall(packed)
+            said: bytes = link.recv(_READ_AT_ONCE)
+            while (end := said.find(b"\r\n")) < 0:
+                said += self._more()
+            if said[:1] == b"$":
+                whole = end + 2 + int(said[1:end])
+                while len(said) < whole + 2:
+                    said += self._more()
+                return said[end + 2 : whole]
+        except BaseException:
+            self.close()  # or the rest of this answer would be taken for the next one
+            raise
+        text = said[1:end].decode("ascii", "replace")
+        raise NoScriptError(text) if text.startswith("NOSCRIPT") else ResponseError(text)
+
+    def _require_open(self) -> Any:
+        """The socket. A connection that was closed would open itself again."""
+        link = self._connection._sock
+        if link is None:
+            raise Disconnected("the connection is closed")
+        return link
+
+    def _more(self) -> bytes:
+        link = self._connection._sock
+        more: bytes = b"" if link is None else link.recv(_READ_AT_ONCE)
+        if not more:
+            raise Disconnected("the server closed the connection")
+        return more
+
+    def heard(self) -> Any:
+        """The next message of a subscription."""
+        return self._connection.read_response()
+
+    def can_read(self) -> bool:
+        """Whether a message has come, or the connection has ended."""
+        return bool(self._connection.can_read(0))
+
+    def fileno(self) -> int:
+        """For ``select``."""
+        return int(self._connection._sock.fileno())
+
+    def close(self) -> None:
+        self._connection.disconnect()
+
+
+def _packed(word: str) -> str:
+    return f"${len(word)}\r\n{word}\r\n"

@@ -1,0 +1,338 @@
+"""One step on the replica: what it read, and what is to be written if that is still so at the server."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+
+from ...pool.core.fair_queue import Session
+from ...pool.core.quota_codec import Record, in_flight_ended, shifted
+from ...pool.store_protocol import Bid, Card, CredentialNews, Enrolled, Granted, QuotaNews, Reserved, View
+from ..session import SessionStep
+from ..step_queueing import process_of
+from .clock_offset import Border
+from .replica import NEW, CredentialRecord, Held, QuotaRecord, Replica, readable
+from .session_record import FRONT, LINE, WAITS, dump, line_text, record_of, session_text
+
+
+class RedisStep(SessionStep):
+    """What is true as far as is known, and ways to change it. Nothing is changed before the server has agreed."""
+
+    def __init__(self, replica: Replica, border: Border, now: float, view: View, *, host: str) -> None:
+        sessions, served = replica.line(border, host)
+        super().__init__(now, list(sessions), served, view)
+        self.acts = 0  # how many of those that were put off are done in it
+        self.joins = False
+        self.is_continued = False  # what begins is a session that takes over from one of ours
+        self.grants = False
+        self.ended: list[str] = []  # sessions
+        self.rings: list[str] = []  # sessions to be woken when it is done
+        self.records: dict[str, CredentialRecord | QuotaRecord] = {}  # to be written
+        self._read: set[str] = {LINE}
+        self._called: list[Session] = []
+        self._others_are_there = False  # than were before
+        self._replica = replica
+        self._border = border
+        self._host = host
+
+    # -- what goes to the server ------------------------------------------------------------------------------
+
+    def checks(self) -> str:
+        """The records on which it rests, each with the version it must have."""
+        names = self._read.union(record_of(each.id) for each in (*self.rests_on_sessions, *self._to_write()))
+        if self.rests_on_who_waits:
+            names.add(WAITS)
+        elif self.rests_on_the_front:  # which is not written without the other
+            names.add(FRONT)
+        versions = self._replica.versions
+        return " ".join([f"{name} {versions.get(name, 0)}" for name in names])
+
+    def texts(self) -> dict[str, str]:
+        """The records to write."""
+        texts = {name: record.text() for name, record in self.records.items()}
+        for session in self._to_write():
+            texts[record_of(session.id)] = session_text(session, self.served, self._border, self._host)
+        if self.me_changed and self.me.waiting_since is not None:
+            texts[WAITS] = ""
+            place = self.me.order()
+            if any(other.waiting_since is not None and place < other.order() for other in self.others):
+                texts[FRONT] = ""
+        if self._others_are_there:
+            texts[LINE] = line_text(self.sessions, self.served)
+        return texts
+
+    def _to_write(self) -> list[Session]:
+        return [*self._called, self.me] if self.me_changed else self._called
+
+    def touched(self) -> Iterable[str]:
+        """The records of which the view may have been told something that will not be so."""
+        return [name for name in self._read if name[0] in "cq" and name in self._replica.versions]  # else there is none
+
+    def changed_sessions(self) -> Iterable[str]:
+        """The records of the sessions that are other than what was read."""
+        return [record_of(session.id) for session in (*self._called, self.me)]
+
+    # -- reading ----------------------------------------------------------------------------------------------
+
+    def _credential(self, number: int) -> CredentialRecord:
+        name = f"c{number}"
+        self._read.add(name)
+        written = self.records.get(name)
+        return written if isinstance(written, CredentialRecord) else self._replica.credential(number)
+
+    def _quota(self, number: int) -> QuotaRecord:
+        name = f"q{number}"
+        self._read.add(name)
+        written = self.records.get(name)
+        return written if isinstance(written, QuotaRecord) else self._replica.quota(number)
+
+    def read(self, credential: int | None = None, quota: int | None = None) -> None:
+        """Let the view see what is true of these, before the rules are applied to it."""
+        untold = self._replica.untold
+        credentials, quotas = [], []
+        if credential is not None:
+            name = f"c{credential}"
+            self._read.add(name)
+            if name in untold:
+                untold.discard(name)
+                credentials.append(self._credential_news(credential))
+        if quota is not None:
+            name = f"q{quota}"
+            self._read.add(name)
+            if name in untold:
+                untold.discard(name)
+                quotas.append(self._quota_news(quota))
+        if credentials or quotas:
+            self._tell(credentials, quotas)
+
+    def read_all(self) -> None:
+        """Let the view see everything. Nothing of it may have changed when the step is done."""
+        for number in list(self._replica.numbers("c")):
+            self.read(number)
+        for number in list(self._replica.numbers("q")):
+            self.read(quota=number)
+
+    def tell_the_rest(self) -> bool:
+        """Let the view see what it does not have yet. False: there is nothing."""
+        names, untold = list(self._replica.untold), self._replica.untold
+        if names:
+            credentials = [self._credential_news(int(name[1:])) for name in names if name[0] == "c"]
+            quotas = [self._quota_news(int(name[1:])) for name in names if name[0] == "q"]
+            untold.clear()
+            self._tell(credentials, quotas)
+        return bool(names)
+
+    def _tell(self, credentials: Sequence[CredentialNews], quotas: Sequence[QuotaNews]) -> None:
+        with readable("the record of a credential or a quota"):
+            self._view.absorb(credentials, quotas)
+
+    def _credential_news(self, number: int) -> CredentialNews:
+        record = self._credential(number)
+        since = self._border.to_local(record.since)
+        return CredentialNews(number, record.life, record.evidence, since, self._holders(record))
+
+    def _quota_news(self, number: int) -> QuotaNews:
+        return QuotaNews(number, shifted(self._quota(number).record(), -self._border.offset))
+
+    def _holders(self, record: CredentialRecord) -> tuple[str, ...]:
+        if not record.leases:
+            return ()
+        found = []
+        for lease in record.leases:
+            session = next((other for other in self.others if other.id == lease.session), None)
+            if session is not None:  # else it is ours, or one that nobody has any more
+                process = process_of(session)
+                found.append(process if lease.requester is None else f"{lease.requester} ({process})")
+        return tuple(found)
+
+    # -- sessions ---------------------------------------------------------------------------------------------
+
+    def join(self, me: Session) -> None:
+        """Begin a session."""
+        self.sessions.append(me)
+        self.i_am(me)
+        self.joins = self.me_changed = self._others_are_there = True
+
+    def held_among(self, tokens: Collection[int]) -> list[tuple[int, int]]:
+        """The leases of this session with one of *tokens*: credential and token."""
+        return [
+            (number, lease.token)
+            for number in list(self._replica.numbers("c"))
+            for lease in self._leases(number)
+            if lease.session == self.me.id and lease.token in tokens
+        ]
+
+    def _take_over(self, before: Session, abandoned: Collection[int]) -> None:
+        """Move the leases of session *before* to this one, except the *abandoned* tokens."""
+        self.is_continued = True
+        self._called.append(before)  # it is written, and nobody is woken
+        for number in list(self._replica.numbers("c")):
+            leases = self._leases(number)
+            mine = [lease for lease in leases if lease.session == before.id]
+            if any(lease.token in abandoned for lease in mine):
+                self._replica.untold.add(f"c{number}")
+            if any(lease.token not in abandoned for lease in mine):
+                moved = tuple(
+                    lease.moved_to(self.me.id) if lease in mine and lease.token not in abandoned else lease
+                    for lease in leases
+                )
+                self.records[f"c{number}"] = self._credential(number).with_leases(moved)
+
+    def leave(self) -> None:
+        """End our own session; whoever wants what it had is called."""
+        me = self.me
+        self.sessions.remove(me)
+        for credential in self._end_session(me):
+            self._call_next(credential)
+        if me.called_at is not None:
+            self._call_one()
+
+    def _end_session(self, session: Session) -> set[int]:
+        self._others_are_there = True
+        self.ended.append(session.id)
+        freed = set()
+        for number in list(self._replica.numbers("c")):
+            gone = [lease for lease in self._leases(number) if lease.session == session.id]
+            if gone:
+                freed.add(number)
+                self._end_leases(number, gone)
+        return freed
+
+    def _leases(self, number: int) -> tuple[Held, ...]:
+        """The leases of a credential; it counts as read only if that is made use of."""
+        written = self.records.get(f"c{number}")
+        return (written if isinstance(written, CredentialRecord) else self._replica.credential(number)).leases
+
+    def _end_leases(self, number: int, gone: list[Held]) -> None:
+        """Leases that nobody gives back: what they have in flight ends with them, and the view does not know it."""
+        self.records[f"c{number}"] = self._credential(number).without(gone)
+        self._replica.untold.add(f"c{number}")
+        for lease in gone:
+            if lease.guessed is not None:
+                quota = self._quota(lease.quota)
+                self.records[f"q{lease.quota}"] = quota._replace(
+                    known=dump(in_flight_ended(quota.record(), lease.guessed))
+                )
+                self._replica.untold.add(f"q{lease.quota}")
+
+    def _was_called(self, session: Session) -> None:
+        self._called.append(session)
+        self.rings.append(session.id)
+
+    # -- leases -----------------------------------------------------------------------------------------------
+
+    def leases_on(self, credential: int) -> list[tuple[str, int, float]]:
+        """The leases of a credential that are in force, whoever has them: request, token, and since when."""
+        leases = self._credential(credential).leases
+        if leases:
+            living = {session.id for session in self.sessions}
+            orphans = [lease for lease in leases if lease.session not in living]
+            if orphans:  # part of what the server knew is gone: nobody has them, and nobody else would end them
+                self._end_leases(credential, orphans)
+                self._call_next(credential)
+                leases = self._credential(credential).leases
+        to_local = self._border.to_local
+        return [(lease.request, lease.token, to_local(lease.granted_at)) for lease in leases]
+
+    def lease(self, bid: Bid, reserved: Reserved) -> Granted:
+        """Begin a lease. Its token is given by the server, and larger than that of every lease before it."""
+        record = self._credential(bid.credential)
+        held = Held.written(
+            NEW,
+            self.me.id,
+            bid.request,
+            bid.requester,
+            self._border.to_store(self.now),
+            bid.quota,
+            list(reserved.guessed) if reserved.guessed else None,
+        )
+        self.records[f"c{bid.credential}"] = record.with_leases((*record.leases, held))
+        self.grants = True
+        if reserved.record is not None:
+            self._write_record(bid.quota, reserved.record)
+        return Granted(NEW, self.now)
+
+    def _mine(self, credential: int, token: int) -> Held | None:
+        leases, session = self._credential(credential).leases, self.holder_of(token)
+        return next((lease for lease in leases if lease.token == token and lease.session == session), None)
+
+    def end(self, credential: int, token: int) -> bool:
+        """End a lease of this session. False: it is not in force."""
+        mine = self._mine(credential, token)
+        if self.former.pop(token, None) is not None:
+            self._replica.untold.add(f"c{credential}")  # the view counts it as another's
+        if mine is None:
+            return False
+        self.records[f"c{credential}"] = self._credential(credential).without([mine])
+        self._call_next(credential)
+        return True
+
+    def end_unknown(self, tokens: Sequence[int], but: str | None) -> None:
+        """End leases of this session that it knows nothing of, except that of request *but*.
+
+        After a step that was done without its caller hearing of it.
+        """
+        for number in list(self._replica.numbers("c")):
+            unknown = [
+                lease
+                for lease in self._leases(number)
+                if lease.session == self.me.id and lease.token not in tokens and lease.request != but
+            ]
+            if unknown:
+                self._end_leases(number, unknown)
+                self._call_next(number)
+
+    def settle(self, credential: int, token: int) -> bool:
+        """The cost of a lease is no guess any more. False: it is not in force."""
+        mine = self._mine(credential, token)
+        if mine is None:
+            return False
+        if mine.guessed is not None:
+            record = self._credential(credential)
+            settled = tuple(lease.settled() if lease is mine else lease for lease in record.leases)
+            self.records[f"c{credential}"] = record.with_leases(settled)
+        return True
+
+    # -- what is known ----------------------------------------------------------------------------------------
+
+    def enrol(self, card: Card) -> Enrolled:
+        """Make a credential and its quota known."""
+        number = self._number_of(card)
+        replica = self._replica
+        name = dump(card.quota)
+        quota = replica.quota_of(name)
+        if quota is None:
+            quota = replica.next_number("q")
+            self._read.add(f"q{quota}")
+            self.records[f"q{quota}"] = QuotaRecord(name, "{}")
+        return Enrolled(self._credential_news(number), self._quota_news(quota))
+
+    def _number_of(self, card: Card) -> int:
+        replica = self._replica
+        known = replica.credential_of(card.fingerprint)
+        if known is not None:
+            if replica.credential(known).name != card.name:
+                self._rewrite(known, name=card.name)
+            return known
+        number = replica.next_number("c")
+        self._read.add(f"c{number}")
+        since = self._border.to_store(self.now)
+        self.records[f"c{number}"] = CredentialRecord.written(card.fingerprint, card.name, "alive", "", since)
+        return number
+
+    def write_quota(self, number: int, record: Record, *, opened: bool = False, eased: bool = False) -> None:
+        """Keep what is known of a quota now. *opened*: every process that waits is told; *eased*: the first is."""
+        self._write_record(number, record)
+        if opened or eased:
+            self._call_all() if opened else self._call_first()
+
+    def _write_record(self, number: int, record: Record) -> None:
+        self.records[f"q{number}"] = self._quota(number)._replace(known=dump(shifted(record, self._border.offset)))
+
+    def write_life(self, number: int, life: str, evidence: str, since: float) -> None:
+        """Keep whether a credential lives."""
+        self._rewrite(number, life=life, evidence=evidence, since=self._border.to_store(since))
+        self._call_all()
+
+    def _rewrite(self, number: int, **fields: object) -> None:
+        changed = self._credential(number)._replace(**fields)  # type: ignore[arg-type]
+        self.records[f"c{number}"] = CredentialRecord.written(*changed[2:], leases=changed.leases)

@@ -1,0 +1,267 @@
+"""The way to the server: one connection for steps, made anew after trouble by whoever may wait.
+
+A step that finds the connection gone fails at once; one that finds it cut waits for a new one, no longer than for an
+answer. The housekeeper's wait is where it is mended, outside the pool's lock: it connects, sees which server answers,
+and what the store there says of itself.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from ...errors import NotAStore, StoreDamaged, StoreError, StoreTooNew, StoreUnavailable
+from ...pool.store_protocol import StoreTrouble
+from ...util.clock import Clock, SystemClock
+from .errors import FAILURES, at_opening, bad_option, meaning
+from .metadata import FORMAT, Known, Meta, Server, Signs, met, read_meta
+from .resp_connection import AMEND, APPLY, UNTIL, Wire
+from .server_time import Heard
+from .url import RedisPlace
+
+T = TypeVar("T")
+
+_LIMIT: Final = 0.25
+_SHORTEST_LIMIT: Final = 0.05
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 1.0
+_OLDEST: Final = (6, 0)
+_TRIES: Final = 20
+_INSIST: Final = 2.0
+_SALT_BYTES: Final = 32
+_FOR_EVER: Final = float("inf")
+
+
+@dataclass(frozen=True, slots=True)
+class Greeting:
+    """A connection as it was made: what the store says of itself, and the server's hour."""
+
+    wire: Wire
+    meta: Meta
+    heard: Heard
+
+
+class Link:
+    """Holds the connection for steps. ``greeting`` is None while there is none; ``why`` tells why not."""
+
+    def __init__(self, place: RedisPlace, clock: Clock, ttl: float) -> None:
+        self.place = place
+        self.limit = min(_LIMIT, max(_SHORTEST_LIMIT, ttl / 10))
+        self.greeting: Greeting | None = None
+        self.why = ""
+        self.known: Callable[[], Known | None] = lambda: None  # what this process knows of the store
+        self.dropped: Callable[[], None] = lambda: None  # told when there is something to mend
+        self.mended: Callable[[], None] = lambda: None  # told when it is, by whomever: what happened since is unheard
+        self.closed = False
+        # A clock that is no machine's is a test's: then the server's time is that clock's too.
+        self.simulated = not isinstance(clock, SystemClock)
+        self._clock = clock
+        self._ttl = ttl
+        self._pause = _FIRST_PAUSE
+        self._mend_at = 0.0
+        self._mending = threading.Lock()
+        self.keys = [place.key(name) for name in ("meta", "records", "changes", "expiry")]
+        self._apply, self._amend, self._until = (
+            script.call(keys) for script, keys in ((APPLY, self.keys), (AMEND, self.keys[:1]), (UNTIL, self.keys[3:]))
+        )
+
+    def bell_of(self, session: str) -> str:
+        """The channel on which the process of that session is woken."""
+        return self.place.key(f"bell:{session.partition('.')[0]}")
+
+    # -- connecting -------------------------------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Connect for the first time. Insists for a moment on what may pass. Raises StoreError."""
+        deadline = time.monotonic() + _INSIST
+        while self.greeting is None:
+            try:
+                self.greeting = self._greet()
+            except StoreTrouble as error:
+                if time.monotonic() > deadline:
+                    raise at_opening(error, self.place.shown) from None
+                time.sleep(_FIRST_PAUSE)
+
+    def failed(self, error: Exception) -> StoreTrouble | StoreError:
+        """The connection is of no use any more. What to raise in place of *error*."""
+        found = meaning(error, self.place.shown, self.limit)
+        self.drop(str(found))
+        # What a person has to put right can be put right while we wait.
+        return StoreTrouble(self.why) if isinstance(found, StoreUnavailable) else found
+
+    def drop(self, why: str) -> None:
+        """Let go of the connection."""
+        greeting, self.greeting = self.greeting, None
+        self.why = why
+        if greeting is not None:
+            self._mend_at = time.monotonic()
+            self._pause = _FIRST_PAUSE
+            greeting.wire.close()
+            self.dropped()
+
+    def mend_in(self) -> float:
+        """In how many seconds ``mend`` should be tried; infinite if nothing is broken."""
+        return _FOR_EVER if self.greeting is not None or self.closed else max(0.0, self._mend_at - time.monotonic())
+
+    def mend(self) -> bool:
+        """Connect again, however long that takes. False: in vain, and ``mend_in`` says when to try next."""
+        with self._mending:
+            if self.greeting is not None or self.closed:
+                return self.greeting is not None
+            try:
+                greeting = self._greet()
+            except (StoreTrouble, StoreError) as error:
+                self.why = error.detail if isinstance(error, StoreUnavailable) else str(error)
+                self._mend_at = time.monotonic() + self._pause
+                self._pause = min(2 * self._pause, _LONGEST_PAUSE)
+                return False
+            return self._use(greeting)
+
+    def _use(self, greeting: Greeting) -> bool:
+        if self.closed:  # meanwhile
+            greeting.wire.close()
+        else:
+            self.greeting = greeting
+            self.mended()
+        return not self.closed
+
+    def mend_in_a_step(self) -> bool:
+        """The same for who holds others up, for the time of one answer at most: to look up a name may take any."""
+        deadline = time.monotonic() + self.limit
+        if self._mending.locked() and self._mending.acquire(timeout=self.limit):  # somebody was at it
+            self._mending.release()
+        left = deadline - time.monotonic()
+        if self.greeting is None and left > 0:  # nobody was, or only before this broke
+            mender = threading.Thread(target=self.mend, name="agentos-mender", daemon=True)
+            try:
+                mender.start()
+            except RuntimeError:  # the interpreter is ending
+                return False
+            mender.join(left)
+        return self.greeting is not None
+
+    def close(self) -> None:
+        self.closed = True
+        self.drop("it is closed")
+
+    # -- what is said first -----------------------------------------------------------------------------------
+
+    def _greet(self) -> Greeting:
+        wire = self.connect()
+        try:
+            greeting = self.asked(lambda: self._meet(wire))
+            wire.wait_at_most(self.limit)
+        except BaseException:
+            wire.close()
+            raise
+        return greeting
+
+    def connect(self) -> Wire:
+        """A connection of its own. Raises StoreTrouble or StoreError."""
+        try:
+            return self.asked(lambda: Wire(self.place, max(self.limit, _LIMIT)))  # it holds nobody up
+        except (ValueError, TypeError) as error:
+            raise bad_option(error, self.place.shown) from None
+
+    def asked(self, ask: Callable[[], T]) -> T:
+        """What the server answers. Raises StoreTrouble or StoreError."""
+        try:
+            return ask()
+        except FAILURES as error:
+            raise meaning(error, self.place.shown, self.limit) from None
+
+    def _meet(self, wire: Wire) -> Greeting:
+        server = self._server(wire)
+        for script in (APPLY, AMEND, UNTIL):
+            wire.load(script)
+        wire.ask("PUBLISH", self.bell_of("nobody"), "")  # or who may not would find out when others wait for it
+        for _ in range(_TRIES):
+            meta = self.read_meta(wire)
+            heard = self.hear(wire)
+            new = met(
+                meta,
+                Server(server.run, server.uptime, heard.hour),
+                self.known(),
+                ttl=self._ttl,
+                signs=self._signs(wire, meta, heard.hour),
+                salt=secrets.token_hex(_SALT_BYTES),
+            )
+            if new is meta or self.amend(wire, new, meta):
+                return Greeting(wire, new, heard)
+        raise StoreTrouble(f"others keep changing what {self.place.shown} says of itself")
+
+    def _server(self, wire: Wire) -> Server:
+        said = wire.ask("INFO", "server").decode(errors="replace")
+        info = dict(line.split(":", 1) for line in said.splitlines() if ":" in line)
+        try:
+            version = tuple(int(number) for number in re.findall(r"\d+", info["redis_version"])[:2])
+            run, counted = info["run_id"], float(info["uptime_in_seconds"])
+        except (KeyError, ValueError) as error:
+            detail = f"it does not say what a Redis or Valkey says of itself in answer to INFO ({error})"
+            raise StoreUnavailable(path=self.place.shown, detail=detail) from None
+        if version < _OLDEST:
+            detail = f"the server is Redis {info['redis_version']}, and 6.0 or newer is needed (or Valkey)"
+            raise StoreUnavailable(path=self.place.shown, detail=detail)
+        # It counts whole seconds, of which it may have begun one only.
+        return Server(run, _FOR_EVER if self.simulated else max(0.0, counted - 1.0), 0.0)
+
+    def hear(self, wire: Wire) -> Heard:
+        """The server's hour."""
+        sent = self._clock.now()
+        if self.simulated:
+            return Heard(sent, sent, sent)
+        seconds, micros = wire.ask("TIME")
+        return Heard(sent, self._clock.now(), int(seconds) + int(micros) / 1e6)
+
+    def _signs(self, wire: Wire, meta: Meta | None, hour: float) -> Signs:
+        """Who else seems to use the store, at that hour of the server."""
+        if meta is not None and wire.ask("ZCARD", self.keys[3]):
+            return Signs(True, bool(wire.ask("ZCOUNT", self.keys[3], f"({hour + meta.shift!r}", "+inf")))
+        return Signs(listening=bool(wire.ask("PUBSUB", "CHANNELS", self.bell_of("*"))))
+
+    def read_meta(self, wire: Wire) -> Meta | None:
+        """What the store says of itself; None if there is no store yet. Raises StoreError if it is none of ours."""
+        words = [word.decode(errors="replace") for word in wire.ask("HGETALL", self.keys[0])]
+        fields = dict(zip(words[::2], words[1::2], strict=True))
+        if not fields:
+            return None
+        if "format" not in fields:
+            raise NotAStore(path=self.place.shown, detail=f"its key {self.keys[0]} is somebody else's")
+        try:
+            version = int(fields["format"])
+            if version > FORMAT:
+                raise StoreTooNew(path=self.place.shown, version=version, newest=FORMAT)
+            return read_meta(fields)
+        except (ValueError, KeyError) as error:
+            raise StoreDamaged(
+                path=self.place.shown, detail=f"what it says of itself is not readable ({error})"
+            ) from None
+
+    def apply(self, wire: Wire, words: list[str]) -> bytes:
+        """What the server says to a step. Errors are those of redis-py."""
+        said: bytes = wire.run(self._apply, words)
+        return said
+
+    def amend(self, wire: Wire, new: Meta, old: Meta | None) -> bool:
+        """Change what the store says of itself. False: somebody else has, meanwhile."""
+        counters = ["sequence", self._left_over(wire)] if old is None else []
+        before = "" if old is None else old.version
+        return bool(wire.run(self._amend, [before, str(new.token), *new.fields(), *counters]))
+
+    def _left_over(self, wire: Wire) -> str:
+        """The newest change of a store that says nothing of itself any more: a new one in its place goes on there."""
+        newest = wire.ask("ZREVRANGE", self.keys[2], "0", "0", "WITHSCORES")
+        return str(int(newest[1])) if newest else "0"
+
+    def sessions(self, wire: Wire) -> dict[str, float]:
+        """When each session runs out, if it is not renewed; in the store's time."""
+        words = wire.ask("ZRANGE", self.keys[3], "0", "-1", "WITHSCORES")
+        return {name.decode(): float(at) for name, at in zip(words[::2], words[1::2], strict=True)}
+
+    def let_run_out(self, wire: Wire, session: str, was: float | None, at: float) -> None:
+        """Let a session run out then, and no more at the instant it *was* to, unless it was renewed meanwhile."""
+        wire.run(self._until, [session, "" if was is None else repr(was), repr(at)])

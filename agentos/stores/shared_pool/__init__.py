@@ -1,0 +1,1 @@
+"""The pool's rules on records that other processes change as well."""

@@ -1,0 +1,360 @@
+"""Opening the pool's file: who comes first puts it in order, everybody else finds it so.
+
+Whoever finds nobody else alive has the file to himself for a moment. Then, and only then, it is made or brought to the
+newest format, stamps of an earlier boot are moved to this one's clock, and what processes that are gone had leased is
+free again; unless they had it used on other machines, where it may be in use for a while, or commands that they started
+still run. While others are alive none of this is done: a file whose stamps are of another clock is refused.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import sqlite3
+import time
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from random import SystemRandom
+from typing import Final
+
+from ...errors import NotAStore, StoreDamaged, StoreElsewhere, StoreError, StoreTooNew, StoreUnavailable
+from ...pool.core.quota_codec import moved
+from ...util.clock import Clock
+from ...util.sqlite.connect import Connect, connect, too_old
+from ...util.sqlite.errors import is_busy, passing
+from ...util.sqlite.migrations import migrate, newest, schema_at, schema_of, version_of
+from .boot_clock import Moment, shift, time_base
+from .lease_locks import LeaseLocks
+from .location import prepare
+from .presence_lock import Alive
+from .rows import (
+    Changes,
+    Execute,
+    end_session,
+    keep_outlived,
+    last_change,
+    let_run_out,
+    read_moment,
+    tokens_of,
+    write_moment,
+    write_record,
+)
+from .schema import APPLICATION_ID, MIGRATIONS
+from .udp_wakeup import Ring
+
+_FORMAT: Final = newest(MIGRATIONS)
+_SALT_BYTES: Final = 32
+_TRIES: Final = 5
+_LOG_SIZE: Final = 1 << 20  # to which SQLite cuts its log back when it begins it anew
+_INSIST: Final = 5.0
+_PAUSE_WITHIN: Final = 1.0
+_PAGE_SIZE: Final = 2048  # a step writes half a dozen pages, a row or two of each: smaller ones cost a fifth less
+
+
+class StoreFile:
+    """The file, open. ``base`` tells which boot's clock its stamps are of; fingerprints are made with ``salt``."""
+
+    connection: sqlite3.Connection
+    salt: bytes
+
+    def __init__(self, path: Path, clock: Clock, *, base: str | None = None, connect: Connect = connect) -> None:
+        self.base = time_base() if base is None else base
+        self.pid = os.getpid()
+        self.at_work = 0  # how many steps are under way, one in another: nobody forks meanwhile
+        self._clock = clock
+        self._connect = connect
+        old = too_old("the pool's store")
+        if old is not None:
+            raise StoreUnavailable(path=str(path), detail=old)
+        self.path = prepare(path)
+        self.locks = LeaseLocks(self.path)
+        self._open()
+
+    # -- opening ----------------------------------------------------------------------------------------------
+
+    def _open(self) -> None:
+        self._alive = Alive(self.path)
+        deadline = time.monotonic() + _INSIST
+        while True:
+            try:
+                self._try_to_open()
+                break
+            except UnicodeDecodeError as error:  # not even SQLite's message about it could be read
+                raise StoreDamaged(path=str(self.path), detail=str(error)) from None
+            except sqlite3.Error as error:
+                # Others that are at work in it have it locked now and then.
+                if not is_busy(error) or time.monotonic() > deadline:
+                    raise self._verdict(error) from None
+            time.sleep(pause())
+        self._identity = _identity(self.path)
+        _open_files.add(self)
+
+    def _try_to_open(self) -> None:
+        self.connection = self._connected()
+        try:
+            self._require_ours()  # before anything is made beside it
+            self._come_in()
+            self.salt = bytes.fromhex(self._meta("salt"))
+        except (ValueError, TypeError, LookupError) as error:
+            self._alive.leave()
+            self.connection.close()
+            raise StoreDamaged(
+                path=str(self.path), detail=f"what it says of itself is not readable ({error})"
+            ) from None
+        except BaseException:
+            self._alive.leave()
+            self.connection.close()
+            raise
+
+    def _connected(self) -> sqlite3.Connection:
+        _close_inherited()
+        connection = self._connect(f"{self.path.as_uri()}?mode=rw")
+        try:
+            connection.execute("pragma synchronous = normal")
+            connection.execute(f"pragma journal_size_limit = {_LOG_SIZE}").fetchone()
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _come_in(self) -> None:
+        """Be one of those that have the file open, and know that it is in order."""
+        wrong: StoreError | None = None
+        for _ in range(_TRIES):
+            if self._is_alone():
+                self._put_in_order()
+                self._alive.join()
+                return
+            self._alive.join()
+            wrong = self._what_is_wrong()
+            if wrong is None:
+                return
+            self._alive.leave()  # whoever was to put it in order may have died over it
+            time.sleep(pause())
+        assert wrong is not None  # noqa: S101 - for the type checker
+        raise wrong
+
+    def _is_alone(self) -> bool:
+        # Two that try it at the same moment can keep each other from it, though nobody is inside.
+        for _ in range(_TRIES):
+            if self._alive.try_alone():
+                return True
+            time.sleep(pause())
+        return False
+
+    def _what_is_wrong(self) -> StoreError | None:
+        """Why the file cannot be used beside those that are using it."""
+        self._require_ours()
+        version = version_of(self.connection)
+        if version < _FORMAT:
+            detail = f"it has format {version} and must be brought to {_FORMAT}, but processes that use it are running"
+            return StoreUnavailable(path=str(self.path), detail=detail)
+        moment = read_moment(self.connection.execute)
+        # Where a boot cannot be told from another, whoever has the file open beside us must be of this one.
+        if moment is not None and moment.base != self.base:
+            return StoreElsewhere(path=str(self.path), detail="their clock cannot be compared with ours")
+        return None
+
+    def _require_ours(self) -> None:
+        """Refuse what is not a store, or one that is too new, before anything is changed."""
+        execute = self.connection.execute
+        (application,) = execute("pragma application_id").fetchone()
+        (pages,) = execute("pragma page_count").fetchone()
+        if pages and application != APPLICATION_ID:
+            raise NotAStore(path=str(self.path), detail="it is another SQLite file")
+        version = version_of(self.connection)
+        if version > _FORMAT:
+            raise StoreTooNew(path=str(self.path), version=version, newest=_FORMAT)
+
+    # -- alone ------------------------------------------------------------------------------------------------
+
+    def _put_in_order(self) -> None:
+        """Make the file, or bring it to this format and this boot's clock; what others had leased is free."""
+        self._require_ours()
+        execute = self.connection.execute
+        if version_of(self.connection) == 0:
+            execute(f"pragma page_size = {_PAGE_SIZE}")
+            execute(f"pragma application_id = {APPLICATION_ID}")  # before all else: it says whose file this is
+        (mode,) = execute("pragma journal_mode = wal").fetchone()
+        if mode != "wal":
+            detail = f"SQLite offers no write-ahead log there, only {mode!r}"
+            raise StoreUnavailable(path=str(self.path), detail=detail)
+        migrate(self.connection, MIGRATIONS)
+        self._require_sound()
+        now = self._clock.now()
+        offset = self._clock.wall() - now
+        execute("begin immediate")
+        try:
+            execute("insert or ignore into meta values ('salt', ?)", (secrets.token_hex(_SALT_BYTES),))
+            self._start_anew(read_moment(execute), now, offset)
+            write_moment(execute, self.base, now, offset)
+            self.locks.sweep()
+            execute("commit")
+        except BaseException:
+            if self.connection.in_transaction:
+                execute("rollback")
+            raise
+
+    def _require_sound(self) -> None:
+        execute = self.connection.execute
+        (check,) = execute("pragma quick_check(1)").fetchone()
+        if check != "ok":
+            raise StoreDamaged(path=str(self.path), detail=check)
+        if schema_of(self.connection) != schema_at(_FORMAT, MIGRATIONS):
+            raise StoreDamaged(path=str(self.path), detail="its tables are not those of a store")
+
+    def _start_anew(self, last: Moment | None, now: float, offset: float) -> None:
+        """Nobody is alive: end the sessions, and move the stamps to our clock if they are of another."""
+        execute = self.connection.execute
+        by = 0.0 if last is None or (last.base == self.base != "") else shift(last, now, offset)
+        (sessions,) = execute("select count(*) from sessions").fetchone()
+        if not by and not sessions:
+            return
+        let_run_out(execute, now, offset, by=by)
+        for (session,) in execute("select distinct session from leases").fetchall():
+            if self.locks.outlived(tokens_of(execute, session)):
+                keep_outlived(execute, session, now)
+        execute("delete from sessions where gone_until is null or expires_at <= ?", (now,))
+        execute("delete from leases where session not in (select id from sessions)")
+        execute("delete from sessions where id not in (select session from leases)")
+        execute("update leases set guessed = null")  # the records below say that nobody is at work
+        execute("update credentials set since = since + ?", (by,))
+        for number, record in execute("select number, record from quotas").fetchall():
+            write_record(execute, number, moved(json.loads(record), by))
+
+    # -- while it is open -------------------------------------------------------------------------------------
+
+    def is_there(self) -> bool:
+        """Whether the path still leads to this very file."""
+        return _identity(self.path) == self._identity
+
+    def in_transaction(self) -> bool:
+        """Whether a transaction is under way. Not if the connection is closed, because it could not be opened anew."""
+        try:
+            return self.connection.in_transaction
+        except sqlite3.ProgrammingError:
+            return False
+
+    def reopen(self) -> bool:
+        """Open it anew after an error. Whether that is another file by now: one of which we know nothing."""
+        self.connection.close()
+        try:
+            if self.is_there():
+                self.connection = self._connected()
+                return False
+        except sqlite3.Error as error:
+            raise self._verdict(error) from None
+        self._alive.leave()
+        self.path = prepare(self.path)
+        self._open()
+        return True
+
+    def end_session(self, session: str) -> list[Ring]:
+        """Remove a session and its leases, on a connection of its own. Returns the bells of those who wait."""
+        return self._aside(lambda execute, changes: end_session(execute, session, changes))
+
+    def let_run_out(self, session: str) -> list[Ring]:
+        """Our process goes, and its leases may be in use on other machines for a while; as ``end_session``."""
+
+        def act(execute: Execute, changes: Changes) -> None:
+            now = self._clock.now()
+            let_run_out(execute, now, self._clock.wall() - now, session=session)
+            held = execute("select credential from leases where session = ?", (session,)).fetchall()
+            changes.credentials.update(credential for (credential,) in held)
+
+        return self._aside(act)
+
+    def _aside(self, act: Callable[[Execute, Changes], object]) -> list[Ring]:
+        """Change something on a connection of its own, at once. Returns the bells of those who wait."""
+        connection = self._connected()
+        try:
+            execute = connection.execute
+            execute("begin immediate")
+            changes = last_change(execute)
+            act(execute, changes)
+            changes.write(execute)
+            waiting: list[Ring] = execute("select bell, id from sessions where waiting_since is not null").fetchall()
+            execute("commit")
+        finally:
+            connection.close()
+        return waiting
+
+    def leave(self) -> None:
+        """Be no longer one of those that have it open."""
+        self.locks.close()
+        self._alive.leave()
+
+    def close(self) -> None:
+        self.connection.close()
+
+    def _meta(self, key: str) -> str:
+        value: str = self.connection.execute("select value from meta where key = ?", (key,)).fetchone()[0]
+        return value
+
+    def _verdict(self, error: sqlite3.Error) -> StoreError:
+        why = passing(error)
+        if why is not None:
+            return StoreUnavailable(path=str(self.path), detail=why)
+        if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_NOTADB:
+            return NotAStore(path=str(self.path), detail="it is no SQLite file")
+        return StoreDamaged(path=str(self.path), detail=str(error))
+
+
+_open_files: weakref.WeakSet[StoreFile] = weakref.WeakSet()
+
+
+def _close_inherited() -> None:
+    """In a forked child, close what the parent had open, before anything is opened.
+
+    SQLite counts the locks of a process by file, and its count is inherited where the locks are not: with the parent's
+    connection in its books it would believe the child to have locks that nobody gave it.
+    """
+    for file in list(_open_files):
+        if file.pid != os.getpid():
+            _open_files.discard(file)
+            file.close()
+
+
+def _wait_for_a_pause() -> None:
+    """Before a fork: a connection in the middle of something could not even be closed in the child.
+
+    Not by a lock: an interrupt at the wrong moment would leave it taken for ever. From the last look here to the fork
+    itself this thread keeps the interpreter, so that no other begins anything.
+    """
+    global _forking
+    _forking = True
+    deadline = time.monotonic() + _PAUSE_WITHIN
+    while any(file.at_work for file in list(_open_files)) and time.monotonic() < deadline:
+        time.sleep(pause())
+
+
+def _go_on() -> None:
+    global _forking
+    _forking = False
+
+
+def let_others_fork() -> None:
+    """Called before a step begins: whoever waits for a pause in order to fork gets it."""
+    deadline = time.monotonic() + _PAUSE_WITHIN if _forking else 0.0
+    while _forking and time.monotonic() < deadline:
+        time.sleep(pause())
+
+
+_forking = False
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_wait_for_a_pause, after_in_parent=_go_on, after_in_child=_go_on)
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return (found.st_dev, found.st_ino)
+
+
+def pause() -> float:
+    """How long to leave a locked file alone: chance keeps processes from meeting again and again."""
+    return SystemRandom().uniform(0.000_2, 0.002)

@@ -1,0 +1,141 @@
+"""Looking at the pool's file from outside: without a secret, without a session, and without changing anything."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+from ...errors import NotAStore, StoreDamaged, StoreError, StoreTooNew, StoreUnavailable
+from ...pool.core.quota_codec import moved
+from ...pool.core.records import KeySpec
+from ...util.clock import Clock
+from ...util.sqlite.connect import connect
+from ...util.sqlite.errors import is_busy, is_unreachable, passing
+from ...util.sqlite.migrations import newest, version_of
+from ..dump import Book, Entry, Sighting, sightings
+from .boot_clock import shift, time_base
+from .file import pause
+from .rows import Execute, holder, read_moment, read_record
+from .schema import APPLICATION_ID, MIGRATIONS
+
+_FORMAT: Final = newest(MIGRATIONS)
+_INSIST: Final = 5.0
+
+
+def look(path: Path, specs: Iterable[KeySpec], clock: Clock) -> list[Sighting] | None:
+    """Every credential in the file at *path*, by name; None if there is no such file yet.
+
+    It may be in use: nobody is held up by it. Raises StoreError if it cannot be read.
+    """
+    now = clock.now()
+    offset = clock.wall() - now
+    book = _insist(path, now, offset)
+    if book is None:
+        return None
+    try:
+        return sightings(book, {spec.name: spec for spec in specs}, now, offset)
+    except (ValueError, TypeError, LookupError, AttributeError) as error:
+        raise StoreDamaged(path=str(path), detail=f"a record is not readable ({type(error).__name__})") from None
+
+
+# -- reading the file -------------------------------------------------------------------------------------------------
+
+
+def _insist(path: Path, now: float, offset: float) -> Book | None:
+    deadline = time.monotonic() + _INSIST
+    while True:
+        try:
+            if not path.exists():
+                return None
+            return _read_file(path, now, offset)
+        except sqlite3.Error as error:
+            if not is_busy(error) or time.monotonic() > deadline:
+                raise _verdict(path, error) from None
+        except (OSError, ValueError) as error:
+            raise StoreUnavailable(path=str(path), detail=str(error)) from None
+        time.sleep(pause())
+
+
+def _read_file(path: Path, now: float, offset: float) -> Book | None:
+    uri = f"{path.absolute().as_uri()}?mode=ro"
+    try:
+        return _read_at(uri, path, now, offset)
+    except sqlite3.Error as error:
+        # In a folder that cannot be written SQLite cannot make the files it coordinates with. If nobody has left any,
+        # nobody is at work, and the file is all there is.
+        if not is_unreachable(error) or path.with_name(path.name + "-wal").exists():
+            raise
+        return _read_at(f"{uri}&immutable=1", path, now, offset)
+
+
+def _read_at(uri: str, path: Path, now: float, offset: float) -> Book | None:
+    connection = connect(uri)
+    try:
+        connection.execute("begin")
+        if not _is_ours(connection, path):
+            return None
+        return read_book(connection.execute, now, offset, version=version_of(connection))
+    finally:
+        connection.close()
+
+
+def _is_ours(connection: sqlite3.Connection, path: Path) -> bool:
+    """Whether it is a store that has been made. False: somebody is just making it."""
+    (pages,) = connection.execute("pragma page_count").fetchone()
+    (application,) = connection.execute("pragma application_id").fetchone()
+    if pages and application != APPLICATION_ID:
+        raise NotAStore(path=str(path), detail="it is another SQLite file")
+    version = version_of(connection)
+    if version > _FORMAT:
+        raise StoreTooNew(path=str(path), version=version, newest=_FORMAT)
+    return version > 0
+
+
+def read_book(execute: Execute, now: float, offset: float, *, version: int = _FORMAT) -> Book:
+    """Read it all. To be called in a transaction; *now* is by our clock, *offset* how far the wall clock is ahead.
+
+    *version* is the file's, which may be an older one: whoever looks does not change it.
+    """
+    moment, base = read_moment(execute), time_base()
+    # Where a boot cannot be told from another, a clock that has not gone back is taken to be the same one.
+    same = moment is None or (moment.base == base and (base != "" or moment.at <= now))
+    by = 0.0 if same or moment is None else shift(moment, now, offset)
+    quotas = {
+        name: (number, read_record(record) if same else moved(read_record(record), by))
+        for number, name, record in execute("select number, name, record from quotas").fetchall()
+    }
+    leases = _leases(execute, now, "sessions.gone_until" if version >= 2 else "null") if same else {}
+    entries = [
+        Entry(number, fingerprint, name, life, evidence, since + by, *leases.get(number, ((), None)))
+        for number, fingerprint, name, life, evidence, since in execute(
+            "select number, fingerprint, name, life, evidence, since from credentials"
+        ).fetchall()
+    ]
+    return Book(entries, quotas)
+
+
+def _leases(execute: Execute, now: float, gone: str) -> dict[int, tuple[tuple[str, ...], str]]:
+    """Who holds each credential, and from which quota: leases of processes that were heard of lately."""
+    rows = execute(
+        f"select leases.credential, leases.requester, sessions.pid, {gone}, quotas.name from leases "  # noqa: S608
+        "join sessions on sessions.id = leases.session join quotas on quotas.number = leases.quota "
+        "where sessions.expires_at > ? order by leases.token",
+        (now,),
+    ).fetchall()
+    found: dict[int, tuple[tuple[str, ...], str]] = {}
+    for credential, requester, pid, gone_until, quota in rows:
+        holders, _ = found.get(credential, ((), quota))
+        found[credential] = ((*holders, holder(requester, pid, gone_until)), quota)
+    return found
+
+
+def _verdict(path: Path, error: sqlite3.Error) -> StoreError:
+    why = passing(error)
+    if why is not None:
+        return StoreUnavailable(path=str(path), detail=why)
+    if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_NOTADB:
+        return NotAStore(path=str(path), detail="it is no SQLite file")
+    return StoreDamaged(path=str(path), detail=str(error))

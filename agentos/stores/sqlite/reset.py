@@ -1,0 +1,78 @@
+"""Forgetting what is known of a credential, by name alone: for a person who knows better, and has no secret at hand."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Final
+
+from ...errors import StoreUnavailable
+from ...pool.core.fair_queue import Session
+from ...pool.core.records import KeySpec
+from ...util.clock import Clock
+from ...util.sqlite.errors import is_busy, passing
+from ..reset_rules import Cleared, forget
+from ..shared_pool.pool import SharedPool
+from .file import StoreFile, pause
+from .read_state import read_book
+from .rows import last_change
+from .step import SqliteStep
+from .store import SESSIONS
+from .udp_wakeup import Ring, make_bell
+
+_INSIST: Final = 5.0
+
+
+def clear(path: Path, names: Sequence[str], specs: Iterable[KeySpec], clock: Clock) -> list[Cleared]:
+    """Forget death, coolings, money gone and use of the credentials of these names, and of their quotas.
+
+    Every process that uses the file hears of it: those who wait within a second, others at their next request. Leases
+    in force stay. Names the file does not have are left out. Raises StoreError if the file cannot be written.
+    """
+    file = StoreFile(path, clock)
+    bell = make_bell()
+    try:
+        done, rings = _insist(file, names, {spec.name: spec for spec in specs}, clock)
+        for port, session in rings:
+            bell.call(port, session)
+    finally:
+        bell.close()
+        file.leave()
+        file.close()
+    return done
+
+
+def _insist(
+    file: StoreFile, names: Sequence[str], specs: dict[str, KeySpec], clock: Clock
+) -> tuple[list[Cleared], list[Ring]]:
+    execute = file.connection.execute
+    deadline = time.monotonic() + _INSIST
+    while True:
+        try:
+            execute("begin immediate")
+            try:
+                step = _step(file, clock)
+                done = forget(step, read_book(execute, step.now, clock.wall() - step.now), names, specs)
+                step.finish()
+                execute("commit")
+            finally:
+                if file.connection.in_transaction:
+                    execute("rollback")
+        except sqlite3.Error as error:
+            if not is_busy(error) or time.monotonic() > deadline:
+                raise StoreUnavailable(path=str(file.path), detail=passing(error) or str(error)) from None
+        else:
+            return done, step.rings
+        time.sleep(pause())
+
+
+def _step(file: StoreFile, clock: Clock) -> SqliteStep:
+    """A step of somebody who has no session: all who have one are others."""
+    execute = file.connection.execute
+    sessions = [Session(*row) for row in execute(SESSIONS).fetchall()]
+    changes = last_change(execute)
+    step = SqliteStep(execute, clock.now(), 0.0, changes, sessions, SharedPool(), changes.number)
+    step.others = sessions
+    return step

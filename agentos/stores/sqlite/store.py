@@ -1,0 +1,332 @@
+"""The pool's state in a SQLite file, shared by every process of the machine.
+
+Each step is one ``BEGIN IMMEDIATE`` transaction: it does what was put off, lets the view see what is true of the
+records at hand, applies the rules, and commits. Commits are not synced one by one (WAL, NORMAL): a power cut may lose
+the last moments, and all leases end with it anyway. A taken write lock is waited for a few milliseconds here, under
+the pool's lock, since whoever else wants that wants the same; then the caller waits outside of it, and tries again.
+"""
+
+from __future__ import annotations
+
+import secrets
+import sqlite3
+import time
+import uuid
+from collections.abc import Callable
+from random import SystemRandom
+from typing import TypeVar
+
+from ...errors import StoreDamaged, StoreUnavailable
+from ...pool.core.fair_queue import Session
+from ...pool.core.limits.base import FOREVER
+from ...pool.store_protocol import StoreBusy, StoreTrouble, View
+from ...util.clock import Clock
+from ...util.event_loop import running_loop
+from ...util.sqlite.errors import is_busy, passing
+from ..session import INSIST_LEAVING, SessionStore
+from ..step_queueing import process_of
+from .file import StoreFile, let_others_fork, pause
+from .rows import last_change, news_since, tell, tokens_of, write_moment, wrote
+from .step import SqliteStep
+from .udp_wakeup import Bell, DeafBell, Ring
+
+T = TypeVar("T")
+
+_NEVER_LOOKED = -1
+SESSIONS = (
+    "select id, expires_at, weight, served, waiting_since, wanted, called_at, idle_until, claim, bell, pid, "
+    "out_for from sessions"
+)
+
+# How often to try for the lock before the caller has to come back; fewer times where a whole loop stands still.
+_BUSY_TRIES = 24
+_BUSY_TRIES_ON_A_LOOP = 4
+_BUSY_PAUSE, _LONG_BUSY_PAUSE = 0.000_5, 0.002
+
+
+class SqliteStore(SessionStore[SqliteStep]):
+    """One process's access to the file. Used under the pool's lock, but for ``leave``."""
+
+    def __init__(
+        self, file: StoreFile, clock: Clock, bell: Bell | DeafBell, *, ttl: float, weight: float, view: View
+    ) -> None:
+        super().__init__(str(file.path), clock, ttl=ttl, weight=weight, view=view)
+        self._file = file
+        self._bell = bell
+        self._seen = _NEVER_LOOKED  # the newest entry of the log that the view has
+        self._data_version = _NEVER_LOOKED
+        self._writer = secrets.randbits(62)
+        self._commits: SqliteStep | None = None  # a step of which we do not know whether it was done
+        self._in_trouble = False  # the connection is not to be relied on
+        self._outlived: set[str] = set()  # sessions of which people were told that their commands still run
+
+    def _salt(self) -> bytes:
+        return self._file.salt
+
+    def nudge(self) -> None:
+        """Wake whoever calls ``keep_up``: it may be due earlier than was thought."""
+        self._bell.release()
+
+    def _look_after_the_place(self) -> None:
+        if not self._file.is_there():
+            self._in_trouble = True  # it was deleted or replaced: nobody else will see what we write there
+
+    # -- steps ------------------------------------------------------------------------------------------------
+
+    def _step(self, act: Callable[[SqliteStep], T], request: str | None = None) -> T:
+        self._require_own_process()
+        let_others_fork()
+        file = self._file
+        file.at_work += 1
+        try:
+            return self._transaction(act, request)
+        finally:
+            file.at_work -= 1
+
+    def _transaction(self, act: Callable[[SqliteStep], T], request: str | None) -> T:
+        step: SqliteStep | None = None
+        try:
+            if self._in_trouble:
+                self._reconnect()
+            if self._file.connection.in_transaction:
+                self._file.connection.execute("rollback")  # of a step that was interrupted in its first moment
+            self._begin_immediately()
+            step = self._begin(request)
+            step.acts = len(self._pending)
+            self._do_what_was_put_off(step, (sqlite3.Error,))
+            answer = act(step)
+            step.finish()
+            self._uncertain = True
+            self._commits = step
+            self._file.connection.execute("commit")
+        except (sqlite3.Error, OSError, UnicodeDecodeError) as error:
+            self._undo(step)
+            raise self._failed(error) from None
+        except BaseException:
+            self._undo(step)
+            raise
+        self._committed(step)
+        return answer
+
+    def _begin_immediately(self) -> None:
+        """Get the write lock. Each of the others has it for some tens of microseconds; it is waited for a little."""
+        begin = self._file.connection.execute
+        tries = 0 if self._busy else _BUSY_TRIES if running_loop() is None else _BUSY_TRIES_ON_A_LOOP
+        for number in range(tries):
+            try:
+                begin("begin immediate")
+            except sqlite3.OperationalError as error:
+                if not is_busy(error):
+                    raise
+            else:
+                self._busy = 0
+                return
+            # By chance, so that processes do not keep meeting; and fair, as waiting inside SQLite is not.
+            longest = _BUSY_PAUSE if number < _BUSY_TRIES_ON_A_LOOP else _LONG_BUSY_PAUSE
+            time.sleep(SystemRandom().uniform(0.1, 1.0) * longest)
+        # Once that was in vain, somebody has the lock for longer, and is not waited for here any more.
+        self._busy += 1
+        begin("begin immediate")
+        self._busy = 0
+
+    def _begin(self, request: str | None) -> SqliteStep:
+        """See who is there, and end what has run out."""
+        execute = self._file.connection.execute
+        now = self._clock.now()
+        sessions = [Session(*row) for row in execute(SESSIONS).fetchall()]
+        if self._commits is not None:
+            self._see_whether_it_was_done(self._commits, sessions)
+        changes = last_change(execute, self._writer)
+        changes.token = max(
+            changes.token, self._highest
+        )  # should the file be another one by now, they grow all the same
+        step = SqliteStep(execute, now, self._ttl, changes, sessions, self._view, self._seen)
+        step.former.update(self._former)
+        me = next((session for session in sessions if session.id == self._session), None)
+        if me is None or me.expires_at <= now:
+            self._join(step, me)
+        else:
+            step.i_am(me)
+            self._leave_abandoned_behind(step)
+        for session in [session for session in step.others if session.expires_at <= now]:
+            self._end_other(step, session)
+        if step.me.out_for != self._out_for:
+            step.out_for(self._out_for)
+        if self._uncertain:
+            step.end_unknown(self._view.tokens(), but=request)
+        if now >= self._renew_at:
+            step.me_changed = True
+            write_moment(execute, self._file.base, now, self._clock.wall() - now)
+        return step
+
+    def _end_other(self, step: SqliteStep, session: Session) -> None:
+        """A session has run out. If its process is gone and commands of it live, its leases wait for their end."""
+        locks, tokens = self._file.locks, tokens_of(self._file.connection.execute, session.id)
+        if not locks.outlived(tokens):
+            step.expire(session)
+            locks.forget(tokens)
+            return
+        step.keep_outlived(session)
+        if session.id not in self._outlived:
+            self._outlived.add(session.id)
+            step.notes.append(
+                f"{process_of(session)} has ended, and commands that it started still run: they are being ended, and "
+                "their keys are used by nobody else before that"
+            )
+
+    # -- commands that may outlive this process ---------------------------------------------------------------
+
+    def lock_lease(self, token: int, mark: str) -> int | None:
+        return self._file.locks.hold(token, mark)
+
+    def unlock_lease(self, token: int) -> None:
+        self._file.locks.drop(token)
+
+    def lease_moved(self, token: int, to: int) -> None:
+        self._file.locks.move(token, to)
+
+    def _see_whether_it_was_done(self, step: SqliteStep, sessions: list[Session]) -> None:
+        """A step failed in its commit, or just after it. If it was done all the same, it must not be done again."""
+        if wrote(self._file.connection.execute, step.first_number, self._writer):
+            del self._pending[: step.acts]
+        if any(session.id == step.me.id for session in sessions):
+            self._session = step.me.id  # it may have begun in that step
+        self._commits = None
+
+    def _join(self, step: SqliteStep, expired: Session | None) -> None:
+        """Begin a session. If we had one, it has ended without us, and our leases with it: they never come back."""
+        step.join(self._new_session(step))
+        if expired is not None:
+            step.expire(expired)
+        if self._session is not None:
+            self._view.lose(f"it was not renewed for {self._ttl:g}s" if expired else "the others had given it up")
+        self._renew_at = step.now
+
+    def _new_session(self, step: SqliteStep) -> Session:
+        me = Session(uuid.uuid4().hex, step.now, self._weight, step.changes.served)
+        me.bell, me.pid = self._bell.port, self._pid
+        self._bell.session = me.id
+        return me
+
+    def _committed(self, step: SqliteStep) -> None:
+        self._commits = None
+        self._done(step, step.acts)
+        self._session = step.me.id
+        self._highest = step.changes.token
+        if step.is_news:
+            self._data_version = _NEVER_LOOKED  # what others did is still to be looked at, and our own with it
+        else:
+            self._seen = step.changes.number
+        if step.me_changed:
+            self._renew_at = step.now + self._ttl / 3
+            self.valid_until = step.me.expires_at - self._margin
+        self.next_look = step.next_expiry()
+        for port, session in step.rings:
+            self._bell.call(port, session)
+
+    def _undo(self, step: SqliteStep | None) -> None:
+        """The step failed: nothing of it counts, and what the view was told in it may not be so."""
+        if step is None and not self._file.in_transaction():
+            return  # it had not begun
+        self._seen = self._data_version = _NEVER_LOOKED
+        self._uncertain = True
+        self._view.step_failed()
+        try:
+            if self._file.in_transaction():
+                self._file.connection.execute("rollback")
+        except sqlite3.Error:
+            self._in_trouble = True
+
+    def _failed(self, error: Exception) -> Exception:
+        if is_busy(error):
+            return StoreBusy()
+        why = passing(error)
+        if why is None:
+            return StoreDamaged(path=self.where, detail=str(error))
+        self._in_trouble = True
+        return StoreTrouble(why)
+
+    def _reconnect(self) -> None:
+        self._seen = self._data_version = _NEVER_LOOKED
+        try:
+            is_another = self._file.reopen()
+        except StoreUnavailable as error:
+            raise StoreTrouble(error.detail) from None
+        self._in_trouble = False
+        if is_another:
+            self._pending.clear()  # they were about the other one
+            self._abandoned.clear()
+            self._former.clear()
+            self._view.lose("the file was removed or replaced")
+            self._session = None
+            self._view.enrol_again()
+
+    # -- looking ----------------------------------------------------------------------------------------------
+
+    def look(self, since: float = FOREVER) -> bool:
+        """Tell the view what others did since the last look. Cheap when that is nothing: then False."""
+        if self._session is None or self._left or self._in_trouble:
+            return False
+        self._require_own_process()
+        let_others_fork()
+        file = self._file
+        file.at_work += 1
+        try:
+            return self._look()
+        finally:
+            file.at_work -= 1
+
+    def _look(self) -> bool:
+        assert self._session is not None  # noqa: S101 - for the type checker
+        execute = self._file.connection.execute
+        try:
+            # Changes whenever another connection has committed; asking takes a few microseconds and no lock.
+            data_version = execute("pragma data_version").fetchone()[0]
+            if data_version == self._data_version:
+                return False
+            try:
+                execute("begin")
+                newest = execute("select max(number) from log").fetchone()[0]
+                news = news_since(execute, self._seen, self._session) if newest != self._seen else None
+                expiry = execute("select min(expires_at) from sessions where id != ?", (self._session,)).fetchone()[0]
+            finally:
+                if self._file.connection.in_transaction:
+                    execute("commit")
+            if news is not None:
+                tell(self._view, *news)
+        except sqlite3.Error as error:
+            failed = self._failed(error)
+            if isinstance(failed, StoreDamaged):
+                raise failed from None
+            return False
+        self._data_version = data_version
+        self._seen = newest
+        self.next_look = FOREVER if expiry is None else expiry
+        return news is not None
+
+    # -- leaving ----------------------------------------------------------------------------------------------
+
+    def _end_session(self, session: str) -> None:
+        self._insist_on_leaving(lambda: self._file.end_session(session))
+
+    def _let_run_out(self, session: str) -> None:
+        self._insist_on_leaving(lambda: self._file.let_run_out(session))
+
+    def _insist_on_leaving(self, leave: Callable[[], list[Ring]]) -> None:
+        deadline = time.monotonic() + INSIST_LEAVING
+        while True:
+            try:
+                rings = leave()
+                break
+            except (sqlite3.Error, OSError):
+                if time.monotonic() > deadline:
+                    return  # then its leases end by themselves, when they are not renewed
+            time.sleep(pause())
+        for port, session in rings:
+            self._bell.call(port, session)
+
+    def _let_go(self, *, closed: bool) -> None:
+        if closed:
+            self._file.close()
+        elif not self._former:  # else whoever finds nobody alive would free what an abandoned thread still uses
+            self._file.leave()

@@ -1,0 +1,16 @@
+"""A place of its own on a real server for every test of this folder."""
+
+from __future__ import annotations
+
+import pytest
+
+from agentos.stores.redis.url import RedisPlace, redis_place
+
+from ...redis_server import fresh_pool, shared_server
+
+
+@pytest.fixture
+def place() -> RedisPlace:
+    found = redis_place(shared_server().url(fresh_pool()))
+    assert found is not None
+    return found

@@ -1,0 +1,133 @@
+"""What the housekeeper of a pool on a server waits on."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+
+from agentos.stores.redis.pubsub_wakeup import RedisBell
+from agentos.stores.redis.store_connection import Link
+from agentos.stores.redis.url import RedisPlace
+from agentos.util.clock import SystemClock
+
+from ...redis_server import PATIENCE, shared_server
+from ...workflows.helpers import Background
+
+pytestmark = pytest.mark.usefixtures("unhurried")
+
+
+@pytest.fixture
+def link(place: RedisPlace) -> Iterator[Link]:
+    link = Link(place, SystemClock(), 30.0)
+    link.open()
+    yield link
+    link.close()
+
+
+@pytest.fixture
+def bell(link: Link) -> Iterator[RedisBell]:
+    bell = RedisBell(link)
+    yield bell
+    bell.close()
+
+
+def publish(bell: RedisBell, link: Link) -> int:
+    """How many heard it."""
+    with closing(shared_server().client()) as client:
+        return int(client.publish(link.bell_of(f"{bell.name}.1"), ""))
+
+
+def test_a_bell_that_nobody_rings_is_not_heard(bell: RedisBell) -> None:
+    assert not bell.acquire(False)
+    assert not bell.acquire(True, 0.001)
+
+
+def test_a_bell_rung_here_wakes_without_a_call(bell: RedisBell) -> None:
+    bell.release()
+
+    assert bell.acquire(True, PATIENCE)
+    assert not bell.called
+
+
+def test_a_bell_rung_by_another_process_wakes_with_a_call(bell: RedisBell, link: Link) -> None:
+    assert publish(bell, link) == 1
+
+    assert bell.acquire(True, PATIENCE)
+    assert bell.called
+
+
+def test_a_thread_that_waits_is_woken_by_another_process(bell: RedisBell, link: Link) -> None:
+    waiter = Background(lambda: bell.acquire())
+
+    publish(bell, link)
+
+    assert waiter.result()
+
+
+def test_however_often_it_was_rung_once_is_enough(bell: RedisBell, link: Link) -> None:
+    for _ in range(5):
+        bell.release()
+        publish(bell, link)
+    while bell.acquire(True, 0.05):
+        pass
+
+    assert not bell.acquire(False)
+
+
+def test_a_subscription_that_was_cut_is_made_again_and_counts_as_a_call(bell: RedisBell, link: Link) -> None:
+    with closing(shared_server().client()) as client:
+        mine = [each for each in client.client_list(_type="pubsub") if each["id"] == subscriber(bell)]
+        client.client_kill_filter(_id=mine[0]["id"])
+
+    assert bell.acquire(True, PATIENCE)
+
+    assert bell.called
+    assert publish(bell, link) == 1
+
+
+def subscriber(bell: RedisBell) -> str:
+    """The server's number of the connection that listens."""
+    wire = bell._wire
+    assert wire is not None
+    with closing(shared_server().client()) as client:
+        address = "{}:{}".format(*wire._connection._sock.getsockname())
+        return str(next(each["id"] for each in client.client_list() if each["addr"] == address))
+
+
+def test_a_connection_for_steps_that_is_lost_is_mended_while_somebody_waits(bell: RedisBell, link: Link) -> None:
+    link.drop("by a test")
+
+    assert bell.acquire(True, PATIENCE)
+
+    assert link.greeting is not None
+
+
+def test_a_connection_that_is_lost_while_somebody_waits_is_mended_at_once(
+    bell: RedisBell, link: Link, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rang, waits = bell._rang, threading.Event()
+
+    def watched(wait: float) -> bool:
+        if wait:
+            waits.set()
+        return rang(wait)
+
+    monkeypatch.setattr(bell, "_rang", watched)
+    waiter = Background(lambda: bell.acquire())
+    assert waits.wait(PATIENCE)
+
+    link.drop("by a test")
+
+    assert waiter.result()
+    assert link.greeting is not None
+
+
+def test_whoever_waits_on_a_closed_bell_may_look(link: Link) -> None:
+    bell = RedisBell(link)
+    bell.close()
+
+    assert bell.acquire()
+    bell.release()

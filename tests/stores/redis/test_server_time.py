@@ -1,0 +1,32 @@
+"""What a process makes of the hours that the server says."""
+
+from __future__ import annotations
+
+import pytest
+
+from agentos.stores.redis.server_time import Heard, tolerance
+
+AHEAD = 1000.0  # by so much the server's clock is taken to be ahead of ours
+
+
+def test_the_server_is_taken_to_have_said_its_hour_half_way() -> None:
+    assert Heard(99.0, 101.0, 1100.0).ahead() == 1000.0
+
+
+@pytest.mark.parametrize("hour", [1200.0, 1200.5, 1201.0])
+def test_an_estimate_that_may_be_right_is_kept(hour: float) -> None:
+    assert Heard(200.0, 201.0, hour).nearest(AHEAD) == AHEAD
+
+
+@pytest.mark.parametrize(("hour", "ahead"), [(1199.75, 999.75), (1201.25, 1000.25), (-2400.0, -2600.0)])
+def test_an_estimate_that_cannot_be_right_is_moved_as_little_as_may_be(hour: float, ahead: float) -> None:
+    assert Heard(200.0, 201.0, hour).nearest(AHEAD) == ahead
+
+
+def test_a_process_that_stood_still_between_asking_and_hearing_takes_that_for_no_jump() -> None:
+    assert Heard(200.0, 900.0, 1850.0).nearest(AHEAD) == AHEAD
+
+
+@pytest.mark.parametrize(("ttl", "seconds"), [(1.0, 0.05), (30.0, 0.5), (3600.0, 0.5)])
+def test_a_short_time_to_live_bears_little(ttl: float, seconds: float) -> None:
+    assert tolerance(ttl) == seconds

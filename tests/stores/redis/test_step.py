@@ -1,0 +1,176 @@
+"""A step that is decided on what a process has last heard: what it takes for true, and what it leaves behind."""
+
+from __future__ import annotations
+
+import pytest
+
+from agentos.pool.core.fair_queue import Session
+from agentos.pool.store_protocol import Bid, Card, Granted, Refused, Reserved
+from agentos.stores.granting import grant
+from agentos.stores.redis.clock_offset import Border
+from agentos.stores.redis.replica import CredentialRecord, Held, QuotaRecord, Replica
+from agentos.stores.redis.session_record import FRONT, LINE, WAITS, line_text, record_of, session_text
+from agentos.stores.redis.step import RedisStep
+from agentos.stores.shared_pool.pool import SharedPool
+
+HOST = "here"
+HERE = Border(0.0)
+KEY = CredentialRecord.written("ab12", "key-1", "alive", "", 1.0)
+
+
+def lease(token: int, session: str) -> Held:
+    return Held.written(token, session, f"request {token}", None, 20.0, 1, None)
+
+
+@pytest.fixture
+def replica() -> Replica:
+    """A credential with one lease of a session that is there, and one of a session that is not."""
+    record = KEY.with_leases((lease(7, "me"), lease(8, "gone")))
+    replica = Replica()
+    sessions = [Session("me", 0.0), Session("other", 0.0)]
+    texts = {record_of(session.id): session_text(session, 0.0, HERE, HOST) for session in sessions}
+    texts |= {LINE: line_text(sessions, 0.0), "c1": record.text(), "q1": QuotaRecord('"key ab12"', "{}").text()}
+    replica.absorb([word for name, text in texts.items() for word in (name, "4", text)], 4)
+    return replica
+
+
+def step_on(replica: Replica) -> RedisStep:
+    step = RedisStep(replica, HERE, 50.0, SharedPool(), host=HOST)
+    if step.sessions:
+        step.i_am(step.sessions[0])
+    return step
+
+
+def test_a_lease_of_a_session_that_is_gone_is_none_and_goes_too(replica: Replica) -> None:
+    step = step_on(replica)
+
+    assert [token for _, token, _ in step.leases_on(1)] == [7]
+
+    written = step.records["c1"]
+    assert isinstance(written, CredentialRecord)
+    assert [held.token for held in written.leases] == [7]
+
+
+def test_nobody_is_said_to_hold_what_a_session_held_that_is_gone(replica: Replica) -> None:
+    step = step_on(replica)
+
+    assert step.enrol(Card("ab12", "key-1", "key ab12")).credential.holders == ()
+
+
+def test_a_credential_is_known_again_by_its_fingerprint_and_has_its_new_name(replica: Replica) -> None:
+    step = step_on(replica)
+
+    enrolled = step.enrol(Card("ab12", "renamed", "key ab12"))
+
+    assert (enrolled.credential.number, enrolled.quota.number) == (1, 1)
+    written = step.records["c1"]
+    assert isinstance(written, CredentialRecord)
+    assert written.name == "renamed"
+
+
+def test_a_new_credential_rests_on_that_nobody_else_has_its_number(replica: Replica) -> None:
+    step = step_on(replica)
+
+    step.enrol(Card("cd34", "key-2", "key cd34"))
+
+    assert {"c2 0", "q2 0"} <= {f"{name} {version}" for name, version in pairs(step.checks())}
+
+
+def pairs(checks: str) -> list[tuple[str, str]]:
+    words = checks.split()
+    return list(zip(words[::2], words[1::2], strict=True))
+
+
+def test_what_was_to_be_new_is_nothing_to_be_told_of_if_the_step_was_in_vain(replica: Replica) -> None:
+    step = step_on(replica)
+
+    step.enrol(Card("cd34", "key-2", "key cd34"))
+
+    assert not set(step.touched()) & {"c2", "q2"}
+
+
+# -- what a step rests on ----------------------------------------------------------------------------------------------
+
+
+def line_step(*waiting: tuple[str, float], me: str = "me") -> RedisStep:
+    """A step on a line of sessions that wait, each with what it was served; *me* is ours, whether it waits or not."""
+    sessions = [Session(name, 0.0, served=served, waiting_since=10.0) for name, served in waiting]
+    if all(session.id != me for session in sessions):
+        sessions.append(Session(me, 0.0))
+    texts = {record_of(session.id): session_text(session, 0.0, HERE, HOST) for session in sessions}
+    texts |= {LINE: line_text(sessions, 0.0), "c1": KEY.with_leases((lease(7, me),)).text(), "q1": '"key ab12"\n{}'}
+    replica = Replica()
+    replica.absorb([word for name, text in texts.items() for word in (name, "4", text)], 4)
+    step = RedisStep(replica, HERE, 50.0, SharedPool(), host=HOST)
+    step.i_am(next(session for session in step.sessions if session.id == me))
+    return step
+
+
+def rests_on(step: RedisStep) -> set[str]:
+    return {name for name, _ in pairs(step.checks())}
+
+
+def bid_for(slots: int) -> Bid:
+    return Bid("r", 1, slots, 1, None, lambda _now, _claims: Reserved(None), lambda _wanted: 1, still_waiting=False)
+
+
+def test_who_gets_in_line_at_its_end_disturbs_nobody_who_waits() -> None:
+    step = line_step(("other", 3.0))
+
+    step.served = 3.0
+    step.wait(None, None, None, passed=False)
+
+    assert set(step.texts()) == {"sme", WAITS}
+    assert rests_on(step) == {LINE, "sme"}
+
+
+def test_who_gets_in_line_before_another_is_seen_by_those_who_wait() -> None:
+    step = line_step(("other", 3.0))
+
+    step.wait(None, None, None, passed=False)
+
+    assert set(step.texts()) == {"sme", WAITS, FRONT}
+
+
+def test_a_grant_to_the_first_in_line_does_not_rest_on_who_gets_in_behind() -> None:
+    step = line_step(("me", 1.0), ("other", 3.0))
+
+    assert isinstance(grant(step, bid_for(slots=2)), Granted)
+
+    assert rests_on(step) == {LINE, FRONT, "sme", "c1", "q1"}
+    assert set(step.texts()) == {"sme", "c1"}
+
+
+def test_a_grant_to_who_does_not_wait_rests_on_that_nobody_else_begins_to() -> None:
+    step = line_step()
+
+    assert isinstance(grant(step, bid_for(slots=2)), Granted)
+
+    assert rests_on(step) == {LINE, WAITS, "c1", "q1"}
+    assert set(step.texts()) == {"c1"}
+
+
+def test_a_refusal_rests_on_those_who_are_ahead() -> None:
+    step = line_step(("first", 1.0), ("second", 2.0), ("me", 3.0))
+
+    assert isinstance(grant(step, bid_for(slots=2)), Refused)
+
+    assert {"sfirst", "ssecond"} <= rests_on(step)  # the one is called, and the other reason enough
+    assert set(step.texts()) == {"sfirst"}
+
+
+def test_a_slot_that_comes_free_rests_on_who_is_called_and_on_nobody_behind() -> None:
+    step = line_step(("first", 1.0), ("second", 2.0))
+
+    assert step.end(1, 7)
+
+    assert rests_on(step) == {LINE, FRONT, "sfirst", "c1"}
+    assert step.rings == ["first"]
+
+
+def test_a_slot_that_comes_free_for_nobody_rests_on_that_nobody_begins_to_wait() -> None:
+    step = line_step()
+
+    assert step.end(1, 7)
+
+    assert rests_on(step) == {LINE, WAITS, "c1"}
