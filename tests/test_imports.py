@@ -14,8 +14,8 @@ ROOT = Path(__file__).parent.parent / "agentos"
 # Each room may import from those listed after it, and from itself.
 ROOMS = {
     "cli": {"workflows", "runs", "providers", "pool", "stores", "simulator"},
-    "workflows": {"runs", "providers", "pool", "stores", "http"},
-    "http": {"providers", "pool"},
+    "workflows": {"runs", "providers", "pool", "stores", "transport"},
+    "transport": {"providers", "pool"},
     "testing": {"workflows", "runs", "providers", "pool"},
     "runs": {"providers", "pool"},
     "simulator": {"workflows", "runs", "providers", "pool"},
@@ -32,8 +32,8 @@ EVERYWHERE = {"util"}
 OPTIONAL = {
     "rich": "runs/display.py",
     "typer": "cli",
-    "httpx2": "http",
-    "httpx": "http",
+    "httpx2": "transport",
+    "httpx": "transport",
     "redis": "stores/redis",
     "distributed": "runs/_engines/dask.py",
     "cryptography": "runs/_engines/cluster",

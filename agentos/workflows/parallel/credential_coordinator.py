@@ -28,9 +28,9 @@ from ...stores.factory import Opened, open_store
 from ...stores.redis.url import RedisPlace
 from ...stores.shared_pool.pool import SharedPool
 from ...stores.sqlite.location import place_of
+from ...transport.pool_binding import HttpCalls
 from ...util.clock import Clock
 from ...util.locks import PoliteLock
-from ._http_calls import HttpCalls
 
 __all__ = ["CredentialCoordinator", "CredentialState", "Explanation"]
 

@@ -20,10 +20,10 @@ from typing import Any
 import pytest
 
 from agentos import CredentialCoordinator
-from agentos.http.forgotten import OpenStreams, Watchman
 from agentos.pool.redaction import Masker
 from agentos.pool.runtime import fork_handling
 from agentos.runs.context import CheckpointFolder
+from agentos.transport.abandoned_streams import OpenStreams, Watchman
 from agentos.util import fork_hooks
 
 PATIENCE = 30.0

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from agentos import Credential, CredentialCoordinator, ForeignHost
-from agentos.http.sending import sent_with
 from agentos.pool.allowed_hosts import place_of
 from agentos.testing import FakeClock
+from agentos.transport.outgoing import sent_with
 
 from .fakes import HOST, URL, Provider, Way, credential, in_both_libraries, in_every_way, leased, pool_of
 

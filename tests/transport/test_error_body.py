@@ -16,8 +16,8 @@ import httpx2
 import pytest
 
 from agentos import Credential, CredentialCoordinator
-from agentos.http.answers import ErrorBody, masked_answer
 from agentos.testing import FakeClock
+from agentos.transport.error_body import ErrorBody, masked_answer
 
 from ..workflows.helpers import Background
 from .fakes import (
@@ -283,7 +283,7 @@ def stall(server: socket.socket) -> bytes:
 
 @in_every_way
 def test_the_library_leaves_an_error_that_falls_silent(way: Way, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agentos.http.answers.LONGEST_TIME", 0.05)
+    monkeypatch.setattr("agentos.transport.error_body.LONGEST_TIME", 0.05)
     pool = pool_of(FakeClock(), "one", hosts=["127.0.0.1"])
     sender = way.library.AsyncHTTPTransport() if way.in_a_loop else way.library.HTTPTransport()
 

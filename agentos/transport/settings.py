@@ -8,11 +8,11 @@ from typing import Any, NamedTuple, Protocol
 
 from ..pool.allowed_hosts import Place, place_of
 from ..pool.core.records import Ask, Labels
-from .asking import Asked, Estimator
-from .keeper import CallKeeper
-from .library import library_of
-from .own_retries import OwnRetries
-from .wire_logs import mask_wire_logs
+from .debug_log_redaction import mask_wire_logs
+from .estimate import Asked, Estimator
+from .httpx_compat import library_of
+from .pool_protocol import CallKeeper
+from .sdk_retry_warning import OwnRetries
 
 Affinity = str | Callable[[Any], str | None]
 

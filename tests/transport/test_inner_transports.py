@@ -13,8 +13,8 @@ import httpx
 import httpx2
 import pytest
 
-from agentos.http.senders import Senders
 from agentos.testing import FakeClock
+from agentos.transport.inner_transports import Senders
 
 from .fakes import HOST, Provider, Way, in_both_libraries, in_every_way, leased, pool_of
 
@@ -201,7 +201,7 @@ def test_a_child_that_was_forked_has_connections_of_its_own(monkeypatch: pytest.
     senders, request = Senders(None, "HTTPTransport"), httpx2.Request("GET", "https://a.com/")
     of_the_parent = senders.for_request(request)
 
-    monkeypatch.setattr("agentos.http.senders.getpid", lambda: -1)
+    monkeypatch.setattr("agentos.transport.inner_transports.getpid", lambda: -1)
 
     of_the_child = senders.for_request(request)
     assert of_the_child is not of_the_parent

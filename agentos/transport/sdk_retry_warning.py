@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping
 from types import FrameType
 
-from .placing import RETRIES
+from .auth_header import RETRIES
 
 log = logging.getLogger("agentos")
 

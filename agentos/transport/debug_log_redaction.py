@@ -6,7 +6,7 @@ import logging
 import weakref
 from typing import Final
 
-from .keeper import CallKeeper
+from .pool_protocol import CallKeeper
 
 _LOGGERS: Final = tuple(
     f"{library}.{part}"

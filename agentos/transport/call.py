@@ -20,14 +20,14 @@ from ..providers.exceptions import from_exception
 from ..providers.headers import body_in
 from ..providers.passing import Passing
 from ..providers.signal import Event, Signal
-from .answers import ErrorBody, hurry, masked_answer
-from .asking import NO_TOKENS
-from .caller import Caller, body_of
-from .events import Events
-from .library import library_of
-from .placing import RETRIES, special_headers
-from .record import CallRecord, Refusal, request_id_in
-from .sending import sent_with
+from .auth_header import RETRIES, special_headers
+from .call_record import CallRecord, Refusal, request_id_in
+from .error_body import ErrorBody, hurry, masked_answer
+from .estimate import NO_TOKENS
+from .event_stream import Events
+from .httpx_compat import library_of
+from .outgoing import sent_with
+from .settings import Caller, body_of
 
 # What another key, or the same one later, may well answer otherwise. All else is for the caller.
 _WORTH_ANOTHER_TRY = frozenset(

@@ -12,7 +12,7 @@ from typing import Any
 
 from ..providers.headers import body_in
 from ..util.clock import Clock
-from .codings import Decoded, NotDecodable, decoded
+from .content_decoding import Decoded, NotDecodable, decoded
 
 log = logging.getLogger("agentos")
 

@@ -14,9 +14,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from agentos import CredentialCoordinator, Limit, NoCredentialAvailable
-from agentos.http.asking import Estimator
-from agentos.http.skimming import model_near_the_ends
 from agentos.testing import FakeClock
+from agentos.transport.estimate import Estimator, model_near_the_ends
 
 from .fakes import URL, Provider, credential
 from .sdks import anthropic, genai, mistral, openai

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from agentos import CredentialCoordinator
-from agentos.http import CallRecord
 from agentos.simulator import Running, Simulator
 from agentos.testing import FakeClock
+from agentos.transport import CallRecord
 
 from .calls import Way, every_sdk, every_way, every_whole_way, keeping, leases, plan, pool_of, wire
 from .sdks import MESSAGES, MODEL, PLACEHOLDER, Sdk, httpx, httpx2

@@ -16,11 +16,11 @@ from typing import Any
 import pytest
 
 from agentos import CredentialCoordinator, ForeignHost, LeaseLost, Limit, NoCredentialAvailable
-from agentos.http import CallRecord
 from agentos.pool.core.records import Grant
 from agentos.pool.lease import HOLDING, ItemLease
 from agentos.providers import Event, Signal
 from agentos.testing import FakeClock
+from agentos.transport import CallRecord
 
 from ..said import said_here
 from ..workflows.helpers import Background

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from agentos.http.forgotten import OpenStreams, Watchman
+from agentos.transport.abandoned_streams import OpenStreams, Watchman
 
 
 class Later:
@@ -64,7 +64,7 @@ class Time:
 @pytest.fixture
 def time(monkeypatch: pytest.MonkeyPatch) -> Time:
     time = Time()
-    monkeypatch.setattr("agentos.http.forgotten.time", time)
+    monkeypatch.setattr("agentos.transport.abandoned_streams.time", time)
     return time
 
 
@@ -191,7 +191,7 @@ def test_a_watchman_does_one_thing_after_the_other() -> None:
 
 
 def test_what_was_called_off_is_not_done(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agentos.http.forgotten._STAYS", 0.001)
+    monkeypatch.setattr("agentos.transport.abandoned_streams._STAYS", 0.001)
     watchman, called_off, threads = Watchman(), threading.Event(), queue.SimpleQueue[threading.Thread]()
 
     def act() -> None:  # on the thread that would do the next thing, so that nothing is done in between
@@ -207,7 +207,7 @@ def test_what_was_called_off_is_not_done(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_all_waits_share_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agentos.http.forgotten._STAYS", 60.0)  # however slow this test is
+    monkeypatch.setattr("agentos.transport.abandoned_streams._STAYS", 60.0)  # however slow this test is
     watchman, ran_on = Watchman(), set[int]()
     for _ in range(5):
         watchman(60.0, lambda: None)  # slept through, and not to its end

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import NeverFits, NoCredentialAvailable, NoUsableCredential, PoolClosed, WouldBlockLoop
 from ..util.event_loop import running_loop
-from .answers import ErrorBody
+from .abandoned_streams import OpenStreams, Watchman
 from .call import Call
-from .caller import Caller
-from .forgotten import OpenStreams, Watchman
-from .library import AsyncBaseTransport, BaseTransport, library_of
-from .senders import Senders
+from .error_body import ErrorBody
+from .httpx_compat import AsyncBaseTransport, BaseTransport, library_of
+from .inner_transports import Senders
+from .settings import Caller
 from .streams import async_stream, sync_stream, taken_from
 
 if TYPE_CHECKING:

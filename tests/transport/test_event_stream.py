@@ -9,8 +9,8 @@ from itertools import pairwise
 
 import pytest
 
-from agentos.http.events import Events
 from agentos.pool.secret import Secret
+from agentos.transport.event_stream import Events
 
 SECRET = "planted-aab-0123456789"
 SAID = f"data: 1\n\ndata: not {SECRET}, {SECRET}{SECRET}!\n\ndata: 3\n\n".encode()

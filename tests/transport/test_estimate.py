@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from agentos.http.asking import Asked, Estimator
 from agentos.pool.core.cost import INPUT, OUTPUT, REQUESTS, TOKENS
+from agentos.transport.estimate import Asked, Estimator
 
 at_any_pace = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # a busy machine is not a fault
 

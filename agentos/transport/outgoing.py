@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 from ..pool.allowed_hosts import Place, is_sendable, rewritten
 from ..pool.credential import Credential
 from ..pool.secret import Secret
-from .library import library_of
-from .placing import put_secret
+from .auth_header import put_secret
+from .httpx_compat import library_of
 
 
 class Sent(NamedTuple):

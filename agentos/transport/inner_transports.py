@@ -6,7 +6,7 @@ from os import getpid
 from typing import Any
 from urllib.request import getproxies, proxy_bypass
 
-from .library import library_of
+from .httpx_compat import library_of
 
 # The pool's slots say how many calls there are at once; a cap on connections would only make some of them time out.
 _IDLE_CONNECTIONS = 100

@@ -22,8 +22,8 @@ from agentos import (
     PoolClosed,
     WouldBlockLoop,
 )
-from agentos.http import Refusal
 from agentos.testing import FakeClock
+from agentos.transport import Refusal
 
 from ..workflows.helpers import Background
 from .fakes import (

@@ -6,20 +6,20 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ...pool.allowed_hosts import Destinations, Place, is_sendable
-from ...pool.core.learning.adaptive_pool import LearningPool
-from ...pool.core.records import NO_LABELS, Ask, Grant, Key, Labels
-from ...pool.core.reservations import padded
-from ...pool.credential import Credential, labels_of
-from ...pool.lease import HOLDING, ItemLease
-from ...pool.runtime.legacy_verbs import StringVerbs
-from ...pool.runtime.scheduler import log
-from ...pool.secret import Secret
-from ...util.clock import Clock
+from ..pool.allowed_hosts import Destinations, Place, is_sendable
+from ..pool.core.learning.adaptive_pool import LearningPool
+from ..pool.core.records import NO_LABELS, Ask, Grant, Key, Labels
+from ..pool.core.reservations import padded
+from ..pool.credential import Credential, labels_of
+from ..pool.lease import HOLDING, ItemLease
+from ..pool.runtime.legacy_verbs import StringVerbs
+from ..pool.runtime.scheduler import log
+from ..pool.secret import Secret
+from ..util.clock import Clock
 
 if TYPE_CHECKING:
-    from ...http import AsyncPoolTransport, PoolTransport
-    from ...http.caller import Caller
+    from . import AsyncPoolTransport, PoolTransport
+    from .settings import Caller
 
 
 _NOT_FOR_KEYS = frozenset(
@@ -61,7 +61,7 @@ class HttpCalls(StringVerbs):
         where neither the SDK nor the provider tells it. ``max_wait`` is how many seconds one call may wait for keys;
         unless told, as long as its own timeout says (the ``pool`` part of it).
         """
-        from ...http import PoolTransport
+        from . import PoolTransport
 
         return PoolTransport(self._caller(affinity, labels, priority, requester, auth, max_wait), inner)
 
@@ -77,7 +77,7 @@ class HttpCalls(StringVerbs):
         max_wait: float | None = None,
     ) -> AsyncPoolTransport:
         """The same for ``httpx2.AsyncClient``; the arguments are those of ``transport``."""
-        from ...http import AsyncPoolTransport
+        from . import AsyncPoolTransport
 
         return AsyncPoolTransport(self._caller(affinity, labels, priority, requester, auth, max_wait), inner)
 
@@ -90,7 +90,7 @@ class HttpCalls(StringVerbs):
         auth: str | None,
         max_wait: float | None,
     ) -> Caller:
-        from ...http.caller import Caller
+        from .settings import Caller
 
         if affinity is not None and not (callable(affinity) or (isinstance(affinity, str) and affinity)):
             raise ValueError("affinity must be the name of a header, or a function of the request")
