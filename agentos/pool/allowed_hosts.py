@@ -10,7 +10,7 @@ from functools import lru_cache
 from urllib.parse import urlsplit
 
 from ..errors import ForeignHost
-from ..providers.owners import owner_of, provider_at
+from ..providers.key_owner import owner_of, provider_at
 from .core.records import Labels
 from .credential import Credential
 from .host_patterns import host_pattern

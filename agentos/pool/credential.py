@@ -6,7 +6,7 @@ import urllib.parse
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, NoReturn
 
-from ..providers.owners import PROVIDERS
+from ..providers.key_owner import PROVIDERS
 from .core.records import Labels
 from .host_patterns import host_pattern
 from .limit import Limit

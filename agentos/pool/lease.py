@@ -12,7 +12,7 @@ from typing import Protocol
 from weakref import WeakSet
 
 from ..errors import LeaseLost
-from ..providers.foreign import attribute
+from ..providers.clients.untrusted import attribute
 from ..providers.signal import Signal
 from .core.cost import AbsurdUsage, Used, is_absurd, used_of
 from .core.records import Ask, Grant

@@ -5,17 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from .bodies import Document, document_of, document_of_success, has_error, usage_of
+from .answers.bodies import Document, document_of, document_of_success, has_error, usage_of
+from .answers.error_details import Fault, fault_of
+from .answers.event_rules import event_of, event_of_status, twin_of
+from .answers.headers import fields_of
+from .answers.number_formats import number_from
+from .answers.readings import hour_of, last_valid, readings_of
+from .answers.refusal import Refusal, dimensions_of, is_scoped, readings_in
+from .answers.retry_delay import wait_of
 from .dialect import Dialect
 from .dialects import DEFAULT, DIALECTS, dialect_at, host_of
-from .events import event_of, event_of_status, twin_of
-from .faults import Fault, fault_of
-from .headers import fields_of
-from .readings import hour_of, last_valid, readings_of
-from .refusal import Refusal, dimensions_of, is_scoped, readings_in
 from .signal import LARGEST, LONGEST_DELAY, Event, Signal
-from .values import number_from
-from .waits import wait_of
 
 _LONGEST_MODEL = 200
 _COST = "x-ratelimit-tokens-query-cost"

@@ -20,9 +20,9 @@ from ..errors import (
 )
 from ..pool.core.learning.adaptive_pool import ANYBODY
 from ..providers import Signal, from_exception
-from ..providers.clients import SDKS, package_of
-from ..providers.exceptions import own_error
-from ..providers.values import delay_from
+from ..providers.answers.number_formats import delay_from
+from ..providers.clients.client_table import SDKS, package_of
+from ..providers.clients.exceptions import own_error
 from ._core.meaning import TOO_MANY, ended_by
 from ._core.records import Attempt
 from ._core.states import Ended

@@ -1,11 +1,11 @@
 """A rate-limited provider to try things on: as pure rules, and over real HTTP on this machine."""
 
-from .bound import Bound, lower_bound
-from .forecast import Forecast, forecast
+from .lower_bound import Bound, lower_bound
 from .plan import KeyPlan, Latency, ProviderPlan, QuotaPlan, Scripted, equal_keys, organisations
+from .pool_forecast import Forecast, forecast
 from .rules import Admitted, Provider, Refused
-from .running import Running, Simulator, in_process
-from .tally import Statistics, Tally
+from .runner import Running, Simulator, in_process
+from .statistics import Statistics, Tally
 from .virtual import Finished, VirtualRun, Work
 
 __all__ = [

@@ -12,12 +12,12 @@ import random
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
+from .answer_facts import Facts, Headers, Reason
+from .answer_styles import headers_of, overloaded_status, plain_error, refusal_body, status_of
 from .audit import Audit
 from .buckets import bucket_of
-from .dialects import headers_of, overloaded_status, plain_error, refusal_body, status_of
-from .facts import Facts, Headers, Reason
 from .plan import DAY, MINUTE, KeyPlan, ProviderPlan, QuotaPlan, Scripted, Style
-from .tally import Count, Statistics
+from .statistics import Count, Statistics
 
 Fate = Literal["ok", "error", "overloaded", "drop", "stall", "cut", "hang"]
 

@@ -15,14 +15,14 @@ from email.utils import formatdate
 from typing import Any, NamedTuple
 from urllib.parse import parse_qs
 
-from .answers import streamed_answer, whole_answer
-from .asked import Asked, NotUnderstood, Place, place_of, read_request
-from .dialects import headers_of, plain_error
-from .facts import Facts, Headers
+from .answer_facts import Facts, Headers
+from .answer_styles import headers_of, plain_error
+from .http_parser import MAX_BODY, BadRequest, Request, RequestReader
+from .parsed_request import Asked, NotUnderstood, Place, place_of, read_request
 from .plan import ProviderPlan, Scripted, Style
 from .rules import Admitted, Provider, Refused
-from .tally import Statistics
-from .wire import MAX_BODY, BadRequest, Request, RequestReader
+from .statistics import Statistics
+from .success_answers import streamed_answer, whole_answer
 
 _REASONS = {
     200: "OK",

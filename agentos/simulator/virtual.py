@@ -27,7 +27,7 @@ from ..runs._core.records import Attempt, Item
 from ..runs._core.states import Ended
 from .plan import ProviderPlan
 from .rules import Admitted, Provider, Refused
-from .tally import Statistics
+from .statistics import Statistics
 
 _UNANSWERED = ("drop", "cut", "stall", "hang")
 _ENDLESS = ("stall", "hang")

@@ -15,10 +15,10 @@ from ..errors import AgentOSError, ForeignHost, LeaseLost, NeverFits
 from ..pool.core.cost import ONE_REQUEST
 from ..pool.core.records import Ask, Grant
 from ..pool.lease import Abandonable
+from ..providers.answers.body_sniffer import Passing
+from ..providers.answers.headers import body_in
 from ..providers.classify import classify
-from ..providers.exceptions import from_exception
-from ..providers.headers import body_in
-from ..providers.passing import Passing
+from ..providers.clients.exceptions import from_exception
 from ..providers.signal import Event, Signal
 from .auth_header import RETRIES, special_headers
 from .call_record import CallRecord, Refusal, request_id_in

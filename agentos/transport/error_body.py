@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from ..providers.headers import body_in
+from ..providers.answers.headers import body_in
 from ..util.clock import Clock
 from .content_decoding import Decoded, NotDecodable, decoded
 

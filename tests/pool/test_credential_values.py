@@ -10,7 +10,7 @@ import pickle
 import pytest
 
 from agentos import Credential, CredentialCoordinator, Limit, Secret
-from agentos.providers.owners import PROVIDERS
+from agentos.providers.key_owner import PROVIDERS
 
 CANARY = "sk-canary-0123456789abcdef"
 

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from agentos.errors import AgentOSError, LeaseLost, NoCredentialAvailable, NoUsableCredential, RateLimited, Transient
 from agentos.providers import Event, Signal, from_exception, signal_of
-from agentos.providers.exceptions import own_error
+from agentos.providers.clients.exceptions import own_error
 
 from ..ids import named
 
@@ -825,7 +825,7 @@ def test_a_secret_in_an_address_goes_no_further(monkeypatch: pytest.MonkeyPatch)
         seen.append(options["url"])
         return Signal(Event.LIMITED)
 
-    monkeypatch.setattr("agentos.providers.exceptions.classify", listen)
+    monkeypatch.setattr("agentos.providers.clients.exceptions.classify", listen)
     url = f"https://user:{SECRET}@example.org:443/v1/models?key={SECRET}#{SECRET}"
 
     assert event_of(raised("httpx:HTTPStatusError", response=response(url=url))) is Event.LIMITED

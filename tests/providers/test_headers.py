@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from agentos.providers import classify
-from agentos.providers.headers import REPEATED, fields_of
+from agentos.providers.answers.headers import REPEATED, fields_of
 
 from ..ids import named
 

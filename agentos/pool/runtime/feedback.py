@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 
 from ...providers import Event, Signal, signal_of
-from ...providers.values import delay_from
+from ...providers.answers.number_formats import delay_from
 from ...util.clock import Clock
 from ..core.cost import DIMENSIONS, MOST_USED, AbsurdUsage, used_of
 from ..core.learning.adaptive_pool import GRAVE, Heard, LearningPool

@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import MutableMapping
 
 from ...errors import NeverFits, NoCredentialAvailable, NoUsableCredential
-from ...providers.values import delay_from
+from ...providers.answers.number_formats import delay_from
 from ...util.clock import Clock
 from ..core.learning.adaptive_pool import LearningPool
 from ..core.records import PLAIN, Grant

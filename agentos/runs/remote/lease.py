@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from ...errors import LeaseLost
 from ...pool.core.cost import MOST_USED, AbsurdUsage, is_absurd, used_of
 from ...pool.secret import Secret
-from ...providers.exceptions import signal_of
-from ...providers.foreign import attribute
+from ...providers.answers.number_formats import delay_from
+from ...providers.clients.exceptions import signal_of
+from ...providers.clients.untrusted import attribute
 from ...providers.signal import Signal
-from ...providers.values import delay_from
 from .plain import plain
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from ... import errors
 from ...errors import AgentOSError, NotPicklable, RemoteError
-from ...providers.exceptions import CARRIED, from_exception, own_error
+from ...providers.clients.exceptions import CARRIED, from_exception, own_error
 from ...providers.signal import Signal
 from ..outcome import text_of, trace_of
 from .lease import Told

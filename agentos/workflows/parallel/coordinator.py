@@ -23,7 +23,7 @@ from ...runs.source import Source
 from ...runs.worker import Worker, WorkerFunction, worker_of
 from ...util.clock import Clock, SystemClock
 from ...util.wakeup import ThreadBell
-from ._watched import Watched, feed
+from .run_scope import Watched, feed
 
 __all__ = ["ParallelCoordinator", "ProgressStats", "WorkflowResult"]
 
@@ -231,7 +231,7 @@ class ParallelCoordinator:
         worker, source = worker_of(worker_func), self._source(items, item_id_func)
         if dry_run:
             return await _list_async(source), []
-        from ._running import AsyncRun  # asyncio is imported only where it is used already
+        from .async_run import AsyncRun  # asyncio is imported only where it is used already
 
         async with AsyncRun(self, worker, source) as run:
             while not run.over:
@@ -244,7 +244,7 @@ class ParallelCoordinator:
         self, items: Iterable[Any] | AsyncIterable[Any], worker_func: WorkerFunction, item_id_func: IdFunction
     ) -> AsyncIterator[WorkflowResult]:
         """``stream`` inside a running loop, over iterables and async iterables. Leaving it early cancels its tasks."""
-        from ._running import AsyncRun
+        from .async_run import AsyncRun
 
         worker, source = worker_of(worker_func), self._source(items, item_id_func)
         async with AsyncRun(self, worker, source, streamed=True) as run:

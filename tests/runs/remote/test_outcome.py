@@ -21,7 +21,7 @@ from agentos import (
     Transient,
 )
 from agentos.errors import AgentOSError
-from agentos.providers.exceptions import from_exception, own_error
+from agentos.providers.clients.exceptions import from_exception, own_error
 from agentos.runs.outcome import is_transient, text_of, trace_of
 from agentos.runs.remote.outcome import error_from, failure_of
 

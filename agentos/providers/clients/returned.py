@@ -8,9 +8,9 @@ from typing import Any
 
 from .answer import Answer
 from .boto import answer_of_boto
-from .clients import PROVIDERS, SDKS, maker_of
-from .foreign import attribute, count_from, status_from
+from .client_table import PROVIDERS, SDKS, maker_of
 from .responses import answer_of_response, bare_address, is_response
+from .untrusted import attribute, count_from, status_from
 
 _USAGE_NAMES = (
     "prompt_tokens",

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 
+from ..dialects.default import COMMON_CODES, COMMON_PHRASES, TWINS
+from ..signal import Event
 from .bodies import text_of
-from .dialects.default import COMMON_CODES, COMMON_PHRASES, TWINS
-from .faults import Fault, code_in_header
+from .error_details import Fault, code_in_header
 from .refusal import Refusal
-from .signal import Event
 
 _TRANSIENT = frozenset({408, 409, 425, 498, 499})  # 498: Groq has no capacity; 499: given up on the way
 _NOBODYS_FAULT = _TRANSIENT | {424, 429}

@@ -9,8 +9,8 @@ import pytest
 
 from agentos.providers import Event, Signal, classify
 from agentos.simulator import Admitted, KeyPlan, Provider, ProviderPlan, QuotaPlan, Refused, Scripted, equal_keys
-from agentos.simulator.answers import streamed_answer, whole_answer
-from agentos.simulator.asked import Asked, place_of, read_request
+from agentos.simulator.parsed_request import Asked, place_of, read_request
+from agentos.simulator.success_answers import streamed_answer, whole_answer
 
 SECRET = "simulated-secret-1"
 MODEL = "gemini-2.5-flash"

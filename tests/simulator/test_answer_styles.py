@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from agentos.simulator import Provider, Refused, equal_keys
-from agentos.simulator.dialects import plain_error
-from agentos.simulator.facts import Facts
+from agentos.simulator.answer_facts import Facts
+from agentos.simulator.answer_styles import plain_error
 
 SECRET = "simulated-secret-1"
 NOON = 1_750_000_000.0  # 2025-06-15T15:06:40Z

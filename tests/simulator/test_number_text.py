@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agentos.simulator.figures import go_duration, retry_after, rfc3339
+from agentos.simulator.number_text import go_duration, retry_after, rfc3339
 
 NOON = 1_750_000_000.0  # 2025-06-15T15:06:40Z
 

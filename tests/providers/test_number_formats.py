@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agentos.providers.answers.number_formats import delay_from, instant_from, number_from, shown
 from agentos.providers.signal import LONGEST_DELAY
-from agentos.providers.values import delay_from, instant_from, number_from, shown
 
 NOW = 1_800_000_000.0  # Friday, 2027-01-15 08:00:00 UTC
 

@@ -12,7 +12,7 @@ import re
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
 
-from .signal import LONGEST_DELAY
+from ..signal import LONGEST_DELAY
 
 # From here on a bare number is an instant, not a delay: it would be a wait of thirty years.
 _FIRST_EPOCH = 1e9

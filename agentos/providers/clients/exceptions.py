@@ -14,15 +14,15 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
-from ..errors import AgentOSError
+from ...errors import AgentOSError
+from ..classify import classify
+from ..dialects import dialect_at, host_of
+from ..signal import Event, Signal
 from .answer import Answer
-from .classify import classify
-from .clients import maker_of
-from .dialects import dialect_at, host_of
-from .foreign import attribute, count_from
+from .client_table import maker_of
 from .raised import answer_of_exception
 from .returned import answer_of_result
-from .signal import Event, Signal
+from .untrusted import attribute, count_from
 
 _DEEPEST = 5  # causes below the exception itself
 _MOST = 64  # exceptions looked at in all: groups may hold groups

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from .days import until_midnight, until_next_month
-from .dialects import is_shared
+from ..dialects import is_shared
+from ..signal import LONGEST_DELAY, PARKED_FROM, Event, Reading
+from .calendar_reset import until_midnight, until_next_month
+from .number_formats import delay_from, number_from, shown
 from .readings import UNIFIED, last_valid, unified_rejection, violated_resets
 from .refusal import DAY_WORDS, Refusal, named_dimensions
-from .signal import LONGEST_DELAY, PARKED_FROM, Event, Reading
-from .values import delay_from, number_from, shown
 
 _LEAST_MONEY_DELAY = 3600.0
 _LONG_WINDOW = 3600.0

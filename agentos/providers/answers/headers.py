@@ -7,8 +7,8 @@ from functools import lru_cache
 from itertools import islice
 from typing import Any, cast
 
-from .dialect import Dialect
-from .dialects import DIALECTS
+from ..dialect import Dialect
+from ..dialects import DIALECTS
 
 # Others hand these names on, or copy them; one of their own next to them says more.
 _COPIED = DIALECTS["openai"]

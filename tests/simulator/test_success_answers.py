@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from agentos.simulator import Admitted, Provider, equal_keys
-from agentos.simulator.answers import streamed_answer, whole_answer
-from agentos.simulator.asked import Asked, place_of, read_request
+from agentos.simulator.parsed_request import Asked, place_of, read_request
+from agentos.simulator.success_answers import streamed_answer, whole_answer
 
 ROUTES = ("chat/completions", "completions", "responses", "messages")
 

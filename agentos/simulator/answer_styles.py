@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 
-from . import gemini
-from .facts import Facts, Headers, Reason, request_id
-from .figures import ceil, go_duration, retry_after, rfc3339, whole
+from . import gemini_answers
+from .answer_facts import Facts, Headers, Reason, request_id
+from .number_text import ceil, go_duration, retry_after, rfc3339, whole
 from .plan import Style
 
 # Token counts of large limits are told by the thousand.
@@ -81,7 +81,7 @@ def refusal_body(facts: Facts, reason: Reason, tokens: int = 0) -> str:
         kind, message = _anthropic_refusal(facts, reason)
         return anthropic_error(kind, message, facts)
     if facts.style == "gemini":
-        return gemini.refusal(facts, reason)
+        return gemini_answers.refusal(facts, reason)
     if reason in ("unknown_key", "dead_key"):
         return openai_error("Incorrect API key provided.", "invalid_request_error", "invalid_api_key")
     if reason == "money":
@@ -156,7 +156,7 @@ def plain_error(facts: Facts, status: int, message: str | None = None) -> str:
     if facts.style == "anthropic":
         return anthropic_error(anthropic, message or usual, facts)
     if facts.style == "gemini":
-        return gemini.error(status, message or usual)
+        return gemini_answers.error(status, message or usual)
     return openai_error(message or usual, openai, _CODES.get(status))
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .bodies import Document
-from .values import delay_from
+from .number_formats import delay_from
 
 _LONGEST_MESSAGE = 4096
 _LONGEST_CODE = 200

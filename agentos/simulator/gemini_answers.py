@@ -6,8 +6,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .facts import Facts, Reason, request_id
-from .figures import retry_after, whole
+from .answer_facts import Facts, Reason, request_id
+from .number_text import retry_after, whole
 
 # Answers.
 

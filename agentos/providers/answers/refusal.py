@@ -6,13 +6,13 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from ..dialect import Dialect
+from ..signal import Event, Reading
 from .bodies import Document
-from .dialect import Dialect
-from .faults import Fault
+from .error_details import Fault
 from .headers import fields_of
+from .number_formats import number_from
 from .readings import UNIFIED, dimension_in, readings_of
-from .signal import Event, Reading
-from .values import number_from
 
 DAY_WORDS = re.compile(r"per[- ]?day|\brpd\b|\btpd\b|\bdaily\b|per 86400s|byday")
 

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from agentos.simulator.wire import MAX_BODY, MAX_HEAD, BadRequest, Request, RequestReader
+from agentos.simulator.http_parser import MAX_BODY, MAX_HEAD, BadRequest, Request, RequestReader
 
 HOST = b"Host: here\r\n"
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from agentos.providers import Event, Signal, classify
-from agentos.providers.days import until_midnight, until_next_month, zone_named
+from agentos.providers.answers.calendar_reset import until_midnight, until_next_month, zone_named
 
 NOW = 1_800_014_400.0  # 2027-01-15 12:00:00 UTC, 04:00 in California
 HOUR = 3600.0

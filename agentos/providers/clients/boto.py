@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .answer import Answer
-from .foreign import count_from, status_from
+from .untrusted import count_from, status_from
 
 # One exception class serves all of AWS: what it says of a bucket or a table must not be taken for a model's.
 _BEDROCK_OPERATIONS = {

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agentos.simulator.asked import NotUnderstood, Place, place_of, read_request
+from agentos.simulator.parsed_request import NotUnderstood, Place, place_of, read_request
 
 GENERATE = "/v1beta/models/gemini-2.5-flash:generateContent"
 

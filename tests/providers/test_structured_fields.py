@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentos.providers.structured import Item, parse_dictionary, parse_list
+from agentos.providers.answers.structured_fields import Item, parse_dictionary, parse_list
 
 
 def test_a_list_of_items_with_parameters() -> None:

@@ -9,9 +9,9 @@ from typing import Any
 
 from .answer import Answer
 from .boto import answer_of_boto
-from .clients import NO_ANSWER, PROVIDERS, SDKS, Kind, kind_of, package_of
-from .foreign import attribute, count_from, first_filled, is_filled, status_from
+from .client_table import NO_ANSWER, PROVIDERS, SDKS, Kind, kind_of, package_of
 from .responses import address_of, answer_of_response, bare_address, is_response, retries_noted_on
+from .untrusted import attribute, count_from, first_filled, is_filled, status_from
 
 _STATUS_NAMES = {
     "aiohttp": ("status",),  # its ``code`` warns when it is looked at

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-from .dialect import Dialect
+from ..dialect import Dialect
+from ..signal import Reading
 from .headers import REPEATED
-from .signal import Reading
-from .structured import Item, parse_dictionary, parse_list
-from .values import delay_from, instant_from, number_from
+from .number_formats import delay_from, instant_from, number_from
+from .structured_fields import Item, parse_dictionary, parse_list
 
 _MINUTE, _DAY = 60.0, 86_400.0
 _SECONDS = {"second": 1.0, "minute": _MINUTE, "hour": 3600.0, "day": _DAY, "week": 7 * _DAY, "month": 30 * _DAY}

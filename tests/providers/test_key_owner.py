@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentos.providers.dialects import DIALECTS, dialect_at
-from agentos.providers.owners import PROVIDERS, hosts_of, owner_of, provider_at
+from agentos.providers.key_owner import PROVIDERS, hosts_of, owner_of, provider_at
 
 
 @pytest.mark.parametrize(

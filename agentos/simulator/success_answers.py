@@ -9,8 +9,8 @@ import functools
 import json
 from typing import Any
 
-from . import gemini
-from .asked import Asked, StreamUsage
+from . import gemini_answers
+from .parsed_request import Asked, StreamUsage
 from .rules import Admitted
 
 
@@ -53,7 +53,7 @@ def whole_answer(asked: Asked, admitted: Admitted) -> bytes:
         stop = '"max_tokens"' if facts["short"] else '"end_turn"'
         text = _MESSAGE % {**facts, "content": _TEXT_BLOCK % facts, "stop": stop}
     elif route == "generateContent":
-        text = gemini.whole_content(facts, _words(facts))
+        text = gemini_answers.whole_content(facts, _words(facts))
     elif route == "responses":
         text = _response(facts, "completed", f"[{_OUTPUT % facts}]", _responses_usage(facts))
     else:
@@ -69,7 +69,7 @@ def streamed_answer(asked: Asked, admitted: Admitted) -> list[bytes]:
     if place.route == "messages":
         return _message_events(facts)
     if place.route == "generateContent":
-        pieces = gemini.streamed_content(facts, _words(facts), as_list=place.as_list)
+        pieces = gemini_answers.streamed_content(facts, _words(facts), as_list=place.as_list)
         return [piece.encode() for piece in pieces]
     if place.route == "responses":
         return _response_events(facts)

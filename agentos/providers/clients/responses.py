@@ -8,8 +8,8 @@ from __future__ import annotations
 from urllib.parse import urlsplit
 
 from .answer import Answer
-from .clients import maker_of
-from .foreign import attribute, count_from, status_from
+from .client_table import maker_of
+from .untrusted import attribute, count_from, status_from
 
 _LONGEST_URL = 2048
 

@@ -19,7 +19,7 @@ from typing import Any, Self
 
 from .plan import ProviderPlan
 from .server import Service, listen
-from .tally import Statistics
+from .statistics import Statistics
 
 _STOP_WITHIN = 5.0
 

@@ -14,7 +14,7 @@ from ...runs.run import Run
 from ...runs.source import Source
 from ...runs.worker import Worker
 from ...util.async_wakeup import AsyncBell
-from ._watched import Watched
+from .run_scope import Watched
 
 if TYPE_CHECKING:
     from .coordinator import ParallelCoordinator
