@@ -47,11 +47,11 @@ if TYPE_CHECKING:
     )
     from .pool import Credential, Lease, Limit, Secret
     from .providers import Event, Reading, Signal, classify, from_exception
-    from .runs._core.states import Cause
     from .runs.commands.command import Command
     from .runs.context import Context
+    from .runs.core.states import Cause
     from .runs.progress import Progress
-    from .runs.remote.places import Dask
+    from .runs.remote.dask_config import Dask
     from .workflows.parallel import (
         CredentialCoordinator,
         CredentialState,
@@ -129,11 +129,11 @@ _HOME = {
     "Signal": ".providers",
     "classify": ".providers",
     "from_exception": ".providers",
-    "Cause": ".runs._core.states",
+    "Cause": ".runs.core.states",
     "Command": ".runs.commands.command",
     "Context": ".runs.context",
     "Progress": ".runs.progress",
-    "Dask": ".runs.remote.places",
+    "Dask": ".runs.remote.dask_config",
     "CredentialCoordinator": ".workflows.parallel",
     "CredentialState": ".workflows.parallel",
     "ParallelCoordinator": ".workflows.parallel",

@@ -17,10 +17,10 @@ from rich.segment import Segments
 
 from agentos.pool.core.credential_report import Headroom
 from agentos.pool.snapshot import CredentialState
-from agentos.runs.display import segments
-from agentos.runs.picture import Running, Scene, picture
+from agentos.runs.display.event_state import Failure
+from agentos.runs.display.layout import Running, Scene, picture
+from agentos.runs.display.rich_display import segments
 from agentos.runs.results import ProgressStats
-from agentos.runs.seen import Failure
 
 WIDTH, HEIGHT = 104, 36
 NOW = 1_763_176_920.0  # 03:22 UTC

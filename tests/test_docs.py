@@ -18,7 +18,7 @@ from agentos.cli._config import _NO_OPTIONS
 from agentos.cli._entries import _FIELDS
 from agentos.cli._options import RUN_OPTIONS, twin
 from agentos.cli.main import app
-from agentos.runs.commands.said import _WORDS
+from agentos.runs.commands.outcome_file import _WORDS
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs" / "cli.md").read_text()

@@ -30,16 +30,16 @@ EVERYWHERE = {"util"}
 
 # What is installed for the command, and the only file or room that may import it: the library needs nothing but Python.
 OPTIONAL = {
-    "rich": "runs/display.py",
+    "rich": "runs/display/rich_display.py",
     "typer": "cli",
     "httpx2": "transport",
     "httpx": "transport",
     "redis": "stores/redis",
-    "distributed": "runs/_engines/dask.py",
-    "cryptography": "runs/_engines/cluster",
+    "distributed": "runs/engines/dask.py",
+    "cryptography": "runs/cluster",
 }
 
-# What a _core may have of the standard library: data and arithmetic. No clock, lock, thread, socket, file or chance.
+# What a core may have of the standard library: data and arithmetic. No clock, lock, thread, socket, file or chance.
 PURE = {
     "__future__",
     "array",
@@ -85,7 +85,7 @@ def imported(path: Path) -> set[str]:
 def pure(path: Path) -> set[str] | None:
     """What *path* may have of the standard library; None where that is anything."""
     parts = path.relative_to(ROOT).parts
-    if {"core", "_core"} & {*parts}:
+    if "core" in parts:
         return PURE
     return PURE_IN_SIMULATOR if parts[0] == "simulator" and path.name not in SIMULATOR_SHELLS else None
 
@@ -179,13 +179,15 @@ def test_the_rules_notice_a_simulated_provider_with_a_clock_a_pool_or_chance_of_
 def test_the_rules_notice_an_optional_dependency_in_the_wrong_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "runs").mkdir()
-    for name in ("display.py", "other.py"):
-        (tmp_path / "runs" / name).write_text("from rich.console import Console\n")
+    (tmp_path / "runs" / "display").mkdir(parents=True)
+    for name in ("rich_display.py", "other.py"):
+        (tmp_path / "runs" / "display" / name).write_text("from rich.console import Console\n")
     monkeypatch.setattr("tests.test_imports.ROOT", tmp_path)
 
-    assert broken_rules(tmp_path / "runs" / "display.py") == []
-    assert broken_rules(tmp_path / "runs" / "other.py") == ["rich is for runs/display.py alone"]
+    assert broken_rules(tmp_path / "runs" / "display" / "rich_display.py") == []
+    assert broken_rules(tmp_path / "runs" / "display" / "other.py") == [
+        "rich is for runs/display/rich_display.py alone"
+    ]
 
 
 def test_every_room_has_its_rule() -> None:

@@ -88,3 +88,10 @@ def test_the_old_name_of_the_pool_still_works_with_a_warning() -> None:
     with pytest.warns(DeprecationWarning, match=r"agentos\.credentials\.Credential is now agentos\.pool\.Credential"):
         assert agentos.credentials.Credential is agentos.Credential
     assert {name for name in agentos.credentials.__all__ if not hasattr(agentos.pool, name)} == set()
+
+
+def test_the_old_place_of_the_display_still_works_with_a_warning() -> None:
+    import agentos.runs.display.rich_display
+
+    with pytest.warns(DeprecationWarning, match=r"agentos\.runs\.display\.RichProgress is now .*rich_display"):
+        assert agentos.runs.display.RichProgress is agentos.runs.display.rich_display.RichProgress

@@ -149,8 +149,8 @@ class _Play:
             raise
 
     def _done(self) -> Mapping[str, float]:
-        from ..runs.journal.files import files_of
-        from ..runs.reporting.items import each_item
+        from ..runs.journal.journal_files import files_of
+        from ..runs.report.item_states import each_item
 
         run = self._folder.run
         return {} if run is None else {item.id: item.at or 0.0 for item in each_item(files_of(run), "done")}

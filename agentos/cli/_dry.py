@@ -27,7 +27,7 @@ def show_what_would_run(request: Request) -> None:
     pool = make_pool(request, only_look=True)
     try:
         if command_of(request) is None:
-            from ..runs.commands.redaction import Redaction
+            from ..runs.output.stream_redaction import Redaction
 
             redactors = None if pool is None else Redaction(pool.masker, pool.secret_of).stream
             function_of(request, redactors, str if pool is None else pool.masked)
@@ -81,8 +81,8 @@ def _commands(request: Request, pool: CredentialCoordinator | None, counts: _Cou
 
 def _results(request: Request) -> tuple[Callable[[str], bool], Callable[[str], bool]]:
     """Of which ids the run knows that they are done, and of which that they failed and will not run again."""
-    from ..runs.journal.files import files_of
-    from ..runs.reporting.items import ended_with
+    from ..runs.journal.journal_files import files_of
+    from ..runs.report.item_states import ended_with
 
     def of_none(_: str) -> bool:
         return False

@@ -99,7 +99,7 @@ def folder_of(base: Path | Base, name: str) -> Path:
 
 def runs_in(base: Base) -> list[Path]:
     """The folders of all runs in *base*, the one that something last happened to first. Links in it are among them."""
-    from ..runs.reporting.brief import last_touched
+    from ..runs.report.run_summary import last_touched
 
     try:
         with open_folder(base, ["runs"], accepted_to_read()) as folder:

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
-from ..runs import process_end
+from ..runs.execution import process_exit
 from ._codes import ExitCode
 from ._exit_guard import kill_children
 
@@ -76,7 +76,7 @@ class ForcedExit:
         """Functions run in this process: start the process that ends this one should they keep the interpreter."""
         import subprocess
 
-        from ..runs.signals import WATCH
+        from ..runs.execution.signals import WATCH
 
         arrivals = WATCH.arrivals
         if arrivals is None or self._guard is not None:
@@ -97,7 +97,7 @@ class ForcedExit:
         except OSError:
             os.close(mine)  # the machine has no room for it: then only Python code ends this process
         else:
-            process_end.OWN_CHILDREN.add(guard.pid)
+            process_exit.OWN_CHILDREN.add(guard.pid)
             guard.returncode = 0  # it outlives us by a moment, and nobody waits for it
             self._guard = mine
         finally:
@@ -159,7 +159,7 @@ class ForcedExit:
 def kill_own_children() -> None:
     """Kill the child processes of this one, except those that are part of agentos or clean up by themselves."""
     tracker = getattr(sys.modules.get("multiprocessing.resource_tracker"), "_resource_tracker", None)
-    kill_children(os.getpid(), {*process_end.OWN_CHILDREN, getattr(tracker, "_pid", None) or 0})
+    kill_children(os.getpid(), {*process_exit.OWN_CHILDREN, getattr(tracker, "_pid", None) or 0})
 
 
 def return_leases() -> None:
@@ -171,4 +171,4 @@ def return_leases() -> None:
 
 def current() -> ForcedExit | None:
     """That of this process; None: somebody else's program has called the command, and ends by itself."""
-    return process_end.owner if isinstance(process_end.owner, ForcedExit) else None
+    return process_exit.owner if isinstance(process_exit.owner, ForcedExit) else None

@@ -16,7 +16,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Final
 
-from ..runs.reporting.card import CARD_NAME, LONGEST_CARD
+from ..runs.report.run_card import CARD_NAME, LONGEST_CARD
 from ..util.private_folder import PrivateFolder, UnsafePath, make_folders
 
 ID_NAME: Final = "run.id"

@@ -81,7 +81,7 @@ def _slug(command: Sequence[str], worker: str | None) -> str:
 
 def _telling_words(command: Sequence[str]) -> list[str]:
     """The program, and the first of its words that says what it does: ``python-summarize``, ``git-clone``."""
-    from ..runs.commands.code import code_in, program_at
+    from ..runs.commands.embedded_code import code_in, program_at
 
     if not command:
         return []

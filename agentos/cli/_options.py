@@ -144,7 +144,7 @@ def key_variable(value: Any, _from_text: bool = False) -> str:
 
 def halt_clause(value: Any, _from_text: bool = False) -> str:
     """When to give up, in the words of GNU parallel."""
-    from ..runs._core.halt import halt_of
+    from ..runs.core.halt import halt_of
 
     clause = text(value)
     try:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ._sent import PRINTED
 
 if TYPE_CHECKING:
-    from ..runs.commands.output import ItemOutput, Outputs
+    from ..runs.output.capture import ItemOutput, Outputs
 
 
 class Overheard(logging.Filter):

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TextIO
 from ._stray import Stray
 
 if TYPE_CHECKING:
-    from ..runs.commands.output import Redactors
     from ..runs.context import Context
+    from ..runs.output.capture import Redactors
     from ._sink import Write
 
 _printing: ContextVar[Printing | None] = ContextVar("agentos_printing", default=None)
@@ -121,7 +121,7 @@ def redacted(redactors: Redactors | None, *, all_to_stderr: bool = False) -> Ite
     if redactors is None and not all_to_stderr:
         yield
         return
-    from ..runs.commands.output import Outputs
+    from ..runs.output.capture import Outputs
 
     with Prints(Outputs(None, redactors), all_to_stderr=all_to_stderr):
         yield

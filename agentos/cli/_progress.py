@@ -13,7 +13,7 @@ from ._errors import Refusal
 
 if TYPE_CHECKING:
     from ..pool.snapshot import CredentialState
-    from ..runs.plain_progress import PlainProgress
+    from ..runs.display.plain_lines import PlainProgress
     from ..runs.progress import Progress
 
 MODES = ("auto", "bar", "plain", "json", "none")
@@ -59,7 +59,7 @@ def reporter(
         return _Json(stream)
     if mode != "plain" and is_terminal(stream) and not is_dumb(environ):
         try:
-            from ..runs.display import RichProgress
+            from ..runs.display.rich_display import RichProgress
         except ModuleNotFoundError:
             pass
         else:
@@ -74,7 +74,7 @@ def reporter(
                 last_line=last_line,
                 redirect=False,
             )
-    from ..runs.plain_progress import PlainProgress
+    from ..runs.display.plain_lines import PlainProgress
 
     return _Plain(PlainProgress(stream, name=run_name, keys=keys, forecast=forecast))
 

@@ -32,9 +32,9 @@ class Records:
         command: Command | None,
         stdout: TextIO | None,
     ) -> None:
-        from ..runs.eventlog import EVENTS_NAME, EventLog
-        from ..runs.exported import RESULTS_NAME, ResultsFile
-        from ..runs.joblog import JobLog
+        from ..runs.exports.event_log import EVENTS_NAME, EventLog
+        from ..runs.exports.joblog import JobLog
+        from ..runs.exports.results_file import RESULTS_NAME, ResultsFile
 
         self._request = request
         self._masked = masked
@@ -103,7 +103,7 @@ class Records:
                 received=len(str(said).encode()),
             )
         if self._request.flags.json:
-            from ..runs.exported import line_of_result
+            from ..runs.exports.results_file import line_of_result
 
             line = line_of_result(result, now, self._masked)
             self._print(f'{{"event": "item", "cached": {json.dumps(result.cached)}, {line[1:]}')

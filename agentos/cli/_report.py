@@ -10,8 +10,8 @@ from ._argv import ONCE
 from ._words import BOLD, CYAN, DIM, GREEN, RED, YELLOW, Paint, ago, count, how_long, shortened, table
 
 if TYPE_CHECKING:
-    from ..runs.report import Report
-    from ..runs.reporting.card import RunCard
+    from ..runs.report.run_card import RunCard
+    from ..runs.report.run_report import Report
 
 _CAUSES: Final = 10
 _IDS: Final = 6

@@ -189,7 +189,7 @@ def _masking(keys: Sequence[KeyGiven], passwords: Sequence[str]) -> Callable[[st
     if not keys and not passwords:
         return str
     from ..pool.redaction import Masker
-    from ..runs.commands.redaction import Redaction
+    from ..runs.output.stream_redaction import Redaction
 
     return Redaction(Masker([*passwords, *(key.credential.secret.reveal() for key in keys)])).masked
 
@@ -259,7 +259,7 @@ def _check_together(flags: Flags, options: Mapping[str, Any], where: Mapping[str
     for name in ("timeout", "idle_timeout", "kill_after"):
         if options[name] == 0:
             raise Refusal(f"{where[name]}: {name} must be above 0")
-    from ..runs._core.halt import halt_of
+    from ..runs.core.halt import halt_of
 
     try:
         halt_of(options["halt"])

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ..errors import JournalInUse
-from ..runs.eventlog import EVENTS_NAME
-from ..runs.exported import RESULTS_NAME
-from ..runs.journal.files import files_of
-from ..runs.journal.owner import OwnerLock
-from ..runs.reporting.card import CARD_NAME, LONGEST_CARD
+from ..runs.exports.event_log import EVENTS_NAME
+from ..runs.exports.results_file import RESULTS_NAME
+from ..runs.journal.journal_files import files_of
+from ..runs.journal.owner_lock import OwnerLock
+from ..runs.report.run_card import CARD_NAME, LONGEST_CARD
 from ..util.private_folder import Accept, PrivateFolder, UnsafePath, current_user, unless_link
 from ._errors import Refusal
 from ._folders import open_folder

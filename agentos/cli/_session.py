@@ -28,8 +28,8 @@ from ._work import command_of, elsewhere, function_of, retry_rule
 if TYPE_CHECKING:
     from ..errors import InputFailed
     from ..runs.commands.command import Command
-    from ..runs.commands.output import Outputs, Redactors
-    from ..runs.eta import PoolForecast
+    from ..runs.display.eta import PoolForecast
+    from ..runs.output.capture import Outputs, Redactors
     from ..runs.progress import Progress
     from ..runs.results import ProgressStats, WorkflowResult
     from ..workflows.parallel import CredentialCoordinator, ParallelCoordinator
@@ -85,7 +85,7 @@ class _Session:
             forced_exit.arm()
         self._pool = make_pool(request)
         if self._pool is not None:
-            from ..runs.commands.redaction import Redaction
+            from ..runs.output.stream_redaction import Redaction
 
             self._redactors = Redaction(self._pool.masker, self._pool.secret_of).stream
             ends.callback(self._pool.close)
@@ -105,13 +105,13 @@ class _Session:
 
     def _show(self) -> None:
         """Progress, output of the items and the log: all on one terminal, each line whole."""
-        from ..runs.commands.output import Outputs
+        from ..runs.output.capture import Outputs
         from ._progress import reporter
         from ._screen import screen_for
 
         request, flags, pool = self._request, self._request.flags, self._pool
         if pool is not None:
-            from ..runs.eta import PoolForecast
+            from ..runs.display.eta import PoolForecast
             from ._watch import KeyWatch
 
             self._forecast = PoolForecast(pool, request.parallel)
@@ -348,7 +348,7 @@ class _Session:
                 again = self._typed_again()
                 retry = retry if request.source["kind"] == "stdin" else f"agentos retry {name}"
             if not self._has_said_the_end:  # there was no time for it
-                from ..runs.wording import closing
+                from ..runs.display.phrases import closing
 
                 self._print("".join(f"{line}\n" for line in closing(stats, request.name)))
             words = last_words(stats, code, name=name, again=again, retry=retry, retried=retried)
@@ -369,7 +369,7 @@ class _Session:
 @contextlib.contextmanager
 def _hangup_is_a_request_to_end() -> Iterator[None]:
     """A terminal that is closed ends the run as SIGTERM does, unless that was to be ignored (nohup)."""
-    from ..runs.signals import WATCH
+    from ..runs.execution.signals import WATCH
 
     # Not by a handler of ours: if another thread gets the signal, that runs only when the main thread wakes up.
     if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:

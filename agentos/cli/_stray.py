@@ -11,12 +11,12 @@ import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TextIO
 
-from ..runs.commands.lines import LineBuffer, split
+from ..runs.output.line_buffer import LineBuffer, split
 from ..util.sanitize import as_shown, printable
 from ._sink import is_terminal, write_bytes
 
 if TYPE_CHECKING:
-    from ..runs.commands.output import Redactors
+    from ..runs.output.capture import Redactors
 
 
 class Stray:

@@ -14,7 +14,7 @@ from ._store import variable_of
 
 if TYPE_CHECKING:
     from ..runs.commands.command import Command
-    from ..runs.commands.output import Redactors
+    from ..runs.output.capture import Redactors
     from ._request import Request
 
 
@@ -70,7 +70,7 @@ def elsewhere(request: Request) -> dict[str, Any]:
     """What ``ParallelCoordinator`` is told of a cluster; nothing if the items run here. Raises ``Refusal``."""
     if request.engine is None:
         return {}
-    from ..runs.remote.places import Dask
+    from ..runs.remote.dask_config import Dask
 
     if (refusal := not_installed(request)) is not None:
         raise refusal
@@ -81,7 +81,7 @@ def not_installed(request: Request) -> Refusal | None:
     """What is missing on this machine for the cluster that was named; None: nothing."""
     if request.engine is None:
         return None
-    from ..runs.remote.places import EXTRA, missing_package
+    from ..runs.remote.dask_config import EXTRA, missing_package
 
     missing = missing_package()
     return None if missing is None else Refusal(f"--engine needs the package {missing}", f"pip install '{EXTRA}'")
@@ -96,13 +96,13 @@ def retry_rule(request: Request) -> dict[str, Any]:
 
 def _in_passing(error: BaseException) -> bool:
     """What another try may cure; of commands, those that say so with exit code 75."""
-    from ..runs.outcome import is_transient
+    from ..runs.execution.error_policy import is_transient
 
     return is_transient(error) or (isinstance(error, CommandFailed) and error.exit == ExitCode.PARKED)
 
 
 def _any_failure(error: BaseException) -> bool:
     """With --retries, a command that ended badly is tried again, whatever its exit code; as with GNU parallel."""
-    from ..runs.outcome import is_transient
+    from ..runs.execution.error_policy import is_transient
 
     return is_transient(error) or isinstance(error, CommandFailed)

@@ -15,11 +15,11 @@ def entry() -> NoReturn:
     if interrupted is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     _open_the_standard_streams()
-    from ..runs import process_end
+    from ..runs.execution import process_exit
     from ._forced_exit import ForcedExit
     from .main import main
 
-    process_end.owner = forced_exit = ForcedExit()
+    process_exit.owner = forced_exit = ForcedExit()
     if interrupted is signal.default_int_handler:
         signal.signal(signal.SIGINT, interrupted)
     code = main()

@@ -14,8 +14,8 @@ from ._errors import Refusal
 from ._folders import base_folder, find_run
 
 if TYPE_CHECKING:
-    from ..runs.journal.files import JournalFiles
-    from ..runs.reporting.items import Last
+    from ..runs.journal.journal_files import JournalFiles
+    from ..runs.report.item_states import Last
     from ._tail import Growing
 
 _PAUSE: Final = 0.2  # seconds between two looks at a log that is followed
@@ -37,7 +37,7 @@ def logs(
 ) -> int:
     """Print the log of an item: all of its attempts, without secrets. If it has none, say why."""
     from ..runs.context import file_name_of
-    from ..runs.journal.files import files_of
+    from ..runs.journal.journal_files import files_of
 
     folder = find_run(base_folder(dir), run)
     files = files_of(folder)
@@ -73,7 +73,7 @@ def _log_of(folder: Path, file_name: str) -> Path:
 
 def _the_item(files: JournalFiles, given: str, run: str) -> str:
     """The id that was meant."""
-    from ..runs.reporting.items import ids_like
+    from ..runs.report.item_states import ids_like
 
     if files.size(files.db) is None:
         raise Refusal(f"{run} has not begun, and so has no logs")
@@ -130,9 +130,9 @@ def _pause() -> None:
 
 def _ending(files: JournalFiles, item_id: str) -> Callable[[], bool]:
     """Whether the item has ended, or nobody runs it: each time only newer entries are looked at."""
-    from ..runs.journal.rows import harmless
-    from ..runs.reporting.items import last_of
-    from ..runs.reporting.standing import owner_of
+    from ..runs.journal.entry_text import harmless
+    from ..runs.report.item_states import last_of
+    from ..runs.report.status import owner_of
 
     seen = 0
 
@@ -149,8 +149,8 @@ def _ending(files: JournalFiles, item_id: str) -> Callable[[], bool]:
 
 def _say_why(files: JournalFiles, item_id: str, run: str, *, is_empty: bool) -> None:
     """There is no log: why, and what the journal has of the item instead."""
-    from ..runs.journal.rows import harmless
-    from ..runs.reporting.items import last_of
+    from ..runs.journal.entry_text import harmless
+    from ..runs.report.item_states import last_of
     from ._report import clean
 
     last = last_of(files, harmless(item_id)) if files.size(files.db) is not None else None

@@ -14,7 +14,7 @@ from ._folders import DEFAULT_BASE, Base, base_folder, find_run, open_folder
 from ._report import kept_arguments, options_end
 
 if TYPE_CHECKING:
-    from ..runs.reporting.card import RunCard
+    from ..runs.report.run_card import RunCard
 
 
 def retry(
@@ -67,7 +67,7 @@ def _card_in(base: Base | None, folder: Path, *, trust: bool) -> RunCard | None:
 
     Raises ``Refusal`` unless the folder is known or trusted: what is written there can run anything.
     """
-    from ..runs.reporting.card import CARD_NAME, LONGEST_CARD, card_from
+    from ..runs.report.run_card import CARD_NAME, LONGEST_CARD, card_from
     from ..util.private_folder import PrivateFolder, UnsafePath
     from ._known_runs import KnownRuns
     from ._run_folder import refusal_of, require_known, trusting
@@ -105,8 +105,8 @@ def retry_arguments(card: RunCard, folder: Path) -> list[str]:
 
 
 def _check(card: RunCard, folder: Path, arguments: list[str]) -> None:
-    from ..runs.journal.files import files_of
-    from ..runs.reporting.standing import owner_of
+    from ..runs.journal.journal_files import files_of
+    from ..runs.report.status import owner_of
 
     owner = owner_of(files_of(folder).lock)
     if owner is not None:

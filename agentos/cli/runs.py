@@ -13,7 +13,7 @@ from ._errors import Refusal
 from ._folders import Base, base_folder, require_no_link, runs_in
 
 if TYPE_CHECKING:
-    from ..runs.reporting.brief import Brief
+    from ..runs.report.run_summary import Brief
 
 
 def runs(
@@ -37,8 +37,8 @@ def runs(
 
 
 def _brief_of(base: Base, folder: Path) -> Brief:
-    from ..runs.reporting.brief import Brief, brief_of
-    from ..runs.reporting.standing import Standing
+    from ..runs.report.run_summary import Brief, brief_of
+    from ..runs.report.status import Standing
 
     try:
         require_no_link(base, folder)

@@ -13,7 +13,7 @@ from ._errors import Refusal
 from ._folders import base_folder, find_run
 
 if TYPE_CHECKING:
-    from ..runs.reporting.items import ItemState
+    from ..runs.report.item_states import ItemState
 
 _STATES: Final = ("pending", "running", "done", "failed", "interrupted", "parked")
 
@@ -73,7 +73,7 @@ def _show(folder: Path, *, as_json: bool, color: str, base: str | None) -> None:
     import os
     import time
 
-    from ..runs.report import report_of
+    from ..runs.report.run_report import report_of
 
     report = report_of(folder)
     if as_json:
@@ -91,8 +91,8 @@ def _show(folder: Path, *, as_json: bool, color: str, base: str | None) -> None:
 
 
 def _list_items(folder: Path, state: str | None, *, as_json: bool) -> None:
-    from ..runs.journal.files import files_of
-    from ..runs.reporting.items import each_item
+    from ..runs.journal.journal_files import files_of
+    from ..runs.report.item_states import each_item
 
     to_line = _json_line if as_json else _line
     for item in each_item(files_of(folder), state):

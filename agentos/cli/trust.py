@@ -109,7 +109,7 @@ def _opened(folder: Path, found: list[UnsafePath]) -> PrivateFolder:
 
 def _remember(folder: PrivateFolder, memory: KnownRuns) -> None:
     from ..errors import JournalInUse
-    from ..runs.journal.owner import OwnerLock
+    from ..runs.journal.owner_lock import OwnerLock
     from ..util.private_folder import current_user
     from ._run_folder import LOCK_NAME, enroll
 
@@ -129,7 +129,7 @@ def _what_it_runs(folder: PrivateFolder) -> Iterator[str]:
     import json
     import shlex
 
-    from ..runs.reporting.card import CARD_NAME, LONGEST_CARD, card_from
+    from ..runs.report.run_card import CARD_NAME, LONGEST_CARD, card_from
     from ._report import clean, run_command
 
     try:

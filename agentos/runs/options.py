@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ._core.halt import Halt, halt_of
-from ._engines.choice import check_engine
-from .outcome import RetryRule, is_transient
+from .core.halt import Halt, halt_of
+from .engines.choose import check_engine
+from .execution.error_policy import RetryRule, is_transient
 from .progress import Progress
 
 Deadline = float | datetime.datetime | None

@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-from ._core.states import Cause
+from .core.states import Cause
 
 
 @dataclass(slots=True)

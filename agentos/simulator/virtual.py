@@ -21,10 +21,10 @@ from ..pool.core.reservations import padded
 from ..pool.core.states import Wait
 from ..pool.limit import Limit
 from ..providers import Event, Signal, classify
-from ..runs._core.board import Board
-from ..runs._core.meaning import ended_by, lacks_tokens
-from ..runs._core.records import Attempt, Item
-from ..runs._core.states import Ended
+from ..runs.core.item_scheduler import Board
+from ..runs.core.outcome_rules import ended_by, lacks_tokens
+from ..runs.core.records import Attempt, Item
+from ..runs.core.states import Ended
 from .plan import ProviderPlan
 from .rules import Admitted, Provider, Refused
 from .statistics import Statistics

@@ -23,7 +23,7 @@ from agentos.cli._demo_promises import Evidence, promises
 from agentos.cli._demo_provider import DEAD, SLOW, provider, slots_of
 from agentos.cli._errors import Refusal
 from agentos.cli.main import main
-from agentos.runs.report import report_of
+from agentos.runs.report.run_report import report_of
 from agentos.simulator import Simulator, Statistics, Tally
 
 ITEMS = 30

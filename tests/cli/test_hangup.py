@@ -10,7 +10,7 @@ import threading
 import pytest
 
 from agentos.cli._session import _hangup_is_a_request_to_end
-from agentos.runs.signals import WATCH
+from agentos.runs.execution.signals import WATCH
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there are no such signals")
 

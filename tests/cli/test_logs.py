@@ -17,7 +17,7 @@ from agentos.cli._tail import Growing, Neutralised
 from agentos.cli.logs import logs
 from agentos.runs.context import file_name_of
 
-from ..runs.made_runs import Child, run, stop_after
+from ..runs.sample_runs import Child, run, stop_after
 from .commands import call
 
 

@@ -19,8 +19,8 @@ import pytest
 
 from agentos.cli._prints import Prints
 from agentos.pool.redaction import Masker
-from agentos.runs.commands.output import Outputs
-from agentos.runs.commands.redaction import Redaction
+from agentos.runs.output.capture import Outputs
+from agentos.runs.output.stream_redaction import Redaction
 from agentos.runs.worker import worker_of
 
 CANARY = "sk-canary/0123456789+abcdef"

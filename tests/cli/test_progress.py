@@ -69,7 +69,7 @@ def test_elsewhere_there_are_plain_lines(mode: str, stream: type[io.StringIO], e
 
 def test_without_rich_there_are_plain_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "rich.console", None)
-    monkeypatch.delitem(sys.modules, "agentos.runs.display", raising=False)
+    monkeypatch.delitem(sys.modules, "agentos.runs.display.rich_display", raising=False)
 
     assert shown("auto", Terminal(), XTERM) == PLAIN
 
@@ -171,7 +171,7 @@ def test_a_live_display_leaves_the_streams_of_the_program_alone(monkeypatch: pyt
 def test_plain_lines_go_on_while_nothing_happens(monkeypatch: pytest.MonkeyPatch) -> None:
     ticked = threading.Event()
     monkeypatch.setattr(_progress, "_TICK", 0.001)
-    monkeypatch.setattr("agentos.runs.plain_progress.PlainProgress.tick", lambda lines: ticked.set())
+    monkeypatch.setattr("agentos.runs.display.plain_lines.PlainProgress.tick", lambda lines: ticked.set())
     report = reporter("plain", stream=io.StringIO(), environ={})
 
     report(STARTED)

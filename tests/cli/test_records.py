@@ -9,7 +9,7 @@ import pytest
 from agentos.cli import _watch
 from agentos.cli.main import main
 
-from ..runs.made_runs import lines
+from ..runs.sample_runs import lines
 
 
 def test_time_lost_is_noted_while_the_run_is_on_so_that_a_crash_does_not_take_it(

@@ -13,14 +13,14 @@ import pytest
 from agentos.cli._errors import Refusal
 from agentos.cli.retry import retry
 
-from ..runs import made_runs
-from ..runs.made_runs import Child, run
+from ..runs import sample_runs
+from ..runs.sample_runs import Child, run
 from .commands import call, remember
 
 
 def card(folder: Path, *arguments: str, cwd: Path, **more: Any) -> None:
     """Write down how the run in *folder* was started, as by this user."""
-    made_runs.card(folder, *arguments, cwd=cwd, **more)
+    sample_runs.card(folder, *arguments, cwd=cwd, **more)
     remember(folder)
 
 

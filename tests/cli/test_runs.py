@@ -9,7 +9,7 @@ import pytest
 
 from agentos.cli.runs import runs
 
-from ..runs.made_runs import Child, card, crashed, run, stop_after
+from ..runs.sample_runs import Child, card, crashed, run, stop_after
 from .commands import call
 
 

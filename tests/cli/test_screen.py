@@ -16,7 +16,7 @@ import pytest
 
 from agentos.cli import _sink
 from agentos.cli._screen import LineScreen, failure_block, screen_for
-from agentos.runs.commands.output import Outputs
+from agentos.runs.output.capture import Outputs
 
 
 class Reader:

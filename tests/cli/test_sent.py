@@ -14,11 +14,11 @@ import pytest
 from agentos.cli._overheard import Overheard
 from agentos.cli._sent import PRINTED, Sent, SentCoroutine, made_to_travel
 from agentos.cli._worker import folder_of, known_as, load_worker
-from agentos.runs.commands.output import Outputs
+from agentos.runs.output.capture import Outputs
 from agentos.runs.remote.assignment import Assignment
-from agentos.runs.remote.outcome import Report
-from agentos.runs.remote.parcel import pack
-from agentos.runs.remote.shim import carry_out
+from agentos.runs.remote.attempt_report import Report
+from agentos.runs.remote.pickled import pack
+from agentos.runs.remote.worker_call import carry_out
 from agentos.runs.worker import worker_of
 
 from ..said import said_here

@@ -13,10 +13,10 @@ from agentos.cli._errors import Refusal
 from agentos.cli._report import kept_arguments, lines_of
 from agentos.cli._words import Paint, ago, how_long, table
 from agentos.cli.show import show
-from agentos.runs.report import report_of
-from agentos.runs.reporting.standing import Standing
+from agentos.runs.report.run_report import report_of
+from agentos.runs.report.status import Standing
 
-from ..runs.made_runs import SECRETS, Child, card, crashed, events, run, stop_after
+from ..runs.sample_runs import SECRETS, Child, card, crashed, events, run, stop_after
 from .commands import call
 
 

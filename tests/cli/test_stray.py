@@ -13,7 +13,7 @@ import pytest
 from agentos.cli._prints import redacted
 from agentos.cli._stray import Stray
 from agentos.pool.redaction import MASK, Masker
-from agentos.runs.commands.redaction import Redaction
+from agentos.runs.output.stream_redaction import Redaction
 
 SECRET = "sk-planted-QWERTZUIOP"
 

@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from agentos import CredentialCoordinator, ParallelCoordinator, Progress, ProgressStats, WorkflowResult
-from agentos.runs._core.states import Phase
-from agentos.runs.run import Run
+from agentos.runs.core.states import Phase
+from agentos.runs.execution.run import Run
 from agentos.testing import FakeClock
 
 from .seated import Seats

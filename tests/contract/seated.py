@@ -12,19 +12,19 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import Any
 
-from agentos.runs._engines import choice
-from agentos.runs._engines import executor as executor_engine
-from agentos.runs._engines.cluster.engine import ClusterEngine
-from agentos.runs._engines.cluster.seat import Job
-from agentos.runs.remote.parcel import Parcel
-from agentos.runs.run import Run
+from agentos.runs.cluster.driver.engine import ClusterEngine
+from agentos.runs.cluster.worker.slot import Job
+from agentos.runs.engines import choose
+from agentos.runs.engines import executor as executor_engine
+from agentos.runs.execution.run import Run
+from agentos.runs.remote.pickled import Parcel
 from agentos.runs.worker import Worker
 
-from ..runs.cluster.seats import ThreadSeating
+from ..runs.cluster.local_slots import ThreadSeating
 
 _numbers = itertools.count(1)
 _workers: weakref.WeakValueDictionary[int, Callable[..., Any]] = weakref.WeakValueDictionary()
-_elsewhere, _check = choice._engine_elsewhere, executor_engine.check_executor
+_elsewhere, _check = choose._engine_elsewhere, executor_engine.check_executor
 
 
 class Seats(Executor):
@@ -63,5 +63,5 @@ def _check_executor(executor: Executor, worker: Worker, *, ship_secrets: bool) -
         _check(executor, worker, ship_secrets=ship_secrets)
 
 
-choice._engine_elsewhere = _engine_elsewhere
+choose._engine_elsewhere = _engine_elsewhere
 executor_engine.check_executor = _check_executor

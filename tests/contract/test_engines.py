@@ -22,9 +22,9 @@ from agentos import (
     Transient,
 )
 from agentos.pool.lease import HOLDING
-from agentos.runs import admission
-from agentos.runs._core.invariants import j2_counts_add_up
-from agentos.runs._core.states import Phase
+from agentos.runs.core.invariants import j2_counts_add_up
+from agentos.runs.core.states import Phase
+from agentos.runs.execution import dispatcher
 from agentos.testing import FakeClock
 
 from .engines import (
@@ -230,15 +230,15 @@ def test_of_a_list_too_only_a_window_is_looked_at(engine: Engine, make_pool: Mak
 def test_two_workers_that_find_nothing_left_take_one_window(
     kind: Callable[[range], Iterable[int]], window: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pull, waiting = admission.Admission._pull, list[int]()
+    pull, waiting = dispatcher.Admission._pull, list[int]()
 
-    def later_than_another(self: admission.Admission, on_and_on: bool = False) -> bool:
+    def later_than_another(self: dispatcher.Admission, on_and_on: bool = False) -> bool:
         return pull(self, on_and_on) and pull(self, on_and_on)
 
     def body(item: int, key: str | None) -> None:
         waiting.append(len(run._running[0].board.fresh))
 
-    monkeypatch.setattr(admission.Admission, "_pull", later_than_another)
+    monkeypatch.setattr(dispatcher.Admission, "_pull", later_than_another)
     run = ParallelCoordinator(1)
     stats, _ = run.execute_parallel(kind(range(1_000)), body, str)
 
@@ -500,7 +500,7 @@ def test_items_that_stand_aside_behind_some_that_then_fail_are_run_all_the_same(
 def test_items_that_stand_aside_are_bounded_too(
     engine: Engine, make_pool: MakePool, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(admission, "_MOST_ASIDE", 20)
+    monkeypatch.setattr(dispatcher, "_MOST_ASIDE", 20)
     taken: list[int] = []
     began: list[int] = []
 

@@ -25,7 +25,7 @@ from agentos import (
     RateLimited,
     Transient,
 )
-from agentos.runs._core.invariants import (
+from agentos.runs.core.invariants import (
     j2_every_item_is_in_one_state,
     l5_results_have_the_current_token,
     one_final_entry,
@@ -33,7 +33,7 @@ from agentos.runs._core.invariants import (
 from agentos.runs.journal import files_of
 from agentos.testing import FakeClock
 
-from ..runs.journal import reader
+from ..runs.journal import independent_reader
 from .engines import ENGINES, Engine, Events, Gate, Story, by_id, eventually, secrets, wait_for_alarm
 
 MakePool = Callable[..., CredentialCoordinator]
@@ -95,7 +95,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
     path = tmp_path / "run"
     yield path
     if path.exists():
-        view = reader.read(path)
+        view = independent_reader.read(path)
         entries = [(entry["kind"], entry["item"], entry["token"]) for entry in view.entries]
         assert j2_every_item_is_in_one_state(list(view.states), view.states) is None
         assert l5_results_have_the_current_token(entries) is None
@@ -117,7 +117,7 @@ async def never(item: Any, key: str | None) -> None:
 
 def kinds_of(folder: Path, item_id: str) -> list[str]:
     """What the journal has of an item. Starts are left out where the end came first, so they are not counted."""
-    return [e["kind"] for e in reader.read(folder).entries if e["item"] == item_id and e["kind"] != "start"]
+    return [e["kind"] for e in independent_reader.read(folder).entries if e["item"] == item_id and e["kind"] != "start"]
 
 
 # -- resume -------------------------------------------------------------------------------------------------------
@@ -174,11 +174,11 @@ def test_a_journal_of_one_engine_is_resumed_by_any_other(
 def test_a_third_time_changes_nothing(engine: Engine, folder: Path) -> None:
     for _ in range(2):
         engine.execute(journaled(folder), range(5), engine.worker(double))
-    before = [e for e in reader.read(folder).entries if e["item"] is not None]
+    before = [e for e in independent_reader.read(folder).entries if e["item"] is not None]
 
     engine.execute(journaled(folder), iter(range(5)), engine.worker(never))
 
-    assert [e for e in reader.read(folder).entries if e["item"] is not None] == before
+    assert [e for e in independent_reader.read(folder).entries if e["item"] is not None] == before
 
 
 def test_a_value_that_is_not_json_is_told_by_its_repr(engine: Engine, folder: Path) -> None:
@@ -226,7 +226,7 @@ def test_what_was_interrupted_or_never_begun_runs_again_and_attempts_go_on_count
     gate.wait_for(1)
     run.shutdown(force=True)
     story.end()
-    states = reader.read(folder).states
+    states = independent_reader.read(folder).states
     assert states == {"0": "done", "1": "done", "2": "interrupted"}
     assert run.get_checkpoints() == ["2", "3", "4"]
     gate.open()
@@ -251,7 +251,7 @@ def test_attempts_that_failed_for_a_while_are_counted_over_runs(engine: Engine, 
     told.wait_for("item_retried")
     run.shutdown()
     story.end()
-    assert reader.read(folder).states == {"0": "pending"}
+    assert independent_reader.read(folder).states == {"0": "pending"}
     _, results = engine.execute(journaled(folder, 1), [0], engine.worker(double))
 
     assert (results[0].attempts, results[0].success) == (2, True)
@@ -261,7 +261,7 @@ def test_tokens_go_on_growing_over_runs(engine: Engine, folder: Path) -> None:
     for upto in (2, 4, 6):
         engine.execute(journaled(folder), range(upto), engine.worker(double))
 
-    tokens = [e["token"] for e in reader.read(folder).entries if e["kind"] == "done"]
+    tokens = [e["token"] for e in independent_reader.read(folder).entries if e["kind"] == "done"]
     assert len(set(tokens)) == len(tokens) == 6
     assert max(tokens[:2]) < min(tokens[2:4]) <= max(tokens[2:4]) < min(tokens[4:])
 
@@ -283,11 +283,11 @@ def test_a_changed_item_of_a_list_is_named_before_anything_starts(engine: Engine
     items = [{"id": n, "text": "as it was"} for n in range(4)]
     engine.execute(journaled(folder), items, engine.worker(partly), lambda item: item["id"])
     items[2] = {"id": 2, "text": "another"}
-    before = reader.read(folder).states
+    before = independent_reader.read(folder).states
 
     with pytest.raises(JournalMismatch, match=r"content of 1 items: recorded '2' [0-9a-f]{16}, now '2' [0-9a-f]{16}"):
         engine.execute(journaled(folder), [*items, {"id": 9}], engine.worker(never), lambda item: item["id"])
-    assert reader.read(folder).states == before
+    assert independent_reader.read(folder).states == before
 
 
 async def partly(item: dict[str, Any], key: str | None) -> str:
@@ -375,7 +375,7 @@ def test_every_attempt_is_written_down_in_the_order_it_was_decided(
 
     assert kinds_of(folder, "0") == ["retry", "done"]
     assert kinds_of(folder, "1") == ["failed"]
-    view = reader.read(folder)
+    view = independent_reader.read(folder)
     retry, failed = view.of_kind("retry")[0], view.of_kind("failed")[0]
     assert (retry["error"], retry["attempt"], retry["credential"] in {"key-1", "key-2"}) == ("reset", 1, True)
     assert json.loads(failed["detail"])["type"] == "ValueError"
@@ -457,7 +457,7 @@ def test_a_late_result_is_evidence_and_never_a_result(
     assert by_id(results)["0"].success is False
     assert by_id(results)["1"].value == "in time"
     assert kinds_of(folder, "0") == ["failed", "late"]
-    late = reader.read(folder).of_kind("late")[0]
+    late = independent_reader.read(folder).of_kind("late")[0]
     assert late["credential"] == by_id(results)["0"].credential
     if value == "unrecordable":
         assert late["value"] is None
@@ -484,7 +484,7 @@ def test_items_that_a_limit_stopped_are_parked_in_the_journal(
     stats, results = story.end()
 
     assert (results, stats.parked, stats.limited) == ([], 1, 1)
-    assert reader.read(folder).states == {"0": "parked"}
+    assert independent_reader.read(folder).states == {"0": "parked"}
     _, again = engine.execute(journaled(folder), [0, 1], engine.worker(double))
     assert by_id(again)["0"].attempts == 2
 
@@ -556,7 +556,7 @@ def test_no_secret_is_in_the_files_of_a_journal_however_a_worker_lets_it_out(
     for file in files:
         content = file.read_bytes()
         assert [way for way in ways if way.encode() in content] == [], f"in {file}"
-    assert reader.read(folder).states["2"] == "failed"
+    assert independent_reader.read(folder).states["2"] == "failed"
 
 
 def test_a_value_whose_methods_raise_what_ends_programs_fails_its_item_and_nothing_else(

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from agentos import ParallelCoordinator
-from agentos.runs.idle import Bell, IdleWorkers
+from agentos.runs.execution.idle_workers import Bell, IdleWorkers
 from agentos.util.async_wakeup import AsyncBell
 from agentos.util.wakeup import ThreadBell
 

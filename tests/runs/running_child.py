@@ -7,7 +7,7 @@ from pathlib import Path
 
 from agentos.workflows.parallel import ParallelCoordinator
 
-from .made_runs import by_fate, by_name
+from .sample_runs import by_fate, by_name
 
 
 def work(item: str, credential: str | None) -> object:

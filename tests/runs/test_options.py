@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from agentos import ParallelCoordinator
-from agentos.runs._core.halt import Halt
+from agentos.runs.core.halt import Halt
 from agentos.runs.options import RunOptions
 
 WRONG: dict[str, list[Any]] = {

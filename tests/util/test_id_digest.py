@@ -11,16 +11,16 @@ from typing import Any
 import pytest
 
 from agentos.errors import JournalMismatch
-from agentos.runs.exported import result_lines
+from agentos.runs.exports.results_file import result_lines
 from agentos.runs.journal import files_of
-from agentos.runs.report import report_of
-from agentos.runs.reporting.brief import brief_of
-from agentos.runs.reporting.items import each_item, ended_with
+from agentos.runs.report.item_states import each_item, ended_with
+from agentos.runs.report.run_report import report_of
+from agentos.runs.report.run_summary import brief_of
 from agentos.util import id_digest as module
 from agentos.util.id_digest import id_digest
 from agentos.workflows.parallel import ParallelCoordinator
 
-from ..runs.made_runs import run, stop_after
+from ..runs.sample_runs import run, stop_after
 
 # CPython's hash of a text is that of its buffer: on a little-endian machine "no" and "潮" have the same bytes.
 PAIRS = ["no", "潮", "of", "景"]

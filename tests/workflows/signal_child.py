@@ -32,8 +32,8 @@ from agentos import (
     RateLimited,
     WorkflowResult,
 )
-from agentos.runs import signals
-from agentos.runs.run import Run
+from agentos.runs.execution import signals
+from agentos.runs.execution.run import Run
 
 KEYS = [f"sk-planted-{name}-QWERTZUIOPASDFGH" for name in ("one", "two", "three", "four")]
 FOREVER = 1e6
@@ -344,7 +344,7 @@ def on_progress(stage: Stage, kind: str | None) -> Callable[[Progress], object] 
             time.sleep(FOREVER)
 
     def display() -> Callable[[Progress], object]:
-        from agentos.runs.display import RichProgress
+        from agentos.runs.display.rich_display import RichProgress
 
         return RichProgress()
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from agentos.runs._core.invariants import (
+from agentos.runs.core.invariants import (
     j2_every_item_is_in_one_state,
     j5_sequence_is_contiguous,
     l5_results_have_the_current_token,
@@ -28,7 +28,7 @@ from agentos.runs._core.invariants import (
     s2_the_second_signal_ends_it,
     s4_everything_run_is_recorded,
 )
-from tests.runs.journal import reader
+from tests.runs.journal import independent_reader
 
 from .signal_child import KEYS
 
@@ -359,7 +359,7 @@ def agreed(complaint: str | None) -> None:
 
 def judge_journal(folder: Path, notes: list[Note], *, closed: bool, killed: bool) -> dict[str, str]:
     """J2, J5, S4, L5 of one journal, by the independent reader; whatever is unfinished is said to be so."""
-    view = reader.read(folder)
+    view = independent_reader.read(folder)
     rows = [(entry["kind"], entry["item"], entry["token"]) for entry in view.entries]
     planned = [item for entry in view.of_kind("plan") for item in json.loads(entry["detail"])]
     given, ended = (

@@ -192,7 +192,7 @@ def test_a_value_that_cannot_be_written_down_costs_nobody_anything(tmp_path: Pat
 def test_a_value_too_long_for_the_journal_fails_its_item_before_it_is_acknowledged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: Any
 ) -> None:
-    monkeypatch.setattr("agentos.runs.journal.rows.LONGEST_ROW", 10_000)
+    monkeypatch.setattr("agentos.runs.journal.entry_text.LONGEST_ROW", 10_000)
     run = ParallelCoordinator(1, journal=tmp_path / "run")
 
     def worker(item: int, key: str | None) -> Any:
@@ -292,7 +292,7 @@ def test_an_error_whose_text_asks_the_run_something_does_not_stop_it(tmp_path: P
 
 
 def test_a_slow_callback_does_not_hold_up_the_end_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agentos.runs.ending._LAST_WORDS", 0.3)
+    monkeypatch.setattr("agentos.runs.execution.shutdown._LAST_WORDS", 0.3)
     release = threading.Event()
 
     def slow(event: Progress) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from agentos import CredentialCoordinator, ParallelCoordinator
-from agentos.runs._engines.loop_executor import LoopExecutor
+from agentos.runs.engines.loop_executor import LoopExecutor
 from agentos.testing import FakeClock
 
 from .helpers import PATIENCE, Background

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from .template import Template
 
 if TYPE_CHECKING:
-    from .output import Outputs
+    from ..output.capture import Outputs
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 DEFAULT_ENV_KEY = "AGENTOS_CREDENTIAL"

@@ -9,7 +9,7 @@ import secrets
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
-from .helper import MARK
+from .helper_process import MARK
 
 # Linux takes no longer text than this in one variable or argument (128 KiB with its name and the end).
 LONGEST_VARIABLE = 131_072 - 64

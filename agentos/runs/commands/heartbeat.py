@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Collection
 
-from .spawner import Spawner
+from .helper_client import Spawner
 
 log = logging.getLogger("agentos")
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from .helper import with_variable
+from .helper_process import with_variable
 
 _TIME_TO_END = 2.0
 _LOOK_EVERY = 0.02

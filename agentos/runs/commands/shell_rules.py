@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 
-from .code import code_in
+from .embedded_code import code_in
 from .interpreters import gives_arguments_to_code, is_shell, language_of
 from .shell_grammar import Script, SimpleCommand
 from .shell_tables import (

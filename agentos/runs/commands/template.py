@@ -28,8 +28,8 @@ from typing import Any
 
 from ...errors import AgentOSError
 from ..inputs.fields import field_of
-from .code import ShellScript, code_in
-from .shell import PreparedScript, check_shell, prepare_script
+from .embedded_code import ShellScript, code_in
+from .shell_quoting import PreparedScript, check_shell, prepare_script
 from .shell_words import HOLE, NUMBER, Unreadable
 
 LONGEST = 131072 - 1  # bytes of one argument or environment variable on Linux, without the NUL that ends it

@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
-from .errors import InputError
-from .opening import Items, open_items
-from .places import Kind, Place, place_of, words_of
+from .input_error import InputError
+from .input_location import Kind, Place, place_of, words_of
+from .open_items import Items, open_items
 
 __all__ = ["InputError", "Items", "Kind", "Place", "open_items", "place_of", "words_of"]

@@ -8,8 +8,8 @@ import os
 from collections.abc import Iterable, Iterator
 from typing import Any, Protocol
 
-from .errors import InputError
-from .lines import LONGEST, Line, Lines, is_blank
+from .input_error import InputError
+from .text_lines import LONGEST, Line, Lines, is_blank
 
 Record = tuple[int, int, int, Any]  # the number of its first line, offset and size in bytes, and the item
 

@@ -1,10 +1,10 @@
 """The journal: the run's own SQLite file, the truth about it. What it acknowledged is there after any crash."""
 
-from .files import JournalFiles, files_of
+from .entry_kinds import State
+from .entry_text import StateRow, harmless, row_text
 from .journal import Journal
-from .kinds import State
-from .known import Known
-from .rows import StateRow, harmless, row_text
+from .journal_files import JournalFiles, files_of
+from .known_items import Known
 from .writer import Start, Writer
 
 __all__ = [

@@ -14,7 +14,7 @@ from agentos.util.sqlite.migrations import Migration, migrate
 from agentos.util.sqlite.untrusted_file import limit_steps
 
 from ...util.private_folder import UnsafePath
-from .files import JournalFiles, beside
+from .journal_files import JournalFiles, beside
 
 # Written in the header of every journal, so that no other SQLite file is taken for one: "agtj".
 APPLICATION_ID: Final = 0x6167746A

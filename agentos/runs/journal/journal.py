@@ -16,17 +16,17 @@ from agentos.util.sqlite.errors import is_busy, passing
 from agentos.util.sqlite.migrations import Migration, migrate, newest
 
 from ...util.private_folder import make_folders
-from .contents import Contents, read_contents
+from .commit_log import Store
 from .database import check_files, create, open_to_write, require_sqlite
-from .files import JournalFiles, files_of
-from .head import HeadFile
-from .host import HOST
-from .known import Known
-from .migrations import MIGRATIONS
-from .owner import OwnerLock
-from .rows import StateRow, row_text
+from .entry_text import StateRow, row_text
+from .head_file import HeadFile
+from .host_name import HOST
+from .journal_files import JournalFiles, files_of
+from .known_items import Known
+from .owner_lock import OwnerLock
 from .salvage import salvage
-from .store import Store
+from .schema import MIGRATIONS
+from .verify import Contents, read_contents
 from .writer import Writer
 
 

@@ -11,8 +11,8 @@ from typing import Final, TypeVar
 from agentos.errors import JournalUnavailable
 
 from .database import open_to_read
-from .files import JournalFiles
-from .rows import COLUMNS, StateRow
+from .entry_text import COLUMNS, StateRow
+from .journal_files import JournalFiles
 
 # CROSS JOIN keeps SQLite from turning the loops round: one look-up per number, in the order asked for.
 _FETCH = (

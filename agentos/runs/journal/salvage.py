@@ -15,12 +15,12 @@ from pathlib import Path
 from agentos.util.sqlite.migrations import Migration, newest
 
 from ...util.private_folder import PrivateFolder
-from .chain import link
-from .contents import Contents
 from .database import create, open_untouched
-from .files import JournalFiles, beside, files_of
-from .head import Position
-from .rows import COLUMNS, joined, row_text
+from .entry_text import COLUMNS, joined, row_text
+from .hash_chain import link
+from .head_file import Position
+from .journal_files import JournalFiles, beside, files_of
+from .verify import Contents
 
 _NAMES = f"seq, {', '.join(COLUMNS)}, chain"
 _PLACES = ", ".join("?" * (len(COLUMNS) + 2))

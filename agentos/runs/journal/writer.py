@@ -17,8 +17,8 @@ from typing import Any, Final, Protocol
 from agentos.errors import JournalUnavailable
 from agentos.util.sqlite.errors import Trouble
 
-from .rows import row_text
-from .store import Store
+from .commit_log import Store
+from .entry_text import row_text
 
 log = logging.getLogger("agentos")
 

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ...pool.secret import Secret
-from .._core.records import Attempt
-from ..attempts import PooledAttempt
-from .parcel import Parcel, pack
-from .plain import plain
+from ..core.records import Attempt
+from ..execution.attempt import PooledAttempt
+from .pickled import Parcel, pack
+from .plain_values import plain
 
 if TYPE_CHECKING:
-    from ..run import Run
+    from ..execution.run import Run
 
 
 class Shipped(Secret):

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from ...runs._engines.aio import LoopEngine
-from ...runs._engines.choice import engine_for
-from ...runs.run import Run
-from ...runs.source import Source
+from ...runs.engines.asyncio_tasks import LoopEngine
+from ...runs.engines.choose import engine_for
+from ...runs.execution.item_source import Source
+from ...runs.execution.run import Run
 from ...runs.worker import Worker
 from ...util.async_wakeup import AsyncBell
 from .run_scope import Watched

@@ -10,16 +10,16 @@ from dataclasses import replace
 from typing import Any
 
 from ...errors import InputFailed
-from ...runs._engines.choice import check_worker, engine_for
-from ...runs._engines.protocol import Engine
+from ...runs.engines.choose import check_worker, engine_for
+from ...runs.engines.protocol import Engine
+from ...runs.execution.error_policy import RetryRule, is_transient
+from ...runs.execution.item_source import Source
+from ...runs.execution.lease_source import lessor_of
+from ...runs.execution.run import Run
 from ...runs.journal import Journal
-from ...runs.lessors import lessor_of
 from ...runs.options import CostFunction, Deadline, NameFunction, RunOptions
-from ...runs.outcome import RetryRule, is_transient
 from ...runs.progress import Progress
 from ...runs.results import ProgressStats, WorkflowResult
-from ...runs.run import Run
-from ...runs.source import Source
 from ...runs.worker import Worker, WorkerFunction, worker_of
 from ...util.clock import Clock, SystemClock
 from ...util.wakeup import ThreadBell

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ...runs.run import Run
-from ...runs.signals import WATCH
+from ...runs.execution.run import Run
+from ...runs.execution.signals import WATCH
 from ...util.wakeup import ThreadBell
 
 

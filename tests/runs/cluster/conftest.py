@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from . import workers
-from .aside import Aside
-from .seats import proxy, seating
+from . import cluster_workers
+from .background_call import Aside
+from .local_slots import proxy, seating
 
 __all__ = ["proxy", "seating"]
 
 
 @pytest.fixture
-def gates() -> workers.Gates:
-    return workers.new_gates()
+def gates() -> cluster_workers.Gates:
+    return cluster_workers.new_gates()
 
 
 @pytest.fixture

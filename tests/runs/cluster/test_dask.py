@@ -1,4 +1,4 @@
-"""A run on a real Dask cluster: a scheduler and three workers, each a process of its own."""
+"""A run on a real Dask cluster: a scheduler and three cluster_workers, each a process of its own."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ from agentos import (
 )
 from agentos.testing import FakeClock
 
-from . import workers
-from .aside import Aside
+from . import cluster_workers
+from .background_call import Aside
 from .dask_processes import Processes
-from .hunting import files, found, process_arguments
-from .test_engine import eventually, is_alive
+from .driver.test_cluster_engine import eventually, is_alive
+from .secret_search import files, found, process_arguments
 
 WAIT = 20.0
 TO_START = 120.0  # for a cluster
@@ -80,7 +80,7 @@ def test_as_many_items_run_at_once_as_the_cluster_has_threads(
 ) -> None:
     items = [(str(tmp_path), 6, number) for number in range(6)]
 
-    stats, results = run(client, items, workers.process_at_the_meeting, retries=0)
+    stats, results = run(client, items, cluster_workers.process_at_the_meeting, retries=0)
 
     assert stats.success_count == 6
     assert Counter(result.value for result in results.values()) == {worker.pid: 2 for worker in cluster.workers}
@@ -88,7 +88,7 @@ def test_as_many_items_run_at_once_as_the_cluster_has_threads(
 
 @pytest.mark.parametrize("options", [{}, {"seats": 1, "ttl": 5.0, "listen": "127.0.0.1:0"}])
 def test_a_cluster_may_be_given_by_its_address(cluster: Processes, client: Client, options: dict[str, Any]) -> None:
-    stats, _ = run(Dask(cluster.address, **options), [1, 2, 3], workers.doubled)
+    stats, _ = run(Dask(cluster.address, **options), [1, 2, 3], cluster_workers.doubled)
 
     assert stats.success_count == 3
 
@@ -112,7 +112,7 @@ def test_a_function_that_stands_in_no_module_travels_itself(client: Client) -> N
 def test_more_coroutines_run_at_once_than_the_cluster_has_threads(client: Client, tmp_path: Path) -> None:
     items = [(str(tmp_path), 40, number) for number in range(40)]
 
-    stats, _ = run(client, items, workers.meet_in_folder, workers=40, timeout=WAIT, retries=0)
+    stats, _ = run(client, items, cluster_workers.meet_in_folder, workers=40, timeout=WAIT, retries=0)
 
     assert stats.success_count == 40
 
@@ -128,7 +128,7 @@ def test_the_context_knows_the_attempt_and_its_log_comes_home(client: Client, ca
     pool = CredentialCoordinator([SHIPPED])
 
     with caplog.at_level(logging.WARNING, "agentos.worker"):
-        _, results = run(client, ["a"], workers.told_all, pool=pool, ship_secrets=True)
+        _, results = run(client, ["a"], cluster_workers.told_all, pool=pool, ship_secrets=True)
 
     assert results["a"].value == ["a", 0, 1, "key-1", True]
     assert "[a] begun with a" in caplog.text
@@ -137,7 +137,7 @@ def test_the_context_knows_the_attempt_and_its_log_comes_home(client: Client, ca
 def test_a_limit_that_is_met_there_costs_no_try(client: Client) -> None:
     pool = CredentialCoordinator([SHIPPED])
 
-    stats, results = run(client, ["a"], workers.limited_once, pool=pool, ship_secrets=True, retries=0)
+    stats, results = run(client, ["a"], cluster_workers.limited_once, pool=pool, ship_secrets=True, retries=0)
 
     assert results["a"].value == 2
     assert (stats.limited, stats.retried) == (1, 0)
@@ -146,7 +146,7 @@ def test_a_limit_that_is_met_there_costs_no_try(client: Client) -> None:
 def test_a_run_of_a_loop_does_not_hold_it(client: Client) -> None:
     async def main() -> tuple[ProgressStats, list[WorkflowResult]]:
         coordinator = ParallelCoordinator(3, engine=client)
-        return await coordinator.execute_async([1, 2, 3], workers.doubled_later, str)
+        return await coordinator.execute_async([1, 2, 3], cluster_workers.doubled_later, str)
 
     stats, _ = asyncio.run(main())
 
@@ -159,9 +159,9 @@ def test_a_run_without_work_leaves_the_threads_to_others_and_has_them_again_when
     pool = CredentialCoordinator([SHIPPED])
     lease = pool.acquire()
 
-    running = aside.submit(run, client, [1, 2, 3], workers.doubled, pool=pool, ship_secrets=True)
+    running = aside.submit(run, client, [1, 2, 3], cluster_workers.doubled, pool=pool, ship_secrets=True)
     came = eventually(lambda: seats_of(client))
-    monkeypatch.setattr("agentos.runs._engines.cluster.hub._UNUSED", 0.3)
+    monkeypatch.setattr("agentos.runs.cluster.driver.driver_server._UNUSED", 0.3)
     left = eventually(lambda: not seats_of(client))
     lease.release()
     stats, _ = running.result(WAIT)
@@ -178,7 +178,9 @@ def test_shutdown_tells_those_who_run_there_and_waits_for_them(client: Client, t
     coordinator = ParallelCoordinator(1, engine=client)
     begun = tmp_path / "begun"
 
-    running = aside.submit(coordinator.execute_parallel, [str(begun), "b"], workers.touches_then_waits_for_stop, str)
+    running = aside.submit(
+        coordinator.execute_parallel, [str(begun), "b"], cluster_workers.touches_then_waits_for_stop, str
+    )
     assert eventually(begun.exists)
     coordinator.shutdown()
     stats, results = running.result(WAIT)
@@ -205,7 +207,7 @@ def test_a_coroutine_that_overruns_there_is_cancelled(client: Client, tmp_path: 
     begun, clock = tmp_path / "begun", FakeClock()
 
     running = aside.submit(
-        run, client, [str(begun)], workers.touches_and_never_ends, timeout=30.0, retries=0, clock=clock
+        run, client, [str(begun)], cluster_workers.touches_and_never_ends, timeout=30.0, retries=0, clock=clock
     )
     assert eventually(begun.exists)
     clock.advance(30.0)
@@ -216,28 +218,28 @@ def test_a_coroutine_that_overruns_there_is_cancelled(client: Client, tmp_path: 
 
 def test_a_scheduler_that_is_not_there_is_said_at_once() -> None:
     with pytest.raises(EngineUnavailable, match=r"127\.0\.0\.1:1 cannot be used: nothing listens there"):
-        run("dask://127.0.0.1:1", [1], workers.doubled)
+        run("dask://127.0.0.1:1", [1], cluster_workers.doubled)
 
 
 def test_a_port_on_which_something_else_listens_is_said_to_be_none_of_a_scheduler(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("agentos.runs._engines.dask._TO_GREET", 0.1)
+    monkeypatch.setattr("agentos.runs.engines.dask._TO_GREET", 0.1)
 
     with socket.create_server(("127.0.0.1", 0)) as silent, pytest.raises(EngineUnavailable, match="its dashboard"):
-        run(f"tcp://127.0.0.1:{silent.getsockname()[1]}", [1], workers.doubled)
+        run(f"tcp://127.0.0.1:{silent.getsockname()[1]}", [1], cluster_workers.doubled)
 
 
 def test_the_port_of_a_worker_is_said_to_be_none_of_a_scheduler(client: Client) -> None:
     worker = next(iter(client.nthreads()))  # not what it knows of its scheduler: that comes and goes by itself
 
     with pytest.raises(EngineUnavailable, match="is it the port of a scheduler"):
-        run(worker, [1], workers.doubled)
+        run(worker, [1], cluster_workers.doubled)
 
 
 def test_tls_without_certificates_names_the_settings_of_dask_that_are_missing() -> None:
     with pytest.raises(EngineUnavailable, match=r"distributed\.comm\.tls\.ca-file"):
-        run("tls://127.0.0.1:1", [1], workers.doubled)
+        run("tls://127.0.0.1:1", [1], cluster_workers.doubled)
 
 
 # -- secrets --------------------------------------------------------------------------------------------------------
@@ -258,7 +260,7 @@ def test_secrets_are_nowhere_but_with_the_worker_that_uses_them(
                 run,
                 client,
                 [[str(begun), str(hold)]],
-                workers.fails_with_its_secret_when_let_go,
+                cluster_workers.fails_with_its_secret_when_let_go,
                 pool=pool,
                 ship_secrets=ship,
                 journal=tmp_path / f"run-{number}",

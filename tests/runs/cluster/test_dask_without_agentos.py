@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from agentos import Cause, ParallelCoordinator
-from agentos.runs._engines.cluster.hub import Hub
-from agentos.runs._engines.cluster.link import Post
-from agentos.runs._engines.dask import DaskSeating
+from agentos.runs.cluster.driver.driver_server import Hub
+from agentos.runs.cluster.worker.client import Post
+from agentos.runs.engines.dask import DaskSeating
 
-from . import workers
+from . import cluster_workers
 from .dask_processes import Processes
-from .hunting import found
+from .secret_search import found
 
 pytestmark = pytest.mark.timeout(300)  # starting a cluster takes what a slow machine takes
 
@@ -44,7 +44,7 @@ def test_it_is_told_what_to_install_and_nothing_of_the_cluster_ends_or_shows_how
 
     monkeypatch.setattr(DaskSeating, "place", noted)
 
-    stats, _ = ParallelCoordinator(1, engine=cluster.tcp_address).execute_parallel([1, 2], workers.doubled, str)
+    stats, _ = ParallelCoordinator(1, engine=cluster.tcp_address).execute_parallel([1, 2], cluster_workers.doubled, str)
 
     assert stats.cause is Cause.FAULT
     assert "No module named 'agentos'; install agentos" in str(stats.stopped_by)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from agentos.runs._core.halt import Halt, halt_of
+from agentos.runs.core.halt import Halt, halt_of
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agentos.runs._core import invariants as inv
+from agentos.runs.core import invariants as inv
 
 GOOD_ENTRIES = [
     ("session", None, None),

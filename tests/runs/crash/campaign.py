@@ -14,8 +14,8 @@ from threading import Lock
 
 from .checks import Record, Violation
 from .evidence import Broken, Life, journal_of
+from .expected_outcomes import Script
 from .processes import Hangs, Moment, live
-from .story import Script
 
 _MOST_KILLS_AMID_A_RUN = 8
 

@@ -7,11 +7,11 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from agentos.runs._core import invariants
+from agentos.runs.core import invariants
 
-from ..journal.reader import JournalView
+from ..journal.independent_reader import JournalView
 from .evidence import Life
-from .story import SECRETS, Script, number_of, outcome_of, own_retries_of, recorded_value_of
+from .expected_outcomes import SECRETS, Script, number_of, outcome_of, own_retries_of, recorded_value_of
 
 
 class Violation(AssertionError):

@@ -18,8 +18,8 @@ import pytest
 
 from .checks import Record, Violation, require
 from .evidence import Life, journal_of
+from .expected_outcomes import Script
 from .processes import Moment, live, live_under_strace
-from .story import Script
 
 pytestmark = pytest.mark.timeout(3600)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..journal.reader import Broken, JournalView, read
+from ..journal.independent_reader import Broken, JournalView, read
 
 KILLED = -9
 ENDS = {"done", "failed", "retry", "limited"}

@@ -17,7 +17,7 @@ from typing import NoReturn
 
 from ...process_state import is_stopped
 from .evidence import Life, Line, line_of
-from .story import Script
+from .expected_outcomes import Script
 
 ROOT = Path(__file__).parents[3]
 PATIENCE = 40.0
@@ -55,7 +55,7 @@ class Process:
         try:
             with self._stderr.open("wb") as stderr:
                 self._popen = subprocess.Popen(
-                    [sys.executable, "-m", "tests.runs.crash.child", str(folder), script.to_text(), str(writing)],
+                    [sys.executable, "-m", "tests.runs.crash.crash_child", str(folder), script.to_text(), str(writing)],
                     stdin=subprocess.PIPE,
                     stdout=stderr,
                     stderr=stderr,

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from .campaign import Campaign
-from .story import Script
+from .expected_outcomes import Script
 
 KILLS = int(os.environ.get("AGENTOS_CRASH_KILLS", "100"))
 SEED = int(os.environ.get("AGENTOS_CRASH_SEED") or random.SystemRandom().randrange(1_000_000))

@@ -33,9 +33,9 @@ from agentos import (
 from agentos.testing import FakeClock
 
 from ...contract import engines as contract
-from ..journal import reader
-from . import workers
-from .made_executors import PATIENCE, ByHand, CountingThreads, Elsewhere, LosesTheFirst
+from ..journal import independent_reader
+from . import engine_workers
+from .sample_executors import PATIENCE, ByHand, CountingThreads, Elsewhere, LosesTheFirst
 
 SECRETS = [f"sk-executor-{number}-0123456789abcdef" for number in range(2)]
 
@@ -105,7 +105,7 @@ def known(pool: CredentialCoordinator, monkeypatch: pytest.MonkeyPatch) -> Crede
 BY_HAND = contract.Engine("an executor of the test's", coroutines=False, in_loop=False)
 
 
-def story(run: ParallelCoordinator, items: Any, worker: Any = workers.double) -> contract.Story:
+def story(run: ParallelCoordinator, items: Any, worker: Any = engine_workers.double) -> contract.Story:
     """A run under way in a thread of its own, while the test acts."""
     return contract.Story(BY_HAND, run, items, worker)
 
@@ -120,7 +120,7 @@ def values(results: list[WorkflowResult]) -> dict[str, Any]:
 def test_values_and_errors_come_home(executor: Executor, known: CredentialCoordinator) -> None:
     run = ParallelCoordinator(3, known, engine=executor)
 
-    stats, results = run.execute_parallel(range(6), workers.three_fails, str)
+    stats, results = run.execute_parallel(range(6), engine_workers.three_fails, str)
 
     failed = [result for result in results if not result.success]
     assert (stats.success_count, stats.failed, stats.stopped_by) == (5, 1, None)
@@ -130,12 +130,12 @@ def test_values_and_errors_come_home(executor: Executor, known: CredentialCoordi
 def test_coroutines_run_there_too(executor: Executor, known: CredentialCoordinator) -> None:
     run = ParallelCoordinator(3, known, engine=executor)
 
-    _, results = run.execute_parallel(range(6), workers.double_later, str)
+    _, results = run.execute_parallel(range(6), engine_workers.double_later, str)
 
     assert values(results) == {str(n): 2 * n for n in range(6)}
 
 
-@pytest.mark.parametrize("worker", [workers.double, workers.double_later], ids=["function", "coroutine"])
+@pytest.mark.parametrize("worker", [engine_workers.double, engine_workers.double_later], ids=["function", "coroutine"])
 def test_a_caller_with_a_loop_waits_on_it(executor: Executor, known: CredentialCoordinator, worker: Any) -> None:
     run = ParallelCoordinator(2, known, engine=executor)
 
@@ -150,7 +150,7 @@ def test_what_a_worker_says_comes_home(
 ) -> None:
     run = ParallelCoordinator(1, known, engine=executor, retries=0)
 
-    stats, (result,) = run.execute_parallel([1], workers.say_much, str)
+    stats, (result,) = run.execute_parallel([1], engine_workers.say_much, str)
 
     assert result.value == ("half", result.credential, True)
     assert (result.attempts, stats.limited, stats.retried) == (2, 1, 0)
@@ -159,7 +159,7 @@ def test_what_a_worker_says_comes_home(
 
 
 def test_a_value_that_cannot_travel_fails_its_item_alone(executor: Executor) -> None:
-    _, results = ParallelCoordinator(1, engine=executor).execute_parallel(range(3), workers.give_a_lock, str)
+    _, results = ParallelCoordinator(1, engine=executor).execute_parallel(range(3), engine_workers.give_a_lock, str)
 
     errors = {result.item_id: result.error for result in results}
     assert (errors["0"], errors["2"]) == (None, None)
@@ -170,7 +170,7 @@ def test_an_item_that_cannot_travel_fails_alone(executor: Executor) -> None:
     items = [1, threading.Lock(), 3]
 
     _, results = ParallelCoordinator(1, engine=executor).execute_parallel(
-        items, workers.double, lambda item: str(item) if isinstance(item, int) else "lock"
+        items, engine_workers.double, lambda item: str(item) if isinstance(item, int) else "lock"
     )
 
     errors = {result.item_id: result.error for result in results}
@@ -180,10 +180,10 @@ def test_an_item_that_cannot_travel_fails_alone(executor: Executor) -> None:
 
 def test_what_is_done_is_not_done_again(executor: Executor, tmp_path: Path) -> None:
     first = ParallelCoordinator(2, engine=executor, journal=tmp_path / "run", start="strict")
-    first.execute_parallel(range(4), workers.double, str)
+    first.execute_parallel(range(4), engine_workers.double, str)
 
     stats, results = ParallelCoordinator(2, engine=executor, journal=tmp_path / "run").execute_parallel(
-        range(6), workers.double, str
+        range(6), engine_workers.double, str
     )
 
     assert stats.cached == 4
@@ -219,7 +219,9 @@ def test_a_coroutine_on_threads_has_a_live_context_and_the_lease_of_its_item(poo
 def test_a_coroutine_that_nobody_awaits_fails_its_item_there_too() -> None:
     with ThreadPoolExecutor(1) as executor:
         run = ParallelCoordinator(1, engine=executor)
-        _, (result,) = run.execute_parallel([1], lambda item, credential: workers.double_later(item, credential), str)
+        _, (result,) = run.execute_parallel(
+            [1], lambda item, credential: engine_workers.double_later(item, credential), str
+        )
 
     assert "declare it `async def`" in (result.error or "")
 
@@ -236,7 +238,7 @@ def elsewhere() -> Iterator[Elsewhere]:
 def test_processes_of_this_machine_get_the_secret_without_asking(processes: Executor) -> None:
     pool = CredentialCoordinator(SECRETS[:1])
 
-    _, (result,) = ParallelCoordinator(1, pool, engine=processes).execute_parallel([1], workers.give_all, str)
+    _, (result,) = ParallelCoordinator(1, pool, engine=processes).execute_parallel([1], engine_workers.give_all, str)
 
     assert result.value == (1, SECRETS[0])
 
@@ -247,7 +249,7 @@ def test_elsewhere_the_secret_is_found_by_name_and_does_not_travel(
     monkeypatch.setenv("ACME_KEY_1", SECRETS[0])
     pool = CredentialCoordinator([Credential(SECRETS[0], name="acme-key-1")])
 
-    _, (result,) = ParallelCoordinator(1, pool, engine=elsewhere).execute_parallel([1], workers.give_all, str)
+    _, (result,) = ParallelCoordinator(1, pool, engine=elsewhere).execute_parallel([1], engine_workers.give_all, str)
 
     assert result.value == (1, SECRETS[0])
     assert not any(SECRETS[0].encode() in sent for sent in elsewhere.sent)
@@ -258,7 +260,7 @@ def test_a_secret_that_is_missing_there_stops_the_run_and_fails_nothing(
 ) -> None:
     run = ParallelCoordinator(1, pool, engine=elsewhere)
 
-    stats, results = run.execute_parallel(range(20), workers.double, str)
+    stats, results = run.execute_parallel(range(20), engine_workers.double, str)
 
     assert (results, stats.failed, stats.cause) == ([], 0, Cause.FAULT)
     assert "the credential key-1 is not to be had" in (stats.stopped_by or "")
@@ -272,7 +274,7 @@ def test_an_executor_of_dask_whose_client_is_not_to_be_had_leads_to_it_where_a_s
     executor = type("ClientExecutor", (Elsewhere,), {"__module__": "distributed.cfexecutor"})()
 
     with executor:
-        stats, _ = ParallelCoordinator(1, pool, engine=executor).execute_parallel([1], workers.double, str)
+        stats, _ = ParallelCoordinator(1, pool, engine=executor).execute_parallel([1], engine_workers.double, str)
 
     assert "or give engine=<the Client> in place of" in (stats.stopped_by or "")
 
@@ -281,7 +283,7 @@ def test_it_travels_when_that_is_asked_for_and_shows_itself_nowhere(elsewhere: E
     pool = CredentialCoordinator(SECRETS[:1])
     run = ParallelCoordinator(1, pool, engine=elsewhere, ship_secrets=True)
 
-    _, (result,) = run.execute_parallel([{"a": "private item"}], workers.give_all, lambda item: "an-id")
+    _, (result,) = run.execute_parallel([{"a": "private item"}], engine_workers.give_all, lambda item: "an-id")
 
     assert result.value == ({"a": "private item"}, SECRETS[0])
     assert "an-id" in elsewhere.shown
@@ -296,7 +298,9 @@ def test_an_executor_of_dask_whose_client_is_not_to_be_had_is_given_no_secrets_t
     executor = kind()
 
     with pytest.raises(ValueError, match=r"^ship_secrets: .* through its scheduler.*engine=<the Client>"):
-        ParallelCoordinator(1, pool, engine=executor, ship_secrets=True).execute_parallel([1], workers.double, str)
+        ParallelCoordinator(1, pool, engine=executor, ship_secrets=True).execute_parallel(
+            [1], engine_workers.double, str
+        )
 
     assert executor.taken == []
 
@@ -304,7 +308,7 @@ def test_an_executor_of_dask_whose_client_is_not_to_be_had_is_given_no_secrets_t
 def test_with_a_lease_for_each_call_the_worker_gets_none(elsewhere: Elsewhere, pool: CredentialCoordinator) -> None:
     run = ParallelCoordinator(1, pool, engine=elsewhere, lease="call")
 
-    _, (result,) = run.execute_parallel([1], workers.give_all, str)
+    _, (result,) = run.execute_parallel([1], engine_workers.give_all, str)
 
     assert result.value == (1, None)
 
@@ -320,7 +324,7 @@ def dask() -> Iterator[Executor]:
 
 def test_dasks_own_gets_seats_to_run_and_no_item(dask: Executor) -> None:
     """Its scheduler runs again what a dying worker had, and asks nobody: a seat may be run twice, an item may not."""
-    _, results = ParallelCoordinator(2, engine=dask).execute_parallel(range(4), workers.task_of_dask, str)
+    _, results = ParallelCoordinator(2, engine=dask).execute_parallel(range(4), engine_workers.task_of_dask, str)
 
     assert [str(result.value).startswith("agentos-seat-") for result in results] == [True] * 4, values(results)
 
@@ -328,7 +332,7 @@ def test_dasks_own_gets_seats_to_run_and_no_item(dask: Executor) -> None:
 def test_dasks_own_may_have_secrets_for_they_do_not_pass_its_scheduler(dask: Executor) -> None:
     run = ParallelCoordinator(1, CredentialCoordinator(SECRETS[:1]), engine=dask, ship_secrets=True)
 
-    _, (result,) = run.execute_parallel([1], workers.give_all, str)
+    _, (result,) = run.execute_parallel([1], engine_workers.give_all, str)
 
     assert result.value == (1, SECRETS[0])
 
@@ -349,7 +353,7 @@ def test_a_key_that_is_in_use_on_an_unknown_executor_does_not_come_free_with_the
     executor = ByHand()
     coordinator = ParallelCoordinator(1, ours, engine=executor, ship_secrets=True)
     with ThreadPoolExecutor(1) as aside:
-        running = aside.submit(coordinator.execute_parallel, [1], workers.double, str)
+        running = aside.submit(coordinator.execute_parallel, [1], engine_workers.double, str)
         executor.wait_for(1)
         assert ours._store is not None
 
@@ -368,7 +372,7 @@ def test_a_key_that_is_in_use_on_an_unknown_executor_does_not_come_free_with_the
 def test_it_never_has_more_than_the_run_has_workers(elsewhere: Elsewhere) -> None:
     run = ParallelCoordinator(3, engine=elsewhere)
 
-    stats, _ = run.execute_parallel(range(60), workers.double, str)
+    stats, _ = run.execute_parallel(range(60), engine_workers.double, str)
 
     assert stats.success_count == 60
     assert elsewhere.most <= 3
@@ -389,7 +393,7 @@ def test_nor_more_than_it_can_run_where_that_is_known(caplog: pytest.LogCaptureF
 
 
 def test_it_is_left_open_for_its_owner(elsewhere: Elsewhere) -> None:
-    ParallelCoordinator(2, engine=elsewhere).execute_parallel(range(3), workers.double, str)
+    ParallelCoordinator(2, engine=elsewhere).execute_parallel(range(3), engine_workers.double, str)
 
     assert not elsewhere.closed
     assert elsewhere.submit(os.getpid).result() == os.getpid()
@@ -404,7 +408,7 @@ def test_an_input_that_takes_its_time_does_not_hold_up_what_runs(elsewhere: Else
         assert first_is_done.wait(PATIENCE), "the first result did not come"
         yield 2
 
-    for result in ParallelCoordinator(2, engine=elsewhere).stream(items(), workers.double, str):
+    for result in ParallelCoordinator(2, engine=elsewhere).stream(items(), engine_workers.double, str):
         seen.append(result.item_id)
         first_is_done.set()
 
@@ -451,15 +455,15 @@ def test_a_process_that_dies_ends_the_run_and_another_executor_goes_on(tmp_path:
         return made.execute_parallel(range(4), worker, str)
 
     with spawned(1) as executor:
-        stats, results = run(executor, workers.kill_process)
-    states = reader.read(tmp_path / "run").states
+        stats, results = run(executor, engine_workers.kill_process)
+    states = independent_reader.read(tmp_path / "run").states
 
     assert (values(results), stats.cause) == ({"0": 0}, Cause.FAULT)
     assert "an executor that cannot be used (BrokenProcessPool" in (stats.stopped_by or "")
     assert "start the run again with another: with a journal it goes on where it was" in (stats.stopped_by or "")
     assert (states["0"], states["1"]) == ("done", "interrupted")
     with Elsewhere() as another:
-        stats, results = run(another, workers.double)
+        stats, results = run(another, engine_workers.double)
     assert (values(results), stats.cached) == ({"0": 0, "1": 2, "2": 4, "3": 6}, 1)
 
 
@@ -471,7 +475,7 @@ def test_a_process_that_dies_ends_the_run_and_another_executor_goes_on(tmp_path:
 def test_one_that_takes_nothing_ends_the_run_and_fails_no_item(error: Exception) -> None:
     run = ParallelCoordinator(2, engine=ByHand(refuse=error))
 
-    stats, results = run.execute_parallel(range(5), workers.double, str)
+    stats, results = run.execute_parallel(range(5), engine_workers.double, str)
 
     assert (results, stats.failed, stats.cause) == ([], 0, Cause.FAULT)
     assert " ".join(str(error).split()) in (stats.stopped_by or "")
@@ -503,7 +507,7 @@ def test_what_it_loses_is_tried_again() -> None:
     executor, clock = LosesTheFirst(), FakeClock()
     run = ParallelCoordinator(1, engine=executor, retries=1, clock=clock)
 
-    stats, (result,) = contract.Story(BY_HAND, run, [4], workers.double, clock).end()
+    stats, (result,) = contract.Story(BY_HAND, run, [4], engine_workers.double, clock).end()
 
     assert (result.value, result.attempts, stats.retried) == (8, 2, 1)
 
@@ -593,7 +597,7 @@ def test_what_comes_back_too_late_is_evidence_and_gives_its_key_back_then(
     errors = {result.item_id: (result.value, result.error) for result in results}
     assert errors["2"] == (4, None)
     assert "timed out after 10s; its worker could not be stopped" in str(errors["1"][1])
-    late = [entry for entry in reader.read(tmp_path / "run").entries if entry["kind"] == "late"]
+    late = [entry for entry in independent_reader.read(tmp_path / "run").entries if entry["kind"] == "late"]
     assert [(entry["item"], entry["value"]) for entry in late] == [("1", "2")]
     assert sum(row.leases for row in pool.snapshot()) == 0
 
@@ -640,7 +644,7 @@ def test_items_that_do_not_return_keep_their_place_in_an_executor_that_has_no_ot
 
 
 def test_an_attempt_shows_nothing_of_itself_when_it_is_pickled_by_name_only(elsewhere: Elsewhere) -> None:
-    ParallelCoordinator(1, engine=elsewhere).execute_parallel(["x"], workers.give_all, str)
+    ParallelCoordinator(1, engine=elsewhere).execute_parallel(["x"], engine_workers.give_all, str)
 
     function, (_, assignment, is_async), _ = pickle.loads(elsewhere.sent[0])
     assert (function.__name__, repr(assignment), is_async) == ("agentos_item", "<assignment x attempt 1>", False)

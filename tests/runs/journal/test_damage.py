@@ -17,8 +17,8 @@ import pytest
 from agentos.errors import JournalDamaged, JournalError, JournalInUse, NotAJournal
 from agentos.runs.journal import State, files_of
 
-from .helpers import PATIENCE, child, copy_of, fingerprints, flip_bit, opened, write
-from .reader import Broken, read
+from .independent_reader import Broken, read
+from .journal_helpers import PATIENCE, child, copy_of, fingerprints, flip_bit, opened, write
 
 
 @pytest.fixture(scope="module")

@@ -7,11 +7,11 @@ import pytest
 
 from agentos.errors import JournalMismatch, JournalUnavailable
 from agentos.runs.journal import Journal, State, files_of, row_text
-from agentos.runs.journal.head import HeadFile
+from agentos.runs.journal.head_file import HeadFile
 from agentos.util.private_folder import PrivateFolder
 
-from .helpers import PATIENCE, WORKER, Listener, child, done, fingerprints, opened, write
-from .reader import read
+from .independent_reader import read
+from .journal_helpers import PATIENCE, WORKER, Listener, child, done, fingerprints, opened, write
 
 
 def test_a_new_journal_knows_nothing(tmp_path: Path) -> None:
@@ -101,7 +101,9 @@ def test_a_crash_right_after_the_first_commit_is_no_damage(tmp_path: Path, monke
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("agentos.runs.journal.head.HeadFile.sync", lambda head: patch.setattr(HeadFile, "write", crash))
+        patch.setattr(
+            "agentos.runs.journal.head_file.HeadFile.sync", lambda head: patch.setattr(HeadFile, "write", crash)
+        )
         with pytest.raises(KeyboardInterrupt):
             opened(tmp_path / "run")
 

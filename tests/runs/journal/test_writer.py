@@ -8,12 +8,12 @@ from threading import Event, Thread
 import pytest
 
 from agentos.runs.journal import Writer, files_of, row_text
-from agentos.runs.journal.head import read_head
-from agentos.runs.journal.store import Store
+from agentos.runs.journal.commit_log import Store
+from agentos.runs.journal.head_file import read_head
 from agentos.runs.journal.writer import MOST_ROWS
 
-from .helpers import PATIENCE, Faulty, Listener, done, failing_once, opened
-from .reader import read
+from .independent_reader import read
+from .journal_helpers import PATIENCE, Faulty, Listener, done, failing_once, opened
 
 
 class Attempt:

@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 
 from agentos import CredentialCoordinator, NotPicklable, ParallelCoordinator
-from agentos.runs._core.records import Attempt
 from agentos.runs.commands.command import Command
+from agentos.runs.core.records import Attempt
+from agentos.runs.execution.item_source import Source
+from agentos.runs.execution.run import Run
 from agentos.runs.remote.assignment import Assigner, Shipped, proof_of
-from agentos.runs.remote.parcel import pack, unpack
-from agentos.runs.run import Run
-from agentos.runs.source import Source
+from agentos.runs.remote.pickled import pack, unpack
 from agentos.runs.worker import worker_of
 from agentos.util.wakeup import ThreadBell
 
-from .there import SECRET, assignment
+from .sample_assignments import SECRET, assignment
 
 
 def begun(

@@ -1,0 +1,1 @@
+"""The protocol between driver and workers: messages, framing, certificates."""

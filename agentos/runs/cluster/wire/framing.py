@@ -1,0 +1,95 @@
+"""One end of a connection between driver and worker: frames go and come, and what is urgent before what is long."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Iterator
+
+from .messages import HEAD, PIECE, WINDOW, Frame, Frames, Kind, packed, pieces_of
+
+
+class Stream(asyncio.Protocol):
+    """Sends frames in their order, no more at once than the other side can take in; beats may overtake them.
+
+    For one event loop, and only there. *frames* takes apart what comes.
+    """
+
+    def __init__(self, frames: Frames) -> None:
+        self._frames = frames
+        self._transport: asyncio.Transport | None = None
+        self._waiting: deque[Iterator[bytes]] = deque()  # frames, in their pieces
+        self._is_full = False  # the network takes nothing for now
+        self._under_way = 0  # bytes of pieces that have not been confirmed
+        self._is_closing = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)  # noqa: S101 - for the type checker
+        self._transport = transport
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._waiting.clear()
+
+    def pause_writing(self) -> None:
+        self._is_full = True
+
+    def resume_writing(self) -> None:
+        self._is_full = False
+        self._send_what_waits()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether anything more can be said or heard."""
+        return self._transport is not None and not self._is_closing and not self._transport.is_closing()
+
+    def read(self, data: bytes) -> Iterator[Frame]:
+        """The frames that are complete with *data*. Raises ``WireError``."""
+        for frame in self._frames.feed(data):
+            if frame.kind is Kind.GOT:
+                self._under_way -= frame.number
+                self._send_what_waits()
+            else:
+                yield frame
+        got = self._frames.got()
+        if got:
+            self.send_now(packed(Kind.GOT, got))
+
+    def send(self, frame: bytes) -> None:
+        """After all that was to be sent before. Nothing happens once it was closed."""
+        if self.is_open:
+            self._waiting.append(self._pieces(frame) if len(frame) > PIECE else iter((frame,)))
+            self._send_what_waits()
+
+    def send_now(self, frame: bytes) -> None:
+        """Before whatever waits to be sent: for a short frame that tells the other side that we are there."""
+        if self.is_open and self._transport is not None:
+            self._transport.write(frame)
+
+    def close(self) -> None:
+        """After what was to be sent."""
+        self._is_closing = True
+        self._send_what_waits()
+
+    def abort(self) -> None:
+        """At once, whatever was to be sent."""
+        self._waiting.clear()
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _send_what_waits(self) -> None:
+        transport, waiting = self._transport, self._waiting
+        if transport is None or transport.is_closing():
+            return
+        while waiting and not self._is_full and self._under_way < WINDOW:
+            piece = next(waiting[0], None)
+            if piece is None:
+                waiting.popleft()
+            else:
+                transport.write(piece)
+        if self._is_closing and not waiting:
+            transport.close()
+
+    def _pieces(self, frame: bytes) -> Iterator[bytes]:
+        for piece in pieces_of(frame):
+            self._under_way += len(piece) - HEAD
+            yield piece

@@ -1,0 +1,277 @@
+"""Starting commands by way of the helper process: this side of its socket."""
+
+from __future__ import annotations
+
+import errno
+import json
+import math
+import os
+import select
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+
+from ...errors import Transient
+from ..execution.process_exit import OWN_CHILDREN
+from .helper_process import LENGTH
+
+_PATIENCE = 30.0  # for descriptors, where there are too few
+_A_WHILE = 0.05
+_HELPER = Path(__file__).with_name("helper_process.py")
+
+
+class Child:
+    """A command that was asked for: its pipes, and by ``status`` how it goes.
+
+    On ``status`` comes what ``helper`` says of it, then the end of file.
+    """
+
+    def __init__(self, stdout: int, stderr: int, status: int) -> None:
+        self.stdout = stdout
+        self.stderr = stderr
+        self.status = status
+
+    def close(self) -> None:
+        for descriptor in (self.stdout, self.stderr, self.status):
+            os.close(descriptor)
+
+
+class Spawner:
+    """One helper process, started when the first command is, and again should it die. Any thread may call it.
+
+    *session* is what the mark of each command begins with: by it those are found that left their group. *scratch* is
+    the folder in which commands say how they went; it is removed when all have ended. *within* is how often ``beat`` is
+    called at least, in seconds; None: never.
+    """
+
+    def __init__(
+        self,
+        environment: Mapping[str, str],
+        session: str,
+        scratch: Path,
+        cwd: str | None = None,
+        within: float | None = None,
+    ) -> None:
+        self.within = within
+        self._environment = dict(environment)
+        self._session = session
+        self._scratch = scratch
+        self._cwd = cwd
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._socket: socket.socket | None = None
+        self._closed = False
+        self._reaper: threading.Thread | None = None  # waits for the last helper to end
+        self._suspended = False  # the helper is to stop all commands, also one that is started anew
+        self._stopped_since: float | None = None  # as the helper says
+        self._resumed_at = -math.inf
+        self._heard = b""
+
+    def start(self) -> None:
+        """Have the helper ready."""
+        with self._lock:
+            self._connected()
+
+    def spawn(
+        self, argv: Sequence[str], environment: Mapping[str, str], stdin: bytes | None, lock: int | None = None
+    ) -> Child:
+        """Start a command, in a session of its own, with these variables besides those of all commands.
+
+        *lock* is the descriptor of a locked file: the command inherits it, and when it ends the file is unlocked.
+        """
+        message = {"do": "spawn", "argv": list(argv), "env": dict(environment)}
+        until = time.monotonic() + _PATIENCE
+        while True:
+            try:
+                return self._spawn(message, stdin, lock)
+            except OSError as error:
+                if error.errno not in (errno.EMFILE, errno.ENFILE):
+                    raise
+                if time.monotonic() > until:
+                    raise Transient(f"no pipe could be made for the command: {error.strerror}") from None
+            time.sleep(_A_WHILE)  # others end meanwhile, and give theirs back
+
+    def _spawn(self, message: Mapping[str, object], stdin: bytes | None, lock: int | None) -> Child:
+        theirs: list[int] = []
+        ours: list[int] = []
+        try:
+            theirs.append(_readable(stdin))
+            for _ in range(3):
+                reader, writer = os.pipe()
+                ours.append(reader)
+                theirs.append(writer)
+            self._send(message, theirs if lock is None else [*theirs, lock])
+        except BaseException:
+            for descriptor in ours:
+                os.close(descriptor)
+            raise
+        finally:
+            for descriptor in theirs:
+                os.close(descriptor)
+        return Child(*ours)
+
+    def kill(self, pid: int, after: float, mark: str) -> None:
+        """Ask a command and all it started to end, and kill what has not after so many seconds."""
+        try:
+            self._send({"do": "kill", "pid": pid, "after": after, "mark": mark}, ())
+        except Transient:
+            pass  # the helper is gone, and its commands with it
+
+    # -- while this process stands still ------------------------------------------------------------------------
+
+    def beat(self, by: float) -> None:
+        """Promise the helper to do this again by that instant; else it stops all commands."""
+        self._say({"do": "beat", "by": by})
+
+    def suspend(self) -> None:
+        """Have all commands stopped, until ``resume``."""
+        with self._lock:
+            self._suspended = True
+            self._stopped_since = time.monotonic()
+        self._say({"do": "suspend"})
+
+    def resume(self, lost: Collection[str], by: float | None) -> None:
+        """Let the commands go on, and kill those with the marks *lost*. After the instant *by* nothing is done."""
+        with self._lock:
+            self._suspended = False
+            self._stopped_since = None
+            self._resumed_at = time.monotonic()
+        self._say({"do": "resume", "lost": list(lost), "by": by})
+
+    def stopped_since(self) -> float | None:
+        """Since when all commands are stopped; None: they are not."""
+        with self._lock:
+            try:
+                while self._socket is not None:
+                    data = self._socket.recv(4096, socket.MSG_DONTWAIT)
+                    self._heard += data
+                    if not data:
+                        self._disconnect()  # it died; the next command has another one
+            except OSError:
+                pass  # nothing more was said
+            *lines, self._heard = self._heard.split(b"\n")
+            if lines:
+                self._stopped_since = float(lines[-1].split()[1])
+            return self._stopped_since
+
+    def stopped_until(self) -> float:
+        """Until when all commands were stopped: now, if they still are."""
+        return self._resumed_at if self.stopped_since() is None else time.monotonic()
+
+    def wait_for_helper(self, also: int, seconds: float | None) -> None:
+        """Wait until the helper says something, or *also* can be read, for so many seconds at most."""
+        with self._lock:
+            readable = [also] if self._socket is None else [also, self._socket.fileno()]
+        poll = select.poll()
+        for descriptor in readable:
+            poll.register(descriptor, select.POLLIN)
+        poll.poll(None if seconds is None else seconds * 1000)
+
+    def _say(self, message: Mapping[str, object]) -> None:
+        """Tell the helper, if there is one: without any there is no command either."""
+        with self._lock:
+            if self._socket is not None:
+                try:
+                    self._transmit_to(self._socket, message)
+                except OSError:
+                    pass  # it died; the next command has another one
+
+    # -- the helper itself --------------------------------------------------------------------------------------
+
+    def close(self, *, wait: float = 0.0) -> None:
+        """End the helper, which ends whatever still runs; *wait* so many seconds for that."""
+        with self._lock:
+            self._closed = True
+            self._disconnect()
+        if wait and self._reaper is not None:
+            self._reaper.join(wait)
+
+    def _send(self, message: Mapping[str, object], descriptors: Sequence[int]) -> None:
+        data = json.dumps(message).encode()
+        with self._lock:
+            try:
+                self._transmit(data, descriptors)
+            except OSError:
+                # It died, or was killed; whoever waits for a command of it sees the end of its pipes.
+                self._disconnect()
+                try:
+                    self._transmit(data, descriptors)
+                except OSError as error:
+                    raise Transient(f"the process that starts commands cannot be reached ({error})") from None
+
+    def _transmit(self, data: bytes, descriptors: Sequence[int]) -> None:
+        connection = self._connected()
+        # The descriptors go with the first bytes; a message too large for the socket's buffer follows in pieces.
+        socket.send_fds(connection, [LENGTH.pack(len(data))], list(descriptors))
+        connection.sendall(data)
+
+    def _connected(self) -> socket.socket:
+        if self._closed:
+            raise Transient("the run is over")
+        if self._socket is None:
+            mine, theirs = socket.socketpair()
+            with theirs:
+                # -I -S: nothing of the user's environment or site-packages is imported there, and it starts in 30 ms.
+                self._process = subprocess.Popen(  # noqa: S603 - our own file
+                    [sys.executable, "-I", "-S", str(_HELPER), str(theirs.fileno()), self._session, str(self._scratch)],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    pass_fds=[theirs.fileno()],
+                    start_new_session=True,
+                    env=self._environment,
+                    cwd=self._cwd,
+                )
+            OWN_CHILDREN.add(self._process.pid)
+            self._socket = mine
+            self._heard = b""
+            self._transmit_to(mine, {"do": "base", "env": self._environment})
+            if self._suspended:
+                self._transmit_to(mine, {"do": "suspend"})
+                return mine
+            self._stopped_since = None
+            if self.within is not None:
+                self._transmit_to(mine, {"do": "beat", "by": time.monotonic() + self.within})
+        return self._socket
+
+    @staticmethod
+    def _transmit_to(connection: socket.socket, message: Mapping[str, object]) -> None:
+        data = json.dumps(message).encode()
+        connection.sendall(LENGTH.pack(len(data)) + data)
+
+    def _disconnect(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+            if not self._suspended:
+                self._stopped_since = None  # what it had stopped ended with it
+        if self._process is not None:
+            self._reaper = threading.Thread(target=_reap, args=(self._process,), name="agentos-reaper", daemon=True)
+            self._reaper.start()
+            self._process = None
+
+
+def _reap(helper: subprocess.Popen[bytes]) -> None:
+    helper.wait()
+    OWN_CHILDREN.discard(helper.pid)
+
+
+def _readable(data: bytes | None) -> int:
+    """A descriptor from which *data* can be read: no thread has to feed it."""
+    if data is None:
+        return os.open(os.devnull, os.O_RDONLY)
+    if hasattr(os, "memfd_create"):
+        descriptor = os.memfd_create("agentos-stdin")
+    else:
+        import tempfile
+
+        with tempfile.TemporaryFile(buffering=0) as file:
+            descriptor = os.dup(file.fileno())
+    with os.fdopen(os.dup(descriptor), "wb") as writer:
+        writer.write(data)
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    return descriptor

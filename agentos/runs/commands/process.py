@@ -1,0 +1,201 @@
+"""Performing commands on this machine: started by the helper process, followed to their end, or ended."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from .environment import Surroundings
+from .helper_client import Child, Spawner
+from .helper_process import kill_marked, signal_group
+from .invocation import Order, Performed
+from .outcome_file import Misread, read_outcome
+
+_CHUNK = 65_536
+_PIPES_FULL = 8
+_AFTER_ITS_END = 1.0  # for what a command has said, if something it left behind keeps its pipes open
+
+Write = Callable[[str, bytes], object]  # "stdout" or "stderr", and what came on it
+
+
+class Performer:
+    """Performs orders, each on the thread of whoever asks for it."""
+
+    def __init__(self, spawner: Spawner, surroundings: Surroundings) -> None:
+        self._spawner = spawner
+        self._surroundings = surroundings
+
+    def perform(
+        self,
+        order: Order,
+        running: Running,
+        secret: str | None,
+        checkpoint: Path,
+        write: Write,
+        lock: int | None = None,
+    ) -> Performed:
+        """Run the command to its end. *write* gets what it prints, and may take its time.
+
+        *lock* is a descriptor that it inherits, and that is closed here.
+        """
+        try:
+            variables = self._surroundings.of(
+                item_id=order.item_id,
+                item=order.text,
+                attempt=order.attempt,
+                slot=order.slot,
+                credential=order.credential,
+                checkpoint=checkpoint,
+                mark=running.mark,
+            )
+            if secret is not None and order.env_key is not None:
+                variables[order.env_key] = secret
+            variables.update(order.variables)
+            stdin = os.fsencode(order.text) if order.stdin else None
+            child = self._spawner.spawn(order.argv, variables, stdin, lock)
+            if lock is not None:
+                os.close(lock)
+                lock = None
+            try:
+                silent = _follow(child, running, write, order)
+            finally:
+                child.close()
+            if running.status is None and running.fault is None:
+                running.kill()  # the helper is gone, and can do it no more
+            return self._performed(order, running, silent)
+        finally:
+            if lock is not None:
+                os.close(lock)
+            self._surroundings.forget(order.item_id, order.attempt)
+
+    def _performed(self, order: Order, running: Running, silent: bool) -> Performed:
+        said = misread = None
+        try:
+            said = read_outcome(self._surroundings.outcome_file(order.item_id, order.attempt))
+        except Misread as error:
+            misread = str(error)
+        return Performed(running.status, running.fault, running.asked_to_end, silent, said, misread)
+
+
+def _follow(child: Child, running: Running, write: Write, order: Order) -> bool:
+    """Take in what the command says until it has ended. True: it was silent for too long, and told to end."""
+    poll = select.poll()
+    streams = {child.stdout: "stdout", child.stderr: "stderr"}
+    for descriptor in (child.status, *streams):
+        poll.register(descriptor, select.POLLIN)
+    idle, silent = order.idle_timeout, False
+    heard_at, until = time.monotonic(), float("inf")
+    open_streams = set(streams)
+    leftovers = _PIPES_FULL  # of what it said, to be read after its end even if that took us long
+    while open_streams or not running.ended:
+        now = time.monotonic()
+        if idle is not None and not silent and not running.ended:
+            if now >= heard_at + idle and not poll.poll(0):
+                heard_at = max(heard_at, running.stopped_until())  # one that is stopped can say nothing
+                if now >= heard_at + idle:
+                    silent = True
+                    running.end(order.kill_after)
+            due = min(until, heard_at + idle) if not silent else until
+        else:
+            due = until
+        if now >= until and (leftovers := leftovers - 1) < 0:
+            break
+        ready = poll.poll(None if due == float("inf") else max(0.0, due - now) * 1000 + 1)
+        for descriptor, _ in ready:
+            data = os.read(descriptor, _CHUNK)
+            if descriptor == child.status:
+                if not running.hear(data):
+                    poll.unregister(descriptor)
+                if running.ended:
+                    until = time.monotonic() + _AFTER_ITS_END
+            elif data:
+                running.writing = True
+                write(streams[descriptor], data)
+                running.writing = False
+                heard_at = time.monotonic()  # only now: whoever reads our own output may have taken his time
+            else:
+                poll.unregister(descriptor)
+                open_streams.discard(descriptor)
+    return silent
+
+
+class Running:
+    """A command from the moment it is asked for: what is known of it, and whether it is to end."""
+
+    def __init__(self, mark: str, spawner: Spawner) -> None:
+        self.mark = mark  # what the environment of all its processes says
+        self.pid: int | None = None
+        self.status: int | None = None  # as the system tells it
+        self.fault: int | None = None  # why it could not be started
+        self.asked_to_end = False
+        self.ended = False
+        self.writing = False  # what it said waits to be shown: nothing is wrong with it
+        self._spawner = spawner
+        self._end_after: float | None = None
+        self._told = b""
+        self._over = False
+        self._lock = threading.Lock()
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether it cannot go on now, because this process stood still."""
+        return self._spawner.stopped_since() is not None
+
+    def stopped_until(self) -> float:
+        """Until when it could not go on; the present instant, if it still cannot."""
+        return self._spawner.stopped_until()
+
+    def finish(self) -> None:
+        """Nothing of it runs any more, and nothing will."""
+        with self._lock:
+            self._over = True
+
+    def unless_finished(self, act: Callable[[], object]) -> bool:
+        """Do something while it cannot be finished; False if it was. *act* must not wait."""
+        with self._lock:
+            if not self._over:
+                act()
+            return not self._over
+
+    def hear(self, data: bytes) -> bool:
+        """Take in what the helper says. False: it will say nothing more."""
+        self._told += data
+        while b"\n" in self._told:
+            line, _, self._told = self._told.partition(b"\n")
+            kind, _, number = line.partition(b" ")
+            if kind == b"K":
+                self.asked_to_end = True
+            elif kind == b"S":
+                with self._lock:
+                    self.pid = int(number)
+                    asked = self._end_after
+                if asked is not None:
+                    self._spawner.kill(self.pid, asked, self.mark)  # it was to end before it had begun
+            elif kind == b"E":
+                self.fault = int(number)
+                self.ended = True
+            else:
+                self.status = int(number)
+                self.ended = True
+        if not data:
+            self.ended = True
+        return bool(data)
+
+    def kill(self) -> None:
+        """Kill the command and all it started, without the helper."""
+        if self.pid is not None:
+            signal_group(self.pid, signal.SIGKILL)
+        kill_marked(self.mark, whole=True)
+
+    def end(self, after: float) -> None:
+        """Ask it to end, and kill what is left of it after so many seconds."""
+        with self._lock:
+            self._end_after = after
+            pid = self.pid
+        if pid is not None and not self.ended:
+            self._spawner.kill(pid, after, self.mark)

@@ -1,0 +1,67 @@
+"""A shell script with holes, made into one that finds the items among its arguments.
+
+``sh -c 'echo {}'`` becomes ``sh -c 'agentos_1=$1; shift 1; echo "$agentos_1"' sh ITEM``: the script is the same for all
+items and has nothing of them in it. ``shell_grammar`` finds out where a hole stands, ``shell_rules`` whether it may.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from .embedded_code import ShellScript
+from .shell_grammar import read_script
+from .shell_rules import check_script, check_shell_options
+from .shell_words import HOLE, NUMBER, Unreadable
+
+_RESERVED = re.compile(r"agentos_[0-9]")
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedScript:
+    """A script with variables in place of the holes."""
+
+    source: str  # NUMBER stands for the item's number
+    holes: tuple[str, ...]  # their names, in the order of the arguments that the script takes first
+    guarded: frozenset[str]  # of these: where an item that begins with "-" would be an option of an interpreter
+
+    def text(self, number: int) -> str:
+        return self.source.replace(NUMBER, str(number))
+
+
+def prepare_script(source: str, names: Sequence[str]) -> PreparedScript:
+    """Put variables into *source*, in which ``HOLE`` stands for the holes with these *names*. Raises ``Unreadable``."""
+    if not names:
+        return PreparedScript(source, (), frozenset())
+    if (reserved := _RESERVED.search(source)) is not None:
+        raise Unreadable(reserved.start(), "variables with such names are for the holes")
+    script = read_script(source)
+    guarded = check_script(script)
+    holes = tuple(dict.fromkeys(names))
+    parts = source.split(HOLE)
+    places = [at for at, char in enumerate(source) if char == HOLE]
+    text = parts[0]
+    for place, name, following in zip(places, names, parts[1:], strict=True):
+        if place not in script.quotes:
+            raise Unreadable(place, "where it is not clear what it would be")
+        quote = script.quotes[place]
+        text += f'{quote}"$agentos_{holes.index(name) + 1}"{quote}{following}'
+    numbers = range(1, len(holes) + 1)
+    takes = "".join(f"agentos_{each}={f'${each}' if each < 10 else f'${{{each}}}'}; " for each in numbers)
+    return PreparedScript(
+        f"{takes}shift {len(holes)}; {text}",
+        holes,
+        frozenset(name for place, name in zip(places, names, strict=True) if place in guarded),
+    )
+
+
+def check_shell(found: ShellScript, *, has_name: bool) -> None:
+    """Raise ``Unreadable`` if the shell may read a script with holes in another way, or is given other arguments."""
+    check_shell_options(found.options)
+    if found.hidden_by is not None:
+        raise Unreadable(0, f"it is not known how {found.hidden_by!r} passes it on to the shell")
+    if found.appended_by is not None and not has_name:
+        raise Unreadable(
+            0, f"{found.appended_by} puts its first argument in place of $0", "a name after the script: sh"
+        )

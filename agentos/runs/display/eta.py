@@ -1,0 +1,139 @@
+"""When a run will be through: from the pool's own forecast where there is one, else from the pace so far."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from ..progress import Progress
+from ..results import ProgressStats
+
+Forecasting = Callable[[int], float | None]  # seconds for so many more items; None: it cannot tell
+
+_FEWEST_ITEMS = 3
+_SHORTEST = 3.0
+_SETTLES_IN = 5.0  # seconds in which two thirds of a change of mind are shown
+_LOOK_EVERY = 1.0
+_SHARE_OF_TIME = 0.01  # that forecasts may take
+_REMEMBERED = 50
+_NOISE, _NOISE_SHARE = 1.0, 0.02  # by which a forecast may rise for no reason
+_ONE_STORY = 10.0  # seconds: keys that go to rest one after the other
+_MOST_NEWS = 3
+_A_LONG_REST = 0.5  # a rise by this share is a long rest, and never the ordinary course of things
+_LAG_FORGOTTEN_IN = 300.0
+_SHORTEST_LAG = 3.0
+_SLOWEST = 0.1
+
+
+class Eta:
+    """Seconds left, smoothed: a change of the estimate comes in over some seconds, and in between time runs down.
+
+    Nothing is said before three items have ended and three seconds have passed.
+    """
+
+    def __init__(self, forecast: Forecasting | None = None, *, timer: Callable[[], float] = time.perf_counter) -> None:
+        self._forecast = forecast
+        self._timer = timer
+        self._lag = _Lag()
+        self._ends_at: float | None = None
+        self._looked_at = -math.inf
+        self._look_at = -math.inf
+
+    def left(self, stats: ProgressStats, now: float) -> float | None:
+        """Seconds from *now* (epoch seconds); None: not known."""
+        if stats.unfinished is None or stats.completed - stats.cached < _FEWEST_ITEMS or stats.elapsed < _SHORTEST:
+            return None
+        if now >= self._look_at or now < self._looked_at:
+            self._look(stats, now)
+        return None if self._ends_at is None else max(0.0, self._ends_at - now)
+
+    def _look(self, stats: ProgressStats, now: float) -> None:
+        began = self._timer()
+        left = self._estimate(stats, now)
+        # A pool of many closed quotas takes long to reckon with: then it is asked less often.
+        self._look_at = now + max(_LOOK_EVERY, (self._timer() - began) / _SHARE_OF_TIME)
+        passed = now - self._looked_at
+        self._looked_at = now
+        if not math.isfinite(left):
+            self._ends_at = None
+        elif self._ends_at is None or passed < 0:
+            self._ends_at = now + left
+        else:
+            self._ends_at += (now + left - self._ends_at) * (1 - math.exp(-passed / _SETTLES_IN))
+
+    def _estimate(self, stats: ProgressStats, now: float) -> float:
+        count = stats.unfinished or 0
+        told = None
+        if self._forecast is not None:
+            try:
+                told = self._forecast(count)
+            except Exception:  # noqa: BLE001 - it is given to us, and the display must go on
+                self._forecast = None
+        if told is not None and not math.isnan(told):
+            return self._lag.corrected(told, now)
+        return stats.elapsed / (stats.completed - stats.cached) * count  # what came from an earlier run took no time
+
+
+class _Lag:
+    """How much slower things go than the forecast: while it was right, it fell by a second each second.
+
+    A forecast knows the limits that were stated or learned, and the keys that rest now; of limits to come that nobody
+    has told of it knows nothing. That a key goes to rest is news, by which the forecast rises, and says nothing of how
+    good it was; but where that happens again and again, it is how things go here, and is reckoned with.
+    """
+
+    def __init__(self) -> None:
+        self._before: tuple[float, float] | None = None
+        self._passed = self._fell = 0.0
+        self._news = 0
+        self._news_at = -math.inf
+
+    def corrected(self, told: float, now: float) -> float:
+        """The forecast *told*, stretched by as much as earlier ones were too short."""
+        if self._before is not None and math.isfinite(told) and math.isfinite(self._before[1]):
+            passed, fell = now - self._before[0], self._before[1] - told
+            if passed > 0 and not self._is_news(-fell, told, now):
+                keep = math.exp(-passed / _LAG_FORGOTTEN_IN)
+                self._passed = self._passed * keep + passed
+                self._fell = self._fell * keep + fell
+        self._before = (now, told)
+        if self._passed < _SHORTEST_LAG:
+            return told
+        return told / min(1.0, max(self._fell / self._passed, _SLOWEST))
+
+    def _is_news(self, rise: float, told: float, now: float) -> bool:
+        if rise <= max(_NOISE, told * _NOISE_SHARE):
+            return False
+        if now > self._news_at + _ONE_STORY:
+            self._news += 1
+            self._news_at = now
+        return self._news <= _MOST_NEWS or rise > told * _A_LONG_REST
+
+
+class PoolForecast:
+    """A forecast for ``Eta`` by a pool, which knows when its keys wake and what its limits let through.
+
+    Items are taken to last as long as the last ones did: have it ``note`` every event. Until one has ended it knows
+    nothing.
+    """
+
+    def __init__(self, pool: Any, parallel: int) -> None:
+        self._pool = pool
+        self._parallel = parallel
+        self._durations: deque[float] = deque(maxlen=_REMEMBERED)
+
+    def note(self, event: Progress) -> None:
+        """Learn how long an item took."""
+        result = event.result
+        if event.kind == "item_finished" and result is not None and not result.cached and result.duration >= 0:
+            self._durations.append(result.duration)
+
+    def __call__(self, count: int) -> float | None:
+        durations = tuple(self._durations)
+        if not durations:
+            return None
+        mean = sum(durations) / len(durations)
+        return float(self._pool.forecast(count, duration=mean, parallel=self._parallel).seconds)

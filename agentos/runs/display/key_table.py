@@ -1,0 +1,146 @@
+"""The keys of a pool, as rows of a display: what each is, how much room it has, until when, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ...util.text_width import cells, clipped, padded
+from .phrases import Span, states, until
+
+if TYPE_CHECKING:
+    from ...pool.core.credential_report import Headroom
+    from ...pool.snapshot import CredentialState
+
+Row = list[Span]
+
+STYLES = {
+    "available": "green",
+    "leased": "cyan",
+    "limited": "yellow",
+    "cooling": "yellow",
+    "parked": "magenta",
+    "spent": "bold red",
+    "dead": "bold red",
+    "retired": "dim",
+}
+# Where not all can be shown, first those that somebody may have to do something about.
+_BY_INTEREST = ("dead", "spent", "parked", "cooling", "limited", "leased", "available", "retired")
+_HAS_NO_ROOM = ("dead", "spent", "retired")
+
+_STATE_WIDTH = max(map(len, STYLES))
+_BAR = 8
+_LONGEST_NAME = 20
+_LEAST_DETAILS = 12
+_GAP = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Glyphs:
+    """What bars are made of."""
+
+    line: str
+    end: str
+    rest: str
+
+
+FINE = Glyphs(line="━", end="╸", rest="─")
+ASCII = Glyphs(line="=", end=">", rest="-")
+
+
+def key_rows(
+    keys: Sequence[CredentialState],
+    *,
+    width: int,
+    most: int,
+    now: float,
+    clean: Callable[[str], str],
+    glyphs: Glyphs = FINE,
+) -> list[Row]:
+    """At most *most* rows of *width* columns. All keys in their own order, or the most interesting and a tally."""
+    if most <= 0 or not keys:
+        return []
+    if most == 1 and len(keys) > 1:
+        return [_tally(keys)]
+    if len(keys) <= most:
+        return _table(keys, width, now, clean, glyphs)
+    ranks = {state: rank for rank, state in enumerate(_BY_INTEREST)}
+    ordered = sorted(keys, key=lambda key: ranks.get(key.state, 0))
+    rows = _table(ordered[: most - 1], width, now, clean, glyphs)
+    return [*rows, [(f"... and {_more(ordered[most - 1 :])}", "dim")]]
+
+
+def _tally(keys: Sequence[CredentialState]) -> Row:
+    row: Row = []
+    for part in states(keys).split(", "):
+        row += [(", ", ""), (part, STYLES.get(part.split()[-1], ""))]
+    return row[1:]
+
+
+def _more(keys: Sequence[CredentialState]) -> str:
+    first, *others = states(keys).split(", ")
+    count, state = first.split(" ", 1)
+    return ", ".join([f"{count} more {state}", *others])
+
+
+def _table(
+    keys: Sequence[CredentialState], width: int, now: float, clean: Callable[[str], str], glyphs: Glyphs
+) -> list[Row]:
+    """Name and state; the bar and the details, for as long as there is room."""
+    names = [clipped(clean(key.name), _LONGEST_NAME) for key in keys]
+    name_width = min(max(map(cells, names)), max(4, width - _STATE_WIDTH - _GAP))
+    left = width - name_width - _GAP - _STATE_WIDTH - _GAP
+    has_bar = left - _BAR - _GAP >= _LEAST_DETAILS and any(_share(key) is not None for key in keys)
+    if has_bar:
+        left -= _BAR + _GAP
+    rows = []
+    for key, name in zip(keys, names, strict=True):
+        row: Row = [(padded(name, name_width), "bold" if key.state in ("dead", "spent") else ""), ("  ", "")]
+        row.append((padded(key.state, _STATE_WIDTH), STYLES.get(key.state, "")))
+        if has_bar:
+            row += [("  ", ""), *_bar(_share(key), glyphs)]
+        details = _details(key, now, clean, left)
+        rows.append([*row, ("  ", ""), (details, "dim")] if details else row)
+    return rows
+
+
+def _details(key: CredentialState, now: float, clean: Callable[[str], str], width: int) -> str:
+    """Until when, or how much room there is; and why, as far as there is room for that."""
+    why = "" if key.state == "leased" else clean(key.why)
+    first = until(key.rate_limited_until, now) or ("" if key.state in _HAS_NO_ROOM else _room(key))
+    for said in ([first, why], [first]):
+        text = ": ".join(part for part in said if part)
+        if cells(text) <= width or (why and width - cells(first) > _LEAST_DETAILS):
+            return clipped(text, width)
+    return clipped(first.partition(" (")[0], width) if width >= _LEAST_DETAILS - 2 else ""
+
+
+def _tightest(key: CredentialState) -> Headroom | None:
+    limits = [limit for limit in key.limits if limit.amount > 0 and not limit.set_aside]
+    return min(limits, key=lambda limit: limit.left / limit.amount, default=None)
+
+
+def _share(key: CredentialState) -> float | None:
+    """How much of the bar is full: what is left of the tightest limit, or the slots in use."""
+    if key.state in _HAS_NO_ROOM or key.slots < 1:
+        return None
+    limit = _tightest(key)
+    share = key.leases / key.slots if limit is None else limit.left / limit.amount
+    return min(1.0, max(0.0, share))
+
+
+def _room(key: CredentialState) -> str:
+    limit = _tightest(key)
+    if limit is None:
+        return f"{key.leases} of {key.slots} slots in use" if key.slots > 1 else ""
+    return f"{_share(key) or 0:.0%} of its {limit.dimension.replace('_', ' ')} left"
+
+
+def _bar(share: float | None, glyphs: Glyphs) -> Row:
+    if share is None:
+        return [(" " * _BAR, "")]
+    full = round(share * _BAR)
+    if share > 0:
+        full = max(1, full)
+    return [(glyphs.line * full, "cyan"), (glyphs.rest * (_BAR - full), "dim")]

@@ -1,0 +1,241 @@
+"""What a live display shows of a run, as rows of styled text: facts in, rows out. No terminal, no clock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ...util.text_width import cells, clipped, padded, wrapped
+from ..results import ProgressStats
+from .event_state import Failure
+from .key_table import FINE, Glyphs, Row, key_rows
+from .phrases import counts, hours, how_far, minutes, resting, time_left
+
+if TYPE_CHECKING:
+    from ...pool.snapshot import CredentialState
+
+_LABEL = 9
+_WIDE = 60  # columns from which rows have a label before them
+_TALL = 16  # rows from which a quarter of the terminal is left to what scrolls by
+_MOST_KEYS = 12
+_MOST_RUNNING = 8
+_MOST_NOTICE = 3
+_LEAST_BAR = 8
+_PULSE = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """An item that runs: since when (epoch seconds), and what it printed last."""
+
+    item_id: str
+    since: float
+    last_line: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """All that is shown, at one instant. Every text in it is harmless already, but for names of keys and reasons."""
+
+    stats: ProgressStats
+    now: float
+    name: str = ""
+    left: float | None = None  # seconds
+    keys: Sequence[CredentialState] = ()
+    running: Sequence[Running] = ()
+    failures: Sequence[Failure] = ()
+    notice: str = ""
+    stopping: bool = False
+
+
+def picture(
+    scene: Scene, width: int, height: int, *, clean: Callable[[str], str] = str, glyphs: Glyphs = FINE
+) -> list[Row]:
+    """Rows that fit a terminal of *width* columns and *height* rows, one column and one row less than that at least."""
+    width = max(1, width - 1)  # in its last column a terminal may break the line
+    height = max(1, height - 1 if height < _TALL else height * 3 // 4)
+    most = _MOST_NOTICE if width >= _WIDE else 2 * _MOST_NOTICE
+    notice = _notice(scene.notice, width, max(1, min(most, height // 2)))
+    head = list(_head(scene, width, height - len(notice), glyphs))[: height - len(notice)]
+    sections = _sections(scene, width, clean, glyphs)
+    body = _body(sections, height - len(notice) - len(head), width)
+    return [_fitted(row, width) for row in (*head, *body, *notice)]
+
+
+# -- the head and the notice ----------------------------------------------------------------------------------
+
+
+def _head(scene: Scene, width: int, height: int, glyphs: Glyphs) -> Iterator[Row]:
+    """The most important comes first where there is room for little."""
+    if scene.name and height >= 6:
+        yield [(clipped(scene.name, width), "bold")]
+    yield _overall(scene.stats, width, glyphs)
+    said = list(counts(scene.stats))
+    if scene.running:
+        said += [(", ", ""), (f"running {len(scene.running)}", "cyan")]
+    left = "" if scene.stopping or scene.stats.unfinished == 0 else time_left(scene.left, scene.now)
+    free = width - sum(cells(text) for text, _ in said) - cells(left)
+    if free >= 2:
+        yield [*said, (" " * free, ""), (left, "")]
+    else:
+        yield said
+        if left:
+            yield [(clipped(left, width), "")]
+    rest = resting(scene.keys, scene.now)
+    if rest:
+        yield [(clipped(rest, width), "yellow")]
+
+
+def _overall(stats: ProgressStats, width: int, glyphs: Glyphs) -> Row:
+    far, elapsed = how_far(stats), hours(stats.elapsed)
+    for ending in ([(f"  {far}", "bold"), (f"  {elapsed}", "")], [(f"  {far}", "bold")]):
+        room = width - sum(cells(text) for text, _ in ending)
+        if room >= _LEAST_BAR:
+            return [*_bar(stats, room, glyphs), *ending]
+    return [(clipped(far, width), "bold")]
+
+
+def _bar(stats: ProgressStats, width: int, glyphs: Glyphs) -> Row:
+    if stats.total is None:  # no end in sight: a piece of it moves, to show that the display does
+        place = int(stats.elapsed * 4) % width
+        lit = min(_PULSE, width - place)
+        return [(glyphs.rest * place, "dim"), (glyphs.line * lit, "cyan"), (glyphs.rest * (width - place - lit), "dim")]
+    if stats.completed >= stats.total:
+        full, end = width, ""
+    else:
+        full = stats.completed * width // stats.total
+        end = glyphs.end if full < width and stats.completed else ""
+    bad = min(full, -(-stats.failed * width // stats.total)) if stats.total else 0
+    good = full - bad
+    rest = width - full - len(end)
+    end_style = "green" if good or not bad else "red"
+    return [(glyphs.line * bad, "red"), (glyphs.line * good, "green"), (end, end_style), (glyphs.rest * rest, "dim")]
+
+
+def _notice(text: str, width: int, most: int) -> list[Row]:
+    """The whole of it; or what it begins with and the remark at its end, for that says what a second Ctrl-C will do."""
+    if not text:
+        return []
+    lines = wrapped(text, width)
+    remark = text.rfind(" (") if text.endswith(")") else len(text)
+    room = min(remark, width * most)
+    while len(lines) > most and room > 0:
+        room -= max(1, width // 8)
+        lines = wrapped(clipped(text[:remark], room) + text[remark:], width)
+    return [[(padded(line, width), "bold black on yellow")] for line in lines[:most]]
+
+
+# -- keys, running items, failures ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Section:
+    label: str
+    mark: str  # what stands for the label where there is little room
+    style: str
+    wants: int
+    rows: Callable[[int, int], list[Row]]  # of at most so many columns, at most so many rows
+
+
+def _sections(scene: Scene, width: int, clean: Callable[[str], str], glyphs: Glyphs) -> list[_Section]:
+    def keys(room: int, most: int) -> list[Row]:
+        return key_rows(scene.keys, width=room, most=most, now=scene.now, clean=clean, glyphs=glyphs)
+
+    def running(room: int, most: int) -> list[Row]:
+        if not scene.running:
+            return []
+        arranged = _listed if any(each.last_line for each in scene.running) else _side_by_side
+        return arranged(scene.running, scene.now, room, most)
+
+    def failures(room: int, most: int) -> list[Row]:
+        return [_failure(each, room) for each in scene.failures[len(scene.failures) - most :]]
+
+    return [
+        _Section("keys", "", "dim", min(_MOST_KEYS, len(scene.keys)), keys),
+        _Section("running", "> ", "dim", len(running(width - _LABEL, _MOST_RUNNING)), running),
+        _Section("failed", "x ", "red", len(scene.failures), failures),
+    ]
+
+
+def _body(sections: Sequence[_Section], height: int, width: int) -> Iterator[Row]:
+    for section, most in zip(sections, _shares([section.wants for section in sections], height), strict=True):
+        label = _LABEL if width >= _WIDE else len(section.mark)
+        for number, row in enumerate(section.rows(width - label, most) if most else ()):
+            if width < _WIDE:
+                yield [(section.mark, section.style), *row]
+            else:
+                yield [(padded("" if number else section.label, _LABEL), section.style), *row]
+
+
+def _shares(wants: Sequence[int], height: int) -> list[int]:
+    """Row by row, in turns, until all have what they want or there are no more rows."""
+    shares = [0] * len(wants)
+    while height > 0 and shares != list(wants):
+        for place, wanted in enumerate(wants):
+            if shares[place] < wanted and height > 0:
+                shares[place] += 1
+                height -= 1
+    return shares
+
+
+def _listed(running: Sequence[Running], now: float, width: int, most: int) -> list[Row]:
+    """An item a row, with what it printed last; those that have run longest first."""
+    if most == 1 and len(running) > 1:
+        return _in_one_row(running, now)
+    shown = running if len(running) <= most else running[: most - 1]
+    ids = min(max(cells(each.item_id) for each in shown), max(8, width // 3))
+    times = max(len(minutes(now - each.since)) for each in shown)
+    rows: list[Row] = [
+        [
+            (padded(each.item_id, ids), "cyan"),
+            (f"  {minutes(now - each.since):>{times}}", ""),
+            (f"  {clipped(each.last_line, max(0, width - ids - times - 4))}", "dim"),
+        ]
+        for each in shown
+    ]
+    if len(shown) < len(running):
+        rows.append([(f"... and {len(running) - len(shown)} more", "dim")])
+    return rows
+
+
+def _side_by_side(running: Sequence[Running], now: float, width: int, most: int) -> list[Row]:
+    """As many as fit beside one another, in columns."""
+    ids = min(max(cells(each.item_id) for each in running), max(4, width - 8))
+    times = max(len(minutes(now - each.since)) for each in running)
+    across = max(1, (width + 2) // (ids + 1 + times + 2))
+    if most == 1 and len(running) > across:
+        return _in_one_row(running, now)
+    hidden = len(running) - across * (most - 1) if len(running) > across * most else 0
+    shown = running[: len(running) - hidden]
+    rows: list[Row] = []
+    for place, each in enumerate(shown):
+        if place % across == 0:
+            rows.append([])
+        gap = "  " if place % across else ""
+        rows[-1] += [(gap + padded(each.item_id, ids), "cyan"), (f" {minutes(now - each.since):>{times}}", "dim")]
+    if hidden:
+        rows.append([(f"... and {hidden} more", "dim")])
+    return rows
+
+
+def _in_one_row(running: Sequence[Running], now: float) -> list[Row]:
+    longest = running[0]
+    return [[(longest.item_id, "cyan"), (f" {minutes(now - longest.since)}, and {len(running) - 1} more", "dim")]]
+
+
+def _failure(failure: Failure, width: int) -> Row:
+    item_id = clipped(failure.item_id, max(8, width // 2))
+    return [(f"{item_id}: ", ""), (clipped(failure.why, max(0, width - cells(item_id) - 2)), "")]
+
+
+def _fitted(row: Row, width: int) -> Row:
+    """The row, cut where it would be too wide after all."""
+    fitted: Row = []
+    room = width
+    for text, style in row:
+        if not text or room <= 0:
+            continue
+        fitted.append((clipped(text, room), style))
+        room -= cells(fitted[-1][0])
+    return fitted

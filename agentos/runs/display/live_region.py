@@ -1,0 +1,297 @@
+"""The last rows of a terminal, drawn again and again, while other lines pass above them."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import IO, TextIO, cast
+
+from ..execution.signals import WATCH
+
+log = logging.getLogger("agentos")
+
+Drawn = Sequence[tuple[str, int]]  # rows with their colours, and how many columns each takes
+
+_DRAW_EVERY = 0.25
+_GATHER = 0.04  # seconds for lines to gather before they are written, at most 25 times a second
+_LONGEST_GONE = 2 * _DRAW_EVERY  # for others to write, who write on and on
+_MOST_GATHERED = 1 << 16  # characters; then whoever brings more writes them out itself
+_PATIENCE = 1.0  # for a terminal that takes nothing more, when all is over
+
+_HIDE_CURSOR, _SHOW_CURSOR = "\x1b[?25l", "\x1b[?25h"
+_ERASE_BELOW, _ERASE_LINE = "\x1b[J", "\x1b[K"
+
+# What a closed, full or broken stream raises.
+_STREAM_IS_GONE = (OSError, ValueError)
+
+
+class Region:
+    """Which rows are on the terminal now, and what must be written to replace them. Writes nothing itself.
+
+    The cursor rests at the start of the last row: what the terminal echoes there (``^C``) is drawn over, and no row
+    is broken by it.
+    """
+
+    def __init__(self) -> None:
+        self._drawn: Drawn = ()
+
+    def redraw(self, rows: Drawn | None, columns: int, above: str = "") -> str:
+        """What puts *above* over the region, and *rows* into it; None: the rows that were there."""
+        home = self._home(columns)
+        if rows is not None:
+            fewer = len(rows) < len(self._drawn)
+            self._drawn = tuple(rows)
+        else:
+            fewer = False
+        lines = [f"{_ERASE_LINE}{text}" for text, _ in self._drawn]
+        # Row over row, without clearing first: nothing flickers. What passes above may hold tabs, which clear nothing.
+        clear = _ERASE_BELOW if above or fewer or not lines else ""
+        return f"{home}{clear}{above}" + "\r\n".join(lines) + ("\r" if lines else "")
+
+    def _home(self, columns: int) -> str:
+        # A terminal that was made narrower has broken the long ones of our rows in two.
+        up = sum(max(1, -(-wide // max(1, columns))) for _, wide in self._drawn[:-1])
+        return "\r" + (f"\x1b[{up}A" if up else "")
+
+
+class Painter:
+    """Keeps a region on *stream* from ``start`` to ``end``, by a daemon thread. Never raises.
+
+    *draw* gives the rows, four times a second; *columns* is the width of the terminal. Text for ``above`` is gathered
+    for some milliseconds; so it costs little, however much of it there is.
+    """
+
+    def __init__(
+        self,
+        stream: TextIO,
+        draw: Callable[[], Drawn],
+        columns: Callable[[], int],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._stream = stream
+        self._draw = draw
+        self._columns = columns
+        self._clock = clock
+        self._region = Region()
+        self._lock = threading.Lock()
+        self._gathered: list[str] = []
+        self._size = 0
+        self._wake = threading.Event()
+        self._ended = threading.Event()
+        self._draw_at = 0.0
+        self._drawn_at = 0.0
+        self._others_until = 0.0  # until then somebody else may write
+        self._thread: threading.Thread | None = None
+        self._is_gone = False
+        self._is_stopped = False  # the process is about to be stopped by SIGTSTP, or is
+
+    def start(self) -> None:
+        """Show the region."""
+        with self._lock:
+            self._write(_HIDE_CURSOR)
+        self.paint()
+        atexit.register(self.end)  # whatever happens, the cursor comes back
+        WATCH.job_control.add(self)
+        self._thread = threading.Thread(target=self._go_on, name="agentos-display", daemon=True)
+        try:
+            self._thread.start()
+        except RuntimeError:
+            self._thread = None  # no more threads: then it is drawn when something is said
+
+    def end(self) -> None:
+        """Remove the region, and leave what passed above it."""
+        if self._ended.is_set():
+            return
+        self._ended.set()
+        self._wake.set()
+        atexit.unregister(self.end)
+        WATCH.job_control.remove(self)
+        if not self._lock.acquire(timeout=_PATIENCE):
+            return  # the terminal is stopped, in the middle of a line
+        try:
+            self._write(self._region.redraw((), self._columns(), self._take()) + _SHOW_CURSOR)
+        finally:
+            self._lock.release()
+        thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(_PATIENCE)
+
+    def before_stop(self) -> None:
+        """The shell is about to have the terminal: leave it as it was found."""
+        if self._lock.acquire(timeout=_PATIENCE):  # else the terminal takes nothing
+            try:
+                if not self._ended.is_set():
+                    self._write(self._region.redraw((), self._columns(), self._take()) + _SHOW_CURSOR)
+                self._is_stopped = True
+            finally:
+                self._lock.release()
+
+    def after_continue(self) -> None:
+        """Show the region again."""
+        with self._lock:
+            if self._is_stopped and not self._ended.is_set():
+                self._write(_HIDE_CURSOR)
+            self._is_stopped = False
+        self.hurry()
+
+    def above(self, text: str) -> bool:
+        """Have *text*, whole lines, pass above the region. False: the region has ended, and nothing was done."""
+        with self._lock:
+            if self._ended.is_set():
+                return False
+            self._gathered.append(text)
+            self._size += len(text)
+            if self._size > _MOST_GATHERED and not self._is_stopped:
+                self._write(self._region.redraw(None, self._columns(), self._take()))
+        if not self._wake.is_set():
+            self._wake.set()
+        return True
+
+    def make_way(self) -> str:
+        """What somebody else must write first who writes to the terminal now; it has some milliseconds for that.
+
+        The region comes back by itself.
+        """
+        with self._lock:
+            if self._ended.is_set():
+                return ""
+            way = self._region.redraw((), self._columns(), self._take())
+            self._others_until = min(self._clock() + _GATHER, self._drawn_at + _LONGEST_GONE)
+        self.hurry()
+        return way
+
+    def hurry(self) -> None:
+        """Draw at once what has changed."""
+        self._draw_at = 0.0
+        self._wake.set()
+
+    def paint(self) -> None:
+        """Write what has gathered; and if it is time, draw."""
+        rows: Drawn | None = None
+        now = self._clock()
+        if now >= self._draw_at:
+            self._draw_at = now + _DRAW_EVERY
+            rows = self._rows()
+        with self._lock:
+            if self._is_stopped:
+                return
+            if self._clock() < self._others_until:
+                self.hurry()  # as soon as they have
+            elif not self._ended.is_set() and (rows is not None or self._gathered):
+                self._drawn_at = now
+                self._write(self._region.redraw(rows, self._columns(), self._take()))
+
+    def _go_on(self) -> None:
+        while not self._ended.is_set():
+            if self._wake.wait(max(0.0, self._draw_at - self._clock())):
+                self._wake.clear()
+                self._ended.wait(_GATHER)
+            self.paint()
+
+    def _rows(self) -> Drawn | None:
+        try:
+            return self._draw()
+        except Exception as error:  # noqa: BLE001 - a picture that cannot be drawn must not end the lines above it
+            log.debug("the display could not be drawn: %r", error)
+            return None
+
+    def _take(self) -> str:
+        text = "".join(self._gathered)
+        self._gathered.clear()
+        self._size = 0
+        return text
+
+    def _write(self, text: str) -> None:
+        if self._is_gone:
+            return
+        try:
+            put(self._stream, text)
+        except BlockingIOError:
+            pass  # some child made the terminal non-blocking, and it is slow just now; the next picture may pass
+        except _STREAM_IS_GONE:
+            self._is_gone = True
+
+
+class Redirect:
+    """While it lasts, what the program prints to a terminal passes above the region. Prints to files are left alone."""
+
+    def __init__(self, above: Callable[[str], bool]) -> None:
+        self._above = above
+        self._replaced: list[tuple[str, TextIO, _Passing]] = []
+
+    def start(self) -> None:
+        for name in ("stdout", "stderr"):
+            stream = getattr(sys, name)
+            if is_terminal(stream):
+                passing = _Passing(stream, self._above)
+                setattr(sys, name, passing)
+                self._replaced.append((name, stream, passing))
+
+    def end(self) -> None:
+        for name, stream, passing in self._replaced:
+            passing.finish()
+            if getattr(sys, name) is passing:  # else somebody else took it over meanwhile
+                setattr(sys, name, stream)
+        self._replaced.clear()
+
+
+class _Passing:
+    """A stream whose whole lines go elsewhere. Threads do not tear one another's lines."""
+
+    def __init__(self, stream: TextIO, above: Callable[[str], bool]) -> None:
+        self._stream = stream
+        self._above = above
+        self._begun: dict[int, str] = {}  # lines without an end yet, by thread
+
+    def write(self, text: str) -> int:
+        me = threading.get_ident()
+        lines, newline, rest = text.rpartition("\n")
+        if newline:
+            lines = self._begun.pop(me, "") + lines + newline
+            if not self._above(lines):
+                self._stream.write(lines)
+        if rest:
+            self._begun[me] = self._begun.get(me, "") + rest
+        return len(text)
+
+    def writelines(self, lines: Sequence[str]) -> None:
+        for line in lines:
+            self.write(line)
+
+    def flush(self) -> None:
+        pass  # what is whole is on its way; what is not would tear the picture
+
+    def finish(self) -> None:
+        for text in list(self._begun.values()):
+            self._above(text + "\n")
+        self._begun.clear()
+
+    @property
+    def rich_proxied_file(self) -> TextIO:
+        """Where rich's consoles find the stream itself."""
+        return self._stream
+
+    def __getattr__(self, name: str) -> object:
+        return cast(object, getattr(self._stream, name))
+
+
+def put(stream: IO[str], text: str) -> None:
+    """Write *text*, and now; what *stream* cannot encode is spelled out."""
+    try:
+        stream.write(text)
+    except UnicodeEncodeError as error:
+        stream.write(text.encode(error.encoding, "backslashreplace").decode(error.encoding))
+    stream.flush()
+
+
+def is_terminal(stream: TextIO | None) -> bool:
+    """Whether somebody may be looking at *stream*."""
+    try:
+        return stream is not None and stream.isatty()
+    except (ValueError, AttributeError):
+        return False  # closed, or no real stream

@@ -1,0 +1,143 @@
+"""The words in which displays and plain lines tell of a run: times, counts, how far it is, how it ended."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from ..results import ProgressStats
+
+if TYPE_CHECKING:
+    from ...pool.snapshot import CredentialState
+
+RESTING = frozenset({"cooling", "parked", "limited"})  # by itself it wakes
+_OVER = frozenset({"dead", "spent", "retired"})  # until a person acts
+_WORTH_SAYING = 5.0  # seconds; shorter rests are the ordinary course of things
+_DAY = 86_400.0
+
+Span = tuple[str, str]  # text, and its style in rich's words
+
+
+def hours(seconds: float) -> str:
+    """``0:02:14``."""
+    return str(timedelta(seconds=max(0, int(seconds))))
+
+
+def minutes(seconds: float) -> str:
+    """``2:14``, and ``1:02:14`` from an hour on."""
+    whole = max(0, int(seconds))
+    return f"{whole // 60}:{whole % 60:02d}" if whole < 3_600 else hours(whole)
+
+
+def about(seconds: float) -> str:
+    """``42 s``, ``4 min``, ``3 h``, ``2 days``: as exact as a person plans."""
+    for limit, size, unit in ((90, 1, "s"), (5_400, 60, "min"), (2 * _DAY, 3_600, "h")):
+        if seconds < limit:
+            return f"{max(1, round(seconds / size))} {unit}"
+    return f"{round(seconds / _DAY)} days"
+
+
+def hour(at: float, now: float) -> str:
+    """``15:32``; with the day, where the hour alone would mislead."""
+    far = at - now
+    pattern = "%H:%M" if far < 0.8 * _DAY else "%a %H:%M" if far < 6 * _DAY else "%d %b %H:%M"
+    return time.strftime(pattern, time.localtime(at))
+
+
+def until(at: float, now: float) -> str:
+    """``for 42 s``, ``until 15:32 (4 min)``, or nothing once *at* has come."""
+    if at <= now:
+        return ""
+    if at - now < 90:
+        return f"for {about(at - now)}"
+    return f"until {hour(at, now)} ({about(at - now)})"
+
+
+def how_far(stats: ProgressStats) -> str:
+    """``142/300 (47.3%)``, or only how many where the end is not known."""
+    if stats.total is None:
+        return str(stats.completed)
+    return f"{stats.completed}/{stats.total} ({stats.completion_rate:.1f}%)"
+
+
+def counts(stats: ProgressStats) -> Iterator[Span]:
+    """How many ended how, and what befell them on the way."""
+    yield f"done {stats.success_count}", "green"
+    yield ", ", ""
+    yield f"failed {stats.failed}", "red" if stats.failed else ""
+    for name in ("retried", "limited", "cached"):
+        count = getattr(stats, name)
+        if count:
+            yield f", {name} {count}", ""
+
+
+def time_left(seconds: float | None, now: float) -> str:
+    """``about 0:12:30 left, done at 03:41``; no finer than anybody can know it."""
+    if seconds is None or not math.isfinite(seconds):
+        return "time left not known"
+    step = next(step for limit, step in ((60, 1), (600, 10), (3_600, 30), (math.inf, 60)) if seconds < limit)
+    rounded = round(seconds / step) * step
+    return f"about {hours(rounded)} left, done at {hour(now + seconds, now)}"
+
+
+def resting(keys: Sequence[CredentialState], now: float) -> str:
+    """What to say when no key can be used for now, or ever; else nothing."""
+    usable = [key for key in keys if key.state not in _OVER]
+    if keys and not usable:
+        return f"no key can be used any more: {states(keys)}"
+    if not usable or any(key.state not in RESTING or key.rate_limited_until <= now for key in usable):
+        return ""
+    wakes = min(key.rate_limited_until for key in usable)
+    if wakes - now < _WORTH_SAYING:
+        return ""
+    return f"all keys rest; the next wakes at {hour(wakes, now)} (in {about(wakes - now)})"
+
+
+def states(keys: Sequence[CredentialState]) -> str:
+    """``34 available, 2 cooling``: how many are what."""
+    tally: dict[str, int] = {}
+    for key in keys:
+        tally[key.state] = tally.get(key.state, 0) + 1
+    return ", ".join(f"{count} {state}" for state, count in tally.items())
+
+
+def closing(stats: ProgressStats, name: str = "") -> Iterator[str]:
+    """How the run ended: what became of the items, how long it took, what is left of it, and what to do about it."""
+    total = "" if stats.total is None else f" of {stats.total}"
+    parts = [f"{stats.success_count}{total} done", f"{stats.failed} failed"]
+    parts += [
+        f"{count} {what}"
+        for count, what in [
+            (stats.retried, "retried"),
+            (stats.limited, "limited"),
+            (stats.cached, "from an earlier run"),
+        ]
+        if count
+    ]
+    yield (f"{name}: " if name else "") + ", ".join(parts)
+    yield f"took {hours(stats.elapsed)}{_how_fast(stats)}"
+    left = [(stats.interrupted, "interrupted"), (stats.parked, "parked")]
+    not_begun = (stats.unfinished or 0) - stats.interrupted - stats.parked
+    left += [(not_begun, "not begun")]
+    said = ", ".join(f"{count} {what}" for count, what in left if count > 0)
+    if stats.stopped_by is not None:
+        reason, *advice = stats.stopped_by.split("; ")
+        yield f"stopped by {reason}" + (f": {said}" if said else "")
+        yield from (f"  {each}" for each in advice)
+    elif said:
+        yield f"left over: {said}"
+
+
+def _how_fast(stats: ProgressStats) -> str:
+    """What came from an earlier run took no time."""
+    ran = stats.completed - stats.cached
+    if ran <= 0 or stats.elapsed <= 0:
+        return ""
+    rates = [
+        (ran / stats.elapsed * size, unit) for size, unit in ((1, "a second"), (60, "a minute"), (3_600, "an hour"))
+    ]
+    rate, unit = next((each for each in rates if each[0] >= 2), rates[-1])
+    return f", {rate:.{0 if rate >= 20 else 1}f} items {unit}"

@@ -1,0 +1,115 @@
+"""Progress where no live display can be: a few plain lines, fit for a log file. Needs nothing but Python."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, TextIO
+
+from ..progress import Progress
+from .eta import Eta, Forecasting
+from .event_state import Seen
+from .phrases import closing, counts, hours, how_far, resting, time_left
+
+if TYPE_CHECKING:
+    from ...pool.snapshot import CredentialState
+
+_LINE_EVERY, _LINE_AT_MOST_EVERY = 30.0, 2.0
+_STEPS = 10
+
+
+class PlainProgress:
+    """``on_progress=PlainProgress()``: a line at the start, every tenth of the way or 30 seconds, and at the end.
+
+    It writes to *stream*, standard error unless told; when that cannot be written to any more, it falls silent. While
+    nothing happens in the run, only ``tick``, called now and then, makes it say that.
+    """
+
+    def __init__(
+        self,
+        stream: TextIO | None = None,
+        *,
+        name: str = "",
+        keys: Callable[[], Sequence[CredentialState]] | None = None,
+        forecast: Forecasting | None = None,
+        failures: int = 5,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._stream = stream
+        self._keys = keys
+        self._forecast = forecast
+        self._now = now
+        self._seen = Seen(most_failures=failures, encoding=getattr(stream or sys.stderr, "encoding", None) or "utf-8")
+        self._name = self._seen.clean_id(name)
+        self._lock = threading.Lock()
+        self._on = False
+        self._is_gone = False
+        self._forget()
+
+    def __call__(self, event: Progress) -> None:
+        """Say what happened, if it is time to."""
+        with self._lock:
+            if event.kind == "run_started":
+                self._forget()
+                self._on = True
+            if not self._on:
+                return
+            self._seen.note(event, self._now())
+            self._on = event.kind != "run_finished"
+            self._say(*self._lines(event))
+
+    def tick(self) -> None:
+        """Say how far it is, if nothing was said for 30 seconds."""
+        with self._lock:
+            if self._on and self._is_time():
+                self._say(self._line())
+
+    def close(self) -> None:
+        """Nothing more is said, until another run starts."""
+        self._on = False  # without the lock: a stream that takes nothing may hold it for ever
+
+    def _forget(self) -> None:
+        self._seen.forget()
+        self._eta = Eta(self._forecast)
+        self._said_tenths = 0
+        self._said_at = 0.0
+
+    def _lines(self, event: Progress) -> Iterator[str]:
+        if event.kind == "run_finished":
+            yield from (f"failed {failure.item_id}: {failure.why}" for failure in self._seen.failures)
+            yield from map(self._seen.clean_whole, closing(event.stats, self._name))
+            return
+        if event.kind == "run_started":
+            yield self._seen.clean(event.message) or "Starting"
+        elif event.kind in ("stopping", "held", "going_on") and event.message:
+            yield self._seen.clean(event.message, 10_000)
+        if self._is_time():
+            yield self._line()
+
+    def _is_time(self) -> bool:
+        stats = self._seen.stats
+        tenths = stats.completed * _STEPS // stats.total if stats.total else 0
+        since = stats.elapsed - self._said_at
+        return (tenths > self._said_tenths and since >= _LINE_AT_MOST_EVERY) or since >= _LINE_EVERY
+
+    def _line(self) -> str:
+        stats, now = self._seen.stats, self._now()
+        self._said_tenths = stats.completed * _STEPS // stats.total if stats.total else 0
+        self._said_at = stats.elapsed
+        parts = ["".join(text for text, _ in counts(stats)), hours(stats.elapsed)]
+        if stats.unfinished != 0 and not self._seen.stopping:
+            parts.append(time_left(self._eta.left(stats, now), now))
+        rest = resting(self._keys(), now) if self._keys is not None else ""
+        return f"{how_far(stats)}: {', '.join(parts)}{f'; {rest}' if rest else ''}"
+
+    def _say(self, *lines: str) -> None:
+        if self._is_gone or not lines:
+            return
+        stream = sys.stderr if self._stream is None else self._stream
+        try:
+            stream.write("".join(f"{line}\n" for line in lines))
+            stream.flush()
+        except (OSError, ValueError, AttributeError):  # full, broken or closed; None in a program without a terminal
+            self._is_gone = True

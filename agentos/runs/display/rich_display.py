@@ -1,0 +1,296 @@
+"""A ready-made display for ``on_progress=``: a live region on a terminal, a few plain lines elsewhere."""
+
+from __future__ import annotations
+
+import io
+import logging
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from itertools import chain, zip_longest
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar, cast
+
+try:
+    from rich.console import Console, ConsoleRenderable, RenderHook
+    from rich.segment import ControlType, Segment, Segments
+    from rich.style import Style
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(
+        "agentos.runs.display.rich_display needs rich: pip install rich", name=error.name
+    ) from error
+
+from ...util.sanitize import as_shown
+from ...util.text_width import cells
+from ..progress import Progress
+from .eta import Eta, Forecasting
+from .event_state import Seen
+from .key_table import ASCII, FINE, Row
+from .layout import Running, Scene, picture
+from .live_region import Drawn, Painter, Redirect, is_terminal, put
+from .phrases import closing
+from .plain_lines import PlainProgress
+
+if TYPE_CHECKING:
+    from ...pool.snapshot import CredentialState
+
+log = logging.getLogger("agentos")
+
+T = TypeVar("T")
+
+_STREAM_IS_GONE = (OSError, ValueError)
+_PATIENCE = 1.0
+_MOST_SAID = 20  # items whose last line is asked for; more are never shown
+
+
+class RichProgress:
+    """Shows one run at a time: ``ParallelCoordinator(..., on_progress=RichProgress())``.
+
+    On a terminal: a bar, the counts, when it will be through, what is running, the last *failures* failures; elsewhere
+    the lines of ``PlainProgress``. It writes to standard error unless given a *console*; when that cannot be written to
+    any more, it falls silent. All that is printed to the same terminal meanwhile passes above the region, unless
+    *redirect* is off.
+
+    What it may be given to show more: *name*, of the run; *keys*, such as ``pool.snapshot``, asked four times a second;
+    *forecast*, the seconds for so many more items (``PoolForecast``); *running*, the ids of what runs and since when
+    (epoch seconds), the oldest first, where events alone would tell late and of few; *last_line*, what an item printed
+    last.
+    """
+
+    def __init__(
+        self,
+        console: Console | None = None,
+        *,
+        failures: int = 5,
+        name: str = "",
+        keys: Callable[[], Sequence[CredentialState]] | None = None,
+        forecast: Forecasting | None = None,
+        running: Callable[[], Iterable[tuple[str, float]]] | None = None,
+        last_line: Callable[[str], str | None] | None = None,
+        redirect: bool = True,
+    ) -> None:
+        if isinstance(failures, bool) or not isinstance(failures, int) or failures < 0:
+            raise ValueError("failures must be how many of the last failures to show, 0 or more")
+        self._console = Console(stderr=True) if console is None else console
+        self._keys = keys
+        self._forecast = forecast
+        self._now_running = running
+        self._last_line = last_line
+        self._redirect = redirect
+        self._seen = Seen(most_failures=failures, encoding=self._console.encoding)
+        self._name = self._seen.clean_id(name)
+        self._eta = Eta(forecast)
+        self._glyphs = FINE if self._console.encoding.lower().startswith("utf") else ASCII
+        self._ink = _Ink(self._console)
+        self._lock = threading.Lock()
+        self._closed = False
+        self._live: _Live | None = None
+        self._plain = PlainProgress(
+            cast(TextIO, _FileOf(self._console)), name=name, keys=keys, forecast=forecast, failures=failures
+        )
+
+    @classmethod
+    def on(cls, stream: TextIO, environ: Mapping[str, str], *, colour: bool, **options: Any) -> RichProgress:
+        """One on *stream*, which is a terminal, described by *environ*; *options* as for the class itself."""
+        # The terminal knows its size better than a shell's variables, which stay as they were when it is resized.
+        environ = {name: value for name, value in environ.items() if name not in ("COLUMNS", "LINES")}
+        return cls(Console(file=stream, force_terminal=True, no_color=not colour, _environ=environ), **options)
+
+    def __call__(self, event: Progress) -> None:
+        """Show what happened."""
+        if not self._console.is_terminal or self._console.is_dumb_terminal:
+            self._plain(event)
+            return
+        with self._lock:
+            if event.kind == "run_started":
+                self._end()
+                self._begin()
+            if not self._closed:
+                self._show(event)
+
+    def _begin(self) -> None:
+        self._closed = False
+        self._seen.forget()
+        self._eta = Eta(self._forecast)
+
+    def _show(self, event: Progress) -> None:
+        self._seen.note(event, time.time())
+        if event.kind == "run_finished":
+            self._end()
+            self._print(*self._closing(event))
+            return
+        if self._live is None:
+            self._live = _Live(self._console, self._draw, redirect=self._redirect)
+            self._live.start()
+        if event.kind in ("stopping", "held", "going_on"):
+            self._live.painter.hurry()
+
+    def _end(self) -> None:
+        live, self._live = self._live, None
+        if live is not None:
+            live.end()
+
+    def write_above(self, stream: str, text: str) -> None:
+        """Print whole lines, of ``"stdout"`` or ``"stderr"``, above the region; and as ever where there is none.
+
+        *text* goes to the terminal as it is: make it harmless first. It is written within some milliseconds. Where its
+        last line has no end it gets one: a picture cannot stand in the middle of a line.
+        """
+        if not text.endswith("\n"):
+            text += "\n"
+        live = self._live
+        if live is not None and live.painter.above(text):
+            return
+        target = sys.stdout if stream == "stdout" else self._console.file
+        try:
+            put(target, text)
+        except _STREAM_IS_GONE:
+            pass
+
+    def close(self) -> None:
+        """Remove the region, if there is one; nothing is shown until another run starts."""
+        self._closed = True
+        self._plain.close()
+        mine = self._lock.acquire(timeout=_PATIENCE)  # in vain where a stopped terminal holds up an event
+        try:
+            self._end()
+        finally:
+            if mine:
+                self._lock.release()
+
+    # -- the picture ------------------------------------------------------------------------------------------
+
+    def _draw(self) -> Drawn:
+        width, height = self._console.size
+        return self._ink.dried(self._rows(width, height))
+
+    def _rows(self, width: int, height: int) -> list[Row]:
+        return picture(self._scene(), width, height, clean=self._seen.clean, glyphs=self._glyphs)
+
+    def _scene(self) -> Scene:
+        seen, now = self._seen, time.time()
+        stats = seen.stats
+        return Scene(
+            stats=stats,
+            now=now,
+            name=self._name,
+            left=self._eta.left(stats, now),
+            keys=_asked(self._keys, ()),
+            running=self._running(),
+            failures=seen.failures,
+            notice=seen.notice,
+            stopping=seen.stopping,
+        )
+
+    def _running(self) -> list[Running]:
+        clean_id, clean = self._seen.clean_id, self._seen.clean
+        seen: Iterable[tuple[str, float]] = self._seen.running.items()
+        running = list(_asked(self._now_running, seen))
+        said: list[str | None] = []
+        if self._last_line is not None:
+            said = [_asked(partial(self._last_line, item_id), None) for item_id, _ in running[:_MOST_SAID]]
+        return [
+            Running(clean_id(item_id), since, clean(as_shown(line or "")))
+            for (item_id, since), line in zip_longest(running, said)
+        ]
+
+    def _closing(self, event: Progress) -> Iterable[Row]:
+        for failure in self._seen.failures:
+            yield [("failed   ", "red"), (f"{failure.item_id}: {failure.why}", "")]
+        first, *others = map(self._seen.clean_whole, closing(event.stats, self._name))
+        yield [(first, "bold" if event.stats.success_count == event.stats.total else "bold yellow")]
+        yield from ([(line, "")] for line in others)
+
+    def _print(self, *rows: Row) -> None:
+        text = "".join(f"{line}\n" for line, _ in self._ink.dried(rows))
+        try:
+            put(self._console.file, text)
+        except _STREAM_IS_GONE:
+            pass
+
+
+def _asked(question: Callable[[], T] | None, otherwise: T) -> T:
+    """The answer; or *otherwise*, if nobody is there or it fails: the rest of the picture is drawn all the same."""
+    if question is None:
+        return otherwise
+    try:
+        return question()
+    except Exception as error:  # noqa: BLE001 - it is the user's, and the next picture is due in a moment
+        log.debug("the display was not told: %r", error)
+        return otherwise
+
+
+class _Ink:
+    """Turns rows into text with the colours that a console can show."""
+
+    def __init__(self, console: Console) -> None:
+        # One of our own: what is drawn on the user's passes its hooks, and theirs is the thread that prints.
+        self._paper = Console(
+            file=io.StringIO(),
+            force_terminal=True,
+            color_system=cast("None", console.color_system),
+            no_color=console.no_color,
+            legacy_windows=False,
+            _environ={},
+        )
+
+    def dried(self, rows: Iterable[Row]) -> Drawn:
+        """The rows as text, and how wide each is."""
+        rows = list(rows)
+        with self._paper.capture() as captured:
+            self._paper.print(Segments(segments(rows)), end="", soft_wrap=True)
+        lines = captured.get().split("\n")
+        return [(line, sum(cells(text) for text, _ in row)) for line, row in zip(lines, rows, strict=False)]
+
+
+def segments(rows: Iterable[Row]) -> list[Segment]:
+    """The same for rich: styled pieces, and a line end after each row."""
+    end = Segment("\n")
+    pieces = ([*(Segment(text, Style.parse(style)) for text, style in row), end] for row in rows)
+    return list(chain.from_iterable(pieces))
+
+
+class _Live(RenderHook):
+    """A region on a console, and all who print to it passing above."""
+
+    def __init__(self, console: Console, draw: Callable[[], Drawn], *, redirect: bool) -> None:
+        self._console = console
+        self.painter = Painter(cast(TextIO, _FileOf(console)), draw, lambda: console.width)
+        # Prints to another terminal than the region's are nobody's business here.
+        self._redirect = Redirect(self.painter.above) if redirect and is_terminal(cast(TextIO, console.file)) else None
+        self._hooked = False
+
+    def start(self) -> None:
+        self._console.push_render_hook(self)
+        self._hooked = True
+        if self._redirect is not None:
+            self._redirect.start()
+        self.painter.start()
+
+    def end(self) -> None:
+        if self._redirect is not None:
+            self._redirect.end()
+        self.painter.end()
+        if self._hooked:
+            self._hooked = False
+            self._console.pop_render_hook()
+
+    def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
+        # Marked as a control, so that rich does not take it for text that fills the line.
+        way = Segment(self.painter.make_way(), None, [(ControlType.CARRIAGE_RETURN,)])
+        return [Segments([way]), *renderables]
+
+
+class _FileOf:
+    """What a console writes to, at the moment of writing: standard error may be replaced meanwhile."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self.encoding = console.encoding
+
+    def write(self, text: str) -> int:
+        return self._console.file.write(text)
+
+    def flush(self) -> None:
+        self._console.file.flush()

@@ -1,0 +1,206 @@
+"""Coroutines on an event loop, thousands at once: tasks that fetch their next item themselves."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from typing import TYPE_CHECKING, Any
+
+from ...errors import Interrupted
+from ...pool.lease import HOLDING
+from ...util.async_wakeup import AsyncBell
+from ..core.records import Attempt
+from ..core.states import Verdict
+from ..execution.attempt import PooledAttempt
+from ..execution.dispatcher import IDLE, Idle
+from .loop_executor import STARTED, StartedCalls, count_calls_in_threads
+
+if TYPE_CHECKING:
+    from ..execution.run import Run
+
+log = logging.getLogger("agentos")
+
+# A worker that never really waits would keep the loop to itself.
+_ITEMS_BEFORE_OTHERS = 16
+
+
+class LoopEngine:
+    """As many tasks as the run has workers, on the loop it is started in."""
+
+    clean_up = 1.0
+    suspension = None
+
+    def __init__(self, run: Run, loop: asyncio.AbstractEventLoop) -> None:
+        self._run = run
+        self._loop = loop
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def start(self, workers: int) -> None:
+        count_calls_in_threads(self._loop)
+        for _ in range(workers):
+            self._add()
+
+    def _add(self) -> None:
+        task = self._loop.create_task(self._work(), name="agentos-worker")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def replace(self) -> None:
+        self._from_anywhere(self._add)
+
+    def cancel(self, attempt: Attempt) -> bool:
+        def cancel() -> None:
+            if not attempt.ended and attempt.runner is not None:
+                attempt.runner.cancel()
+
+        return attempt.runner is not None and self._from_anywhere(cancel)
+
+    def kill(self) -> None: ...
+
+    def close(self) -> None:
+        def cancel_all() -> None:
+            for task in self._tasks:
+                task.cancel()
+
+        self._from_anywhere(cancel_all)
+
+    def _from_anywhere(self, callback: Any) -> bool:
+        try:
+            self._loop.call_soon_threadsafe(callback)
+        except RuntimeError:
+            return False  # the loop is closed
+        return True
+
+    async def _work(self) -> None:
+        run = self._run
+        in_a_row = 0
+        try:
+            while True:
+                attempt = run.next_attempt()
+                if isinstance(attempt, Idle):
+                    attempt = await self._wait()
+                    if isinstance(attempt, Idle):
+                        continue
+                if attempt is None or await self._run_one(attempt) is Verdict.LATE:
+                    return
+                in_a_row += 1
+                if in_a_row >= _ITEMS_BEFORE_OTHERS:
+                    in_a_row = 0
+                    await asyncio.sleep(0)
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:
+            log.exception("[COORDINATOR] a worker task of agentos itself failed")
+            run.crashed(error)
+            if not isinstance(error, Exception):
+                raise  # the loop's to know of
+
+    async def _wait(self) -> Attempt | Idle | None:
+        run, bell = self._run, AsyncBell(self._loop)
+        run.idle.register(bell)
+        attempt = run.next_attempt()
+        if attempt is IDLE:
+            try:
+                await bell.wait()
+            except BaseException:
+                if not run.idle.leave(bell):
+                    run.idle.wake()  # we were woken for something, and leave
+                raise
+            return IDLE
+        if not run.idle.leave(bell):
+            run.idle.wake()  # it was meant for other work than this
+        return attempt
+
+    async def _run_one(self, attempt: Attempt) -> Verdict:
+        run = self._run
+        worker = run.worker
+        value: Any = None
+        error: BaseException | None = None
+        task = attempt.runner = asyncio.current_task()
+        holding = HOLDING.set(attempt if isinstance(attempt, PooledAttempt) else None)
+        calls = None if attempt.grant is None else StartedCalls()
+        counting = STARTED.set(calls)
+        cancelled_by_others = False
+        try:
+            if attempt.cancelled is not None:
+                raise run.called_off(attempt)  # noqa: TRY301 - before there was a task to cancel
+            if run.ledger.strict:
+                await self._wait_for_start(attempt)
+            if worker.wants_context:
+                context = run.context_for(attempt)
+                value = await worker.call(attempt.item.payload, run.secret_for(attempt), context=context)
+            else:
+                value = await worker.call(attempt.item.payload, run.secret_for(attempt))
+        except asyncio.CancelledError as raised:
+            if attempt.cancelled is None:
+                cancelled_by_others = task is not None and task.cancelling() > 0
+                error = Interrupted("its task was cancelled") if cancelled_by_others else raised
+            else:
+                error = run.called_off(attempt)
+        except BaseException as raised:  # noqa: BLE001 - whatever a worker raises fails its item, not the run
+            error = raised
+        HOLDING.reset(holding)
+        STARTED.reset(counting)
+        if attempt.cancelled is not None and task is not None and task.cancelling():
+            task.uncancel()  # it was meant for the attempt; the task goes on
+        try:
+            if cancelled_by_others:
+                run.stop("the cancellation of its tasks", force=True)
+            verdict = run.finish(attempt, value, error, calls)
+        finally:
+            error = None  # or it and its traceback, which holds this frame, keep each other alive
+        if cancelled_by_others:
+            raise asyncio.CancelledError
+        return verdict
+
+    async def _wait_for_start(self, attempt: Attempt) -> None:
+        on_disk = AsyncBell(self._loop)
+        self._run.ledger.confirm_start(attempt, on_disk.ring)
+        await on_disk.wait()
+        self._run.check_still_wanted(attempt)
+
+
+class LoopThread:
+    """A loop of our own on a daemon thread, for coroutine workers of a caller that has none."""
+
+    clean_up = LoopEngine.clean_up
+    suspension = None
+
+    def __init__(self, run: Run) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._engine = LoopEngine(run, self._loop)
+        self._thread = threading.Thread(target=self._go, name="agentos-loop", daemon=True)
+
+    def start(self, workers: int) -> None:
+        self._loop.call_soon(self._engine.start, workers)
+        self._thread.start()
+
+    def replace(self) -> None:
+        self._engine.replace()
+
+    def cancel(self, attempt: Attempt) -> bool:
+        return self._engine.cancel(attempt)
+
+    def kill(self) -> None: ...
+
+    def close(self) -> None:
+        try:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+        except RuntimeError:
+            return
+        self._thread.join(0.2)  # unless a coroutine holds it; then it is left behind
+
+    def _go(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_forever()
+            left = asyncio.all_tasks(self._loop)
+            for task in left:
+                task.cancel()
+            if left:
+                self._loop.run_until_complete(asyncio.wait(left, timeout=1.0))
+            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+        finally:
+            asyncio.set_event_loop(None)
+            self._loop.close()

@@ -1,0 +1,108 @@
+"""Which engine runs a worker. Each is imported only when it is wanted: a command line starts faster without asyncio."""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from .protocol import Engine
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
+    from ..execution.run import Run
+    from ..options import RunOptions
+    from ..worker import Worker
+
+
+def engine_for(run: Run) -> Engine:
+    """The engine for a caller who waits on a thread. That it can run the worker was seen by ``check_worker``."""
+    wanted = run.options.engine
+    if wanted is not None:
+        return _engine_elsewhere(run, wanted)
+    if run.worker.is_command:
+        from .subprocesses import CommandEngine
+
+        return CommandEngine(run)
+    if run.worker.is_async:
+        from .asyncio_tasks import LoopThread
+
+        return LoopThread(run)
+    from .threads import ThreadEngine
+
+    return ThreadEngine(run)
+
+
+def check_engine(wanted: Any) -> None:
+    """Raises ValueError unless *wanted* is something that ``engine=`` can be."""
+    if not (wanted is None or _is_executor(wanted) or _is_dask(wanted)):
+        raise ValueError(
+            "engine must be an Executor of concurrent.futures, an address such as 'dask://host:port', a Client of "
+            "distributed, or agentos.Dask(...); left out, items run on threads, a loop or as commands of this process"
+        )
+    if isinstance(wanted, str):
+        from ..remote.dask_config import Dask
+
+        Dask(wanted)  # an address that is none is refused now, not at night
+
+
+def check_worker(worker: Worker, options: RunOptions) -> None:
+    """What can be known before a run begins: raises unless the engine that *options* name can run *worker*.
+
+    ValueError and ``NotPicklable`` say what it cannot run, ImportError which package is not installed.
+    """
+    wanted = options.engine
+    if wanted is None:
+        if worker.is_command and not hasattr(os, "posix_spawn"):
+            raise ValueError("commands need a POSIX system (Linux, macOS): give this run a function instead")
+    elif _is_executor(wanted) and _dask_behind(wanted) is None:
+        from .executor import check_executor
+
+        check_executor(wanted, worker, ship_secrets=options.ship_secrets)
+    else:
+        _check_for_a_cluster(worker)
+
+
+def _check_for_a_cluster(worker: Worker) -> None:
+    from ..remote.dask_config import EXTRA, missing_package
+    from ..remote.pickled import pack
+
+    if (missing := missing_package()) is not None:
+        raise ImportError(f"engine='dask://...' needs the package {missing}: pip install '{EXTRA}'", name=missing)
+    if not worker.is_command:
+        import_module("cloudpickle")  # which Dask brings, and will have loaded when the worker is packed to be sent
+        pack(worker.call, "the worker function")
+
+
+def _engine_elsewhere(run: Run, wanted: Any) -> Engine:
+    placing: dict[str, Any] = {}
+    if _is_executor(wanted):
+        if (behind := _dask_behind(wanted)) is None:
+            from .executor import ExecutorEngine
+
+            return ExecutorEngine(run, wanted)
+        wanted, placing = behind
+    from ..remote.dask_config import Dask
+    from .dask import dask_engine
+
+    return dask_engine(run, wanted if isinstance(wanted, Dask) else Dask(wanted), **placing)
+
+
+def _dask_behind(executor: Executor) -> tuple[Any, dict[str, Any]] | None:
+    from .executor_kinds import dask_client_of
+
+    return dask_client_of(executor)
+
+
+def _is_executor(wanted: Any) -> bool:
+    futures = sys.modules.get("concurrent.futures")  # who has an executor has imported it
+    return futures is not None and isinstance(wanted, futures.Executor)
+
+
+def _is_dask(wanted: Any) -> bool:
+    if isinstance(wanted, str):
+        return wanted.startswith(("dask://", "tcp://", "tls://"))
+    names = {f"{kind.__module__.partition('.')[0]}.{kind.__name__}" for kind in type(wanted).__mro__}
+    return not names.isdisjoint({"distributed.Client", "agentos.Dask"})

@@ -1,0 +1,359 @@
+"""Dask under a run: it places the seats on its workers, and watches them. What they do is none of its business."""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import math
+import secrets
+import socket
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import distributed
+
+from ... import __version__
+from ...errors import EngineUnavailable
+from ..cluster.driver.command_engine import ClusterCommandEngine
+from ..cluster.driver.driver_server import Hub
+from ..cluster.driver.engine import ClusterEngine
+from ..cluster.worker.bootstrap import shipped
+from ..cluster.worker.client import Post
+from ..core.states import Cause
+from ..remote.dask_config import Dask
+from .dask_probe import look_for_scheduler
+from .protocol import Engine
+
+if TYPE_CHECKING:
+    from ..execution.run import Run
+
+log = logging.getLogger("agentos")
+
+_Client: Any = distributed.Client  # its types are half-finished
+
+_TO_GREET = 5.0
+_TO_CONNECT = 10.0
+_TO_ANSWER = 5.0
+_TO_ABANDON = 0.5
+_LOOK_EVERY = 0.5
+_COUNT_EVERY = 2.0  # the threads of the cluster, where that matters
+_UNSERVED = 0.1  # a worker of the run that waits so long for a seat is not just between two items
+_SCHEDULER_LOST = 3.0  # for so long it may be out of reach
+_LAST_ITEMS = 5.0  # for what runs when it stays so
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 15.0  # before a seat that failed is placed again
+_FAILURES = 3  # times in a row, without a worker that ever joined: then none will
+_PATIENCE = 10.0  # until it is said that no worker has come
+
+
+def dask_engine(run: Run, place: Dask, **placing: Any) -> Engine:
+    """The engine that runs the items of *run* on a Dask cluster: on any of its workers, or where *placing* says.
+
+    *placing* is what ``Client.submit`` takes for that: ``workers``, ``allow_other_workers``, ``resources``.
+    """
+    kind = ClusterCommandEngine if run.worker.is_command else ClusterEngine
+    return kind(run, DaskSeating(run, place, **placing), ttl=place.ttl)
+
+
+class DaskSeating:
+    """Seats as tasks of a Dask cluster, each of which lasts as long as the run has work for it."""
+
+    def __init__(self, run: Run, place: Dask, **placing: Any) -> None:
+        self._run = run
+        self._place = place
+        self._placing = placing
+        self._client: Any = None
+        self._is_ours = False
+        self._address = ""
+        self._prefix = f"agentos-seat-{secrets.token_hex(4)}"
+        self._number = 0
+        self._workers = 0
+        self._width = 1
+        self._most = 0  # seats that would all have something to do
+        self._wanted = 0  # of them, those that have something to do now
+        self._needed = False
+        self._count_at = 0.0
+        self._post: Post | None = None
+        self._seats: list[Any] = []
+        self._wake = threading.Event()
+        self._closed = False
+        self._failures = 0  # in a row: times that we looked, and seats had failed
+        self._failed_at = self._place_again_at = 0.0
+        self._troubles: set[str] = set()  # that were said
+        self._lost_since: float | None = None
+
+    # -- the verbs of a seating ---------------------------------------------------------------------------------
+
+    def open(self, workers: int) -> tuple[str, int, int]:
+        """Reach the scheduler. Raises ``EngineUnavailable``."""
+        self._client = client = self._connected()
+        self._address = client.scheduler.address
+        if self._run.options.ship_secrets and self._run.lessor is not None and not _is_private(self._address):
+            log.warning(
+                "[COORDINATOR] secrets are shipped, and the Dask scheduler at %s is spoken to unencrypted: whoever can "
+                "read that, or its tasks, can join this run as a worker and be given them; use a tls:// scheduler, or "
+                "have the secrets in the environment of the workers",
+                self._address,
+            )
+        self._workers = workers
+        try:
+            self._most = self._wanted = self._useful()
+        except OSError as error:
+            raise self._unavailable(error) from None
+        if self._run.worker.is_async:
+            self._width = math.ceil(workers / self._most)
+        host, port = self._place.listening or (_own_address(self._address), 0)
+        return host, port, self._width
+
+    def _useful(self) -> int:
+        """How many seats are of use: one for each worker; of coroutines, which share seats, one for each thread."""
+        places = min(self._workers, self._place.seats or self._workers)
+        if not self._run.worker.is_async:
+            return places
+        threads: int = sum(self._client.nthreads(callback_timeout=_TO_ANSWER).values())
+        return max(1, min(places, threads))
+
+    def place(self, post: Post, hub: Hub) -> None:
+        self._post = post
+        threading.Thread(target=self._watch, args=(hub,), name="agentos-seats", daemon=True).start()
+
+    def one_more(self) -> None:
+        self._most += 1
+        self._wanted += 1
+        self._wake.set()
+
+    def needed(self) -> None:
+        self._needed = True
+        self._wake.set()
+
+    def close(self) -> None:
+        self._closed = True
+        self._wake.set()
+        if self._post is None:
+            self._release()  # nobody watches yet
+
+    # -- the cluster --------------------------------------------------------------------------------------------
+
+    def _connected(self) -> Any:
+        given = self._place.cluster
+        if not isinstance(given, str):
+            if not given.asynchronous:
+                if given.status != "running":
+                    raise EngineUnavailable(place="the Dask cluster", detail=f"its Client is {given.status}")
+                return given
+            # It belongs to the caller's loop, which may be the one that waits for us.
+            self._address, options = given.scheduler.address, {"security": given.security}
+        else:
+            scheme, _, rest = given.partition("://")
+            self._address, options = f"{'tcp' if scheme == 'dask' else scheme}://{rest}", {}
+            self._look_at_address()
+        client = _Client.__new__(_Client)  # apart from its making, so that one which fails can be closed
+        try:
+            client.__init__(self._address, timeout=_TO_CONNECT, set_as_default=False, name="agentos", **options)
+        except Exception as error:  # noqa: BLE001 - a worker of the cluster, for one, answers so that it is a TypeError
+            _abandon(client)
+            detail = str(error) if isinstance(error, OSError) else f"{error} (is it the port of a scheduler?)"
+            raise self._unavailable(detail) from None
+        self._is_ours = True
+        return client
+
+    def _look_at_address(self) -> None:
+        """Raises ``EngineUnavailable`` where the client would only time out, or not even that."""
+        parts = urlsplit(self._address)
+        tls = None
+        if parts.scheme == "tls":
+            tls = distributed.Security().get_connection_args("client")["ssl_context"]
+            if tls is None:
+                raise self._unavailable(
+                    "Dask's settings name no certificates for tls://; set distributed.comm.tls.ca-file and "
+                    "distributed.comm.tls.client.cert (or DASK_DISTRIBUTED__COMM__TLS__CA_FILE, ...__CLIENT__CERT)"
+                )
+        assert parts.hostname is not None  # noqa: S101 - for the type checker: the address was looked at before
+        assert parts.port is not None  # noqa: S101
+        try:
+            look_for_scheduler(parts.hostname, parts.port, tls, _TO_GREET)
+        except OSError as error:
+            raise self._unavailable(error) from None
+
+    def _unavailable(self, error: BaseException | str) -> EngineUnavailable:
+        return EngineUnavailable(place=f"the Dask scheduler at {self._address}", detail=str(error))
+
+    # -- watching -----------------------------------------------------------------------------------------------
+
+    def _watch(self, hub: Hub) -> None:
+        began_at, has_said = time.monotonic(), False
+        try:
+            while not self._closed:
+                self._wake.clear()
+                if self._is_reachable(hub):
+                    self._look_at_seats(hub)
+                    if not has_said and time.monotonic() > began_at + _PATIENCE:
+                        has_said = True
+                        self._say_if_nobody_came(hub)
+                self._wake.wait(_LOOK_EVERY)
+        except Exception as error:
+            log.exception("[COORDINATOR] the placing of seats failed")
+            self._run.crashed(error)
+        finally:
+            self._release()
+
+    def _is_reachable(self, hub: Hub) -> bool:
+        """Whether the scheduler is. While it is not, nothing begins; and if that lasts, the run ends."""
+        if self._client.status == "running":
+            if self._lost_since is not None:
+                self._lost_since = None
+                hub.hold(False)
+            return True
+        now = time.monotonic()
+        if self._lost_since is None:
+            self._lost_since = now
+            hub.hold(True)  # workers that lose it too end soon, and what they run with them
+            log.warning("[COORDINATOR] the Dask scheduler at %s is out of reach; nothing more starts", self._address)
+        if not self._run.closing and (now > self._lost_since + _SCHEDULER_LOST or self._client.status == "closed"):
+            self._run.stop(
+                f"the loss of the Dask scheduler at {self._address}; {self._how_to_go_on()}",
+                cause=Cause.FAULT,
+                grace=_LAST_ITEMS,
+            )
+        return False
+
+    def _how_to_go_on(self) -> str:
+        cluster = "a cluster"
+        if isinstance(self._place.cluster, str):
+            port = urlsplit(self._address).port
+            cluster = f"a scheduler there (dask scheduler --port {port}) and workers (dask worker {self._address})"
+        return (
+            f"start {cluster}, then this run again with the same journal: it goes on where it was, and what was "
+            "interrupted runs again"
+        )
+
+    def _look_at_seats(self, hub: Hub) -> None:
+        now = time.monotonic()
+        failed = [seat for seat in self._seats if seat.status == "error"]
+        let_go = sum(seat.status == "finished" for seat in self._seats)
+        self._seats = [seat for seat in self._seats if seat.status == "pending"]
+        if self._run.closing:
+            return
+        self._look_at_need(let_go, now, hub)
+        if failed:
+            self._look_at_failure(failed[0], now, hub)
+        elif self._failures and now > self._failed_at + 2 * _LONGEST_PAUSE:
+            self._failures = 0
+        while now >= self._place_again_at and len(self._seats) < self._wanted:
+            self._seats.append(self._placed())
+
+    def _look_at_need(self, let_go: int, now: float, hub: Hub) -> None:
+        """A seat that was let go is not placed again before somebody waits for one; a thread that joined has one."""
+        self._wanted -= let_go
+        if self._run.worker.is_async and now >= self._count_at:
+            self._count_at = now + _COUNT_EVERY
+            try:
+                joined = max(0, self._useful() - self._most)
+            except OSError:
+                joined = 0  # it does not answer; we look again
+            self._most += joined
+            self._wanted += joined
+        needed, self._needed = self._needed, False
+        if needed or hub.waiting(_UNSERVED):
+            more = math.ceil(max(1, hub.waiting()) / self._width)
+            self._wanted = max(self._wanted, min(self._most, len(self._seats) + more))
+
+    def _placed(self) -> Any:
+        assert self._post is not None  # noqa: S101 - for the type checker: it is what began the watch
+        self._number += 1
+        python = None if self._run.worker.is_command else sys.version_info[:2]
+        return self._client.submit(
+            *shipped(self._post, python),
+            key=f"{self._prefix}-{self._number}",
+            pure=False,
+            retries=0,
+            **self._placing,
+        )
+
+    def _look_at_failure(self, seat: Any, now: float, hub: Hub) -> None:
+        """Place it again, but not at once; and if none has ever worked, not for ever."""
+        error = _error_of(seat)
+        text = self._run.masked(f"{type(error).__name__}: {error}")
+        if text not in self._troubles:  # a worker that cannot take part fails at each placing
+            self._troubles.add(text)
+            log.warning("[COORDINATOR] a seat on the Dask cluster failed: %s", text)
+        self._failures += 1
+        self._failed_at = now
+        self._place_again_at = now + min(_FIRST_PAUSE * 2.0 ** (self._failures - 1), _LONGEST_PAUSE)
+        if self._failures >= _FAILURES and not hub.has_joined:
+            self._run.stop(
+                f"workers of the Dask cluster that cannot take part: {text}{_advice_on(error)}", cause=Cause.FAULT
+            )
+
+    def _say_if_nobody_came(self, hub: Hub) -> None:
+        if not hub.has_joined:
+            log.warning(
+                "[COORDINATOR] no worker of the Dask cluster at %s has come within %gs; still waiting for one. If "
+                "none runs, start one: dask worker %s",
+                self._address,
+                _PATIENCE,
+                self._address,
+            )
+
+    def _release(self) -> None:
+        client, self._client = self._client, None
+        if client is None:
+            return
+        try:
+            if client.status == "running":
+                client.cancel(self._seats, force=True)
+            self._seats.clear()
+            if self._is_ours:
+                client.close(timeout=_TO_ANSWER)
+        except Exception as error:  # noqa: BLE001 - the run is over; its seats end by themselves
+            log.debug("the Dask client could not be closed: %s", error)
+
+
+def _abandon(client: Any) -> None:
+    """Close a client that never got to its scheduler. It would take its time for that once it is not needed."""
+    try:
+        client.close(timeout=_TO_ABANDON)
+    except Exception as error:  # noqa: BLE001 - there was nothing to lose
+        log.debug("a Dask client that had not connected could not be closed: %s", error)
+    client.status = "closed"
+
+
+def _error_of(seat: Any) -> BaseException:
+    try:
+        error: BaseException = seat.exception(timeout=_TO_ANSWER)
+    except Exception as failure:  # noqa: BLE001 - why it failed cannot be had
+        return failure
+    return error
+
+
+def _advice_on(error: BaseException) -> str:
+    if not isinstance(error, (ImportError, AttributeError)):
+        return ""
+    return (
+        f"; install agentos {__version__} with its extra 'dask' for the Python that the cluster's workers run on, "
+        f"which should be {sys.version_info.major}.{sys.version_info.minor} as here"
+    )
+
+
+def _is_private(scheduler: str) -> bool:
+    """Whether what is said to the scheduler can be read by nobody on the way."""
+    parts = urlsplit(scheduler)
+    if parts.scheme in ("inproc", "tls", "wss") or parts.hostname in (None, "localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(str(parts.hostname)).is_loopback
+    except ValueError:
+        return False  # a name
+
+
+def _own_address(scheduler: str) -> str:
+    """The address of this machine from which it reaches the scheduler."""
+    parts = urlsplit(scheduler)
+    if parts.scheme == "inproc" or parts.hostname is None:
+        return "127.0.0.1"
+    family, kind, protocol, _, address = socket.getaddrinfo(parts.hostname, parts.port or 0, type=socket.SOCK_DGRAM)[0]
+    with socket.socket(family, kind, protocol) as probe:
+        probe.connect(address)  # which sends nothing
+        return str(probe.getsockname()[0])

@@ -1,0 +1,274 @@
+"""Any ``concurrent.futures.Executor``: nothing is asked of it but ``submit``, and of its futures what they promise.
+
+One thread does it all: it takes attempts while there is room, hands them over, and takes in what came of them. The
+executor's own threads only leave word that a future has ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import BrokenExecutor, Executor, Future
+from functools import partial
+from types import CoroutineType
+from typing import TYPE_CHECKING, Any
+
+from ...errors import Interrupted, NotPicklable, WorkerLost
+from ...pool.lease import HOLDING
+from ...util.wakeup import ThreadBell
+from ..core.records import Attempt
+from ..core.states import Cause, Verdict
+from ..execution.attempt import PooledAttempt
+from ..execution.dispatcher import IDLE, Idle
+from ..execution.error_policy import text_of
+from ..remote.apply_report import replay
+from ..remote.assignment import Assigner
+from ..remote.attempt_report import Report
+from ..remote.executor_task import agentos_item
+from ..remote.pickled import Parcel, pack
+from .executor_kinds import Place, place_of
+
+if TYPE_CHECKING:
+    from ..execution.run import Run
+    from ..worker import Worker
+
+log = logging.getLogger("agentos")
+
+_AGAIN = "start the run again with another: with a journal it goes on where it was"
+
+
+def check_executor(executor: Executor, worker: Worker, *, ship_secrets: bool) -> None:
+    """Raises ValueError or ``NotPicklable`` if it cannot run *worker*, or not in the way that is asked for."""
+    if worker.is_command:
+        raise ValueError(
+            "engine: an executor runs functions and coroutines, not commands; leave engine out, which runs "
+            'commands on this machine, or use "dask://host:port"'
+        )
+    place = place_of(executor)
+    if place.scheduled and ship_secrets:
+        raise ValueError(
+            "ship_secrets: an executor of Dask would send secrets through its scheduler, for all to read there; "
+            'use engine=<the Client> or "dask://host:port", which has an encrypted link of its own, or leave '
+            "ship_secrets out: then each key is found by its name on the worker's machine"
+        )
+    _packed(worker, place)
+
+
+def _packed(worker: Worker, place: Place) -> Parcel:
+    """The worker function, as it travels there."""
+    return Parcel(b"") if place.in_process else pack(worker.call, "the worker function", same_main=place.same_main)
+
+
+class ExecutorEngine:
+    """Items on the user's own executor, as many at once as the run has workers. It is never shut down here.
+
+    An item that cannot be stopped keeps its place in the executor, as it keeps its credential, until it returns. Where
+    the executor is not known, none can be.
+    """
+
+    clean_up = 1.0
+    suspension = None
+
+    def __init__(self, run: Run, executor: Executor) -> None:
+        place = place_of(executor)
+        self._run = run
+        self._executor = executor
+        self._place = place
+        self._send = self._send_here if place.in_process else self._send_there
+        self._function = _packed(run.worker, place)
+        ship = place.local or run.options.ship_secrets
+        self._assigner = Assigner(run, ship_secrets=ship, same_main=place.same_main, scheduled=place.scheduled)
+        pool: Any = run.lessor
+        lease_ttl = None if place.local else getattr(pool, "lease_ttl", None)  # of a shared store
+        if lease_ttl is not None:
+            pool.lend(self, lease_ttl)  # what is out when this process ends cannot be told to stop
+        self._bell = ThreadBell()
+        self._news: deque[Callable[[], None]] = deque()  # what is to be done here, left by other threads
+        self._lock = threading.Lock()
+        self._workers = 0
+        self._running = 0  # handed over, and waited for
+        self._left_behind = 0  # handed over, and waited for no more
+
+    # -- for the run ------------------------------------------------------------------------------------------
+
+    def start(self, workers: int) -> None:
+        self._workers = workers
+        if self._place.size < workers:
+            log.info("[COORDINATOR] the executor has %d workers: so many items run at once", self._place.size)
+        threading.Thread(target=self._dispatch, name="agentos-dispatcher", daemon=True).start()
+
+    def replace(self) -> None:
+        with self._lock:
+            self._running -= 1
+            self._left_behind += 1
+            stuck = self._left_behind >= self._place.size
+        if stuck:
+            why = f"{self._left_behind} items that did not return, which hold every worker of the executor"
+            self._run.stop(why, cause=Cause.FAULT, force=True)
+        self._bell.ring()
+
+    def cancel(self, attempt: Attempt) -> bool:
+        # A future of somebody else's may let itself be cancelled while its call goes on, as Dask's do, and never says
+        # that it runs: the credential would go to another while it is in use. So it is left behind, as a thread is.
+        return self._place.local and attempt.runner is not None and bool(attempt.runner.cancel())
+
+    def kill(self) -> None: ...
+
+    def close(self) -> None: ...
+
+    def cut_off(self) -> None:
+        """Nobody there hears of this process anyway."""
+
+    # -- the dispatcher ---------------------------------------------------------------------------------------
+
+    def _dispatch(self) -> None:
+        try:
+            while self._take_one():
+                pass
+            # Even when nobody waits any more: those that were left behind give their credentials back as they return.
+            while self._running + self._left_behind:
+                self._bell.wait()
+                self._see_to_news()
+        except BaseException as error:
+            log.exception("[COORDINATOR] the dispatcher of agentos itself failed")
+            self._run.crashed(error)
+
+    def _take_one(self) -> bool:
+        """Hand over one more attempt, or sleep until that may be possible. False: there will be no more."""
+        self._see_to_news()
+        if self._room() < 1:
+            self._bell.wait()
+            return True
+        attempt = self._run.next_attempt()
+        if isinstance(attempt, Idle):
+            attempt = self._wait()
+            if isinstance(attempt, Idle):
+                return True
+        if attempt is None:
+            return False
+        self._begin(attempt)
+        return True
+
+    def _room(self) -> float:
+        with self._lock:
+            return min(self._workers, self._place.size - self._left_behind) - self._running
+
+    def _see_to_news(self) -> None:
+        while self._news:
+            self._news.popleft()()
+
+    def _wait(self) -> Attempt | Idle | None:
+        """Sleep until there may be something to do, unless something came in this very moment."""
+        run, bell = self._run, self._bell
+        places = range(min(int(self._room()), self._workers))
+        for _ in places:
+            run.idle.register(bell)  # each free place: who counts those who wait counts places
+        attempt = run.next_attempt()
+        if attempt is IDLE and not self._news:
+            bell.wait()
+        for _ in places:
+            if not run.idle.leave(bell):
+                break  # somebody has woken us, and took the rest of them; we look at everything anyway
+        return attempt
+
+    def _leave_word(self, news: Callable[[], None]) -> None:
+        self._news.append(news)
+        self._bell.ring()
+
+    # -- one attempt ------------------------------------------------------------------------------------------
+
+    def _begin(self, attempt: Attempt) -> None:
+        with self._lock:
+            self._running += 1
+        if self._run.ledger.strict:
+            started = partial(self._leave_word, partial(self._hand_over, attempt))
+            self._run.ledger.confirm_start(attempt, started)
+        else:
+            self._hand_over(attempt)
+
+    def _hand_over(self, attempt: Attempt) -> None:
+        try:
+            if self._run.ledger.strict:
+                self._run.check_still_wanted(attempt)
+            if attempt.cancelled == "stop":
+                raise Interrupted  # noqa: TRY301 - before there was a future to cancel
+            future = self._send(attempt)
+        except (Interrupted, NotPicklable) as error:
+            self._finish(attempt, None, error)
+        except Exception as error:  # noqa: BLE001 - whatever it is that it raises: it takes nothing any more
+            self._finish(attempt, None, self._executor_is_gone(error))
+        else:
+            attempt.runner = future
+            future.add_done_callback(lambda ended: self._leave_word(partial(self._take_in, attempt, ended)))
+
+    def _send_there(self, attempt: Attempt) -> Future[Any]:
+        assignment = self._assigner.assignment(attempt)
+        return self._executor.submit(agentos_item, self._function, assignment, self._run.worker.is_async)
+
+    def _send_here(self, attempt: Attempt) -> Future[Any]:
+        return self._executor.submit(_call, self._run, attempt)
+
+    def _take_in(self, attempt: Attempt, future: Future[Any]) -> None:
+        try:
+            value, error = self._outcome(attempt, future)
+            self._finish(attempt, value, error)
+        finally:
+            error = None  # or it and its traceback, which holds this frame, keep each other alive
+
+    def _outcome(self, attempt: Attempt, future: Future[Any]) -> tuple[Any, BaseException | None]:
+        if future.cancelled():
+            if attempt.cancelled is None:
+                return None, self._executor_is_gone(RuntimeError("it was shut down, and what waited in it cancelled"))
+            return None, self._run.called_off(attempt)
+        failed = future.exception()
+        if failed is None:
+            result = future.result()
+            return replay(self._run, attempt, result) if isinstance(result, Report) else result
+        if isinstance(failed, (BrokenExecutor, ImportError)):
+            return None, self._executor_is_gone(failed)
+        # Not the worker's error, which would be in its report: the executor could not run it, or lost it.
+        return None, WorkerLost(f"the executor lost it: {_said_by(failed)}")
+
+    def _executor_is_gone(self, error: BaseException) -> Interrupted:
+        """Begin nothing more. Nothing was wrong with the items that it had: they run again another time."""
+        why = f"an executor that cannot be used ({self._run.masked(_said_by(error))})"
+        if not self._run.closing:
+            self._run.stop(f"{why}; {_AGAIN}", cause=Cause.FAULT)
+        return Interrupted(f"stopped by {why}")
+
+    def _finish(self, attempt: Attempt, value: Any, error: BaseException | None) -> None:
+        verdict = self._run.finish(attempt, value, error)
+        attempt.runner = None  # or an error in it, whose traceback holds the attempt, keeps both alive
+        with self._lock:
+            if verdict is Verdict.LATE:
+                self._left_behind -= 1
+            else:
+                self._running -= 1
+
+
+def _said_by(error: BaseException) -> str:
+    """Its kind and its words, on one line: some executors write paragraphs."""
+    return f"{type(error).__name__}: {' '.join(text_of(error).split())}"
+
+
+def _call(run: Run, attempt: Attempt) -> tuple[Any, BaseException | None]:
+    """Call the worker on a thread of this process, where nothing has to travel: with its lease, and a live context."""
+    worker = run.worker
+    value: Any = None
+    holding = HOLDING.set(attempt if isinstance(attempt, PooledAttempt) else None)
+    try:
+        more = {"context": run.context_for(attempt)} if worker.wants_context else {}
+        value = worker.call(attempt.item.payload, run.secret_for(attempt), **more)
+        if worker.is_async:
+            value = asyncio.run(value)
+        elif type(value) is CoroutineType:
+            value.close()
+            raise TypeError("the worker returned a coroutine and did not await it: declare it `async def`")  # noqa: TRY301
+    except BaseException as error:  # noqa: BLE001 - whatever a worker raises fails its item, not the executor
+        return None, error
+    finally:
+        HOLDING.reset(holding)
+    return value, None

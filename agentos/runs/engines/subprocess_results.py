@@ -1,0 +1,171 @@
+"""The run's part in its commands, wherever they are performed: what to run for an item, and what its end means."""
+
+from __future__ import annotations
+
+import errno
+import heapq
+import logging
+import os
+import signal
+import threading
+from typing import TYPE_CHECKING, Any
+
+from ...errors import CommandFailed, RateLimited, Transient, WorkerLost
+from ..commands.command import Command
+from ..commands.invocation import Order, Performed
+from ..commands.outcome_file import Misread, Said, understood
+from ..core.records import Attempt
+from ..execution.attempt import PooledAttempt
+from ..output.capture import Captured, ItemOutput, Outputs
+from ..output.stream_redaction import Redaction
+
+if TYPE_CHECKING:
+    from ..execution.run import Run
+
+log = logging.getLogger("agentos")
+
+
+class CommandDesk:
+    """Makes the orders of one run, takes what their commands print, and judges how they went."""
+
+    def __init__(self, run: Run, command: Command) -> None:
+        self._run = run
+        self._command = command
+        redactors = None if run.secrets is None else Redaction(run.secrets.masker, run.secrets.secret_of).stream
+        self._outputs = command.outputs or Outputs(None, redactors)
+        self._slots: list[int] = []
+        self._most_slots = 0
+        self._slots_lock = threading.Lock()
+
+    def order(self, attempt: Attempt, slot: int) -> Order:
+        """What to run for the attempt. Raises if the command's template asks for what the item has not."""
+        item, command = attempt.item, self._command
+        name = None if attempt.grant is None else attempt.grant.key.name
+        variables: dict[str, str] = {}
+        if name is not None and isinstance(attempt, PooledAttempt):
+            credential = attempt.pool.credential(name)
+            if credential.base_url is not None:
+                variables["AGENTOS_BASE_URL"] = credential.base_url
+            variables.update(credential.env)
+        return Order(
+            argv=tuple(command.template.fill(item.payload, item.id, item.index + 1)),
+            text=command.template.text_of(item.payload),
+            stdin=command.stdin,
+            item_id=item.id,
+            attempt=attempt.number,
+            slot=slot,
+            credential=name,
+            variables=variables,
+            env_key=None if name is None else command.env_key_of(name),
+            idle_timeout=command.idle_timeout,
+            kill_after=command.kill_after,
+        )
+
+    def output(self, attempt: Attempt) -> ItemOutput:
+        """Where its command prints to. Whoever opens it finishes it."""
+        name = None if attempt.grant is None else attempt.grant.key.name
+        return self._outputs.open(attempt.item.id, attempt.item.index, attempt.number, name)
+
+    # -- how it went --------------------------------------------------------------------------------------------
+
+    def outcome(self, attempt: Attempt, order: Order, performed: Performed, captured: Captured) -> dict[str, Any]:
+        """The value of a command that did its work; anything else is raised."""
+        status, ended_by_us = performed.status, performed.asked_to_end or performed.status != 0
+        if performed.fault is not None:
+            raise _not_started(order.argv[0], performed.fault, performed.host)
+        said = self._said(attempt, performed)
+        if said is not None:
+            self._tell(attempt, said)
+        if attempt.cancelled is not None and ended_by_us:
+            raise self._run.called_off(attempt)
+        if performed.silent and ended_by_us:
+            raise TimeoutError(f"silent for {self._command.idle_timeout:g}s, and stopped")
+        if performed.asked_to_end and not performed.silent:
+            raise WorkerLost("its worker lost touch with the run, and ended it")  # for nobody here asked for its end
+        if said is not None and said.limited:
+            raise RateLimited(said.rate_limited, model=said.model)  # which the pool is told by it
+        if said is not None and (said.rejected or said.spent):
+            raise CommandFailed(reason=f"its credential: {said.rejected or said.spent}", tail=captured.tail)
+        if status is None:
+            raise Transient("the process that starts commands ended, and this command with it")
+        code = os.waitstatus_to_exitcode(status)
+        if code or (said is not None and said.failed is not None):
+            raise _failure(code, captured, said)
+        value = {"exit": 0, "stdout": captured.stdout, "truncated": captured.truncated}
+        return value if said is None or not said.usage else {**value, "usage": dict(said.usage)}
+
+    def _said(self, attempt: Attempt, performed: Performed) -> Said | None:
+        try:
+            if performed.misread is not None:
+                raise Misread(performed.misread)  # noqa: TRY301 - the file's fault or its content's: said in one way
+            return understood(performed.said, self._run.clock.wall())
+        except Misread as error:
+            log.warning(
+                "[COORDINATOR] %s: what its command wrote to AGENTOS_OUTCOME is not understood: %s",
+                attempt.item.id,
+                self._run.masked(str(error)),
+            )
+            return None
+
+    @staticmethod
+    def _tell(attempt: Attempt, said: Said) -> None:
+        """What the pool is to know of the key, whatever becomes of the item."""
+        if not isinstance(attempt, PooledAttempt) or attempt.grant is None:
+            return
+        lease = attempt.item_lease()
+        try:
+            if said.usage:
+                lease.settle(said.usage)
+            if said.rejected is not None:
+                lease.rejected(said.rejected)
+            if said.spent is not None:
+                lease.spent(said.spent)
+        except ValueError as error:
+            log.warning("[COORDINATOR] %s: AGENTOS_OUTCOME: %s", attempt.item.id, error)
+
+    # -- slots --------------------------------------------------------------------------------------------------
+
+    def take_slot(self) -> int:
+        """The lowest number that no other running command has."""
+        with self._slots_lock:
+            if self._slots:
+                return heapq.heappop(self._slots)
+            self._most_slots += 1
+            return self._most_slots
+
+    def give_slot(self, slot: int) -> None:
+        with self._slots_lock:
+            heapq.heappush(self._slots, slot)
+
+
+def _not_started(program: str, number: int, host: str | None) -> Exception:
+    there = "" if host is None else f" on {host}"
+    if number in (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE):
+        return Transient(f"the command could not be started{there}: {os.strerror(number)}")
+    reasons = {
+        errno.ENOENT: f"command not found{there}: {program}",
+        errno.EACCES: f"{program} cannot be executed{there}: permission denied",
+        errno.E2BIG: "its arguments and environment are too long: use --stdin, or AGENTOS_ITEM_FILE",
+    }
+    reason = reasons.get(number, f"{program} cannot be executed{there}: {os.strerror(number)}")
+    return CommandFailed(reason=reason, exit=127 if number == errno.ENOENT else 126)
+
+
+def _failure(code: int, captured: Captured, said: Said | None) -> CommandFailed:
+    number = -code if code < 0 else None
+    if said is not None and said.failed is not None:
+        reason = said.failed
+    elif number is not None:
+        reason = f"killed by {_name_of(number)}"
+    else:
+        reason = f"exit {code}"
+        if captured.last_error:
+            reason += f": {captured.last_error}"
+    return CommandFailed(reason=reason, exit=None if number else code, signal=number, tail=captured.tail)
+
+
+def _name_of(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

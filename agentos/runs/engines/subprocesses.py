@@ -1,0 +1,185 @@
+"""Commands: a thread for each worker, which waits for one command at a time; a helper process starts and ends them."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+import resource
+import secrets
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...errors import Interrupted
+from ..commands.command import Command
+from ..commands.environment import Surroundings, base_environment
+from ..commands.heartbeat import Heartbeat, silence_for
+from ..commands.helper_client import Spawner
+from ..commands.orphans import end, left_behind
+from ..commands.process import Performer, Running
+from ..core.records import LOST, Attempt
+from ..core.states import Verdict
+from ..execution.attempt import PooledAttempt
+from .subprocess_results import CommandDesk
+from .threads import ThreadEngine
+
+if TYPE_CHECKING:
+    from ..execution.run import Run
+
+log = logging.getLogger("agentos")
+
+_NAMED = 10
+_DESCRIPTORS_EACH, _DESCRIPTORS_BESIDES = 8, 128
+_REAPED_WITHIN = 0.4
+FORCED = 0.2  # what a command gets to end in when nobody waits for it any more
+
+
+class CommandEngine(ThreadEngine):
+    """Runs one command for each item, in a session and process group of its own."""
+
+    def __init__(self, run: Run) -> None:
+        super().__init__(run)
+        command = run.worker.call
+        assert isinstance(command, Command)  # noqa: S101 - for the type checker: only then is this engine chosen
+        self._command = command
+        self._desk = CommandDesk(run, command)
+        place = run.folder.place()
+        self._end_orphans(place)
+        for left in place.glob(".attempts-*"):
+            shutil.rmtree(left, ignore_errors=True)
+        session = secrets.token_hex(8)
+        self._marks = (f"{session}.{number}" for number in itertools.count(1))
+        self._attempts = place / f".attempts-{session}"  # what commands say of their end
+        self._attempts.mkdir(mode=0o700)
+        environ = os.environ if command.env is None else command.env
+        holds_secret = (lambda _: False) if run.secrets is None else run.secrets.masker.is_in
+        base = base_environment(environ, command.without, holds_secret)
+        within = silence_for(getattr(run.lessor, "lease_ttl", None))
+        self._spawner = Spawner(base, f"{session}.", self._attempts, command.cwd, within)
+        self.suspension = self._heartbeat = Heartbeat(self._spawner, self._look_at_leases)
+        surroundings = Surroundings(command.run_id or name_of_run(run), environ, self._attempts)
+        self._performer = Performer(self._spawner, surroundings)
+        # A command that is to end may take this long; only then is it left behind.
+        self.clean_up = command.kill_after + 1.0
+
+    @staticmethod
+    def _end_orphans(place: Path) -> None:
+        """What an earlier session left running when it was killed, together with its helper."""
+        orphans = left_behind(place)
+        if orphans:
+            named = ", ".join(map(str, orphans[:_NAMED])) + (" ..." if len(orphans) > _NAMED else "")
+            log.warning("[COORDINATOR] ending %d processes of an earlier session of this run: %s", len(orphans), named)
+            end(orphans)
+
+    def start(self, workers: int) -> None:
+        _make_room(_DESCRIPTORS_EACH * workers + _DESCRIPTORS_BESIDES)
+        self._spawner.start()
+        self._heartbeat.start()
+        super().start(workers)
+
+    def cancel(self, attempt: Attempt) -> bool:
+        running = attempt.runner
+        if running is None:
+            return False
+        running.end(FORCED if attempt.cancelled == "stop" else self._command.kill_after)
+        return True
+
+    def kill(self) -> None:
+        self._spawner.close(wait=_REAPED_WITHIN)
+
+    def close(self) -> None:
+        self._heartbeat.close()
+        self._spawner.close()
+        shutil.rmtree(self._attempts, ignore_errors=True)
+        try:
+            self._attempts.parent.rmdir()
+        except OSError:
+            pass  # items that are not done keep something there
+
+    def _run_one(self, attempt: Attempt) -> Verdict:
+        run = self._run
+        value: Any = None
+        error: BaseException | None = None
+        running = attempt.runner = Running(next(self._marks), self._spawner)
+        slot = self._desk.take_slot()
+        try:
+            if attempt.cancelled is not None:
+                raise run.called_off(attempt)  # noqa: TRY301 - before there was anything to end
+            if run.ledger.strict:
+                self._wait_for_start(attempt)
+            value = self._carry_out(attempt, running, slot)
+        except BaseException as raised:  # noqa: BLE001 - whatever happens fails its item, not the run
+            error = raised
+        finally:
+            self._desk.give_slot(slot)
+            running.finish()
+            if isinstance(attempt, PooledAttempt) and attempt.grant is not None:
+                attempt.pool.unlock_lease(attempt.grant)
+        try:
+            if attempt.cancelled == LOST and isinstance(error, Interrupted) and run.take_back(attempt, str(error)):
+                return Verdict.INTERRUPTED
+            return run.finish(attempt, value, error)
+        finally:
+            error = None  # or it and its traceback, which holds this frame, keep each other alive
+
+    def _carry_out(self, attempt: Attempt, running: Running, slot: int) -> dict[str, Any]:
+        order = self._desk.order(attempt, slot)
+        if self._run.has_lost_its_key(attempt):  # this process stood still since the lease was granted
+            attempt.cancelled = LOST
+            raise self._run.called_off(attempt)
+        secret, checkpoint = self._run.secret_for(attempt), self._run.folder.path_for(attempt.item.id)
+        output = self._desk.output(attempt)
+        lock = None
+        if isinstance(attempt, PooledAttempt) and attempt.grant is not None:
+            lock = attempt.pool.lock_lease(attempt.grant, running.mark)
+        try:
+            performed = self._performer.perform(order, running, secret, checkpoint, output.write, lock)
+        finally:
+            captured = output.finish()
+        return self._desk.outcome(attempt, order, performed, captured)
+
+    # -- after this process stood still -----------------------------------------------------------------------------
+
+    def _look_at_leases(self, stopped_for: float) -> list[str]:
+        """Which of the commands, all of them stopped for so long, have lost their key: their marks."""
+        run = self._run
+        lost = []
+        with run.lock:
+            running = [(attempt, attempt.runner) for attempt in run.board.running.values()]
+        for attempt, runner in running:
+            if runner is not None and not self._keeps_lease(attempt, runner):
+                if attempt.cancelled is None:
+                    attempt.cancelled, attempt.cancelled_at = LOST, run.clock.now()
+                lost.append(runner.mark)
+        run.stood_still(stopped_for)
+        return lost
+
+    @staticmethod
+    def _keeps_lease(attempt: Attempt, runner: Running) -> bool:
+        grant = attempt.grant
+        if not isinstance(attempt, PooledAttempt) or grant is None:
+            return True
+        held = attempt.pool.hold_on(grant)
+        if held is None or held is grant:
+            return held is not None
+        if not runner.unless_finished(lambda: setattr(attempt, "grant", held)):
+            attempt.pool.give_back(held)
+        return True
+
+
+def name_of_run(run: Run) -> str:
+    """What AGENTOS_RUN_ID says, if nobody else has a name for the run."""
+    journal = run.options.journal
+    return f"run-{secrets.token_hex(4)}" if journal is None else os.path.basename(os.path.abspath(journal))
+
+
+def _make_room(descriptors: int) -> None:
+    """Let this process have so many, as far as the system lets it: hundreds of commands have three pipes each."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < descriptors:
+        wanted = descriptors if hard == resource.RLIM_INFINITY else min(descriptors, hard)
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        except (OSError, ValueError):
+            pass  # then those that find none are tried again

@@ -1,0 +1,123 @@
+"""Own daemon threads. A thread cannot be stopped; as a daemon it cannot hold the process either."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from types import CoroutineType
+from typing import TYPE_CHECKING
+
+from ...pool.lease import HOLDING
+from ...util.wakeup import ThreadBell
+from ..core.records import Attempt
+from ..core.states import Verdict
+from ..execution.attempt import PooledAttempt
+from ..execution.dispatcher import IDLE, Idle
+from ..execution.job_control import Suspendable
+
+if TYPE_CHECKING:
+    from ..execution.run import Run
+
+log = logging.getLogger("agentos")
+
+
+class ThreadEngine:
+    """As many threads as the run has workers."""
+
+    clean_up = 1.0
+    suspension: Suspendable | None = None
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._started = 0
+
+    def start(self, workers: int) -> None:
+        for _ in range(workers):
+            try:
+                self.replace()
+            except RuntimeError:
+                if not self._started:
+                    raise
+                log.warning("[COORDINATOR] only %d of %d threads could be started", self._started, workers)
+                return
+
+    def replace(self) -> None:
+        name = f"agentos-worker-{self._started + 1}"
+        threading.Thread(target=self._work, name=name, daemon=True).start()
+        self._started += 1
+
+    def cancel(self, attempt: Attempt) -> bool:
+        return False
+
+    def kill(self) -> None: ...
+
+    def close(self) -> None: ...
+
+    def _work(self) -> None:
+        run = self._run
+        try:
+            while True:
+                attempt = run.next_attempt()
+                if isinstance(attempt, Idle):
+                    attempt = self._wait()
+                    if isinstance(attempt, Idle):
+                        continue
+                if attempt is None or self._run_one(attempt) is Verdict.LATE:
+                    return
+        except BaseException as error:
+            log.exception("[COORDINATOR] a worker thread of agentos itself failed")
+            run.crashed(error)
+
+    def _wait(self) -> Attempt | Idle | None:
+        """Sleep until there may be something to do, unless something came in this very moment."""
+        bell = ThreadBell()
+        attempt = self._look_again(bell)
+        if attempt is IDLE:
+            bell.wait()
+        return attempt
+
+    def _look_again(self, bell: ThreadBell) -> Attempt | Idle | None:
+        """Look for work once more. If there is none, *bell* rings when there is: nothing comes unnoticed between."""
+        run = self._run
+        run.idle.register(bell)
+        attempt = run.next_attempt()
+        if attempt is not IDLE:
+            self._found_work(bell)
+        return attempt
+
+    def _found_work(self, bell: ThreadBell) -> None:
+        """Whoever registered its bell needs none."""
+        if not self._run.idle.leave(bell):
+            self._run.idle.wake()  # it was meant for other work than this
+
+    def _run_one(self, attempt: Attempt) -> Verdict:
+        run = self._run
+        worker = run.worker
+        value = error = None
+        holding = HOLDING.set(attempt if isinstance(attempt, PooledAttempt) else None)
+        try:
+            if attempt.cancelled is not None:
+                raise run.called_off(attempt)  # noqa: TRY301 - before it began
+            if run.ledger.strict:
+                self._wait_for_start(attempt)
+            if worker.wants_context:
+                value = worker.call(attempt.item.payload, run.secret_for(attempt), context=run.context_for(attempt))
+            else:
+                value = worker.call(attempt.item.payload, run.secret_for(attempt))
+            if type(value) is CoroutineType:
+                value.close()
+                value = None
+                raise TypeError("the worker returned a coroutine and did not await it: declare it `async def`")  # noqa: TRY301
+        except BaseException as raised:  # noqa: BLE001 - whatever a worker raises fails its item, not the run
+            error = raised
+        HOLDING.reset(holding)
+        try:
+            return run.finish(attempt, value, error)
+        finally:
+            error = None  # or it and its traceback, which holds this frame, keep each other alive
+
+    def _wait_for_start(self, attempt: Attempt) -> None:
+        on_disk = ThreadBell()
+        self._run.ledger.confirm_start(attempt, on_disk.ring)
+        on_disk.wait()
+        self._run.check_still_wanted(attempt)

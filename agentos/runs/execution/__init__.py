@@ -1,0 +1,1 @@
+"""One run from its first item to its last: dispatching, timers, error policy, shutdown."""

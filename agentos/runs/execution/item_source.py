@@ -1,0 +1,165 @@
+"""The input: items one after the other, each with its id, and those named that cannot be run.
+
+A list is looked at as a whole first. Of anything else only as much is taken as is about to be run.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Sequence, Sized
+from typing import Any
+
+from ...errors import DuplicateItems
+from ...util.fingerprint import fingerprint
+from ...util.id_digest import id_digest
+from ..core.id_set import SeenIds
+from ..core.records import Item
+from .error_policy import text_of
+
+log = logging.getLogger("agentos")
+
+CHUNK = 64
+_SLOW = 0.001  # an input that takes longer for an item is asked for one at a time
+_EXAMPLES = 5
+
+
+class Source:
+    """Turns what the user gave into ``Item`` objects, in order.
+
+    ``total`` is the number of items, if it is known. One caller at a time.
+    """
+
+    def __init__(self, items: Any, id_of: Callable[[Any], Any], *, with_fingerprints: bool = False) -> None:
+        self._id_of = id_of
+        self._with_fingerprints = with_fingerprints
+        self._index = 0
+        self._nameless: dict[int, str] = {}  # by index: why it has no id
+        self.is_async = isinstance(items, AsyncIterable)
+        self.comes_by_itself = self.is_async  # somebody pushes the items; or they are taken when they are wanted
+        self.ids: list[str] | None = None  # of a list
+        self.payloads: Sequence[Any] = ()
+        self.total: int | None = None
+        self.unchanged: bytearray | None = None  # by index: its recorded result holds, and it needs no fingerprint
+        self._said_unprintable = False
+        self._seen: SeenIds | None = None
+        self.iterator: Iterator[Any] = iter(())
+        if isinstance(items, (str, bytes)):
+            raise ValueError("items must be a list of items or another iterable, not a single text")
+        if self.is_async:
+            self.async_items = items.__aiter__()
+            self._seen = SeenIds(id_digest)
+        elif isinstance(items, Iterable) and isinstance(items, Sized) and not hasattr(items, "__next__"):
+            # A copy, unless it cannot change: ids and items must belong together to the end.
+            self.payloads = _kept(items)
+            self.ids = self._look_at_all(self.payloads)
+            self.total = len(self.ids)
+        elif isinstance(items, Iterable):
+            self.iterator = iter(items)
+            self._seen = SeenIds(id_digest)
+        else:
+            raise ValueError(f"items must be a list of items or another iterable, not {type(items).__name__}")
+
+    def _look_at_all(self, items: Iterable[Any]) -> list[str]:
+        """The ids of a whole input. Raises ``DuplicateItems``, before anything has started."""
+        if getattr(items, "unchanging", False) is True and getattr(items, "id_of", None) is self._id_of:
+            return items.ids  # type: ignore[attr-defined,no-any-return]  # made and compared when it was opened
+        ids = []
+        for index, item in enumerate(items):
+            item_id, why = self._name(item, index)
+            if why is not None:
+                self._nameless[index] = why
+            ids.append(item_id)
+        taken = set(ids)
+        if self._nameless and len(taken) != len(ids):
+            taken = {item_id for index, item_id in enumerate(ids) if index not in self._nameless}
+            for index in self._nameless:
+                while ids[index] in taken:
+                    ids[index] += "~"  # some other item is really called that
+                taken.add(ids[index])
+        if len(taken) != len(ids):
+            raise _duplicates(ids)
+        return ids
+
+    def _name(self, item: Any, index: int) -> tuple[str, str | None]:
+        """The item's id; or, if it has none, one made of its place, and why."""
+        try:
+            found = self._id_of(item)
+            if found is None or found == "":
+                return f"item-{index}", f"item_id_func gave no id for items[{index}]"
+            return (found if type(found) is str else str(found)), None
+        except Exception as error:  # noqa: BLE001 - whatever the user's function raises concerns this item only
+            return f"item-{index}", f"item_id_func failed for items[{index}]: {type(error).__name__}: {text_of(error)}"
+
+    # -- taking -----------------------------------------------------------------------------------------------
+
+    def take_listed(self, at_most: int) -> tuple[list[Item], bool]:
+        """The next few items of a list, and whether there may be more."""
+        ids = self.ids
+        assert ids is not None  # noqa: S101 - for the type checker
+        first = self._index
+        names = ids[first : first + at_most]
+        self._index = first + len(names)
+        batch = list(map(Item, range(first, self._index), names, self.payloads[first : self._index]))
+        for item in batch if self._with_fingerprints or self._nameless else ():
+            if item.index in self._nameless:
+                item.fault = self._nameless[item.index]
+            elif self._with_fingerprints and not (self.unchanged and self.unchanged[item.index]):
+                self._print(item)
+        return batch, self._index < len(ids)
+
+    def take(self, put: Callable[[Item], None], at_most: int = CHUNK) -> bool:
+        """Take the next few items of an input that is no list, and *put* each. Returns False once there are no more."""
+        began = time.monotonic()
+        for _ in range(at_most):
+            try:
+                payload = next(self.iterator)
+            except StopIteration:
+                return False
+            put(self.make(payload))
+            if time.monotonic() - began > _SLOW:
+                break
+        return True
+
+    def make(self, payload: Any) -> Item:
+        """The next item of an input whose end is not known."""
+        index = self._index
+        self._index = index + 1
+        item_id, why = self._name(payload, index)
+        item = Item(index, item_id, payload)
+        if why is not None:
+            item.fault = why
+            item.duplicate = True  # another item may really be called that, and its state must stay
+        elif self._seen is not None and not self._seen.add(item_id):
+            item.fault = f"duplicate id: an earlier item is {item_id!r} too"
+            item.duplicate = True
+        elif self._with_fingerprints:
+            self._print(item)
+        return item
+
+    def _print(self, item: Item) -> None:
+        item.fingerprint = fingerprint(item.payload)
+        if item.fingerprint is None and not self._said_unprintable:
+            self._said_unprintable = True
+            log.warning("[COORDINATOR] item %s is not JSON: such items are known by their id alone", item.id)
+
+
+def _kept(items: Any) -> Sequence[Any]:
+    # Items that say they are unchanging are read when they are wanted: a copy would hold a whole file in memory.
+    if isinstance(items, (tuple, range)) or getattr(items, "unchanging", False) is True:
+        return items  # type: ignore[no-any-return]
+    return list(items)
+
+
+def _duplicates(ids: list[str]) -> DuplicateItems:
+    first: dict[str, int] = {}
+    examples: list[tuple[str, int, int]] = []
+    count = 0
+    for index, item_id in enumerate(ids):
+        if item_id in first:
+            count += 1
+            if len(examples) < _EXAMPLES:
+                examples.append((item_id, first[item_id], index))
+        else:
+            first[item_id] = index
+    return DuplicateItems(examples=examples, count=count)

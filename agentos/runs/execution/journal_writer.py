@@ -1,0 +1,340 @@
+"""What is written down of a run, and when it may be told: at once without a journal, after its commit with one."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ...errors import CommandFailed, JournalMismatch, ValueNotRecorded
+from ...util.fingerprint import fingerprint
+from ..core.records import Attempt, Item
+from ..exports.value_codec import decode, encode
+from ..journal import Journal, State, StateRow, Writer, harmless, row_text
+from ..output.stream_redaction import Redaction
+from ..results import WorkflowResult
+from .error_policy import text_of, trace_of
+
+if TYPE_CHECKING:
+    from .run import Run
+
+log = logging.getLogger("agentos")
+
+_AT_ONCE = 1_000
+_LONGEST_TRACE = 4_000
+
+
+class NoLedger:
+    """Without a journal: nothing is written, everything is told at once."""
+
+    resumes = False
+    strict = False
+    keeps = False
+
+    def __init__(self, run: Run) -> None:
+        self._tell = run.note_published
+
+    def sort_out(self, items: Iterable[Item], fresh: Callable[[Item], None]) -> None:
+        for item in items:
+            fresh(item)
+
+    def began(self, attempt: Attempt) -> None: ...
+
+    def confirm_start(self, attempt: Attempt, confirmed: Callable[[], None]) -> None:
+        confirmed()
+
+    def prepare(self, attempt: Attempt, value: Any, now: float) -> str:
+        return ""
+
+    def done(self, row: str, result: WorkflowResult) -> None:
+        self._tell((result,))
+
+    def trace(self, error: BaseException) -> str | None:
+        return None
+
+    def failed(self, attempt: Attempt, result: WorkflowResult, trace: str | None) -> None:
+        self._tell((result,))
+
+    def refused(self, item: Item, result: WorkflowResult) -> None:
+        self._tell((result,))
+
+    def row(self, kind: str, attempt: Attempt, text: str | None, trace: str | None) -> None: ...
+
+    def late(self, attempt: Attempt, value: Any, text: str | None) -> None: ...
+
+    def item_row(self, kind: str, item: Item) -> None: ...
+
+    def note(self, text: str) -> None: ...
+
+    def close(self, timeout: float) -> bool:
+        return True
+
+    def abandon(self) -> None: ...
+
+
+class JournalLedger:
+    """With a journal: starts, results and reasons are queued for it, in the order they were decided.
+
+    ``began``, ``done``, ``failed``, ``row``, ``refused`` and ``item_row`` are called under the run's lock: they only
+    queue.
+    """
+
+    keeps = True
+
+    def __init__(self, run: Run, journal: Journal, *, strict: bool, retry_failed: bool) -> None:
+        self._run = run
+        self._journal = journal
+        self._known = journal.known
+        self._retry_failed = retry_failed
+        self.strict = strict
+        self.resumes = len(journal.known) > 0
+        self._mask = None if run.secrets is None else Redaction(run.secrets.masker).masked
+        self._wall = run.clock.wall
+        self._writer: Writer = journal.writer(
+            on_committed=self._committed, on_trouble=run.journal_trouble, on_lost=run.journal_lost
+        )
+
+    # -- what was known before --------------------------------------------------------------------------------
+
+    def check(self, ids: Sequence[str], items: Iterable[Any]) -> bytearray:
+        """Compare a list with the journal before anything starts. Returns which items have a result that still holds.
+
+        Raises ``JournalMismatch`` if some are not what they were when their result was recorded.
+        """
+        holds = bytearray(len(ids))
+        changed = []
+        given = iter(items)
+        for begin in range(0, len(ids), _AT_ONCE):
+            some = ids[begin : begin + _AT_ONCE]
+            hits = self._known.find([harmless(item_id) for item_id in some], self._journal.ids_at)
+            for index, (item_id, hit, item) in enumerate(zip(some, hits, given, strict=False), start=begin):
+                if hit is not None and self._is_reusable(hit.state):
+                    holds[index] = 1
+                    then = hit.fingerprint
+                    if then is not None and (now := fingerprint(item)) is not None and then != now:
+                        changed.append((item_id, then, now))
+        if changed:
+            more = f" and {len(changed) - 3} more" if len(changed) > 3 else ""
+            raise JournalMismatch(
+                path=str(self._journal.files.db),
+                what=f"content of {len(changed)} items",
+                recorded=", ".join(f"{item_id!r} {then}" for item_id, then, _ in changed[:3]) + more,
+                given=", ".join(f"{item_id!r} {now}" for item_id, _, now in changed[:3]) + more,
+            )
+        return holds
+
+    def _is_reusable(self, state: State | None) -> bool:
+        return state is State.DONE or (state is State.FAILED and not self._retry_failed)
+
+    def plan(self, ids: Sequence[str]) -> None:
+        """Write down which items the run is to do, so that the journal alone can tell what is still to be done."""
+        parts = [json.dumps(ids[begin : begin + _AT_ONCE]) for begin in range(0, len(ids), _AT_ONCE)]
+        plan = fingerprint(parts)
+        if plan == self._journal.plan:
+            return  # the same input as last time
+        for number, part in enumerate(parts, start=1):
+            # Only the last part has the fingerprint: without it the plan was cut short, and is written anew.
+            whole = plan if number == len(parts) else None
+            self._writer.put(row_text(self._wall(), "plan", fingerprint=whole, detail=part))
+
+    def sort_out(self, items: Sequence[Item], fresh: Callable[[Item], None]) -> None:
+        """Items just taken: those with a recorded result are told at once, as cached; the others are *fresh*."""
+        if not self.resumes:
+            for item in items:
+                fresh(item)
+            return
+        rows: dict[int, StateRow] = {}
+
+        def fetch(seqs: Sequence[int]) -> dict[int, str | None]:
+            rows.update((row.seq, row) for row in self._journal.fetch(seqs))
+            return {seq: row.item for seq, row in rows.items()}
+
+        named = [item for item in items if not item.fault]
+        hits = dict(zip(named, self._known.find([harmless(item.id) for item in named], fetch), strict=True))
+        cached: list[WorkflowResult] = []
+        for item in items:
+            hit = hits.get(item)
+            if hit is not None:
+                row = rows[hit.seq]
+                if self._is_reusable(row.state) and not _differs(row, item.fingerprint):
+                    cached.append(_cached(row, item))
+                    continue
+                self._remember(item, row)
+            fresh(item)
+        if cached:
+            self._run.board.taken += len(cached)
+            self._run.cached(cached)
+
+    def _remember(self, item: Item, row: StateRow) -> None:
+        """An item of an earlier run that is run again, or cannot be."""
+        if self._is_reusable(row.state):
+            item.fault = (
+                f"the item changed since its result was recorded (fingerprint {row.fingerprint} then, "
+                f"{item.fingerprint} now): give it another id, or use another journal"
+            )
+            item.duplicate = True  # the recorded result stays
+        else:
+            item.attempts = row.attempt or 0
+
+    # -- what happens now -------------------------------------------------------------------------------------
+
+    def began(self, attempt: Attempt) -> None:
+        if not self.strict:
+            self._writer.put_start(_Start(attempt, self._wall()))
+
+    def confirm_start(self, attempt: Attempt, confirmed: Callable[[], None]) -> None:
+        """``start="strict"``: *confirmed* is called once the start is on disk, or there will be none."""
+        row = _Start(attempt, self._wall()).start_row()
+        with self._run.lock:
+            wanted = attempt.token in self._run.board.running  # else its end is written down already
+            if wanted:
+                self._writer.put(row, confirmed, urgent=True)
+        if not wanted:
+            confirmed()
+
+    def prepare(self, attempt: Attempt, value: Any, now: float) -> str:
+        """The row of a success, made by the worker before anybody is held up by it. Raises ValueNotRecorded."""
+        return self._row_with_value("done", attempt, now, value, None)
+
+    def _row_with_value(self, kind: str, attempt: Attempt, now: float, value: Any, error: str | None) -> str:
+        try:
+            text, shown = encode(value, self._mask)
+        except BaseException as raised:  # its own methods may raise anything
+            detail = f"its own methods raised {type(raised).__qualname__}: {text_of(raised)}"
+            raise ValueNotRecorded(detail=detail) from raised
+        try:
+            return self._row(kind, attempt, now, text, error, shown)
+        except ValueError as too_long:
+            detail = f"{too_long}; write it to a file and return the path of that"
+            raise ValueNotRecorded(detail=detail) from None
+
+    def _row(
+        self, kind: str, attempt: Attempt, now: float, value: str | None, error: str | None, detail: str | None
+    ) -> str:
+        item, grant = attempt.item, attempt.grant
+        return row_text(
+            self._wall(),
+            kind,
+            item.id,
+            attempt.token,
+            attempt.number,
+            None if grant is None else grant.key.name,
+            now - attempt.began_at,
+            item.fingerprint,
+            value,
+            error,
+            detail,
+        )
+
+    def done(self, row: str, result: WorkflowResult) -> None:
+        self._writer.put(row, result)
+
+    def trace(self, error: BaseException) -> str | None:
+        """What kind of error it was and where it happened, without secrets."""
+        if isinstance(error, CommandFailed):
+            tail = self._run.masked("\n".join(error.tail))[-_LONGEST_TRACE:]
+            return json.dumps({"type": "CommandFailed", "exit": error.exit, "signal": error.signal, "tail": tail})
+        trace = self._run.masked(trace_of(error))[-_LONGEST_TRACE:]
+        return json.dumps({"type": self._run.masked(type(error).__qualname__), "traceback": trace})
+
+    def failed(self, attempt: Attempt, result: WorkflowResult, trace: str | None) -> None:
+        self._writer.put(self._row("failed", attempt, self._run.clock.now(), None, result.error, trace), result)
+
+    def row(self, kind: str, attempt: Attempt, text: str | None, trace: str | None) -> None:
+        """The end of an attempt that is no result."""
+        self._writer.put(self._row(kind, attempt, self._run.clock.now(), None, text, trace))
+
+    def late(self, attempt: Attempt, value: Any, text: str | None) -> None:
+        """What an attempt brought that had been given up: evidence."""
+        now = self._run.clock.now()
+        try:
+            row = self._row_with_value("late", attempt, now, value, text)
+        except ValueNotRecorded as error:
+            row = self._row("late", attempt, now, None, text, self._run.masked(str(error)))
+        self._writer.put(row)
+
+    def refused(self, item: Item, result: WorkflowResult) -> None:
+        """An item failed without having been run. If its id is another item's, that one's state must stay."""
+        kind = "duplicate" if item.duplicate else "failed"
+        row = row_text(
+            self._wall(), kind, item.id, attempt=item.attempts, fingerprint=item.fingerprint, error=result.error
+        )
+        self._writer.put(row, result)
+
+    def item_row(self, kind: str, item: Item) -> None:
+        """What an unfinished item is when the run is over."""
+        self._writer.put(row_text(self._wall(), kind, item.id, attempt=item.attempts, fingerprint=item.fingerprint))
+
+    def note(self, text: str) -> None:
+        self._writer.put(row_text(self._wall(), "note", detail=text))
+
+    def _committed(self, receipts: list[Any]) -> None:
+        if not self.strict:
+            self._run.publish(receipts)
+            return
+        results = [receipt for receipt in receipts if isinstance(receipt, WorkflowResult)]
+        if results:
+            self._run.publish(results)
+        for receipt in receipts:
+            if not isinstance(receipt, WorkflowResult):
+                receipt()  # somebody waits for just this
+
+    def close(self, timeout: float) -> bool:
+        return self._writer.close(timeout)
+
+    def abandon(self) -> None:
+        self._writer.abandon()
+
+
+Ledger = NoLedger | JournalLedger
+
+
+class _Start:
+    """The start of an attempt: written with the next commit, unless its end is already there."""
+
+    __slots__ = ("_at", "_attempt")
+
+    def __init__(self, attempt: Attempt, at: float) -> None:
+        self._attempt = attempt
+        self._at = at
+
+    @property
+    def ended(self) -> bool:
+        return self._attempt.ended
+
+    def start_row(self) -> str:
+        attempt = self._attempt
+        grant = attempt.grant
+        return row_text(
+            self._at,
+            "start",
+            attempt.item.id,
+            attempt.token,
+            attempt.number,
+            None if grant is None else grant.key.name,
+            None,
+            attempt.item.fingerprint,
+        )
+
+
+def _differs(row: StateRow, now: str | None) -> bool:
+    """Whether the item is another than the one recorded, as far as that can be known."""
+    return row.fingerprint is not None and now is not None and row.fingerprint != now
+
+
+def _cached(row: StateRow, item: Item) -> WorkflowResult:
+    done = row.kind == "done"
+    return WorkflowResult(
+        item_id=item.id,
+        success=done,
+        error=row.error,
+        duration=row.duration or 0.0,
+        value=decode(row.value) if done else None,
+        attempts=row.attempt or 0,
+        credential=row.credential,
+        outcome=row.kind,
+        cached=True,
+        index=item.index,
+        value_repr=row.detail if done else None,
+    )

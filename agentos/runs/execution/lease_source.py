@@ -1,0 +1,312 @@
+"""Where an item's lease comes from: our pool, any other that hands out secrets, or nowhere.
+
+A run asks in one way: ``take_now``, else ``enqueue`` a ticket that is answered at the run's desk; ``give_back``. Our
+pool has these verbs itself.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from ...errors import NoUsableCredential
+from ...pool.completion_queue import Desk, DeskTicket
+from ...pool.core.records import Ask
+from ...pool.core.states import Wait
+from ...pool.redaction import Masker
+from ...pool.secret import Secret
+from ...util.clock import Clock
+
+log = logging.getLogger("agentos")
+
+
+class Lessor(Protocol):
+    """Hands out leases for items."""
+
+    def take_now(self, ask: Ask, requester: str | None) -> Any | None: ...
+
+    def enqueue(self, ticket: DeskTicket) -> None: ...
+
+    def call_off(self, ticket: DeskTicket) -> None: ...
+
+    def look_out(self, desk: Desk) -> None: ...
+
+    def give_back(self, grant: Any) -> bool: ...
+
+    def abandon(self, grants: Sequence[Any]) -> float | None: ...
+
+    def limited(self, grant: Any, retry_after: object, model: str | None) -> bool: ...
+
+    def padded(self, ask: Ask, times: int) -> Ask: ...
+
+    def secret_of(self, name: str) -> Secret: ...
+
+    @property
+    def masker(self) -> Masker: ...
+
+    def masked(self, text: str) -> str: ...
+
+
+def lessor_of(pool: Any, clock: Clock, *, on_loop: bool = False) -> Lessor | None:
+    """How a run takes its leases from *pool*; *on_loop*, nothing may block. ValueError: it is no pool."""
+    if pool is None:
+        return None
+    # Asked of its class: an object that answers to any name, such as a mock, is not ours.
+    if all(hasattr(type(pool), verb) for verb in ("take_now", "enqueue", "look_out", "give_back")):
+        return pool  # type: ignore[no-any-return]
+    return ForeignPool(pool, clock, may_block=not on_loop)
+
+
+class ForeignKey:
+    """A credential of a pool that only knows secrets. Its name is ours, so that the secret shows nowhere."""
+
+    __slots__ = ("name", "quota", "secret")
+
+    def __init__(self, name: str, secret: str) -> None:
+        self.name = name
+        self.secret = Secret(secret)
+        self.quota = self
+
+
+class ForeignGrant:
+    """A reservation in such a pool."""
+
+    __slots__ = ("held", "key", "raw", "requester")
+
+    def __init__(self, key: ForeignKey, raw: object) -> None:
+        self.key = key
+        self.requester: str | None = None
+        self.raw = raw  # what the pool gave, and wants back
+        self.held = True
+
+
+# The pool tells nobody when a key is free again, so it has to be asked: soon at first, then less often.
+_FIRST_LOOK, _SLOWEST_LOOK = 0.02, 0.5
+
+_VERBS = (("acquire_credential", "release_credential"), ("reserve", "release"), ("acquire", "release"))
+
+
+class ForeignPool:
+    """Any object with one of the pairs of ``_VERBS``.
+
+    A verb that can only block is called on a thread of its own, one call at a time.
+    """
+
+    def __init__(self, pool: Any, clock: Clock, *, may_block: bool = True) -> None:
+        for take, give in _VERBS:
+            if callable(getattr(pool, take, None)) and callable(getattr(pool, give, None)):
+                break
+        else:
+            wanted = ", ".join("/".join(pair) for pair in _VERBS)
+            raise ValueError(f"credential_coordinator must have one of these pairs of methods: {wanted}")
+        self._pool = pool
+        self._clock = clock
+        self._release: Callable[[Any], object] = getattr(pool, give)
+        returns_none = may_block and take == "acquire_credential"
+        self._try = _without_waiting(getattr(pool, take), returns_none)
+        self._block: Callable[[], object] | None = None if self._try is not None else getattr(pool, take)
+        self._keys: dict[str, ForeignKey] = {}
+        self._masker = Masker()
+        self._lock = threading.Lock()
+        self._line: deque[DeskTicket] = deque()
+        self._pause = _FIRST_LOOK
+        self._blocked = False  # a thread of ours is waiting in the pool
+
+    # -- taking -----------------------------------------------------------------------------------------------
+
+    def take_now(self, _ask: Ask, _requester: str | None) -> ForeignGrant | None:
+        if self._line or self._try is None:
+            return None
+        try:
+            return self._grant(self._try())
+        except Exception:  # noqa: BLE001 - whatever it is, the one who then waits in line is told
+            return None
+
+    def _grant(self, raw: object) -> ForeignGrant | None:
+        if raw is None:
+            return None
+        try:
+            secret = raw if isinstance(raw, str) else _reveal(raw)
+        except Exception:
+            self._release(raw)
+            raise
+        with self._lock:
+            key = self._keys.get(secret)
+            if key is None:
+                name = getattr(raw, "name", None)
+                key = self._keys[secret] = ForeignKey(str(name or f"key-{len(self._keys) + 1}"), secret)
+                self._masker.add(secret)
+        return ForeignGrant(key, raw)
+
+    def enqueue(self, ticket: DeskTicket) -> None:
+        desk: Desk = ticket.owner
+        with self._lock:
+            if ticket.recalled:
+                return  # its run has left meanwhile
+            self._line.append(ticket)
+        if self._block is not None:
+            self._wait_on_a_thread()
+        else:
+            self._pause = _FIRST_LOOK
+            self._serve()
+            if self._line:
+                desk.armed_at = self._clock.now() + self._pause
+        desk.wake()
+
+    def look_out(self, desk: Desk) -> None:
+        desk.armed_at = float("inf")
+        self._serve()
+        if self._line and self._block is None:
+            self._pause = min(_SLOWEST_LOOK, self._pause * 2)
+            desk.armed_at = self._clock.now() + self._pause
+        desk.wake()
+
+    def call_off(self, ticket: DeskTicket) -> None:
+        with self._lock:
+            if ticket in self._line:
+                self._line.remove(ticket)
+                ticket.state = Wait.WITHDRAWN
+                return
+        if ticket.grant is not None:
+            self.give_back(ticket.grant)  # type: ignore[arg-type]  # ours, put there by _answer
+
+    def _serve(self) -> None:
+        """Ask the pool for as many as wait."""
+        try:
+            while self._try is not None and self._line:
+                grant = self._grant(self._try())
+                if grant is None:
+                    return
+                self._answer(grant)
+        except Exception as error:  # noqa: BLE001 - whatever the pool raises, it cannot serve
+            self._fail(error)
+
+    def _answer(self, grant: ForeignGrant) -> None:
+        with self._lock:
+            ticket = self._line.popleft() if self._line else None
+            if ticket is not None:
+                ticket.grant, ticket.state = grant, Wait.GRANTED  # type: ignore[assignment]
+                ticket.owner.answered.append(ticket)
+        if ticket is None:
+            self.give_back(grant)  # nobody wants it any more
+        else:
+            ticket.owner.wake()
+
+    def _fail(self, error: Exception) -> None:
+        """The pool raised: nobody who waits will be served."""
+        reason = f"the pool failed: {type(error).__name__}: {self._masker.mask(str(error))}"
+        with self._lock:
+            waiting, self._line = list(self._line), deque()
+            for ticket in waiting:
+                ticket.error, ticket.state = NoUsableCredential(reason=reason), Wait.FAILED
+                ticket.owner.answered.append(ticket)
+        for ticket in waiting:
+            ticket.owner.wake()
+
+    def _wait_on_a_thread(self) -> None:
+        with self._lock:
+            if self._blocked or not self._line or self._block is None:  # it may just have turned out not to wait
+                return
+            self._blocked = True
+        threading.Thread(target=self._wait, name="agentos-foreign-pool", daemon=True).start()
+
+    def _it_does_not_wait(self) -> None:
+        """The verb came back with nothing: it is one of those that have to be asked again and again."""
+        self._try, self._block = self._block, None
+        for desk in {ticket.owner for ticket in list(self._line)}:
+            desk.armed_at = self._clock.now() + self._pause
+            desk.wake()
+
+    def _wait(self) -> None:
+        assert self._block is not None  # noqa: S101 - for the type checker
+        try:
+            while self._line:
+                grant = self._grant(self._block())
+                if grant is None:
+                    return self._it_does_not_wait()
+                self._answer(grant)
+        except Exception as error:  # noqa: BLE001 - whatever the pool raises, it cannot serve
+            self._fail(error)
+        finally:
+            with self._lock:
+                self._blocked = False
+        self._wait_on_a_thread()  # for one who came in this very moment
+
+    # -- giving back ------------------------------------------------------------------------------------------
+
+    def give_back(self, grant: ForeignGrant) -> bool:
+        with self._lock:
+            if not grant.held:
+                return False
+            grant.held = False
+        try:
+            self._release(grant.raw)
+        except Exception as error:  # noqa: BLE001 - the item is done all the same
+            log.warning("[COORDINATOR] the pool would not take %s back: %s", grant.key.name, type(error).__name__)
+        self._serve()
+        return True
+
+    def abandon(self, _grants: Sequence[ForeignGrant]) -> None:
+        """Their holders still run, and give them back themselves."""
+
+    def limited(self, grant: ForeignGrant, retry_after: object, _model: str | None) -> bool:
+        """Tell the pool, if it can be told. Some end the reservation by this, so nothing is given back twice."""
+        mark = getattr(self._pool, "mark_rate_limited", None)
+        if mark is None or not grant.held:
+            return False
+        try:
+            if isinstance(retry_after, (int, float)):
+                mark(grant.raw, retry_after)
+            else:
+                mark(grant.raw)
+        except Exception as error:  # noqa: BLE001 - it is given back then, as after any other call
+            log.warning("[COORDINATOR] the pool would not hear of a limit: %s", type(error).__name__)
+            return False
+        grant.held = False
+        return True
+
+    def padded(self, ask: Ask, _times: int) -> Ask:
+        return ask  # it knows nothing of costs
+
+    # -- for the run ------------------------------------------------------------------------------------------
+
+    def secret_of(self, name: str) -> Secret:
+        return next(key.secret for key in self._keys.values() if key.name == name)
+
+    @property
+    def masker(self) -> Masker:
+        return self._masker
+
+    def masked(self, text: str) -> str:
+        return self._masker.mask(text)
+
+
+def _without_waiting(take: Callable[..., object], returns_none: bool) -> Callable[[], object] | None:
+    """How to call *take* so that it returns at once; None if it cannot be told not to wait."""
+    try:
+        parameters = inspect.signature(take).parameters
+    except (TypeError, ValueError):
+        parameters = {}  # type: ignore[assignment]
+    if "timeout" in parameters:
+        return lambda: take(timeout=0)
+    if "blocking" in parameters:
+        return lambda: take(blocking=False)
+    # As the originals have it: acquire_credential() returns None when there is none. Others of that name may wait.
+    return take if returns_none else None
+
+
+def _reveal(raw: object) -> str:
+    for way in ("reveal", "key", "secret", "value"):
+        found = getattr(raw, way, None)
+        found = found() if callable(found) else found
+        if isinstance(found, str):
+            return found
+        if isinstance(found, Secret):
+            return found.reveal()
+    raise TypeError(
+        f"credential_coordinator handed out a {type(raw).__name__}; it must be a str, or have reveal() or .secret"
+    )

@@ -1,0 +1,334 @@
+"""How a run ends: by itself, by a request, a signal, a failure; and what is said and written down then."""
+
+from __future__ import annotations
+
+import logging
+import math
+import signal
+import threading
+import time
+from typing import Any
+
+from ...errors import EngineUnavailable, InvariantViolated, JournalUnavailable
+from ...util.clock import Clock
+from ..core.invariants import j2_counts_add_up
+from ..core.item_scheduler import Board
+from ..core.records import Attempt
+from ..core.states import Cause, Phase
+from . import process_exit
+from .dispatcher import Admission
+from .error_policy import text_of
+from .journal_writer import Ledger
+from .lease_source import Lessor
+from .publisher import SHOWN, Outlet
+from .signals import WATCH
+from .timers import Supervisor
+
+log = logging.getLogger("agentos")
+
+_PATIENCE = 0.15  # for the one who waits, after a second signal
+_LAST_COMMIT = 3.0  # for the journal to be closed after an error or a forced stop, unless somebody presses
+_LAST_WORDS = 5.0  # for the log and on_progress to be told what is left to tell
+_LONGEST_CONCLUSION = 10.0
+
+
+class Ending(Outlet):
+    """The phases of a run: running, draining, forced, over. Any thread may ask for the next one."""
+
+    board: Board
+    clock: Clock
+    admission: Admission
+    supervisor: Supervisor
+    ledger: Ledger
+    lessor: Lessor | None
+
+    def __init__(self, *arguments: Any, on_main_thread: bool, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.stopping = threading.Event()
+        self.closing = False  # nothing more will begin
+        self.told_hopeless = False
+        self.hopeless: str | None = None  # why some items wait for nothing
+        self.error: BaseException | None = None  # what the one who waits is to be told
+        self.input_error: BaseException | None = None
+        self.left_behind: dict[int, Attempt] = {}  # by token: over for the run, and their workers still run
+        self._signals = 0
+        self._last_signal = 0
+        self._terminated_at = -math.inf
+        self.raised = False  # the error, in the main thread
+        self._on_main_thread = on_main_thread
+        self._came_back = False  # the one who waits for the run, to see to its end
+        self._concluding = threading.Event()
+        self._concluded = threading.Event()
+        self._conclusion = threading.Lock()
+
+    def masked(self, text: str) -> str:
+        """*text* without secrets."""
+        raise NotImplementedError
+
+    def kill_commands(self) -> None:
+        """Kill what workers have started through agentos, and wait until it is reaped."""
+        raise NotImplementedError
+
+    # -- asked to stop ----------------------------------------------------------------------------------------
+
+    def stop(self, reason: str, *, cause: Cause = Cause.ASKED, force: bool = False, grace: float | None = None) -> None:
+        """Begin nothing more; let what runs end, within *grace* if given, or with *force* not even that."""
+        board = self.board
+        if force and self._signals and process_exit.owner is not None:
+            process_exit.owner.begin(self._last_signal)
+        with self.lock:
+            if self.over:
+                return
+            first = board.phase is Phase.RUNNING
+            if first:
+                if not board.settled:  # else only its last results are not written down yet
+                    self.stats.stopped_by, self.stats.cause = reason, cause
+                board.phase = Phase.DRAINING
+            if grace is not None:
+                self.supervisor.grace_until = min(self.supervisor.grace_until, self.clock.now() + grace)
+            self.closing = True
+            running = [attempt.item.id for attempt in board.running.values()]
+        if first:
+            self.stopping.set()
+            self.admission.recall()
+        self._say_stopping(reason, running, force, grace)
+        if force:  # only now: whoever waits for the run may end the process in that moment
+            with self.lock:
+                if board.phase is Phase.DRAINING:
+                    board.phase = Phase.FORCED
+                    self.supervisor.forced_at = self.clock.now()
+        self.idle.wake_all()
+        self.on_room()
+        self.supervisor.wake()
+        self.look_whether_over()
+
+    def _say_stopping(self, reason: str, running: list[str], force: bool, grace: float | None) -> None:
+        count = f"{len(running)} running item{'' if len(running) == 1 else 's'}"
+        shown = ", ".join(running[:SHOWN]) + (" ..." if len(running) > SHOWN else "")
+        if force:
+            what = f"not waiting for {count}: {shown}" if running else "nothing was running"
+        elif running:
+            limit = "" if grace is None else f" for up to {grace:g}s"
+            what = f"nothing more starts; waiting{limit} for {count}: {shown}"
+            if self.stats.cause is Cause.SIGNAL:
+                what += " (once more to stop at once: they are then interrupted, and run again next time)"
+        else:
+            what = "nothing more starts"
+        why = reason.partition("; ")[0]  # what to do about it is said at the end
+        self._say("stopping", f"Stopping because of {why}: {what}", running=tuple(running[:SHOWN]))
+
+    def on_signal(self, signum: int) -> None:
+        """A signal came (told by the watcher thread). The first drains, the second ends."""
+        now = time.monotonic()
+        if signum == signal.SIGTERM and now < self._terminated_at + self.options.term_window:
+            return  # `timeout` and some supervisors send it to a process, and then to its whole group
+        if signum == signal.SIGTERM:
+            self._terminated_at = now
+        self._signals += 1
+        self._last_signal = signum
+        name = signal.Signals(signum).name
+        if process_exit.owner is not None:
+            process_exit.owner.begin(signum) if self._signals > 1 else process_exit.owner.heeded()
+        if self._signals == 1:
+            grace = self.options.grace if signum == signal.SIGTERM else None
+            self.stop(name, cause=Cause.SIGNAL, grace=grace)
+        elif self.error is None:
+            self.error = KeyboardInterrupt() if signum == signal.SIGINT else SystemExit(128 + signum)
+            self.stop(f"a second signal, {name}", cause=Cause.SIGNAL, force=True)
+            self.supervisor.forced_at = min(self.supervisor.forced_at, self.clock.now())
+            self.supervisor.wake()
+
+    @property
+    def pressed(self) -> bool:
+        """Whether a second signal came: it all has to end at once, whoever waits for it."""
+        return self._signals > 1
+
+    @property
+    def concluding(self) -> bool:
+        return self._concluding.is_set()
+
+    @property
+    def concluded(self) -> bool:
+        return self._concluded.is_set()
+
+    # -- things that go wrong -------------------------------------------------------------------------------------
+
+    def input_failed(self, error: Exception) -> None:
+        """The input raised while it was read. What was read before is run; then the one who waits is told."""
+        self.input_error = error
+        self.stats.stopped_by = f"an error of the input: {type(error).__name__}: {self.masked(text_of(error))}"
+        self.stats.cause = Cause.FAULT
+        log.error("[COORDINATOR] the input failed (%s); the items read so far are finished", self.stats.stopped_by)
+
+    def crashed(self, error: BaseException) -> None:
+        """Something of our own went wrong: end, and say so."""
+        if self.error is None:
+            self.error = error
+        self.stop(f"an internal error: {type(error).__name__}", cause=Cause.FAULT, force=True)
+        self.give_up_waiting()
+
+    def unable(self, error: BaseException) -> None:
+        """The place where the items were to run cannot be had. Nothing has begun, and nothing will.
+
+        Called on a thread of its own: what an earlier run has done is told first.
+        """
+        self.admission.count_known()
+        if self.error is None:
+            self.error = error
+        # The error itself says the rest, to whoever waits.
+        reason = f"{error.place}, which cannot be used" if isinstance(error, EngineUnavailable) else text_of(error)
+        self.stop(self.masked(reason), cause=Cause.FAULT, force=True)
+
+    def journal_trouble(self, what: str | None) -> None:
+        """The journal cannot be written for now, or (None) can again. Nothing begins meanwhile."""
+        if what is not None:
+            self.held = what
+            self.admission.recall()
+            self._say("held", f"{what}; nothing more starts until it can be written again")
+            return
+        self.held = None
+        self._say("going_on", "the journal can be written again; going on")
+        self.idle.wake_all()
+        self.on_room()
+
+    def journal_lost(self, error: JournalUnavailable) -> None:
+        """The journal will not be writable again. What was not written down cannot be acknowledged."""
+        if self.error is None:
+            self.error = error
+        self.stop(str(error), cause=Cause.FAULT, force=True)
+        if self.stats.stopped_by is None:
+            self.stats.stopped_by, self.stats.cause = str(error), Cause.FAULT
+
+    # -- the end ----------------------------------------------------------------------------------------------
+
+    def look_whether_over(self) -> None:
+        """Nothing runs and nothing more will: let the workers go; and if all is published, wake who waits for it."""
+        board = self.board
+        with self.lock:
+            settled = board.settled
+            if settled:
+                self.closing = True
+                # Whoever still tells of an end looks again after it: the last word must not come before that.
+                self.over = self.over or (self._untold <= 0 and not self._telling)
+        if settled:
+            self.idle.wake_all()
+            if self.over or self._listening:
+                self.bell.ring()
+            if board.phase is Phase.FORCED:
+                self.supervisor.wake()
+
+    def give_up_waiting(self) -> None:
+        """Whatever is not written down by now will not be."""
+        with self.lock:
+            self.closing = self.over = True
+        self.idle.wake_all()
+        self.bell.ring()
+        if self.pressed and not self._concluding.wait(_PATIENCE):
+            # The one who waits for us is busy elsewhere, or its loop is stuck: end the run without it.
+            self.conclude(instead=True)
+            # If it came back meanwhile it raises the error itself, when it has cleaned up.
+            if self._on_main_thread and self.error is not None and not self._came_back:
+                signum = signal.SIGINT if isinstance(self.error, KeyboardInterrupt) else signal.SIGTERM
+                self.raised = True  # before it is: the main thread may be quicker than we
+                self.raised = WATCH.raise_in_main(self.error, signum)
+
+    def conclude(self, *, instead: bool = False) -> None:
+        """Write down what is left unfinished, close the journal, say the last word.
+
+        Once; whoever comes second waits until it is done. *instead*: of the one who waits for the run.
+        """
+        with self._conclusion:
+            first = not self._concluding.is_set()
+            self._concluding.set()
+            self._came_back = self._came_back or not instead
+        if not first:
+            self._concluded.wait(_LONGEST_CONCLUSION)
+            return
+        try:
+            self._conclude()
+        finally:
+            self._concluded.set()
+
+    def _conclude(self) -> None:
+        board, stats = self.board, self.stats
+        forced = board.phase is Phase.FORCED
+        with self.lock:
+            for attempt in list(board.running.values()):
+                if self.give_up(attempt, failed=False):
+                    self.ledger.row("interrupted", attempt, f"interrupted: {stats.stopped_by}", None)
+            board.phase = Phase.OVER
+            parked = board.park()
+            for item in parked:
+                self.ledger.item_row("parked", item)
+            if board.stranded and stats.stopped_by is None:
+                stats.stopped_by, stats.cause = self.hopeless, Cause.CREDENTIALS
+            if stats.stopped_by is not None:
+                self.ledger.note(f"stopped by {stats.stopped_by}")
+        stats.parked = len(parked)
+        stats.interrupted = board.interrupted
+        stats.retried, stats.limited = board.retried, board.limited
+        if stats.total is None:
+            stats.total = board.taken
+        if forced and process_exit.owner is not None:
+            self.kill_commands()
+            process_exit.owner.workers_given_up()
+        self._close_ledger()
+        if forced and process_exit.owner is None:
+            self._abandon_leases()
+        self.admission.wait_for_recall(_LAST_COMMIT, hurry=lambda: self.pressed)
+        stats.end_time = self.clock.wall()
+        self.supervisor.end()
+        self.folder.run_over()
+        self._check_counts()
+        self._say("run_finished", "")
+        self.announcer.close(_LAST_WORDS, hurry=lambda: self.pressed)
+
+    def give_up(self, attempt: Attempt, *, failed: bool) -> bool:
+        """Decide the attempt's item while its worker still runs. False: it had come back. The caller has the lock."""
+        if not self.board.give_up(attempt, failed=failed):
+            return False
+        if attempt.grant is not None:
+            self.left_behind[attempt.token] = attempt
+        return True
+
+    def _abandon_leases(self) -> None:
+        """Nobody waits for the workers that still run: their leases are not renewed any more."""
+        left = list(self.left_behind.values())
+        if not left or self.lessor is None:
+            return
+        within = self.lessor.abandon([attempt.grant for attempt in left])
+        when = "when it returns" if within is None else f"when it returns, and at the latest in {within:g}s"
+        for attempt in left:
+            name, key = attempt.item.id, attempt.grant.key.name
+            what = f"{name} was stopped and its worker still runs with {key}, which is free for others {when}"
+            self._say("worker_left", what, name)
+
+    def _close_ledger(self) -> None:
+        """Close the journal; if it cannot be written, wait for that as long as nobody presses."""
+        patience = 0.0
+        while not self.ledger.close(0.3):
+            patience += 0.3
+            stopped = self.clock.now() >= min(self.supervisor.forced_at, self.supervisor.grace_until)
+            if self.pressed or (patience >= _LAST_COMMIT and (stopped or self.error is not None)):
+                self.ledger.abandon()
+                if self._untold > 0:
+                    log.error("[COORDINATOR] %d results could not be recorded; those items run again", self._untold)
+                return
+
+    def _check_counts(self) -> None:
+        """Every item is in exactly one state; if not, this is a fault of agentos, and nobody may rely on the counts."""
+        board, stats = self.board, self.stats
+        with self.lock:
+            if self.admission.may_bring_more or board.admitted:
+                return  # while we count; or a worker is putting one back
+            counts = {
+                "done": board.done,
+                "failed": board.failed,
+                "interrupted": board.interrupted,
+                "cached": stats.cached,
+                "waiting": sum(1 for _ in board.waiting()),
+            }
+            wrong = j2_counts_add_up(board.taken, counts)
+        if wrong is not None:
+            # Said, not raised: the results that are there must not be lost over it.
+            log.error("[COORDINATOR] %s", InvariantViolated(name="J2", detail=wrong))

@@ -1,0 +1,212 @@
+"""The one thread of a run that looks at the clock, so that workers sleep until they are woken, never for a time.
+
+It sees to limits that end, rests that are over, attempts that take too long, the deadline and the grace.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from ..core.records import LOST, Attempt
+from ..core.states import Cause, Phase
+from .dispatcher import DEADLINE
+
+if TYPE_CHECKING:
+    from .run import Run
+
+log = logging.getLogger("agentos")
+
+# What was cancelled because the run is to end at once gets this long to clean up; then it is left behind.
+_CLEAN_UP_FORCED = 0.3
+# A worker that cannot help it that it has not returned is looked at again after so many seconds.
+_LOOK_AGAIN = 0.5
+# After a forced stop, results that cannot be written down within this time are given up.
+_LAST_COMMIT = 0.3
+
+
+class Supervisor:
+    """Sleeps to the next instant that matters, and sees to it."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._sleeper = threading.Lock()
+        self._sleeper.acquire()
+        self._until = math.inf
+        self._ended = False
+        self.grace_until = math.inf
+        self.forced_at = math.inf
+        self.abandoned = 0
+
+    def start(self) -> None:
+        threading.Thread(target=self._supervise, name="agentos-supervisor", daemon=True).start()
+
+    def wake(self) -> None:
+        try:
+            self._sleeper.release()
+        except RuntimeError:
+            pass  # it is awake already, and will look at everything
+
+    def look_at(self, instant: float) -> None:
+        """Something is due at *instant*; wake up if that is earlier than planned, or may be too late to wait for."""
+        if instant < self._until or self._run.may_park:
+            self.wake()
+
+    def end(self) -> None:
+        self._ended = True
+        self.wake()
+
+    def _supervise(self) -> None:
+        run = self._run
+        try:
+            while not self._ended:
+                # Planned first, computed second: whoever brings an earlier instant meanwhile wakes us.
+                self._until = math.inf
+                self._until = until = self._next_instant()
+                run.clock.wait(self._sleeper, until)
+                self._until = -math.inf
+                self._see_to(run.clock.now())
+        except Exception as error:
+            log.exception("[COORDINATOR] the supervisor of the run failed")
+            run.crashed(error)
+
+    def _next_instant(self) -> float:
+        run = self._run
+        with run.lock:
+            phase = run.board.phase
+            due = run.board.next_due if phase is Phase.RUNNING else math.inf
+            overdue = self._next_overdue()
+        instants = [run.admission.desk.armed_at, due, overdue]
+        if phase is Phase.RUNNING:
+            instants.append(run.board.deadline)
+        if phase is Phase.DRAINING:
+            instants.append(self.grace_until)
+        if phase is Phase.FORCED and not run.over:
+            instants.append(self.forced_at + _CLEAN_UP_FORCED + (_LAST_COMMIT if run.board.settled else 0.0))
+        if run.pressed and not run.concluding:
+            instants.append(self.forced_at if run.over else self.forced_at + _CLEAN_UP_FORCED + _LAST_COMMIT)
+        return min(instants)
+
+    def _next_overdue(self) -> float:
+        timeout = self._run.options.timeout
+        if timeout is None or self._run.board.phase is Phase.FORCED:
+            return math.inf
+        earliest, now = math.inf, self._run.clock.now()
+        for attempt in self._run.board.running.values():  # the oldest first
+            if attempt.cancelled is None:
+                overdue = attempt.began_at + timeout
+                if overdue <= now and self._is_stopped(attempt):
+                    overdue = now + _LOOK_AGAIN
+                return min(earliest, overdue)
+            if attempt.cancelled == LOST:
+                continue  # it is being killed
+            given_up_at = attempt.cancelled_at + self._run.engine.clean_up
+            if _is_excused(attempt):
+                look_again_at = now + _LOOK_AGAIN
+                given_up_at = look_again_at if _is_kept(attempt) else max(given_up_at, look_again_at)
+            earliest = min(earliest, given_up_at)
+        # Nothing runs, or all of it was cancelled: whatever begins from now on is not overdue before this.
+        return min(earliest, now + timeout)
+
+    def _see_to(self, now: float) -> None:
+        run = self._run
+        with run.lock:
+            # Before a key can come: an item that was to be tried again is the first to have it.
+            woken = run.board.wake_due(now) if run.board.phase is Phase.RUNNING else 0
+        if now >= run.admission.desk.armed_at:
+            run.admission.look_out()
+        if now >= run.board.deadline and run.board.phase is Phase.RUNNING:
+            run.stop(DEADLINE, cause=Cause.DEADLINE)
+        if now >= self.grace_until and run.board.phase is Phase.DRAINING:
+            run.stop("the end of the grace period", force=True)
+        if woken:
+            run.idle.wake(woken)
+        if run.may_park:
+            self._look_whether_parked(now)
+        if run.options.timeout is not None:
+            self._stop_overdue(now, run.options.timeout)
+        if run.board.phase is Phase.FORCED:
+            self._stop_all(now)
+        if run.pressed and run.over and not run.concluding:
+            run.give_up_waiting()
+
+    def _look_whether_parked(self, now: float) -> None:
+        """Nothing runs, and the first credential is due only after the deadline, or later than the run may wait."""
+        run = self._run
+        if run.admission.at_work:  # asked first: what was in somebody's hands may be running by now, or in line
+            return
+        wakes_at = min(run.admission.desk.armed_at, run.board.next_due)
+        longest = run.options.max_wait
+        last = min(run.board.deadline, math.inf if longest is None else now + longest)
+        if last < wakes_at < math.inf and not run.running and run.board.phase is Phase.RUNNING:
+            run.stats.wakes_at = run.clock.wall() + wakes_at - now
+            when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(run.stats.wakes_at))
+            run.stop(f"limits that last until {when}", cause=Cause.PARKED)
+
+    # -- attempts that take too long --------------------------------------------------------------------------
+
+    def _stop_overdue(self, now: float, timeout: float) -> None:
+        run = self._run
+        with run.lock:
+            running = list(run.board.running.values())
+        for attempt in running:
+            if attempt.cancelled is None:
+                if attempt.began_at + timeout > now or self._is_stopped(attempt):
+                    break  # those after it began later; while they are stopped, no time counts
+                self._cancel(attempt, "timeout", now)
+            elif _is_kept(attempt):
+                attempt.cancelled_at = now  # all the time that it may take to end is still to come
+            given_up_at = attempt.cancelled_at + run.engine.clean_up
+            is_stuck = given_up_at <= now and not _is_excused(attempt)
+            if attempt.cancelled == "timeout" and (attempt.runner is None or is_stuck):
+                self._leave_behind(attempt, timeout)
+
+    def _is_stopped(self, attempt: Attempt) -> bool:
+        """Whether no time counts for it now: this process stood still, and what that means for it is not settled."""
+        return self._run.suspended or getattr(attempt.runner, "is_stopped", False)
+
+    def _cancel(self, attempt: Attempt, why: str, now: float) -> None:
+        attempt.cancelled = why
+        attempt.cancelled_at = now
+        if not self._run.engine.cancel(attempt):
+            attempt.runner = None  # it cannot be stopped, only left behind
+
+    def _leave_behind(self, attempt: Attempt, timeout: float) -> None:
+        run = self._run
+        if not run.overran(attempt, timeout):
+            return
+        self.abandoned += 1
+        if self.abandoned > run.options.max_workers:
+            run.stop(f"{self.abandoned} workers that did not return", cause=Cause.FAULT, force=True)
+        else:
+            run.engine.replace()
+
+    # -- a forced stop ----------------------------------------------------------------------------------------
+
+    def _stop_all(self, now: float) -> None:
+        run = self._run
+        with run.lock:
+            running = list(run.board.running.values())
+        for attempt in running:
+            if attempt.cancelled != "stop":
+                self._cancel(attempt, "stop", now)
+            if attempt.runner is None or now >= self.forced_at + _CLEAN_UP_FORCED:
+                run.interrupt(attempt)
+        if now >= self.forced_at + _CLEAN_UP_FORCED + _LAST_COMMIT:
+            run.give_up_waiting()
+
+
+def _is_excused(attempt: Attempt) -> bool:
+    """Whether it is not its worker's doing that it has not returned.
+
+    The reader of our own output may keep it; or its worker is out of touch, and will soon be known to be lost.
+    """
+    return _is_kept(attempt) or getattr(attempt.runner, "unheard", False)
+
+
+def _is_kept(attempt: Attempt) -> bool:
+    """Whether the reader of our own output keeps it."""
+    return getattr(attempt.runner, "writing", False)

@@ -1,0 +1,1 @@
+"""Files made from results: results.jsonl, the joblog, the event log."""

@@ -1,0 +1,322 @@
+"""``results.jsonl``: one JSON object per finished item, for programs that want the results and not the journal.
+
+The journal stays the truth. When a run begins, the file is made anew from it, so that whatever a crash, a full disk or
+an editor did to it is healed; then results are appended as they come.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sqlite3
+import threading
+from array import array
+from collections.abc import Callable, Iterator
+from json.encoder import encode_basestring_ascii as _quoted
+from pathlib import Path
+from typing import Any, Final
+
+from agentos.errors import JournalError, JournalInUse
+
+from ...util.id_digest import id_digest
+from ...util.private_folder import PrivateFolder, folder_of
+from ..core.id_set import DigestTable
+from ..journal.entry_text import harmless
+from ..journal.journal_files import JournalFiles, files_of
+from ..report.journal_access import CURRENT, REFUSED, STATE_OF, look, rows
+from ..report.planned_ids import Plan
+from ..report.status import owner_of
+from ..results import WorkflowResult
+from .append_file import AppendedLines, is_ordinary
+from .value_codec import encode
+
+log = logging.getLogger("agentos")
+
+RESULTS_NAME: Final = "results.jsonl"
+
+_DONE: Final = frozenset({"done"})
+_SETTLED: Final = frozenset({"done", "failed"})  # the next session takes these as they are
+_ALL: Final = _SETTLED | {"duplicate"}
+
+_PAGE_LENGTH: Final = 500
+_FINISHED: Final = (
+    f"select seq, kind, item from entries where seq in ({CURRENT} union all {REFUSED}) "  # noqa: S608 (constants)
+    "and kind in ('done', 'failed', 'duplicate') order by seq"
+)
+_PAGE: Final = (
+    "select e.seq, e.kind, e.item, e.value, e.error, e.detail, e.attempt, e.credential, e.duration, e.at "
+    "from json_each(?) j cross join entries e on e.seq = j.value"
+)
+
+
+class ResultsFile:
+    """The results of the run whose journal is at *journal*, in the file *path*.
+
+    Making one writes what the journal has: every item that is done or failed, except for those that this run will add
+    again: failed ones with *retry_failed*, and those that are refused whenever they are met. *mask* takes secrets out
+    of values, as the run does before it writes them down. Nothing is raised for the disk: what is missing is said once,
+    and made good by `close`, or by the next run. A file in the run's own *folder* is reached through it and is nothing
+    else; any other was named by the user: links lead on, and if it is no ordinary file (a pipe, a terminal), results
+    are only appended.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        journal: Path | PrivateFolder,
+        *,
+        retry_failed: bool = False,
+        mask: Callable[[str], str] | None = None,
+        folder: PrivateFolder | None = None,
+    ) -> None:
+        self.path = path if folder is not None else Path(os.path.realpath(path))  # a link stays one
+        self._folder = folder
+        self._journal = files_of(journal)
+        self._mask = mask
+        self._lock = threading.Lock()
+        self._lines = AppendedLines(self.path, what="the results file", folder=folder)
+        self._ordinary = folder is not None or is_ordinary(self.path)
+        self._left_out = 0  # items that the file was made without
+        self._plan: list[int] | None = None  # by which the items it was made with have their places; None: of none
+        kinds = _DONE if retry_failed else _SETTLED
+        self._whole = self._rewrite(kinds) if self._ordinary else self._append_all(kinds)
+
+    def add(self, result: WorkflowResult, finished_at: float) -> None:
+        """Append *result*, unless it comes from an earlier run: then it is there. Any thread may call it."""
+        if result.cached:
+            return
+        line = line_of_result(result, finished_at, self._mask)
+        with self._lock:
+            # After a gap nothing is appended: the end writes the file anew, or it ends where it is sound.
+            if self._whole or not self._ordinary:
+                self._whole = self._lines.add(line) and self._whole
+
+    def close(self) -> bool:
+        """The run is over and its journal closed: write the file anew if it is not what the journal has.
+
+        It may lack lines, or items that the run was to add and did not come to, or have places of an earlier input.
+        False: it still is not.
+        """
+        with self._lock:
+            in_place = self._lines.in_place()
+            self._lines.close()
+            if self._ordinary and not (self._whole and in_place and self._is_as_recorded()):
+                self._whole = self._rewrite(_ALL)
+            return self._whole
+
+    def _is_as_recorded(self) -> bool:
+        """Whether what the file began with is still so."""
+        if self._left_out:
+            return False
+        try:
+            return self._plan is None or self._plan == _plan_in(self._journal)
+        except JournalError:
+            return False  # writing it anew says what is the matter
+
+    def _rewrite(self, kinds: frozenset[str]) -> bool:
+        """Replace the file by what the journal has, in one step: nobody ever sees half of it."""
+        draft = f".{self.path.name}.new"
+        try:
+            self._check_ownership()
+            if self._folder is None:
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+            with folder_of(self.path, self._folder) as folder:
+                try:
+                    finished = Finished(self._journal)
+                    created = folder.create(draft, 0o666 if self._folder is None else 0o600)
+                    with open(created, "w", encoding="ascii", newline="\n") as file:
+                        for line in finished.lines(kinds):
+                            file.write(f"{line}\n")
+                        file.flush()
+                        os.fsync(file.fileno())
+                    if self._folder is not None:
+                        folder.check(self.path.name)
+                    folder.replace(draft, self.path.name)
+                    folder.sync()
+                    self._left_out, self._plan = finished.left_out, finished.plan if len(finished) else None
+                finally:
+                    folder.unlink(draft)
+        except (OSError, JournalError) as error:
+            log.warning(
+                "the results file %s cannot be written (%s); the run goes on, its results are in its journal, and the "
+                "file is made anew when it can be",
+                self.path,
+                error,
+            )
+            return False
+        return True
+
+    def _check_ownership(self) -> None:
+        """Another run appends to the file: replacing it would take the file from under its hands."""
+        owner = owner_of(self._journal.lock)
+        if owner is not None and owner.pid != os.getpid():
+            raise JournalInUse(path=str(self._journal.db), owner=f"pid {owner.pid}")
+
+    def _append_all(self, kinds: frozenset[str]) -> bool:
+        try:
+            for line in Finished(self._journal).lines(kinds):
+                self._lines.add(line)
+        except JournalError as error:
+            log.warning("earlier results cannot be read (%s)", error)
+            return False
+        return not self._lines.dropped
+
+
+class Finished:
+    """The finished items of a journal, in the order they finished; none if there is no journal.
+
+    ``plan`` says by which plan their places in the input are told. ``left_out`` counts the items that were not asked
+    for, once the lines have been taken.
+    """
+
+    def __init__(self, files: JournalFiles) -> None:
+        self._files = files
+        self._seqs, self._indices, self.plan = (
+            look(files, _finished) if _has_entries(files) else (array("q"), array("q"), list[int]())
+        )
+        self.left_out = 0
+
+    def __len__(self) -> int:
+        return len(self._seqs)
+
+    def lines(self, kinds: frozenset[str]) -> Iterator[str]:
+        """The lines of those that ended with an entry of one of *kinds*.
+
+        ``index`` is the item's place in the newest input; None if it is not in it, or if that had no list of ids.
+        """
+        self.left_out = 0
+        for begin in range(0, len(self._seqs), _PAGE_LENGTH):
+            page = self._seqs[begin : begin + _PAGE_LENGTH].tolist()
+            indices = dict(zip(page, self._indices[begin : begin + _PAGE_LENGTH], strict=True))
+            for seq, kind, *facts in rows(self._files, _PAGE, json.dumps(page)):
+                if kind in kinds:
+                    yield _line_of_row(index if (index := indices[seq]) >= 0 else None, kind, *facts)
+                else:
+                    self.left_out += 1
+
+
+def result_lines(files: JournalFiles) -> Iterator[str]:
+    """The lines of all finished items, as the journal has them."""
+    return Finished(files).lines(_ALL)
+
+
+def _has_entries(files: JournalFiles) -> bool:
+    return bool(files.size(files.db))
+
+
+def _plan_in(files: JournalFiles) -> list[int]:
+    return look(files, lambda connection: Plan(connection).parts) if _has_entries(files) else []
+
+
+def _finished(connection: sqlite3.Connection) -> tuple[array[int], array[int], list[int]]:
+    """The entries that are results, for each its place in the input or -1, and by which plan these places are told."""
+    plan = Plan(connection)
+    seqs = array("q")
+    numbers = DigestTable(numbers=True)  # by id: which of the results it is
+    for seq, kind, item in connection.execute(_FINISHED):
+        if plan and kind != "duplicate":  # the place is that of the item whose id it has
+            numbers.add(id_digest(item), len(seqs))
+        seqs.append(seq)
+    indices = array("q", [-1]) * len(seqs)
+    for index, item_id in enumerate(plan.ids()):
+        number = numbers.number(id_digest(harmless(item_id)))
+        if number is not None:
+            indices[number] = index
+    return seqs, indices, plan.parts
+
+
+def _line_of_row(
+    index: int | None,
+    kind: str,
+    item: str,
+    value: str | None,
+    error: str | None,
+    detail: str | None,
+    attempts: int | None,
+    credential: str | None,
+    duration: float | None,
+    at: float,
+) -> str:
+    done = kind == "done"
+    return _line(
+        item,
+        STATE_OF[kind].value,
+        value,
+        detail if done else None,
+        error,
+        None if done else _type_in(detail),
+        attempts or 0,
+        credential,
+        duration or 0.0,
+        index,
+        at,
+    )
+
+
+def line_of_result(result: WorkflowResult, finished_at: float, mask: Callable[[str], str] | None) -> str:
+    """The line of a result that has just come."""
+    try:
+        value, shown = encode(result.value, mask)
+    except BaseException:  # noqa: BLE001 - its own methods; the journal, which has asked them before, has the value
+        value, shown = None, f"<{type(result.value).__name__}>"
+    return _line(
+        harmless(result.item_id),
+        result.outcome,
+        value,
+        shown,
+        None if result.error is None else harmless(result.error),
+        result.metadata.get("error_type"),
+        result.attempts,
+        result.credential,
+        round(result.duration, 4),
+        result.index if result.index >= 0 else None,
+        round(finished_at, 4),
+    )
+
+
+def _line(
+    item_id: str,
+    outcome: str,
+    value: str | None,
+    value_repr: str | None,
+    error: str | None,
+    error_type: str | None,
+    attempts: int,
+    credential: str | None,
+    duration: float,
+    index: int | None,
+    finished_at: float,
+) -> str:
+    """The object of one item. *value* is JSON already, and goes in as it is: large ones are not taken apart again."""
+    shown = "" if value_repr is None else f'"value_repr":{_quoted(value_repr)},'
+    return (
+        f'{{"id":{_quoted(item_id)},"outcome":{_quoted(outcome)},"value":{_one_line(value)},{shown}'
+        f'"error":{_or_null(error)},"error_type":{_or_null(error_type)},"attempts":{attempts:d},'
+        f'"credential":{_or_null(credential)},"duration":{json.dumps(duration)},"index":{json.dumps(index)},'
+        f'"finished_at":{json.dumps(finished_at)}}}'
+    )
+
+
+def _one_line(value: str | None) -> str:
+    if value is None:
+        return "null"
+    # A journal's values are compact ASCII; one that somebody edited may not be.
+    if value.isascii() and "\n" not in value:
+        return value
+    try:
+        return json.dumps(json.loads(value))
+    except ValueError:
+        return _quoted(value)
+
+
+def _or_null(text: str | None) -> str:
+    return "null" if text is None else _quoted(text)
+
+
+def _type_in(detail: str | None) -> str | None:
+    try:
+        found: Any = json.loads(detail or "null")
+    except ValueError:
+        return None
+    return found.get("type") if isinstance(found, dict) else None

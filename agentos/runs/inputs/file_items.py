@@ -1,0 +1,111 @@
+"""Items of a file: all of them checked before the first is run, none of them kept in memory."""
+
+from __future__ import annotations
+
+import os
+import weakref
+from array import array
+from collections.abc import Iterator, Sequence
+from typing import Any, overload
+
+from .formats import Format, Text, format_of, lines_in_json_file
+from .input_error import InputError
+from .input_location import Place, cannot_read
+from .item_ids import Ids, NoId, refuse_duplicates
+from .text_lines import Lines
+
+_AT_ONCE = 256
+
+
+class FileItems(Sequence[Any]):
+    """The items of a file, in its order; each is read from the disk when it is asked for.
+
+    Making it reads the file once, and raises ``InputError`` for a line that is no item, for ids that are missing or not
+    unique, and for a file without items. Later reads raise it if the file was written to meanwhile. A file that was
+    replaced (as editors do) or removed is read on as it was, for it is kept open until ``close`` or garbage collection.
+    """
+
+    unchanging = True
+
+    def __init__(self, place: Place, form: Format | None, id_of: Ids) -> None:
+        self.kind = place.kind
+        self.name = place.name
+        self.id_of = id_of
+        self.ids: list[str] = []
+        self._starts, self._sizes, self._lines = array("q"), array("q"), array("q")
+        try:
+            self._handle = os.open(place.path, os.O_RDONLY)
+        except OSError as error:
+            raise cannot_read(place.name, error) from None
+        self._close = weakref.finalize(self, os.close, self._handle)
+        try:
+            self._version = self._version_now()
+            self._form = self._go_through(form or format_of(place.name))
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Let go of the file; nothing can be read any more."""
+        self._close()
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @overload
+    def __getitem__(self, index: int) -> Any: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Any]: ...
+    def __getitem__(self, index: int | slice) -> Any:
+        wanted = range(len(self))[index]
+        if isinstance(wanted, int):
+            return self._read((wanted,))[0]
+        return self._read(wanted)
+
+    def __iter__(self) -> Iterator[Any]:
+        for first in range(0, len(self), _AT_ONCE):
+            yield from self[first : first + _AT_ONCE]
+
+    # -- reading ----------------------------------------------------------------------------------------------
+
+    def _go_through(self, form: Format | None) -> Format:
+        """Look at every line once. Returns the format they are in."""
+        with open(self._handle, "rb", closefd=False) as file:
+            lines = Lines(self.name, file.readline)
+            if form is None:
+                form = lines_in_json_file(lines) if self.name.lower().endswith(".json") else Text()
+            id_of, add_id = self.id_of, self.ids.append
+            add_start, add_size, add_line = self._starts.append, self._sizes.append, self._lines.append
+            for number, offset, size, item in form.records(lines):
+                try:
+                    add_id(id_of(item))
+                except NoId as error:
+                    raise lines.error(str(error), line=number) from None
+                add_start(offset)
+                add_size(size)
+                add_line(number)
+        self._refuse_changes()
+        if not self.ids:
+            raise InputError(source=self.name, detail="no items in this file")
+        hint = "name a field that tells them apart with --id FIELD, or remove the repeated lines"
+        refuse_duplicates(self.name, self.ids, self._lines.__getitem__, unit="line", hint=hint)
+        return form
+
+    def _read(self, indexes: Sequence[int]) -> list[Any]:
+        if not self._close.alive:
+            raise ValueError(f"the items of {self.name} were closed")
+        try:
+            records = [os.pread(self._handle, self._sizes[index], self._starts[index]) for index in indexes]
+        except OSError as error:
+            raise cannot_read(self.name, error) from None
+        self._refuse_changes()  # after reading: what was read before a change is good
+        return [self._form.parse(record) for record in records]
+
+    def _version_now(self) -> tuple[int, int]:
+        found = os.fstat(self._handle)
+        return found.st_size, found.st_mtime_ns
+
+    def _refuse_changes(self) -> None:
+        if self._version_now() != self._version:
+            hint = "leave the file alone while it is run; the same command again goes on with what it holds then"
+            raise InputError(source=self.name, detail="changed while it was being run", hint=hint)

@@ -1,0 +1,100 @@
+"""Where items come from, found before anything is read."""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+import stat
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from .input_error import InputError
+
+Kind = Literal["file", "folder", "glob", "stdin", "words"]
+
+STANDARD_INPUT = "standard input"
+_MAGIC = re.compile(r"[*?\[]")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One source of items. ``"stdin"`` is whatever can be read only once: standard input, a pipe, ``<(command)``."""
+
+    kind: Kind
+    name: str  # as it was typed; of words, how many
+    words: tuple[str, ...] = ()
+
+    @property
+    def path(self) -> str:
+        """The folder or file, wherever the process goes."""
+        return os.path.abspath(self.name)
+
+
+def place_of(source: str | os.PathLike[str] | Sequence[str]) -> Place:
+    """What *source* is: ``"-"`` (standard input), a file, a folder, a glob pattern, or a sequence of words.
+
+    A name that exists is never taken for a pattern. Raises ``InputError`` if there is nothing of that name.
+    """
+    if not isinstance(source, (str, os.PathLike)):
+        given = tuple(source)
+        return Place("words", f"{len(given)} word{'' if len(given) == 1 else 's'}", given)
+    name = os.fspath(source)
+    if name == "-":
+        return Place("stdin", STANDARD_INPUT)
+    if not name or "\0" in name:
+        raise InputError(source=repr(name), detail="no name of a file, folder or pattern")
+    try:
+        mode = os.stat(name).st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        if _MAGIC.search(name):
+            return Place("glob", name)
+        raise _missing(name) from None
+    except OSError as error:
+        raise cannot_read(name, error) from None
+    if stat.S_ISDIR(mode):
+        return Place("folder", name)
+    return Place("file" if stat.S_ISREG(mode) else "stdin", name)
+
+
+def paths_in(place: Place) -> list[str]:
+    """The paths that a glob matches, or the files of a folder, sorted. Names that begin with a dot stay out."""
+    if place.kind == "glob":
+        found = sorted(glob.glob(place.name, recursive=True))
+        if not found:
+            raise InputError(source=place.name, detail="no path matches this pattern, and no file has this name")
+        return found
+    try:
+        with os.scandir(place.name) as entries:
+            seen = [(entry.name, entry.is_file()) for entry in entries]
+    except OSError as error:
+        raise cannot_read(place.name, error) from None
+    files = sorted(os.path.join(place.name, name) for name, is_file in seen if is_file and not name.startswith("."))
+    if not files:
+        hint = f"for its folders: '{os.path.join(place.name, '*')}', quoted" if seen else None
+        raise InputError(source=place.name, detail="no files in this folder", hint=hint)
+    return files
+
+
+def words_of(text: str) -> list[str]:
+    """A list as people type it: ``"a,b,c"``, ``"a b c"``, ``"a, b"``."""
+    return [word for word in re.split(r"[,\s]+", text) if word]
+
+
+def cannot_read(name: str, error: OSError, line: int | None = None) -> InputError:
+    """The error to raise when the system does not let us."""
+    return InputError(source=name, detail=f"cannot be read ({error.strerror or type(error).__name__})", line=line)
+
+
+def _missing(name: str) -> InputError:
+    folder, base = os.path.split(name)
+    try:
+        there = os.listdir(folder or ".")
+    except OSError:
+        return InputError(source=name, detail=f"no such file: there is no folder {folder!r}")
+    import difflib  # only for people who mistyped
+
+    close = difflib.get_close_matches(base, there, n=1)
+    hint = f"did you mean {os.path.join(folder, close[0])}?" if close else None
+    return InputError(source=name, detail="no such file", hint=hint)

@@ -1,0 +1,50 @@
+"""Items that are at hand: words, or the paths of a folder or glob."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import overload
+
+from .input_error import InputError
+from .input_location import Place, paths_in
+from .item_ids import Ids, refuse_duplicates
+
+
+class ListedItems(Sequence[str]):
+    """Texts in their order. Raises ``InputError`` if there are none, or one is empty, repeated or not UTF-8."""
+
+    unchanging = True
+
+    def __init__(self, place: Place) -> None:
+        self.kind = place.kind
+        self.name = place.name
+        self.id_of = Ids()
+        self._texts = place.words if place.kind == "words" else tuple(paths_in(place))
+        if not self._texts:
+            raise InputError(source=place.name, detail="no items")
+        for number, text in enumerate(self._texts, start=1):
+            if not text.strip():
+                raise InputError(source=place.name, detail=f"word {number} is empty")
+            if not _is_utf8(text):
+                raise InputError(source=place.name, detail=f"{text!r} is not UTF-8")
+        self.ids = [self.id_of(text) for text in self._texts]
+        hint = "give each word once"
+        refuse_duplicates(self.name, self.ids, lambda index: index + 1, unit="word", hint=hint)
+
+    def __len__(self) -> int:
+        return len(self._texts)
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[str]: ...
+    def __getitem__(self, index: int | slice) -> str | Sequence[str]:
+        return self._texts[index]
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -1,0 +1,58 @@
+"""From what a person named to the items of it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any, BinaryIO, Protocol
+
+from .file_items import FileItems
+from .formats import format_named
+from .input_error import InputError
+from .input_location import Kind, Place, place_of
+from .item_ids import Ids
+from .listed_items import ListedItems
+from .piped_items import StreamItems
+
+
+class Items(Protocol):
+    """Items with their ids: an unchanging sequence (with ``ids``), or, of a stream, an iterator."""
+
+    kind: Kind
+    name: str
+    unchanging: bool
+    id_of: Ids
+
+    def __iter__(self) -> Iterator[Any]: ...
+
+
+def open_items(
+    source: str | os.PathLike[str] | Sequence[str] | Place,
+    *,
+    id_field: str | None = None,
+    format: str | None = None,  # noqa: A002 - it is called so on the command line
+    stdin: BinaryIO | None = None,
+) -> FileItems | ListedItems | StreamItems:
+    """The items of *source*: ``"-"``, a file, a folder (its files), a glob (its paths), or a sequence of words.
+
+    A file is JSON lines (``.jsonl``, ``.ndjson``), a table (``.csv``, ``.tsv``) or else text, one item per line, unless
+    *format* says which; it is checked as a whole, and its items are read again when they are asked for. Standard input
+    is text, unless *format* says otherwise or its first line is a JSON object. With *id_field*, a field's name or
+    dotted path, that is each item's id. Raises ``InputError``.
+    """
+    place = source if isinstance(source, Place) else place_of(source)
+    form = None if format is None else format_named(format)
+    if place.kind in ("file", "stdin"):
+        if format == "text" and id_field is not None:
+            raise InputError(source=place.name, detail="lines of text have no fields, so there is nothing for --id")
+        if place.kind == "file":
+            return FileItems(place, form, Ids(id_field))
+        return StreamItems(place, form, Ids(id_field), stdin)
+    what = "words" if place.kind == "words" else "paths"
+    if id_field is not None:
+        raise InputError(source=place.name, detail=f"{what} have no fields, so there is nothing for --id")
+    if form is not None:
+        raise InputError(
+            source=place.name, detail=f"the items are {what} and not the lines of a file: leave --format out"
+        )
+    return ListedItems(place)

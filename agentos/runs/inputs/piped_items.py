@@ -1,0 +1,64 @@
+"""Items that come once, one after the other: standard input, a pipe."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import Any, BinaryIO
+
+from .formats import Format, format_of, guessed
+from .input_error import InputError
+from .input_location import STANDARD_INPUT, Place, cannot_read
+from .item_ids import Ids, NoId
+from .text_lines import Lines
+
+
+class StreamItems(Iterator[Any]):
+    """Each item as soon as its line is there; an endless stream is fine, and an empty one has no items.
+
+    Nothing is read before the first is asked for. Without a *form* the first line that is not blank decides: if it is
+    a JSON object, all are JSON lines, else all are text. A bad line raises ``InputError`` with its number, and is the
+    end; the items before it were good. ``count`` is how many came.
+    """
+
+    unchanging = False
+
+    def __init__(self, place: Place, form: Format | None, id_of: Ids, stdin: BinaryIO | None = None) -> None:
+        self.kind = place.kind
+        self.name = place.name
+        self.id_of = id_of
+        self.count = 0
+        self._path = None if place.name == STANDARD_INPUT else place.name
+        self._form = form
+        self._stdin = stdin
+        self._items = self._read()
+
+    def __next__(self) -> Any:
+        item = next(self._items)
+        self.count += 1
+        return item
+
+    def _read(self) -> Iterator[Any]:
+        if self._path is None:
+            stdin = self._stdin or getattr(sys.stdin, "buffer", None)  # None: the process was started without
+            if stdin is None or stdin.closed:
+                raise InputError(source=self.name, detail="closed, so that there is nothing to read")
+            yield from self._items_of(stdin)
+            return
+        try:
+            file = open(self._path, "rb")  # noqa: SIM115 - it is closed below
+        except OSError as error:
+            raise cannot_read(self.name, error) from None
+        with file:
+            yield from self._items_of(file)
+
+    def _items_of(self, file: BinaryIO) -> Iterator[Any]:
+        lines = Lines(self.name, file.readline)
+        form = self._form or format_of(self.name) or guessed(lines)
+        for number, _, _, item in form.records(lines):
+            if self.id_of.field is not None:
+                try:
+                    self.id_of(item)
+                except NoId as error:
+                    raise lines.error(str(error), line=number) from None
+            yield item

@@ -1,0 +1,80 @@
+"""Lines of a file or stream, each with its number and its place, checked to be text."""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import chain
+
+from .input_error import InputError
+from .input_location import cannot_read
+
+LONGEST = 64 << 20  # what is longer is no item but a file without line ends; it must not fill the memory
+
+Line = tuple[int, int, int, str]
+
+
+class Lines:
+    """Number, offset, size in bytes and text (with its line end) of each line that *readline* gives.
+
+    A byte order mark at the very beginning is passed over. Raises ``InputError`` for a line that is not UTF-8 or has a
+    NUL, and when reading fails. ``number`` is that of the line last read. They can be gone through once.
+    """
+
+    def __init__(self, source: str, readline: Callable[[int], bytes]) -> None:
+        self.source = source
+        self.number = 0
+        self._readline = readline
+        self._ahead: list[Line] = []
+        self._rest = self._read()
+
+    def __iter__(self) -> Iterator[Line]:
+        return chain(self._ahead, self._rest)
+
+    def first(self) -> str:
+        """The first line that is not blank, or "" if there is none; it is not taken away."""
+        for line in self._rest:
+            self._ahead.append(line)
+            if not is_blank(line[3]):
+                return line[3]
+        return ""
+
+    def error(self, detail: str, line: int | None = None, hint: str | None = None) -> InputError:
+        """An error of this source, at *line* or the line last read."""
+        return InputError(source=self.source, detail=detail, line=line or self.number, hint=hint)
+
+    def _read(self) -> Iterator[Line]:
+        offset = 0
+        try:
+            for raw in iter(partial(self._readline, LONGEST + 1), b""):
+                self.number += 1
+                line = raw
+                if self.number == 1:
+                    offset, line = self._after_mark(raw)
+                if b"\0" in line:
+                    raise self.error("has a NUL byte, so it is not text")
+                if len(line) > LONGEST:
+                    raise self.error(f"longer than {LONGEST >> 20} MiB; is this one item per line?")
+                yield self.number, offset, len(line), self._text(line)
+                offset += len(line)
+        except OSError as error:
+            raise cannot_read(self.source, error, self.number + 1) from None
+
+    def _after_mark(self, raw: bytes) -> tuple[int, bytes]:
+        if raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+            raise self.error("UTF-16, and not UTF-8", hint="convert it: iconv -f UTF-16 -t UTF-8")
+        if raw.startswith(codecs.BOM_UTF8):
+            return 3, raw[3:]
+        return 0, raw
+
+    def _text(self, raw: bytes) -> str:
+        try:
+            return raw.decode()
+        except UnicodeDecodeError as error:
+            raise self.error(f"not UTF-8 (byte 0x{raw[error.start]:02x} at position {error.start + 1})") from None
+
+
+def is_blank(text: str) -> bool:
+    """Whether there is nothing to see in it."""
+    return not text or text.isspace()

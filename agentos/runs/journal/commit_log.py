@@ -1,0 +1,198 @@
+"""The open journal as its writer sees it: append a commit, and know whether it is there.
+
+After an error nothing is known of the commit: SQLite may have written all of it before a sync failed. So the connection
+is given up, the next attempt opens the file anew and looks. What is there counts, but only after a checkpoint has
+written it once more: a failed sync must not be taken for done because a second one says nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sqlite3
+from collections.abc import Sequence
+from pathlib import Path
+
+from agentos.errors import JournalUnavailable
+from agentos.util.sqlite.connect import Connect
+from agentos.util.sqlite.errors import Trouble, passing
+
+from .database import open_to_write
+from .entry_text import COLUMNS, joined
+from .hash_chain import link
+from .head_file import HeadFile, Position
+from .journal_files import JournalFiles
+from .owner_lock import OwnerLock
+from .reader import Reader
+
+log = logging.getLogger("agentos")
+
+_COLUMNS_OF_ROW = ", ".join(f"j.value ->> {index}" for index in range(len(COLUMNS)))
+
+# One statement in autocommit mode, because each call into SQLite gives up the GIL and getting it back can take 5 ms.
+# The last line is the fence: once another session has taken the journal over, this inserts nothing.
+_APPEND = (
+    f"insert into entries(seq, {', '.join(COLUMNS)}, chain) "  # noqa: S608 (constants)
+    f"select ? + j.key, {_COLUMNS_OF_ROW}, case j.key when ? then ? end from json_each(?) j "
+    "where (select value from meta where key = 'session') = ?"
+)
+_SET_META = "insert into meta(key, value) values (?, ?) on conflict(key) do update set value = excluded.value"
+
+
+class Store:
+    """The database, the head and the lock of one open journal. Only one thread at a time may use it."""
+
+    def __init__(
+        self,
+        files: JournalFiles,
+        *,
+        owner: OwnerLock,
+        head: HeadFile,
+        position: Position,
+        session: int,
+        connect: Connect,
+    ) -> None:
+        self.files = files
+        self.position = position
+        self.session = session
+        self.reader = Reader(files)
+        self._owner = owner
+        self._head = head
+        self._connect = connect
+        self._head_failed = False
+        self._file = _identity(files.db)
+        self._wal: tuple[int, int] | None = None
+        self._connection: sqlite3.Connection | None = None
+
+    def begin_session(self, worker: str, rows: Sequence[str]) -> None:
+        """Make this session the owner inside the database, and append its first entries in the same transaction."""
+        connection = self._connection = open_to_write(self.files, self._connect)
+        connection.execute("begin immediate")
+        connection.executemany(_SET_META, [("session", str(self.session)), ("worker", worker)])
+        position = self._insert(connection, rows)
+        connection.execute("commit")
+        # Open from now on, so that giving up the writer's connection in trouble never removes the log with it.
+        self.reader.open()
+        self._reached(position)
+
+    def append(self, rows: Sequence[str]) -> None:
+        """Commit *rows*, durably, in order. Raises Trouble: call again with the same rows, after a while.
+
+        Raises JournalUnavailable if that cannot help: the file is gone, replaced, broken or taken over.
+        """
+        try:
+            connection = self._connection
+            position = self._insert(connection, rows) if connection is not None else self._insert_again(rows)
+            self._check_files()
+        except (Trouble, sqlite3.Error, MemoryError, OSError) as error:
+            self._give_up_connection()
+            raise self._explained(error) from None
+        self._reached(position)
+
+    def close(self) -> None:
+        """Close the files and let others own the journal. Never raises for the disk: what is committed is durable."""
+        try:
+            self.reader.close()
+            self._checkpoint()
+            self._head.sync()
+        except (sqlite3.Error, OSError) as error:
+            log.warning("the journal %s was not closed tidily: %s", self.files.db, error)
+        finally:
+            # The last connection to close also removes the log, unless the database is no longer where it was.
+            self._give_up_connection()
+            self._head.close()
+            self._owner.release()
+
+    def _insert(self, connection: sqlite3.Connection, rows: Sequence[str]) -> Position:
+        text = joined(rows)
+        position = self._position_after(rows, text)
+        first, last = self.position.seq + 1, len(rows) - 1
+        done = connection.execute(_APPEND, (first, last, position.chain, text, str(self.session)))
+        if done.rowcount != len(rows):
+            raise self._lost(f"it was taken over by {_newest_session(connection)}")
+        return position
+
+    def _insert_again(self, rows: Sequence[str]) -> Position:
+        """Open the file anew and append *rows*, unless they are there already."""
+        self._check_files()
+        connection = self._connection = open_to_write(self.files, self._connect)
+        found = connection.execute("select seq, chain from entries order by seq desc limit 1").fetchone()
+        after = self._position_after(rows, joined(rows))
+        if found == self.position:
+            position = self._insert(connection, rows)
+        elif found == after:
+            busy, *_ = connection.execute("pragma wal_checkpoint(truncate)").fetchone()
+            if busy:
+                raise Trouble("another program reads it")
+            position = after
+        else:
+            seq = found[0] if found else 0
+            raise self._lost(f"it ends at entry {seq}, and {self.position.seq} had been written by this run")
+        return position
+
+    def _explained(self, error: Exception) -> Exception:
+        """Trouble with a reason, or JournalUnavailable."""
+        try:
+            self._check_files()
+        except JournalUnavailable as lost:
+            return lost
+        except OSError as unreachable:
+            error = unreachable
+        reason = passing(error)
+        if reason is None:
+            return self._lost(f"SQLite says: {error}")
+        return Trouble(f"the journal {self.files.db} cannot be written now: {reason}")
+
+    def _position_after(self, rows: Sequence[str], text: str) -> Position:
+        seq, chain = self.position
+        return Position(seq + len(rows), link(chain, seq + 1, text))
+
+    def _reached(self, position: Position) -> None:
+        self.position = position
+        if self._wal is None:
+            self._wal = _identity(self.files.wal)
+        try:
+            self._head.write(position)
+            self._head_failed = False
+        except OSError:
+            # The entries are durable; only the guard against a later loss is behind. The next commit tries again.
+            if not self._head_failed:
+                log.warning("the head file %s cannot be written", self.files.head, exc_info=True)
+            self._head_failed = True
+
+    def _check_files(self) -> None:
+        """Raise JournalUnavailable unless the names still lead to the files that are being written."""
+        for path, opened in ((self.files.db, self._file), (self.files.wal, self._wal)):
+            if opened is not None and (now := _identity(path)) != opened:
+                raise self._lost(f"{path.name} was {'removed' if now is None else 'replaced'}")
+
+    def _checkpoint(self) -> None:
+        if self._connection is not None:
+            self._connection.execute("pragma wal_checkpoint(truncate)").fetchone()
+
+    def _give_up_connection(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            try:
+                connection.close()
+            except sqlite3.Error:
+                log.debug("closing the journal's connection failed", exc_info=True)
+
+    def _lost(self, detail: str) -> JournalUnavailable:
+        return JournalUnavailable(path=str(self.files.db), detail=detail)
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Which file lies where SQLite looks for it. A link is another one, whatever it leads to."""
+    try:
+        found = os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _newest_session(connection: sqlite3.Connection) -> str:
+    found = connection.execute("select detail from entries where kind = 'session' order by seq desc limit 1").fetchone()
+    card = json.loads(found[0])
+    return f"session {card['session']} (pid {card['pid']} on {card['host']})"

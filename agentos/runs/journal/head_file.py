@@ -1,0 +1,79 @@
+"""The head file: the number and the chain value of the newest commit, kept outside the database.
+
+SQLite drops the end of a damaged write-ahead log without a word, and what is left looks whole. The head, written after
+each commit and not synced, still says how far the journal had come. It is never ahead of what is durable, because the
+commit before it was synced; it may be one commit behind.
+"""
+
+from __future__ import annotations
+
+import os
+from hashlib import blake2b
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from ...util.private_folder import PrivateFolder, folder_of
+from .hash_chain import ORIGIN
+
+
+class Position(NamedTuple):
+    """How far a journal has come: its newest entry and the chain value there."""
+
+    seq: int
+    chain: str
+
+
+# Before the first commit.
+START: Final = Position(0, ORIGIN)
+
+
+def read_head(path: Path, folder: PrivateFolder | None = None) -> Position | None:
+    """What the head says; None if there is none, or if it is torn: that is no damage of the journal itself.
+
+    Raises UnsafePath if it is no ordinary file.
+    """
+    try:
+        with folder_of(path, folder) as opened:
+            file = opened.open(path.name, os.O_RDONLY)
+    except FileNotFoundError:
+        return None
+    try:
+        line = os.read(file, 2 * _LENGTH)
+    finally:
+        os.close(file)
+    try:
+        seq, chain, _ = line.decode("ascii").split(" ")
+        head = Position(int(seq), chain.rstrip("."))
+    except ValueError:
+        return None
+    return head if _line(head) == line else None
+
+
+class HeadFile:
+    """The head of an open journal. Only one thread may use it."""
+
+    def __init__(self, path: Path, folder: PrivateFolder | None = None) -> None:
+        with folder_of(path, folder) as opened:
+            self._file = opened.open(path.name, os.O_RDWR | os.O_CREAT)
+
+    def write(self, position: Position) -> None:
+        """Say that the journal is durable up to *position*."""
+        os.lseek(self._file, 0, os.SEEK_SET)
+        os.write(self._file, _line(position))
+
+    def sync(self) -> None:
+        """Make the newest line durable, and drop what a longer file of old may have behind it."""
+        os.ftruncate(self._file, _LENGTH)
+        os.fsync(self._file)
+
+    def close(self) -> None:
+        os.close(self._file)
+
+
+def _line(position: Position) -> bytes:
+    """One line, always of the same length, so that writing over it never leaves a piece of the old one."""
+    words = f"{position.seq:020d} {position.chain:.<32}"
+    return f"{words} {blake2b(words.encode('ascii'), digest_size=4).hexdigest()}\n".encode("ascii")
+
+
+_LENGTH = len(_line(START))

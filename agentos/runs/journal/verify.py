@@ -1,0 +1,208 @@
+"""Reading a whole journal: every entry is checked against the chain, and what was found is told, damage included.
+
+Nothing here changes a byte. A damaged journal still has a sound beginning; what is said of entries, items and tokens
+is said of that beginning only.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from agentos.errors import JournalDamaged, JournalInUse, JournalTooNew, JournalUnavailable, NotAJournal
+from agentos.util.sqlite.errors import is_busy, is_unreachable
+from agentos.util.sqlite.migrations import Migration, newest, schema_at, schema_of, version_of
+from agentos.util.sqlite.untrusted_file import foreign_definition, is_plain_table
+
+from ...util.private_folder import UnsafePath
+from .database import APPLICATION_ID, check_files, open_untouched
+from .entry_kinds import DECIDES
+from .entry_text import COLUMNS, redumped
+from .hash_chain import link
+from .head_file import START, Position, read_head
+from .journal_files import JournalFiles
+from .known_items import IdAt, Known
+
+_EVERY_ENTRY = f"select seq, {', '.join(COLUMNS)}, chain from entries order by seq"  # noqa: S608 (constants)
+_CHAIN = len(COLUMNS) + 1
+_DETAIL = COLUMNS.index("detail")
+_FINGERPRINT = COLUMNS.index("fingerprint")
+
+
+@dataclass(slots=True)
+class Contents:
+    """What a journal holds, up to the first damage if there is any."""
+
+    version: int = 0
+    position: Position = START
+    last_kind: str | None = None
+    last_token: int = 0
+    session: int = 0
+    worker: str | None = None
+    plan: str | None = None  # the fingerprint of the ids that the last session wrote down as its input
+    known: Known = field(default_factory=Known)
+    damage: str | None = None
+    missing: int | None = None
+
+    def damaged(self, detail: str, *, missing: int | None = None) -> Contents:
+        """The same, with the first damage noted."""
+        if self.damage is None:
+            self.damage, self.missing = detail, missing
+        return self
+
+
+def read_contents(files: JournalFiles, migrations: Sequence[Migration]) -> Contents | None:
+    """Read and check everything; None if there is no journal yet.
+
+    Raises NotAJournal, JournalTooNew, JournalInUse or JournalUnavailable, and JournalDamaged if not even the beginning
+    can be read; other damage is in the answer.
+    """
+    try:
+        head = read_head(files.head, files.folder)
+        check_files(files, to_write=False)
+    except UnsafePath as unsafe:
+        raise JournalUnavailable(path=str(files.db), detail=str(unsafe)) from None
+    if not files.size(files.db):
+        return _without_database(files, head)
+    try:
+        connection = open_untouched(files)
+    except sqlite3.Error as error:
+        raise _refusal(files, error, head) from None
+    try:
+        _recognise(connection, files, migrations, head)
+        contents = _read(connection, migrations, head)
+    finally:
+        connection.close()
+    _compare_with_head(contents, files, head)
+    return contents
+
+
+def _without_database(files: JournalFiles, head: Position | None) -> Contents | None:
+    """A missing or empty database is a new journal, unless something beside it says that there was one."""
+    if head is not None and head.seq:
+        return Contents().damaged(f"its database is gone: {_missing(head.seq)}", missing=head.seq)
+    if files.size(files.wal):
+        return Contents().damaged(f"its database is gone, but {files.wal.name} is there")
+    return None
+
+
+def _recognise(
+    connection: sqlite3.Connection, files: JournalFiles, migrations: Sequence[Migration], head: Position | None
+) -> None:
+    """Raise unless this is a journal of a format we know."""
+    try:
+        application = int(connection.execute("pragma application_id").fetchone()[0])
+        version = version_of(connection)
+    except sqlite3.Error as error:
+        raise _refusal(files, error, head) from None
+    if application != APPLICATION_ID:
+        if head is not None:
+            raise JournalDamaged(path=str(files.db), detail="nothing in its database can be recognised")
+        raise NotAJournal(path=str(files.db), found="an SQLite database of another program")
+    if version > newest(migrations):
+        raise JournalTooNew(path=str(files.db), version=version, known=newest(migrations))
+
+
+def _refusal(files: JournalFiles, error: sqlite3.Error, head: Position | None) -> Exception:
+    """What to raise when SQLite cannot even begin to read the file."""
+    path = str(files.db)
+    if is_busy(error):
+        return JournalInUse(path=path, owner="another program, which has locked the database")
+    if is_unreachable(error):
+        return JournalUnavailable(path=path, detail=f"it cannot be read ({error})")
+    if head is None and error.sqlite_errorcode == sqlite3.SQLITE_NOTADB:
+        return NotAJournal(path=path, found="not an SQLite database")
+    return JournalDamaged(path=path, detail=f"its database cannot be read ({error})")
+
+
+def _read(connection: sqlite3.Connection, migrations: Sequence[Migration], head: Position | None) -> Contents:
+    contents = Contents()
+    # A flipped bit can turn text into something that is no text, or JSON into none: ValueError and TypeError.
+    try:
+        contents.version = version_of(connection)
+        schema, made = schema_of(connection), schema_at(contents.version, migrations)
+        if contents.version < 1 or not made.items() <= schema.items():
+            contents.damaged("its tables are not as they were made")
+        foreign = foreign_definition(connection, made)
+        if foreign is not None:
+            contents.damaged(f"it has {foreign}")
+        if is_plain_table(connection, "entries"):
+            _check_entries(connection, contents, head)
+        if is_plain_table(connection, "meta"):
+            _check_meta(connection, contents)
+    except (sqlite3.Error, ValueError, TypeError, LookupError) as error:
+        contents.damaged(f"reading it fails after entry {contents.position.seq} ({error})")
+    return contents
+
+
+def _check_entries(connection: sqlite3.Connection, contents: Contents, head: Position | None) -> None:
+    """Take in commit after commit, as long as each is what its chain value says."""
+    expected = 0
+    commit: list[tuple[Any, ...]] = []
+
+    def id_at(seq: int) -> str | None:
+        found: tuple[str | None] = connection.execute("select item from entries where seq = ?", (seq,)).fetchone()
+        return found[0]
+
+    for row in connection.execute(_EVERY_ENTRY):
+        expected += 1
+        if row[0] != expected:
+            contents.damaged(f"entry {expected} is missing")
+            return
+        commit.append(row[1:_CHAIN])
+        if row[_CHAIN] is not None:
+            seq, chain = contents.position
+            if link(chain, seq + 1, redumped(commit)) != row[_CHAIN]:
+                contents.damaged(f"entries {seq + 1} to {expected} are not as they were written")
+                return
+            if head is not None and seq < head.seq <= expected and head != (expected, row[_CHAIN]):
+                contents.damaged(f"its entries up to {head.seq} are not the ones its head file tells of")
+            _take_in(commit, contents, id_at)
+            contents.position = Position(expected, row[_CHAIN])
+            commit.clear()
+    if commit:
+        contents.damaged(f"entries {contents.position.seq + 1} to {expected} are not as they were written")
+
+
+def _take_in(commit: list[tuple[Any, ...]], contents: Contents, id_at: IdAt) -> None:
+    seq = contents.position.seq
+    for row in commit:
+        seq += 1
+        kind, item, token = row[1:4]
+        state = DECIDES.get(kind)
+        if state is not None:
+            contents.known.put(item, seq, state, row[_FINGERPRINT], id_at)
+        elif kind == "session":
+            card = json.loads(row[_DETAIL])
+            contents.session, contents.worker = card["session"], card["worker"]
+        elif kind == "plan" and row[_FINGERPRINT] is not None:
+            contents.plan = row[_FINGERPRINT]
+        if token is not None and token > contents.last_token:
+            contents.last_token = token
+    contents.last_kind = kind
+
+
+def _check_meta(connection: sqlite3.Connection, contents: Contents) -> None:
+    """The table for the fence must say what the newest session entry says: both are written in one transaction."""
+    meta = dict(connection.execute("select key, value from meta"))
+    if contents.session and (meta.get("session"), meta.get("worker")) != (str(contents.session), contents.worker):
+        contents.damaged("its table of sessions is not as it was written")
+
+
+def _compare_with_head(contents: Contents, files: JournalFiles, head: Position | None) -> None:
+    last = contents.position.seq
+    if head is not None and head.seq > last:
+        contents.damaged(_missing(head.seq - last), missing=head.seq - last)
+        contents.missing = head.seq - last
+    elif head is None and last and contents.last_kind != "closed":
+        contents.damaged(
+            f"its head file {files.head.name} is missing or unreadable, so it cannot be known whether the newest "
+            "entries are all there"
+        )
+
+
+def _missing(count: int) -> str:
+    return "1 entry is missing at its end" if count == 1 else f"{count} entries are missing at its end"

@@ -1,0 +1,1 @@
+"""Output of commands: capture, item logs, line buffering, redaction."""

@@ -1,0 +1,232 @@
+"""What items print: secrets out of it, then into the item's log, onto the screen, and the part that is kept."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from ...util.private_folder import PrivateFolder
+from ...util.sanitize import printable, shortened
+from .item_log import LONGEST_LOG, ItemLog, LogFolder
+from .line_buffer import LineBuffer, cut, split
+from .stream_redaction import StreamRedactor
+
+KEEP = 1 << 16  # bytes of standard output, which become the item's value
+
+_TAIL = 20  # lines
+_LONGEST_LINE = 500  # characters of a line of the tail
+_AT_ONCE = 1 << 16
+
+Redactors = Callable[[str | None], StreamRedactor]  # one for a stream, by the name of the item's credential
+
+
+class Screen(Protocol):
+    """Who shows what items print. Called by many threads at once."""
+
+    def line(self, item_id: str, index: int, stream: str, text: str, whole: bool) -> None:
+        """A line without its end. Not *whole*: a piece of an over-long one, more follows.
+
+        Bytes that are no UTF-8 come as surrogates: ``text.encode("utf-8", "surrogateescape")`` has them back.
+        """
+
+    def ended(self, item_id: str, index: int, log: Path | None) -> None:
+        """The attempt is over. *log* is where its output is, if it had any."""
+
+
+@dataclass(frozen=True, slots=True)
+class Captured:
+    """What is left of an attempt's output."""
+
+    stdout: str  # the beginning
+    truncated: bool  # there was more
+    tail: tuple[str, ...]  # the last lines of both streams that were not blank, harmless for a terminal
+    last_error: str | None  # the last of them on standard error
+    silent_since: float  # when the last byte came, or the attempt began, by the clock of ``Outputs``
+    log: Path | None
+
+
+class Outputs:
+    """Takes what the items of a run print.
+
+    Each item has its log in *logs*, if that is given. *redactors* are the pool's; without them nothing is taken out.
+    """
+
+    def __init__(
+        self,
+        logs: Path | None,
+        redactors: Redactors | None = None,
+        screen: Screen | None = None,
+        keep: int = KEEP,
+        *,
+        longest_log: int = LONGEST_LOG,
+        folder: PrivateFolder | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self.keep = keep
+        self.screen = screen
+        self.redactors = redactors
+        self.clock = clock
+        self._wall = wall
+        self._logs = None if logs is None else LogFolder(logs, longest_log, inside=folder)
+        self._open: dict[str, ItemOutput] = {}
+
+    def open(self, item_id: str, index: int, attempt: int, credential_name: str | None = None) -> ItemOutput:
+        """Where one attempt prints to. Whoever opens it finishes it."""
+        log = None
+        if self._logs is not None:
+            log = self._logs.of_attempt(item_id, self._heading(attempt, credential_name))
+        output = self._open[item_id] = ItemOutput(self, item_id, index, credential_name, log)
+        return output
+
+    def last_line(self, item_id: str) -> str | None:
+        """The last line that a running item printed, harmless for a terminal."""
+        output = self._open.get(item_id)
+        return None if output is None else output.last_line
+
+    def forget(self, output: ItemOutput) -> None:
+        """It is finished."""
+        if self._open.get(output.item_id) is output:
+            self._open.pop(output.item_id, None)
+
+    def _heading(self, attempt: int, credential_name: str | None) -> str:
+        at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self._wall()))
+        key = "" if credential_name is None else f", key {printable(credential_name, tabs=False)}"
+        return f"--- attempt {attempt}, {at}{key} ---"
+
+
+class ItemOutput:
+    """What one attempt prints. Threads may share it."""
+
+    def __init__(
+        self, outputs: Outputs, item_id: str, index: int, credential_name: str | None, log: ItemLog | None
+    ) -> None:
+        self.item_id = item_id
+        self.index = index
+        self._outputs = outputs
+        self._credential_name = credential_name
+        self._log = log
+        self._lock = threading.Lock()
+        self._streams: dict[str, _Stream] = {}
+        self._kept = bytearray()
+        self._tail: deque[str] = deque(maxlen=_TAIL)
+        self._last_error: str | None = None
+        self._captured: Captured | None = None
+        self.silent_since = outputs.clock()
+
+    @property
+    def finished(self) -> bool:
+        return self._captured is not None
+
+    @property
+    def last_line(self) -> str | None:
+        try:
+            return self._tail[-1]
+        except IndexError:
+            return None
+
+    def write(self, stream: str, data: bytes) -> None:
+        """Take what came on ``"stdout"`` or ``"stderr"``. After the finish nothing is taken any more."""
+        with self._lock:
+            if self._captured is not None or not data:
+                return
+            self.silent_since = self._outputs.clock()
+            known = self._streams.get(stream) or self._new_stream(stream)
+            # In parts, so that what is held is bounded by what is given, not by a multiple of it.
+            for start in range(0, len(data), _AT_ONCE):
+                self._take(known, data[start : start + _AT_ONCE])
+
+    def finish(self) -> Captured:
+        """The attempt is over: pass on what was held back, and close the log."""
+        with self._lock:
+            if self._captured is None:
+                self._captured = self._finish()
+            return self._captured
+
+    def _finish(self) -> Captured:
+        for stream in self._streams.values():
+            if stream.redactor is not None:
+                self._pass_on(stream, stream.lines.feed(stream.redactor.flush()))
+            self._pass_on(stream, stream.lines.flush(), at_end=True)
+        path = None
+        if self._log is not None:
+            self._log.close()
+            path = self._log.path if self._log.has_begun else None
+        outputs = self._outputs
+        outputs.forget(self)
+        if outputs.screen is not None:
+            outputs.screen.ended(self.item_id, self.index, path)
+        stdout = cut(bytes(self._kept), outputs.keep)
+        truncated = len(self._kept) > outputs.keep
+        text = stdout.decode("utf-8", "replace")
+        return Captured(text, truncated, tuple(self._tail), self._last_error, self.silent_since, path)
+
+    def _new_stream(self, name: str) -> _Stream:
+        redactors = self._outputs.redactors
+        redactor = None if redactors is None else redactors(self._credential_name)
+        stream = self._streams[name] = _Stream(name, redactor)
+        return stream
+
+    def _take(self, stream: _Stream, data: bytes) -> None:
+        text = data if stream.redactor is None else stream.redactor.feed(data)
+        self._pass_on(stream, stream.lines.feed(text))
+
+    def _pass_on(self, stream: _Stream, text: bytes, *, at_end: bool = False) -> None:
+        """To all who want it, *text* in whole lines."""
+        if not text:
+            return
+        if stream.redactor is not None:
+            text = stream.redactor.shown_plain(text)
+        if self._log is not None:
+            self._log.write(text)
+        self._keep(stream, text)
+        screen = self._outputs.screen
+        if screen is not None:
+            for piece, whole in split(text, at_end=at_end):
+                screen.line(self.item_id, self.index, stream.name, piece.decode("utf-8", "surrogateescape"), whole)
+
+    def _keep(self, stream: _Stream, text: bytes) -> None:
+        if stream.name == "stdout":
+            room = self._outputs.keep + 1 - len(self._kept)  # one more tells that there was more
+            if room > 0:
+                self._kept += text[:room]
+        for line in stream.last_lines(text):
+            self._tail.append(line)
+            if stream.name == "stderr":
+                self._last_error = line
+
+
+class _Stream:
+    """One of the two streams, on its way."""
+
+    __slots__ = ("_within", "lines", "name", "redactor")
+
+    def __init__(self, name: str, redactor: StreamRedactor | None) -> None:
+        self.name = name
+        self.redactor = redactor
+        self.lines = LineBuffer()
+        self._within = False  # a line whose beginning has passed
+
+    def last_lines(self, text: bytes) -> list[str]:
+        """The last of the lines that begin in *text*, without the blank ones."""
+        if self._within:
+            _, end, text = text.partition(b"\n")
+            if not end:
+                return []
+        self._within = bool(text) and not text.endswith(b"\n")
+        # Twice as many as wanted, for some may be blank; what stands before those is no line.
+        lines = text.rsplit(b"\n", 2 * _TAIL)[-2 * _TAIL :]
+        shown = [_shown(line) for line in lines if line]
+        return [line for line in shown if line.strip()][-_TAIL:]
+
+
+def _shown(line: bytes) -> str:
+    # What a terminal would end up showing: each lone carriage return starts the line over.
+    line = line.rstrip(b"\r").rpartition(b"\r")[2]
+    # A character has at most four bytes; twice that, for there may be colours.
+    return shortened(printable(line[: 8 * _LONGEST_LINE].decode("utf-8", "replace")), _LONGEST_LINE)

@@ -1,0 +1,89 @@
+"""At home: what a worker elsewhere said is told to the pool and the log, as if it had been said here."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from ...errors import Interrupted, NotPicklable
+from ...pool.lease import ItemLease
+from ..core.records import Attempt
+from ..core.states import Cause
+from ..execution.attempt import PooledAttempt
+from .attempt_report import Line, Report, error_from
+from .pickled import unpack
+from .worker_lease import Told
+
+if TYPE_CHECKING:
+    from ..execution.run import Run
+
+log = logging.getLogger("agentos")
+worker_log = logging.getLogger("agentos.worker")
+
+
+def replay(run: Run, attempt: Attempt, report: Report) -> tuple[Any, BaseException | None]:
+    """The value or the error to finish *attempt* with, after telling all that was said. Call it before ``run.finish``.
+
+    An error means what it meant where it was raised. If the place was not fit for the worker at all, the run stops with
+    that reason: every item would fail by it.
+    """
+    for line in report.lines:
+        log_line(run, line)
+    for told in report.told:
+        tell_lease(attempt, told, age=report.duration - told.at)
+    if report.unready is not None:
+        if not run.closing:
+            run.stop(f"a worker that could not begin: {run.masked(report.unready)}", cause=Cause.FAULT)
+        return None, Interrupted(report.unready)
+    if report.cancelled and attempt.cancelled is not None:
+        return None, run.called_off(attempt)
+    if report.failure is not None:
+        error = error_from(report.failure)
+        if report.failure.reported and attempt.lease is not None:
+            attempt.lease.last_report = error  # the pool has heard of it, and must not twice
+        return None, error
+    try:
+        return None if report.value is None else unpack(report.value, "what its worker returned"), None
+    except NotPicklable as error:
+        return None, error
+
+
+def log_line(run: Run, line: Line) -> None:
+    """A line that a worker logged elsewhere, into the log here. Never raises: a handler is the user's own."""
+    try:
+        worker_log.log(line.level, "%s", run.masked(line.text))
+    except Exception as error:  # noqa: BLE001 - the line is lost; the item that logged it is not
+        log.debug("a line of a worker could not be logged (%s)", type(error).__name__)
+
+
+def tell_lease(attempt: Attempt, told: Told, *, age: float = 0.0) -> None:
+    """What a worker elsewhere said of its key *age* seconds ago, told to the lease here."""
+    if not isinstance(attempt, PooledAttempt) or attempt.grant is None:
+        return
+    lease = attempt.item_lease()
+    try:
+        _tell(lease, told, age)
+    except Exception as error:  # noqa: BLE001 - what cannot be told is lost; the item's own end is not
+        log.warning(
+            "[COORDINATOR] %s: what its worker said of its key was not understood (%s)",
+            attempt.item.id,
+            type(error).__name__,
+        )
+
+
+def _tell(lease: ItemLease, told: Told, age: float) -> None:
+    left = None if told.delay is None else told.delay - age
+    if told.verb == "settle":
+        lease.settle(told.used)
+    elif told.verb == "rate_limited" and left is not None and left <= 0:
+        lease.trouble = "limited"  # that rest is over
+    elif told.verb == "rate_limited":
+        lease.rate_limited(left, told.model)
+    elif told.verb == "rejected":
+        lease.rejected(told.reason)
+    elif told.verb == "spent":
+        lease.spent(told.reason)
+    elif told.signal is not None:
+        delay = told.signal.delay
+        lease.report(told.signal if delay is None else replace(told.signal, delay=max(0.0, delay - age)))

@@ -1,0 +1,182 @@
+"""What runs in the other process: it calls the user's worker, and makes a report of whatever comes of that."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping
+from functools import lru_cache, partial
+from types import CoroutineType
+from typing import Any
+
+from ...errors import AgentOSError, Interrupted, NotPicklable
+from .assignment import Assignment
+from .attempt_report import Line, Report, failure_of
+from .pickled import Parcel, pack, unpack
+from .worker_context import FrozenContext
+from .worker_lease import RemoteLease, Told
+from .worker_secrets import resolve
+
+log = logging.getLogger("agentos")
+
+Tell = Callable[[Told | Line], object]
+
+
+def carry_out(
+    function: Parcel,
+    assignment: Assignment,
+    *,
+    is_async: bool = False,
+    stopping: threading.Event | None = None,
+    lost: threading.Event | None = None,
+    tell: Tell | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> Report:
+    """Call the worker, once, and report. Never raises: whatever the worker raises is in the report.
+
+    *function* is the user's worker; *is_async*, it is a coroutine function and gets a loop of its own. *stopping* is
+    what the worker sees as ``context.stopping``; *lost*, once set, ends its lease. *tell* hears what the worker says of
+    its key, and what it logs, as it says it; without it that goes with the report.
+    """
+    if is_async:
+        later = carry_out_async(function, assignment, stopping=stopping, lost=lost, tell=tell, environ=environ)
+        try:
+            return asyncio.run(later)
+        except BaseException as error:  # noqa: BLE001 - a loop that runs in this thread already, or cannot be closed
+            later.close()
+            return Report(assignment.token, failure=failure_of(error))
+    errand = _Errand(assignment, stopping, lost, tell, environ)
+    try:
+        value = errand.call_of(function)()
+        if type(value) is CoroutineType:
+            value.close()
+            raise TypeError("the worker returned a coroutine and did not await it: declare it `async def`")  # noqa: TRY301
+        return errand.done(value)
+    except _Unready as unready:
+        return errand.unready(str(unready))
+    except BaseException as error:  # noqa: BLE001 - whatever a worker raises fails its item, not its process
+        return errand.failed(error)
+
+
+async def carry_out_async(
+    function: Parcel,
+    assignment: Assignment,
+    *,
+    stopping: threading.Event | None = None,
+    lost: threading.Event | None = None,
+    tell: Tell | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> Report:
+    """The same for a coroutine function, on the loop that runs. If its task is cancelled, the report says so."""
+    errand = _Errand(assignment, stopping, lost, tell, environ)
+    task = asyncio.current_task()
+    try:
+        return errand.done(await errand.call_of(function)())
+    except _Unready as unready:
+        return errand.unready(str(unready))
+    except asyncio.CancelledError as error:
+        if task is None or not task.cancelling():
+            return errand.failed(error)  # something of its own was cancelled
+        task.uncancel()  # it was meant for the worker; the report still has to go
+        return errand.failed(Interrupted("its task was cancelled"), cancelled=True)
+    except BaseException as error:  # noqa: BLE001 - see above
+        return errand.failed(error)
+
+
+class _Unready(Exception):
+    """The worker cannot be called here. The text says why."""
+
+
+class _Errand:
+    """One assignment on its way: what was said so far, and the report at its end."""
+
+    def __init__(
+        self,
+        assignment: Assignment,
+        stopping: threading.Event | None,
+        lost: threading.Event | None,
+        tell: Tell | None,
+        environ: Mapping[str, str] | None,
+    ) -> None:
+        self._assignment = assignment
+        self._stopping = stopping
+        self._lost = lost
+        self._environ = os.environ if environ is None else environ
+        self._told: list[Told] = []
+        self._lines: list[Line] = []
+        self._tell = tell
+        self._hear: Callable[[Told], object] = self._told.append if tell is None else self._tell_home
+        self._say: Callable[[Line], object] = self._lines.append if tell is None else self._tell_home
+        self._lease: RemoteLease | None = None
+        self._began_at = time.monotonic()
+
+    def call_of(self, function: Parcel) -> Callable[[], Any]:
+        """The call to make."""
+        assignment = self._assignment
+        try:
+            secret = resolve(assignment, self._environ)
+            call = _function(function.data)
+        except AgentOSError as error:
+            raise _Unready(str(error)) from None
+        payload = unpack(assignment.payload, "the item")
+        if not assignment.wants_context:
+            return partial(call, payload, secret)
+        if assignment.lease is not None and assignment.credential is not None:
+            self._lease = RemoteLease(
+                assignment.credential,
+                assignment.lease,
+                secret or "",
+                self._hear,
+                requester=assignment.item_id,
+                model=assignment.model,
+                lost=self._lost,
+            )
+        context = FrozenContext(assignment, self._lease, self._stopping or threading.Event(), self._say)
+        return partial(call, payload, secret, context=context)
+
+    def _tell_home(self, thing: Told | Line) -> None:
+        assert self._tell is not None  # noqa: S101 - for the type checker: else it goes with the report
+        try:
+            self._tell(thing)
+        except Exception as error:  # noqa: BLE001 - what cannot be sent is lost; the item is not
+            item_id = self._assignment.item_id
+            log.warning("[COORDINATOR] %s: what it said could not be sent (%s)", item_id, type(error).__name__)
+
+    def done(self, value: Any) -> Report:
+        if value is None:
+            return self._report()
+        try:
+            return self._report(value=pack(value, "what its worker returned", same_main=self._assignment.same_main))
+        except NotPicklable as error:
+            return self.failed(error)
+
+    def failed(self, error: BaseException, *, cancelled: bool = False) -> Report:
+        failure = failure_of(
+            error,
+            model=self._assignment.model,
+            reported=self._lease is not None and self._lease.has_reported(error),
+            same_main=self._assignment.same_main,
+        )
+        return self._report(failure=failure, cancelled=cancelled)
+
+    def unready(self, why: str) -> Report:
+        return self._report(unready=why)
+
+    def _report(self, **how: Any) -> Report:
+        return Report(
+            self._assignment.token,
+            told=tuple(self._told),
+            lines=tuple(self._lines),
+            duration=time.monotonic() - self._began_at,
+            **how,
+        )
+
+
+@lru_cache(maxsize=8)
+def _function(data: bytes) -> Callable[..., Any]:
+    """The worker, made once in this process: as under threads, an object is the same for all its items."""
+    made: Callable[..., Any] = unpack(Parcel(data), "the worker function")
+    return made

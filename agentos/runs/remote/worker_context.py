@@ -1,0 +1,86 @@
+"""``context`` for a worker elsewhere: the same attributes, of which most are fixed when it starts."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from ..context import ItemLog
+from .assignment import Assignment
+from .attempt_report import Line
+from .worker_lease import RemoteLease
+
+_MOST_LINES = 1_000
+_LONGEST_LINE = 10_000
+
+
+class FrozenContext:
+    """One attempt, as its worker elsewhere sees it; see ``Context``.
+
+    ``stopping`` is set only by an engine that has a line to the driver: an executor has none. Lines of ``log`` go to
+    the driver's log.
+    """
+
+    __slots__ = ("_checkpoint", "attempt", "index", "item_id", "lease", "log", "stopping")
+
+    def __init__(
+        self,
+        assignment: Assignment,
+        lease: RemoteLease | None,
+        stopping: threading.Event,
+        say: Callable[[Line], object],
+    ) -> None:
+        self.item_id = assignment.item_id
+        self.index = assignment.index
+        self.attempt = assignment.attempt
+        self.lease = lease
+        self.stopping = stopping
+        logger = logging.Logger("agentos.worker", assignment.log_level)
+        logger.addHandler(_Homewards(say))
+        self.log = ItemLog(logger, {"item_id": assignment.item_id})
+        self._checkpoint = assignment.checkpoint
+
+    @property
+    def checkpoint(self) -> Path:
+        """The item's own path, in a folder of the driver. Raises FileNotFoundError where that folder is not."""
+        if self.lease is not None:
+            self.lease.require()
+        path = self._checkpoint
+        if path is None or not os.path.isdir(os.path.dirname(path)):
+            folder = "the run's checkpoint folder" if path is None else os.path.dirname(path)
+            raise FileNotFoundError(
+                f"{folder} is on the machine that the run was started on, and not on {socket.gethostname()}: put the "
+                "run's journal on a disk that both have, or keep checkpoints in a place of your own"
+            )
+        return Path(path)
+
+    def settle(self, used: Mapping[str, float] | None = None, /, **amounts: float) -> bool:
+        """Say what the call really used; see ``Lease.settle``. Without a lease nothing happens."""
+        if self.lease is None:
+            return False
+        self.lease.require()
+        return self.lease.settle(used, **amounts)
+
+
+class _Homewards(logging.Handler):
+    """Sends what is logged home; of one attempt not more than a person would read."""
+
+    def __init__(self, say: Callable[[Line], object]) -> None:
+        super().__init__()
+        self._say = say
+        self._left = _MOST_LINES
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            if self._left > 0:
+                self._left -= 1
+                self._say(Line(int(record.levelno), self.format(record)[:_LONGEST_LINE]))
+            elif self._left == 0:
+                self._left = -1
+                self._say(Line(logging.WARNING, f"it logged more than {_MOST_LINES} lines; the rest is left out"))
+        except Exception:  # noqa: BLE001 - an argument that does not fit its text is no reason for the item to fail
+            self.handleError(record)

@@ -1,0 +1,145 @@
+"""The items of a run one by one: every one with its state, or the one that a person means."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from array import array
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from ...util.id_digest import id_digest
+from ..core.id_set import DigestTable
+from ..journal.entry_kinds import DECIDES, State
+from ..journal.entry_text import harmless
+from ..journal.journal_files import JournalFiles
+from .journal_access import CURRENT, DECIDING, REFUSED, STATE_OF, look, rows
+from .planned_ids import Plan
+
+_CURRENT_OF: Final = (
+    f"select seq from entries where seq in ({CURRENT} union all {REFUSED}) "  # noqa: S608 (constants)
+    "and kind in (select value from json_each(?)) order by seq"
+)
+_ENDED_WITH: Final = f"select item from entries where seq in ({CURRENT}) and kind = ?"  # noqa: S608 (constants)
+_PAGE: Final = (
+    "select e.item, e.kind, e.attempt, e.credential, e.duration, e.error, e.at "
+    "from json_each(?) j cross join entries e on e.seq = j.value"
+)
+_PAGE_LENGTH: Final = 1_000
+_IS_KNOWN: Final = "select 1 from entries where item = ? limit 1"
+_LIKE: Final = "select distinct item from entries where substr(item, 1, length(:beginning)) = :beginning limit :most"
+_PLANNED: Final = (
+    "select j.value from json_each(:plan) p join entries e on e.seq = p.value join json_each(e.detail) j where "
+)
+_IS_PLANNED: Final = f"{_PLANNED} j.value = :beginning limit 1"
+_PLANNED_LIKE: Final = f"{_PLANNED} substr(j.value, 1, length(:beginning)) = :beginning limit :most"
+_ONE: Final = (
+    "select seq, kind, attempt, credential, error, detail, at from entries "  # noqa: S608 (constants)
+    f"where seq > ? and item = ? and kind in ({DECIDING}) order by seq desc limit 1"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ItemState:
+    """An item and where it stands. ``begun`` is False for one that no entry tells of."""
+
+    id: str
+    state: str
+    begun: bool = True
+    attempts: int = 0
+    credential: str | None = None
+    duration: float | None = None
+    error: str | None = None
+    at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Last:
+    """The newest that is known of one item: ``seq`` is the number of the entry."""
+
+    seq: int
+    state: str
+    kind: str
+    attempts: int
+    credential: str | None
+    error: str | None
+    error_type: str | None
+    traceback: str | None
+    at: float
+
+    @property
+    def final(self) -> bool:
+        return self.state in (State.DONE, State.FAILED)
+
+
+def each_item(files: JournalFiles, state: str | None = None) -> Iterator[ItemState]:
+    """Every item as it is now, or those in *state*: in the order that was decided, then those not begun.
+
+    The journal is not kept open while the caller, or a person at the end of a pipe, takes his time.
+    """
+    kinds = json.dumps([kind for kind, decided in STATE_OF.items() if state in (None, decided)])
+    entries = array("q", (seq for (seq,) in rows(files, _CURRENT_OF, kinds)))
+    for begin in range(0, len(entries), _PAGE_LENGTH):
+        page = json.dumps(entries[begin : begin + _PAGE_LENGTH].tolist())
+        for item, kind, *facts in rows(files, _PAGE, page):
+            attempts, credential, duration, error, at = facts
+            yield ItemState(item, STATE_OF[kind].value, True, attempts or 0, credential, duration, error, at)
+    if state in (None, State.PENDING):
+        for item_id in look(files, never_begun):
+            yield ItemState(item_id, State.PENDING.value, begun=False)
+
+
+def never_begun(connection: sqlite3.Connection) -> list[str]:
+    """The ids in the newest plan that no entry tells of; none without a plan."""
+    plan = Plan(connection)
+    if not plan:
+        return []
+    begun = _digests(connection.execute(f"select item from entries where seq in ({CURRENT})"))  # noqa: S608 (constants)
+    return [item_id for item_id in plan.ids() if id_digest(harmless(item_id)) not in begun]
+
+
+def ended_with(files: JournalFiles, kind: str) -> Callable[[str], bool]:
+    """Answers of an item's id whether the newest that is known of it is an entry of *kind*; no journal: of none."""
+    if not files.size(files.db):
+        return lambda item_id: False
+    ended = look(files, lambda connection: _digests(connection.execute(_ENDED_WITH, (kind,))))
+    return lambda item_id: id_digest(harmless(item_id)) in ended
+
+
+def _digests(ids: Iterable[tuple[str]]) -> DigestTable:
+    """A set of *ids* in a sixth of the memory that the ids would take."""
+    found = DigestTable()
+    for (item_id,) in ids:
+        found.add(id_digest(item_id))
+    return found
+
+
+def ids_like(files: JournalFiles, beginning: str, most: int = 10) -> list[str]:
+    """The one id that is *beginning*, or else up to *most* ids that begin with it; those not begun yet included."""
+    return look(files, lambda connection: _ids_like(connection, beginning, most))
+
+
+def _ids_like(connection: sqlite3.Connection, beginning: str, most: int) -> list[str]:
+    meant = {"beginning": beginning, "most": most, "plan": json.dumps(Plan(connection).parts)}
+    if connection.execute(_IS_KNOWN, (beginning,)).fetchone() or connection.execute(_IS_PLANNED, meant).fetchone():
+        return [beginning]
+    planned = [each for (each,) in connection.execute(_PLANNED_LIKE, meant)]
+    known = [each for (each,) in connection.execute(_LIKE, meant)]
+    return list(dict.fromkeys([*planned, *known]))[:most]
+
+
+def last_of(files: JournalFiles, item_id: str, after: int = 0) -> Last | None:
+    """The newest that is known of the item behind entry *after*; None if there is nothing."""
+    found = rows(files, _ONE, after, item_id)
+    if not found:
+        return None
+    seq, kind, attempts, credential, error, detail, at = found[0]
+    error_type = trace = None
+    if kind != "done" and detail is not None:
+        try:
+            told = json.loads(detail)
+            error_type, trace = told.get("type"), told.get("traceback")
+        except (ValueError, AttributeError):
+            pass  # a detail of another kind
+    return Last(seq, DECIDES[kind].value, kind, attempts or 0, credential, error, error_type, trace, at)

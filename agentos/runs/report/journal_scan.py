@@ -1,0 +1,166 @@
+"""One walk over the entries of a journal: everything that is counted, measured and summed up for a report."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from array import array
+from collections import Counter
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from ..journal.entry_kinds import State
+from ..journal.entry_text import harmless
+from ..journal.known_items import Known
+from ..journal.reader import ids_at
+from ..journal.verify import Contents
+from .failure_causes import Causes
+from .journal_access import REFUSED
+from .planned_ids import Plan
+from .status import STOPPED_BY
+
+# Values are left out: they may be large, and no number depends on them.
+_WALK: Final = (
+    "select seq, at, kind, item, token, credential, duration, error, "
+    "case when kind in ('session', 'note') then detail when kind = 'failed' then detail ->> '$.type' end "
+    "from entries where seq <= ? order by seq"
+)
+_REFUSED: Final = f"select item, error from entries where seq in ({REFUSED}) and seq <= ? order by seq"  # noqa: S608
+_ENDS_ATTEMPT: Final = frozenset({"done", "failed", "retry", "limited", "interrupted"})
+
+
+@dataclass(slots=True)
+class SessionTally:
+    """One opening of the journal."""
+
+    number: int
+    pid: int | None
+    host: str | None
+    total: int | None
+    started_at: float
+    last_at: float
+    note: str | None = None
+    closed: bool = False
+    finished: int = 0  # items that were done or failed in it
+
+
+@dataclass(slots=True)
+class KeyTally:
+    """What one credential was used for."""
+
+    done: int = 0
+    failed: int = 0
+    retried: int = 0
+    limited: int = 0
+    seconds: float = 0.0
+
+
+class Tally:
+    """What the sound entries of a journal add up to. *ids* of unfinished items are kept by state, so many of each."""
+
+    def __init__(self, contents: Contents, ids: int) -> None:
+        self.known: Known = contents.known
+        self.sessions: list[SessionTally] = []
+        self.keys: dict[str, KeyTally] = {}
+        self.causes = Causes()
+        self.durations = array("d")  # of items that are done
+        self.ends: Counter[str] = Counter()
+        self.unfinished: dict[State, list[str]] = {}
+        self.refused = 0  # items that failed because their id is another's
+        self.never_begun: int | None = None  # items of the plan without an entry; None if there is no plan
+        self._most_ids = ids
+        self._last = contents.position.seq
+        self._open: set[int] = set()  # attempts without an end
+
+    @property
+    def attempts(self) -> int:
+        return self.ends.total() + len(self._open)
+
+    def walk(self, connection: sqlite3.Connection) -> Tally:
+        """Take in everything; to be called once."""
+        for row in connection.execute(_WALK, (self._last,)):
+            self._take(*row)
+        for item, error in connection.execute(_REFUSED, (self._last,)):
+            self.refused += 1
+            self.causes.add(item, error, None)
+        plan = Plan(connection, self._last)
+        if plan:
+            self.never_begun = 0
+            for part in plan.id_parts():
+                found = self.known.find([harmless(item_id) for item_id in part], partial(ids_at, connection))
+                for item_id, hit in zip(part, found, strict=True):
+                    if hit is None:
+                        self.never_begun += 1
+                        self._keep(State.PENDING, item_id)
+        return self
+
+    def _take(
+        self,
+        seq: int,
+        at: float,
+        kind: str,
+        item: str | None,
+        token: int | None,
+        credential: str | None,
+        duration: float | None,
+        error: str | None,
+        detail: str | None,
+    ) -> None:
+        if item is None:
+            self._take_event(at, kind, detail)
+            return
+        session = self.sessions[-1] if self.sessions else None
+        if session is not None:
+            session.last_at = at
+        state = self.known.state_at(item, seq)  # None: a later entry decides
+        if kind == "start":
+            if token is not None:
+                self._open.add(token)
+        elif kind in _ENDS_ATTEMPT and token is not None:
+            self._open.discard(token)
+            self.ends[kind] += 1
+            if credential is not None:
+                self._take_use(credential, kind, duration or 0.0, still=state is not None)
+        if kind == "done":
+            self.durations.append(duration or 0.0)
+        if kind in ("done", "failed", "duplicate"):
+            if session is not None:
+                session.finished += 1
+            if state is State.FAILED:
+                self.causes.add(item, error, detail)
+        elif state is not None:
+            self._keep(state, item)
+
+    def _take_event(self, at: float, kind: str, detail: str | None) -> None:
+        if kind == "session":
+            card = json.loads(detail or "{}")
+            self.sessions.append(
+                SessionTally(card["session"], card.get("pid"), card.get("host"), card.get("total"), at, at)
+            )
+        elif self.sessions:
+            session = self.sessions[-1]
+            session.last_at = at
+            if kind == "closed":
+                session.closed = True
+            elif kind == "note" and detail is not None and detail.startswith(STOPPED_BY):
+                session.note = detail
+
+    def _take_use(self, credential: str, kind: str, seconds: float, *, still: bool) -> None:
+        key = self.keys.get(credential)
+        if key is None:
+            key = self.keys[credential] = KeyTally()
+        key.seconds += seconds
+        if kind == "done":
+            key.done += 1
+        elif kind == "failed":
+            key.failed += still
+        elif kind == "retry":
+            key.retried += 1
+        elif kind == "limited":
+            key.limited += 1
+
+    def _keep(self, state: State, item_id: str) -> None:
+        ids = self.unfinished.setdefault(state, [])
+        if len(ids) < self._most_ids:
+            ids.append(item_id)

@@ -1,0 +1,222 @@
+"""What became of a run, read from its folder: for a person to look at in the morning, and for programs.
+
+It can be asked while the run is on, after a crash, and of a journal that is damaged: then it tells what the sound
+beginning holds, and what is wrong.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from agentos.errors import JournalUnavailable
+
+from ..exports.event_log import EVENTS_NAME, read_events
+from ..journal.entry_kinds import State
+from ..journal.journal_files import JournalFiles, files_of
+from .failure_causes import Cluster
+from .journal_access import checked_contents, has_closed, look
+from .journal_scan import KeyTally, SessionTally, Tally
+from .key_waits import Waiting, waiting_in
+from .run_card import RunCard, read_card
+from .status import Standing, standing_of
+
+_IDS: Final = 20  # of each state, unless asked for more
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """One time that the run was started. ``ended_at`` is None while it is on; ``ended`` says how it ended."""
+
+    number: int
+    started_at: float
+    ended_at: float | None
+    ended: str
+    finished: int  # items that were done or failed in it
+    pid: int | None
+    host: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class KeyUse:
+    """What one credential did: items done and failed with it, attempts it saw retried and limited, seconds it was used.
+
+    ``waited`` are the seconds that workers lost waiting for it.
+    """
+
+    name: str
+    done: int
+    failed: int
+    retried: int
+    limited: int
+    seconds: float
+    waited: float
+
+
+@dataclass(frozen=True, slots=True)
+class Durations:
+    """How long the last attempts of done items took, in seconds."""
+
+    p50: float
+    p95: float
+    longest: float
+
+    @classmethod
+    def of(cls, seconds: Iterable[float]) -> Durations | None:
+        """None of none."""
+        ordered = sorted(seconds)
+        if not ordered:
+            return None
+        last = len(ordered) - 1
+        return cls(ordered[round(last * 0.5)], ordered[round(last * 0.95)], ordered[last])
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What is known of a run.
+
+    ``total`` is None while the length of its input is not known. ``counts`` has every state; ``not_begun`` are those
+    pending items that no entry tells of. ``wall`` is the time it was on, all sessions together, and ``rate`` the items
+    finished per second of it. ``other_failures`` are failed items of causes that are not in ``failures``.
+    ``unfinished`` has the first ids of each state. ``damage`` says what is wrong with the journal: then everything else
+    is told of the part before it.
+    """
+
+    name: str
+    folder: str
+    state: Standing
+    total: int | None
+    counts: Mapping[str, int]
+    not_begun: int
+    sessions: tuple[Session, ...]
+    keys: tuple[KeyUse, ...]
+    attempts: int
+    retried: int
+    limited: int
+    durations: Durations | None
+    wall: float
+    rate: float | None
+    failures: tuple[Cluster, ...]
+    other_failures: int
+    waiting: Waiting
+    unfinished: Mapping[str, tuple[str, ...]]
+    damage: str | None
+    card: RunCard | None
+
+    @property
+    def left(self) -> int:
+        """Items that are neither done nor failed, as far as is known."""
+        return sum(self.counts.values()) - self.counts[State.DONE] - self.counts[State.FAILED]
+
+    def as_json(self) -> dict[str, Any]:
+        """The same for programs: plain dicts, lists, numbers and texts."""
+        return {**asdict(self), "state": {"text": str(self.state), **asdict(self.state)}, "left": self.left}
+
+
+def report_of(folder: Path, *, ids: int = _IDS, wall: Callable[[], float] = time.time) -> Report:
+    """Read all there is about the run in *folder*, with at most *ids* ids of unfinished items of each state.
+
+    Raises JournalUnavailable if there is no journal, and another JournalError if nothing of it can be read.
+    """
+    files = files_of(folder)
+    report = _report_of(folder, files, ids, wall)
+    if report.state.word == "crashed" and report.damage is None and has_closed(files):
+        report = _report_of(folder, files, ids, wall)
+    return report
+
+
+def _report_of(folder: Path, files: JournalFiles, ids: int, wall: Callable[[], float]) -> Report:
+    contents = checked_contents(files)
+    if contents is None:
+        raise JournalUnavailable(path=str(files.db), detail="there is none: the run has not begun")
+    # A new tally for every look: one that was broken off has counted already.
+    tally = (
+        look(files, lambda connection: Tally(contents, ids).walk(connection))
+        if contents.position.seq
+        else Tally(contents, ids)
+    )
+    counts = {state.value: count for state, count in contents.known.counts().items()}
+    last = tally.sessions[-1] if tally.sessions else None
+    not_begun = _not_begun(tally, last)
+    counts[State.PENDING] += not_begun
+    counts[State.FAILED] += tally.refused
+    waiting = waiting_in(read_events(folder / EVENTS_NAME))
+    unfinished = sum(counts.values()) - counts[State.DONE] - counts[State.FAILED]
+    state = standing_of(
+        files.lock, last_kind=contents.last_kind, note=None if last is None else last.note, left=unfinished
+    )
+    sessions = tuple(_session(each, state if each is last else None) for each in tally.sessions)
+    now = wall()
+    on = sum(max(0.0, (now if each.ended_at is None else each.ended_at) - each.started_at) for each in sessions)
+    finished = sum(each.finished for each in sessions)
+    return Report(
+        name=folder.name,
+        folder=str(folder),
+        state=state,
+        total=_total(tally, last, state, sum(counts.values())),
+        counts=counts,
+        not_begun=not_begun,
+        sessions=sessions,
+        keys=_keys(tally.keys, waiting),
+        attempts=tally.attempts,
+        retried=tally.ends["retry"],
+        limited=tally.ends["limited"],
+        durations=Durations.of(tally.durations),
+        wall=on,
+        rate=finished / on if finished and on > 0 else None,
+        failures=tally.causes.clusters(),
+        other_failures=tally.causes.others,
+        waiting=waiting,
+        unfinished={state.value: tuple(found) for state, found in tally.unfinished.items()},
+        damage=contents.damage,
+        card=read_card(folder),
+    )
+
+
+def _not_begun(tally: Tally, last: SessionTally | None) -> int:
+    if tally.never_begun is not None:
+        return tally.never_begun
+    if last is None or last.total is None:
+        return 0
+    return max(0, last.total - len(tally.known))
+
+
+def _total(tally: Tally, last: SessionTally | None, state: Standing, seen: int) -> int | None:
+    """All items, if the input is known to its end: a list, or an iterator that has run dry."""
+    listed = tally.never_begun is not None or (last is not None and last.total is not None)
+    return seen if listed or state.word == "finished" else None
+
+
+def _session(each: SessionTally, state: Standing | None) -> Session:
+    """*state* is that of the run if this is its last session."""
+    running = state is not None and state.word == "running"
+    if state is not None:
+        ended = str(state)
+    elif not each.closed:
+        ended = "crashed"
+    else:
+        ended = each.note or "ended"
+    ended_at = None if running else each.last_at
+    return Session(each.number, each.started_at, ended_at, ended, each.finished, each.pid, each.host)
+
+
+def _keys(keys: Mapping[str, KeyTally], waiting: Waiting) -> tuple[KeyUse, ...]:
+    """By name; a key that was only waited for is there too."""
+    names = sorted({*keys, *(name for name in waiting.by_key if name)})
+    nothing = KeyTally()
+    return tuple(
+        KeyUse(
+            name,
+            key.done,
+            key.failed,
+            key.retried,
+            key.limited,
+            key.seconds,
+            waiting.by_key.get(name, 0.0),
+        )
+        for name in names
+        for key in [keys.get(name, nothing)]
+    )

@@ -1,0 +1,161 @@
+"""A run in one line: quick enough to be asked of a hundred runs, so nothing is checked against the chain."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import sqlite3
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from agentos.errors import JournalError
+
+from ..journal.journal_files import JournalFiles, files_of
+from .item_states import never_begun
+from .journal_access import DECIDING, REFUSED, has_closed, look
+from .run_card import CARD_NAME, read_card
+from .status import Standing, standing_of
+
+_KINDS: Final = "select kind, count(*), count(fingerprint) from entries group by kind"
+_LAST: Final = "select kind, at from entries order by seq desc limit 1"
+_SESSIONS: Final = "select seq, at, detail from entries where kind = 'session' order by seq"
+_NOTE: Final = "select detail from entries where seq > ? and kind = 'note' and detail like 'stopped by %' limit 1"
+# An item that failed may have been run again later; one that is done never is.
+_STILL_FAILED: Final = (
+    "select count(*) from (select kind, max(seq) from entries where item in "  # noqa: S608 (constants)
+    f"(select item from entries where kind = 'failed') and kind in ({DECIDING}) group by item) where kind = 'failed'"
+)
+_ITEMS: Final = f"select count(distinct item) from entries where kind in ({DECIDING})"  # noqa: S608 (constants)
+_REFUSED: Final = f"select count(*) from ({REFUSED})"  # noqa: S608 (constants)
+_AT: Final = "select at from entries where seq = ?"
+
+
+@dataclass(frozen=True, slots=True)
+class Brief:
+    """A run as a list of runs shows it. ``total`` and ``left`` are None while nobody knows how long its input is.
+
+    ``started_at`` is of its last session, ``seconds`` of all together. ``problem`` says why nothing else could be read.
+    """
+
+    name: str
+    folder: str
+    state: Standing
+    done: int = 0
+    failed: int = 0
+    total: int | None = None
+    left: int | None = None
+    started_at: float | None = None
+    seconds: float | None = None
+    problem: str | None = None
+
+
+def brief_of(folder: Path, *, wall: Callable[[], float] = time.time) -> Brief:
+    """The run in *folder*; never raises for what is wrong with it."""
+    files = files_of(folder)
+    try:
+        if files.size(files.db) is not None:
+            brief = _brief_of(folder, files, wall)
+            if brief.state.word == "crashed" and has_closed(files):
+                brief = _brief_of(folder, files, wall)
+            return brief
+        state, problem = Standing("not started"), None
+    except (JournalError, OSError) as error:
+        state, problem = Standing("unreadable"), str(error)
+    card = read_card(folder)
+    return Brief(folder.name, str(folder), state, started_at=None if card is None else card.started, problem=problem)
+
+
+def _brief_of(folder: Path, files: JournalFiles, wall: Callable[[], float]) -> Brief:
+    found = look(files, _read)
+    state = standing_of(files.lock, last_kind=found.last_kind, note=found.note, left=found.left)
+    total, left = (found.total, found.left) if found.listed or state.word == "finished" else (None, None)
+    until = wall() if state.word == "running" else found.last_at
+    seconds = found.earlier + max(0.0, until - found.started_at)
+    return Brief(folder.name, str(folder), state, found.done, found.failed, total, left, found.started_at, seconds)
+
+
+def last_touched(folder: Path) -> float:
+    """When something last happened to the run in *folder*, as far as its files tell: seconds, for sorting."""
+    files = files_of(folder)
+    times = [_changed(path) for path in (files.db, files.wal, folder / CARD_NAME)]
+    return max(times) or _changed(folder)
+
+
+def _changed(path: Path) -> float:
+    try:
+        return os.lstat(path).st_mtime
+    except OSError:
+        return 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """``total`` is of all items that are known, ``listed`` says whether there can be no others."""
+
+    done: int = 0
+    failed: int = 0
+    total: int = 0
+    left: int = 0
+    listed: bool = False
+    last_kind: str | None = None
+    last_at: float = 0.0
+    started_at: float = 0.0
+    earlier: float = 0.0  # seconds that sessions before the last were on
+    note: str | None = None
+
+
+def _read(connection: sqlite3.Connection) -> _Found:
+    counted = connection.execute(_KINDS).fetchall()
+    kinds: dict[str, int] = {kind: count for kind, count, _ in counted}
+    plans = sum(whole for kind, _, whole in counted if kind == "plan")  # only the last part of one has a fingerprint
+    sessions: list[tuple[int, float, str]] = connection.execute(_SESSIONS).fetchall()
+    if not sessions:
+        return _Found()
+    last_kind, last_at = connection.execute(_LAST).fetchone()
+    seq, started_at, _ = sessions[-1]
+    note = connection.execute(_NOTE, (seq,)).fetchone()
+    done, failed = kinds.get("done", 0), kinds.get("failed", 0)
+    if failed and len(sessions) > 1:
+        (failed,) = connection.execute(_STILL_FAILED).fetchone()
+    items, listed = _items(connection, plans, [json.loads(detail).get("total") for _, _, detail in sessions])
+    refused = connection.execute(_REFUSED).fetchone()[0] if "duplicate" in kinds else 0
+    return _Found(
+        done,
+        failed + refused,
+        items + refused,
+        max(0, items - done - failed),
+        listed,
+        last_kind,
+        last_at,
+        started_at,
+        _seconds(connection, sessions),
+        note and note[0],
+    )
+
+
+def _items(connection: sqlite3.Connection, plans: int, totals: list[int | None]) -> tuple[int, bool]:
+    """How many items are known, and whether these are all. *totals* are what the sessions said.
+
+    It is what a report finds by looking at each of them: those that some entry tells of, whatever the input is now, and
+    those of the newest plan besides.
+    """
+    total = totals[-1]
+    if total is not None and plans == 1 and set(totals) == {total}:
+        return total, True  # the input is what it always was, and there are no others
+    (known,) = connection.execute(_ITEMS).fetchone()
+    if plans:
+        return known + len(never_begun(connection)), True
+    return max(known, total or 0), total is not None
+
+
+def _seconds(connection: sqlite3.Connection, sessions: list[tuple[int, float, str]]) -> float:
+    """How long the sessions were on, but for the last one: each until its last entry."""
+    seconds = 0.0
+    for (_, started_at, _), (following, _, _) in itertools.pairwise(sessions):
+        (ended_at,) = connection.execute(_AT, (following - 1,)).fetchone()
+        seconds += max(0.0, ended_at - started_at)
+    return seconds

@@ -1,0 +1,115 @@
+"""How a run stands: it is on, it ended and why, or it crashed."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from ...util.private_folder import folder_of
+from ..journal.host_name import HOST
+
+_LONGEST_CARD: Final = 64 * 1024
+
+STOPPED_BY: Final = "stopped by "  # how the note begins that a stopped run leaves in its journal
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How a run stands, in a ``word``, with what stopped it (``why``) or who runs it (``pid``, ``host``).
+
+    The words are "running", "finished", "stopped", "unfinished" (it ended by itself, with items left), "crashed", "not
+    started" and, where its journal cannot be read, "unreadable".
+    """
+
+    word: str
+    why: str | None = None
+    pid: int | None = None
+    host: str | None = None
+
+    def __str__(self) -> str:
+        match self.word:
+            case "running" if self.pid is not None:
+                return f"running by pid {self.pid}" + ("" if self.host in (None, HOST) else f" on {self.host}")
+            case "stopped":
+                return f"stopped by {self.why}"
+            case "unfinished":
+                return "ended with items left"
+        return self.word
+
+
+def standing_of(lock: Path, *, last_kind: str | None, note: str | None, left: int) -> Standing:
+    """How the run stands whose newest entry is of *last_kind*, and that left *note* behind and *left* items undone."""
+    if last_kind is None:
+        return Standing("not started")
+    if last_kind != "closed":
+        owner = owner_of(lock)
+        return owner if owner is not None else Standing("crashed")
+    if note is not None and note.startswith(STOPPED_BY):
+        return Standing("stopped", why=note.removeprefix(STOPPED_BY))
+    return Standing("unfinished" if left else "finished")
+
+
+def owner_of(lock: Path) -> Standing | None:
+    """Who runs it now; None if nobody does, however the last run ended."""
+    try:
+        with folder_of(lock) as folder:
+            card = json.loads(folder.read(lock.name, _LONGEST_CARD))
+        pid, host = int(card["pid"]), str(card["host"])
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, ValueError, TypeError, LookupError):
+        return Standing("running") if _is_locked(lock) else None  # its owner may be writing the card just now
+    # A process that is gone holds no lock, and then nobody has to be asked: to ask is to hold it for a moment, and
+    # could turn away a run that begins in that very moment.
+    if host == HOST and not _lives(pid):
+        return None
+    return Standing("running", pid=pid, host=host) if _is_locked(lock) else None
+
+
+if sys.platform == "win32":
+
+    def _lives(pid: int) -> bool:
+        return True
+
+    def _is_locked(lock: Path) -> bool:
+        import msvcrt
+
+        with lock.open("rb+") as file:
+            file.seek(1 << 30)
+            try:
+                msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
+            except OSError:
+                return True
+        return False
+
+else:
+    import fcntl
+
+    def _lives(pid: int) -> bool:
+        try:
+            os.kill(pid, 0)
+        except (ProcessLookupError, OverflowError):
+            return False
+        except PermissionError:
+            pass  # somebody else's
+        return pid > 0
+
+    def _is_locked(lock: Path) -> bool:
+        try:
+            with folder_of(lock) as folder:
+                file = folder.open(lock.name, os.O_RDONLY)
+        except OSError:
+            return False
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False  # a file system without locks: no run could have begun there
+        finally:
+            os.close(file)
+        return False

@@ -1,0 +1,134 @@
+"""Sending frames: in order, in pieces, and never so that a beat has to wait for the end of a long one."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from agentos.runs.cluster.wire.framing import Stream
+from agentos.runs.cluster.wire.messages import PIECE, WINDOW, Frame, Frames, Kind, packed
+
+LONG = Frame(Kind.REPORT, 7, b"x" * (3 * PIECE))
+SHORT = Frame(Kind.REPORT, 8, b"y")
+BEAT = Frame(Kind.BEAT, 1, b"")
+
+
+class Network(asyncio.Transport):
+    """Takes so many writes, and then no more until it is told to."""
+
+    def __init__(self, stream: Stream, room: int) -> None:
+        super().__init__()
+        self.sent = bytearray()
+        self.closed = False
+        self._stream = stream
+        self._room = room
+        stream.connection_made(self)
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.sent += data
+        self._room -= 1
+        if self._room == 0:
+            self._stream.pause_writing()
+
+    def make_room(self) -> None:
+        self._room = 1_000
+        self._stream.resume_writing()
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+    def close(self) -> None:
+        self.closed = True
+
+    abort = close
+
+    @property
+    def frames(self) -> list[Frame]:
+        return list(Frames().feed(bytes(self.sent)))
+
+
+@pytest.fixture
+def stream() -> Stream:
+    return Stream(Frames())
+
+
+def test_a_beat_overtakes_a_long_frame(stream: Stream) -> None:
+    network = Network(stream, room=1)
+
+    stream.send(packed(*LONG))
+    stream.send_now(packed(*BEAT))
+    network.make_room()
+
+    assert network.frames == [BEAT, LONG]
+
+
+def test_what_is_not_urgent_keeps_its_order(stream: Stream) -> None:
+    network = Network(stream, room=1)
+
+    stream.send(packed(*LONG))
+    stream.send(packed(*SHORT))
+    network.make_room()
+
+    assert network.frames == [LONG, SHORT]
+
+
+def test_no_more_is_sent_than_the_network_takes(stream: Stream) -> None:
+    network = Network(stream, room=2)
+
+    stream.send(packed(*LONG))
+
+    assert len(network.sent) < 2 * PIECE + 100
+
+
+def test_no_more_is_under_way_than_the_other_side_has_confirmed(stream: Stream) -> None:
+    network = Network(stream, room=10_000)
+    longer = Frame(Kind.REPORT, 7, b"x" * (3 * WINDOW))
+
+    stream.send(packed(*longer))
+    sent_at_first = len(network.sent)
+    other = Stream(Frames())
+    back = Network(other, room=10_000)
+    came = list(other.read(bytes(network.sent)))
+    rest = len(network.sent)
+    while not came:
+        assert not list(stream.read(bytes(back.sent)))
+        back.sent.clear()
+        came = list(other.read(bytes(network.sent[rest:])))
+        rest = len(network.sent)
+
+    assert sent_at_first < 1.1 * WINDOW
+    assert came == [longer]
+
+
+def test_it_closes_after_what_was_to_be_sent(stream: Stream) -> None:
+    network = Network(stream, room=1)
+
+    stream.send(packed(*LONG))
+    stream.close()
+    closed_before = network.closed
+    network.make_room()
+
+    assert not closed_before
+    assert network.closed
+    assert network.frames == [LONG]
+
+
+def test_once_closed_it_sends_nothing_more(stream: Stream) -> None:
+    network = Network(stream, room=1)
+
+    stream.close()
+    stream.send(packed(*SHORT))
+    stream.send_now(packed(*BEAT))
+
+    assert network.frames == []
+
+
+def test_cut_off_it_drops_what_waits(stream: Stream) -> None:
+    network = Network(stream, room=1)
+
+    stream.send(packed(*LONG))
+    stream.abort()
+
+    assert network.closed
+    assert network.frames == []

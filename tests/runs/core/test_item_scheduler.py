@@ -1,0 +1,448 @@
+"""What becomes of an item: the board's rules, one at a time."""
+
+from __future__ import annotations
+
+import pytest
+
+from agentos.runs.core.halt import halt_of
+from agentos.runs.core.item_scheduler import FOREVER, MOST_LIMITS_IN_A_ROW, Board
+from agentos.runs.core.records import Attempt, Item
+from agentos.runs.core.states import AFTER, Ended, Phase, State, Verdict
+
+
+def board_of(count: int, **options: object) -> Board:
+    board = Board(**options)  # type: ignore[arg-type]
+    board.fresh.extend(Item(index, f"item-{index}", index) for index in range(count))
+    board.taken = count
+    board.exhausted = True
+    return board
+
+
+def begin(board: Board, now: float = 0.0) -> Attempt:
+    item = board.next_item()
+    assert item is not None
+    attempt = board.begin(item, None, now)
+    assert attempt is not None
+    return attempt
+
+
+def end(board: Board, attempt: Attempt, ended: Ended, quota: str = "q", now: float = 0.0, luck: float = 0.5) -> Verdict:
+    return board.finish(attempt, ended, quota, now, luck)
+
+
+def limit_once(board: Board, now: float, quota: str = "q") -> tuple[Verdict, float]:
+    """Let the next ready item be limited; say what became of it, and how long it rests."""
+    verdict = end(board, begin(board, now), Ended.LIMIT, quota, now)
+    return verdict, board.next_due - now
+
+
+# -- order --------------------------------------------------------------------------------------------------------
+
+
+def test_items_begin_in_the_order_of_the_input() -> None:
+    board = board_of(3)
+
+    assert [begin(board).item.index for _ in range(3)] == [0, 1, 2]
+    assert board.next_item() is None
+
+
+def test_items_to_be_run_again_go_before_fresh_ones_in_the_order_of_the_input() -> None:
+    board = board_of(5)
+    first, second, third = begin(board), begin(board), begin(board)
+    for attempt in (third, first, second):
+        end(board, attempt, Ended.TRANSIENT, luck=0.0)
+    board.wake_due(0.0)
+
+    assert [begin(board).item.index for _ in range(5)] == [0, 1, 2, 3, 4]
+
+
+def test_an_item_put_back_stands_where_it_stood() -> None:
+    board = board_of(3)
+    first = board.next_item()
+    assert first is not None
+
+    board.put_back(first)
+
+    assert not board.admitted
+    assert [begin(board).item.index for _ in range(3)] == [0, 1, 2]
+
+
+def test_an_attempt_that_is_taken_back_has_not_begun() -> None:
+    board = board_of(3)
+    attempt = begin(board)
+    begin(board)
+
+    taken_back = board.take_back(attempt)
+    again = begin(board)
+
+    assert taken_back
+    assert attempt.ended
+    assert (again.item.index, again.number) == (0, 1)
+    assert again.token != attempt.token
+    assert (board.failed, board.interrupted, board.retried) == (0, 0, 0)
+
+
+def test_an_attempt_that_was_given_up_cannot_be_taken_back() -> None:
+    board = board_of(1)
+    attempt = begin(board)
+    board.give_up(attempt, failed=True)
+
+    assert not board.take_back(attempt)
+    assert board.next_item() is None
+
+
+def test_a_lease_that_came_goes_to_an_earlier_item_if_one_has_become_ready() -> None:
+    board = board_of(2)
+    early = begin(board)
+    late = board.next_item()
+    assert late is not None
+    end(board, early, Ended.TRANSIENT, luck=0.0)
+    board.wake_due(0.0)
+
+    assert board.better(late) is early.item
+    assert board.better(early.item) is early.item
+    assert len(board.admitted) == 1
+    assert [item.index for item in board.waiting()] == [1]
+
+
+def test_an_item_that_rests_is_not_begun_before_its_instant() -> None:
+    board = board_of(1)
+    end(board, begin(board), Ended.TRANSIENT, luck=0.5)
+
+    assert board.next_due == 0.5
+    assert board.wake_due(0.4) == 0
+    assert board.next_item() is None
+    assert board.wake_due(0.5) == 1
+    assert board.next_due == FOREVER
+
+
+# -- attempts -----------------------------------------------------------------------------------------------------
+
+
+def test_tokens_go_on_from_those_of_earlier_runs() -> None:
+    board = board_of(2, last_token=17)
+
+    assert [begin(board).token, begin(board).token] == [18, 19]
+
+
+def test_attempts_go_on_from_those_of_earlier_runs() -> None:
+    board = board_of(1)
+    board.fresh[0].attempts = 4
+
+    assert begin(board).number == 5
+
+
+@pytest.mark.parametrize("ended", list(Ended))
+def test_an_attempt_that_was_given_up_changes_nothing_however_it_ends(ended: Ended) -> None:
+    board = board_of(1)
+    attempt = begin(board)
+    assert board.give_up(attempt, failed=True)
+
+    verdict = end(board, attempt, ended)
+
+    assert verdict is Verdict.LATE
+    assert (board.done, board.failed, board.late, board.limited, board.retried) == (0, 1, 1, 0, 0)
+    assert attempt.item.state is State.FAILED
+    assert not board.resting
+    assert board.settled
+
+
+def test_an_old_attempt_is_late_though_a_newer_one_of_its_item_runs() -> None:
+    """By token, not by item: the newer one decides."""
+    board = board_of(1)
+    old = begin(board)
+    board.give_up(old, failed=False)
+    board._queue_again(board.left.pop())
+    new = begin(board)
+
+    assert end(board, old, Ended.VALUE) is Verdict.LATE
+    assert new.token in board.running
+    assert end(board, new, Ended.VALUE) is Verdict.DONE
+
+
+def test_what_has_come_back_cannot_be_given_up() -> None:
+    board = board_of(1)
+    attempt = begin(board)
+    end(board, attempt, Ended.VALUE)
+
+    assert not board.give_up(attempt, failed=True)
+    assert (board.done, board.failed) == (1, 0)
+
+
+def test_every_verdict_but_late_has_its_state() -> None:
+    assert set(AFTER) == set(Verdict) - {Verdict.LATE}
+
+
+# -- retries ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("retries", [0, 1, 3])
+def test_an_error_that_may_pass_is_tried_so_often_again_and_no_oftener(retries: int) -> None:
+    board = board_of(1, retries=retries)
+    now, verdicts = 0.0, []
+    while board.again or board.fresh or board.resting:
+        now += 100.0
+        board.wake_due(now)
+        verdicts.append(end(board, begin(board, now), Ended.TRANSIENT, now=now))
+
+    assert verdicts == [Verdict.RETRY] * retries + [Verdict.FAILED]
+    assert board.retried == retries
+
+
+@pytest.mark.parametrize(("rest", "waits"), [(0.0, 0.5), (0.2, 0.5), (20.0, 20.0), (60.0, 60.0), (7200.0, 60.0)])
+def test_a_retry_waits_as_long_as_the_provider_asked_up_to_a_minute(rest: float, waits: float) -> None:
+    board = board_of(1, retries=1)
+
+    assert board.finish(begin(board), Ended.TRANSIENT, "q", 0.0, 0.5, rest) is Verdict.RETRY
+
+    assert board.next_due == waits
+
+
+@pytest.mark.parametrize("rest", [0.5, 20.0, 7200.0])
+def test_a_limit_is_waited_for_as_long_as_the_provider_asked_where_nothing_else_waits_for_it(rest: float) -> None:
+    """The run names a rest only where no pool lets the key rest."""
+    board = board_of(1)
+
+    assert board.finish(begin(board), Ended.LIMIT, "q", 0.0, 0.5, rest) is Verdict.LIMITED
+
+    assert board.next_due == rest
+
+
+def test_limits_in_a_row_are_waited_for_by_whichever_is_longer() -> None:
+    board = board_of(1)
+    now, waits = 0.0, []
+    for _ in range(6):
+        board.finish(begin(board, now), Ended.LIMIT, "q", now, 0.5, 3.0)
+        waits.append(board.next_due - now)
+        now = board.next_due
+        board.wake_due(now)
+
+    assert waits == [3.0, 3.0, 3.0, 4.0, 8.0, 16.0]
+
+
+def test_another_error_fails_at_once() -> None:
+    board = board_of(1)
+
+    assert end(board, begin(board), Ended.ERROR) is Verdict.FAILED
+    assert board.settled
+
+
+def test_limits_spend_no_try_and_a_try_ends_a_row_of_limits() -> None:
+    board = board_of(1, retries=1)
+    now = 0.0
+    told = []
+    for ended in (Ended.LIMIT, Ended.LIMIT, Ended.TRANSIENT, Ended.LIMIT, Ended.LIMIT, Ended.TRANSIENT):
+        now += 100.0
+        board.wake_due(now)
+        told.append((end(board, begin(board, now), ended, now=now), board.next_due - now))
+
+    assert told == [
+        (Verdict.LIMITED, 0.0),
+        (Verdict.LIMITED, 1.0),
+        (Verdict.RETRY, 0.5),
+        (Verdict.LIMITED, 0.0),  # a new row
+        (Verdict.LIMITED, 1.0),
+        (Verdict.FAILED, FOREVER),
+    ]
+
+
+# -- limits -------------------------------------------------------------------------------------------------------
+
+
+def test_limits_in_a_row_wait_not_at_all_and_then_a_second_doubling_to_sixty() -> None:
+    board = board_of(1)
+    now, waits = 0.0, []
+    for _ in range(30):
+        verdict, wait = limit_once(board, now)
+        assert verdict is Verdict.LIMITED  # for ever: nobody else gets through either
+        waits.append(wait)
+        now += 60.0
+        board.wake_due(now)
+
+    assert waits[:9] == [0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0]
+    assert set(waits[7:]) == {60.0}
+
+
+def limited_while(quota_of_others: str | None, times: int) -> Verdict:
+    """The last verdict on an item limited so often on quota "q", while another succeeds on *quota_of_others*."""
+    board = board_of(2)
+    verdict, _ = limit_once(board, 0.0)
+    other, now = begin(board), 0.0
+    if quota_of_others is not None:
+        end(board, other, Ended.VALUE, quota_of_others)
+    for _ in range(times - 1):
+        now += 60.0
+        board.wake_due(now)
+        verdict, _ = limit_once(board, now)
+    return verdict
+
+
+def test_twenty_limits_in_a_row_while_others_succeed_on_that_quota_never_fit() -> None:
+    assert MOST_LIMITS_IN_A_ROW == 20
+    assert limited_while("q", 19) is Verdict.LIMITED
+    assert limited_while("q", 20) is Verdict.FAILED
+
+
+def test_twenty_limits_while_nobody_succeeds_on_that_quota_go_on_waiting() -> None:
+    assert limited_while(None, 40) is Verdict.LIMITED
+    assert limited_while("another", 40) is Verdict.LIMITED
+
+
+def test_who_got_no_key_goes_on_waiting_while_others_succeed() -> None:
+    board = board_of(40)
+    waiting, now = begin(board), 0.0
+    for _ in range(30):
+        assert end(board, waiting, Ended.NO_KEY, now=now) is Verdict.LIMITED
+        end(board, begin(board, now), Ended.VALUE, now=now)
+        now += 60.0
+        board.wake_due(now)
+        waiting = begin(board, now)
+
+    assert (waiting.item.index, waiting.item.tries) == (0, 0)
+    assert end(board, waiting, Ended.LIMIT, now=now) is Verdict.LIMITED
+
+
+def test_successes_before_the_row_began_do_not_count() -> None:
+    board = board_of(3)
+    limited, other = begin(board), begin(board)
+    end(board, limited, Ended.LIMIT)  # so that successes are counted at all
+    end(board, other, Ended.VALUE)
+    board.wake_due(1.0)
+    end(board, begin(board, 1.0), Ended.ERROR, now=1.0)  # its row is over
+    now = 1.0
+    for _ in range(25):
+        verdict, _ = limit_once(board, now)
+        assert verdict is Verdict.LIMITED
+        now += 60.0
+        board.wake_due(now)
+
+
+def moving_on(board: Board) -> tuple[Item, float]:
+    """Two successes on quota "b" that were counted because another item is in a row of limits."""
+    end(board, begin(board), Ended.LIMIT, "b")
+    for _ in range(2):
+        end(board, begin(board), Ended.VALUE, "b")
+    return board.fresh[0], 0.0
+
+
+def test_successes_on_a_quota_it_comes_to_later_count_only_from_the_beginning_of_the_row() -> None:
+    board = board_of(4)
+    moving_on(board)
+    verdict = None
+    now = 0.0
+    for number in range(20):
+        item = board.next_item()
+        while item is not None and item.index != 3:
+            item = board.next_item()
+        assert item is not None
+        attempt = board.begin(item, None, now)
+        assert attempt is not None
+        # On quota "a" at first, where nobody ever succeeded; then on "b", where nobody has since.
+        verdict = end(board, attempt, Ended.LIMIT, "a" if number < 10 else "b", now)
+        now += 60.0
+        board.wake_due(now)
+
+    assert verdict is Verdict.LIMITED
+
+
+# -- stopping -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("phase", [Phase.DRAINING, Phase.FORCED, Phase.OVER])
+def test_when_the_run_stops_nothing_begins_and_the_item_keeps_its_place(phase: Phase) -> None:
+    board = board_of(2)
+    item = board.next_item()
+    assert item is not None
+    board.phase = phase
+
+    assert board.begin(item, None, 0.0) is None
+    assert not board.admitted
+    assert [item.index for item in board.waiting()] == [0, 1]
+    assert board.settled
+
+
+def test_from_the_deadline_on_nothing_begins() -> None:
+    board = board_of(2)
+    board.deadline = 10.0
+    first, second = board.next_item(), board.next_item()
+    assert first is not None
+    assert second is not None
+
+    assert board.begin(first, None, 9.999) is not None
+    assert board.begin(second, None, 10.0) is None
+
+
+def test_an_attempt_that_heeds_the_stop_is_interrupted_but_only_if_there_was_one() -> None:
+    board = board_of(2)
+    alone, stopped = begin(board), begin(board)
+
+    assert end(board, alone, Ended.STOPPED) is Verdict.FAILED
+    board.phase = Phase.DRAINING
+    assert end(board, stopped, Ended.STOPPED) is Verdict.INTERRUPTED
+    assert [item.index for item in board.left] == [1]
+    assert stopped.item.state is State.INTERRUPTED
+
+
+def test_a_run_that_stops_is_settled_when_the_last_attempt_is_back() -> None:
+    board = board_of(3)
+    attempt = begin(board)
+    board.phase = Phase.DRAINING
+
+    assert not board.settled
+    end(board, attempt, Ended.VALUE)
+    assert board.settled
+
+
+def test_a_run_is_settled_only_when_nothing_waits_in_any_place() -> None:
+    board = board_of(1)
+    assert not board.settled  # fresh
+    item = board.next_item()
+    assert item is not None
+    assert not board.settled  # admitted
+    board.put_back(item)
+    assert not board.settled  # again
+    attempt = begin(board)
+    assert not board.settled  # running
+    end(board, attempt, Ended.LIMIT)
+    assert not board.settled  # resting
+    board.wake_due(100.0)
+    item = board.next_item()
+    assert item is not None
+    board.strand(item)
+    found = [board.settled]  # no credential can ever serve it
+    board.exhausted = False
+    found.append(board.settled)  # there may be more
+    assert found == [True, False]
+
+
+def test_only_what_a_limit_stopped_is_parked_at_the_end() -> None:
+    board = board_of(4)
+    attempts = [begin(board) for _ in range(3)]
+    end(board, attempts[0], Ended.LIMIT)
+    end(board, attempts[1], Ended.TRANSIENT)
+    end(board, attempts[2], Ended.VALUE)
+
+    assert [item.index for item in board.park()] == [0]
+    states = {item.index: item.state for item in board.waiting()}
+    assert states == {0: State.PARKED, 1: State.PENDING, 3: State.PENDING}
+
+
+def test_an_item_that_is_refused_fails_without_an_attempt() -> None:
+    board = board_of(1)
+    item = board.next_item()
+    assert item is not None
+
+    board.refuse(item)
+
+    assert (board.failed, len(board.admitted), item.attempts, item.state) == (1, 0, 0, State.FAILED)
+    assert board.settled
+
+
+def test_the_halt_clause_is_asked_with_the_boards_counts() -> None:
+    board = board_of(3, halt=halt_of("soon,fail=2"))
+    assert not board.halted()
+    end(board, begin(board), Ended.ERROR)
+    assert not board.halted()
+    end(board, begin(board), Ended.ERROR)
+    assert board.halted()
+    assert not board_of(1).halted()

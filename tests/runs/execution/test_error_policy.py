@@ -1,0 +1,295 @@
+"""What an exception of a worker means for its item."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+import pytest
+
+from agentos.errors import (
+    AgentOSError,
+    ForeignHost,
+    Interrupted,
+    InvariantViolated,
+    LeaseLost,
+    NeverFits,
+    NoCredentialAvailable,
+    NoUsableCredential,
+    PoolClosed,
+    RateLimited,
+    Transient,
+    WouldBlockLoop,
+)
+from agentos.runs.core.records import Attempt, Item
+from agentos.runs.core.states import Ended
+from agentos.runs.execution.error_policy import asked_to_wait, hear, is_transient, judge, text_of, trace_of
+
+
+class Lent:
+    """A lease whose holder reported something, or nothing."""
+
+    def __init__(self, trouble: str | None) -> None:
+        self.trouble = trouble
+
+
+def attempt(trouble: str | None = None, *, lent: bool = True) -> Attempt:
+    made = Attempt(Item(0, "item", 0), 1, 1, None, 0.0)
+    made.lease = Lent(trouble) if lent else None
+    return made
+
+
+class Overloaded(Transient):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("error", "ended"),
+    [
+        (RateLimited(5), Ended.LIMIT),
+        (RateLimited(), Ended.LIMIT),
+        (Interrupted(), Ended.STOPPED),
+        (Transient(), Ended.TRANSIENT),
+        (Overloaded("503"), Ended.TRANSIENT),
+        (ConnectionResetError(), Ended.TRANSIENT),
+        (BrokenPipeError(), Ended.TRANSIENT),
+        (TimeoutError(), Ended.TRANSIENT),
+        (ValueError(), Ended.ERROR),
+        (OSError("disk"), Ended.ERROR),
+        (SystemExit(1), Ended.ERROR),
+        (KeyboardInterrupt(), Ended.ERROR),
+        (asyncio.CancelledError(), Ended.ERROR),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else str(value.value),
+)
+def test_the_default_rule(error: BaseException, ended: Ended) -> None:
+    assert judge(attempt(), error, is_transient) is ended
+    assert judge(attempt(lent=False), error, is_transient) is ended
+
+
+@pytest.mark.parametrize("trouble", ["limited", "rejected", "spent"])
+@pytest.mark.parametrize("error", [ValueError("429"), Transient(), Interrupted()])
+def test_an_exception_after_the_lease_reported_trouble_is_the_keys_not_the_items(
+    trouble: str, error: BaseException
+) -> None:
+    assert judge(attempt(trouble), error, is_transient) is Ended.LIMIT
+
+
+def test_the_rule_is_asked_for_everything_else_and_believed() -> None:
+    asked: list[BaseException] = []
+
+    def rule(error: BaseException) -> bool:
+        asked.append(error)
+        return isinstance(error, ValueError)
+
+    first, second = ValueError(), Transient()
+
+    assert judge(attempt(), first, rule) is Ended.TRANSIENT
+    assert judge(attempt(), second, rule) is Ended.ERROR
+    assert judge(attempt(), RateLimited(), rule) is Ended.LIMIT
+    assert asked == [first, second]
+
+
+def test_a_rule_that_itself_fails_means_no_other_try_and_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    def rule(error: BaseException) -> bool:
+        raise KeyError("what it says may quote a secret")
+
+    assert judge(attempt(), ValueError(), rule) is Ended.ERROR
+    assert "retry_if itself failed (KeyError); item item is not tried again" in caplog.text
+    assert "quote a secret" not in caplog.text
+    assert caplog.records[0].levelno == logging.WARNING
+
+
+# -- agentos' own errors, as they are and as others pass them on ---------------------------------------------------
+
+
+class MyError(Exception):
+    pass
+
+
+def plain(own: AgentOSError) -> Exception:
+    return own
+
+
+def wrapped(own: AgentOSError) -> Exception:
+    """As anthropic's client passes on whatever its transport raises."""
+    base = type("APIError", (Exception,), {"__module__": "anthropic"})
+    error: Exception = type("APIConnectionError", (base,), {"__module__": "anthropic"})("Connection error.")
+    error.__cause__ = own
+    return error
+
+
+def retold(own: AgentOSError) -> Exception:
+    """As a person does."""
+    error = MyError("chapter 3 was not translated")
+    error.__cause__ = wrapped(own)
+    return error
+
+
+def as_a_connection_error(own: AgentOSError) -> Exception:
+    error = ConnectionError("no way to the provider")
+    error.__cause__ = own
+    return error
+
+
+def in_a_group(own: AgentOSError) -> Exception:
+    """As a worker's task group does."""
+    return ExceptionGroup("unhandled errors in a TaskGroup", [wrapped(own)])
+
+
+Telling = Callable[[AgentOSError], Exception]
+in_any_way = pytest.mark.parametrize("told", [plain, wrapped, retold, as_a_connection_error, in_a_group])
+
+NO_CREDENTIAL_YET = NoCredentialAvailable(waited=5.0, next_free_in=30.0)
+HOPELESS = [
+    NoUsableCredential(reason="all are dead"),
+    NeverFits(dimension="tokens", cost=9_000.0, largest=1_000.0),
+    ForeignHost(host="elsewhere.example", credentials=("a",), detail="it is not a host of a"),
+    WouldBlockLoop(instead="pool.async_transport()"),
+    PoolClosed(),
+]
+
+
+def never_asked(error: BaseException) -> bool:
+    raise AssertionError("the rule was asked about it")
+
+
+def always(_error: BaseException) -> bool:
+    return True
+
+
+@in_any_way
+def test_a_wait_for_a_credential_that_ran_out_is_no_failed_try_and_no_rule_is_asked(told: Telling) -> None:
+    error = told(NO_CREDENTIAL_YET)
+
+    assert judge(attempt(), error, is_transient) is Ended.NO_KEY
+    assert judge(attempt(lent=False), error, is_transient) is Ended.NO_KEY
+    assert judge(attempt(), error, never_asked) is Ended.NO_KEY
+
+
+@in_any_way
+def test_after_a_wait_that_ran_out_the_item_waits_until_a_credential_is_due(told: Telling) -> None:
+    assert asked_to_wait(told(NO_CREDENTIAL_YET), None, 1.8e9) == 30.0
+
+
+@pytest.mark.parametrize("unusable", [None, float("inf"), float("nan"), -1.0])
+def test_when_nobody_knows_when_a_credential_is_due_nothing_is_asked(unusable: float | None) -> None:
+    assert asked_to_wait(NoCredentialAvailable(waited=5.0, next_free_in=unusable), None, 1.8e9) == 0.0
+
+
+@in_any_way
+@pytest.mark.parametrize("own", HOPELESS, ids=lambda own: type(own).__name__)
+def test_where_no_credential_will_do_the_item_fails_whatever_the_rule(own: AgentOSError, told: Telling) -> None:
+    assert judge(attempt(), told(own), is_transient) is Ended.ERROR
+    assert judge(attempt(), told(own), always) is Ended.ERROR
+
+
+@in_any_way
+def test_what_agentos_decided_says_nothing_of_the_provider(told: Telling) -> None:
+    for own in (NO_CREDENTIAL_YET, *HOPELESS):
+        assert hear(attempt(), told(own), None, 1.8e9) is None
+
+
+@in_any_way
+@pytest.mark.parametrize(
+    ("own", "ended"),
+    [
+        (LeaseLost(name="a", token=1, detail="it expired"), Ended.NO_KEY),
+        (RateLimited(20), Ended.LIMIT),
+        (Transient("flaky"), Ended.TRANSIENT),
+        (Interrupted(), Ended.STOPPED),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else str(value.value),
+)
+def test_any_other_of_our_errors_means_the_same_however_it_is_passed_on(
+    own: AgentOSError, ended: Ended, told: Telling
+) -> None:
+    assert judge(attempt(), told(own), is_transient) is ended
+
+
+@in_any_way
+def test_a_limit_that_a_worker_told_of_is_waited_for_however_it_is_passed_on(told: Telling) -> None:
+    assert asked_to_wait(told(RateLimited(20)), None, 1.8e9) == 20.0
+
+
+class Pool:
+    """A lessor that only listens."""
+
+    def __init__(self) -> None:
+        self.limits: list[tuple[object, object, str | None]] = []
+
+    def limited(self, grant: object, retry_after: object, model: str | None) -> None:
+        self.limits.append((grant, retry_after, model))
+
+
+@in_any_way
+def test_a_limit_that_a_worker_told_of_rests_its_key_however_it_is_passed_on(told: Telling) -> None:
+    pool, holding = Pool(), attempt()
+    holding.grant = "the grant"
+
+    hear(holding, told(RateLimited(20, model="large")), pool, 1.8e9)  # type: ignore[arg-type]
+
+    assert pool.limits == [("the grant", 20, "large")]
+
+
+def test_a_rule_of_ones_own_is_asked_about_what_the_worker_raised() -> None:
+    asked: list[BaseException] = []
+
+    def rule(error: BaseException) -> bool:
+        asked.append(error)
+        return True
+
+    error = retold(InvariantViolated(name="I1", detail="broken"))
+
+    assert judge(attempt(), error, rule) is Ended.TRANSIENT
+    assert asked == [error]
+
+
+@pytest.mark.parametrize(
+    ("told", "text"),
+    [
+        (plain, "no usable credential: all are dead"),
+        (wrapped, "no usable credential: all are dead"),
+        (retold, "chapter 3 was not translated: no usable credential: all are dead"),
+        (as_a_connection_error, "no way to the provider: no usable credential: all are dead"),
+    ],
+)
+def test_our_words_are_told_instead_of_an_sdks_and_after_a_persons(told: Telling, text: str) -> None:
+    assert text_of(told(NoUsableCredential(reason="all are dead"))) == text
+
+
+def test_our_words_are_not_told_twice() -> None:
+    own = PoolClosed()
+    error = MyError(f"not translated, {own}")
+    error.__cause__ = own
+
+    assert text_of(error) == f"not translated, {own}"
+
+
+class Speechless(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+def test_an_error_is_told_in_its_own_words_or_by_its_kind() -> None:
+    assert text_of(ValueError("bad")) == "bad"
+    assert text_of(ValueError()) == "ValueError"
+    assert text_of(Speechless()) == "Speechless"
+
+
+def test_a_trace_says_where_it_happened_and_ends_where_it_gets_long() -> None:
+    def fail(depth: int) -> None:
+        if depth:
+            fail(depth - 1)
+        raise ValueError("x" * 100)
+
+    with pytest.raises(ValueError, match="x") as caught:
+        fail(50)
+
+    trace = trace_of(caught.value)
+    assert "ValueError: xxx" in trace
+    assert "in fail" in trace
+    assert len(trace) <= 4_000
+    assert trace_of(ValueError("never raised")).strip() == "ValueError: never raised"
+    assert "Speechless" in trace_of(Speechless())

@@ -1,0 +1,548 @@
+"""Pools of other programs: whatever they do, a run's requests are answered or told why not."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from agentos import NoUsableCredential, RateLimited
+from agentos.pool.completion_queue import Desk, DeskTicket
+from agentos.pool.core.records import PLAIN
+from agentos.pool.core.states import Wait
+from agentos.pool.redaction import MASK
+from agentos.pool.secret import Secret
+from agentos.runs.execution.lease_source import ForeignPool, lessor_of
+from agentos.testing import FakeClock
+from agentos.workflows.parallel import CredentialCoordinator, ParallelCoordinator
+
+PATIENCE = 30.0
+
+
+class Shelf:
+    """A pool as the original program had it."""
+
+    def __init__(self, *keys: Any) -> None:
+        self.free = list(keys)
+        self.asked = 0
+        self.given_back: list[Any] = []
+
+    def acquire_credential(self) -> Any:
+        self.asked += 1
+        return self.free.pop(0) if self.free else None
+
+    def release_credential(self, key: Any) -> None:
+        self.given_back.append(key)
+        self.free.append(key)
+
+
+class Line:
+    """A run's desk, and the tickets put in for it."""
+
+    def __init__(self, lessor: Any) -> None:
+        self.lessor = lessor
+        self.news = threading.Semaphore(0)
+        self.desk = Desk(self.news.release)
+
+    def ask(self, name: str = "item") -> DeskTicket:
+        ticket = DeskTicket(PLAIN, name, self.desk, name)
+        self.lessor.enqueue(ticket)
+        return ticket
+
+    def answered(self) -> list[str]:
+        return [ticket.item for ticket in self.desk.answered]
+
+    def wait_for(self, condition: Callable[[], object]) -> None:
+        while not condition():
+            assert self.news.acquire(timeout=PATIENCE), "nobody was told"
+
+
+def foreign(pool: Any, clock: FakeClock | None = None) -> ForeignPool:
+    lessor = lessor_of(pool, clock or FakeClock())
+    assert isinstance(lessor, ForeignPool)
+    return lessor
+
+
+# -- which pool ---------------------------------------------------------------------------------------------------
+
+
+def test_our_own_pool_has_the_verbs_itself() -> None:
+    pool = CredentialCoordinator(["secret-of-our-own"])
+
+    assert lessor_of(pool, FakeClock()) is pool
+    assert lessor_of(None, FakeClock()) is None
+
+
+class HalfAPool:
+    def acquire_credential(self) -> str:
+        return ""
+
+    release_credential = "not a method"
+
+
+@pytest.mark.parametrize("wrong", [object(), "pool", ["key"], HalfAPool()])
+def test_what_is_no_pool_is_refused_by_the_names_of_the_verbs(wrong: Any) -> None:
+    with pytest.raises(ValueError, match="acquire_credential/release_credential, reserve/release, acquire/release"):
+        lessor_of(wrong, FakeClock())
+
+
+# -- taking -------------------------------------------------------------------------------------------------------
+
+
+def test_a_free_key_is_taken_at_once_and_given_back_as_it_came() -> None:
+    shelf = Shelf("foreign-secret-1")
+    lessor = foreign(shelf)
+
+    grant = lessor.take_now(PLAIN, "item")
+
+    assert grant is not None
+    assert grant.key.name == "key-1"
+    assert grant.key.quota.name == "key-1"
+    assert grant.key.secret.reveal() == "foreign-secret-1"
+    assert lessor.secret_of("key-1").reveal() == "foreign-secret-1"
+    assert lessor.take_now(PLAIN, "item") is None
+    assert lessor.give_back(grant)
+    assert not lessor.give_back(grant)
+    assert shelf.given_back == ["foreign-secret-1"]
+
+
+def test_a_key_has_one_name_however_often_it_comes() -> None:
+    lessor = foreign(Shelf("foreign-secret-1", "foreign-secret-2"))
+    names = []
+    for _ in range(4):
+        grant = lessor.take_now(PLAIN, None)
+        assert grant is not None
+        names.append(grant.key.name)
+        lessor.give_back(grant)
+
+    assert names == ["key-1", "key-2", "key-1", "key-2"]
+
+
+class LeaseObject:
+    def __init__(self, **parts: Any) -> None:
+        self.__dict__.update(parts)
+
+
+@pytest.mark.parametrize(
+    ("raw", "name"),
+    [
+        (LeaseObject(reveal=lambda: "foreign-secret-1", name="mine"), "mine"),
+        (LeaseObject(key="foreign-secret-1"), "key-1"),
+        (LeaseObject(secret="foreign-secret-1"), "key-1"),
+        (LeaseObject(secret=Secret("foreign-secret-1")), "key-1"),
+        (LeaseObject(value="foreign-secret-1", name=""), "key-1"),
+    ],
+)
+def test_a_pool_may_hand_out_objects_that_know_their_secret(raw: Any, name: str) -> None:
+    shelf = Shelf(raw)
+    lessor = foreign(shelf)
+
+    grant = lessor.take_now(PLAIN, None)
+
+    assert grant is not None
+    assert (grant.key.name, grant.key.secret.reveal()) == (name, "foreign-secret-1")
+    lessor.give_back(grant)
+    assert shelf.given_back == [raw]
+
+
+def test_an_object_with_no_secret_is_refused_by_its_kind() -> None:
+    line = Line(foreign(Shelf(LeaseObject(user="me"))))
+
+    ticket = line.ask()
+
+    assert ticket.state is Wait.FAILED
+    assert "handed out a LeaseObject; it must be a str, or have reveal" in str(ticket.error)
+
+
+def test_a_secret_that_was_handed_out_is_masked_from_then_on() -> None:
+    lessor = foreign(Shelf("foreign-secret-1"))
+    lessor.take_now(PLAIN, None)
+
+    assert lessor.masked("401 for foreign-secret-1") == f"401 for {MASK}"
+
+
+# -- waiting ------------------------------------------------------------------------------------------------------
+
+
+def test_a_pool_that_says_none_is_asked_again_soon_and_then_less_often() -> None:
+    clock = FakeClock()
+    shelf = Shelf()
+    lessor = foreign(shelf, clock)
+    line = Line(lessor)
+
+    ticket = line.ask()
+    pauses = []
+    for _ in range(8):
+        pauses.append(line.desk.armed_at - clock.now())
+        clock.advance(pauses[-1])
+        lessor.look_out(line.desk)
+
+    assert pauses == pytest.approx([0.02, 0.04, 0.08, 0.16, 0.32, 0.5, 0.5, 0.5])
+    assert shelf.asked == 9
+    assert line.answered() == []
+    shelf.free.append("foreign-secret-1")
+    lessor.look_out(line.desk)
+    assert line.answered() == ["item"]
+    assert ticket.state is Wait.GRANTED
+    assert line.desk.armed_at == float("inf")
+
+
+def test_requests_are_answered_in_the_order_they_came() -> None:
+    shelf = Shelf("foreign-secret-1")
+    lessor = foreign(shelf)
+    line = Line(lessor)
+    held = lessor.take_now(PLAIN, None)
+    assert held is not None
+    for name in "abc":
+        line.ask(name)
+    assert lessor.take_now(PLAIN, None) is None  # not past those who wait
+
+    lessor.give_back(held)
+    assert line.answered() == ["a"]
+    lessor.give_back(line.desk.answered[0].grant)  # type: ignore[arg-type]
+    assert line.answered() == ["a", "b"]
+
+
+def test_a_request_that_is_recalled_before_it_is_in_line_takes_no_key() -> None:
+    shelf = Shelf("foreign-secret-1")
+    line = Line(foreign(shelf))
+    ticket = DeskTicket(PLAIN, "item", line.desk, "item")
+    ticket.recalled = True
+
+    line.lessor.enqueue(ticket)
+
+    assert (line.answered(), shelf.asked) == ([], 0)
+
+
+def test_a_request_called_off_is_not_answered_and_an_answer_called_off_goes_on() -> None:
+    shelf = Shelf("foreign-secret-1")
+    lessor = foreign(shelf)
+    line = Line(lessor)
+    first, second, third = line.ask("a"), line.ask("b"), line.ask("c")
+    lessor.call_off(second)
+    assert [first.state, second.state, third.state] == [Wait.GRANTED, Wait.WITHDRAWN, Wait.WAITING]
+    lessor.call_off(first)  # it was granted: the key goes on
+
+    assert [third.state] == [Wait.GRANTED]
+    assert line.answered() == ["a", "c"]
+    lessor.call_off(third)
+    assert shelf.free == ["foreign-secret-1"]
+
+
+class Gate:
+    """A pool whose acquire() waits, and cannot be told not to."""
+
+    def __init__(self) -> None:
+        self.entered = threading.Event()
+        self.handed = threading.Semaphore(0)
+        self.keys: list[Any] = []
+        self.calls = 0
+        self.at_once = 0
+        self.most_at_once = 0
+        self.given_back: list[Any] = []
+
+    def put(self, key: Any) -> None:
+        self.keys.append(key)
+        self.handed.release()
+
+    def acquire(self) -> Any:
+        self.calls += 1
+        self.at_once += 1
+        self.most_at_once = max(self.most_at_once, self.at_once)
+        self.entered.set()
+        try:
+            assert self.handed.acquire(timeout=PATIENCE)
+            key = self.keys.pop(0)
+            if isinstance(key, Exception):
+                raise key
+            return key
+        finally:
+            self.at_once -= 1
+
+    def release(self, key: Any) -> None:
+        self.given_back.append(key)
+        self.put(key)
+
+
+def test_a_pool_that_can_only_block_is_waited_for_by_one_thread_of_its_own() -> None:
+    gate = Gate()
+    line = Line(foreign(gate))
+    for name in "abc":
+        line.ask(name)
+    gate.put("foreign-secret-1")
+    line.wait_for(lambda: len(line.answered()) == 1)
+    gate.put("foreign-secret-2")
+    gate.put("foreign-secret-3")
+    line.wait_for(lambda: len(line.answered()) == 3)
+
+    assert line.answered() == ["a", "b", "c"]
+    assert gate.most_at_once == 1
+
+
+def test_a_key_that_comes_when_nobody_waits_any_more_is_given_back() -> None:
+    gate = Gate()
+    lessor = foreign(gate)
+    line = Line(lessor)
+    returned = threading.Event()
+
+    def give(key: Any) -> None:
+        gate.release(key)
+        returned.set()
+
+    lessor._release = give
+
+    ticket = line.ask()
+    assert gate.entered.wait(PATIENCE)
+    lessor.call_off(ticket)
+    gate.put("foreign-secret-1")
+
+    assert returned.wait(PATIENCE)
+    assert gate.given_back == ["foreign-secret-1"]
+    assert line.answered() == []
+
+
+def test_what_a_blocking_pool_raises_is_told_to_all_who_wait() -> None:
+    gate = Gate()
+    line = Line(foreign(gate))
+    tickets = [line.ask(name) for name in "ab"]
+    gate.put(PermissionError("the vault is closed"))
+    line.wait_for(lambda: len(line.answered()) == 2)
+
+    assert [ticket.state for ticket in tickets] == [Wait.FAILED, Wait.FAILED]
+    assert all(isinstance(ticket.error, NoUsableCredential) for ticket in tickets)
+    assert "the pool failed: PermissionError: the vault is closed" in str(tickets[0].error)
+    gate.put("foreign-secret-1")
+    line.ask("later")
+    line.wait_for(lambda: len(line.answered()) == 3)  # it may have recovered
+
+
+def test_a_blocking_verb_that_comes_back_with_nothing_is_asked_again_and_again() -> None:
+    clock = FakeClock()
+    gate = Gate()
+    lessor = foreign(gate, clock)
+    line = Line(lessor)
+    ticket = line.ask()
+    gate.put(None)
+    line.wait_for(lambda: line.desk.armed_at < float("inf"))
+
+    gate.put("foreign-secret-1")
+    clock.advance(1.0)
+    lessor.look_out(line.desk)
+
+    assert ticket.state is Wait.GRANTED
+    assert line.answered() == ["item"]
+
+
+class Timed(Shelf):
+    def reserve(self, requester: str = "", timeout: float | None = None) -> Any:
+        assert timeout == 0, "it would have waited"
+        return self.acquire_credential()
+
+    release = Shelf.release_credential
+    acquire_credential_ = None
+
+    def __getattribute__(self, name: str) -> Any:
+        if name == "release_credential":
+            raise AttributeError(name)  # so that only reserve/release are a pair
+        return super().__getattribute__(name)
+
+
+class Blockable(Gate):
+    def acquire(self, blocking: bool = True) -> Any:
+        assert not blocking, "it would have waited"
+        return self.keys.pop(0) if self.keys else None
+
+
+def test_a_verb_that_can_be_told_not_to_wait_is_told() -> None:
+    for pool in (Timed("foreign-secret-1"), Blockable()):
+        lessor = foreign(pool)
+        if isinstance(pool, Blockable):
+            pool.keys.append("foreign-secret-1")
+        grant = lessor.take_now(PLAIN, None)
+        assert grant is not None
+        assert lessor.take_now(PLAIN, None) is None
+
+
+# -- reports ------------------------------------------------------------------------------------------------------
+
+
+class Resting(Shelf):
+    def __init__(self, *keys: Any) -> None:
+        super().__init__(*keys)
+        self.marked: list[tuple[Any, ...]] = []
+
+    def mark_rate_limited(self, key: Any, *seconds: float) -> None:
+        self.marked.append((key, *seconds))
+
+
+def test_a_limit_is_told_to_a_pool_that_can_be_told_and_ends_the_reservation() -> None:
+    """As both originals have it: a key that is marked is no longer in use, so that it must not be given back too."""
+    pool = Resting("foreign-secret-1")
+    lessor = foreign(pool)
+    grant = lessor.take_now(PLAIN, None)
+    assert grant is not None
+
+    assert lessor.limited(grant, 30, None)
+    assert not lessor.limited(grant, 30, None)
+    assert not lessor.give_back(grant)
+
+    assert pool.marked == [("foreign-secret-1", 30)]
+    assert pool.given_back == []
+
+
+def test_a_limit_without_a_number_of_seconds_leaves_it_to_the_pool() -> None:
+    pool = Resting("foreign-secret-1")
+    lessor = foreign(pool)
+    grant = lessor.take_now(PLAIN, None)
+    assert grant is not None
+
+    lessor.limited(grant, "Wed, 21 Oct 2026 07:28:00 GMT", None)
+
+    assert pool.marked == [("foreign-secret-1",)]
+
+
+def test_a_pool_that_cannot_be_told_of_a_limit_gets_its_key_back() -> None:
+    shelf = Shelf("foreign-secret-1")
+    lessor = foreign(shelf)
+    grant = lessor.take_now(PLAIN, None)
+    assert grant is not None
+
+    assert not lessor.limited(grant, 30, None)
+    assert lessor.give_back(grant)
+    assert shelf.given_back == ["foreign-secret-1"]
+
+
+# -- pools that fail ----------------------------------------------------------------------------------------------
+
+
+class Forgetful(Shelf):
+    """Its release raises, as one does that no longer knows the key."""
+
+    def release_credential(self, key: Any) -> None:
+        super().release_credential(key)
+        raise KeyError("no such key")
+
+
+def test_a_pool_whose_release_fails_costs_nobody_their_result() -> None:
+    run = ParallelCoordinator(1, Forgetful("foreign-secret-1", "foreign-secret-2"))
+
+    stats, results = run.execute_parallel(range(4), lambda item, key: item, str)
+
+    assert [r.value for r in results] == [0, 1, 2, 3]
+    assert stats.stopped_by is None
+
+
+class Vault(Shelf):
+    """Fails now and then, or from some time on for good."""
+
+    def __init__(self, *keys: Any, fails: Callable[[int], bool]) -> None:
+        super().__init__(*keys)
+        self.fails = fails
+        self.answer = "the vault did not answer"
+
+    def acquire_credential(self) -> Any:
+        if self.fails(self.asked):
+            self.asked += 1
+            raise OSError(self.answer)
+        return super().acquire_credential()
+
+
+def test_a_pool_that_raises_once_is_asked_again() -> None:
+    run = ParallelCoordinator(1, Vault("foreign-secret-1", fails=lambda asked: asked == 2))
+
+    stats, _ = run.execute_parallel(range(6), lambda item, key: item, str)
+
+    assert (stats.success_count, stats.stopped_by) == (6, None)
+
+
+def test_a_pool_that_raises_ends_the_run_and_the_items_stay_pending() -> None:
+    run = ParallelCoordinator(1, Vault("foreign-secret-1", fails=lambda asked: asked >= 2))
+
+    stats, results = run.execute_parallel(range(6), lambda item, key: item, str)
+
+    assert "the vault did not answer" in str(stats.stopped_by)
+    assert [r.value for r in results] == [0, 1]
+    assert run.get_checkpoints() == ["2", "3", "4", "5"]
+
+
+def test_what_to_do_about_the_reason_of_a_stop_is_said_once_and_at_the_end() -> None:
+    said: list[str] = []
+    vault = Vault("foreign-secret-1", fails=lambda asked: asked >= 2)
+    vault.answer = "the vault did not answer; open it with two keys"
+    run = ParallelCoordinator(1, vault, on_progress=lambda progress: said.append(progress.message))
+
+    stats, _ = run.execute_parallel(range(6), lambda item, key: item, str)
+
+    (stopping,) = [text for text in said if text.startswith("Stopping because of")]
+    assert "the vault did not answer: " in stopping
+    assert "open it with two keys" not in stopping
+    assert "open it with two keys" in str(stats.stopped_by)
+
+
+def test_a_blocking_pool_that_raises_ends_the_run_and_the_items_stay_pending() -> None:
+    gate = Gate()
+    gate.put("foreign-secret-1")
+    run = ParallelCoordinator(1, gate)
+
+    def worker(item: int, key: str | None) -> int:
+        if item == 1:
+            gate.release = lambda key: gate.put(PermissionError("the vault is closed"))  # type: ignore[method-assign]
+            run._running[0].lessor._release = gate.release  # type: ignore[union-attr]
+        return item
+
+    stats, results = run.execute_parallel(range(6), worker, str)
+
+    assert "the pool failed: PermissionError: the vault is closed" in str(stats.stopped_by)
+    assert [r.value for r in results] == [0, 1]
+    assert run.get_checkpoints() == ["2", "3", "4", "5"]
+
+
+class Strict(Resting):
+    def mark_rate_limited(self, key: Any, *seconds: float) -> None:
+        raise KeyError("no such key")
+
+
+def test_a_pool_that_cannot_take_the_report_of_a_limit_costs_nobody_their_item() -> None:
+    tries: list[int] = []
+
+    def worker(item: int, key: str | None) -> int:
+        tries.append(item)
+        if len(tries) == 1:
+            raise RateLimited(0)
+        return item
+
+    run = ParallelCoordinator(1, Strict("foreign-secret-1"))
+
+    stats, _ = run.execute_parallel([0], worker, str)
+
+    assert (stats.success_count, stats.limited) == (1, 1)
+
+
+def test_what_a_pool_handed_out_without_a_secret_is_given_back() -> None:
+    raw = LeaseObject(user="me")
+    shelf = Shelf(raw)
+
+    foreign(shelf).take_now(PLAIN, None)
+
+    assert shelf.given_back == [raw]
+
+
+def test_a_request_that_comes_while_it_turns_out_that_the_pool_does_not_wait_starts_no_thread_in_vain(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lessor = ForeignPool(Shelf(), FakeClock(), may_block=False)
+    line = Line(lessor)
+    wait_on_a_thread = lessor._wait_on_a_thread
+
+    def too_late() -> None:
+        lessor._it_does_not_wait()  # as the thread finds out that waits for another request
+        wait_on_a_thread()
+
+    monkeypatch.setattr(lessor, "_wait_on_a_thread", too_late)
+
+    line.ask()
+
+    assert not lessor._blocked
+    assert line.desk.armed_at < float("inf")

@@ -1,0 +1,69 @@
+"""What is due at one instant is seen to in an order."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from agentos import CredentialCoordinator, ParallelCoordinator, RateLimited, WorkflowResult
+from agentos.runs.execution.dispatcher import Admission
+from agentos.testing import FakeClock
+
+PATIENCE = 20.0
+
+
+def until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+def test_an_item_is_ready_before_a_key_comes_that_was_limited_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else somebody who is quick takes the key for a later item."""
+    clock = FakeClock()
+    pool = CredentialCoordinator(["the-only-secret"], clock=clock)
+    limited = threading.Semaphore(0)
+    left = [RateLimited(30), RateLimited(30)]  # only from the second in a row on does an item rest too
+    still_resting: list[int] = []
+    look_out = Admission.look_out
+
+    def noted(admission: Admission) -> None:
+        still_resting.append(len(admission._board.resting))
+        look_out(admission)
+
+    def worker(item: int, _credential: str | None) -> int:
+        if left:
+            limited.release()
+            raise left.pop()
+        return item
+
+    monkeypatch.setattr(Admission, "look_out", noted)
+    results: list[WorkflowResult] = []
+    run = ParallelCoordinator(1, pool, clock=clock)
+
+    def execute() -> None:
+        results.extend(run.execute_parallel([1, 2], worker, str)[1])
+
+    running = threading.Thread(target=execute, daemon=True)
+    running.start()
+    assert limited.acquire(timeout=PATIENCE)
+    inside: Any = run._running[0]
+    until(lambda: inside.admission.requests)
+    clock.advance(30.0)
+    assert limited.acquire(timeout=PATIENCE)
+    until(lambda: inside.board.resting)
+    until(lambda: clock.now() < inside.admission.desk.armed_at < math.inf)  # the later item is in the key's line
+    clock.wait_for_sleepers(1)
+    still_resting.clear()
+
+    clock.advance(60.0)  # in one leap: both are over
+    running.join(PATIENCE)
+
+    assert [result.item_id for result in results] == ["1", "2"]
+    assert still_resting[0] == 0

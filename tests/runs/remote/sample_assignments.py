@@ -1,0 +1,38 @@
+"""Assignments, and workers for them, that tests carry out as if they were elsewhere."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+from agentos.runs.remote.assignment import Assignment, Shipped
+from agentos.runs.remote.attempt_report import Report
+from agentos.runs.remote.pickled import Parcel, pack
+from agentos.runs.remote.worker_call import carry_out
+
+SECRET = "sk-there-0123456789abcdef"
+
+
+def assignment(payload: Any = 1, **facts: Any) -> Assignment:
+    """One with a lease and a context, unless told."""
+    usual: dict[str, Any] = {
+        "run_id": "run",
+        "item_id": "item-1",
+        "index": 0,
+        "attempt": 1,
+        "token": 7,
+        "payload": payload if isinstance(payload, Parcel) else pack(payload, "the item"),
+        "wants_context": True,
+        "credential": "key-1",
+        "secret": Shipped(SECRET),
+        "lease": 42,
+    }
+    return Assignment(**(usual | facts))
+
+
+def there(worker: Any, payload: Any = 1, *, is_async: bool = False, **facts: Any) -> Report:
+    """The report of *worker*, everything having been pickled on its way there and back."""
+    facts.setdefault("wants_context", "context" in worker.__code__.co_varnames)
+    sent = pickle.loads(pickle.dumps(assignment(payload, **facts)))
+    report: Report = pickle.loads(pickle.dumps(carry_out(pack(worker, "the worker"), sent, is_async=is_async)))
+    return report
