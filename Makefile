@@ -52,7 +52,7 @@ soak: $(VENV)/dev.stamp
 	done
 	AGENTOS_SHELLS="$(SOAK_SHELLS)" AGENTOS_RANDOM_SCRIPTS=$(SOAK_SCRIPTS) \
 		$(VENV)/bin/python -m pytest -s -q -p no:randomly --timeout 14400 tests/runs/commands/test_random_scripts.py $(PYTEST_ARGS)
-	AGENTOS_SOAK_KILLS=$(SOAK_KILLS) $(VENV)/bin/python -m pytest -s -q -p no:randomly tests/soak/kills.py $(PYTEST_ARGS)
+	AGENTOS_SOAK_KILLS=$(SOAK_KILLS) $(VENV)/bin/python -m pytest -s -q -p no:randomly tests/soak/random_kills.py $(PYTEST_ARGS)
 
 # Whole runs, killed: at every system call by which a small one writes (needs strace), then at 10,000 random moments.
 CRASH_KILLS ?= 10000

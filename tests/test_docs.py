@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from typer.main import get_command
 
-from agentos.cli._codes import ExitCode
-from agentos.cli._config import _NO_OPTIONS
-from agentos.cli._entries import _FIELDS
-from agentos.cli._options import RUN_OPTIONS, twin
+from agentos.cli.config.credential_entries import _FIELDS
+from agentos.cli.config.files import _NO_OPTIONS
+from agentos.cli.config.run_options import RUN_OPTIONS, twin
+from agentos.cli.exit_codes import ExitCode
 from agentos.cli.main import app
 from agentos.runs.commands.outcome_file import _WORDS
 

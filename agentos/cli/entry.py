@@ -16,7 +16,7 @@ def entry() -> NoReturn:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     _open_the_standard_streams()
     from ..runs.execution import process_exit
-    from ._forced_exit import ForcedExit
+    from .forced_exit import ForcedExit
     from .main import main
 
     process_exit.owner = forced_exit = ForcedExit()

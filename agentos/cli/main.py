@@ -10,10 +10,10 @@ from typing import Annotated
 import typer
 
 from .. import __version__
-from . import demo, init, keys, logs, retry, run, runs, show, trust
-from ._argv import take_apart
-from ._codes import ExitCode
-from ._errors import Refusal
+from .commands import demo, init, keys, logs, retry, run, runs, show, trust
+from .exit_codes import ExitCode
+from .session.argv import take_apart
+from .usage_error import Refusal
 
 app = typer.Typer(
     name="agentos",

@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from agentos.cli._exit_guard import _LIMIT, _LIMIT_IF_HEEDED, Guard
+from agentos.cli.exit_guard import _LIMIT, _LIMIT_IF_HEEDED, Guard
 
 INT, TERM, HUP = (bytes([number]) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
 GRACE, WINDOW = 8.0, 0.3

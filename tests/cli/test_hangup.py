@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from agentos.cli._session import _hangup_is_a_request_to_end
+from agentos.cli.session.run_session import _hangup_is_a_request_to_end
 from agentos.runs.execution.signals import WATCH
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there are no such signals")

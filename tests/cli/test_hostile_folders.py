@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from agentos.cli._known_runs import KnownRun, KnownRuns
 from agentos.cli.main import main
+from agentos.cli.session.trusted_runs import KnownRun, KnownRuns
 from agentos.util import private_folder
 
 RUN = ("run", "todo.jsonl", "--name", "review", "--progress", "none", "--quiet")

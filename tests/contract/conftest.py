@@ -11,8 +11,8 @@ from agentos import CredentialCoordinator
 from agentos.stores.redis import store_connection
 
 from ..redis_server import PATIENCE
-from .engines import ENGINES, Engine, Gate, all_are_back, eventually
-from .stores import SHARED, STORES, Place
+from .engine_contract import ENGINES, Engine, Gate, all_are_back, eventually
+from .store_contract import SHARED, STORES, Place
 
 
 @pytest.fixture(params=ENGINES, ids=lambda engine: engine.name)

@@ -27,7 +27,7 @@ from agentos.runs.core.states import Phase
 from agentos.runs.execution import dispatcher
 from agentos.testing import FakeClock
 
-from .engines import (
+from .engine_contract import (
     ENGINES,
     PATIENCE,
     Engine,

@@ -34,7 +34,7 @@ from agentos.runs.journal import files_of
 from agentos.testing import FakeClock
 
 from ..runs.journal import independent_reader
-from .engines import ENGINES, Engine, Events, Gate, Story, by_id, eventually, secrets, wait_for_alarm
+from .engine_contract import ENGINES, Engine, Events, Gate, Story, by_id, eventually, secrets, wait_for_alarm
 
 MakePool = Callable[..., CredentialCoordinator]
 

@@ -15,7 +15,7 @@ from agentos.runs.execution.idle_workers import Bell, IdleWorkers
 from agentos.util.async_wakeup import AsyncBell
 from agentos.util.wakeup import ThreadBell
 
-from .engines import ENGINES, PATIENCE, Engine, Gate, Story, eventually
+from .engine_contract import ENGINES, PATIENCE, Engine, Gate, Story, eventually
 
 # Threads of their own fetch their items themselves, and an executor has one bell for all its workers.
 WOKEN_ONE_BY_ONE = [engine for engine in ENGINES if engine.name != "threads" and "executor" not in engine.name]

@@ -23,12 +23,12 @@ from agentos import (
     PoolClosed,
 )
 
-from ..workflows.helpers import Background
-from .engines import PATIENCE, Engine, eventually, secrets
-from .random_stories import random_story
-from .stores import Place
-from .stories import Story, disagreement, shortened, starts_in, told_by_the_core
-from .written_stories import STORIES
+from ..background_threads import Background
+from .engine_contract import PATIENCE, Engine, eventually, secrets
+from .pool_scenarios import Story, disagreement, shortened, starts_in, told_by_the_core
+from .random_scenarios import random_story
+from .store_contract import Place
+from .written_scenarios import STORIES
 
 ONE_KEY = "contract-secret-one"
 TWO_KEYS = ("contract-secret-one", "contract-secret-two")

@@ -7,7 +7,7 @@ import pytest
 from agentos import Credential, CredentialCoordinator, Lease
 from agentos.errors import LeaseLost
 
-from .stores import Place, ended
+from .store_contract import Place, ended
 from .test_stores_shared import KEY, refused
 
 TTL = 60.0

@@ -26,9 +26,9 @@ from agentos import (
 )
 from agentos.testing import FakeClock
 
-from ..workflows.helpers import Background
-from .engines import ENGINES, Story, eventually, wait_for_alarm
-from .stores import STORES, Place, StandingStill, ended
+from ..background_threads import Background
+from .engine_contract import ENGINES, Story, eventually, wait_for_alarm
+from .store_contract import STORES, Place, StandingStill, ended
 
 KEY = "shared-secret-one"
 KEYS = ("shared-secret-one", "shared-secret-two", "shared-secret-three")

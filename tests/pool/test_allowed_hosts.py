@@ -14,8 +14,8 @@ from agentos import Credential, CredentialCoordinator, ForeignHost
 from agentos.pool.allowed_hosts import Destinations, Place, place_of, rewritten
 from agentos.testing import FakeClock
 
+from ..background_threads import Background
 from ..transport.fakes import WELL, Provider, Says, Way, in_every_way, wait_in_line
-from ..workflows.helpers import Background
 
 OPENAI = "sk-proj-planted0123456789"
 ANTHROPIC = "sk-ant-planted0123456789"

@@ -21,7 +21,7 @@ from agentos.errors import AgentOSError, LeaseLost, NoCredentialAvailable, NoUsa
 from agentos.providers import Event, Signal, from_exception, signal_of
 from agentos.providers.clients.exceptions import own_error
 
-from ..ids import named
+from ..parameter_ids import named
 
 NOW = 1_800_000_000.0
 SECRET = "sk-planted-0123456789"

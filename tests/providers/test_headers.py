@@ -12,7 +12,7 @@ import pytest
 from agentos.providers import classify
 from agentos.providers.answers.headers import REPEATED, fields_of
 
-from ..ids import named
+from ..parameter_ids import named
 
 NOW = 1_800_000_000.0
 

@@ -13,7 +13,7 @@ from agentos.simulator import Latency, ProviderPlan, VirtualRun, Work, equal_key
 from agentos.simulator.virtual import specs_of
 from agentos.testing import FakeClock
 
-from ..workflows.helpers import Background
+from ..background_threads import Background
 
 
 def pool_of(plan: ProviderPlan, slots: int = 64) -> CredentialCoordinator:

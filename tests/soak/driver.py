@@ -21,7 +21,7 @@ from typing import Any
 
 from agentos import Command, Context, Credential, CredentialCoordinator, ParallelCoordinator, StoreUnavailable
 
-from .keys import LEASE_TTL, SECRETS, SLOTS
+from .shared_keys import LEASE_TTL, SECRETS, SLOTS
 from .use_key import EVERY, record_use, seconds_of
 
 

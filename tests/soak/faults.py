@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from .keys import LEASE_TTL
+from .shared_keys import LEASE_TTL
 
 Process = subprocess.Popen[bytes]
 

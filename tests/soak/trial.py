@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from .faults import FAULTS, FORCED, KILLS, SUSPENSIONS, Fault, Process, processes_with, terminate
-from .keys import SECRETS, SLOTS
-from .uses import find_overuse
+from .key_uses import find_overuse
+from .shared_keys import SECRETS, SLOTS
 
 ITEMS = 14
 _PATIENCE = 300.0  # a life that takes longer hangs; keys of killed commands are leased for up to 30 s

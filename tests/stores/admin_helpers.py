@@ -13,7 +13,7 @@ from agentos.stores.dump import Sighting
 from agentos.stores.redis.url import RedisPlace
 from agentos.stores.sqlite.location import place_of
 
-from ..contract.stores import Place
+from ..contract.store_contract import Place
 
 KEYS: dict[str, dict[str, Any]] = {
     "alice": {"slots": 2, "rpm": 60, "tpm": 10_000, "rpd": 1_000},

@@ -13,7 +13,7 @@ from agentos.pool.core.learning import reported
 from agentos.pool.core.limits import base
 from agentos.providers import Event, Reading, Signal
 
-from ..contract.stores import SHARED, Place, Store
+from ..contract.store_contract import SHARED, Place, Store
 
 SECRET = "sk-absurd-usage-0123456789abcdef"
 LIMITS = {

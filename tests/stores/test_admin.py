@@ -14,7 +14,7 @@ from agentos import CredentialCoordinator, CredentialState
 from agentos.providers import Event, Reading, Signal
 from agentos.stores.admin import clear, look
 
-from ..contract.stores import SHARED, Place, Store, ended
+from ..contract.store_contract import SHARED, Place, Store, ended
 from .admin_helpers import KEYS, at, credential, limited, on, opened, refuse, seen, spec, state
 
 pytestmark = pytest.mark.usefixtures("unhurried")

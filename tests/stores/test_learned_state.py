@@ -12,7 +12,7 @@ import pytest
 from agentos import Credential, CredentialCoordinator, CredentialState, Lease, NoCredentialAvailable
 from agentos.providers import Event, Reading, Signal
 
-from ..contract.stores import SHARED, Place
+from ..contract.store_contract import SHARED, Place
 
 SECRET = "sk-learned-state-0123456789abcdef"
 ROOMY: dict[str, Any] = {"name": "a", "slots": 20}

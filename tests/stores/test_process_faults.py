@@ -29,7 +29,7 @@ from agentos.stores.sqlite.file import StoreFile
 from agentos.testing import FakeClock
 from agentos.util.sqlite.connect import connect
 
-from ..contract.stores import SHARED, Place, StandingStill
+from ..contract.store_contract import SHARED, Place, StandingStill
 from .pool_child import Spec, credentials_of
 from .pool_processes import (
     TRIALS,

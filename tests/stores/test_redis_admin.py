@@ -18,7 +18,7 @@ from agentos.stores.redis.url import RedisPlace
 from agentos.stores.sqlite.location import place_of
 from agentos.util.clock import Clock, SystemClock
 
-from ..contract.stores import STORES, Place
+from ..contract.store_contract import STORES, Place
 from ..redis_server import shared_server
 from .admin_helpers import at, credential, on, opened, refuse, seen, spec, state
 

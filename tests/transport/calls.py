@@ -14,7 +14,7 @@ from agentos import AgentOSError, Credential, CredentialCoordinator
 from agentos.simulator import Latency, ProviderPlan, Running, Scripted, equal_keys
 from agentos.testing import FakeClock
 
-from ..workflows.helpers import Background
+from ..background_threads import Background
 from .sdks import SDKS, Sdk, httpx2, tls
 
 # Connections that nobody uses are kept, not closed after some seconds: whoever is cancelled while he closes those of

@@ -22,8 +22,8 @@ from agentos.providers import Event, Signal
 from agentos.testing import FakeClock
 from agentos.transport import CallRecord
 
-from ..said import said_here
-from ..workflows.helpers import Background
+from ..background_threads import Background
+from ..logged_messages import said_here
 from .fakes import (
     ASKED,
     HOST,

@@ -19,7 +19,7 @@ from agentos import Credential, CredentialCoordinator
 from agentos.testing import FakeClock
 from agentos.transport.error_body import ErrorBody, masked_answer
 
-from ..workflows.helpers import Background
+from ..background_threads import Background
 from .fakes import (
     HOST,
     URL,

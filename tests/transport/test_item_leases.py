@@ -13,7 +13,7 @@ from agentos import CredentialCoordinator, ParallelCoordinator, ProgressStats
 from agentos.simulator import Running, Scripted, Simulator
 from agentos.testing import FakeClock
 
-from ..workflows.helpers import Background
+from ..background_threads import Background
 from .calls import (
     SYNC,
     Way,

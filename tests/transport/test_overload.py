@@ -10,7 +10,7 @@ from typing import Any
 from agentos.simulator import Latency, Running, Scripted, Simulator, equal_keys
 from agentos.testing import FakeClock
 
-from ..workflows.helpers import Background
+from ..background_threads import Background
 from .calls import Way, connected, connected_async, drive, every_sdk, every_way, every_whole_way, leases, plan, pool_of
 from .sdks import Sdk
 

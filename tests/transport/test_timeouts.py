@@ -8,7 +8,7 @@ from agentos import CredentialCoordinator, NoCredentialAvailable
 from agentos.simulator import Running, Scripted, Simulator
 from agentos.testing import FakeClock
 
-from ..workflows.helpers import Background
+from ..background_threads import Background
 from .calls import SYNC, Way, every_sdk, every_whole_way, failure, leases, our_error_in, plan, pool_of
 from .sdks import Sdk
 

@@ -25,7 +25,7 @@ from agentos import (
 from agentos.testing import FakeClock
 from agentos.transport import Refusal
 
-from ..workflows.helpers import Background
+from ..background_threads import Background
 from .fakes import (
     HOST,
     URL,

@@ -27,7 +27,7 @@ from agentos import (
 )
 from agentos.testing import FakeClock
 
-from ..contract.engines import PATIENCE, eventually
+from ..contract.engine_contract import PATIENCE, eventually
 
 
 def by_id(results: list[WorkflowResult]) -> dict[str, WorkflowResult]:

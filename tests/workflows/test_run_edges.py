@@ -26,7 +26,7 @@ from agentos import (
 from agentos.runs.journal import Journal, State
 from agentos.testing import FakeClock
 
-from ..contract.engines import PATIENCE, eventually
+from ..contract.engine_contract import PATIENCE, eventually
 
 SECRET = "sk-planted-secret-0123456789"
 

@@ -12,8 +12,8 @@ from agentos import Cause, CredentialCoordinator, ParallelCoordinator, RateLimit
 from agentos.pool.completion_queue import Desk, DeskTicket
 from agentos.testing import FakeClock
 
-from ..contract.engines import eventually
-from .helpers import Background
+from ..background_threads import Background
+from ..contract.engine_contract import eventually
 from .test_run import Story, limited_pool
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from agentos.workflows.parallel import CredentialCoordinator, ParallelCoordinator
 
-from .helpers import PATIENCE
+from ..background_threads import PATIENCE
 
 WORKERS = 4
 SECRET = "sk-only-secret-000"

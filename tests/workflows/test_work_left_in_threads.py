@@ -17,7 +17,7 @@ from agentos import CredentialCoordinator, ParallelCoordinator
 from agentos.runs.engines.loop_executor import LoopExecutor
 from agentos.testing import FakeClock
 
-from .helpers import PATIENCE, Background
+from ..background_threads import PATIENCE, Background
 
 KEY = "sk-the-only-key-of-the-pool"
 ITEM = "the-item"

@@ -11,7 +11,7 @@ import pytest
 from agentos import CredentialCoordinator, Lease, NoCredentialAvailable, PoolClosed, WouldBlockLoop
 from agentos.testing import FakeClock
 
-from ...workflows.helpers import PATIENCE, Background
+from ...background_threads import PATIENCE, Background
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from agentos.pool.core.records import PLAIN, Ask
 from agentos.pool.core.states import Wait
 from agentos.testing import FakeClock
 
-from ...workflows.helpers import PATIENCE, Background
+from ...background_threads import PATIENCE, Background
 
 
 class Run:

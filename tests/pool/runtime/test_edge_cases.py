@@ -15,7 +15,7 @@ from agentos import Credential, CredentialCoordinator, CredentialState, Lease, N
 from agentos.pool.redaction import Masker
 from agentos.testing import FakeClock
 
-from ...workflows.helpers import PATIENCE, Background
+from ...background_threads import PATIENCE, Background
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from agentos.stores.sqlite.udp_wakeup import Bell, DeafBell
 from agentos.testing import FakeClock
 from agentos.util.clock import Sleeper
 
-from ...workflows.helpers import PATIENCE, Background
+from ...background_threads import PATIENCE, Background
 
 
 def housekeepers() -> set[threading.Thread]:

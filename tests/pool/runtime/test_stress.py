@@ -11,7 +11,7 @@ import pytest
 
 from agentos import Credential, CredentialCoordinator, Lease, NoCredentialAvailable
 
-from ...workflows.helpers import Background
+from ...background_threads import Background
 
 THREADS = 16
 TASKS = 1000

@@ -18,7 +18,7 @@ from agentos import (
 )
 from agentos.testing import FakeClock
 
-from ...workflows.helpers import Background
+from ...background_threads import Background
 
 
 @pytest.fixture

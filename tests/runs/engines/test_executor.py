@@ -32,7 +32,7 @@ from agentos import (
 )
 from agentos.testing import FakeClock
 
-from ...contract import engines as contract
+from ...contract import engine_contract as contract
 from ..journal import independent_reader
 from . import engine_workers
 from .sample_executors import PATIENCE, ByHand, CountingThreads, Elsewhere, LosesTheFirst

@@ -29,7 +29,7 @@ from agentos.runs.engines.subprocess_results import CommandDesk
 from agentos.runs.output.capture import Outputs
 from agentos.testing import FakeClock
 
-from ...workflows.helpers import PATIENCE, Background
+from ...background_threads import PATIENCE, Background
 
 SECRET = "sk-planted-QWERTZUIOPASDFGH"
 

@@ -8,7 +8,7 @@ from collections import Counter
 
 from agentos.runs.execution.idle_workers import IdleWorkers
 
-from ...workflows.helpers import PATIENCE, Background
+from ...background_threads import PATIENCE, Background
 
 
 class Sleeper:

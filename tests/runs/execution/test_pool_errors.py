@@ -20,7 +20,7 @@ from agentos import (
 )
 from agentos.testing import FakeClock
 
-from ...workflows import helpers
+from ... import background_threads
 
 # By name, so that the type checker does not read the whole of every SDK.
 anthropic = import_module("anthropic")
@@ -68,7 +68,7 @@ async def ask_async(handler: Handler) -> str:
         return str(answer.content[0].text)
 
 
-class Background(helpers.Background[tuple[ProgressStats, list[WorkflowResult]]]):
+class Background(background_threads.Background[tuple[ProgressStats, list[WorkflowResult]]]):
     """A run in a thread of its own."""
 
     def wait(self, seconds: float) -> None:

@@ -30,7 +30,7 @@ from agentos.runs.core.states import Ended
 from agentos.runs.execution.error_policy import asked_to_wait, hear, is_transient, judge
 from agentos.testing import FakeClock
 
-from ...workflows import helpers
+from ... import background_threads
 
 SECRET = "sk-signals-of-errors-0123456789"
 
@@ -70,7 +70,7 @@ def busy() -> Exception:
     return client_error(503)
 
 
-class Background(helpers.Background[tuple[ProgressStats, list[WorkflowResult]]]):
+class Background(background_threads.Background[tuple[ProgressStats, list[WorkflowResult]]]):
     """A run in a thread of its own."""
 
     def wait(self, seconds: float) -> None:
@@ -168,7 +168,7 @@ class Told:
             return work(item, before)
 
         call = Background(lambda: self.run.execute_parallel(range(items), worker, str))
-        until = time.monotonic() + helpers.PATIENCE
+        until = time.monotonic() + background_threads.PATIENCE
         while call.running and time.monotonic() < until:
             call.wait(0.005)
             if self.at_rest():

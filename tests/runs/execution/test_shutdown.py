@@ -28,8 +28,8 @@ from agentos.runs.execution.run import Run
 from agentos.runs.execution.shutdown import Ending
 from agentos.runs.execution.signals import WATCH
 
-from ...contract.engines import eventually
-from ...workflows.helpers import PATIENCE, Background
+from ...background_threads import PATIENCE, Background
+from ...contract.engine_contract import eventually
 from ..journal.independent_reader import read
 
 

@@ -15,8 +15,8 @@ from agentos.stores.admin import clear, look
 from agentos.stores.sqlite.location import place_of
 from agentos.testing import FakeClock
 
+from ...background_threads import Background
 from ...redis_server import RedisServer
-from ...workflows.helpers import Background
 
 pytestmark = pytest.mark.usefixtures("unhurried")
 

@@ -13,8 +13,8 @@ from agentos.stores.redis.store_connection import Link
 from agentos.stores.redis.url import RedisPlace
 from agentos.util.clock import SystemClock
 
+from ...background_threads import Background
 from ...redis_server import PATIENCE, shared_server
-from ...workflows.helpers import Background
 
 pytestmark = pytest.mark.usefixtures("unhurried")
 

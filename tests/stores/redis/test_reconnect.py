@@ -21,9 +21,9 @@ from agentos.stores.redis.store_connection import Link
 from agentos.testing import FakeClock
 from agentos.util.clock import SystemClock
 
-from ...contract.engines import eventually
+from ...background_threads import Background
+from ...contract.engine_contract import eventually
 from ...redis_server import PATIENCE, RedisServer
-from ...workflows.helpers import Background
 
 pytestmark = pytest.mark.usefixtures("unhurried")
 

@@ -19,9 +19,9 @@ from agentos.stores.redis import store, store_connection
 from agentos.stores.redis.url import RedisPlace
 from agentos.testing import FakeClock
 
-from ...contract.engines import eventually
+from ...background_threads import Background
+from ...contract.engine_contract import eventually
 from ...redis_server import RedisServer, fresh_pool, shared_server
-from ...workflows.helpers import Background
 
 pytestmark = pytest.mark.usefixtures("unhurried")
 

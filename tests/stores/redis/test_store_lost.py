@@ -15,7 +15,7 @@ from agentos.stores.redis.store_clock import StoreClock
 from agentos.stores.redis.url import RedisPlace
 from agentos.testing import FakeClock
 
-from ...contract.engines import eventually
+from ...contract.engine_contract import eventually
 from ...redis_server import shared_server
 
 pytestmark = pytest.mark.usefixtures("unhurried")

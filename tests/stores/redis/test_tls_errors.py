@@ -22,12 +22,12 @@ from agentos.stores.redis.url import redis_place
 from agentos.testing import FakeClock
 from agentos.util.clock import SystemClock
 
+from ...background_threads import Background
 from ...certificates import Authority
-from ...contract.engines import eventually
+from ...contract.engine_contract import eventually
 from ...redis_server import PATIENCE, RedisServer, fresh_pool, shared_server
 from ...tcp_proxy import Afterwards, TcpProxy
 from ...tls_proxy import TlsProxy
-from ...workflows.helpers import Background
 
 Files = dict[str, Path]  # by the options of the URL that name them
 

@@ -14,9 +14,9 @@ from agentos.errors import StoreUnavailable
 from agentos.stores.redis import store_connection
 from agentos.testing import FakeClock
 
-from ...contract.engines import eventually
+from ...background_threads import Background
+from ...contract.engine_contract import eventually
 from ...redis_server import RedisServer, fresh_pool, shared_server
-from ...workflows.helpers import Background
 
 pytestmark = pytest.mark.usefixtures("unhurried")
 

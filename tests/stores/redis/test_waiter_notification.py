@@ -12,9 +12,9 @@ from agentos import CredentialCoordinator, Lease
 from agentos.stores.redis.url import RedisPlace
 from agentos.testing import FakeClock
 
-from ...contract.engines import eventually
+from ...background_threads import Background
+from ...contract.engine_contract import eventually
 from ...redis_server import shared_server
-from ...workflows.helpers import Background
 
 pytestmark = pytest.mark.usefixtures("unhurried")
 

@@ -9,7 +9,7 @@ import pytest
 
 from agentos import CredentialCoordinator, NoCredentialAvailable, ParallelCoordinator
 
-from ...workflows.helpers import Background
+from ...background_threads import Background
 from ..pool_processes import eventually, keys
 from .fault_scenario import AWHILE, LONG, TTL, Scene, let_pass, lost
 

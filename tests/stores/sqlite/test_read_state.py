@@ -15,7 +15,7 @@ from agentos.stores.sqlite.read_state import look
 from agentos.stores.sqlite.reset import clear
 from agentos.util.sqlite.connect import connect
 
-from ...contract.stores import SHARED, Place
+from ...contract.store_contract import SHARED, Place
 from ..admin_helpers import credential, opened, refuse, seen, spec, state
 
 

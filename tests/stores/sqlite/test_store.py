@@ -32,7 +32,7 @@ from agentos.stores.sqlite.file import StoreFile
 from agentos.stores.sqlite.store import SqliteStore
 from agentos.testing import FakeClock
 
-from ...workflows.helpers import Background
+from ...background_threads import Background
 from ..failing_stores import Bells, Faults, sqlite_error
 
 TTL = 30.0

@@ -11,7 +11,7 @@ import pytest
 
 from agentos.stores.sqlite.udp_wakeup import PAUSE, Bell, DeafBell, make_bell
 
-from ...workflows.helpers import PATIENCE, Background
+from ...background_threads import PATIENCE, Background
 
 SESSION = "0f" * 16
 

@@ -12,7 +12,7 @@ from agentos.runs.cluster.driver.remote_attempt import NotTaken
 from agentos.runs.cluster.wire.loop_calls import Calls
 from agentos.runs.cluster.worker.client import Link, NoDriver, Post
 
-from ....workflows.helpers import Background
+from ....background_threads import Background
 from ..driver.test_driver_server import IDENTITY, TTL, Open, errand, unused_address
 from ..local_slots import WAIT
 

@@ -1,0 +1,169 @@
+"""``agentos init``: a configuration file to begin with, every option explained, the keys at hand filled in by name."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from ..config.files import FILE_NAME, current_folder, label_of
+from ..config.run_options import RUN_OPTIONS, twin
+from ..usage_error import Refusal
+
+# Variables whose names tell that they hold a key, and of what kind.
+PATTERNS: Final = ("OPENAI_API_KEY*", "ANTHROPIC_API_KEY*", "GEMINI_API_KEY*", "MISTRAL_API_KEY*")
+_ORDINARY: Final = re.compile(r"[A-Z0-9_]+")
+
+_HEAD: Final = """\
+# What agentos does unless told otherwise. Environment variables win over this file, and flags over both.
+# No secret belongs in here: an entry says where its secret is.
+
+[run]
+# What is commented out here is an example, not always the default: see "agentos run --help".
+"""
+
+_CREDENTIALS: Final = """
+# One [[credentials]] for each key. Where its secret is, one of:
+#   env = "OPENAI_API_KEY"              an environment variable
+#   file = "~/.secrets/openai"          a file that holds the secret alone; relative to this file
+#   command = ["pass", "show", "acme"]  what a command prints (see below)
+# What is known of it; all of this may be left out, and limits are then found out:
+#   name = "alice"                      what it is called in displays and logs, and with --keys
+#   quota = "acme"                      keys of one organisation share its limits: give them the same quota
+#   slots = 4                           how many items may use it at once: 1 unless told, or "auto"
+#   rpm = 500                           requests a minute
+#   tpm = 200_000                       tokens a minute
+#   rpd = 10_000                        requests a day, from midnight UTC
+#   hosts = ["api.openai.com"]          the hosts it is for; a command is not held to it
+#   provider = "openai"                 whose key it is, where its shape does not tell
+#   env_key = "OPENAI_API_KEY"          the variable in which a command finds it; ends in KEY, TOKEN or SECRET
+#   disabled = true                     leave it out for now
+# Only in your own configuration folder (~/.config/agentos/agentos.toml), or in a file named by --config, because an
+# agentos.toml may come with a project of somebody else's: command, any env_key, paths outside of the folder, a store
+# on a server, an engine that is not local, ship_secrets, and
+#   base_url = "https://api.openai.com/v1"     where it belongs
+#   extra_env = { OPENAI_ORG_ID = "org-1" }    variables that go with it
+"""
+
+_EXAMPLE: Final = """
+# [[credentials]]
+# name = "alice"
+# env = "OPENAI_API_KEY"
+# slots = 4
+"""
+
+
+def init(
+    path: Annotated[
+        Path | None,
+        typer.Argument(
+            help="The file to write, or the folder to write agentos.toml in.", show_default=f"./{FILE_NAME}"
+        ),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite a file that is there.")] = False,
+) -> None:
+    """Write a commented agentos.toml, with an entry for each API key found in the environment, by its name only."""
+    target = Path(FILE_NAME) if path is None else path
+    if os.path.isdir(target):  # a name that is too long for any file is none
+        target /= FILE_NAME
+    cwd = current_folder()
+    found = variables_at_hand(os.environ)
+    _write(target, contents(found), force=force)
+    label = label_of(cwd / target, cwd)
+    print(f"wrote {label}")
+    for line in _next_steps(found, label, default=cwd / target == cwd / FILE_NAME):
+        print(f"  {line}")
+
+
+def variables_at_hand(environ: Mapping[str, str]) -> dict[str, str | None]:
+    """The variables that hold keys; for one with the same secret as an earlier one, the name of that."""
+    from ...pool.secret_sources import SecretUnavailable, from_env, matching
+
+    found: dict[str, str | None] = {}
+    secrets: dict[str, str] = {}
+    for pattern in PATTERNS:
+        for variable in matching(pattern, environ):
+            if not _ORDINARY.fullmatch(variable):
+                continue
+            try:
+                secret = from_env(variable, environ)
+            except SecretUnavailable:
+                continue
+            found[variable] = secrets.get(secret)
+            secrets.setdefault(secret, variable)
+    return found
+
+
+def contents(found: Mapping[str, str | None]) -> str:
+    """The file, with entries for these variables."""
+    from ...pool.secret_sources import name_of
+
+    text = [_HEAD]
+    width = max(len(f"{name} = {option.example}") for name, option in RUN_OPTIONS.items())
+    for name, option in RUN_OPTIONS.items():
+        text.append(f"# {f'{name} = {option.example}':<{width}}  # {option.help} ({twin(name)})\n")
+    text.append(_CREDENTIALS)
+    for variable, same in found.items():
+        if same is not None:
+            text.append(f"\n# {variable} holds the same secret as {same}.\n")
+        else:
+            text.append(f'\n[[credentials]]\nname = "{name_of(variable)}"\nenv = "{variable}"\n')
+    if not found:
+        text.append(_EXAMPLE)
+    return "".join(text)
+
+
+def _next_steps(found: Mapping[str, str | None], label: str, *, default: bool) -> Iterable[str]:
+    entries = [variable for variable, same in found.items() if same is None]
+    if entries:
+        yield f"it has {len(entries)} credential{'s' if len(entries) > 1 else ''}, by name: {', '.join(entries)}"
+        if len(entries) > 1:
+            yield 'if some belong to one organisation, give them the same quota = "..."'
+    else:
+        yield "no API key was found in the environment: add a [[credentials]] for each of yours"
+    config = "" if default else f" --config {label}"
+    yield f"then: agentos keys{config}"
+    yield f"      agentos run items.jsonl{config} -- your-command {{}}"
+
+
+def _write(target: Path, text: str, *, force: bool) -> None:
+    """Write it all or nothing. What is there stays there, unless *force*."""
+    if not force and os.path.lexists(target):
+        raise _exists(target)
+    draft = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        try:
+            with open(draft, "x", encoding="utf-8") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            _put(draft, target, force=force)
+        finally:
+            draft.unlink(missing_ok=True)
+    except FileExistsError:
+        raise _exists(target) from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or "not a path"
+        raise Refusal(f"{target} cannot be written: {reason}", "name another place: agentos init PATH") from None
+
+
+def _put(draft: Path, target: Path, *, force: bool) -> None:
+    if force:
+        os.replace(draft, target)
+        return
+    try:
+        os.link(draft, target)  # fails where a rename would overwrite what somebody made in this moment
+    except FileExistsError:
+        raise
+    except OSError:  # no hard links here
+        if os.path.lexists(target):
+            raise FileExistsError from None
+        os.rename(draft, target)
+
+
+def _exists(target: Path) -> Refusal:
+    return Refusal(f"{target} is there already, and was left as it is", "write another: agentos init PATH; or --force")

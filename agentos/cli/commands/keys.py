@@ -1,0 +1,191 @@
+"""``agentos keys``: how each key is doing, by what the store has, also while runs use it; and ``keys clear NAME``."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final, TypeVar
+
+import typer
+
+from ..config.files import Settings, current_folder, load
+from ..config.run_options import from_flag
+from ..usage_error import Refusal
+
+if TYPE_CHECKING:
+    from ...pool.core.records import KeySpec
+    from ...stores.dump import Sighting
+    from ...stores.redis.url import RedisPlace
+    from ...util.clock import Clock
+
+T = TypeVar("T")
+
+app = typer.Typer(help="Show each key: its state, until when, why, and what is left. Works while runs are on.")
+
+_StoreOption = Annotated[
+    str | None,
+    typer.Option(
+        "--store",
+        help="Where the state of the keys is kept: sqlite (your own file), sqlite:///path, redis://host:port/db, or "
+        "env:NAME for a variable that has such a URL.",
+    ),
+]
+_ConfigOption = Annotated[Path | None, typer.Option(help="Read this file instead of ./agentos.toml.", metavar="FILE")]
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What the options of both commands come to."""
+
+    settings: Settings
+    place: Path | RedisPlace
+    label: str  # what is said of that place
+    specs: list[KeySpec]
+
+
+@app.callback(invoke_without_command=True)
+def keys(
+    context: typer.Context,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object for each key.")] = False,
+    all: Annotated[  # noqa: A002 - it is the option's name
+        bool, typer.Option("--all", help="Also keys that the store knows and agentos.toml does not.")
+    ] = False,
+    store: _StoreOption = None,
+    keys: Annotated[
+        list[str] | None,
+        typer.Option(help="Only these: names, env:NAME, 'env:NAME*' or a file, as for agentos run.", metavar="SOURCE"),
+    ] = None,
+    config: _ConfigOption = None,
+    color: Annotated[str, typer.Option(help="auto, always or never.", metavar="WHEN")] = "auto",
+) -> None:
+    """Show each key: its state, until when, why, and what is left. Works while runs are on, and needs no secret."""
+    context.obj = (store, config)
+    if context.invoked_subcommand is not None:
+        return
+    from ...stores.admin import resting
+    from ..terminal.key_table import paused, rows_of, show
+
+    asked = _asked(store, config, keys or [])
+    seen = _look(asked)
+    rows, more = rows_of(seen or [], asked.specs, _disabled(asked, keys or []), everything=all or not asked.specs)
+    pause = _answer(lambda clock: resting(asked.place, clock))
+    if pause is not None:
+        rows = paused(rows, pause, time.time())
+    if json:
+        import json as encoder
+
+        for row in rows:
+            print(encoder.dumps(asdict(row), ensure_ascii=False))
+        return
+    from ..terminal.color import colour
+
+    missing = None if seen is not None else asked.label
+    show(rows, more, missing, pause=pause, coloured=colour(sys.stdout, os.environ, color))
+
+
+@app.command()
+def clear(
+    context: typer.Context,
+    names: Annotated[list[str], typer.Argument(help="The keys, by name.", metavar="NAME...", show_default=False)],
+    store: _StoreOption = None,
+    config: _ConfigOption = None,
+) -> None:
+    """Forget that a key is dead, cooling, parked or out of money, and what was learned of its limits.
+
+    For when you know better: a bill was paid, a key was restored. Runs that are on hear of it. What belongs to a
+    quota is forgotten for all keys that share it.
+    """
+    outer_store, outer_config = context.obj or (None, None)
+    asked = _asked(store or outer_store, config or outer_config, [])
+    seen = _look(asked)
+    if seen is None:
+        raise Refusal(f"no run has used a store at {asked.label} yet: there is nothing to clear", _OTHER_STORE)
+    known = {each.state.name for each in seen}
+    for name in names:
+        if name not in known:
+            raise Refusal(f"the store at {asked.label} knows no such key", _hint(name, known))
+    from ...stores.admin import clear as forget
+
+    done = _answer(lambda clock: forget(asked.place, names, asked.specs, clock))
+    shared = {spec.name: spec.quota for spec in asked.specs}
+    for each in done:
+        quota = shared.get(each.name)
+        others = [name for name, its in shared.items() if quota is not None and its == quota and name != each.name]
+        too = f", and the quota it shares with {', '.join(others)}" if others else ""
+        print(f"cleared {each.name}{too}")
+        if each.quota is None:
+            print(
+                f"  which quota {each.name} belongs to is not known here, so limits and coolings stay: "
+                "state it in agentos.toml, and clear it again",
+                file=sys.stderr,
+            )
+
+
+# -- what is asked ----------------------------------------------------------------------------------------------------
+
+_OTHER_STORE: Final = "if runs use another, name it with --store"
+
+
+def _asked(store: str | None, config: Path | None, keys: list[str]) -> _Asked:
+    from ...stores.admin import label_of
+    from ...stores.sqlite.location import place_of
+    from ..config.key_selection import specs
+    from ..config.store_url import address_of
+
+    environ = os.environ
+    settings = load(config, current_folder(), environ)
+    for warning in settings.warnings:
+        print(f"agentos: {warning}", file=sys.stderr)
+    said, who = (from_flag("store", store), "--store") if store else _set_before(settings)
+    try:
+        place = place_of(address_of(said, environ, who=who), environ)
+    except ValueError as error:
+        raise Refusal(f"{who} {str(error).removeprefix('store ')}") from None
+    if place is None:
+        raise Refusal(
+            "a store in memory belongs to its run alone: nobody else can look at it",
+            "use --store sqlite, which is what runs use unless told otherwise",
+        )
+    return _Asked(settings, place, label_of(place), specs(settings, keys, environ))
+
+
+def _set_before(settings: Settings) -> tuple[str, str]:
+    """The store that was named before anything was typed, and where."""
+    setting = settings.run.get("store")
+    return ("sqlite", "store") if setting is None else (setting.value, setting.where)
+
+
+def _look(asked: _Asked) -> list[Sighting] | None:
+    from ...stores.admin import look
+
+    return _answer(lambda clock: look(asked.place, asked.specs, clock))
+
+
+def _answer(ask: Callable[[Clock], T]) -> T:
+    """What the store answers. Raises Refusal if it cannot be asked."""
+    from ...errors import StoreError
+    from ...util.clock import SystemClock
+    from ..config.store_url import not_installed, unusable
+
+    try:
+        return ask(SystemClock())
+    except StoreError as error:
+        raise unusable(error, _OTHER_STORE) from None
+    except ImportError as error:
+        raise not_installed(error) from None
+
+
+def _disabled(asked: _Asked, keys: list[str]) -> list[str]:
+    return [] if keys else [entry.name for entry in asked.settings.credentials if entry.disabled]
+
+
+def _hint(name: str, known: set[str]) -> str:
+    near = get_close_matches(name, known, 1)
+    if near:
+        return f"did you mean {near[0]}?"
+    return f"it knows {', '.join(sorted(known)[:20])}" if known else _OTHER_STORE

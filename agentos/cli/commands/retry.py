@@ -1,0 +1,132 @@
+"""``agentos retry``: run again what failed, with the command that the run was started with."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ..session.find_run import DEFAULT_BASE, Base, base_folder, find_run, open_folder
+from ..terminal.report_text import kept_arguments, options_end
+from ..usage_error import Refusal
+
+if TYPE_CHECKING:
+    from ...runs.report.run_card import RunCard
+
+
+def retry(
+    run: Annotated[str, typer.Argument(help="The run: its name, the beginning of it, or its folder.", metavar="RUN")],
+    dir: Annotated[  # noqa: A002 - it is the option's name
+        str | None, typer.Option(help="The folder in which runs are kept: .agentos.", metavar="FOLDER")
+    ] = None,
+    trust: Annotated[
+        bool,
+        typer.Option(
+            "--trust",
+            help="Go on, this once, with a run folder that is not known to be yours. agentos trust shows what it runs.",
+        ),
+    ] = False,
+) -> int:
+    """Run the failed items of a run again, and those that are left: the command is the one it was started with."""
+    base = base_folder(dir)
+    found = find_run(base, run)
+    named = found.parent.parent != base.path  # by its path
+    folder = Path(os.path.realpath(found) if named else os.path.abspath(found))
+    card = _card_in(None if named else base, folder, trust=trust)
+    if card is None:
+        raise Refusal(
+            f"how {folder.name} was started is not recorded",
+            f"{folder / 'run.json'} is missing or unreadable; a run started from Python goes on by the same call, "
+            "with retry_failed=True",
+        )
+    if folder.parent.name != "runs":
+        raise Refusal(
+            f"{folder} is not where agentos keeps runs, so that no command would find it again",
+            f"move it into a folder called runs, or go on by the same command: agentos run in {card.cwd}",
+        )
+    arguments = retry_arguments(card, folder)
+    _check(card, folder, arguments)
+    try:
+        os.chdir(card.cwd)
+    except OSError as error:
+        raise Refusal(
+            f"{folder.name} was started in {card.cwd}, and that folder cannot be entered: {error.strerror}",
+            "restore it, or start the run anew from where its items are now",
+        ) from None
+    from ..main import main
+
+    end = options_end(arguments)
+    return main(["run", *arguments[:end], *(["--trust"] if trust else []), *arguments[end:]])
+
+
+def _card_in(base: Base | None, folder: Path, *, trust: bool) -> RunCard | None:
+    """How the run was started; None if that is not recorded. *base* is None for a run that was named by its path.
+
+    Raises ``Refusal`` unless the folder is known or trusted: what is written there can run anything.
+    """
+    from ...runs.report.run_card import CARD_NAME, LONGEST_CARD, card_from
+    from ...util.private_folder import PrivateFolder, UnsafePath
+    from ..session.run_folder import refusal_of, require_known, trusting
+    from ..session.trusted_runs import KnownRuns
+
+    memory = KnownRuns()
+    accept = trusting if trust else memory.accepts
+    try:
+        runs = PrivateFolder.at(folder.parent, accept=accept) if base is None else open_folder(base, ["runs"], accept)
+        with runs, runs.enter(folder.name) as opened:
+            content = opened.read(CARD_NAME, LONGEST_CARD)
+            if not trust:
+                require_known(opened, memory)
+            return card_from(content)
+    except UnsafePath as unsafe:
+        raise refusal_of(unsafe, folder) from None
+    except OSError:
+        return None
+
+
+def retry_arguments(card: RunCard, folder: Path) -> list[str]:
+    """What to give ``agentos run``, in the folder the run was started in, so that it goes on with this very run.
+
+    Name and place are said again where what was typed would lead to another run: the folder may have been renamed, as
+    ``--fresh`` does, or moved. Of an option that is given twice, the last one counts.
+    """
+    kept = kept_arguments(card.arguments)
+    end = options_end(kept)
+    more = ["--retry-failed"]
+    if value_of(kept[:end], "--name") != folder.name:
+        more += ["--name", folder.name]
+    base = folder.parent.parent
+    if os.path.realpath(Path(card.cwd, value_of(kept[:end], "--dir") or DEFAULT_BASE)) != os.path.realpath(base):
+        more += ["--dir", str(base)]
+    return [*kept[:end], *more, *kept[end:]]
+
+
+def _check(card: RunCard, folder: Path, arguments: list[str]) -> None:
+    from ...runs.journal.journal_files import files_of
+    from ...runs.report.status import owner_of
+
+    owner = owner_of(files_of(folder).lock)
+    if owner is not None:
+        raise Refusal(
+            f"{folder.name} is still {owner}",
+            "its failed items can be run again when it has ended; Ctrl-C there, or SIGTERM, ends it early",
+        )
+    if card.source_kind == "stdin":
+        raise Refusal(
+            f"the items of {folder.name} came from standard input, and are not kept",
+            f"give them again: ... | agentos run {shlex.join(arguments)}",
+        )
+
+
+def value_of(options: list[str], name: str) -> str | None:
+    """What was typed for an option, the last time it was."""
+    found = None
+    for word, following in zip(options, [*options[1:], None], strict=False):
+        if word == name:
+            found = following
+        elif word.startswith(f"{name}="):
+            found = word.removeprefix(f"{name}=")
+    return found

@@ -1,0 +1,264 @@
+"""``agentos run``: what can be typed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ..session.argv import Typed
+from ..usage_error import Refusal
+
+# After \b a paragraph keeps its lines.
+EPILOG = """\b
+Examples:
+  agentos run -- echo {} ::: a b c
+  agentos run 'src/*.py' -- claude -p 'Review {}'
+  agentos run prompts.jsonl -j 8 --keys 'env:OPENAI_API_KEY*' -- llm {prompt}
+  agentos run tasks.csv --worker mywork.py:ask
+"""
+
+
+def run(
+    context: typer.Context,
+    items: Annotated[
+        str | None,
+        typer.Argument(
+            help="A JSONL, CSV or text file (an item a line), - for standard input, a folder or a quoted glob. "
+            "Or no ITEMS, and ::: WORD ... at the end. The command for each item follows --: {} is the item, "
+            "{id} its id, {field} one of its fields, {#} its number; without any of them the item is put at its end. "
+            "No shell is involved.",
+            show_default=False,
+            metavar="[ITEMS] [-- COMMAND {}]",
+        ),
+    ] = None,
+    items_from: Annotated[str | None, typer.Option("--arg-file", "-a", help="The same as ITEMS.")] = None,
+    listed: Annotated[
+        str | None, typer.Option("--items", help="Items as a list: 'a,b,c' or 'a b c'.", metavar="LIST")
+    ] = None,
+    worker: Annotated[
+        str | None,
+        typer.Option(
+            help="Instead of a command: a Python function of (item, credential), as package.module:function or "
+            "path/to/file.py:function.",
+        ),
+    ] = None,
+    id: Annotated[  # noqa: A002 - it is the option's name
+        str | None, typer.Option(help="The field of an item that is its id. Else its own id, or a stable hash.")
+    ] = None,
+    format: Annotated[  # noqa: A002 - it is the option's name
+        str | None, typer.Option(help="How to read ITEMS: jsonl, csv, tsv or text. Else by the file's name.")
+    ] = None,
+    stdin: Annotated[
+        bool | None, typer.Option("--stdin/--no-stdin", help="Give each command its item on standard input as well.")
+    ] = None,
+    parallel: Annotated[
+        str | None,
+        typer.Option(
+            "--parallel",
+            "--jobs",
+            "-j",
+            help="How many items run at once, 3 unless told; at most 10, unless --max-parallel lifts that.",
+            metavar="N",
+        ),
+    ] = None,
+    max_parallel: Annotated[
+        str | None, typer.Option(help="The most that --parallel may be; alone it sets both.", metavar="N")
+    ] = None,
+    retries: Annotated[
+        str | None,
+        typer.Option(
+            help="Tries after the first: 2 for errors that another try may cure. Given for a command, any exit code "
+            "but 0 is tried again. Waiting for a limit is no try.",
+            metavar="N",
+        ),
+    ] = None,
+    timeout: Annotated[
+        str | None, typer.Option(help="End an attempt that takes longer: 90, 90s, 5m, 2h.", metavar="TIME")
+    ] = None,
+    idle_timeout: Annotated[
+        str | None, typer.Option(help="End a command that says nothing for so long.", metavar="TIME")
+    ] = None,
+    kill_after: Annotated[
+        str | None,
+        typer.Option(help="From asking a command to end until its whole group is killed: 5s.", metavar="TIME"),
+    ] = None,
+    grace: Annotated[str | None, typer.Option(help="What SIGTERM leaves running items: 8s.", metavar="TIME")] = None,
+    halt: Annotated[
+        str | None,
+        typer.Option(help="Give up early: never, now,fail=1, soon,fail=10%, soon,success=100.", metavar="WHEN"),
+    ] = None,
+    max_failures: Annotated[str | None, typer.Option(help="The same as --halt soon,fail=N.", metavar="N")] = None,
+    deadline: Annotated[
+        str | None, typer.Option(help="Start nothing after this: 8h, 07:00 or 2026-11-16T07:00.", metavar="WHEN")
+    ] = None,
+    no_wait: Annotated[
+        bool | None,
+        typer.Option("--no-wait", help="When limits last for hours, end with code 75 instead of waiting for them."),
+    ] = None,
+    keys: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Credentials: env:NAME, 'env:NAME*', a file, names from agentos.toml, or none. Else all of "
+            "agentos.toml.",
+            metavar="SOURCE",
+        ),
+    ] = None,
+    env_key: Annotated[
+        str | None, typer.Option(help="The variable in which the command finds its credential.", metavar="VAR")
+    ] = None,
+    store: Annotated[
+        str | None,
+        typer.Option(
+            "--store",
+            help="Where the state of the keys is kept: sqlite, sqlite:///path, redis://host:port/db, env:NAME (a "
+            "variable that has such a URL, with its password) or memory.",
+        ),
+    ] = None,
+    engine: Annotated[
+        str | None,
+        typer.Option(help="Run the items on the workers of a Dask scheduler: dask://host:port.", metavar="WHERE"),
+    ] = None,
+    ship_secrets: Annotated[
+        bool | None,
+        typer.Option(
+            "--ship-secrets",
+            help="Send keys to the cluster's workers, over the run's own encrypted link; else each worker has its "
+            "own, by name.",
+        ),
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option(help="Read this file instead of ./agentos.toml.", metavar="FILE")
+    ] = None,
+    name: Annotated[
+        str | None,
+        typer.Option(help="The run's name. Else made of command and items, so that the same command goes on."),
+    ] = None,
+    dir: Annotated[  # noqa: A002 - it is the option's name
+        str | None, typer.Option(help="The folder in which runs are kept: .agentos.", metavar="FOLDER")
+    ] = None,
+    retry_failed: Annotated[
+        bool, typer.Option("--retry-failed", help="Run the items again that failed last time.")
+    ] = False,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Start over; the run that was there is kept under another name.")
+    ] = False,
+    new_command: Annotated[
+        bool,
+        typer.Option("--new-command", help="Go on though the command or worker is not the one the run began with."),
+    ] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Go on with a damaged journal: what is missing in it runs again.")
+    ] = False,
+    trust: Annotated[
+        bool,
+        typer.Option(
+            "--trust",
+            help="Go on, this once, with a run folder that is not known to be yours: in a container, or with a new "
+            "home folder. See agentos trust.",
+        ),
+    ] = False,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", "-n", help="Show ids, commands, keys and a forecast; run nothing."),
+    ] = False,
+    tag: Annotated[
+        bool | None, typer.Option("--tag/--no-tag", help="Put [id] before each line a command prints.")
+    ] = None,
+    group: Annotated[
+        bool | None, typer.Option("--group", help="Show an item's output when it has ended, in one piece.")
+    ] = None,
+    line_buffer: Annotated[
+        bool | None, typer.Option("--line-buffer", help="Show output line by line, as it comes; so it is anyway.")
+    ] = None,
+    keep_order: Annotated[
+        bool | None, typer.Option("--keep-order", "-k", help="Show output in the order of the items.")
+    ] = None,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Show no output of the items; logs keep it, failures show its end.")
+    ] = False,
+    results: Annotated[
+        str | None, typer.Option(help="Write the results to this file too, one JSON object a line.", metavar="FILE")
+    ] = None,
+    joblog: Annotated[
+        str | None, typer.Option(help="Write a table of what ran, as GNU parallel does.", metavar="FILE")
+    ] = None,
+    progress: Annotated[
+        str | None,
+        typer.Option(help="auto (bar on a terminal, else plain), bar, plain, json or none.", metavar="HOW"),
+    ] = None,
+    bar: Annotated[bool, typer.Option("--bar", "--eta", help="The same as --progress bar.")] = False,
+    json: Annotated[
+        bool, typer.Option("--json", help="On standard output one JSON object a line, and nothing else.")
+    ] = False,
+    color: Annotated[
+        str, typer.Option(help="auto, always or never; NO_COLOR and FORCE_COLOR are heeded.", metavar="WHEN")
+    ] = "auto",
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Say more of what happens.")] = False,
+) -> int:
+    """Run a command, or a Python function, for every item; the same command again continues.
+
+    Every item is done once, fails for a reason that is kept, or is still there to be done. Exit codes: 0 all done;
+    1 some failed; 2 wrongly typed; 3 halted; 4 no usable credential; 70 a fault, of agentos or of a cluster; 74 output
+    cannot be written; 75 parked on a limit; 130 and 143 stopped by a signal.
+    """
+    from ..session.request import Flags, request_from
+    from ..session.run_session import carry_out
+
+    typed: Typed = context.obj
+    for one, other, names in (
+        (items, items_from, "ITEMS and --arg-file"),
+        (items or items_from, listed, "items and --items"),
+        (halt, max_failures, "--halt and --max-failures"),
+        (progress, bar or None, "--progress and --bar"),
+    ):
+        if one is not None and other is not None:
+            raise Refusal(f"{names} were both given", "give one of them")
+    flags = Flags(
+        typed=typed,
+        items=items if items is not None else items_from,
+        listed=listed,
+        worker=worker,
+        config=config,
+        name=name,
+        retry_failed=retry_failed,
+        fresh=fresh,
+        new_command=new_command,
+        force=force,
+        dry_run=dry_run,
+        quiet=quiet,
+        json=json,
+        color=color,
+        verbose=verbose,
+        options={
+            "parallel": parallel,
+            "max_parallel": max_parallel,
+            "retries": retries,
+            "timeout": timeout,
+            "idle_timeout": idle_timeout,
+            "kill_after": kill_after,
+            "grace": grace,
+            "halt": halt if max_failures is None else f"soon,fail={max_failures}",
+            "deadline": deadline,
+            "no_wait": no_wait,
+            "keys": keys or None,
+            "env_key": env_key,
+            "store": store,
+            "engine": engine,
+            "ship_secrets": ship_secrets,
+            "id": id,
+            "format": format,
+            "stdin": stdin,
+            "tag": tag,
+            "group": group,
+            "line_buffer": line_buffer,
+            "keep_order": keep_order,
+            "results": results,
+            "joblog": joblog,
+            "progress": "bar" if bar else progress,
+            "dir": dir,
+        },
+        trust=trust,
+    )
+    return carry_out(request_from(flags))

@@ -1,0 +1,114 @@
+"""``agentos show``: what became of a run, or is becoming of it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from ..exit_codes import ExitCode
+from ..session.find_run import base_folder, find_run
+from ..usage_error import Refusal
+
+if TYPE_CHECKING:
+    from ...runs.report.item_states import ItemState
+
+_STATES: Final = ("pending", "running", "done", "failed", "interrupted", "parked")
+
+
+def show(
+    run: Annotated[
+        str | None,
+        typer.Argument(help="The run: its name, the beginning of it, or its folder. Else the newest.", metavar="RUN"),
+    ] = None,
+    state: Annotated[
+        str | None,
+        typer.Argument(
+            help="With --items: only items that are pending, running, done, failed, interrupted or parked.",
+            metavar="STATE",
+        ),
+    ] = None,
+    items: Annotated[bool, typer.Option("--items", help="List every item and its state, one a line.")] = False,
+    failed: Annotated[bool, typer.Option("--failed", help="List the failed items and their errors.")] = False,
+    json: Annotated[
+        bool, typer.Option("--json", help="For programs: one JSON object, or one a line of items.")
+    ] = False,
+    dir: Annotated[  # noqa: A002 - it is the option's name
+        str | None, typer.Option(help="The folder in which runs are kept: .agentos.", metavar="FOLDER")
+    ] = None,
+    color: Annotated[str, typer.Option(help="auto, always or never.", metavar="WHEN")] = "auto",
+) -> int:
+    """Show what became of a run: items by state, failures by cause, time lost waiting, and what to type next.
+
+    It may be asked while the run is on, and after a crash.
+    """
+    if (items or failed) and state is None and run in _STATES:
+        run, state = None, run  # `show --items failed` is about the newest run
+    if failed:
+        if state not in (None, "failed"):
+            raise Refusal(f"--failed lists failed items, and {state} ones were asked for", "use --items STATE")
+        state = "failed"
+    if state is not None and state not in _STATES:
+        raise Refusal(f"there is no state {state!r}", f"an item is {', '.join(_STATES[:-1])} or {_STATES[-1]}")
+    folder = find_run(base_folder(dir), run)
+    _require_begun(folder)
+    if items or failed or state is not None:
+        _list_items(folder, state, as_json=json)
+    else:
+        _show(folder, as_json=json, color=color, base=dir)
+    return ExitCode.OK
+
+
+def _require_begun(folder: Path) -> None:
+    """A run whose first start was refused has a folder, and nothing in it to tell of."""
+    import os
+
+    if not any(os.path.lexists(folder / name) for name in ("journal.sqlite", "journal.sqlite.head")):
+        raise Refusal(f"{folder.name} has not begun: there is no journal in {folder}")
+
+
+def _show(folder: Path, *, as_json: bool, color: str, base: str | None) -> None:
+    import os
+    import time
+
+    from ...runs.report.run_report import report_of
+
+    report = report_of(folder)
+    if as_json:
+        import json
+
+        print(json.dumps(report.as_json(), allow_nan=False))
+        return
+    from ..terminal.color import colour
+    from ..terminal.phrases import Paint
+    from ..terminal.report_text import lines_of
+
+    paint = Paint(colour(sys.stdout, os.environ, color))
+    for line in lines_of(report, now=time.time(), paint=paint, cwd=os.getcwd(), base=base):
+        print(line)
+
+
+def _list_items(folder: Path, state: str | None, *, as_json: bool) -> None:
+    from ...runs.journal.journal_files import files_of
+    from ...runs.report.item_states import each_item
+
+    to_line = _json_line if as_json else _line
+    for item in each_item(files_of(folder), state):
+        sys.stdout.write(to_line(item))
+
+
+def _json_line(item: ItemState) -> str:
+    import json
+    from dataclasses import asdict
+
+    return f"{json.dumps(asdict(item))}\n"
+
+
+def _line(item: ItemState) -> str:
+    from ..terminal.report_text import clean
+
+    state = item.state if item.begun else "pending (not begun)"
+    why = f"\t{clean(item.error, 200)}" if item.error else ""
+    return f"{state}\t{clean(item.id, 1_000)}{why}\n"

@@ -1,0 +1,174 @@
+"""``agentos trust``: look at what a run folder from elsewhere would run, and let it go on."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from ..exit_codes import ExitCode
+from ..session.find_run import base_folder, find_run
+from ..usage_error import Refusal
+
+if TYPE_CHECKING:
+    from ...util.private_folder import PrivateFolder, UnsafePath
+    from ..session.trusted_runs import KnownRuns
+
+_LONGEST: Final = 4_000  # characters of what would be run
+
+
+def trust(
+    path: Annotated[
+        str,
+        typer.Argument(help="The folder of a run, or its name; or a folder that runs are kept in.", metavar="PATH"),
+    ],
+    look: Annotated[bool, typer.Option("--dry-run", "-n", help="Only show it; remember nothing.")] = False,
+    dir: Annotated[  # noqa: A002 - it is the option's name
+        str | None, typer.Option(help="The folder in which runs are kept: .agentos.", metavar="FOLDER")
+    ] = None,
+) -> int:
+    """Show what a run folder would run, and remember that it may: run and retry then go on with it.
+
+    For a run folder that was made elsewhere, moved, or made by an earlier version; and for a folder of runs that is a
+    link, another user's, or writable by others. Look at what is shown: whoever made the folder chose it.
+    """
+    from ...util.private_folder import UnsafePath
+    from ..session.trusted_runs import KnownRuns
+
+    folder = _meant(path, dir)
+    memory = KnownRuns()
+    try:
+        _trust(folder, memory, look=look)
+    except UnsafePath as unsafe:
+        raise Refusal(f"{unsafe}: agentos would write to it", "remove it first") from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        where = f": {error.filename}" if isinstance(error, OSError) and error.filename else ""
+        raise Refusal(f"{folder} cannot be trusted: {reason}{where}") from None
+    return ExitCode.OK
+
+
+def _meant(path: str, base: str | None) -> Path:
+    """The folder at *path*, with the links in it as they are; else the run of that name."""
+    folder = Path(os.path.abspath(path))
+    if os.path.isdir(folder):
+        return folder
+    if os.path.basename(path) == "journal.sqlite" and os.path.isdir(folder.parent):
+        return folder.parent
+    return Path(os.path.abspath(find_run(base_folder(base), path)))
+
+
+def _trust(folder: Path, memory: KnownRuns, *, look: bool) -> None:
+    from ..session.run_folder import is_new, require_own_files
+
+    found: list[UnsafePath] = []
+    with _opened(folder, found) as opened:
+        is_run = not is_new(opened) and any(os.path.lexists(folder / name) for name in ("journal.sqlite", "run.json"))
+        print(f"{'run' if is_run else 'folder'}      {folder}")
+        if is_run:
+            opened.owners = None
+            require_own_files(opened)
+            for line in _what_it_runs(opened):
+                print(line)
+        for unsafe in found:
+            print(f"note     {unsafe}")
+        if look:
+            return
+        if is_run:
+            _remember(opened, memory)
+    for unsafe in found:
+        if not memory.accepts(unsafe):
+            memory.accept(unsafe)
+    if is_run:
+        print("trusted: agentos run and agentos retry go on with it")
+    elif found:
+        print("trusted: runs are kept there from now on")
+    else:
+        print("nothing has to be trusted: it is no run, it is yours, and no other user may write to it")
+
+
+def _opened(folder: Path, found: list[UnsafePath]) -> PrivateFolder:
+    """Open it as a run would, noting all that a run would refuse on the way."""
+    from ...util.private_folder import PrivateFolder
+
+    def noting(unsafe: UnsafePath) -> bool:
+        found.append(unsafe)
+        return True
+
+    is_run = folder.parent.name == "runs" and len(folder.parents) > 2
+    start = folder.parents[2] if is_run else folder.parent  # where runs are kept has to be ours, too
+    opened = PrivateFolder.at(start, accept=noting)
+    for name in folder.relative_to(start).parts:
+        outer, opened = opened, opened.enter(name)
+        outer.close()
+    return opened
+
+
+def _remember(folder: PrivateFolder, memory: KnownRuns) -> None:
+    from ...errors import JournalInUse
+    from ...runs.journal.owner_lock import OwnerLock
+    from ...util.private_folder import current_user
+    from ..session.run_folder import LOCK_NAME, enroll
+
+    try:
+        lock = OwnerLock(folder.path / LOCK_NAME, journal=folder.path, run=folder.path.name, folder=folder)
+    except JournalInUse as error:
+        raise Refusal(str(error)) from None
+    try:
+        others = [name for name in folder.names() if (there := folder.find(name)) and there.st_uid != current_user()]
+        enroll(folder, memory, any_owner=bool(others))
+    finally:
+        lock.release()
+
+
+def _what_it_runs(folder: PrivateFolder) -> Iterator[str]:
+    """What ``agentos retry`` would do, line by line."""
+    import json
+    import shlex
+
+    from ...runs.report.run_card import CARD_NAME, LONGEST_CARD, card_from
+    from ..terminal.report_text import clean, run_command
+
+    try:
+        content = folder.read(CARD_NAME, LONGEST_CARD)
+    except FileNotFoundError:
+        content = b""
+    card = card_from(content)
+    if card is None:
+        yield "runs     nothing by itself: how it was started is not recorded, so that retry refuses it"
+        return
+    yield f"in       {clean(card.cwd, _LONGEST)}"
+    yield f"runs     {clean(run_command(card, card.cwd), _LONGEST)}"
+    command, worker = (json.loads(content).get(name) for name in ("command", "worker"))
+    if isinstance(command, list):
+        yield f"command  {clean(shlex.join(map(str, command)), _LONGEST)}"
+    if worker is not None:
+        yield f"worker   {clean(str(worker), _LONGEST)}"
+    yield from _config(card.cwd, card.arguments)
+
+
+def _config(cwd: str, arguments: tuple[str, ...]) -> Iterator[str]:
+    """The configuration that it names, and the commands in it that would be run to get keys."""
+    import shlex
+
+    from ..config.files import read
+    from ..terminal.report_text import clean, options_end
+    from .retry import value_of
+
+    named = value_of(list(arguments[: options_end(arguments)]), "--config")
+    if named is None:
+        return
+    path = Path(cwd, os.path.expanduser(named))
+    yield f"config   {clean(str(path), _LONGEST)}"
+    try:
+        entries = read(path, trusted=True, cwd=Path(cwd))[1] if path.is_file() else []
+    except Refusal as refusal:
+        yield f"         {clean(refusal.message, _LONGEST)}"
+        return
+    for entry in entries:
+        if entry.source == "command":
+            words = entry.place if isinstance(entry.place, list) else [entry.place]
+            yield f"         runs for the key {clean(entry.name)}: {clean(shlex.join(words), _LONGEST)}"

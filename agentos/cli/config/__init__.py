@@ -1,0 +1,1 @@
+"""Configuration files, options, credential entries and durations as people write them."""

@@ -1,0 +1,309 @@
+"""``[[credentials]]`` of a configuration file: what is stated of each key, and where its secret is."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn
+
+from ..usage_error import Refusal
+from .run_options import OURS, BadValue, Kind, flag, key_variable, shown, text, unknown, variable
+
+if TYPE_CHECKING:
+    from ...pool.limit import Limit
+
+SOURCES: Final = ("env", "file", "command")
+
+_IN_CLEAR: Final = re.compile(r"(?:.*_)?(?:secret|key|api_?key|token|password|passwd|credential)", re.IGNORECASE)
+_VARIABLE_IN_CLEAR: Final = re.compile(r"(?:.*_)?(?:API_?KEY|SECRET|SECRET_KEY|TOKEN|PASSWORD)", re.IGNORECASE)
+_INSTEAD: Final = (
+    'name where it is instead: env = "OPENAI_API_KEY", file = "path", or command = ["pass", "show", "acme"]'
+)
+_NAME: Final = re.compile(r"[^\s,:/\\]+")
+
+# What only the user may state, and what is said to whoever else does.
+_OWN_ONLY: Final[Mapping[str, str]] = {
+    "command": "is not run: whoever wrote this file would run commands on your machine",
+    "extra_env": "is not set: by variables such as PATH whoever wrote this file would run commands on your machine",
+    "base_url": "is not used: whoever wrote this file could have your key sent to them",
+}
+# git takes its settings from GIT_CONFIG_KEY_0 and the like, and some of those are commands.
+_FOR_KEYS: Final = re.compile(r"(?!GIT_CONFIG_)\w*(?:KEY|TOKEN|SECRET)[0-9_]*")
+NOT_FOR_KEYS: Final = (
+    "must end in KEY, TOKEN or SECRET here: by other variables whoever wrote this file might run commands on your "
+    "machine"
+)
+IN_YOUR_OWN: Final = "put it into agentos.toml in your own configuration folder, or name this file with --config"
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A file of configuration that was read: *trusted* if the user named it, or keeps it in a folder of their own."""
+
+    path: Path
+    label: str  # what it is called in messages
+    trusted: bool
+    lines: Mapping[tuple[str | int, ...], int]
+
+    def at(self, *way: str | int) -> str:
+        """Say where: "agentos.toml, line 12", the nearest place that is known."""
+        for length in range(len(way), 0, -1):
+            line = self.lines.get(way[:length])
+            if line is not None:
+                return f"{self.label}, line {line}"
+        return self.label
+
+
+def is_for_keys(variable: str) -> bool:
+    """Whether a variable is, by its name, for a key and nothing else: OPENAI_API_KEY, OPENAI_API_KEY_2, GH_TOKEN."""
+    return _FOR_KEYS.fullmatch(variable) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class CredentialEntry:
+    """One credential as a file states it."""
+
+    name: str
+    source: Literal["env", "file", "command"]
+    place: str | list[str]  # the variable, the path as it is written, or the command
+    where: str  # "agentos.toml, line 12"
+    folder: Path  # to which a path is relative
+    env_key: str | None = None
+    quota: str | None = None
+    slots: int | Literal["auto"] = 1
+    rpm: float | None = None
+    tpm: float | None = None
+    rpd: float | None = None
+    base_url: str | None = None
+    hosts: tuple[str, ...] = ()
+    provider: str | None = None
+    extra_env: Mapping[str, str] | None = None
+    disabled: bool = False
+    trusted: bool = True  # as the file that states it is
+
+    def stated(self) -> dict[str, Any]:
+        """What ``Credential`` is told besides the secret."""
+        fields = ("name", "quota", "slots", "rpm", "tpm", "rpd", "base_url", "hosts", "provider")
+        return {**{field: getattr(self, field) for field in fields}, "env": self.extra_env}
+
+    def limits(self) -> tuple[Limit, ...]:
+        """The limits it states."""
+        from ...pool.credential import Credential
+
+        return Credential("stands for the secret", rpm=self.rpm, tpm=self.tpm, rpd=self.rpd).limits
+
+
+# -- what a field must be ---------------------------------------------------------------------------------------------
+
+
+def _amount(value: Any, _from_text: bool = False) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
+        raise BadValue(f"must be a number above zero, not {shown(value)}")
+    return value
+
+
+def _slots(value: Any, _from_text: bool = False) -> int | str:
+    if value == "auto":
+        return "auto"
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise BadValue(f'must be a whole number of at least 1, or "auto", not {shown(value)}')
+    return value
+
+
+def _name(value: Any, _from_text: bool = False) -> str:
+    # It is typed after --keys, where commas part names and a colon means a source.
+    if not isinstance(value, str) or not _NAME.fullmatch(value) or not value.isprintable() or len(value) > 64:
+        raise BadValue("must be a name of at most 64 characters, without spaces, commas, colons and slashes")
+    return value
+
+
+def _hosts(value: Any, _from_text: bool = False) -> tuple[str, ...]:
+    found = [value] if isinstance(value, str) else value
+    if not isinstance(found, list) or not all(isinstance(host, str) for host in found):
+        raise BadValue('must be a list of host names, such as ["api.example.com"]')
+    return tuple(found)
+
+
+def _command(value: Any, _from_text: bool = False) -> str | list[str]:
+    given = [value] if isinstance(value, str) else value
+    if not isinstance(given, list) or not given or not all(isinstance(word, str) and word for word in given):
+        raise BadValue('must be a command and its arguments, such as ["pass", "show", "acme"]')
+    return value if isinstance(value, str) else list(given)
+
+
+def _path(value: Any, _from_text: bool = False) -> str:
+    if not isinstance(value, str) or not value or "\0" in value:
+        raise BadValue("must be the path of a file that holds the secret")
+    return value
+
+
+def _variables(value: Any, _from_text: bool = False) -> dict[str, str]:
+    if not isinstance(value, dict):
+        raise BadValue('must be a table of variables, such as { OPENAI_ORG_ID = "org-1" }')
+    for name, said in value.items():
+        if variable(name).startswith(OURS):
+            raise BadValue(f"must not set {OURS}... variables: by these an item is told what it is")
+        if not isinstance(said, str) or "\0" in said:
+            raise BadValue(f"must map names of variables to text, and {name} is {shown(said)}")
+    return dict(value)
+
+
+_FIELDS: Final[Mapping[str, Kind]] = {
+    "name": _name,
+    "env": variable,
+    "file": _path,
+    "command": _command,
+    "env_key": key_variable,
+    "quota": text,
+    "slots": _slots,
+    "rpm": _amount,
+    "tpm": _amount,
+    "rpd": _amount,
+    "base_url": text,
+    "hosts": _hosts,
+    "provider": text,
+    "extra_env": _variables,
+    "disabled": flag,
+}
+
+
+# -- reading them -----------------------------------------------------------------------------------------------------
+
+
+def entries_of(given: Any, source: Source) -> list[CredentialEntry]:
+    """The entries of one file, checked. Every refusal names the line."""
+    if not isinstance(given, list) or not all(isinstance(each, dict) for each in given):
+        raise Refusal(
+            f"{source.at('credentials')}: credentials must be a list of tables",
+            "begin each of them with a line [[credentials]], in double brackets",
+        )
+    found: dict[str, CredentialEntry] = {}
+    for number, each in enumerate(given):
+        entry = _entry(each, number, source)
+        if entry.name in found:
+            raise _taken(entry, found[entry.name], "give each credential a name of its own")
+        found[entry.name] = entry
+    return list(found.values())
+
+
+def require_not_replaced(entry: CredentialEntry, known: Mapping[str, CredentialEntry]) -> None:
+    """Refuse an entry of somebody else's file that stands in the place of one of the user's own."""
+    other = known.get(entry.name)
+    if other is not None and other.trusted and not entry.trusted:
+        raise _taken(
+            entry, other, "leave one of them out, or give it another name; with --config FILE that file alone is read"
+        )
+
+
+def _taken(entry: CredentialEntry, other: CredentialEntry, hint: str) -> Refusal:
+    return Refusal(f"{entry.where}: the name {entry.name} is taken by {other.where}", hint)
+
+
+def _entry(given: Mapping[str, Any], number: int, source: Source) -> CredentialEntry:
+    fields = dict(given)
+    if isinstance(fields.get("env"), dict):  # variables that go with it; as text it says where the secret is
+        if "extra_env" in fields:
+            _refuse(source, number, "extra_env", "says the same as env here; keep one of the two")
+        fields["extra_env"] = fields.pop("env")
+    checked = {field: _checked(field, value, number, source) for field, value in fields.items()}
+    kinds = [kind for kind in SOURCES if kind in checked]
+    if len(kinds) != 1:
+        problem = "does not say where the secret is" if not kinds else f"names two secrets, by {' and by '.join(kinds)}"
+        _refuse(source, number, "", problem, _INSTEAD if not kinds else "keep one of them")
+    kind = kinds[0]
+    if not source.trusted:
+        _require_harmless(checked, number, source)
+    place = checked.pop(kind)
+    for other in SOURCES:
+        checked.pop(other, None)
+    if "name" not in checked:
+        checked["name"] = _default_name(kind, place, number, source)
+    entry = CredentialEntry(
+        source=kind,
+        place=place,
+        where=source.at("credentials", number),
+        folder=source.path.parent,
+        trusted=source.trusted,
+        **checked,
+    )
+    _require_good(entry, number, source)
+    return entry
+
+
+def _checked(field: str, value: Any, number: int, source: Source) -> Any:
+    if field not in _FIELDS:
+        if _IN_CLEAR.fullmatch(field):
+            _refuse(source, number, field, "holds a secret in clear, which does not belong in this file", _INSTEAD)
+        near = get_close_matches(field, _FIELDS, 1)
+        hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(_FIELDS)}"
+        raise Refusal(
+            f"{source.at('credentials', number, field)}: {unknown(field, f'credentials[{number + 1}].')}", hint
+        )
+    try:
+        checked = _FIELDS[field](value, False)
+    except BadValue as error:
+        _refuse(source, number, field, str(error), _INSTEAD if field in SOURCES else None)
+    if field == "extra_env":
+        for name in checked:
+            if _VARIABLE_IN_CLEAR.fullmatch(name):
+                problem = f"holds a secret in clear, as {name}" if name.isupper() else "holds a secret in clear"
+                _refuse(source, number, field, problem, "a secret is given by env, file or command, and env_key")
+    return checked
+
+
+def _require_harmless(checked: Mapping[str, Any], number: int, source: Source) -> None:
+    for field, problem in _OWN_ONLY.items():
+        if field in checked:
+            _refuse(source, number, field, problem, IN_YOUR_OWN)
+    if "env_key" in checked and not is_for_keys(checked["env_key"]):
+        _refuse(source, number, "env_key", NOT_FOR_KEYS, IN_YOUR_OWN)
+
+
+def _default_name(kind: str, place: Any, number: int, source: Source) -> str:
+    from ...pool.secret_sources import called, name_of
+
+    if kind == "env" and called(place) != called(""):
+        return name_of(place)
+    _refuse(source, number, "", "has no name", 'give it one: name = "alice"')
+
+
+def _require_good(entry: CredentialEntry, number: int, source: Source) -> None:
+    """What only a whole credential shows: an address that is none, a limit that admits nothing."""
+    from ...pool.credential import Credential
+
+    try:
+        Credential("stands for the secret", **entry.stated())
+    except ValueError as error:
+        argument = re.match(r"\w+", str(error))
+        field = argument[0] if argument is not None and argument[0] in _FIELDS else ""
+        field = "extra_env" if field == "env" else field
+        problem = str(error).removeprefix(argument[0]).lstrip(": ") if argument is not None and field else str(error)
+        _refuse(source, number, field, problem.removeprefix("amount "))
+
+
+def _refuse(source: Source, number: int, field: str, problem: str, hint: str | None = None) -> NoReturn:
+    # In a list that was typed people count from one; the line says it in any case.
+    what = f"credentials[{number + 1}]" + (f".{field}" if field else "")
+    way: tuple[str | int, ...] = ("credentials", number, field) if field else ("credentials", number)
+    if field == "extra_env" and way not in source.lines:
+        way = ("credentials", number, "env")
+    raise Refusal(f"{source.at(*way)}: {what} {problem}", hint)
+
+
+def require_same_limits(entries: list[CredentialEntry]) -> None:
+    """Limits belong to the quota: credentials that share one state the same."""
+    first: dict[str, CredentialEntry] = {}
+    for entry in entries:
+        if entry.quota is None or entry.disabled:
+            continue
+        other = first.setdefault(entry.quota, entry)
+        if set(other.limits()) != set(entry.limits()):
+            raise Refusal(
+                f"{entry.where}: the limits of {entry.name} are not those of {other.name} ({other.where}), "
+                f"with which it shares the quota {entry.quota}",
+                "limits belong to the quota: state the same rpm, tpm and rpd for both",
+            )

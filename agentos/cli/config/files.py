@@ -1,0 +1,294 @@
+"""What ``agentos`` is told before anything is typed: ``agentos.toml``, then the environment.
+
+With ``--config FILE`` (or ``AGENTOS_CONFIG``) that file alone is read. Else the user's own, in ``~/.config/agentos``
+(or ``$XDG_CONFIG_HOME/agentos``), and then ``agentos.toml`` in the current folder: what its ``[run]`` says wins, and
+its credentials join the user's. Variables ``AGENTOS_*`` win over files, and flags over all.
+
+A cloned repository may bring an ``agentos.toml``, too. So a file is trusted only where the user has chosen it, or keeps
+it in a folder of their own. Any other is kept from what runs code, sends keys elsewhere, writes outside of its folder,
+or passes for a key of the user's own.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Final
+
+from ..usage_error import Refusal
+from .credential_entries import (
+    IN_YOUR_OWN,
+    NOT_FOR_KEYS,
+    CredentialEntry,
+    Source,
+    entries_of,
+    is_for_keys,
+    require_not_replaced,
+    require_same_limits,
+)
+from .run_options import HERE, PASSWORDS_ELSEWHERE, RUN_OPTIONS, BadValue, in_the_open, shown, twin, unknown
+
+FILE_NAME: Final = "agentos.toml"
+_LARGEST: Final = 4 * 1024 * 1024
+_IN_A_FILE: Final = "sqlite:///"
+_LOCAL: Final = ("sqlite", "memory")
+
+# Variables that begin like options and are none: set for running items, or read by the pool and by other commands.
+_NO_OPTIONS: Final = {
+    f"AGENTOS_{name}"
+    for name in (
+        *("RUN_ID", "ITEM", "ITEM_ID", "ITEM_FILE", "ATTEMPT", "SLOT", "OUTCOME", "WORKFLOW_DB"),
+        *("CREDENTIAL", "CREDENTIAL_NAME", "BASE_URL", "MARK"),
+        *("HOME", "CONFIG", "CREDENTIAL_LIMIT", "SIMULATE_429", "DEBUG", "NO_COLOR"),
+    )
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One option as it was set before anything was typed: its checked value, and where ("agentos.toml, line 4")."""
+
+    value: Any
+    where: str
+    trusted: bool = True  # not by a file that came with somebody else's project
+    folder: Path | None = None  # to which a path in it is relative, if not to the current folder
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """All that was told. ``warnings`` are for people: nothing is wrong enough to stop."""
+
+    run: dict[str, Setting]
+    credentials: list[CredentialEntry]
+    cwd: Path
+    files: tuple[Path, ...] = ()
+    warnings: tuple[str, ...] = field(default=())
+
+    def value(self, name: str, default: Any = None) -> Any:
+        """What ``[run]`` or the environment say of an option; *default* if nothing."""
+        setting = self.run.get(name)
+        return default if setting is None else setting.value
+
+
+def load(config: Path | None, cwd: Path, environ: Mapping[str, str]) -> Settings:
+    """Read what there is. Raises Refusal, which names file and line, or the variable."""
+    run: dict[str, Setting] = {}
+    entries: dict[str, CredentialEntry] = {}
+    files = []
+    _require_named(config, cwd, environ)
+    for path, trusted in _files(config, cwd, environ):
+        settings, found = read(path, trusted=trusted, cwd=cwd)
+        files.append(path)
+        run.update(settings)
+        for entry in found:
+            require_not_replaced(entry, entries)
+            entries[entry.name] = entry
+    from_environment, warnings = _environment(environ)
+    run.update(from_environment)
+    credentials = list(entries.values())
+    require_same_limits(credentials)
+    return Settings(run, credentials, cwd, tuple(files), warnings)
+
+
+def read(path: Path, *, trusted: bool, cwd: Path) -> tuple[dict[str, Setting], list[CredentialEntry]]:
+    """What one file says. *trusted*: the user has chosen it, and it may say anything."""
+    given, source = _parsed(path, label_of(path, cwd), trusted)
+    for name in given:
+        if name not in ("run", "credentials"):
+            hint = 'the file has a table [run], and a [[credentials]] for each key; "agentos init" writes an example'
+            near = get_close_matches(name, ["run", "credentials", *RUN_OPTIONS], 1)
+            if near:
+                where = "" if near[0] in ("run", "credentials") else ", under [run]"
+                hint = f"did you mean {near[0]}{where}?"
+            raise Refusal(f"{source.at(name)}: {unknown(name)}", hint)
+    return _run_of(given.get("run", {}), source), entries_of(given.get("credentials", []), source)
+
+
+# -- files ------------------------------------------------------------------------------------------------------------
+
+
+def user_folder(environ: Mapping[str, str]) -> Path | None:
+    """The user's own configuration folder; None for a user without a home."""
+    chosen = environ.get("XDG_CONFIG_HOME", "")
+    if os.path.isabs(chosen):  # the specification wants a relative one to be ignored
+        return Path(chosen) / "agentos"
+    home = environ.get("HOME") or os.path.expanduser("~")
+    return Path(home) / ".config" / "agentos" if os.path.isabs(home) else None
+
+
+def _files(config: Path | None, cwd: Path, environ: Mapping[str, str]) -> list[tuple[Path, bool]]:
+    """The files to read, what wins last, and whether each is trusted."""
+    named = environ.get("AGENTOS_CONFIG") if config is None else config
+    if named:
+        return [(cwd / expanded(str(named), environ), True)]
+    folder = user_folder(environ)
+    own = None if folder is None else folder / FILE_NAME
+    project = cwd / FILE_NAME
+    found = []
+    if own is not None and os.path.lexists(own):
+        found.append((own, True))
+    if os.path.lexists(project) and not (found and os.path.realpath(project) == os.path.realpath(found[0][0])):
+        found.append((project, False))
+    return found
+
+
+def _require_named(config: Path | None, cwd: Path, environ: Mapping[str, str]) -> None:
+    """Refuse a name that leads to no file, without showing what may be a secret in the wrong place."""
+    named = environ.get("AGENTOS_CONFIG") if config is None else str(config)
+    if not named:
+        return
+    try:
+        os.stat(cwd / expanded(named, environ))
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or "not a path"
+        is_path = named.endswith(".toml") and named.isprintable()
+        file = f'"{named}"' if is_path else f"the file named there ({shown(named)})"
+        who = "--config" if config is not None else "AGENTOS_CONFIG"
+        raise Refusal(f"{who}: {file} cannot be read: {reason}", '"agentos init" writes an example') from None
+
+
+def expanded(path: str, environ: Mapping[str, str]) -> Path:
+    """A path as it was written, ``~`` being the home folder."""
+    home = environ.get("HOME")
+    if home and (path == "~" or path.startswith("~/")):
+        return Path(home + path[1:])
+    return Path(os.path.expanduser(path))
+
+
+def current_folder() -> Path:
+    """Where the command was typed."""
+    try:
+        return Path.cwd()
+    except OSError:
+        raise Refusal("the current folder is gone", "go to another one: cd") from None
+
+
+def label_of(path: Path, cwd: Path) -> str:
+    """A path as messages have it: short where it is below the current folder."""
+    return str(path.relative_to(cwd)) if path.is_relative_to(cwd) and path != cwd else str(path)
+
+
+def _parsed(path: Path, label: str, trusted: bool) -> tuple[dict[str, Any], Source]:
+    import tomllib
+
+    from .toml_lines import lines_of
+
+    try:
+        data = _bytes_of(path, trusted)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or "not a path"
+        raise Refusal(f"{label} cannot be read: {reason}", '"agentos init" writes an example') from None
+    if len(data) > _LARGEST:
+        raise Refusal(f"{label} is larger than 4 MiB: it is no agentos.toml")
+    try:
+        # As tomllib does it for files, so that lines are counted in the text that it reads.
+        text = data.decode("utf-8").replace("\r\n", "\n")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise Refusal(f"{label}, line {line}: not UTF-8", "save the file as UTF-8") from None
+    try:
+        given = tomllib.loads(text)
+        lines = lines_of(text)
+    except tomllib.TOMLDecodeError as error:
+        raise Refusal(f"{label}, {_fault(str(error), text)}", "the file is TOML: see https://toml.io") from None
+    except RecursionError:
+        raise Refusal(f"{label} is nested too deeply: it is no agentos.toml") from None
+    return given, Source(path, label, trusted, lines)
+
+
+def _bytes_of(path: Path, trusted: bool) -> bytes:
+    """What is in the file, a little more than is allowed at most. One that is not *trusted* is not waited for."""
+    with open(path, "rb", opener=None if trusted else _without_waiting) as file:
+        if not trusted and not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(0, "it is no ordinary file")
+        return file.read(_LARGEST + 1)
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+
+
+def _fault(message: str, text: str) -> str:
+    """What tomllib says is wrong, with the line in front. Of the text itself nothing is shown: it may be a secret."""
+    import re
+
+    problem, _, place = message.rpartition(" (at ")
+    line = re.match(r"line (\d+)", place)
+    number = int(line[1]) if line else text.count("\n") + 1
+    said = re.sub(r"'[^']{5,}'|\"[^\"]{5,}\"", "a name", problem)
+    return f"line {number}: {said[:1].lower()}{said[1:]}"
+
+
+def _run_of(given: Any, source: Source) -> dict[str, Setting]:
+    if not isinstance(given, dict):
+        raise Refusal(f"{source.at('run')}: run must be a table", "begin it with a line [run]")
+    found = {}
+    for name, value in given.items():
+        where = source.at("run", name)
+        option = RUN_OPTIONS.get(name)
+        if option is None:
+            near = get_close_matches(name.replace("-", "_"), RUN_OPTIONS, 1)
+            hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(RUN_OPTIONS)}"
+            raise Refusal(f"{where}: {unknown(name, 'run.')}", hint)
+        try:
+            found[name] = Setting(option.kind(value, False), where, source.trusted, source.path.parent)
+        except BadValue as error:
+            raise Refusal(f"{where}: run.{name} {error}", f"for example: {name} = {option.example}") from None
+        problem = in_the_open(name, found[name].value)
+        if problem is not None:
+            raise Refusal(f"{where}: run.{name} {problem}", PASSWORDS_ELSEWHERE)
+        problem = None if source.trusted else _harm(name, found[name].value, source.path.parent)
+        if problem is not None:
+            raise Refusal(f"{where}: run.{name} {problem}", IN_YOUR_OWN)
+    return found
+
+
+def _harm(name: str, value: Any, folder: Path) -> str | None:
+    """What is wrong with an option that a project's file in *folder* sets; None: it can do no harm."""
+    if name == "env_key":
+        return None if is_for_keys(value) else NOT_FOR_KEYS
+    if (name == "engine" and value != HERE) or (name == "ship_secrets" and value):
+        return "is not used: whoever wrote this file could have your work and your keys sent to them"
+    if name == "store" and value not in _LOCAL and not value.startswith(_IN_A_FILE):
+        return "is not used: whoever wrote this file could have your keys counted, and held up, by a server of theirs"
+    if name == "store":
+        path = value.removeprefix(_IN_A_FILE) if value.startswith(_IN_A_FILE) else None
+    else:
+        path = value if name in ("dir", "results", "joblog") else None
+    if path is None or _is_within(folder, path):
+        return None
+    return "leads out of the folder of this file: whoever wrote it would have files written there"
+
+
+def _is_within(folder: Path, path: str) -> bool:
+    """Whether a path stays in *folder*, wherever links lead. One of a home folder does not."""
+    inside = Path(os.path.realpath(folder))
+    return not path.startswith("~") and Path(os.path.realpath(inside / path)).is_relative_to(inside)
+
+
+# -- environment ------------------------------------------------------------------------------------------------------
+
+
+def _environment(environ: Mapping[str, str]) -> tuple[dict[str, Setting], tuple[str, ...]]:
+    twins = {twin(name): name for name in RUN_OPTIONS}
+    found, warnings = {}, []
+    for variable in sorted(v for v in environ if v.startswith("AGENTOS_")):
+        name = twins.get(variable)
+        if name is None:
+            if variable not in _NO_OPTIONS:
+                near = get_close_matches(variable, [*twins, *_NO_OPTIONS], 1)
+                hint = f"; did you mean {near[0]}?" if near else ""
+                warnings.append(f"the environment variable {variable} means nothing to agentos{hint}")
+        elif environ[variable].strip():  # empty is as good as not set
+            # Variables are set by more than the user's hand, by what a folder brings along, say: files that they name
+            # for keys are not as good as typed. AGENTOS_CONFIG is: it says in so many words which file to trust.
+            trusted = name != "keys"
+            try:
+                found[name] = Setting(RUN_OPTIONS[name].kind(environ[variable], True), variable, trusted)
+            except BadValue as error:
+                raise Refusal(f"{variable} {error}", "set it right, or unset it") from None
+    return found, tuple(warnings)

@@ -1,0 +1,307 @@
+"""The credentials of a run: which ones ``--keys`` chooses, and their secrets, fetched from where they are.
+
+``--keys`` may be repeated, and each may hold several words parted by commas: ``env:NAME``, ``env:PATTERN*``, the name
+of a credential in ``agentos.toml``, or the path of a file (``.toml``: entries as there; else a secret in each line).
+Without it, ``keys`` of ``[run]`` counts, else all credentials of ``agentos.toml``.
+
+A file that was typed is the user's choice: its commands are run, and it may be a pipe (``<(...)``). One that
+``AGENTOS_KEYS`` or a project's file names is neither.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from ..exit_codes import ExitCode
+from ..usage_error import Refusal
+from .credential_entries import CredentialEntry, require_not_replaced, require_same_limits
+from .files import Settings, expanded, label_of, read
+from .run_options import OURS
+
+if TYPE_CHECKING:
+    from ...pool.core.records import KeySpec
+    from ...pool.credential import Credential
+
+_ENV: Final = "env:"
+_KINDS: Final = "env:NAME, env:NAME*, a file, or a name from agentos.toml"
+_TO_ITS_KEY: Final = re.compile(r"(.*(?:KEY|TOKEN|SECRET))(?:_.*|\d+)?")
+_LONG_ENOUGH: Final = 8  # to be looked for in other variables: a shorter one could stand there by chance
+
+
+@dataclass(frozen=True, slots=True)
+class KeyGiven:
+    """One credential, ready for a pool.
+
+    ``env_key`` is the variable in which a command expects it, if that can be told. ``sources`` are the variables of the
+    environment that hold its secret: no child must inherit them. ``where`` is where it was stated.
+    """
+
+    credential: Credential
+    env_key: str | None
+    sources: tuple[str, ...]
+    where: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Chosen:
+    """A credential that was chosen. Its secret is at hand only if it had to be read to know the name."""
+
+    entry: CredentialEntry
+    secret: str | None = None
+    stem: str | None = None  # of the pattern that found it
+
+
+def credentials(settings: Settings, keys: list[str], environ: Mapping[str, str]) -> list[KeyGiven]:
+    """The credentials to use, in the order they were named; none at all: no pool is wanted.
+
+    *keys* is what was typed. What ``[run]`` says is found in *settings*, with how far it is to be trusted: handed in
+    as if it had been typed, it counts as written there. Raises Refusal: USAGE for what was wrongly typed or written,
+    NO_CREDENTIAL for a secret that is not there.
+    """
+    from ...pool.secret_sources import SecretUnavailable, require_distinct
+
+    found = _Choice(settings, environ).of(keys)
+    chosen = [each for each in found if not each.entry.disabled]
+    if found and not chosen:
+        raise Refusal(
+            f"every credential is disabled: {', '.join(each.entry.name for each in found)}",
+            "remove disabled = true from one of them, or choose others with --keys",
+            ExitCode.NO_CREDENTIAL,
+        )
+    given = [(each, _secret_of(each, environ)) for each in chosen]
+    try:
+        require_distinct((f"{each.entry.where} ({each.entry.name})", secret) for each, secret in given)
+    except SecretUnavailable as error:
+        raise Refusal(f"{error.source} {error.problem}", error.advice) from None
+    return [_ready(each, secret, environ) for each, secret in given]
+
+
+def specs(settings: Settings, keys: list[str], environ: Mapping[str, str]) -> list[KeySpec]:
+    """What is stated of the same credentials, for looking at a store: the secrets need not be there."""
+    from ...pool.core.records import KeySpec
+
+    return [
+        KeySpec(
+            entry.name,
+            1 if entry.slots == "auto" else entry.slots,
+            entry.quota,
+            entry.limits(),
+            auto=entry.slots == "auto",
+        )
+        for entry in (each.entry for each in _Choice(settings, environ, names_only=True).of(keys))
+        if not entry.disabled
+    ]
+
+
+# -- choosing ---------------------------------------------------------------------------------------------------------
+
+
+class _Choice:
+    """Finds the credentials that words name. With *names_only* it does not mind a variable that is not set."""
+
+    def __init__(self, settings: Settings, environ: Mapping[str, str], *, names_only: bool = False) -> None:
+        self._settings = settings
+        self._environ = environ
+        self._names_only = names_only
+        self._by_name = {entry.name: entry for entry in settings.credentials}
+        self._by_variable = {str(entry.place): entry for entry in settings.credentials if entry.source == "env"}
+
+    def of(self, keys: list[str]) -> list[_Chosen]:
+        """Each credential once, disabled ones included."""
+        found: dict[str, _Chosen] = {}
+        for each in self._named(keys):
+            other = found.setdefault(each.entry.name, each)
+            if (other.entry.where, other.entry.place) != (each.entry.where, each.entry.place):
+                raise Refusal(
+                    f"two credentials are called {each.entry.name}: {other.entry.where} and {each.entry.where}",
+                    "give one of them another name, or leave it out",
+                )
+        require_same_limits([each.entry for each in found.values()])
+        return list(found.values())
+
+    def _named(self, keys: list[str]) -> Iterator[_Chosen]:
+        settings = self._settings
+        setting = settings.run.get("keys")
+        # The same words as in a file are taken for the file's: it must not be trusted more for being repeated.
+        if keys and (setting is None or setting.folder is None or keys != setting.value):
+            yield from self._words(_parted(keys, settings.cwd), "--keys", settings.cwd, trusted=True)
+        elif setting is not None:
+            folder = setting.folder or settings.cwd
+            yield from self._words(setting.value, setting.where, folder, trusted=setting.trusted)
+        else:
+            yield from (_Chosen(entry) for entry in settings.credentials)
+
+    def _words(self, words: list[str], where: str, folder: Path, *, trusted: bool) -> Iterator[_Chosen]:
+        for number, word in enumerate(words, start=1):
+            # Which of them is meant is said by its place: what was typed there may be a secret.
+            place = f"{where}, word {number}" if len(words) > 1 else where
+            if word.startswith(_ENV):
+                yield from self._in_environment(word.removeprefix(_ENV), place)
+            elif (entry := self._by_name.get(word) or self._by_variable.get(word)) is not None:
+                yield self._entry(entry, place)
+            else:
+                yield from self._in_file(word, place, folder, trusted=trusted)
+
+    def _entry(self, entry: CredentialEntry, place: str) -> _Chosen:
+        if entry.disabled and not self._names_only:
+            raise Refusal(
+                f"{place}: {entry.name} is disabled ({entry.where})",
+                "remove disabled = true there",
+                ExitCode.NO_CREDENTIAL,
+            )
+        return _Chosen(entry)
+
+    def _in_environment(self, pattern: str, place: str) -> Iterator[_Chosen]:
+        from ...pool.secret_sources import SecretUnavailable, name_of
+
+        if not re.fullmatch(r"[A-Za-z0-9_*?\[\]!-]+", pattern):
+            raise Refusal(
+                f"{place}: what follows env: is no name of a variable", "such as env:OPENAI_API_KEY, or env:ACME_*"
+            )
+        stem = pattern[:-1].rstrip("_") if pattern.endswith("*") and "*" not in pattern[:-1] else None
+        try:
+            found = self._variables(pattern)
+        except SecretUnavailable as error:
+            raise _unavailable(place, error) from None
+        for variable, secret in found.items():
+            entry = CredentialEntry(name_of(variable), "env", variable, f"environment variable {variable}", Path())
+            yield _Chosen(entry, secret, stem)
+
+    def _variables(self, pattern: str) -> Mapping[str, str | None]:
+        from ...pool.secret_sources import from_env, from_env_pattern, matching
+
+        is_pattern = bool(set("*?[") & set(pattern))
+        if self._names_only:
+            return dict.fromkeys(matching(pattern, self._environ) if is_pattern else [pattern])
+        return from_env_pattern(pattern, self._environ) if is_pattern else {pattern: from_env(pattern, self._environ)}
+
+    def _in_file(self, word: str, place: str, folder: Path, *, trusted: bool) -> Iterator[_Chosen]:
+        for each in self._read(word, place, folder, trusted=trusted):
+            require_not_replaced(each.entry, self._by_name)
+            yield each
+
+    def _read(self, word: str, place: str, folder: Path, *, trusted: bool) -> Iterator[_Chosen]:
+        from ...pool.secret_sources import SecretUnavailable, from_file
+
+        cwd = self._settings.cwd
+        path = folder / expanded(word, self._environ)
+        if not word or "\0" in word or not _is_there(path):
+            raise Refusal(f"{place}: no credential of that name, and no such file", self._hint(word))
+        if path.suffix == ".toml":
+            yield from (_Chosen(entry) for entry in read(path, trusted=trusted, cwd=cwd)[1])
+            return
+        try:
+            found = from_file(path, pipes=trusted)
+        except SecretUnavailable as error:
+            raise _unavailable(place, error) from None
+        for name, secret in found.items():
+            where = label_of(path, cwd)
+            yield _Chosen(CredentialEntry(name, "file", word, where, path.parent, trusted=trusted), secret)
+
+    def _hint(self, word: str) -> str:
+        near = get_close_matches(word, self._by_name, 1)
+        if near:
+            return f"did you mean {near[0]}?"
+        known = list(self._by_name)
+        names = f" ({', '.join(known[:10])}{', ...' if len(known) > 10 else ''})" if known else ""
+        return f"it may be {_KINDS}{names}"
+
+
+def _parted(keys: list[str], cwd: Path) -> list[str]:
+    words: list[str] = []
+    for given in keys:
+        # A path may have a comma in it.
+        whole = "," in given and not given.startswith(_ENV) and "\0" not in given and _is_there(cwd / given)
+        words.extend([given] if whole else [word.strip() for word in given.split(",")])
+    return words
+
+
+def _is_there(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:
+        return False
+
+
+# -- fetching ---------------------------------------------------------------------------------------------------------
+
+
+def _secret_of(chosen: _Chosen, environ: Mapping[str, str]) -> str:
+    from ...pool.secret_sources import SecretUnavailable, from_command, from_env
+
+    entry = chosen.entry
+    if chosen.secret is not None:
+        return chosen.secret
+    try:
+        if entry.source == "command":
+            return from_command(entry.place, environ)
+        if isinstance(entry.place, str):
+            return from_env(entry.place, environ) if entry.source == "env" else _only_one(entry, entry.place, environ)
+    except SecretUnavailable as error:
+        raise _unavailable(f"{entry.where}: {entry.name}", error) from None
+    raise AssertionError(entry.source)
+
+
+def _only_one(entry: CredentialEntry, place: str, environ: Mapping[str, str]) -> str:
+    from ...pool.secret_sources import SecretUnavailable, from_file
+
+    found = from_file(entry.folder / expanded(place, environ))
+    if len(found) > 1:
+        raise SecretUnavailable(
+            source="the file named there",
+            problem=f"holds {len(found)} secrets, and an entry is for one",
+            advice="choose the file as a whole with --keys FILE, or make a file for each secret",
+        )
+    return next(iter(found.values()))
+
+
+def _unavailable(place: str, error: Exception) -> Refusal:
+    from ...pool.secret_sources import SecretUnavailable
+
+    assert isinstance(error, SecretUnavailable)  # noqa: S101 - for the type checker
+    return Refusal(f"{place}: {error.source} {error.problem}", error.advice, ExitCode.NO_CREDENTIAL)
+
+
+def _ready(chosen: _Chosen, secret: str, environ: Mapping[str, str]) -> KeyGiven:
+    from ...pool.credential import Credential
+
+    entry = chosen.entry
+    try:
+        credential = Credential(secret, **entry.stated())
+    except ValueError as error:
+        raise Refusal(f"{entry.where}: {entry.name if secret not in entry.name else 'it'}: {error}") from None
+    return KeyGiven(credential, _env_key(chosen), _holding(secret, entry, environ), entry.where)
+
+
+def _holding(secret: str, entry: CredentialEntry, environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Where in the environment the secret stands: also in variables it was not taken from."""
+    return tuple(
+        variable
+        for variable, value in environ.items()
+        if value == secret
+        or (len(secret) >= _LONG_ENOUGH and secret in value)
+        or (entry.source == "env" and variable == entry.place)
+    )
+
+
+def _env_key(chosen: _Chosen) -> str | None:
+    """Where a program looks for such a key: OPENAI_API_KEY for OPENAI_API_KEY_3, if nothing else was said."""
+    entry = chosen.entry
+    if entry.env_key is not None:
+        return entry.env_key
+    if entry.source == "file" and chosen.secret is not None:  # a line of a file such as OPENAI_API_KEY_3=...
+        named = _TO_ITS_KEY.fullmatch(entry.name.upper().replace("-", "_"))
+        return None if named is None else named[1]
+    if entry.source != "env" or not isinstance(entry.place, str):
+        return None
+    if chosen.stem and _TO_ITS_KEY.fullmatch(chosen.stem):
+        found = chosen.stem
+    else:
+        match = _TO_ITS_KEY.fullmatch(entry.place)
+        found = match[1] if match is not None else chosen.stem or entry.place
+    return None if found.startswith(OURS) else found

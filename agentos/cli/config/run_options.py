@@ -1,0 +1,241 @@
+"""What ``[run]`` in ``agentos.toml`` may say, and its twins in the environment: one table, one set of checks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ..usage_error import Refusal
+
+PROGRESS: Final = ("auto", "bar", "plain", "json", "none")
+FORMATS: Final = ("jsonl", "csv", "tsv", "text")
+
+_LONGEST_SHOWN: Final = 16
+_LONGEST_TIME: Final = 100 * 365 * 86_400.0
+_YES: Final = ("1", "true", "yes", "on")
+_NO: Final = ("0", "false", "no", "off")
+_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_STORE: Final = re.compile(
+    r"sqlite|memory|sqlite:///(?!:memory:$)[^?]+|(?:rediss?|valkeys?)://[^\s/]\S*|unix://\S+|env:[A-Za-z_][A-Za-z0-9_]*"
+)
+_WITH_PASSWORD: Final = re.compile(r"(?:rediss?|valkeys?|unix)://(?:[^/?#]*@|\S*password)", re.IGNORECASE)
+_CLUSTER: Final = re.compile(r"(?:dask|tcp|tls)://[^\s/@?#]+:\d{1,5}")
+
+HERE: Final = "local"  # the engine that needs no other machine
+OURS: Final = "AGENTOS_"  # variables that begin so are what an item is told
+_DEFAULT: Final = "AGENTOS_CREDENTIAL"  # where a command finds it unless told otherwise
+
+
+class BadValue(ValueError):
+    """*What* such a value must be: "must be a whole number of at least 1, not 0"."""
+
+
+# What a value must be: from a file it has a type, from the environment it is text. Either way the result is checked.
+Kind = Callable[[Any, bool], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One option of ``agentos run``: how its value is checked, an example as TOML, and a sentence on it."""
+
+    kind: Kind
+    example: str
+    help: str
+    variable: str = ""  # its twin in the environment, where that is not AGENTOS_ and its name
+
+
+def shown(value: object) -> str:
+    """A value as an error may show it: text that is long may be a secret in the wrong place."""
+    if isinstance(value, str):
+        return f'"{value}"' if len(value) <= _LONGEST_SHOWN and value.isprintable() else f"{len(value)} characters"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (int, float)):
+        return f"{value:g}" if isinstance(value, float) or abs(value) < 10**_LONGEST_SHOWN else "a number so large"
+    return "a table" if isinstance(value, dict) else "a list" if isinstance(value, list) else "a date or time"
+
+
+def unknown(name: str, table: str = "") -> str:
+    """Say that a key is not known, by its name; not if that is as long as a secret may be."""
+    short = re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]{0,19}", name) is not None
+    return f"{table}{name} is not known" if short else "a key of this name is not known"
+
+
+def whole(least: int) -> Kind:
+    """A whole number of at least *least*."""
+
+    def check(value: Any, from_text: bool) -> int:
+        if from_text and re.fullmatch(r"[0-9]{1,9}", value.strip()):
+            value = int(value.strip())  # int() itself does not strip all that strip() does, such as "\x1f"
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value < 10**9:
+            raise BadValue(f"must be a whole number of at least {least}, not {shown(value)}")
+        return value
+
+    return check
+
+
+def flag(value: Any, from_text: bool) -> bool:
+    """Yes or no."""
+    if from_text and value.strip().lower() in (*_YES, *_NO):
+        return value.strip().lower() in _YES
+    if not isinstance(value, bool):
+        raise BadValue(f"must be true or false, not {shown(value)}")
+    return value
+
+
+def text(value: Any, _from_text: bool = False) -> str:
+    """Text that can be shown and used as a word."""
+    if not isinstance(value, str) or not value.strip() or not value.isprintable():
+        raise BadValue(f"must be text, not {shown(value)}" if value != "" else "must not be empty")
+    return value
+
+
+def one_of(words: tuple[str, ...]) -> Kind:
+    """One of some words."""
+
+    def check(value: Any, _from_text: bool) -> str:
+        if value not in words:
+            raise BadValue(f"must be one of {', '.join(words)}, not {shown(value)}")
+        return str(value)
+
+    return check
+
+
+def duration(value: Any, _from_text: bool) -> float:
+    """Seconds, as a number or as people write them: ``"90s"``, ``"5m"``, ``"1h30m"``."""
+    from .typed_durations import seconds
+
+    problem = f'must be a time such as 30, "90s", "5m" or "1h30m", not {shown(value)}'
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        raise BadValue(problem)
+    if not isinstance(value, str):
+        if not 0 <= value <= _LONGEST_TIME:
+            raise BadValue(problem)
+        return float(value)
+    try:
+        return seconds(value)
+    except Refusal:
+        raise BadValue(problem) from None
+
+
+def moment(value: Any, from_text: bool) -> str:
+    """When to end: a time from now, or an hour. What it means is known only when the run starts."""
+    if not isinstance(value, str):
+        return f"{duration(value, from_text):g}"
+    return text(value)
+
+
+def variable(value: Any, _from_text: bool = False) -> str:
+    """The name of an environment variable."""
+    if not isinstance(value, str) or not _VARIABLE.fullmatch(value):
+        raise BadValue("must be the name of an environment variable, such as OPENAI_API_KEY")
+    return value
+
+
+def key_variable(value: Any, _from_text: bool = False) -> str:
+    """The name of an environment variable that a secret may be put into."""
+    name = variable(value)
+    if name.startswith(OURS) and name != _DEFAULT:
+        raise BadValue(f"must not begin with {OURS}: by such variables an item is told what it is")
+    return name
+
+
+def halt_clause(value: Any, _from_text: bool = False) -> str:
+    """When to give up, in the words of GNU parallel."""
+    from ...runs.core.halt import halt_of
+
+    clause = text(value)
+    try:
+        halt_of(clause)
+    except ValueError:
+        problem = f'must be never, or like "soon,fail=10%" or "now,fail=1", not {shown(clause)}'
+        raise BadValue(problem) from None
+    return clause
+
+
+def store_place(value: Any, _from_text: bool = False) -> str:
+    """Where the state of the keys is kept. What is none is not shown: a URL may hold a password."""
+    place = text(value)
+    if not _STORE.fullmatch(place):
+        raise BadValue(
+            "must be sqlite, sqlite:///path, redis://host:port/db, env:NAME for a variable that has such a URL, "
+            "or memory"
+        )
+    return place
+
+
+def engine_place(value: Any, _from_text: bool = False) -> str:
+    """Where items run. What is none is not shown, as with a store."""
+    place = text(value)
+    if place != HERE and not (_CLUSTER.fullmatch(place) and 0 < int(place.rpartition(":")[2]) < 65_536):
+        raise BadValue(f"must be dask://host:port (or tcp://, tls://), the address of a Dask scheduler, or {HERE}")
+    return place
+
+
+def in_the_open(name: str, value: Any) -> str | None:
+    """What is wrong with a value that others can read, as they can a process list; None: nothing."""
+    if name != "store" or not _WITH_PASSWORD.match(value):
+        return None
+    return "holds a password, and others can read it there"
+
+
+PASSWORDS_ELSEWHERE: Final = (
+    "put the whole URL into an environment variable: AGENTOS_STORE, or another that you name with --store env:NAME"
+)
+
+
+def words(value: Any, from_text: bool) -> list[str]:
+    """Several words: a list, or text with commas."""
+    found = value.split(",") if isinstance(value, str) else value
+    if not isinstance(found, list) or not all(isinstance(word, str) for word in found):
+        raise BadValue(f"must be text, or a list of texts, not {shown(value)}")
+    return [text(word.strip(), from_text) for word in found]
+
+
+RUN_OPTIONS: Final[Mapping[str, Option]] = {
+    "parallel": Option(whole(1), "3", "how many items run at once"),
+    "max_parallel": Option(whole(1), "10", "the most that parallel may be"),
+    "retries": Option(whole(0), "2", "how often an item that failed in passing is tried again"),
+    "timeout": Option(duration, '"10m"', "an item that runs longer is ended"),
+    "idle_timeout": Option(duration, '"5m"', "an item that prints nothing for so long is ended"),
+    "halt": Option(halt_clause, '"soon,fail=10%"', "when to give the whole run up"),
+    "deadline": Option(moment, '"07:00"', "when to stop: an hour, or a time from the start"),
+    "grace": Option(duration, '"8s"', "how long items that run may go on after a signal"),
+    "kill_after": Option(duration, '"5s"', "from asking a command to end until it is killed"),
+    "no_wait": Option(flag, "false", "end with code 75 rather than wait for parked keys"),
+    "keys": Option(words, '["env:OPENAI_API_KEY*"]', "which credentials to use; left out: all of this file"),
+    "env_key": Option(key_variable, '"OPENAI_API_KEY"', "the variable in which a command finds its credential"),
+    "store": Option(store_place, '"sqlite"', "where the keys' state is: sqlite, sqlite:///path, redis://..., memory"),
+    "engine": Option(engine_place, '"local"', "where the items run: local, or dask://host:port, a Dask scheduler"),
+    "ship_secrets": Option(flag, "false", "give a cluster the secrets too; else it has its own, by name"),
+    "id": Option(text, '"id"', "the field of an item that is its id; left out: a hash of the item"),
+    "format": Option(one_of(FORMATS), '"jsonl"', "how to read the items; left out: by the name of the file"),
+    "stdin": Option(flag, "false", "give each command its item on standard input as well"),
+    "tag": Option(flag, "true", "put [id] before each line of output"),
+    "group": Option(flag, "false", "show the output of an item when it has ended"),
+    "keep_order": Option(flag, "false", "show output in the order of the items"),
+    "line_buffer": Option(flag, "true", "show output line by line"),
+    "progress": Option(one_of(PROGRESS), '"auto"', "auto, bar, plain, json or none"),
+    "results": Option(text, '"results.jsonl"', "also write the results to this file"),
+    "joblog": Option(text, '"jobs.log"', "also write a table of what ran, as GNU parallel does"),
+    "dir": Option(text, '".agentos"', "the folder in which runs are kept", "AGENTOS_BASE_DIR"),
+}
+
+
+def twin(name: str) -> str:
+    """The environment variable that says the same as this option."""
+    return RUN_OPTIONS[name].variable or f"AGENTOS_{name.upper()}"
+
+
+def from_flag(name: str, given: Any) -> Any:
+    """The value of an option as it was typed, checked as everywhere else. Raises Refusal, which names the flag."""
+    try:
+        value = RUN_OPTIONS[name].kind(given, isinstance(given, str))
+    except BadValue as error:
+        raise Refusal(f"--{name.replace('_', '-')} {error}") from None
+    problem = in_the_open(name, value)
+    if problem is not None:
+        raise Refusal(f"--{name} {problem}", PASSWORDS_ELSEWHERE)
+    return value

@@ -1,0 +1,87 @@
+"""Times as people type them: ``90``, ``90s``, ``1h30m``; and ends: ``2h``, ``07:00``, ``2026-11-16T07:00``."""
+
+from __future__ import annotations
+
+import re
+from datetime import date, datetime, time, timedelta
+
+from ..usage_error import Refusal
+
+_NUMBER = r"(\d+(?:\.\d+)?|\.\d+)"
+_PLAIN = re.compile(_NUMBER, re.ASCII)
+_UNITS = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0}
+_PARTS = re.compile("".join(rf"(?:{_NUMBER}{unit} ?)?" for unit in _UNITS), re.ASCII)
+_CLOCK = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2}))?", re.ASCII)
+_DATE_AND_TIME = re.compile(r"\d{4}-?\d\d-?\d\d[T ]\d.*", re.ASCII | re.IGNORECASE)
+_LONGEST = 100 * 365 * 86400.0
+
+_EXAMPLES = "examples: 30, 1.5, 30s, 5m, 2h, 1d, 1h30m"
+_EXAMPLES_OF_ENDS = "examples: 2h (from now), 07:00 (when it is that next), 2026-11-16T07:00"
+
+
+def seconds(text: str, option: str = "the duration") -> float:
+    """How long *text* is: a number of seconds, or numbers with d, h, m or s, the largest first.
+
+    Raises ``Refusal``, which names *option*, for anything else, and for more than a hundred years.
+    """
+    found = _seconds(text)
+    if found is None:
+        raise Refusal(f"{option} is no length of time: {_shown(text)}", _EXAMPLES)
+    if found > _LONGEST:
+        raise Refusal(f"{option} is longer than a hundred years: {_shown(text)}", _EXAMPLES)
+    return found
+
+
+def deadline(text: str, now: datetime | None = None, option: str = "--deadline") -> datetime:
+    """The instant *text* means: so long after *now*, the next time a clock here shows ``07:00``, or a date and time.
+
+    A date and time without a zone is local. Raises ``Refusal``, which names *option*, if it is none or has passed.
+    """
+    now = (now or datetime.now()).astimezone()
+    stripped = text.strip()
+    if _seconds(stripped) is not None:
+        return now + timedelta(seconds=seconds(stripped, option))
+    end = _instant(stripped, now)
+    if end is None:
+        raise Refusal(f"{option} is no time to end at: {_shown(text)}", _EXAMPLES_OF_ENDS)
+    if end <= now:
+        raise Refusal(f"{option} has already passed: {_shown(text)}", _EXAMPLES_OF_ENDS)
+    return end
+
+
+def _instant(text: str, now: datetime) -> datetime | None:
+    clock = _CLOCK.fullmatch(text)
+    try:
+        if clock is not None:
+            return _next(time(int(clock[1]), int(clock[2]), int(clock[3] or 0)), now)
+        # A date alone could mean its first instant or its last.
+        return datetime.fromisoformat(text).astimezone() if _DATE_AND_TIME.fullmatch(text) else None
+    except (ValueError, OverflowError, OSError):
+        return None
+
+
+def _next(clock: time, now: datetime) -> datetime:
+    """The first instant after *now* at which clocks here show *clock*."""
+    today = now.date()
+    days = (today + timedelta(days=after) for after in range(3))
+    return next(end for day in days for end in _on(day, clock) if end > now)
+
+
+def _on(day: date, clock: time) -> list[datetime]:
+    """When it is *clock* on *day*: twice if clocks are put back over it; a little later if they are put forward."""
+    both = sorted(datetime.combine(day, clock).replace(fold=fold).astimezone() for fold in (0, 1))
+    return [end for end in both if end.time() == clock] or both[1:]
+
+
+def _seconds(text: str) -> float | None:
+    stripped = text.strip().lower()
+    if _PLAIN.fullmatch(stripped):
+        return float(stripped)
+    parts = _PARTS.fullmatch(stripped)
+    if not stripped or parts is None:
+        return None
+    return sum(float(number) * unit for number, unit in zip(parts.groups(), _UNITS.values(), strict=True) if number)
+
+
+def _shown(text: str) -> str:
+    return repr(text) if len(text) <= 40 else f"{len(text)} characters"

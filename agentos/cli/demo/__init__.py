@@ -1,0 +1,1 @@
+"""The run that ``agentos demo`` shows, with its provider and its checks."""

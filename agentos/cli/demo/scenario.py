@@ -1,0 +1,246 @@
+"""The demo, act by act: a run that is killed half-way, the same command again, the report, and what was promised."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from ..exit_codes import ExitCode
+from ..terminal.color import colour, is_terminal
+from ..terminal.phrases import BOLD, CYAN, DIM, GREEN, RED, Paint, count, how_long, table
+from ..usage_error import Refusal
+from .checks import Evidence, promises
+from .demo_folder import RUN, DemoFolder
+from .demo_provider import DEAD, ORGANISATIONS, provider, slots_of
+
+if TYPE_CHECKING:
+    from ...simulator import Running
+
+_LOOK_EVERY: Final = 0.02
+_PATIENCE: Final = 1.0  # for a command that was asked to end; then it is asked once more
+_SHOW_CURSOR: Final = "\x1b[?25h"
+
+
+def play(items: int, *, keep: bool) -> ExitCode:
+    """All of it. Whatever ends it, no process is left, and without *keep* no file."""
+    began = time.monotonic()
+    with _signals_end_it(), _folder(keep=keep) as path, _served(items) as simulator:
+        folder = DemoFolder(path)
+        try:
+            folder.fill(simulator, slots_of(), items)
+        except OSError as error:
+            raise _no_folder(error) from None
+        code = _Play(folder, simulator, items, Paint(colour(sys.stdout, os.environ))).all_acts(began, kept=keep)
+    return code
+
+
+class _Play:
+    def __init__(self, folder: DemoFolder, simulator: Running, items: int, paint: Paint) -> None:
+        self._folder = folder
+        self._simulator = simulator
+        self._items = items
+        self._paint = paint
+        self._ended_badly: list[str] = []
+
+    def all_acts(self, began: float, *, kept: bool) -> ExitCode:
+        self._introduce(kept=kept)
+        self._run_and_kill()
+        # Those calls whose client is gone end when the provider notices.
+        self._simulator.wait_idle()
+        done_before, at_kill = self._done(), self._simulator.statistics()
+        self._run_to_the_end(*RUN)
+        self._run_to_the_end("show")
+        self._run_to_the_end("keys")
+        evidence = Evidence(
+            items=self._items,
+            done_before=done_before,
+            done=self._done(),
+            at_kill=at_kill,
+            at_end=self._simulator.statistics(),
+            slots=slots_of(),
+            dead=DEAD,
+            leaks=tuple(self._folder.holding(self._simulator.keys)),
+            ended_badly=tuple(self._ended_badly),
+        )
+        code = self._hold_against(evidence)
+        self._take_leave(time.monotonic() - began, kept=kept)
+        return code
+
+    # -- words ------------------------------------------------------------------------------------------------
+
+    def _introduce(self, *, kept: bool) -> None:
+        slots = slots_of()
+        self._say(
+            self._paint(f"{self._items:,} prompts, {len(slots)} keys, one crash.", BOLD)
+            + " The provider is simulated, and nobody tells agentos its limits:",
+            *(f"  {line}" for line in table(_introduced())),
+            f"All of it is in {self._folder.path}{'' if kept else ', and removed at the end'}.",
+        )
+
+    def _hold_against(self, evidence: Evidence) -> ExitCode:
+        self._say("", self._paint("What was promised, by the journal and by the provider's own count:", BOLD))
+        broken = 0
+        for promise in promises(evidence):
+            broken += not promise.kept
+            mark = self._paint("kept  ", GREEN) if promise.kept else self._paint("BROKEN", RED, BOLD)
+            self._say(f"  {mark}  {promise.told}")
+        if broken:
+            self._say(f"{count(broken, 'promise')} not kept: please report this, with what is above.")
+        return ExitCode.SOME_FAILED if broken else ExitCode.OK
+
+    def _take_leave(self, seconds: float, *, kept: bool) -> None:
+        self._say("", f"That took {how_long(seconds)}. Now with keys of your own:")
+        for typed, meaning in (
+            ("agentos init", "writes an agentos.toml, with the keys it finds in your environment"),
+            ("agentos run --help", "items from files, globs and pipes; commands and Python functions"),
+        ):
+            self._say(f"  {self._paint(f'{typed:<18}', CYAN)}  {meaning}")
+        self._say("The README has a tour of five minutes.")
+        if kept:
+            self._say(f"Look around: cd {shlex.quote(str(self._folder.path))}; agentos show; agentos keys")
+
+    def _say(self, *lines: str) -> None:
+        print(*lines, sep="\n", flush=True)
+
+    def _echo(self, arguments: tuple[str, ...]) -> None:
+        self._say("", f"{self._paint('$', DIM)} {self._paint(shlex.join(('agentos', *arguments)), CYAN)}")
+
+    # -- deeds ------------------------------------------------------------------------------------------------
+
+    def _run_and_kill(self) -> None:
+        self._echo(RUN)
+        with self._started(RUN) as child:
+            while self._folder.finished() < self._items // 2:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    raise _too_early(child.wait(_LOOK_EVERY))
+            child.kill()
+            child.wait()
+        _restore_terminal()
+        told = f", with {self._folder.finished():,} of {self._items:,} done. The same command goes on:"
+        self._say(self._paint(f"kill -9 {child.pid}", RED, BOLD) + told)
+
+    def _run_to_the_end(self, *arguments: str) -> None:
+        self._echo(arguments)
+        with self._started(arguments) as child:
+            code = child.wait()
+        if code != ExitCode.OK:
+            self._ended_badly.append(f"{shlex.join(('agentos', *arguments))} ended with code {code}")
+
+    @contextlib.contextmanager
+    def _started(self, arguments: tuple[str, ...]) -> Iterator[subprocess.Popen[bytes]]:
+        """The command itself, on the same terminal; it is ended if the demo is."""
+        child = subprocess.Popen(  # noqa: S603 - this very program
+            [sys.executable, "-m", "agentos.cli", *arguments],
+            cwd=self._folder.path,
+            env=self._folder.environment(os.environ),
+        )
+        try:
+            yield child
+        except BaseException:
+            _end(child)
+            raise
+
+    def _done(self) -> Mapping[str, float]:
+        from ...runs.journal.journal_files import files_of
+        from ...runs.report.item_states import each_item
+
+        run = self._folder.run
+        return {} if run is None else {item.id: item.at or 0.0 for item in each_item(files_of(run), "done")}
+
+
+def _introduced() -> Iterator[tuple[str, str, str]]:
+    for each in ORGANISATIONS:
+        yield each.name, f"{count(each.keys, 'key')} with {count(each.slots, 'slot')} each", each.told
+
+
+def _too_early(code: int) -> Refusal:
+    return Refusal(
+        f"the run ended with code {code} before it could be killed half-way",
+        "what it said is above; if that is no fault of this machine, please report it",
+        ExitCode.SOME_FAILED,
+    )
+
+
+@contextlib.contextmanager
+def _folder(*, keep: bool) -> Iterator[Path]:
+    import tempfile
+
+    prefix = "agentos-demo-"
+    try:
+        # Resolved: what is a link to the folder would be another path for the commands that run in it.
+        made = Path(tempfile.mkdtemp(prefix=prefix)).resolve()
+    except OSError as error:
+        raise _no_folder(error) from None
+    try:
+        yield made
+    finally:
+        if not keep:
+            import shutil
+
+            shutil.rmtree(made, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _served(items: int) -> Iterator[Running]:
+    from ...simulator import Simulator
+
+    simulator = Simulator(provider(items))
+    try:
+        simulator.start()
+    except OSError as error:
+        raise Refusal(
+            f"the simulated provider cannot listen on 127.0.0.1: {error.strerror}", code=ExitCode.SOME_FAILED
+        ) from None
+    with contextlib.closing(simulator):
+        yield simulator
+
+
+def _no_folder(error: OSError) -> Refusal:
+    return Refusal(
+        f"the demo's folder cannot be written: {error.strerror}", "set TMPDIR to a folder of yours that has room"
+    )
+
+
+@contextlib.contextmanager
+def _signals_end_it() -> Iterator[None]:
+    """SIGTERM and SIGHUP end the demo as Ctrl-C does, so that nothing is left; unless they were to be ignored."""
+
+    def leave(number: int, _frame: object) -> None:
+        sys.exit(128 + number)
+
+    caught = [each for each in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(each) is signal.SIG_DFL]
+    for each in caught:
+        signal.signal(each, leave)
+    try:
+        yield
+    finally:
+        for each in caught:
+            signal.signal(each, signal.SIG_DFL)
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    """Ask it to end, ask again, and then do not ask. A run takes the second time for "at once"."""
+    try:
+        for _ in range(2):
+            child.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(_PATIENCE)
+    finally:  # also if somebody presses Ctrl-C again
+        if child.poll() is None:
+            child.kill()
+            child.wait()
+            _restore_terminal()
+
+
+def _restore_terminal() -> None:
+    """A display that was killed leaves its last picture, and no cursor."""
+    if is_terminal(sys.stderr):
+        print(_SHOW_CURSOR, file=sys.stderr, flush=True)

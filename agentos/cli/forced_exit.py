@@ -1,0 +1,174 @@
+"""The end of the command after a second signal: within a second, whatever threads and child processes there are.
+
+The run ends as it always does after a forced stop: commands killed, results committed, journal closed. Then leases are
+returned, the terminal is restored, and ``os._exit`` ends the process, for an ordinary exit would wait for every thread
+that a worker has started. If any of this hangs, a thread of its own does what matters for others, and ends the process
+when the second is over. If Python code cannot run at all, a process beside this one kills it (``_exit_guard``).
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NoReturn
+
+from ..runs.execution import process_exit
+from .exit_codes import ExitCode
+from .exit_guard import kill_children
+
+_HURRY_AFTER = 0.7  # from here on nobody waits for the order of the steps
+_END_AFTER = 0.95
+_GUARD = Path(__file__).with_name("exit_guard.py")
+_NEEDED = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")  # to start Python at all
+
+
+class ForcedExit:
+    """Ends this process on behalf of its runs; see ``ProcessEnd``. A process has one, made by ``entry``."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()  # a signal handler may come in the middle of it
+        self._begun_at: float | None = None
+        self._code = int(ExitCode.INTERRUPTED)
+        self._awake = threading.Event()
+        self._guard: int | None = None  # where to tell it
+        self.must_exit = False  # threads may be left that nobody waits for
+        self.restore_terminal: Callable[[], object] = int
+
+    # -- for runs ---------------------------------------------------------------------------------------------
+
+    def heeded(self) -> None:
+        """The first signal was heeded."""
+        self._tell_guard(b"1")
+
+    def begin(self, signum: int) -> None:
+        """The process has a second left."""
+        self._begin(int(ExitCode.INTERRUPTED if signum == signal.SIGINT else ExitCode.TERMINATED))
+
+    def _begin(self, code: int) -> None:
+        with self._lock:
+            if self._begun_at is not None:
+                return
+            self._begun_at = time.monotonic()
+            self._code = code
+            self.must_exit = True
+        self._awake.set()
+        self._tell_guard(b"2")
+
+    def workers_given_up(self) -> None:
+        """Kill the child processes that workers have started themselves."""
+        self.must_exit = True
+        kill_own_children()
+
+    # -- for the command --------------------------------------------------------------------------------------
+
+    def arm(self) -> None:
+        """A run is about to begin."""
+        # Started now: when they are needed, there may be no room for a thread any more.
+        for each in (self._hurry, self._end_in_time):
+            threading.Thread(target=each, name="agentos-exit", daemon=True).start()
+
+    def watch_signals(self, grace: float, term_window: float) -> None:
+        """Functions run in this process: start the process that ends this one should they keep the interpreter."""
+        import subprocess
+
+        from ..runs.execution.signals import WATCH
+
+        arrivals = WATCH.arrivals
+        if arrivals is None or self._guard is not None:
+            return
+        theirs, mine = os.pipe()
+        words = [str(theirs), str(os.getpid()), str(grace), str(term_window)]
+        try:
+            guard = subprocess.Popen(  # noqa: S603 - our own file
+                [sys.executable, "-I", "-S", str(_GUARD), str(arrivals), *words],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=None if os.isatty(2) else subprocess.DEVNULL,
+                cwd="/",
+                pass_fds=[arrivals, theirs],
+                start_new_session=True,
+                env={name: os.environ[name] for name in _NEEDED if name in os.environ},
+            )
+        except OSError:
+            os.close(mine)  # the machine has no room for it: then only Python code ends this process
+        else:
+            process_exit.OWN_CHILDREN.add(guard.pid)
+            guard.returncode = 0  # it outlives us by a moment, and nobody waits for it
+            self._guard = mine
+        finally:
+            os.close(theirs)
+
+    def exit(self, code: int) -> NoReturn:
+        """End the process with *code*: at once if workers were given up, else as any other Python program ends."""
+        if self.must_exit:
+            self.exit_now(code)
+        sys.exit(code)  # which waits for threads that workers have started
+
+    def end_on_signal(self) -> None:
+        """The run is over. From now on a signal ends the process, also its wait for threads that workers left."""
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
+                signal.signal(number, self._on_signal)
+
+    def _on_signal(self, signum: int, _frame: object) -> None:
+        self.begin(signum)
+        self.exit_now(self._code)
+
+    def exit_now(self, code: int) -> NoReturn:
+        """The last steps, and the end."""
+        self._begin(code)
+        self._last_steps()
+        os._exit(code)
+
+    # -- the threads ------------------------------------------------------------------------------------------
+
+    def _last_steps(self) -> None:
+        for step in (kill_own_children, return_leases, self.restore_terminal, sys.stdout.flush, sys.stderr.flush):
+            try:
+                step()
+            except Exception:  # noqa: BLE001, S112 - whatever it is, the next step is taken, and the process ends
+                continue
+
+    def _hurry(self) -> None:
+        """Some step hangs: see to what matters for others."""
+        self._sleep(_HURRY_AFTER)
+        self._last_steps()
+
+    def _end_in_time(self) -> None:
+        self._sleep(_END_AFTER)
+        os._exit(self._code)
+
+    def _sleep(self, seconds: float) -> None:
+        self._awake.wait()
+        assert self._begun_at is not None  # noqa: S101 - for the type checker
+        time.sleep(max(0.0, self._begun_at + seconds - time.monotonic()))
+
+    def _tell_guard(self, word: bytes) -> None:
+        if self._guard is not None:
+            try:
+                os.write(self._guard, word)
+            except OSError:
+                pass  # it is gone
+
+
+def kill_own_children() -> None:
+    """Kill the child processes of this one, except those that are part of agentos or clean up by themselves."""
+    tracker = getattr(sys.modules.get("multiprocessing.resource_tracker"), "_resource_tracker", None)
+    kill_children(os.getpid(), {*process_exit.OWN_CHILDREN, getattr(tracker, "_pid", None) or 0})
+
+
+def return_leases() -> None:
+    """What this process has leased is free for others."""
+    coordinator = sys.modules.get("agentos.workflows.parallel.credential_coordinator")
+    if coordinator is not None:
+        coordinator.return_all_leases()
+
+
+def current() -> ForcedExit | None:
+    """That of this process; None: somebody else's program has called the command, and ends by itself."""
+    return process_exit.owner if isinstance(process_exit.owner, ForcedExit) else None

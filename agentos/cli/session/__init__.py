@@ -1,0 +1,1 @@
+"""One run of the command: its request, folder, pool, worker and closing summary."""

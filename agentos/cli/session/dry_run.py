@@ -1,0 +1,186 @@
+"""``agentos run --dry-run``: what would be run, with which keys, and when it would be done."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ..usage_error import Refusal
+from .find_run import require_no_link
+from .item_worker import command_of, function_of, not_installed
+from .run_pool import make_pool, variables
+
+if TYPE_CHECKING:
+    from ...workflows.parallel import CredentialCoordinator
+    from .request import Request
+
+_SHOWN_ON_A_TERMINAL = 20
+_SUPPOSED_SECONDS = 10.0
+
+
+def show_what_would_run(request: Request) -> None:
+    """Print it: for people, or one JSON object a line. What could not be run at all is refused here too."""
+    pool = make_pool(request, only_look=True)
+    try:
+        if command_of(request) is None:
+            from ...runs.output.stream_redaction import Redaction
+
+            redactors = None if pool is None else Redaction(pool.masker, pool.secret_of).stream
+            function_of(request, redactors, str if pool is None else pool.masked)
+        _print_json(request, pool) if request.flags.json else _print(request, pool)
+    finally:
+        if pool is not None:
+            pool.close()
+
+
+@dataclass(slots=True)
+class _Counts:
+    """Items that would be run, and those that would not because the run has their results."""
+
+    to_run: int = 0
+    done: int = 0
+    failed: int = 0
+
+    @property
+    def already(self) -> str:
+        """What is known of them, for a person; nothing if all would be run."""
+        of = self.to_run + self.done + self.failed
+        parts = [f"{self.done} of {of} are done already"] if self.done else []
+        if self.failed:
+            parts.append(f"{self.failed} of {of} failed, and run again with --retry-failed")
+        return ", ".join(parts)
+
+
+def _commands(request: Request, pool: CredentialCoordinator | None, counts: _Counts) -> Iterator[dict[str, Any]]:
+    """What would be run, item by item; all items are counted."""
+    from ...runs.commands.template import Template, TemplateError
+
+    is_done, has_failed = _results(request)
+    template = None if request.command is None else _template(request)
+    for number, item in enumerate(request.items, start=1):
+        row: dict[str, Any] = {"id": request.id_of(item)}
+        if is_done(row["id"]):
+            counts.done += 1
+            continue
+        if has_failed(row["id"]):
+            counts.failed += 1
+            continue
+        counts.to_run += 1
+        if isinstance(template, Template):
+            try:
+                argv = template.fill(item, row["id"], number)
+                row["command"] = argv if pool is None else [pool.masked(each) for each in argv]
+            except TemplateError as error:
+                row["error"] = str(error)
+        yield row
+
+
+def _results(request: Request) -> tuple[Callable[[str], bool], Callable[[str], bool]]:
+    """Of which ids the run knows that they are done, and of which that they failed and will not run again."""
+    from ...runs.journal.journal_files import files_of
+    from ...runs.report.item_states import ended_with
+
+    def of_none(_: str) -> bool:
+        return False
+
+    if request.flags.fresh:
+        return of_none, of_none
+    require_no_link(request.base, request.folder)
+    files = files_of(request.folder)
+    return ended_with(files, "done"), of_none if request.flags.retry_failed else ended_with(files, "failed")
+
+
+def _template(request: Request) -> object:
+    from ...runs.commands.template import Template, TemplateError
+
+    try:
+        return Template(request.command or ())
+    except TemplateError as error:
+        raise Refusal(str(error), error.hint) from None
+
+
+def _on_one_line(text: str) -> str:
+    """Harmless for a terminal, and never more than a line."""
+    if sys.stdout.isatty():
+        from ...util.sanitize import printable
+
+        return printable(text, tabs=False)
+    return text.replace("\r", "\\r").replace("\n", "\\n")
+
+
+def _print_json(request: Request, pool: CredentialCoordinator | None) -> None:
+    counts = _Counts()
+    for row in _commands(request, pool, counts):
+        print(json.dumps(row))
+    print(json.dumps(_summary(request, pool, counts)))
+
+
+def _summary(request: Request, pool: CredentialCoordinator | None, counts: _Counts) -> dict[str, Any]:
+    summary: dict[str, Any] = {
+        "run": request.name,
+        "folder": str(request.folder),
+        "exists": request.folder.exists(),
+        "items": counts.to_run,
+        "done": counts.done,
+        "failed": counts.failed,
+        "engine": request.engine,
+        "engine_is_installed": not_installed(request) is None,
+        "keys": [],
+    }
+    if pool is not None:
+        where = variables(request)
+        summary["keys"] = [
+            {"name": row.name, "quota": row.quota, "state": row.state, "why": row.why, "variable": where[row.name]}
+            for row in pool.snapshot()
+        ]
+        seconds = pool.forecast(counts.to_run, duration=_SUPPOSED_SECONDS, parallel=request.parallel).seconds
+        summary["forecast_seconds"] = seconds if seconds < float("inf") else None
+    return summary
+
+
+def _print(request: Request, pool: CredentialCoordinator | None) -> None:
+    flags = request.flags
+    most = _SHOWN_ON_A_TERMINAL if sys.stdout.isatty() else None
+    counts = _Counts()
+    for row in _commands(request, pool, counts):
+        if most is None or counts.to_run <= most:
+            what = row.get("error") or (shlex.join(row["command"]) if "command" in row else flags.worker)
+            print(f"{_on_one_line(row['id'])}\t{_on_one_line(str(what))}")
+    count = counts.to_run
+    if most is not None and count > most:
+        print(f"... and {count - most} more (all of them: {_again(request)} | cat)")
+    lines = [f"dry run: {count} items, {request.parallel} at once; nothing was run"]
+    state = "goes on with" if request.folder.exists() else "would be"
+    if flags.fresh and request.folder.exists():
+        state = "would start over, the old one being kept under another name:"
+    lines.append(f"run      {state} {request.name} in {request.folder}")
+    if counts.already:
+        lines.append(f"         {counts.already}")
+    if request.engine is not None:
+        lines.append(f"engine   {request.engine}")
+        if (refusal := not_installed(request)) is not None:
+            lines.append(f"         {refusal.message}, which is not installed: {refusal.hint}")
+    if pool is None:
+        lines.append("keys     none: the items run without a credential")
+    else:
+        where = variables(request)
+        for row_ in pool.snapshot():
+            why = f" ({row_.why})" if row_.why else ""
+            given = f", in ${where[row_.name]}" if request.command else ""
+            lines.append(f"key      {row_.name}: {row_.state}{why}{given}")
+        if count:
+            lines.append(f"forecast {_forecast_text(request, pool, count)}")
+    print(*lines, sep="\n", file=sys.stderr)
+
+
+def _forecast_text(request: Request, pool: CredentialCoordinator, count: int) -> str:
+    found = pool.forecast(count, duration=_SUPPOSED_SECONDS, parallel=request.parallel)
+    return f"if an item takes {_SUPPOSED_SECONDS:g}s: " + str(found).replace("\n", "\n        ")
+
+
+def _again(request: Request) -> str:
+    return "agentos run " + shlex.join(request.flags.typed.whole)

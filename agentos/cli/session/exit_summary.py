@@ -1,0 +1,60 @@
+"""How a run ended, for a script as an exit code and for a person as the last words."""
+
+from __future__ import annotations
+
+import signal
+from typing import TYPE_CHECKING
+
+from ..exit_codes import ExitCode
+
+if TYPE_CHECKING:
+    from ...runs.results import ProgressStats
+
+
+def exit_code(stats: ProgressStats, pressed: BaseException | None = None, *, total: int | None = None) -> ExitCode:
+    """What *stats* mean for a script. *pressed*: what a second signal raised; *total*: of items, where it is known."""
+    if isinstance(pressed, KeyboardInterrupt):
+        return ExitCode.INTERRUPTED
+    if isinstance(pressed, SystemExit):
+        return ExitCode.TERMINATED
+    from ...runs.core.states import Cause
+
+    if total is not None and stats.completed >= total and stats.cause in (Cause.SIGNAL, Cause.DEADLINE):
+        return ExitCode.SOME_FAILED if stats.failed else ExitCode.OK  # it came too late to stop anything
+    if stats.cause is Cause.SIGNAL:
+        return ExitCode.TERMINATED if stats.stopped_by == signal.SIGTERM.name else ExitCode.INTERRUPTED
+    codes: dict[Cause | None, ExitCode] = {
+        Cause.HALT: ExitCode.HALTED,
+        Cause.DEADLINE: ExitCode.HALTED,
+        Cause.PARKED: ExitCode.PARKED,
+        Cause.CREDENTIALS: ExitCode.NO_CREDENTIAL,
+        Cause.FAULT: ExitCode.INTERNAL,
+    }
+    if stats.cause in codes:
+        return codes[stats.cause]
+    return ExitCode.SOME_FAILED if stats.failed else ExitCode.OK
+
+
+def last_words(stats: ProgressStats, code: ExitCode, *, name: str, again: str, retry: str, retried: bool) -> list[str]:
+    """What to type next; nothing if all is done and was done now. *name* is what other commands find the run by."""
+    words: list[str] = []
+    left = stats.unfinished or 0
+    count = "1 item" if left == 1 else f"{left} items"
+    if not left and stats.cached == stats.total and stats.total:
+        what = "done" if not stats.failed else f"finished ({stats.failed} failed)"
+        words.append(f"all {stats.total} {what}; --fresh runs again")
+    if stats.failed and not retried:
+        words += [f"what failed, and why:  agentos show {name}", f"run those again:       {retry}"]
+    elif stats.failed:
+        words.append(f"what failed, and why:  agentos show {name}")
+    if left:
+        if code is ExitCode.PARKED and stats.wakes_at is not None:
+            import time
+
+            when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(stats.wakes_at))
+            words.append(f"{count} wait for limits that end at {when}; from then on:  {again}")
+        elif code is ExitCode.NO_CREDENTIAL:
+            words += [f"{count} left, and no credential can do that:  agentos keys", f"then:  {again}"]
+        else:
+            words.append(f"{count} left; the same command goes on:  {again}")
+    return words

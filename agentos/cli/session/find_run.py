@@ -1,0 +1,224 @@
+"""Where runs are kept, and which one a person means."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from ..usage_error import Refusal
+
+if TYPE_CHECKING:
+    from ...util.private_folder import Accept, PrivateFolder, UnsafePath
+
+DEFAULT_BASE: Final = ".agentos"
+BASE_VARIABLE: Final = "AGENTOS_BASE_DIR"
+LATEST: Final = "latest"
+
+_SHOWN: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Base(os.PathLike[str]):
+    """The folder that runs are kept in, and how much of its path the user has named.
+
+    ``below`` is a folder under which nobody has: links from there on may have come with a repository, and are followed
+    only if they were trusted. None: the user named the whole of ``path``, and a link in it is the user's own.
+    """
+
+    path: Path
+    below: Path | None = None
+
+    def __fspath__(self) -> str:
+        return str(self.path)
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+
+def base_folder(flag: str | None, environ: Mapping[str, str] = os.environ) -> Base:
+    """The folder that all is kept in: ``--dir``, else AGENTOS_BASE_DIR, else agentos.toml, else ``.agentos`` here."""
+    given = flag or environ.get(BASE_VARIABLE)
+    return Base(Path(given).expanduser()) if given else _configured(environ)
+
+
+def open_folder(base: Base, names: Sequence[str], accept: Accept, *, make: bool = False) -> PrivateFolder:
+    """Open the folder that *names* lead to from *base*; with *make*, make what is missing, for this user alone.
+
+    Every folder on the way must be this user's, no link, and not writable by others; *accept* is asked about one that
+    is not. A new base is hidden from git: logs and results are nobody's source code. Raises UnsafePath or OSError.
+    """
+    from ...util.private_folder import PrivateFolder, UnsafePath
+
+    path = Path(os.path.abspath(base.path))
+    if base.below is not None and not path.is_relative_to(base.below):
+        raise UnsafePath(path, f"is not in {base.below}")
+    if base.below is None:
+        if make and not path.is_dir():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with PrivateFolder.at(path.parent) as parent:
+                _make(parent, path.name, hidden=True)
+        way, hidden = list(names), None
+    else:
+        inside = path.relative_to(base.below).parts
+        way, hidden = [*inside, *names], len(inside) - 1
+    folder = PrivateFolder.at(base.below or path, accept=accept)
+    try:
+        if base.below is None:
+            folder.require_own(chosen=True)
+        for place, name in enumerate(way):
+            if make:
+                _make(folder, name, hidden=place == hidden)
+            outer, folder = folder, folder.enter(name)
+            outer.close()
+    except BaseException:
+        folder.close()
+        raise
+    return folder
+
+
+def _make(folder: PrivateFolder, name: str, *, hidden: bool) -> None:
+    if folder.make(name) and hidden:
+        with folder.enter(name) as made:
+            os.close(_written(made.create(".gitignore", 0o644), b"*\n"))
+
+
+def _written(file: int, content: bytes) -> int:
+    os.write(file, content)
+    return file
+
+
+def folder_of(base: Path | Base, name: str) -> Path:
+    """The folder of the run *name*, whether it is there or not."""
+    return Path(base) / "runs" / name
+
+
+def runs_in(base: Base) -> list[Path]:
+    """The folders of all runs in *base*, the one that something last happened to first. Links in it are among them."""
+    from ...runs.report.run_summary import last_touched
+
+    try:
+        with open_folder(base, ["runs"], accepted_to_read()) as folder:
+            names = folder.names()
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise _unlisted(base, error) from None
+    folders = [folder_of(base, name) for name in names]
+    return sorted(filter(_is_run, folders), key=last_touched, reverse=True)
+
+
+def _unlisted(base: Base, error: OSError) -> Refusal:
+    from ...util.private_folder import UnsafePath
+
+    if isinstance(error, UnsafePath):
+        return not_followed(error)
+    return Refusal(f"the runs in {base} cannot be listed: {error.strerror}")
+
+
+def accepted_to_read() -> Accept:
+    """Whether to look into a folder: whosever it is, but through no link that was not trusted."""
+    from .trusted_runs import KnownRuns
+
+    known = KnownRuns()
+    return lambda unsafe: not unsafe.is_link or known.accepts(unsafe)
+
+
+def not_followed(unsafe: UnsafePath) -> Refusal:
+    """What to say of a link in the way to a run."""
+    return Refusal(
+        f"{unsafe}: such a link is not followed, as it may have come with a repository",
+        f"name the folder that it leads to with --dir, or use the link from now on: agentos trust {unsafe.filename}",
+    )
+
+
+def require_no_link(base: Base, folder: Path) -> None:
+    """Raise Refusal if the run *folder*, found in *base*, is behind a link that the user has neither named nor trusted.
+
+    A run that was found by its path was named by the user.
+    """
+    from ...util.private_folder import UnsafePath
+
+    if folder.parent.parent != base.path:
+        return
+    try:
+        open_folder(base, ["runs", folder.name], accepted_to_read()).close()
+    except UnsafePath as unsafe:
+        raise not_followed(unsafe) from None
+    except OSError:
+        pass  # whoever reads it says what is wrong
+
+
+def find_run(base: Base, run: str | None) -> Path:
+    """The folder of the run that *run* names: its name, the beginning of it, its path; None or "latest": the newest.
+
+    Raises Refusal, which tells the nearest names, or that it is behind a link.
+    """
+    found = _find(base, run)
+    require_no_link(base, found)
+    return found
+
+
+def _find(base: Base, run: str | None) -> Path:
+    if run is not None and run != LATEST:
+        return _named(base, run)
+    if run is not None and _is_run(folder_of(base, run)):
+        return folder_of(base, run)
+    found = runs_in(base)
+    if not found:
+        raise Refusal(f"there are no runs in {base}", "agentos run starts one; --dir names another folder")
+    return found[0]
+
+
+def _named(base: Base, run: str) -> Path:
+    is_name = bool(run) and "\0" not in run and Path(run).name == run and run not in (".", "..")
+    if is_name and _is_run(folder_of(base, run)):
+        return folder_of(base, run)
+    path = None if "\0" in run else _at(Path(run))
+    if path is not None:
+        return path
+    found = runs_in(base)
+    names = [folder.name for folder in found]
+    beginnings = [folder for folder in found if run and folder.name.startswith(run)]
+    if len(beginnings) == 1:
+        return beginnings[0]
+    if beginnings:
+        fitting = ", ".join(folder.name for folder in beginnings[:_SHOWN])
+        more = f" and {len(beginnings) - _SHOWN} more" if len(beginnings) > _SHOWN else ""
+        raise Refusal(f"{len(beginnings)} runs begin with {run!r}", f"which one: {fitting}{more}?")
+    near = get_close_matches(run, names, _SHOWN, 0.5) or names[:_SHOWN]
+    hint = f"there is: {', '.join(near)}" if near else "there are no runs yet"
+    raise Refusal(f"no run is called {run!r} in {base}", f"{hint} (agentos runs lists them)" if near else hint)
+
+
+def _at(path: Path) -> Path | None:
+    """The run folder that a path leads to: the folder itself, or its journal."""
+    folder = Path(os.path.abspath(path.parent if path.name == "journal.sqlite" else path))
+    return folder if _is_run(Path(os.path.realpath(folder))) else None
+
+
+def _is_run(folder: Path) -> bool:
+    """Whether there is a run, sound or not, or a link where one should be."""
+    try:
+        if stat.S_ISLNK(os.lstat(folder).st_mode):
+            return os.path.isdir(folder)
+        return any(os.path.lexists(folder / name) for name in ("journal.sqlite", "run.json"))
+    except (OSError, ValueError):
+        return False
+
+
+def _configured(environ: Mapping[str, str]) -> Base:
+    from ..config.files import load
+
+    try:
+        said = load(None, Path.cwd(), environ).run.get("dir")
+    except (Refusal, OSError):
+        said = None  # what is wrong there is for whoever starts a run; looking at old ones needs no credentials
+    if said is None:
+        return Base(Path(DEFAULT_BASE), Path.cwd())
+    folder = said.folder or Path()
+    return Base(folder / Path(said.value).expanduser(), None if said.trusted else folder)

@@ -1,0 +1,166 @@
+"""Looks after the keys while a run is on: what each is now, when that changed, and how much time was lost waiting."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from ...pool.snapshot import CredentialState
+    from ...util.clock import Clock
+
+log = logging.getLogger("agentos")
+
+_LOOK_EVERY = 1.0
+_TICK_EVERY = 30.0
+_PATIENCE = 2.0
+_RESTING = ("cooling", "parked", "limited")  # by itself it wakes
+_SHORT_REST = 10.0  # seconds of being limited that are the ordinary course of things
+_MOVED = 5.0  # seconds by which the end of a rest must move to be news
+
+NO_KEY = ""  # under which time is counted that no resting key is to blame for: all were in use
+
+
+class Snapshots(Protocol):
+    """What is wanted of a pool."""
+
+    def snapshot(self) -> Sequence[CredentialState]: ...
+
+
+class KeyWatch:
+    """A daemon thread that looks at *pool* once a second, and whenever it is poked, from ``start`` to ``close``.
+
+    *idle* says how many workers could run but wait for a key. *on_change* is told ``(name, state, until, why)`` when a
+    key goes to rest, wakes, dies, or rests longer than was said; ``until`` is None or epoch seconds. Keys that are
+    merely in use, or limited for a few seconds, are ``"available"`` to it. *on_tick* is called every half minute,
+    whatever happens or does not. Errors of all four are logged once, and the watch goes on.
+    """
+
+    def __init__(
+        self,
+        pool: Snapshots,
+        *,
+        idle: Callable[[], int] = int,
+        on_change: Callable[[str, str, float | None, str], object] | None = None,
+        on_tick: Callable[[], object] | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        if clock is None:
+            from ...util.clock import SystemClock
+
+            clock = SystemClock()
+        self._pool = pool
+        self._idle = idle
+        self._on_change = on_change
+        self._on_tick = on_tick
+        self._clock = clock
+        self._looking = threading.Lock()
+        self._bell = threading.Lock()
+        self._bell.acquire()
+        self._closed = False
+        self._thread: threading.Thread | None = None
+        self._rows: tuple[CredentialState, ...] = ()
+        self._told: dict[str, tuple[str, float | None]] = {}
+        self._looked_at: float | None = None
+        self._ticked_at = clock.now()
+        self._waiting = 0
+        self._lost: dict[str, float] = {}
+        self._complained: set[str] = set()
+
+    def rows(self) -> Sequence[CredentialState]:
+        """The keys as they were at the last look."""
+        return self._rows
+
+    def totals(self) -> tuple[float, dict[str, float]]:
+        """Worker-seconds lost waiting, in all and by the key that was waited for.
+
+        While workers wait, each second of each is shared evenly among the keys that rest (cooling, parked, limited).
+        If none does, all were in use: that is counted under ``""``.
+        """
+        lost = dict(self._lost)
+        return sum(lost.values()), lost
+
+    def start(self) -> None:
+        """Look once, at once; then go on looking."""
+        self.look()
+        self._thread = threading.Thread(target=self._go_on, name="agentos-keys", daemon=True)
+        self._thread.start()
+
+    def poke(self) -> None:
+        """Look now: something has changed."""
+        try:
+            self._bell.release()
+        except RuntimeError:
+            pass  # it rings already
+
+    def close(self) -> None:
+        """Look a last time, and end."""
+        if self._closed:
+            return
+        self._closed = True
+        self.poke()
+        if self._thread is not None:
+            self._thread.join(_PATIENCE)
+        self.look()
+
+    def look(self) -> None:
+        """See what the keys are, count the time since the last look, and tell what has changed."""
+        with self._looking:
+            now, wall = self._clock.now(), self._clock.wall()
+            self._count(now)
+            self._waiting = max(0, self._ask("the count of waiting workers", self._idle, self._waiting))
+            self._rows = tuple(self._ask("the snapshot of the keys", self._pool.snapshot, self._rows))
+            changes = self._changes(wall)
+            ticks = now - self._ticked_at >= _TICK_EVERY
+            if ticks:
+                self._ticked_at = now
+        if self._on_change is not None:
+            for change in changes:
+                self._ask("whoever is told of keys", partial(self._on_change, *change), None)
+        if ticks and self._on_tick is not None:
+            self._ask("whoever is called every half minute", self._on_tick, None)
+
+    def _go_on(self) -> None:
+        while not self._closed:
+            self._clock.wait(self._bell, self._clock.now() + _LOOK_EVERY)
+            if not self._closed:
+                self.look()
+
+    def _count(self, now: float) -> None:
+        """The time since the last look goes to what was seen then."""
+        since = now if self._looked_at is None else self._looked_at
+        self._looked_at = now
+        lost = self._waiting * (now - since)
+        if lost <= 0:
+            return
+        names = [row.name for row in self._rows if row.state in _RESTING] or [NO_KEY]
+        shares = dict(self._lost)  # a new one: whoever reads the totals may be in the midst of the old
+        for name in names:
+            shares[name] = shares.get(name, 0.0) + lost / len(names)
+        self._lost = shares
+
+    def _changes(self, wall: float) -> list[tuple[str, str, float | None, str]]:
+        changes = []
+        for row in self._rows:
+            until = row.rate_limited_until if row.rate_limited_until > wall else None
+            short = row.state == "limited" and (until is None or until - wall <= _SHORT_REST)
+            state = "available" if row.state == "leased" or short else row.state
+            until = until if state in _RESTING else None
+            before, until_before = self._told.get(row.name, ("available", None))
+            longer = until is not None and until_before is not None and until > until_before + _MOVED
+            if state != before or longer:
+                self._told[row.name] = (state, until)
+                changes.append((row.name, state, until, "" if state == "available" else row.why))
+        return changes
+
+    def _ask(self, whom: str, question: Callable[[], Any], otherwise: Any) -> Any:
+        try:
+            return question()
+        except Exception as error:  # noqa: BLE001 - the watch must go on whatever is the matter with others
+            if whom not in self._complained:
+                self._complained.add(whom)
+                log.warning("%s failed (said only once): %s: %s", whom, type(error).__name__, error)
+            return otherwise

@@ -1,0 +1,74 @@
+"""The files that ``--results`` and ``--joblog`` name: refused, before anything runs, if they are somebody else's.
+
+Results are made anew at each start. Whoever mistypes a name must not lose another file by it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from typing import TYPE_CHECKING
+
+from ..usage_error import Refusal
+
+if TYPE_CHECKING:
+    from .request import Request
+
+
+def require_own_files(request: Request) -> None:
+    """Raise ``Refusal`` for a file that cannot be written, or that is not ours to write."""
+    results, joblog = request.option("results"), request.option("joblog")
+    for option, path in (("results", results), ("joblog", joblog)):
+        if path is None:
+            continue
+        named = f"--{option} {path}"
+        if request.source["kind"] == "file" and _is_same(path, request.source["name"]):
+            raise Refusal(f"{named} is the file of the items", "name another file for it")
+        if any(_is_same(path, descriptor) for descriptor in (1, 2) if _is_file(descriptor)):
+            raise Refusal(f"{named} is the file that standard output goes to", "name another file, or use --json")
+        _require(option, path, named)
+    if results is not None and joblog is not None and _is_same(results, joblog):
+        raise Refusal(f"--results and --joblog name the same file, {results}", "give each a file of its own")
+
+
+def _require(option: str, path: str, named: str) -> None:
+    before = os.path.lexists(path)
+    try:
+        with open(path, "ab") as file:
+            ordinary, length = stat.S_ISREG(os.fstat(file.fileno()).st_mode), os.fstat(file.fileno()).st_size
+        if not before:
+            os.unlink(path)
+        if ordinary and length and not _is_ours(option, path):
+            what = "results" if option == "results" else "a joblog"
+            raise Refusal(f"{named} is there, and does not hold {what}", "it would be overwritten: name another file")
+    except OSError as error:
+        raise Refusal(f"{named} cannot be written: {error.strerror}") from None
+
+
+def _is_ours(option: str, path: str) -> bool:
+    with open(path, "rb") as file:
+        line = file.readline(1 << 20)
+    if option == "joblog":
+        return line.startswith(b"Seq\tHost\t")
+    if not line.endswith(b"\n"):
+        return line.startswith(b'{"id":')  # the first line, cut short by a crash, or very long
+    try:
+        found = json.loads(line)
+    except ValueError:
+        return False
+    return isinstance(found, dict) and {"id", "outcome", "attempts"} <= found.keys()
+
+
+def _is_same(path: str, other: str | int) -> bool:
+    try:
+        return os.path.samestat(os.stat(path), os.stat(other))
+    except (OSError, ValueError):
+        return isinstance(other, str) and os.path.abspath(path) == os.path.abspath(other)
+
+
+def _is_file(descriptor: int) -> bool:
+    try:
+        return stat.S_ISREG(os.fstat(descriptor).st_mode)
+    except OSError:
+        return False

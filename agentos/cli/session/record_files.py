@@ -1,0 +1,148 @@
+"""What is written down of a session besides the journal: results, the joblog, events, JSON on standard output."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+if TYPE_CHECKING:
+    from ...runs.commands.command import Command
+    from ...runs.progress import Progress
+    from ...runs.results import ProgressStats, WorkflowResult
+    from ...util.private_folder import PrivateFolder
+    from ..exit_codes import ExitCode
+    from .key_monitor import KeyWatch
+    from .request import Request
+
+_EVENTS = ("item_retried", "item_limited", "stopping", "held", "going_on")
+
+
+class Records:
+    """Takes results and events, from the moment the run's folder is ours."""
+
+    def __init__(
+        self,
+        request: Request,
+        folder: PrivateFolder,
+        masked: Callable[[str], str],
+        command: Command | None,
+        stdout: TextIO | None,
+    ) -> None:
+        from ...runs.exports.event_log import EVENTS_NAME, EventLog
+        from ...runs.exports.joblog import JobLog
+        from ...runs.exports.results_file import RESULTS_NAME, ResultsFile
+
+        self._request = request
+        self._masked = masked
+        self._command = command
+        self._began = time.time()
+        self._stdout = stdout
+        self._stdout_is_gone = stdout is None
+        self.trouble: str | None = None  # what is missing of what was asked for
+        self._watch: KeyWatch | None = None
+        more, joblog, retried = request.option("results"), request.option("joblog"), request.flags.retry_failed
+        self._events = EventLog(folder.path / EVENTS_NAME, folder=folder)
+        own = ResultsFile(folder.path / RESULTS_NAME, folder, retry_failed=retried, mask=masked, folder=folder)
+        self._results = [own]
+        if more:
+            self._results.append(ResultsFile(Path(more), folder, retry_failed=retried, mask=masked))
+        self._joblog = JobLog(Path(joblog)) if joblog else None
+
+    def close(self) -> None:
+        for results in self._results:
+            if not results.close():
+                self.trouble = (
+                    f"{results.path} lacks results; the journal has them, and the same command writes it anew"
+                )
+        if self._joblog is not None:
+            self._joblog.close()
+        self._events.close()
+
+    # -- events -------------------------------------------------------------------------------------------------
+
+    def began(self, pid: int, watch: KeyWatch | None) -> None:
+        """The session begins; *watch* knows the keys."""
+        self._watch = watch
+        self._events.write("session", pid=pid, parallel=self._request.parallel)
+        request = self._request
+        self._say("start", run=request.name, folder=str(request.folder), total=request.total)
+
+    def happened(self, event: Progress) -> None:
+        """The run says something."""
+        if event.kind in _EVENTS:
+            facts = {"item": event.item_id, "why": event.message}
+            self._events.write(event.kind, **{name: fact for name, fact in facts.items() if fact})
+
+    def key_changed(self, name: str, state: str, until: float | None, why: str) -> None:
+        """A key is another than it was."""
+        self._events.write("key", name=name, state=state, until=until, why=why)
+
+    def note_waiting(self) -> None:
+        """How much time was lost so far, and to which key. Called now and then: a crash should not take all of it."""
+        if self._watch is not None:
+            seconds, by_key = self._watch.totals()
+            self._events.write("waiting", seconds=seconds, by_key=by_key, session=self._began)
+
+    # -- results ------------------------------------------------------------------------------------------------
+
+    def take(self, result: WorkflowResult) -> None:
+        """A result is in the journal: write it where it was asked for."""
+        now = time.time()
+        for file in self._results:
+            file.add(result, now)
+        if self._joblog is not None:
+            said = result.value.get("stdout", "") if isinstance(result.value, dict) else ""
+            self._joblog.add(
+                result,
+                command=self._described(result),
+                started_at=now - result.duration,
+                received=len(str(said).encode()),
+            )
+        if self._request.flags.json:
+            from ...runs.exports.results_file import line_of_result
+
+            line = line_of_result(result, now, self._masked)
+            self._print(f'{{"event": "item", "cached": {json.dumps(result.cached)}, {line[1:]}')
+
+    def ended(self, stats: ProgressStats, code: ExitCode) -> None:
+        """The last word to a program."""
+        self._say(
+            "done",
+            run=self._request.name,
+            exit=int(code),
+            done=stats.success_count,
+            failed=stats.failed,
+            total=stats.total,
+            cached=stats.cached,
+            left=stats.unfinished,
+            stopped_by=stats.stopped_by,
+            wakes_at=stats.wakes_at,
+            seconds=round(stats.elapsed, 3),
+        )
+
+    def _described(self, result: WorkflowResult) -> str:
+        if self._command is None:
+            return f"{self._request.flags.worker} {result.item_id}"
+        try:
+            item = self._request.items[result.index]  # type: ignore[index]
+            filled = self._command.template.fill(item, result.item_id, result.index + 1)
+            return shlex.join(map(self._masked, filled))
+        except (TypeError, ValueError, LookupError):
+            return shlex.join(self._command.argv)  # of standard input, or of an item that does not fit
+
+    def _say(self, event: str, **facts: Any) -> None:
+        if self._request.flags.json:
+            self._print(json.dumps({"event": event, **facts}))
+
+    def _print(self, line: str) -> None:
+        if not self._stdout_is_gone:
+            try:
+                print(line, file=self._stdout, flush=True)
+            except (OSError, ValueError) as error:
+                self._stdout_is_gone = True  # the run goes on
+                if not isinstance(error, BrokenPipeError):  # else whoever read it has heard enough
+                    self.trouble = f"standard output cannot be written: {getattr(error, 'strerror', None) or error}"

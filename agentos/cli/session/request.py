@@ -1,0 +1,303 @@
+"""What a run is asked to do: flags over environment over files, checked and joined."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Callable, Mapping, Sequence, Sized
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..config.files import Settings, load
+from ..config.run_options import HERE, RUN_OPTIONS, from_flag
+from ..usage_error import Refusal
+from .argv import Typed
+from .find_run import Base
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from ...runs.inputs import InputError, Items, Place
+    from ..config.key_selection import KeyGiven
+
+_DEFAULTS: Mapping[str, Any] = {
+    "tag": True,
+    "group": False,
+    "keep_order": False,
+    "line_buffer": True,
+    "progress": "auto",
+    "store": "sqlite",
+    "dir": ".agentos",
+    "grace": 8.0,
+    "kill_after": 5.0,
+    "stdin": False,
+    "no_wait": False,
+    "ship_secrets": False,
+}
+_DEFAULT_PARALLEL, _MOST_PARALLEL = 3, 10  # as a run has them from Python
+_NO_KEYS = "none"  # run without credentials, though agentos.toml has some
+_PATHS = ("dir", "results", "joblog")
+
+
+@dataclass(frozen=True, slots=True)
+class Flags:
+    """What was typed. ``options`` are those that files and the environment may give too; None: not typed."""
+
+    typed: Typed
+    items: str | None
+    listed: str | None
+    worker: str | None
+    config: Path | None
+    name: str | None
+    retry_failed: bool
+    fresh: bool
+    new_command: bool
+    force: bool
+    dry_run: bool
+    quiet: bool
+    json: bool
+    color: str
+    verbose: bool
+    options: Mapping[str, Any]
+    trust: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Everything a run needs to know. ``options`` has a value, perhaps None, for every name of ``RUN_OPTIONS``."""
+
+    flags: Flags
+    options: Mapping[str, Any]
+    where: Mapping[str, str]  # of an option: who said so
+    settings: Settings
+    name: str
+    base: Base
+    items: Items
+    source: Mapping[str, str]
+    keys: tuple[KeyGiven, ...]
+    deadline: datetime | None
+    id_of: Callable[[Any], str]
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the run."""
+        return self.base.path / "runs" / self.name
+
+    @property
+    def command(self) -> tuple[str, ...] | None:
+        return self.flags.typed.command or None
+
+    @property
+    def total(self) -> int | None:
+        """How many items there are; None for standard input."""
+        return len(self.items) if isinstance(self.items, Sized) else None
+
+    @property
+    def parallel(self) -> int:
+        """How many items run at once: 3 unless told, and at most 10 unless that is lifted."""
+        told, most = self.options["parallel"], self.options["max_parallel"]
+        if told is None:
+            return int(most or _DEFAULT_PARALLEL)
+        return int(min(told, most or _MOST_PARALLEL))
+
+    @property
+    def engine(self) -> str | None:
+        """The cluster on which the items run; None: on this machine."""
+        told = self.options["engine"]
+        return None if told in (None, HERE) else str(told)
+
+    @property
+    def warnings(self) -> list[str]:
+        """What is not wrong enough to stop, and should be known."""
+        told = self.options["parallel"]
+        warnings = list(self.settings.warnings)
+        if told is not None and told > self.parallel:
+            warnings.append(f"{told} at once is above {self.parallel}; --max-parallel {told} lifts that")
+        if self.where.get("store") == "--store" and not self.keys:
+            warnings.append("--store is of no use without keys, and none are given; --keys names them")
+        return warnings
+
+    def option(self, name: str) -> Any:
+        """What was said of an option, or its default; None if it has none."""
+        return self.options[name]
+
+
+def request_from(flags: Flags, environ: Mapping[str, str] = os.environ) -> Request:
+    """Check and join. Raises ``Refusal`` for whatever cannot be done, before anything is touched."""
+    command = flags.typed.command
+    if not command and flags.worker is None:
+        raise Refusal(
+            "there is nothing to run for the items",
+            "put a command after --, as in: agentos run items.txt -- echo {}\n"
+            "or name a Python function: agentos run items.jsonl --worker mymodule:myfunction",
+        )
+    if command and flags.worker is not None:
+        raise Refusal("--worker and a command after -- were both given; a run has one of them")
+    settings = load(flags.config, Path.cwd(), environ)
+    options, where = _joined(flags, settings)
+    _check_together(flags, options, where)
+    if flags.options.get("line_buffer"):
+        options["group"] = options["keep_order"] = False  # typed, it wins over what a file says
+    from ..config.key_selection import credentials
+    from ..config.store_url import passwords_of
+    from .run_name import default_name, given_name
+
+    typed = flags.options.get("keys") or []
+    keys = [] if options["keys"] == [_NO_KEYS] else credentials(settings, typed, environ)
+    masked = _masking(keys, passwords_of(options["store"], environ))
+    _refuse_typed_secrets(flags, masked)
+    try:
+        place = _place(flags)
+        source = {"kind": place.kind, "name": shlex.join(place.words) if place.kind == "words" else place.name}
+        if flags.name is not None:
+            name = given_name(flags.name)
+        else:
+            name = default_name(command, flags.worker, source, options["id"])
+        items = _items(place, options)
+    except Refusal as refusal:  # it may quote the input
+        raise Refusal(masked(refusal.message), refusal.hint, refusal.code) from None
+    deadline = None
+    if options["deadline"] is not None:
+        from ..config.typed_durations import deadline as read_deadline
+
+        deadline = read_deadline(options["deadline"], option=where["deadline"])
+    return Request(
+        flags=flags,
+        options=options,
+        where=where,
+        settings=settings,
+        name=name,
+        base=_base(options["dir"], flags, settings),
+        items=items,
+        source=source,
+        keys=tuple(keys),
+        deadline=deadline,
+        id_of=_ids_without_secrets(items, masked),
+    )
+
+
+def _base(path: str, flags: Flags, settings: Settings) -> Base:
+    """Where runs are kept. A project's file does not name it for the user, and neither does the default."""
+    said = settings.run.get("dir")
+    if flags.options.get("dir") is not None or (said is not None and said.trusted):
+        return Base(Path(path).absolute())
+    return Base(Path(os.path.abspath(path)), Path.cwd() if said is None or said.folder is None else said.folder)
+
+
+def _masking(keys: Sequence[KeyGiven], passwords: Sequence[str]) -> Callable[[str], str]:
+    if not keys and not passwords:
+        return str
+    from ...pool.redaction import Masker
+    from ...runs.output.stream_redaction import Redaction
+
+    return Redaction(Masker([*passwords, *(key.credential.secret.reveal() for key in keys)])).masked
+
+
+def _refuse_typed_secrets(flags: Flags, masked: Callable[[str], str]) -> None:
+    if any(masked(word) != word for word in flags.typed.whole):
+        raise Refusal(
+            "what was typed contains the secret of a credential, or the store's password: every user of this machine "
+            "can read it there",
+            "leave it out: the command finds its credential in an environment variable (--env-key VAR)",
+        )
+
+
+def _ids_without_secrets(items: Items, masked: Callable[[str], str]) -> Callable[[Any], str]:
+    """Ids are shown, and name files. One that holds a secret is refused; on standard input it is made another."""
+    ids = getattr(items, "ids", None)
+    if masked is str:
+        return items.id_of
+    if ids is not None:
+        together = "\n".join(ids)
+        if masked(together) != together:
+            raise Refusal(
+                "the id of an item holds the secret of a credential, or the store's password, and ids are shown "
+                "everywhere",
+                "take the secret out of the items, or name another field for their ids with --id FIELD",
+            )
+        return items.id_of
+
+    def id_of(item: Any) -> str:
+        found = items.id_of(item)
+        if masked(found) == found:
+            return found
+        from hashlib import blake2b
+
+        return f"item~{blake2b(found.encode('utf-8', 'surrogatepass'), digest_size=8).hexdigest()}"
+
+    return id_of
+
+
+def _joined(flags: Flags, settings: Settings) -> tuple[dict[str, Any], dict[str, str]]:
+    options: dict[str, Any] = {}
+    where: dict[str, str] = {}
+    for name in RUN_OPTIONS:
+        typed = flags.options.get(name)
+        said = settings.run.get(name)
+        if typed is not None:
+            options[name], where[name] = from_flag(name, typed), f"--{name.replace('_', '-')}"
+        elif said is not None:
+            options[name], where[name] = said.value, said.where
+        else:
+            options[name] = _DEFAULTS.get(name)
+        if name in _PATHS and options[name] is not None:
+            folder = said.folder if typed is None and said is not None and said.folder is not None else Path()
+            options[name] = str(folder / Path(options[name]).expanduser())
+    return options, where
+
+
+def _check_together(flags: Flags, options: Mapping[str, Any], where: Mapping[str, str]) -> None:
+    if flags.color not in ("auto", "always", "never"):
+        raise Refusal(f"--color must be auto, always or never, not {flags.color!r}")
+    if flags.worker is not None:
+        for name in ("idle_timeout", "stdin"):
+            if options[name] and flags.options.get(name):
+                raise Refusal(f"--{name.replace('_', '-')} is for commands; a Python function has none of it")
+    if flags.options.get("ship_secrets") and options["engine"] in (None, HERE):
+        raise Refusal("--ship-secrets is for a cluster, and the items run on this machine", "name one: --engine WHERE")
+    for name in ("timeout", "idle_timeout", "kill_after"):
+        if options[name] == 0:
+            raise Refusal(f"{where[name]}: {name} must be above 0")
+    from ...runs.core.halt import halt_of
+
+    try:
+        halt_of(options["halt"])
+    except ValueError as error:
+        raise Refusal(f"{where['halt']}: {error}") from None
+
+
+def _place(flags: Flags) -> Place:
+    """Where the items come from."""
+    from ...runs.inputs import InputError, place_of, words_of
+
+    words, given = flags.typed.words, flags.items
+    if flags.listed is not None:
+        if words is not None:
+            raise Refusal("items were given twice: by --items and after :::")
+        words = tuple(words_of(flags.listed))
+    if words is not None and given is not None:
+        raise Refusal(f"items were given twice: {given} and the words after :::")
+    if words is None and given is None:
+        raise Refusal(
+            "no items were given",
+            "name a file, a glob or a folder, read standard input with -, or put words after :::, as in:\n"
+            "agentos run -- echo {} ::: a b c",
+        )
+    try:
+        return place_of(words if given is None else given)  # type: ignore[arg-type]
+    except InputError as error:
+        raise _refused(error) from None
+
+
+def _items(place: Place, options: Mapping[str, Any]) -> Items:
+    from ...runs.inputs import InputError, open_items
+
+    try:
+        return open_items(place, id_field=options["id"], format=options["format"])
+    except InputError as error:
+        raise _refused(error) from None
+
+
+def _refused(error: InputError) -> Refusal:
+    return Refusal(str(error), error.hint)

@@ -1,0 +1,245 @@
+"""The folder of a run: known to be ours, taken for this session alone, and told how it was started."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shlex
+import sys
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from ...errors import JournalInUse
+from ...runs.exports.event_log import EVENTS_NAME
+from ...runs.exports.results_file import RESULTS_NAME
+from ...runs.journal.journal_files import files_of
+from ...runs.journal.owner_lock import OwnerLock
+from ...runs.report.run_card import CARD_NAME, LONGEST_CARD
+from ...util.private_folder import Accept, PrivateFolder, UnsafePath, current_user, unless_link
+from ..usage_error import Refusal
+from .find_run import open_folder
+from .trusted_runs import ID_NAME, KnownRun, KnownRuns, digest, digest_of, id_in, new_id
+
+if TYPE_CHECKING:
+    from .request import Request
+
+LOCK_NAME: Final = "run.lock"
+_FOLDERS: Final = ("logs", "checkpoints")
+_LOOKS: Final = 3
+
+
+@dataclass(slots=True)
+class RunFolder:
+    """The folder of a run, from the moment nobody else may use it."""
+
+    folder: PrivateFolder
+    known: KnownRun
+    _memory: KnownRuns
+    _lock: OwnerLock
+
+    def release(self) -> None:
+        """Let others have it."""
+        self._lock.release()
+        self.folder.close()
+
+    def write_card(self, request: Request) -> None:
+        """Write down what ``agentos show`` and ``agentos retry`` want to know of this start. Raises ``Refusal``."""
+        try:
+            content = _card(request, self.folder)
+            before, now = digest_of(self.folder), digest(content)
+            # Both, until it is written: a run that is killed in between must be known, too.
+            self._remember(replace(self.known, cards=(before, now)), durable=True)
+            self.folder.write(CARD_NAME, content)
+            self._remember(replace(self.known, cards=(now,)), durable=False)
+        except OSError as error:
+            said = str(error) if isinstance(error, UnsafePath) else f"{error.strerror}: {request.folder}"
+            raise Refusal(f"the run's folder cannot be written: {said}") from None
+
+    def _remember(self, known: KnownRun, *, durable: bool) -> None:
+        self.known = known
+        with contextlib.suppress(OSError, ValueError):  # it was said at the start
+            self._memory.record(known, durable=durable)
+
+
+def own(request: Request) -> RunFolder:
+    """Make the run's folder, or with ``--fresh`` set the old one aside, and keep all others out until it is released.
+
+    The journal has a lock of its own; this one is taken before results are written anew. Raises ``Refusal``, also for a
+    folder that this user has not started: it may have come with a repository.
+    """
+    memory = KnownRuns()
+    try:
+        return _own(request, memory, trusting if request.flags.trust else memory.accepts)
+    except UnsafePath as unsafe:
+        raise refusal_of(unsafe, request.folder) from None
+    except JournalInUse as error:
+        raise Refusal(str(error), "wait for it, or give this run another --name") from None
+    except OSError as error:
+        raise Refusal(
+            f"the run's folder cannot be used: {error.strerror}: {error.filename or request.folder}",
+            "name another place with --dir FOLDER, or AGENTOS_BASE_DIR",
+        ) from None
+
+
+def _own(request: Request, memory: KnownRuns, accept: Accept) -> RunFolder:
+    flags = request.flags
+    with open_folder(request.base, ["runs"], accept, make=True) as runs:
+        if flags.fresh and runs.find(request.name) is not None:
+            _set_aside(runs, request.name, memory, accept)
+        runs.make(request.name)
+        folder = runs.enter(request.name)
+    try:
+        if not flags.trust:
+            known = require_known(folder, memory)
+            if known is None or not known.any_owner:
+                folder.owners = frozenset({current_user(), folder.owner()})
+        require_own_files(folder)
+        lock = OwnerLock(folder.path / LOCK_NAME, journal=folder.path, run=request.name, folder=folder)
+        try:
+            known = memory.find(folder.path) if flags.trust else require_known(folder, memory)
+            if known is None or _fault(folder, known) is not None:
+                known = enroll(folder, memory)
+        except BaseException:
+            lock.release()
+            raise
+    except BaseException:
+        folder.close()
+        raise
+    return RunFolder(folder, known, memory, lock)
+
+
+def trusting(_: UnsafePath) -> bool:
+    """Accept a folder whatever is the matter with it."""
+    return True
+
+
+def require_known(folder: PrivateFolder, memory: KnownRuns) -> KnownRun | None:
+    """Return what is known of *folder*: it is as this user's last start left it, or nothing has begun in it.
+
+    Any other raises ``Refusal``.
+    """
+    fault = None
+    for _ in range(_LOOKS):  # a run that starts just now writes to both
+        known = memory.find(folder.path)
+        if is_new(folder):
+            return known
+        fault = _fault(folder, known)
+        if fault is None:
+            return known
+    raise Refusal(
+        f"the run folder {folder.path} may not be yours: {fault}",
+        "it may have come with a repository or an archive, or been moved or changed since; runs of earlier versions\n"
+        "are not known either. To go on with it:\n"
+        f"agentos trust {shlex.quote(str(folder.path))}  shows what it would run, and remembers it\n"
+        "--trust  goes on this once: in a container, say, or with a new home folder\n"
+        "--fresh  starts over, and keeps this folder under another name",
+    )
+
+
+def _fault(folder: PrivateFolder, known: KnownRun | None) -> str | None:
+    """In what *folder* is not what is known of it."""
+    if known is None:
+        return "nothing is known here of a run in it"
+    if id_in(folder) != known.id:
+        return "it is not the folder that was there before"
+    if digest_of(folder) not in known.cards:
+        return f"its {CARD_NAME}, which says what to run, is not the one that was written last"
+    return None
+
+
+def is_new(folder: PrivateFolder) -> bool:
+    """Whether no run has begun in it. A start that was killed may have left a lock and an id."""
+    return not set(folder.names()) - {LOCK_NAME, ID_NAME, f"{ID_NAME}.new"}
+
+
+def require_own_files(folder: PrivateFolder) -> None:
+    """Raise UnsafePath if anything that agentos would write in *folder* is a link, a pipe, or another user's."""
+    files = files_of(folder)
+    journal = (files.db, files.wal, files.shm, files.rollback, files.head, files.lock)
+    folder.check(LOCK_NAME, ID_NAME, CARD_NAME, RESULTS_NAME, EVENTS_NAME, *(path.name for path in journal))
+    for name in _FOLDERS:
+        if folder.find(name) is not None:
+            folder.enter(name).close()
+
+
+def enroll(folder: PrivateFolder, memory: KnownRuns, *, any_owner: bool = False) -> KnownRun:
+    """Give the folder an id, and remember it as it is now. If it cannot be remembered, that is said."""
+    known = KnownRun(os.path.realpath(folder.path), new_id(), (digest_of(folder),), any_owner)
+    try:
+        memory.record(known)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        said = f"agentos: this run cannot be remembered in your state folder ({reason}): to go on with it, add --trust"
+        print(said, file=sys.stderr)
+    folder.write(ID_NAME, f"{known.id}\n".encode())
+    return known
+
+
+def refusal_of(unsafe: UnsafePath, folder: Path) -> Refusal:
+    """What to say of something in the way, and what to do about it."""
+    path = str(unsafe.filename)
+    if Path(path).parent == folder and Path(path).name not in _FOLDERS:
+        return Refusal(
+            f"{unsafe}: agentos does not write to it",
+            "remove it, or start over with --fresh, which keeps this folder under another name",
+        )
+    ways = [f"agentos trust {shlex.quote(path)}  uses it from now on", "--trust  uses it this once"]
+    if "may be written" in unsafe.what:
+        ways.insert(0, f"chmod go-w {shlex.quote(path)}  keeps other users out")
+    elif folder not in (Path(path), Path(path).parent):
+        ways.append("--dir FOLDER  keeps runs in a folder that you name")
+    if Path(path) == folder:
+        ways.append("--fresh  starts over, and keeps it under another name")
+    if unsafe.is_link:
+        return Refusal(f"{unsafe}: such a link is not followed, as it may have come with a repository", "\n".join(ways))
+    return Refusal(f"{unsafe}: what others can change is not safe to go on with", "\n".join(ways))
+
+
+def _set_aside(runs: PrivateFolder, name: str, memory: KnownRuns, accept: Accept) -> None:
+    """Keep a run that is to be started over, under the next free name. What is no run of ours is moved unopened."""
+    lock = None
+    runs.accept = unless_link
+    try:
+        with runs.enter(name) as folder:
+            lock = OwnerLock(folder.path / LOCK_NAME, journal=folder.path, run=name, folder=folder)
+    except (UnsafePath, NotADirectoryError):
+        pass
+    finally:
+        runs.accept = accept
+    try:
+        number = 1
+        while runs.find(kept := f"{name}.{number}") is not None:
+            number += 1
+        with contextlib.suppress(OSError, ValueError):
+            memory.move(runs.path / name, runs.path / kept)
+        runs.replace(name, kept)
+    finally:
+        if lock is not None:
+            lock.release()
+
+
+def _card(request: Request, folder: PrivateFolder) -> bytes:
+    from ... import __version__
+
+    created = now = time.time()
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        created = float(json.loads(folder.read(CARD_NAME, LONGEST_CARD))["created"])
+    card = {
+        "format": 1,
+        "name": request.name,
+        "created": created,
+        "started": now,
+        "cwd": os.getcwd(),
+        "arguments": request.flags.typed.again,
+        "command": None if request.command is None else list(request.command),
+        "worker": request.flags.worker,
+        "source": dict(request.source),
+        "parallel": request.parallel,
+        "engine": request.engine,
+        "keys": [key.credential.name for key in request.keys],
+        "agentos": __version__,
+    }
+    return f"{json.dumps(card, indent=1)}\n".encode()

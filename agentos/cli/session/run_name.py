@@ -1,0 +1,105 @@
+"""What a run is called: by this its folder is found again, so the same command has to get the same name."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+
+from ..usage_error import Refusal
+
+_SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_LONGEST = 80
+_RESERVED = re.compile(r"(?:con|prn|aux|nul|com[1-9]|lpt[1-9])(?:\..*)?", re.IGNORECASE)
+_LONGEST_SLUG = 40
+# No digits: nearly every key has some, and a name is shown everywhere.
+_WORD = re.compile(r"[A-Za-z][A-Za-z_-]{0,23}")
+_FILE = re.compile(r"([A-Za-z][\w-]{0,30})\.[A-Za-z]{1,4}", re.ASCII)
+_RULE = "letters, digits, dots, dashes and underscores, at most 80, the first a letter or digit"
+
+
+def given_name(name: str) -> str:
+    """*name*, if a folder can be called that anywhere. Raises ``Refusal``, which says what is wrong with it."""
+    if not name:
+        raise _refused("is empty")
+    if os.path.isabs(name) or re.match(r"[A-Za-z]:[\\/]", name):
+        raise _refused("is an absolute path; a run has a name, and --dir says where it is kept")
+    if ".." in re.split(r"[/\\]", name):
+        raise _refused("leads out of its folder with '..'")
+    if "/" in name or "\\" in name:
+        raise _refused("has a path separator in it; --dir says where runs are kept")
+    if len(name) > _LONGEST:
+        raise _refused(f"has {len(name)} characters")
+    if not _SAFE.fullmatch(name):
+        odd = re.sub(r"[A-Za-z0-9._-]", "", name)
+        raise _refused(f"has {odd[0]!r} in it" if odd else f"begins with {name[0]!r}")
+    if name.endswith("."):
+        raise _refused("ends with a dot, which some file systems drop")
+    if _RESERVED.fullmatch(name):
+        raise _refused(f"is {name!r}, which is a device on Windows")
+    return name
+
+
+def default_name(
+    command: Sequence[str] | None, worker: str | None, source: Mapping[str, str], id_field: str | None = None
+) -> str:
+    """A name made of what is run and the items it is run for: readable first, then eight hex digits of both.
+
+    *source* has ``kind`` and ``name``, as a run folder keeps them; a file is known by its absolute path, a glob by its
+    pattern, words by themselves. Standard input has nothing to be known by: that raises ``Refusal``.
+    """
+    if source["kind"] == "stdin":
+        raise Refusal(
+            "items from standard input need --name",
+            "by it the run is found again, to go on after a stop: agentos run - --name nightly -- ...",
+        )
+    import json
+    from hashlib import blake2b
+
+    work = worker if worker is not None else list(command or ())
+    known_by = source["name"]
+    if source["kind"] != "words" and os.path.lexists(known_by):
+        known_by = os.path.abspath(known_by)
+    else:
+        # Words and patterns mean other things in another folder, and runs of several may be kept in one place.
+        known_by = f"{os.getcwd()}\0{known_by}"
+    identity = json.dumps([work, source["kind"] == "words", known_by, id_field])
+    digest = blake2b(identity.encode(), digest_size=4).hexdigest()
+    return f"{_slug(command or (), worker)}-{digest}"
+
+
+def _slug(command: Sequence[str], worker: str | None) -> str:
+    if worker is not None:
+        module, _, function = worker.rpartition(":")
+        stem = os.path.basename(module).removesuffix(".py").rpartition(".")[2]
+        words = [stem] if stem == function else [stem, function]
+    else:
+        words = _telling_words(command)
+    slug = "-".join(filter(None, (re.sub(r"[^a-z0-9_]+", "-", word.lower()).strip("-_") for word in words)))
+    return slug[:_LONGEST_SLUG].rstrip("-_") or "run"
+
+
+def _telling_words(command: Sequence[str]) -> list[str]:
+    """The program, and the first of its words that says what it does: ``python-summarize``, ``git-clone``."""
+    from ...runs.commands.embedded_code import code_in, program_at
+
+    if not command:
+        return []
+    at = program_at(command)
+    program = os.path.basename(command[at])
+    code = code_in(command)
+    for index in range(at + 1, len(command)):
+        element = command[index]
+        if index in code.languages:
+            break
+        if index in code.scripts:
+            element = element.split()[0] if element.strip() else ""
+        base = os.path.basename(element)
+        file = _FILE.fullmatch(base)
+        if file or _WORD.fullmatch(base):
+            return [program, file[1] if file else base]
+    return [program]
+
+
+def _refused(what: str) -> Refusal:
+    return Refusal(f"--name {what}", f"a name has {_RULE}")

@@ -1,0 +1,63 @@
+"""The pool of a run, made of the credentials that were given."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from ..exit_codes import ExitCode
+from ..usage_error import Refusal
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ...stores.redis.url import RedisPlace
+    from ...workflows.parallel import CredentialCoordinator
+    from .request import Request
+
+
+def make_pool(request: Request, *, only_look: bool = False) -> CredentialCoordinator | None:
+    """The pool; None if no credentials were given. With *only_look* no file is made: what is known is used."""
+    if not request.keys:
+        return None
+    from ...errors import StoreError
+    from ...stores.sqlite.location import place_of
+    from ...workflows.parallel import CredentialCoordinator
+    from ..config.store_url import address_of, not_installed, passwords_of, unusable
+
+    store = address_of(request.option("store"), os.environ, who=request.where.get("store", "--store"))
+    try:
+        place = place_of(store, os.environ)
+    except ValueError as error:
+        said_by = request.where.get("store", "--store")
+        raise Refusal(f"{said_by} {str(error).removeprefix('store ')}") from None
+    try:
+        if only_look and place is not None and _is_new(place):
+            store = "memory"
+        pool = CredentialCoordinator([key.credential for key in request.keys], store=store)
+    except StoreError as error:
+        raise unusable(error, "name another place with --store sqlite:///path, or use --store memory") from None
+    except ImportError as error:
+        raise not_installed(error) from None
+    except ValueError as error:
+        raise Refusal(f"the credentials cannot be used together: {error}", code=ExitCode.USAGE) from None
+    for password in passwords_of(request.option("store"), os.environ):
+        pool.masker.add_password(password)
+    return pool
+
+
+def _is_new(place: Path | RedisPlace) -> bool:
+    """Whether nobody has used the store yet. Looking makes none."""
+    from ...stores.admin import look
+    from ...util.clock import SystemClock
+
+    return look(place, (), SystemClock()) is None
+
+
+def variables(request: Request) -> Mapping[str, str]:
+    """For each credential, by name, the environment variable in which a command finds it."""
+    told = request.option("env_key")
+    from ...runs.commands.command import DEFAULT_ENV_KEY
+
+    return {str(key.credential.name): told or key.env_key or DEFAULT_ENV_KEY for key in request.keys}

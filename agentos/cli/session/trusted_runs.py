@@ -1,0 +1,145 @@
+"""What the user's state folder remembers of run folders: those that were started or trusted here.
+
+A run folder may come with a cloned repository, and what is in it with it: results, a journal, the command that
+``agentos retry`` would run. So a folder is gone on with only if it is known here, by three things that no repository
+can bring along: where it is, a random id, and a digest of its ``run.json``. There is one small file for each folder.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, Final
+
+from ...runs.report.run_card import CARD_NAME, LONGEST_CARD
+from ...util.private_folder import PrivateFolder, UnsafePath, make_folders
+
+ID_NAME: Final = "run.id"
+
+_FOLDER: Final = "known-runs"
+_LONGEST: Final = 64 * 1024
+_TIDY_EVERY: Final = 256  # new folders
+_NO_CARD: Final = ""
+
+
+@dataclass(frozen=True, slots=True)
+class KnownRun:
+    """A run folder as it was left. ``cards`` are the digests that its run.json may have: two while it is written.
+
+    ``any_owner``: files of other users in it were seen, and trusted.
+    """
+
+    path: str
+    id: str
+    cards: tuple[str, ...] = (_NO_CARD,)
+    any_owner: bool = False
+
+
+class KnownRuns:
+    """The memory of the user whose environment this is. What cannot be read is not known."""
+
+    def __init__(self, environ: Mapping[str, str] = os.environ) -> None:
+        self._environ = environ
+
+    def find(self, folder: Path) -> KnownRun | None:
+        """What is known of the run in *folder*."""
+        path = os.path.realpath(folder)
+        found = self._read(_name("run", path))
+        try:
+            known = KnownRun(found["path"], found["id"], tuple(found["cards"]), bool(found["any_owner"]))
+        except (KeyError, TypeError):
+            return None
+        return known if known.path == path else None
+
+    def record(self, known: KnownRun, *, durable: bool = True) -> None:
+        """Remember a run folder as it is now. Raises OSError, or ValueError if this user has no state folder."""
+        content = {"path": known.path, "id": known.id, "cards": list(known.cards), "any_owner": known.any_owner}
+        self._write(_name("run", known.path), content, durable=durable)
+
+    def move(self, folder: Path, to: Path) -> None:
+        """Remember that the run folder was renamed, if it was known."""
+        known = self.find(folder)
+        if known is not None:
+            self.record(replace(known, path=os.path.join(os.path.realpath(folder.parent), to.name)))
+
+    def accepts(self, unsafe: UnsafePath) -> bool:
+        """Whether the user has said that this folder is to be used in spite of exactly this."""
+        return unsafe.what in self._read(_name("folder", str(unsafe.filename))).get("accepted", [])
+
+    def accept(self, unsafe: UnsafePath) -> None:
+        """Remember that this folder may be used in spite of this. Raises as `record` does."""
+        name = _name("folder", str(unsafe.filename))
+        accepted = self._read(name).get("accepted", [])
+        self._write(name, {"path": unsafe.filename, "accepted": [*accepted, unsafe.what]})
+
+    # -- files --------------------------------------------------------------------------------------------------
+
+    def _folder(self) -> Path:
+        from ...stores.sqlite.location import state_folder
+
+        return state_folder(self._environ) / _FOLDER
+
+    def _read(self, name: str) -> dict[str, Any]:
+        try:
+            with PrivateFolder.at(self._folder()) as folder:
+                found = json.loads(folder.read(name, _LONGEST))
+        except (OSError, ValueError, RecursionError):
+            return {}
+        return found if isinstance(found, dict) else {}
+
+    def _write(self, name: str, content: Mapping[str, Any], *, durable: bool = True) -> None:
+        path = self._folder()
+        make_folders(path)
+        with PrivateFolder.at(path) as folder:
+            if folder.find(name) is None:
+                _tidy(folder)
+            folder.write(name, f"{json.dumps(content)}\n".encode(), durable=durable)
+
+
+def new_id() -> str:
+    """Return a random id for a run folder."""
+    return secrets.token_hex(16)
+
+
+def digest_of(folder: PrivateFolder) -> str:
+    """The digest of run.json in *folder*, as it is known by. Raises OSError if it is no ordinary file."""
+    try:
+        return digest(folder.read(CARD_NAME, LONGEST_CARD))
+    except FileNotFoundError:
+        return _NO_CARD
+
+
+def digest(card: bytes) -> str:
+    """Return the digest by which a run.json is recognised."""
+    return blake2b(card, digest_size=32).hexdigest()
+
+
+def id_in(folder: PrivateFolder) -> str | None:
+    """The id that the folder itself has; None if it has none."""
+    try:
+        return folder.read(ID_NAME, 1024).decode("ascii").strip()
+    except (FileNotFoundError, ValueError):
+        return None
+
+
+def _name(kind: str, path: str) -> str:
+    return f"{kind}-{blake2b(os.fsencode(path), digest_size=16).hexdigest()}.json"
+
+
+def _tidy(folder: PrivateFolder) -> None:
+    """Now and then, forget folders that are gone."""
+    names = folder.names()
+    if not names or len(names) % _TIDY_EVERY:
+        return
+    for name in names:
+        try:
+            path = json.loads(folder.read(name, _LONGEST))["path"]
+            if not os.path.lexists(path):
+                folder.unlink(name)
+        except (OSError, ValueError, KeyError, TypeError):
+            continue

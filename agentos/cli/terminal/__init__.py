@@ -1,0 +1,1 @@
+"""Everything the command prints: progress, item output, tables, colors, redaction of prints."""

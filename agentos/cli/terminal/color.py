@@ -1,0 +1,40 @@
+"""Whether to write in colour."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TextIO
+
+from ..usage_error import Refusal
+
+_OFF = ("NO_COLOR", "AGENTOS_NO_COLOR")
+
+
+def colour(stream: TextIO | None, environ: Mapping[str, str], flag: str = "auto") -> bool:
+    """What *flag* says (``--color auto|always|never``), else the environment, else whether *stream* is a terminal.
+
+    A variable counts if it is not empty. ``NO_COLOR`` wins over ``FORCE_COLOR``: where both are set, a log without
+    colours harms nobody.
+    """
+    if flag in ("always", "never"):
+        return flag == "always"
+    if flag != "auto":
+        raise Refusal(f"--color: {flag!r} is not known", "give auto, always or never")
+    if any(environ.get(name) for name in _OFF):
+        return False
+    if environ.get("FORCE_COLOR"):
+        return True
+    return not is_dumb(environ) and is_terminal(stream)
+
+
+def is_dumb(environ: Mapping[str, str]) -> bool:
+    """Whether the terminal says of itself that it can do nothing but print."""
+    return environ.get("TERM", "").lower() in ("dumb", "unknown")
+
+
+def is_terminal(stream: TextIO | None) -> bool:
+    """Whether somebody may be looking at *stream*."""
+    try:
+        return stream is not None and stream.isatty()
+    except (ValueError, AttributeError):
+        return False  # closed, or no real stream

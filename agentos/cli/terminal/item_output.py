@@ -1,0 +1,208 @@
+"""The output of items on our own standard output and error: line by line, in groups, or in the order of the items."""
+
+from __future__ import annotations
+
+import struct
+import threading
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, TextIO
+
+from ...util.sanitize import as_shown, printable, shortened
+from .spill_buffer import Spool, Spools
+from .stream_writer import Sink, Write, sinks_for
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_LONGEST_ID = 40
+_LONGEST_ERROR = 200
+
+
+def screen_for(
+    *,
+    tag: bool = True,
+    group: bool = False,
+    keep_order: bool = False,
+    quiet: bool = False,
+    json: bool = False,
+    write: Write | None = None,
+    stdout: TextIO | None = None,
+    stderr: TextIO | None = None,
+) -> LineScreen | None:
+    """The screen that the flags ask for; None: nothing is shown.
+
+    With *json* all goes to standard error. What is for a terminal goes through *write*, if given, because a live
+    display may own it. *stdout* and *stderr* are our own streams unless told.
+    """
+    if quiet:
+        return None
+    sinks = sinks_for(stdout, stderr, all_to_stderr=json, write=write)
+    if keep_order:
+        return OrderedScreen(sinks, tag=tag)
+    return GroupScreen(sinks, tag=tag) if group else LineScreen(sinks, tag=tag)
+
+
+class LineScreen:
+    """Shows each line at once, in one write, behind the id of its item in brackets. Empty lines stay empty.
+
+    A piece of an over-long line is a line of its own on a terminal. In a pipe the pieces follow each other as they
+    came, unless a line of another item comes between: then the line is broken there.
+    """
+
+    def __init__(self, sinks: dict[str, Sink], *, tag: bool = True) -> None:
+        self._sinks = sinks
+        self._tag = tag
+        self._lock = threading.Lock()
+
+    @property
+    def stdout_is_gone(self) -> bool:
+        """Nobody reads our standard output any more (``| head``), or it cannot be written."""
+        return self._sinks["stdout"].is_gone
+
+    def troubles(self) -> list[str]:
+        """What kept output from being shown, other than that its reader left: a full disk, say."""
+        return list(dict.fromkeys(sink.trouble for sink in self._sinks.values() if sink.trouble))
+
+    def line(self, item_id: str, index: int, stream: str, text: str, whole: bool) -> None:
+        with self._lock:
+            self._show(item_id, stream, text, whole)
+
+    def ended(self, item_id: str, index: int, log: Path | None) -> None:
+        with self._lock:
+            self._end_lines(item_id)
+
+    def settled(self, index: int) -> None:
+        """Nothing more comes of the item at *index*: it is done, failed, or was not run at all."""
+
+    def close(self) -> None:
+        """Show what waits to be shown."""
+
+    def _show(self, item_id: str, stream: str, text: str, whole: bool) -> None:
+        sink = self._sinks[stream]
+        if sink.is_gone:
+            return
+        writer = (item_id, stream)
+        prefix = f"[{_short(item_id)}] " if self._tag else ""
+        if sink.is_terminal:
+            text = printable(as_shown(_readable(text)))
+            sink.write(stream, f"{prefix if text else ''}{text}\n")
+            return
+        goes_on = sink.unfinished == writer
+        start = "" if goes_on or sink.unfinished is None else "\n"
+        sink.unfinished = None if whole else writer
+        sink.write(stream, f"{start}{'' if goes_on or not text else prefix}{text}{chr(10) if whole else ''}")
+
+    def _end_lines(self, item_id: str) -> None:
+        """An item that ended leaves no line open; it can only be that it was cut off."""
+        for sink in self._sinks.values():
+            if sink.unfinished is not None and sink.unfinished[0] == item_id:
+                stream = sink.unfinished[1]
+                sink.unfinished = None
+                sink.write(stream, "\n")
+
+
+class GroupScreen(LineScreen):
+    """Shows the output of an attempt in one piece, when it has ended. Until then it waits, most of it on disk."""
+
+    def __init__(self, sinks: dict[str, Sink], *, tag: bool = True) -> None:
+        super().__init__(sinks, tag=tag)
+        self._spools = Spools()
+        self._waiting: dict[tuple[int, str], Spool] = {}
+
+    def line(self, item_id: str, index: int, stream: str, text: str, whole: bool) -> None:
+        if not self._sinks[stream].is_gone:
+            self._spool(item_id, index).add(_record(stream, text, whole))
+
+    def ended(self, item_id: str, index: int, log: Path | None) -> None:
+        self._release(item_id, index)
+
+    def close(self) -> None:
+        for index, item_id in sorted(self._waiting.copy()):
+            self._release(item_id, index)
+        self._spools.close()
+
+    def _spool(self, item_id: str, index: int) -> Spool:
+        spool = self._waiting.get((index, item_id))
+        return spool or self._waiting.setdefault((index, item_id), self._spools.new())
+
+    def _release(self, item_id: str, index: int) -> None:
+        spool = self._waiting.pop((index, item_id), None)
+        if spool is None:
+            return
+        with self._lock:
+            for stream, text, whole in _records(spool):
+                self._show(item_id, stream, text, whole)
+            if spool.trouble:
+                self._show(item_id, "stderr", f"... the rest of the output is missing here: {spool.trouble}", True)
+            self._end_lines(item_id)
+        spool.close()
+
+
+class OrderedScreen(GroupScreen):
+    """Shows the output of each item in one piece, in the order of the input, all its attempts together.
+
+    It must be told of every item when it is ``settled``, also of one that was not run: the next ones wait for that.
+    """
+
+    def __init__(self, sinks: dict[str, Sink], *, tag: bool = True) -> None:
+        super().__init__(sinks, tag=tag)
+        self._next = 0
+        self._settled: set[int] = set()
+        self._ids: dict[int, str] = {}
+        self._turn = threading.Lock()
+
+    def ended(self, item_id: str, index: int, log: Path | None) -> None:
+        spool = self._waiting.get((index, item_id))  # there may be another attempt
+        if spool is not None:
+            spool.park()
+
+    def settled(self, index: int) -> None:
+        with self._turn:
+            if index >= self._next:
+                self._settled.add(index)
+            while self._next in self._settled:
+                self._settled.discard(self._next)
+                item_id = self._ids.pop(self._next, None)
+                if item_id is not None:
+                    self._release(item_id, self._next)
+                self._next += 1
+
+    def _spool(self, item_id: str, index: int) -> Spool:
+        self._ids[index] = item_id
+        return super()._spool(item_id, index)
+
+
+def failure_block(item_id: str, error: str | None, tail: Sequence[str], log: Path | None = None) -> str:
+    """What is said of a failed item whose output was not shown: why, its last lines, where the rest is."""
+    name = _short(item_id)
+    reason = next((line for line in (error or "").splitlines() if line.strip()), "no reason given")
+    lines = [f"[{name}] failed: {shortened(printable(reason), _LONGEST_ERROR)}"]
+    lines += [f"[{name}] | {printable(as_shown(line))}" for line in tail]
+    if log is not None:
+        lines.append(f"[{name}] all of its output: {printable(str(log))}")
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _short(item_id: str) -> str:
+    return shortened(printable(item_id[: 10 * _LONGEST_ID], tabs=False), _LONGEST_ID)
+
+
+def _readable(text: str) -> str:
+    """The same with a mark for each byte that is no UTF-8."""
+    return text if text.isascii() else text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+_HEAD = struct.Struct("=??I")  # standard error? a whole line? how many bytes?
+
+
+def _record(stream: str, text: str, whole: bool) -> bytes:
+    data = text.encode("utf-8", "surrogateescape")
+    return _HEAD.pack(stream == "stderr", whole, len(data)) + data
+
+
+def _records(spool: Spool) -> Iterator[tuple[str, str, bool]]:
+    for file in spool.parts():
+        while len(head := file.read(_HEAD.size)) == _HEAD.size:
+            is_error, whole, length = _HEAD.unpack(head)
+            text = file.read(length).decode("utf-8", "surrogateescape")
+            yield "stderr" if is_error else "stdout", text, whole

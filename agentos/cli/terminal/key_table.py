@@ -1,0 +1,169 @@
+"""How keys are shown to people: a row for each, and a table of the rows."""
+
+from __future__ import annotations
+
+import datetime
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from .table import table
+
+if TYPE_CHECKING:
+    from ...pool.core.records import KeySpec
+    from ...stores.dump import Pause, Sighting
+
+NEVER_USED: Final = "never used"
+DISABLED: Final = "disabled"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One key as it is shown. Instants are epoch seconds; ``until`` is None where no instant is known."""
+
+    name: str
+    state: str
+    available: bool
+    until: float | None
+    why: str
+    quota: str
+    slots: int
+    leases: int
+    holders: tuple[str, ...]
+    limits: tuple[dict[str, Any], ...]
+    secrets: int  # how many secrets have had this name
+    paused_until: float | None = None  # no lease starts before it, on any key
+    paused_why: str = ""
+
+
+def rows_of(
+    seen: Sequence[Sighting], specs: Sequence[KeySpec], disabled: Sequence[str], *, everything: bool
+) -> tuple[list[Row], int]:
+    """The rows, those that are stated first and in their order; and how many more the store has."""
+    by_name = {each.state.name: each for each in seen}
+    rows = [_row(by_name.pop(spec.name)) if spec.name in by_name else _unused(spec) for spec in specs]
+    off = [_switched_off(name, by_name.pop(name, None)) for name in disabled]
+    rest = [_row(each) for _, each in sorted(by_name.items())]
+    return [*rows, *(rest if everything else ()), *off], 0 if everything else len(rest)
+
+
+def paused(rows: Sequence[Row], pause: Pause, now: float) -> list[Row]:
+    """The same rows while the store grants nothing: each key is what it is, and none can be had."""
+    return [replace(row, available=False, paused_until=now + pause.left, paused_why=pause.why) for row in rows]
+
+
+def _row(seen: Sighting) -> Row:
+    state = seen.state
+    return Row(
+        name=state.name,
+        state=state.state,
+        available=state.is_available,
+        until=state.rate_limited_until or None,
+        why=state.why,
+        quota=state.quota,
+        slots=state.slots,
+        leases=state.leases,
+        holders=seen.holders,
+        limits=tuple(asdict(limit) for limit in state.limits if math.isfinite(limit.left)),  # as JSON has it
+        secrets=seen.secrets,
+    )
+
+
+def _unused(spec: KeySpec) -> Row:
+    return Row(spec.name, NEVER_USED, True, None, "", spec.quota or spec.name, spec.slots, 0, (), (), 0)
+
+
+def _switched_off(name: str, seen: Sighting | None) -> Row:
+    if seen is None:
+        return Row(name, DISABLED, False, None, "", name, 1, 0, (), (), 0)
+    return replace(_row(seen), state=DISABLED, available=False, until=None)
+
+
+# -- for people -------------------------------------------------------------------------------------------------------
+
+_COLOURS: Final = {
+    "available": "32",
+    "leased": "36",
+    "cooling": "33",
+    "limited": "33",
+    "parked": "35",
+    "spent": "31",
+    "dead": "31",
+    NEVER_USED: "2",
+    DISABLED: "2",
+}
+_HEADINGS: Final = ("KEY", "STATE", "IN USE", "UNTIL", "LEFT", "WHY")
+
+
+def show(rows: Sequence[Row], more: int, missing: str | None, *, pause: Pause | None = None, coloured: bool) -> None:
+    """Print how many are available, and a table.
+
+    *missing*: there is no store yet, and it would be there. *pause*: the store grants nothing for now.
+    """
+    if missing is not None:
+        print(f"no run has used a store at {missing} yet")
+    counted = [row for row in rows if row.state != DISABLED]
+    if rows or missing is None:
+        because = "" if pause is None else f": {pause}"
+        print(f"{sum(row.available for row in counted)} of {len(counted)} available{because}")
+    if rows:
+        colours = [_COLOURS.get(row.state) if coloured else None for row in rows]
+        print()
+        for line in table(_HEADINGS, [_cells(row) for row in rows], colours, coloured_column=1):
+            print(line)
+    elif missing is None:
+        print("the store knows no key yet; keys are made known by the first run that uses them")
+    if more:
+        print(f"\n{more} more in the store; --all shows them")
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    use = f"{row.leases}/{row.slots}" if row.state not in (NEVER_USED, DISABLED) else ""
+    why = [row.why] if row.why else []
+    if row.holders:
+        why.append(f"held by {_some(row.holders)}")
+    if row.secrets > 1:
+        why.append(f"{row.secrets} secrets have had this name: the newest is shown")
+    until = "" if row.until is None else until_text(row.until, time.time())
+    return row.name, row.state, use, until, ", ".join(map(_left, row.limits)), "; ".join(why)
+
+
+def _some(holders: Sequence[str]) -> str:
+    more = f" and {len(holders) - 3} more" if len(holders) > 3 else ""
+    return ", ".join(holders[:3]) + more
+
+
+def until_text(until: float, now: float) -> str:
+    """An instant to come: "15:32 (in 4 min)", with the day if that is not today."""
+    at, today = (datetime.datetime.fromtimestamp(min(each, _LAST_INSTANT)) for each in (until, now))
+    if at.date() == today.date():
+        hour = f"{at:%H:%M:%S}" if until - now < 120 else f"{at:%H:%M}"
+    else:
+        hour = f"{at:%a %H:%M}" if until - now < 6 * 86_400 else f"{at:%Y-%m-%d %H:%M}"
+    return f"{hour} (in {_long(max(0.0, until - now))})"
+
+
+def _long(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 5_400:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3_600:.1f} h" if seconds < 172_800 else f"{seconds / 86_400:.0f} days"
+
+
+_LAST_INSTANT: Final = 253_000_000_000.0  # in the year 9987: datetime knows none after 9999
+
+_PERIODS: Final = {1.0: "a second", 60.0: "a minute", 3_600.0: "an hour", 86_400.0: "a day", "day": "a day"}
+
+
+def _left(limit: Mapping[str, Any]) -> str:
+    """What is left of a limit: "38/60 requests a minute"."""
+    from ...pool.core.limits.base import figure
+
+    per = _PERIODS.get(limit["per"]) or f"in {limit['per']:g} s"
+    model = f" for {limit['model']}" if limit["model"] else ""
+    note = " (learned)" if limit["learned"] else " (set aside)" if limit["set_aside"] else ""
+    left = figure(float(int(max(0.0, limit["left"]))))
+    return f"{left}/{figure(limit['amount'])} {limit['dimension'].replace('_', ' ')} {per}{model}{note}"

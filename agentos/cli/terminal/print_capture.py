@@ -1,0 +1,262 @@
+"""What a Python worker prints, taken as the output of its item."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import io
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Protocol, TextIO
+
+from .redacted_stream import Stray
+
+if TYPE_CHECKING:
+    from ...runs.context import Context
+    from ...runs.output.capture import Redactors
+    from .stream_writer import Write
+
+_printing: ContextVar[Printing | None] = ContextVar("agentos_printing", default=None)
+
+
+class Output(Protocol):
+    """Takes what one attempt prints."""
+
+    @property
+    def finished(self) -> bool: ...
+
+    def write(self, stream: str, data: bytes) -> None: ...
+
+    def finish(self) -> object: ...
+
+
+class Outputs(Protocol):
+    """Opens the output of an attempt; ``redactors`` take secrets out of what is no item's."""
+
+    @property
+    def redactors(self) -> Redactors | None: ...
+
+    def open(self, item_id: str, index: int, attempt: int, credential_name: str | None = None) -> Output: ...
+
+
+class Prints:
+    """Routes ``print`` and its like: inside a worker to its item, elsewhere to where they always went, less secrets.
+
+    A context manager: from ``install`` to ``uninstall`` it stands in for ``sys.stdout`` and ``sys.stderr``. A task or
+    ``asyncio.to_thread`` of the worker prints for its item too; a bare thread that it starts does not, nor does a child
+    that it forks. With *all_to_stderr* nothing of that goes to standard output. What is for a terminal goes through
+    *write*, if given, because a live display may own it.
+    """
+
+    def __init__(self, outputs: Outputs, *, all_to_stderr: bool = False, write: Write | None = None) -> None:
+        self._outputs = outputs
+        self._all_to_stderr = all_to_stderr
+        self._write = write
+        self._replaced: dict[str, tuple[TextIO | None, RoutedText]] = {}
+
+    def __enter__(self) -> Prints:
+        self.install()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.uninstall()
+
+    def install(self) -> None:
+        reals = {"stdout": sys.stdout, "stderr": sys.stderr}
+        for name, real in reals.items():
+            if name not in self._replaced:
+                goes_to = reals["stderr"] if self._all_to_stderr else real
+                routed = RoutedText(name, Stray(goes_to, self._outputs.redactors, self._above()))
+                self._replaced[name] = (real, routed)
+                setattr(sys, name, routed)
+
+    def _above(self) -> Callable[[str], object] | None:
+        # Always as standard error: for standard output a display that has ended would print, to us.
+        return None if self._write is None else functools.partial(self._write, "stderr")
+
+    def uninstall(self) -> None:
+        """Put the streams back, unless somebody has put others there meanwhile."""
+        for name, (real, routed) in self._replaced.items():
+            if getattr(sys, name) is routed:
+                setattr(sys, name, real)
+            routed.stray.finish()
+        self._replaced.clear()
+
+    def wrap(self, function: Callable[..., Any], name: str | None = None) -> Callable[..., Any]:
+        """A worker that does what *function* does, its output taken. It always wants a context.
+
+        A journal knows it by *name*, which has a colon in it; else as it would know *function*.
+        """
+        from ...runs.worker import worker_of
+
+        worker = worker_of(function)
+        call: Callable[..., Any]
+        if worker.is_async:
+
+            async def call(item: Any, credential: Any, *, context: Context) -> Any:
+                with Printing(self._outputs, context):
+                    if worker.wants_context:
+                        return await worker.call(item, credential, context=context)
+                    return await worker.call(item, credential)
+
+        else:
+
+            def call(item: Any, credential: Any, *, context: Context) -> Any:
+                with Printing(self._outputs, context):
+                    if worker.wants_context:
+                        return worker.call(item, credential, context=context)
+                    return worker.call(item, credential)
+
+        # The journal knows a worker by these; functools.wraps would also lend it the signature.
+        call.__module__, call.__qualname__ = (name or worker.name).split(":", 1)
+        call.__name__ = call.__qualname__.rpartition(".")[2]
+        return call
+
+
+@contextlib.contextmanager
+def redacted(redactors: Redactors | None, *, all_to_stderr: bool = False) -> Iterator[None]:
+    """While it lasts, standard output and error are without secrets, and with *all_to_stderr* all is on the latter."""
+    if redactors is None and not all_to_stderr:
+        yield
+        return
+    from ...runs.output.capture import Outputs
+
+    with Prints(Outputs(None, redactors), all_to_stderr=all_to_stderr):
+        yield
+
+
+class Printing:
+    """While it is entered, what the context prints is the output of this attempt."""
+
+    def __init__(self, outputs: Outputs, context: Context) -> None:
+        name = None if context.lease is None else context.lease.name
+        self.output = outputs.open(context.item_id, context.index, context.attempt, name)
+        self._process = os.getpid()
+
+    @property
+    def is_in_a_child(self) -> bool:
+        """Whether this is a copy that was forked: its locks may be held for ever, and its text is the parent's."""
+        return os.getpid() != self._process
+
+    def __enter__(self) -> None:
+        self._token = _printing.set(self)
+
+    def __exit__(self, *_: object) -> None:
+        _printing.reset(self._token)
+        if not self.is_in_a_child:
+            self.output.finish()
+
+
+def _item() -> Output | None:
+    """Whose output it is now. A task that outlives its item is nobody's."""
+    printing = _printing.get()
+    if printing is None or printing.is_in_a_child or printing.output.finished:
+        return None
+    return printing.output
+
+
+def _give(item: Output, stream: str, data: bytes) -> None:
+    # Who shows or logs the item's line may print too, to the very stream that brought us here.
+    token = _printing.set(None)
+    try:
+        item.write(stream, data)
+    finally:
+        _printing.reset(token)
+
+
+class RoutedText(io.TextIOBase):
+    """Stands in for ``sys.stdout`` or ``sys.stderr``; what is no item's goes to *stray*. Closing it does nothing."""
+
+    def __init__(self, name: str, stray: Stray) -> None:
+        self._name = name
+        self.stray = stray
+        self.buffer = RoutedBytes(name, stray)
+
+    @property
+    def _real(self) -> TextIO | None:
+        return self.stray.real
+
+    def write(self, text: str) -> int:
+        if not isinstance(text, str):
+            raise TypeError(f"write() argument must be str, not {type(text).__name__}")
+        item = _item()
+        if item is not None:
+            _give(item, self._name, text.encode("utf-8", "backslashreplace"))
+        else:
+            self.stray.text(text)
+        return len(text)
+
+    def flush(self) -> None:
+        if _item() is None:
+            self.stray.flush()
+
+    def isatty(self) -> bool:
+        # An item's output goes to its log as well: it is to have no colours and no bars.
+        return self._real is not None and _item() is None and self._real.isatty()
+
+    def fileno(self) -> int:
+        """That of the stream it stands in for: what is written to a descriptor belongs to no item."""
+        return self.buffer.fileno()
+
+    def writable(self) -> bool:
+        return True
+
+    def close(self) -> None: ...
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        return "utf-8" if self._real is None or _item() is not None else self._real.encoding
+
+    @property
+    def errors(self) -> str | None:  # type: ignore[override]
+        return "backslashreplace" if self._real is None or _item() is not None else self._real.errors
+
+    def __getattr__(self, name: str) -> Any:
+        """The rest (``name``, ``mode``, ``reconfigure``) is the real one's."""
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self._real, name)
+
+
+class RoutedBytes(io.RawIOBase):
+    """The ``buffer`` of a routed stream."""
+
+    def __init__(self, name: str, stray: Stray) -> None:
+        self._name = name
+        self._stray = stray
+
+    @property
+    def _real(self) -> TextIO | None:
+        return self._stray.real
+
+    def write(self, data: Any) -> int:
+        written = bytes(data) if not isinstance(data, int | str) else _no_bytes(data)
+        item = _item()
+        if item is not None:
+            _give(item, self._name, written)
+        else:
+            self._stray.data(written)
+        return len(written)
+
+    def flush(self) -> None:
+        if _item() is None:
+            self._stray.flush()
+
+    def isatty(self) -> bool:
+        return self._real is not None and _item() is None and self._real.isatty()
+
+    def fileno(self) -> int:
+        if self._real is None:
+            raise io.UnsupportedOperation("fileno")
+        return self._real.fileno()
+
+    def writable(self) -> bool:
+        return True
+
+    def close(self) -> None: ...
+
+
+def _no_bytes(data: object) -> bytes:
+    raise TypeError(f"a bytes-like object is required, not {type(data).__name__!r}")

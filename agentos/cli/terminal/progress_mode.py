@@ -1,0 +1,152 @@
+"""Which kind of progress a person or a program gets to see: ``--progress auto|bar|plain|json|none``."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TextIO
+
+from ..usage_error import Refusal
+from .color import colour, is_dumb, is_terminal
+
+if TYPE_CHECKING:
+    from ...pool.snapshot import CredentialState
+    from ...runs.display.plain_lines import PlainProgress
+    from ...runs.progress import Progress
+
+MODES = ("auto", "bar", "plain", "json", "none")
+_TICK = 5.0
+_COUNTS = ("total", "completed", "failed", "retried", "limited", "cached", "interrupted", "parked")
+
+
+class Reporter(Protocol):
+    """An ``on_progress`` with an end. ``close`` may be called at any time, and more than once."""
+
+    @property
+    def write_above(self) -> Callable[[str, str], object] | None:
+        """How to print lines of ``"stdout"`` or ``"stderr"`` to a terminal that this has drawn on; None: as ever."""
+        ...
+
+    def __call__(self, event: Progress) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def reporter(
+    mode: str,
+    *,
+    stream: TextIO,
+    environ: Mapping[str, str],
+    colour_flag: str = "auto",
+    run_name: str = "",
+    keys: Callable[[], Sequence[CredentialState]] | None = None,
+    forecast: Callable[[int], float | None] | None = None,
+    running: Callable[[], Iterable[tuple[str, float]]] | None = None,
+    last_line: Callable[[str], str | None] | None = None,
+) -> Reporter:
+    """Progress on *stream*. ``auto`` is a live display on a terminal that can show one, and plain lines elsewhere.
+
+    So is ``bar``, for nothing else can be done in a file; and without rich both are plain lines.
+    """
+    if mode not in MODES:
+        raise Refusal(f"--progress: {mode!r} is not known", f"give one of {', '.join(MODES)}")
+    colourful = colour(stream, environ, colour_flag)  # in each mode: a wrong flag is refused in each
+    if mode == "none":
+        return _Silent()
+    if mode == "json":
+        return _Json(stream)
+    if mode != "plain" and is_terminal(stream) and not is_dumb(environ):
+        try:
+            from ...runs.display.rich_display import RichProgress
+        except ModuleNotFoundError:
+            pass
+        else:
+            return RichProgress.on(
+                stream,
+                environ,
+                colour=colourful,
+                name=run_name,
+                keys=keys,
+                forecast=forecast,
+                running=running,
+                last_line=last_line,
+                redirect=False,
+            )
+    from ...runs.display.plain_lines import PlainProgress
+
+    return _Plain(PlainProgress(stream, name=run_name, keys=keys, forecast=forecast))
+
+
+class _Silent:
+    write_above = None
+
+    def __call__(self, event: Progress) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class _Plain:
+    """Plain lines, also while nothing happens: a log that is silent for ten minutes looks like a run that hangs."""
+
+    write_above = None
+
+    def __init__(self, lines: PlainProgress) -> None:
+        self._lines = lines
+        self._closed = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def __call__(self, event: Progress) -> None:
+        self._lines(event)
+        if self._thread is None and not self._closed.is_set():
+            self._thread = threading.Thread(target=self._tick, name="agentos-lines", daemon=True)
+            self._thread.start()
+
+    def close(self) -> None:
+        self._closed.set()
+        self._lines.close()
+
+    def _tick(self) -> None:
+        while not self._closed.wait(_TICK):
+            self._lines.tick()
+
+
+class _Json:
+    """One JSON object per event and line. No values of items: those are in the results."""
+
+    write_above = None
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._is_gone = False
+
+    def __call__(self, event: Progress) -> None:
+        if self._is_gone:
+            return
+        try:
+            # Plain ASCII in one piece: no encoding can refuse it, and no other writer's line can tear it.
+            self._stream.write(json.dumps(_facts(event)) + "\n")
+            self._stream.flush()
+        except (OSError, ValueError):
+            self._is_gone = True
+
+    def close(self) -> None: ...
+
+
+def _facts(event: Progress) -> dict[str, Any]:
+    stats = event.stats
+    facts: dict[str, Any] = {"at": round(time.time(), 3), "kind": event.kind}
+    if event.item_id is not None:
+        facts["item"] = event.item_id
+    if event.result is not None:
+        result = event.result
+        facts |= {"outcome": result.outcome, "duration": round(result.duration, 3), "attempts": result.attempts}
+        facts |= {"credential": result.credential, "error": result.error}
+    if event.message:
+        facts["message"] = event.message
+    facts |= {name: getattr(stats, name) for name in _COUNTS}
+    facts |= {"done": stats.success_count, "elapsed": round(stats.elapsed, 3)}
+    if stats.stopped_by is not None:
+        facts["stopped_by"] = stats.stopped_by
+    return facts

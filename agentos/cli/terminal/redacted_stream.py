@@ -1,0 +1,126 @@
+"""What foreign code that knows the secrets prints to our own streams: it comes out without them."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import sys
+import threading
+import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TextIO
+
+from ...runs.output.line_buffer import LineBuffer, split
+from ...util.sanitize import as_shown, printable
+from .stream_writer import is_terminal, write_bytes
+
+if TYPE_CHECKING:
+    from ...runs.output.capture import Redactors
+
+
+class Stray:
+    """What belongs to no item, on its way to *real* in whole lines: without secrets, and harmless for a terminal.
+
+    Lines for a terminal go through *write*, if given, because a live display may own it. A child that is forked begins
+    anew: with locks of its own, on the bare descriptor, and without what its parent has not passed on yet.
+    """
+
+    def __init__(
+        self, real: TextIO | None, redactors: Redactors | None, write: Callable[[str], object] | None = None
+    ) -> None:
+        self.real = real
+        self._redactors = redactors
+        self._write = write
+        self._begin()
+        if self._redactor is not None:
+            # Makes it learn the secrets now. A child forked while another thread does would wait for that for ever.
+            self._redactor.flush()
+        _strays.add(self)
+
+    def _begin(self) -> None:
+        self._lock = threading.RLock()  # a signal handler may print in the middle of a print
+        self._redactor = None if self._redactors is None else self._redactors(None)
+        self._lines = LineBuffer()
+        self._is_terminal = self.real is not None and is_terminal(self.real)
+
+    def text(self, text: str) -> None:
+        if self.real is not None:
+            self.data(text.encode(self._encoding, "backslashreplace"))
+
+    def data(self, data: bytes) -> None:
+        with self._lock:
+            if self._redactor is not None:
+                data = self._redactor.feed(data)
+            self._pass_on(self._lines.feed(data))
+
+    def flush(self) -> None:
+        """Pass on a line that has no end yet, but for what may begin a secret. A terminal gets whole lines only."""
+        if not self._is_terminal:
+            with self._lock:
+                self._pass_on(self._lines.flush())
+
+    def finish(self) -> None:
+        """Nothing more comes: pass on all that was held back."""
+        with self._lock, contextlib.suppress(OSError, ValueError):
+            rest = b"" if self._redactor is None else self._redactor.flush()
+            self._pass_on(self._lines.feed(rest) + self._lines.flush())
+
+    def begin_in_child(self) -> None:
+        """Call it in a process that was forked: whoever holds a lock here is not in it."""
+        self.real = _bare(self.real)
+        self._write = None
+        self._begin()
+        _finish_when_it_ends(self)
+
+    @property
+    def _encoding(self) -> str:
+        return getattr(self.real, "encoding", None) or "utf-8"
+
+    def _pass_on(self, data: bytes) -> None:
+        if self.real is None or not data:
+            return
+        if not self._is_terminal:
+            write_bytes(self.real, data)
+            return
+        text = self._harmless(data)
+        if self._write is not None:
+            self._write(text)
+        else:
+            write_bytes(self.real, text.encode(self._encoding, "replace"))
+
+    def _harmless(self, data: bytes) -> str:
+        if self._redactor is not None:
+            data = self._redactor.shown_plain(data)
+        lines = [line.decode(self._encoding, "replace") for line, _ in split(data, at_end=True)]
+        return "".join(f"{printable(as_shown(line))}\n" for line in lines)
+
+
+_strays: weakref.WeakSet[Stray] = weakref.WeakSet()
+
+
+def _begin_in_child() -> None:
+    for stray in list(_strays):
+        stray.begin_in_child()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_begin_in_child)
+
+
+def _bare(stream: TextIO | None) -> TextIO | None:
+    """The same descriptor without a buffer: that of *stream* may be locked, or hold what the parent will write."""
+    if stream is None:
+        return None
+    try:
+        file = io.FileIO(stream.fileno(), "w", closefd=False)
+    except (OSError, ValueError, AttributeError):
+        return stream  # it is no file
+    return io.TextIOWrapper(file, encoding=stream.encoding, errors=stream.errors, write_through=True)
+
+
+def _finish_when_it_ends(stray: Stray) -> None:
+    """A process of ``multiprocessing`` leaves by ``os._exit``, but not without asking those who said so."""
+    util = sys.modules.get("multiprocessing.util")
+    if util is not None:
+        util.register_after_fork(stray, lambda stray: util.Finalize(None, stray.finish, exitpriority=0))

@@ -1,0 +1,233 @@
+"""A run's report as a person reads it: what matters most first, and at the end what to type next."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Final
+
+from ..session.argv import ONCE
+from .phrases import BOLD, CYAN, DIM, GREEN, RED, YELLOW, Paint, ago, count, how_long, shortened, table
+
+if TYPE_CHECKING:
+    from ...runs.report.run_card import RunCard
+    from ...runs.report.run_report import Report
+
+_CAUSES: Final = 10
+_IDS: Final = 6
+_LONGEST_CAUSE: Final = 100
+_LONGEST_ID: Final = 60
+_LONGEST_REASON: Final = 2_000  # of which the end says what to do
+_COLOURS: Final = {"finished": GREEN, "running": CYAN, "crashed": RED, "unreadable": RED}
+
+# Options that belong to one start of a run and not to those that follow.
+
+
+def lines_of(report: Report, *, now: float, paint: Paint, cwd: str, base: str | None = None) -> Iterator[str]:
+    """The report, line by line. Its commands can be typed in *cwd*; *base* is what ``--dir`` said, if anything."""
+    yield from _headline(report, now, paint)
+    if report.damage is not None:
+        yield paint(f"  the journal is damaged: {clean(report.damage, 300)}", RED)
+        yield paint("  what follows is what its sound beginning tells", RED)
+    yield from _failures(report, paint)
+    yield from _keys(report, paint)
+    yield from _unfinished(report, paint)
+    yield from _next(report, paint, cwd, base)
+
+
+def clean(text: str, longest: int = _LONGEST_CAUSE) -> str:
+    """*text* from outside on one line: no control characters, not too long."""
+    from ...util.sanitize import printable
+
+    return shortened(printable(text[: 10 * longest]), longest)
+
+
+def state_in_colour(word: str, text: str, paint: Paint) -> str:
+    """Paint *text* in the color of the state that *word* names."""
+    return paint(text, _COLOURS.get(word, YELLOW))
+
+
+def _headline(report: Report, now: float, paint: Paint) -> Iterator[str]:
+    reason, *advice = clean(str(report.state), _LONGEST_REASON).split("; ")
+    state = state_in_colour(report.state.word, reason, paint)
+    last = report.sessions[-1] if report.sessions else None
+    since = "" if last is None else f", {ago(last.started_at if last.ended_at is None else last.ended_at, now)}"
+    if last is not None and last.ended_at is None:
+        since = f", for {how_long(now - last.started_at)}"
+    yield f"{paint(clean(report.name, _LONGEST_ID), BOLD)}: {state}{since}"
+    yield from (f"  {each}" for each in advice)
+    yield f"  {_counts(report, paint)}"
+    yield from (f"  {line}" for line in _speed(report))
+
+
+def _counts(report: Report, paint: Paint) -> str:
+    counts = report.counts
+    of = "" if report.total is None else f" of {report.total:,}"
+    parts = [paint(f"{counts['done']:,}{of} done", GREEN)]
+    if counts["failed"]:
+        parts.append(paint(f"{counts['failed']:,} failed", RED))
+    if report.left:
+        states = {"running" if report.state.word == "running" else "were running": counts["running"]}
+        states |= {name: counts[name] for name in ("interrupted", "parked")}
+        states["waiting for another try"] = counts["pending"] - report.not_begun
+        states["not begun"] = report.not_begun
+        kinds = ", ".join(f"{number:,} {name}" for name, number in states.items() if number > 0)
+        parts.append(paint(f"{report.left:,} left", YELLOW) + f" ({kinds})")
+    if report.total is None:
+        parts.append("how many there are is not known yet")
+    return ", ".join(parts)
+
+
+def _speed(report: Report) -> Iterator[str]:
+    if not report.sessions:
+        return
+    sessions = len(report.sessions)
+    on = f"on for {how_long(report.wall)}" + (f" in {sessions} sessions" if sessions > 1 else "")
+    if report.rate is not None:
+        rate = report.rate
+        on += f", {rate:,.{0 if rate >= 100 else 1}f} items a second" if rate >= 0.5 else f", {rate * 60:.2g} a minute"
+    if report.card is not None and report.card.engine is not None:
+        on += f", on {clean(report.card.engine)}"
+    yield on
+    if report.durations is not None:
+        times = report.durations
+        yield (
+            f"an item takes {how_long(times.p50)} (half of them), {how_long(times.p95)} (19 of 20), "
+            f"{how_long(times.longest)} at most"
+        )
+    if report.retried or report.limited:
+        yield (
+            f"{count(report.attempts, 'attempt')}: {report.retried:,} tried again after an error, "
+            f"{report.limited:,} stopped by a limit"
+        )
+
+
+def _failures(report: Report, paint: Paint) -> Iterator[str]:
+    if not report.failures:
+        return
+    failed = report.counts["failed"]
+    yield ""
+    yield paint(f"{count(failed, 'failure')}, by cause", BOLD)
+    shown = report.failures[:_CAUSES]
+    rows = [(f"{each.count:,}", _cause(each.cause, each.error_type), clean(each.example, 40)) for each in shown]
+    width = max(len(cause) for _, cause, _ in rows)
+    number = max(len(times) for times, _, _ in rows)
+    for times, cause, example in rows:
+        yield f"  {paint(times.rjust(number), RED)}  {cause.ljust(width)}  {paint(f'e.g. {example}', DIM)}"
+    rest = sum(each.count for each in report.failures[_CAUSES:]) + report.other_failures
+    if rest:
+        yield f"  {rest:,} of other causes: agentos show {shlex.quote(report.name)} --failed"
+
+
+def _cause(cause: str, error_type: str | None) -> str:
+    # Of commands and builtin errors the text says it all; of others the type is half of what there is to know.
+    named = error_type not in (None, "CommandFailed", "TimeoutError") and error_type != cause
+    return clean(f"{error_type}: {cause}" if named else cause)
+
+
+def _keys(report: Report, paint: Paint) -> Iterator[str]:
+    if report.waiting.seconds >= 0.05:
+        yield ""
+        busy = report.waiting.by_key.get("", 0.0)
+        because = f", {how_long(busy)} of it while all keys were busy" if busy >= 0.05 else ""
+        yield paint(f"{how_long(report.waiting.seconds)} of workers' time lost waiting for keys{because}", BOLD)
+        if busy * 2 > report.waiting.seconds:
+            yield "  more keys, or more slots for keys that bear it, would use that time; a larger -j would not"
+    elif report.keys:
+        yield ""
+        yield paint("keys", BOLD)
+    if report.keys:
+        head = ("key", "done", "failed", "limits met", "used", "waited for")
+        rows = [
+            (
+                clean(key.name, 40),
+                f"{key.done:,}",
+                f"{key.failed:,}",
+                f"{key.limited:,}",
+                how_long(key.seconds),
+                how_long(key.waited) if key.waited else "-",
+            )
+            for key in report.keys
+        ]
+        lines = table([head, *rows], right=(1, 2, 3, 4, 5))
+        yield f"  {paint(lines[0], DIM)}"
+        yield from (f"  {line}" for line in lines[1:])
+
+
+def _unfinished(report: Report, paint: Paint) -> Iterator[str]:
+    if not report.unfinished:
+        return
+    yield ""
+    yield paint("unfinished", BOLD)
+    names = table([(state,) for state in report.unfinished])
+    width = max(map(len, names))
+    for state, ids in report.unfinished.items():
+        more = report.counts[state] - len(ids[:_IDS])
+        listed = ", ".join(clean(each, _LONGEST_ID) for each in ids[:_IDS]) + (f" and {more:,} more" if more else "")
+        yield f"  {state.ljust(width)}  {listed}"
+
+
+def _next(report: Report, paint: Paint, cwd: str, base: str | None) -> Iterator[str]:
+    from ...util.sanitize import printable
+
+    rows = list(_commands(report, cwd, "" if base is None else f" --dir {shlex.quote(base)}"))
+    if rows:
+        yield ""
+        yield paint("next:", BOLD)
+        width = min(60, max(len(command) for command, _ in rows))
+        for command, what in rows:
+            command = "\n".join(map(printable, command.split("\n")))  # it may have come with a repository
+            yield f"  {command.ljust(width)}  {paint(f'# {what}', DIM)}"
+
+
+def _commands(report: Report, cwd: str, base: str) -> Iterator[tuple[str, str]]:
+    """What may be typed now, and what for."""
+    name = shlex.quote(report.name)
+    running = report.state.word == "running"
+    failed = report.counts["failed"]
+    if running:
+        for item_id in filter(_can_be_typed, report.unfinished.get("running", ())[:1]):
+            yield f"agentos logs {name} {shlex.quote(item_id)} -f{base}", "watch what an item prints"
+    card = report.card
+    renamed = [] if card is None or card.name == report.name else ["--name", report.name]  # as --fresh does
+    unfinished = bool(report.left) or report.total is None or report.state.word in ("crashed", "stopped")
+    if card is not None and not running:
+        if unfinished:
+            what = f"go on with {count(report.left, 'item')}" if report.left else "go on"
+            yield run_command(card, cwd, *renamed), what
+        if failed:
+            again = "run the failed one again" if failed == 1 else f"run the {failed:,} failed ones again"
+            from_stdin = card.source_kind == "stdin"
+            typed = run_command(card, cwd, "--retry-failed", *renamed) if from_stdin else f"agentos retry {name}{base}"
+            yield typed, again
+        elif not unfinished:
+            yield run_command(card, cwd, "--fresh", *renamed), f"all {report.counts['done']:,} done; --fresh runs again"
+    for cluster in report.failures[:1]:
+        ran = cluster.error_type is not None  # else it was refused: another item of its id may have a log, it has none
+        if ran and _can_be_typed(cluster.example):
+            yield f"agentos logs {name} {shlex.quote(cluster.example)}{base}", "what a failed item printed"
+
+
+def run_command(card: RunCard, cwd: str, *more: str) -> str:
+    """What to type in *cwd* to start the run again as it was started, with *more* options."""
+    kept = kept_arguments(card.arguments)
+    end = options_end(kept)
+    command = f"agentos run {shlex.join([*kept[:end], *more, *kept[end:]])}"
+    if card.source_kind == "stdin":
+        command = f"... | {command}"
+    return command if card.cwd == cwd else f"cd {shlex.quote(card.cwd)} && {command}"
+
+
+def _can_be_typed(item_id: str) -> bool:
+    return clean(item_id, 200) == item_id
+
+
+def kept_arguments(arguments: Sequence[str]) -> list[str]:
+    """What was typed, without what was meant for that one time: a recorded --fresh would start over again."""
+    end = options_end(arguments)
+    return [*(word for word in arguments[:end] if word not in ONCE), *arguments[end:]]
+
+
+def options_end(arguments: Sequence[str]) -> int:
+    """Where the options of ``agentos run`` end, and the command or the words begin."""
+    return next((place for place, word in enumerate(arguments) if word in ("--", ":::")), len(arguments))

@@ -1,0 +1,39 @@
+"""A table of text for a terminal or a pipe: columns aligned, empty ones left out, nothing cut off."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+_GAP = "  "
+
+
+def table(
+    headings: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    colours: Sequence[str | None],
+    *,
+    coloured_column: int,
+) -> Iterator[str]:
+    """The lines, harmless for a terminal.
+
+    *colours* has for each row the code of a terminal colour for its cell in *coloured_column*.
+    """
+    from ...util.sanitize import printable
+    from ...util.text_width import cells, padded
+
+    shown = [[printable(cell, tabs=False) for cell in row] for row in rows]
+    kept = [number for number in range(len(headings)) if any(row[number] for row in shown)]
+    widths = {
+        number: max(cells(text) for text in (headings[number], *(row[number] for row in shown))) for number in kept
+    }
+    yield _GAP.join(padded(headings[number], widths[number]) for number in kept).rstrip()
+    for row, colour in zip(shown, colours, strict=True):
+        # Blanks at the end go before colours come.
+        last = max((number for number in kept if row[number]), default=-1)
+        line = [
+            row[number] if number == last else padded(row[number], widths[number]) for number in kept if number <= last
+        ]
+        if colour is not None and coloured_column in kept[: len(line)]:
+            place = kept.index(coloured_column)
+            line[place] = f"\x1b[{colour}m{line[place]}\x1b[0m"
+        yield _GAP.join(line)

@@ -1,0 +1,141 @@
+"""`agentos retry` starts the very run again, from the folder it was started in, with --retry-failed."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from agentos.cli.commands.retry import retry
+from agentos.cli.usage_error import Refusal
+
+from ...runs import sample_runs
+from ...runs.sample_runs import Child, run
+from ..invoke import call, remember
+
+
+def card(folder: Path, *arguments: str, cwd: Path, **more: Any) -> None:
+    """Write down how the run in *folder* was started, as by this user."""
+    sample_runs.card(folder, *arguments, cwd=cwd, **more)
+    remember(folder)
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("AGENTOS_BASE_DIR", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "work").mkdir()
+    return tmp_path / ".agentos" / "runs" / "r"
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, list[str]]]:
+    """Where and with what `agentos` was called again."""
+    calls: list[tuple[str, list[str]]] = []
+
+    def main(arguments: list[str]) -> int:
+        calls.append((os.getcwd(), arguments))
+        return 1
+
+    fake: Any = ModuleType("agentos.cli.main")
+    fake.main = main
+    monkeypatch.setitem(sys.modules, "agentos.cli.main", fake)
+    return calls
+
+
+def test_it_is_started_as_before_with_what_failed(
+    folder: Path, tmp_path: Path, started: list[tuple[str, list[str]]]
+) -> None:
+    run(folder, ["bad-1"])
+    card(folder, "items.txt", "--fresh", "--", "grep", "-n", "{}", cwd=tmp_path)
+
+    assert call(retry, "r") == 1
+
+    assert started == [(str(tmp_path), ["run", "items.txt", "--retry-failed", "--name", "r", "--", "grep", "-n", "{}"])]
+
+
+def test_it_goes_on_with_this_run_wherever_it_is_called_from(
+    folder: Path, tmp_path: Path, started: list[tuple[str, list[str]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(folder, ["bad-1"])
+    card(folder, "items.txt", "--name", "r", "--", "true", cwd=tmp_path / "work")
+    monkeypatch.chdir("/")
+
+    call(retry, str(folder))
+
+    arguments = ["run", "items.txt", "--name", "r", "--retry-failed", "--dir", str(tmp_path / ".agentos"), "--", "true"]
+    assert started == [(str(tmp_path / "work"), arguments)]
+
+
+def test_a_folder_that_was_named_is_not_named_twice(
+    folder: Path, tmp_path: Path, started: list[tuple[str, list[str]]]
+) -> None:
+    run(folder, ["bad-1"])
+    card(folder, "--dir=../.agentos", "--name=r", "i", "--", "true", cwd=tmp_path / "work")
+
+    call(retry, "r")
+
+    assert started[0][1] == ["run", "--dir=../.agentos", "--name=r", "i", "--retry-failed", "--", "true"]
+
+
+def test_a_run_that_was_renamed_or_moved_is_still_the_one_that_goes_on(
+    tmp_path: Path, started: list[tuple[str, list[str]]]
+) -> None:
+    folder = tmp_path / "elsewhere" / "runs" / "r.1"
+    run(folder, ["bad-1"])
+    card(folder, "--name", "r", "--dir", "old", ":::", "--name", "x", cwd=tmp_path)
+
+    call(retry, str(folder))
+
+    again = ["--retry-failed", "--name", "r.1", "--dir", str(tmp_path / "elsewhere")]
+    assert started[0][1] == ["run", "--name", "r", "--dir", "old", *again, ":::", "--name", "x"]
+
+
+def test_items_from_standard_input_have_to_be_given_again(folder: Path, tmp_path: Path) -> None:
+    run(folder, ["bad-1"])
+    card(folder, "-", "--name", "r", "--", "true", cwd=tmp_path, source={"kind": "stdin", "name": "-"})
+
+    with pytest.raises(Refusal, match="came from standard input") as refused:
+        call(retry, "r")
+
+    assert refused.value.hint == "give them again: ... | agentos run - --name r --retry-failed -- true"
+
+
+def test_a_run_that_is_on_is_left_alone(folder: Path, tmp_path: Path) -> None:
+    with Child(folder) as child:
+        card(folder, "items.txt", "--", "true", cwd=tmp_path)
+
+        with pytest.raises(Refusal, match=f"r is still running by pid {child.pid}"):
+            call(retry, "r")
+
+
+def test_a_folder_that_is_gone_is_named(folder: Path, tmp_path: Path, started: list[tuple[str, list[str]]]) -> None:
+    run(folder, ["bad-1"])
+    card(folder, "items.txt", "--", "true", cwd=tmp_path / "gone")
+
+    with pytest.raises(Refusal, match="gone, and that folder cannot be entered: No such file"):
+        call(retry, "r")
+
+    assert started == []
+
+
+def test_a_run_from_python_says_how_to_go_on(folder: Path) -> None:
+    run(folder, ["bad-1"])
+
+    with pytest.raises(Refusal) as refused:
+        call(retry, "r")
+
+    assert "retry_failed=True" in str(refused.value.hint)
+
+
+def test_a_run_kept_elsewhere_is_refused(tmp_path: Path) -> None:
+    run(tmp_path / "mine", ["bad-1"])
+    card(tmp_path / "mine", "items.txt", "--", "true", cwd=tmp_path)
+
+    with pytest.raises(Refusal, match="not where agentos keeps runs"):
+        call(retry, str(tmp_path / "mine"))

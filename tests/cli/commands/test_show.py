@@ -1,0 +1,304 @@
+"""`agentos show` as a person reads it, and as a program does."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from agentos.cli.commands.show import show
+from agentos.cli.terminal.phrases import Paint, ago, how_long, table
+from agentos.cli.terminal.report_text import kept_arguments, lines_of
+from agentos.cli.usage_error import Refusal
+from agentos.runs.report.run_report import report_of
+from agentos.runs.report.status import Standing
+
+from ...runs.sample_runs import SECRETS, Child, card, crashed, events, run, stop_after
+from ..invoke import call
+
+
+@pytest.fixture(autouse=True)
+def base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("AGENTOS_BASE_DIR", str(tmp_path / ".agentos"))
+    monkeypatch.setenv("NO_COLOR", "1")
+    return tmp_path / ".agentos"
+
+
+def at(base: Path, name: str = "nightly") -> Path:
+    return base / "runs" / name
+
+
+def shown(capsys: pytest.CaptureFixture[str], *typed: str) -> str:
+    capsys.readouterr()
+    assert call(show, *typed) == 0
+    return capsys.readouterr().out
+
+
+def next_commands(out: str) -> list[str]:
+    lines = out.splitlines()
+    return [line.split("  # ")[0].strip() for line in lines[lines.index("next:") + 1 :]]
+
+
+def test_the_whole_of_a_run_that_was_stopped(base: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    stop_after(at(base), ["a", "bad-1", "bad-2", "odd-1", "e", "f"], 5)
+    card(at(base), "items.txt", "--fresh", "-j", "2", "--", "echo", "a b", "--fresh", cwd=base.parent)
+    events(at(base), {"kind": "waiting", "session": 1, "seconds": 192.0, "by_key": {"alice": 192.0}})
+
+    out = shown(capsys, "nightly")
+
+    lines = out.splitlines()
+    assert lines[0] == "nightly: stopped by shutdown(), just now"
+    assert lines[1] == "  2 of 6 done, 3 failed, 1 left (1 not begun)"
+    assert "3 failures, by cause" in lines
+    assert "  2  ValueError: <item>: no <quoted> in <path>, line <n>  e.g. bad-1" in lines
+    assert "3 min 12 s of workers' time lost waiting for keys" in lines
+    assert "  alice     0       0           0   0 s  3 min 12 s" in lines
+    assert "  pending  f" in lines
+    assert next_commands(out) == [
+        "agentos run items.txt -j 2 -- echo 'a b' --fresh",
+        "agentos retry nightly",
+        "agentos logs nightly bad-1",
+    ]
+
+
+def test_what_to_do_about_what_stopped_it_is_said_to_the_end_on_lines_of_its_own(base: Path) -> None:
+    stop_after(at(base), ["a", "b"], 1)
+    why = f"{'a long story ' * 20}of keys; export them there; or use --ship-secrets"
+    report = replace(report_of(at(base)), state=Standing("stopped", why))
+
+    lines = list(lines_of(report, now=time.time(), paint=Paint(False), cwd="/"))
+
+    assert lines[0].endswith("of keys, just now")
+    assert lines[1:3] == ["  export them there", "  or use --ship-secrets"]
+
+
+def test_a_finished_run_says_how_to_run_it_again(base: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run(at(base), ["a", "b"])
+    card(at(base), "items.txt", "--", "true", cwd=base.parent)
+
+    lines = shown(capsys).splitlines()
+
+    assert lines[0].startswith("nightly: finished, ")
+    assert " ".join(lines[-1].split()) == "agentos run items.txt --fresh -- true # all 2 done; --fresh runs again"
+
+
+def test_a_run_that_is_on_says_so_and_how_to_watch_it(base: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with Child(at(base)) as child:
+        card(at(base), "items.txt", "--", "true", cwd=base.parent)
+        out = shown(capsys)
+
+        assert f"running by pid {child.pid}, for " in out
+        assert "1 running" in out
+        assert "agentos logs nightly slow -f" in out
+        assert "retry" not in out
+
+
+def test_a_crashed_run_says_so_and_how_to_go_on(base: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    crashed(at(base))
+    card(at(base), "items.txt", "--", "true", cwd=base.parent)
+
+    out = shown(capsys, "nightly")
+
+    assert out.startswith("nightly: crashed")
+    assert "agentos run items.txt -- true" in out
+    assert "go on with 2 items" in out
+    assert "2 left (1 were running, 1 not begun)" in out
+
+
+def test_a_run_started_from_python_offers_no_command_that_would_not_work(
+    base: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stop_after(at(base), ["bad-1", "b"], 1)
+
+    out = shown(capsys)
+
+    assert "agentos retry" not in out
+    assert "agentos run" not in out
+    assert "agentos logs nightly bad-1" in out
+
+
+def test_of_many_items_that_are_left_the_first_are_named(base: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    stop_after(at(base), [f"i{n:02}" for n in range(1, 31)], 1)
+
+    assert "  pending  i02, i03, i04, i05, i06, i07 and 23 more" in shown(capsys).splitlines()
+
+
+def test_commands_can_be_typed_where_the_person_is(base: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    stop_after(at(base), ["odd-1", "b"], 1)
+    card(at(base), "items.txt", "--", "true", cwd=Path("/some where"))
+
+    out = shown(capsys, "--dir", str(base))
+
+    assert next_commands(out)[:2] == [
+        "cd '/some where' && agentos run items.txt -- true",
+        f"agentos retry nightly --dir {base}",
+    ]
+
+
+def test_items_from_standard_input_are_asked_for_again(base: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    stop_after(at(base), ["odd-1", "b"], 1)
+    card(at(base), "-", "--name", "nightly", "--", "true", cwd=base.parent, source={"kind": "stdin", "name": "-"})
+
+    out = shown(capsys)
+
+    assert next_commands(out)[:2] == [
+        "... | agentos run - --name nightly -- true",
+        "... | agentos run - --name nightly --retry-failed -- true",
+    ]
+
+
+def test_a_run_that_was_set_aside_goes_on_under_its_new_name(base: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    stop_after(at(base, "nightly.1"), ["a", "b"], 1)
+    card(at(base, "nightly.1"), "items.txt", "--", "true", cwd=base.parent, name="nightly")
+
+    assert next_commands(shown(capsys)) == ["agentos run items.txt --name nightly.1 -- true"]
+
+
+def test_a_run_that_was_set_aside_is_run_again_by_itself_and_not_the_one_that_has_its_name(
+    base: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(at(base, "nightly.1"), ["a", "b"])
+    card(at(base, "nightly.1"), "items.txt", "--", "true", cwd=base.parent, name="nightly")
+
+    assert next_commands(shown(capsys)) == ["agentos run items.txt --fresh --name nightly.1 -- true"]
+
+
+def test_an_item_that_was_refused_for_its_id_is_a_failed_one_without_a_log(
+    base: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(at(base), iter(["a", "b", "a"]))
+    source = {"kind": "stdin", "name": "-"}
+    card(at(base), "-", "--name", "nightly", "--", "true", cwd=base.parent, source=source)
+
+    out = shown(capsys)
+
+    assert out.splitlines()[1] == "  2 of 3 done, 1 failed"
+    assert "  1  duplicate id: an earlier item is <quoted> too  e.g. a" in out.splitlines()
+    assert next_commands(out) == ["... | agentos run - --name nightly --retry-failed -- true"]
+    assert shown(capsys, "--failed") == "failed\ta\tduplicate id: an earlier item is 'a' too\n"
+
+
+def test_as_json_it_is_one_object(base: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run(at(base), ["a", "bad-1"], keys=SECRETS)
+
+    found = json.loads(shown(capsys, "--json"))
+
+    assert (found["name"], found["counts"]["done"], found["failures"][0]["count"]) == ("nightly", 1, 1)
+
+
+def test_items_are_listed_one_a_line(base: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    stop_after(at(base), ["a", "odd-1", "c"], 2)
+
+    assert shown(capsys, "nightly", "--items").splitlines() == [
+        "done\ta",
+        "failed\todd-1\t'weather'",
+        "pending (not begun)\tc",
+    ]
+
+
+@pytest.mark.parametrize(
+    "typed",
+    [
+        ("nightly", "--items", "failed"),
+        ("--items", "failed"),
+        ("--failed",),
+        ("nightly", "--failed"),
+        ("nightly", "failed"),
+        ("latest", "--items", "failed"),
+    ],
+)
+def test_the_failed_ones_alone_are_listed(
+    base: Path, capsys: pytest.CaptureFixture[str], typed: tuple[str, ...]
+) -> None:
+    stop_after(at(base), ["a", "odd-1", "c"], 2)
+
+    assert shown(capsys, *typed) == "failed\todd-1\t'weather'\n"
+
+
+def test_items_as_json_are_one_object_a_line(base: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    stop_after(at(base), ["a", "odd-1", "c"], 2)
+
+    found = [json.loads(line) for line in shown(capsys, "--items", "--json").splitlines()]
+
+    assert [(item["id"], item["state"], item["begun"]) for item in found] == [
+        ("a", "done", True),
+        ("odd-1", "failed", True),
+        ("c", "pending", False),
+    ]
+    assert found[1]["error"] == "'weather'"
+
+
+def test_a_state_that_does_not_exist_is_refused(base: Path) -> None:
+    run(at(base), ["a"])
+
+    with pytest.raises(Refusal, match="no state 'red'"):
+        call(show, "nightly", "--items", "red")
+    with pytest.raises(Refusal, match="--failed"):
+        call(show, "nightly", "--failed", "done")
+
+
+@pytest.mark.parametrize("typed", [(), ("--items",), ("--json",)])
+def test_a_run_that_has_not_begun_is_refused_in_a_sentence(base: Path, typed: tuple[str, ...]) -> None:
+    card(at(base), "items.txt", "--", "true", cwd=base.parent)
+
+    with pytest.raises(Refusal, match="nightly has not begun"):
+        call(show, *typed)
+
+
+def test_ids_and_errors_cannot_steer_the_terminal(base: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    stop_after(at(base), ["bad-\x1b[2J\nfake: all done", "\x1b]0;title\x07"], 1)
+
+    out = shown(capsys) + shown(capsys, "--items")
+
+    assert "\x1b" not in out
+    assert "\x07" not in out
+    assert "\nfake" not in out
+
+
+def test_colour_when_asked_for(base: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run(at(base), ["a"])
+
+    assert "\x1b[32mfinished\x1b[0m" in shown(capsys, "--color", "always")
+
+
+def test_what_was_meant_for_one_start_is_not_repeated_and_the_command_is_left_alone() -> None:
+    arguments = ("--fresh", "x.txt", "-n", "--retry-failed", "--", "grep", "-n", "{}")
+
+    assert kept_arguments(arguments) == ["x.txt", "--", "grep", "-n", "{}"]
+    assert kept_arguments(("--fresh", ":::", "-n")) == [":::", "-n"]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0 s"),
+        (-3, "0 s"),
+        (0.0312, "31 ms"),
+        (0.0001, "0 s"),
+        (0.254, "0.25 s"),
+        (1.04, "1.0 s"),
+        (9.97, "10 s"),
+        (59.6, "1 min"),
+        (192, "3 min 12 s"),
+        (7_500, "2 h 5 min"),
+        (90_000, "1 d 1 h"),
+        (86_400 + 59, "1 d"),
+    ],
+)
+def test_a_duration_is_told_as_exactly_as_anybody_cares(seconds: float, text: str) -> None:
+    assert how_long(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("before", "text"), [(3, "just now"), (150, "2 min ago"), (7_200, "2 h ago"), (200_000, "2 d ago")]
+)
+def test_how_long_ago(before: float, text: str) -> None:
+    assert ago(1_000_000 - before, 1_000_000) == text
+
+
+def test_a_table_is_aligned() -> None:
+    assert table([("key", "n", "why"), ("alice", "1,000", "x")], right=(1,)) == ["key        n  why", "alice  1,000  x"]

@@ -1,0 +1,52 @@
+"""A store may be named by the variable that has its address, so that no password is typed."""
+
+from __future__ import annotations
+
+import pytest
+
+from agentos import StoreUnavailable
+from agentos.cli.config.store_url import address_of, unusable
+from agentos.cli.usage_error import Refusal
+
+URL = "rediss://me:planted-password@host:6380/0?pool=night"
+
+
+def refusal(said: str, environ: dict[str, str]) -> Refusal:
+    with pytest.raises(Refusal) as refused:
+        address_of(said, environ, who="--store")
+    return refused.value
+
+
+def test_a_store_is_what_was_said_or_what_the_named_variable_has() -> None:
+    assert address_of("sqlite", {}, who="--store") == "sqlite"
+    assert address_of("env:KEYS_URL", {"KEYS_URL": f" {URL}\n"}, who="--store") == URL
+
+
+@pytest.mark.parametrize("environ", [{}, {"KEYS_URL": ""}, {"KEYS_URL": "  "}])
+def test_a_variable_that_is_not_set_is_named_by_who_named_it(environ: dict[str, str]) -> None:
+    refused = refusal("env:KEYS_URL", environ)
+
+    assert refused.message == "--store: the environment variable KEYS_URL is not set"
+    assert refused.hint == "export it before the command: redis://user:password@host:port/db"
+
+
+@pytest.mark.parametrize("value", ["planted-password", "http://me:planted-password@host", "env:OTHER"])
+def test_a_variable_that_has_no_address_is_refused_without_showing_what_it_has(value: str) -> None:
+    refused = refusal("env:KEYS_URL", {"KEYS_URL": value, "OTHER": URL})
+
+    assert "KEYS_URL" in refused.message
+    assert "planted" not in f"{refused.message}{refused.hint}"
+
+
+def test_what_to_do_about_a_store_is_told_as_it_is_typed_here() -> None:
+    refused = unusable(StoreUnavailable(path="redis://host:6379/0", detail="it is away"), "name another")
+
+    assert refused.message == "the pool's shared state redis://host:6379/0 cannot be used: it is away"
+    assert refused.hint == "name another"
+
+
+def test_a_server_that_wants_a_password_is_given_it_in_a_variable() -> None:
+    refused = unusable(StoreUnavailable(path="redis://host:6379/0", detail="no", wants_login=True), "name another")
+
+    assert refused.hint is not None
+    assert "AGENTOS_STORE=redis://user:password@host" in refused.hint

@@ -1,0 +1,36 @@
+"""What a run is told of a cluster, before anybody there is asked."""
+
+from __future__ import annotations
+
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from agentos import Dask
+from agentos.cli.session import item_worker
+from agentos.cli.usage_error import Refusal
+
+
+def request(engine: str | None) -> Any:
+    return SimpleNamespace(engine=engine, option={"ship_secrets": True}.__getitem__)
+
+
+def test_where_the_items_run_here_nothing_is_told() -> None:
+    assert item_worker.elsewhere(request(None)) == {}
+
+
+@pytest.mark.parametrize("engine", ["dask://host:8786", "tls://[::1]:8786"])
+def test_a_cluster_is_told_with_whether_secrets_go_there(engine: str) -> None:
+    assert item_worker.elsewhere(request(engine)) == {"engine": Dask(engine), "ship_secrets": True}
+
+
+@pytest.mark.parametrize("package", ["distributed", "cryptography"])
+def test_without_a_package_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch, package: str) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+
+    with pytest.raises(Refusal, match=f"--engine needs the package {package}") as refused:
+        item_worker.elsewhere(request("dask://host:8786"))
+
+    assert refused.value.hint == "pip install 'agentos-parallel[dask]'"

@@ -1,0 +1,192 @@
+"""A function that is sent elsewhere: what it is when it arrives, and what becomes of what it prints there."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentos.cli.session.worker_function import folder_of, known_as, load_worker
+from agentos.cli.terminal.remote_output import Overheard
+from agentos.cli.terminal.remote_prints import PRINTED, Sent, SentCoroutine, made_to_travel
+from agentos.runs.output.capture import Outputs
+from agentos.runs.remote.assignment import Assignment
+from agentos.runs.remote.attempt_report import Report
+from agentos.runs.remote.pickled import pack
+from agentos.runs.remote.worker_call import carry_out
+from agentos.runs.worker import worker_of
+
+from ...logged_messages import said_here
+
+WORK = """
+import asyncio, sys
+from helping_{mark} import shout
+
+def work(item, credential):
+    print("half a line, ", end="")
+    print(shout(item))
+    print("trouble", file=sys.stderr)
+    return shout(item)
+
+async def slow(item, credential, context):
+    print("one of", item)
+    await asyncio.sleep(0)
+    print("two of", item)
+    return context.item_id
+
+def bad(item, credential):
+    print("last words")
+    raise ValueError(item)
+
+def many(item, credential):
+    for number in range(3_000):
+        print("line", number)
+
+def odd(item, credential):
+    sys.stdout.buffer.write(bytes(range(256)) * 40)
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a worker and a module beside it; nobody else can import either."""
+    mark = tmp_path.name.replace("-", "_")
+    (tmp_path / "asking.py").write_text(WORK.format(mark=mark))
+    (tmp_path / f"helping_{mark}.py").write_text("def shout(item):\n    return item.upper()\n")
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.delitem(sys.modules, "asking", raising=False)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def travelling(function: str) -> Sent:
+    named = f"asking.py:{function}"
+    return made_to_travel(load_worker(named), known_as(named), folder_of(named))
+
+
+def carried_out(function: str, item: str = "tea") -> Report:
+    sent = travelling(function)
+    assignment = Assignment(
+        run_id="r",
+        item_id=item,
+        index=0,
+        attempt=1,
+        token=1,
+        payload=pack(item, "the item"),
+        wants_context=True,
+    )
+    parcel = pack(sent, "the worker")
+    return carry_out(parcel, assignment, is_async=worker_of(sent).is_async)
+
+
+def printed(report: Report, place: Path) -> str:
+    """What the item's log has of it at home."""
+    with Overheard(Outputs(place / "logs")):
+        for line in report.lines:
+            logging.getLogger("agentos.worker").log(line.level, "%s", line.text)
+    (log,) = (place / "logs").iterdir()
+    return log.read_bytes().decode("utf-8", "surrogateescape").partition("\n")[2]
+
+
+def test_it_is_known_as_it_would_be_here() -> None:
+    def work(item: Any, credential: Any) -> None: ...
+
+    assert worker_of(made_to_travel(work, "some/file.py:work", None)).name == "some/file.py:work"
+    assert worker_of(made_to_travel(work, None, None)).name == worker_of(work).name
+    assert isinstance(made_to_travel(work, None, None), Sent)
+
+
+def test_a_coroutine_function_is_one_after_the_journey(folder: Path) -> None:
+    again = pickle.loads(pickle.dumps(travelling("slow")))
+
+    assert isinstance(again, SentCoroutine)
+    assert worker_of(again).is_async
+    assert worker_of(again).name == "asking.py:slow"
+
+
+def test_a_function_of_a_file_arrives_where_neither_the_file_nor_what_lies_beside_it_is(folder: Path) -> None:
+    data = folder / "data"
+    data.write_bytes(pickle.dumps(travelling("work")))
+    script = "import pickle, sys; print(pickle.load(open(sys.argv[1], 'rb'))._function('tea', None))"
+
+    told = subprocess.run(
+        [sys.executable, "-c", script, str(data)], capture_output=True, text=True, cwd="/", check=True
+    )
+
+    assert told.stdout == "half a line, TEA\nTEA\n"
+
+
+def test_what_it_prints_is_the_output_of_its_item_and_no_line_of_the_log(
+    folder: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    report = carried_out("work")
+
+    assert report.failure is None
+    assert printed(report, folder) == "half a line, TEA\ntrouble\n"
+    assert capsys.readouterr() == ("", "")
+    assert said_here(caplog) == []
+
+
+def test_a_coroutine_prints_for_its_item(folder: Path) -> None:
+    assert printed(carried_out("slow"), folder) == "one of tea\ntwo of tea\n"
+
+
+def test_what_a_function_said_before_it_failed_comes_home(folder: Path) -> None:
+    report = carried_out("bad")
+
+    assert report.failure is not None
+    assert printed(report, folder) == "last words\n"
+
+
+def test_of_very_much_output_nothing_is_lost_as_long_as_the_messages_last(folder: Path) -> None:
+    assert printed(carried_out("many"), folder) == "".join(f"line {number}\n" for number in range(3_000))
+
+
+def test_bytes_that_are_no_text_come_home_as_they_are(folder: Path) -> None:
+    told = printed(carried_out("odd"), folder)
+
+    assert told.encode("utf-8", "surrogateescape") == bytes(range(256)) * 40
+
+
+def test_the_streams_are_as_they_were_when_nothing_runs(folder: Path) -> None:
+    before = sys.stdout, sys.stderr
+
+    carried_out("work")
+
+    assert (sys.stdout, sys.stderr) == before
+
+
+def test_two_attempts_of_an_item_are_told_apart_and_one_that_was_lost_is_ended(tmp_path: Path) -> None:
+    logger = logging.getLogger("agentos.worker")
+    with Overheard(Outputs(tmp_path / "logs")):
+        logger.log(PRINTED, "%s", '["tea", 0, 1, "alice", "stdout", "first\\n"]')
+        logger.log(PRINTED, "%s", '["tea", 0, 2, "bob", "stdout", "second\\n"]')
+    text = (tmp_path / "logs" / "tea.log").read_text()
+
+    assert [line for line in text.splitlines() if "---" not in line] == ["first", "second"]
+    assert "attempt 1" in text
+    assert "key bob" in text
+
+
+def test_a_message_that_was_cut_off_is_left_out_and_other_lines_of_the_log_pass(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Overheard(Outputs(tmp_path / "logs")):
+        logging.getLogger("agentos.worker").log(PRINTED, "%s", '["tea", 0, 1, null, "stdout", "fir')
+        logging.getLogger("agentos.worker").warning("of the function's own")
+
+    assert said_here(caplog) == ["of the function's own"]
+    assert not (tmp_path / "logs").exists()
+
+
+def test_outside_of_it_nothing_is_taken_from_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with Overheard(Outputs(tmp_path)):
+        pass
+    logging.getLogger("agentos.worker").log(PRINTED, "kept")
+
+    assert said_here(caplog) == ["kept"]
