@@ -81,8 +81,8 @@ class SessionStep(LineStep):
     def go_on_as(self, me: Session, abandoned: Sequence[tuple[int, int]]) -> None:
         """Continue as session *me*. Only *abandoned* leases stay with the former session, which is not renewed."""
         before = self.me
-        for field in ("served", "waiting_since", "wanted", "called_at", "idle_until", "claim"):
-            setattr(me, field, getattr(before, field))
+        me.served, me.waiting_since, me.wanted = before.served, before.waiting_since, before.wanted
+        me.called_at, me.idle_until, me.claim = before.called_at, before.idle_until, before.claim
         before.waiting_since = before.called_at = before.claim = before.idle_until = None
         tokens = {token for _, token in abandoned}
         self.join(me)

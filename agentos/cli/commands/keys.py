@@ -6,7 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, TypeVar
@@ -80,7 +80,7 @@ def keys(
         import json as encoder
 
         for row in rows:
-            print(encoder.dumps(asdict(row), ensure_ascii=False))
+            print(encoder.dumps(row.as_json(), ensure_ascii=False))
         return
     from ..terminal.color import colour
 

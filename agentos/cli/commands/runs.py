@@ -49,10 +49,9 @@ def _brief_of(base: Base, folder: Path) -> Brief:
 
 def _print_json(briefs: list[Brief]) -> None:
     import json
-    from dataclasses import asdict
 
     for brief in briefs:
-        print(json.dumps({**asdict(brief), "state": {"text": str(brief.state), **asdict(brief.state)}}))
+        print(json.dumps(brief.as_json()))
 
 
 def _print_table(briefs: list[Brief], color: str) -> None:

@@ -101,9 +101,8 @@ def _list_items(folder: Path, state: str | None, *, as_json: bool) -> None:
 
 def _json_line(item: ItemState) -> str:
     import json
-    from dataclasses import asdict
 
-    return f"{json.dumps(asdict(item))}\n"
+    return f"{json.dumps(item.as_json())}\n"
 
 
 def _line(item: ItemState) -> str:

@@ -87,8 +87,18 @@ class CredentialEntry:
 
     def stated(self) -> dict[str, Any]:
         """What ``Credential`` is told besides the secret."""
-        fields = ("name", "quota", "slots", "rpm", "tpm", "rpd", "base_url", "hosts", "provider")
-        return {**{field: getattr(self, field) for field in fields}, "env": self.extra_env}
+        return {
+            "name": self.name,
+            "quota": self.quota,
+            "slots": self.slots,
+            "rpm": self.rpm,
+            "tpm": self.tpm,
+            "rpd": self.rpd,
+            "base_url": self.base_url,
+            "hosts": self.hosts,
+            "provider": self.provider,
+            "env": self.extra_env,
+        }
 
     def limits(self) -> tuple[Limit, ...]:
         """The limits it states."""

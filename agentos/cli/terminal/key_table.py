@@ -6,12 +6,13 @@ import datetime
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from .table import table
 
 if TYPE_CHECKING:
+    from ...pool.core.credential_report import Headroom
     from ...pool.core.records import KeySpec
     from ...stores.dump import Pause, Sighting
 
@@ -36,6 +37,24 @@ class Row:
     secrets: int  # how many secrets have had this name
     paused_until: float | None = None  # no lease starts before it, on any key
     paused_why: str = ""
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the row as a JSON object."""
+        return {
+            "name": self.name,
+            "state": self.state,
+            "available": self.available,
+            "until": self.until,
+            "why": self.why,
+            "quota": self.quota,
+            "slots": self.slots,
+            "leases": self.leases,
+            "holders": self.holders,
+            "limits": self.limits,
+            "secrets": self.secrets,
+            "paused_until": self.paused_until,
+            "paused_why": self.paused_why,
+        }
 
 
 def rows_of(
@@ -66,9 +85,21 @@ def _row(seen: Sighting) -> Row:
         slots=state.slots,
         leases=state.leases,
         holders=seen.holders,
-        limits=tuple(asdict(limit) for limit in state.limits if math.isfinite(limit.left)),  # as JSON has it
+        limits=tuple(_limit_json(limit) for limit in state.limits if math.isfinite(limit.left)),  # as JSON has it
         secrets=seen.secrets,
     )
+
+
+def _limit_json(limit: Headroom) -> dict[str, Any]:
+    return {
+        "dimension": limit.dimension,
+        "amount": limit.amount,
+        "left": limit.left,
+        "model": limit.model,
+        "set_aside": limit.set_aside,
+        "per": limit.per,
+        "learned": limit.learned,
+    }
 
 
 def _unused(spec: KeySpec) -> Row:

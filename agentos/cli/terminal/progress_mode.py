@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 MODES = ("auto", "bar", "plain", "json", "none")
 _TICK = 5.0
-_COUNTS = ("total", "completed", "failed", "retried", "limited", "cached", "interrupted", "parked")
 
 
 class Reporter(Protocol):
@@ -145,7 +144,9 @@ def _facts(event: Progress) -> dict[str, Any]:
         facts |= {"credential": result.credential, "error": result.error}
     if event.message:
         facts["message"] = event.message
-    facts |= {name: getattr(stats, name) for name in _COUNTS}
+    facts |= {"total": stats.total, "completed": stats.completed, "failed": stats.failed, "retried": stats.retried}
+    facts |= {"limited": stats.limited, "cached": stats.cached}
+    facts |= {"interrupted": stats.interrupted, "parked": stats.parked}
     facts |= {"done": stats.success_count, "elapsed": round(stats.elapsed, 3)}
     if stats.stopped_by is not None:
         facts["stopped_by"] = stats.stopped_by

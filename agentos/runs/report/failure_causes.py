@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 _READ: Final = 600  # characters of an error: its cause stands at the beginning
 _LONGEST: Final = 300
@@ -36,6 +36,16 @@ class Cluster:
     count: int
     example: str
     text: str
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the failures as a JSON object."""
+        return {
+            "cause": self.cause,
+            "error_type": self.error_type,
+            "count": self.count,
+            "example": self.example,
+            "text": self.text,
+        }
 
 
 class Causes:

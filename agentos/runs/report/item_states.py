@@ -7,7 +7,7 @@ import sqlite3
 from array import array
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from ...util.id_digest import id_digest
 from ..core.id_set import DigestTable
@@ -52,6 +52,19 @@ class ItemState:
     duration: float | None = None
     error: str | None = None
     at: float | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the item as a JSON object."""
+        return {
+            "id": self.id,
+            "state": self.state,
+            "begun": self.begun,
+            "attempts": self.attempts,
+            "credential": self.credential,
+            "duration": self.duration,
+            "error": self.error,
+            "at": self.at,
+        }
 
 
 @dataclass(frozen=True, slots=True)

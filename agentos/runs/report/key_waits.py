@@ -18,6 +18,10 @@ class Waiting:
     seconds: float = 0.0
     by_key: Mapping[str, float] = field(default_factory=dict)
 
+    def as_json(self) -> dict[str, Any]:
+        """Return the seconds as a JSON object."""
+        return {"seconds": self.seconds, "by_key": dict(self.by_key)}
+
 
 def waiting_in(events: Iterable[Mapping[str, Any]]) -> Waiting:
     """Each record counts from the start of its session: the last of each session is taken, and these are added up."""

@@ -25,6 +25,17 @@ class RunCard:
     started: float | None = None
     engine: str | None = None  # the cluster on which the items ran; None: on the machine of the run
 
+    def as_json(self) -> dict[str, Any]:
+        """Return the card as the JSON object of a report, which is not that of ``run.json``."""
+        return {
+            "name": self.name,
+            "cwd": self.cwd,
+            "arguments": self.arguments,
+            "source_kind": self.source_kind,
+            "started": self.started,
+            "engine": self.engine,
+        }
+
 
 def read_card(folder: Path) -> RunCard | None:
     """The card of the run in *folder*; None if it has none that can be read: it was started from Python, perhaps."""

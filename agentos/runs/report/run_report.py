@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -39,6 +39,18 @@ class Session:
     pid: int | None
     host: str | None
 
+    def as_json(self) -> dict[str, Any]:
+        """Return the session as a JSON object."""
+        return {
+            "number": self.number,
+            "started_at": self.started_at,
+            "ended_at": self.ended_at,
+            "ended": self.ended,
+            "finished": self.finished,
+            "pid": self.pid,
+            "host": self.host,
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class KeyUse:
@@ -54,6 +66,18 @@ class KeyUse:
     limited: int
     seconds: float
     waited: float
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the use of the credential as a JSON object."""
+        return {
+            "name": self.name,
+            "done": self.done,
+            "failed": self.failed,
+            "retried": self.retried,
+            "limited": self.limited,
+            "seconds": self.seconds,
+            "waited": self.waited,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +96,10 @@ class Durations:
             return None
         last = len(ordered) - 1
         return cls(ordered[round(last * 0.5)], ordered[round(last * 0.95)], ordered[last])
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the durations as a JSON object."""
+        return {"p50": self.p50, "p95": self.p95, "longest": self.longest}
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +141,29 @@ class Report:
 
     def as_json(self) -> dict[str, Any]:
         """The same for programs: plain dicts, lists, numbers and texts."""
-        return {**asdict(self), "state": {"text": str(self.state), **asdict(self.state)}, "left": self.left}
+        return {
+            "name": self.name,
+            "folder": self.folder,
+            "state": self.state.as_json(),
+            "total": self.total,
+            "counts": dict(self.counts),
+            "not_begun": self.not_begun,
+            "sessions": tuple(each.as_json() for each in self.sessions),
+            "keys": tuple(each.as_json() for each in self.keys),
+            "attempts": self.attempts,
+            "retried": self.retried,
+            "limited": self.limited,
+            "durations": None if self.durations is None else self.durations.as_json(),
+            "wall": self.wall,
+            "rate": self.rate,
+            "failures": tuple(each.as_json() for each in self.failures),
+            "other_failures": self.other_failures,
+            "waiting": self.waiting.as_json(),
+            "unfinished": dict(self.unfinished),
+            "damage": self.damage,
+            "card": None if self.card is None else self.card.as_json(),
+            "left": self.left,
+        }
 
 
 def report_of(folder: Path, *, ids: int = _IDS, wall: Callable[[], float] = time.time) -> Report:

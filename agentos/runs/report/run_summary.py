@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from agentos.errors import JournalError
 
@@ -51,6 +51,21 @@ class Brief:
     started_at: float | None = None
     seconds: float | None = None
     problem: str | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the run as a JSON object."""
+        return {
+            "name": self.name,
+            "folder": self.folder,
+            "state": self.state.as_json(),
+            "done": self.done,
+            "failed": self.failed,
+            "total": self.total,
+            "left": self.left,
+            "started_at": self.started_at,
+            "seconds": self.seconds,
+            "problem": self.problem,
+        }
 
 
 def brief_of(folder: Path, *, wall: Callable[[], float] = time.time) -> Brief:

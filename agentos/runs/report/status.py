@@ -7,7 +7,7 @@ import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from ...util.private_folder import folder_of
 from ..journal.host_name import HOST
@@ -39,6 +39,10 @@ class Standing:
             case "unfinished":
                 return "ended with items left"
         return self.word
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the state as a JSON object: its text and its parts."""
+        return {"text": str(self), "word": self.word, "why": self.why, "pid": self.pid, "host": self.host}
 
 
 def standing_of(lock: Path, *, last_kind: str | None, note: str | None, left: int) -> Standing:

@@ -90,13 +90,21 @@ class Width:
         return True
 
     def pack(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in _KEPT}
+        return {
+            "slots": self.slots,
+            "known": self.known,
+            "proven": self.proven,
+            "suspected": self.suspected,
+            "step": self.step,
+            "patience": self.patience,
+        }
 
     def unpack(self, packed: Mapping[str, Any]) -> None:
         if packed["slots"] != self.slots:
             self.clean = self.peak = 0
-        for name in _KEPT:
-            setattr(self, name, packed[name])
-
-
-_KEPT = ("slots", "known", "proven", "suspected", "step", "patience")
+        self.slots = packed["slots"]
+        self.known = packed["known"]
+        self.proven = packed["proven"]
+        self.suspected = packed["suspected"]
+        self.step = packed["step"]
+        self.patience = packed["patience"]

@@ -265,15 +265,48 @@ class Pace(LimitState):
     # -- for a store ------------------------------------------------------------------------------------------
 
     def pack(self) -> dict[str, Any]:
-        return {"learned": ["pace", self.scope], **{name: getattr(self, name) for name in _KEPT}}
+        return {
+            "learned": ["pace", self.scope],
+            "anchor_at": self.anchor_at,
+            "anchor_taken": self.anchor_taken,
+            "at": self.at,
+            "found": self.found,
+            "found_in": self.found_in,
+            "lag": self.lag,
+            "level": self.level,
+            "mark": self.mark,
+            "overflowed": self.overflowed,
+            "plateau": self.plateau,
+            "pressed": self.pressed,
+            "rate": self.rate,
+            "refused": self.refused,
+            "resting_until": self.resting_until,
+            "row": self.row,
+            "searching_since": self.searching_since,
+            "taken": self.taken,
+            "took_at": self.took_at,
+        }
 
     def unpack(self, packed: Mapping[str, Any]) -> None:
-        for name in _KEPT:
-            setattr(self, name, packed[name])
+        self.anchor_at = packed["anchor_at"]
+        self.anchor_taken = packed["anchor_taken"]
+        self.at = packed["at"]
+        self.found = packed["found"]
+        self.found_in = packed["found_in"]
+        self.lag = packed["lag"]
+        self.level = packed["level"]
+        self.mark = packed["mark"]
+        self.overflowed = packed["overflowed"]
+        self.plateau = packed["plateau"]
+        self.pressed = packed["pressed"]
+        self.rate = packed["rate"]
+        self.refused = packed["refused"]
+        self.resting_until = packed["resting_until"]
+        self.row = packed["row"]
+        self.searching_since = packed["searching_since"]
+        self.taken = packed["taken"]
+        self.took_at = packed["took_at"]
         self._show()
 
     def reset(self) -> None:
         self.level = max(self.level, 0.0)
-
-
-_KEPT = tuple(Pace.__slots__)

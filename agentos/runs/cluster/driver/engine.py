@@ -25,7 +25,7 @@ from ...remote.assignment import Assigner, Assignment
 from ...remote.attempt_report import Line, Report, error_from
 from ...remote.pickled import pack, unpack
 from ..wire.certificate import new_identity
-from ..wire.messages import Channel
+from ..wire.messages import STREAM_OF, Channel
 from ..worker.client import Post
 from ..worker.slot import Job
 from .driver_server import Hub
@@ -328,7 +328,7 @@ class ClusterEngine(ThreadEngine):
         elif output is not None:
             errand.writing = True
             try:
-                output.write(said.channel.name.lower(), said.data)
+                output.write(STREAM_OF[said.channel], said.data)
             finally:
                 errand.writing = False
 

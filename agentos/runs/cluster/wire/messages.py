@@ -17,7 +17,7 @@ import json
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum, IntEnum
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from .... import __version__
 
@@ -73,6 +73,11 @@ class Channel(IntEnum):
     STDOUT = 0
     STDERR = 1
     NEWS = 2  # of its key, or for the log: a pickle
+
+
+# The channel of each stream of a command, by the name under which its output is kept, and the reverse.
+CHANNEL_OF: Final = {"stdout": Channel.STDOUT, "stderr": Channel.STDERR}
+STREAM_OF: Final = {channel: stream for stream, channel in CHANNEL_OF.items()}
 
 
 def margin_of(ttl: float) -> float:
@@ -202,7 +207,8 @@ class Hello(NamedTuple):
 
 def hello_body(password: bytes, hello: Hello) -> bytes:
     """The body of ``HELLO``. It is no pickle: it is read before anybody is trusted."""
-    return password + json.dumps({"format": FORMAT, **hello._asdict()}).encode()
+    fields = {"link": hello.link, "name": hello.name, "asks": hello.asks, "in_hand": hello.in_hand}
+    return password + json.dumps({"format": FORMAT, **fields}).encode()
 
 
 def read_hello(body: bytes) -> Hello:

@@ -19,7 +19,7 @@ from ...remote.attempt_report import Line, Report, failure_of
 from ...remote.pickled import Parcel
 from ...remote.worker_call import carry_out, carry_out_async
 from ...remote.worker_lease import Told
-from ..wire.messages import Channel, TooLarge
+from ..wire.messages import CHANNEL_OF, Channel, TooLarge
 from .assigned_attempt import Handed
 from .client import Link, Post
 from .command_runner import Surrounding, Workshop
@@ -199,7 +199,7 @@ def _let_end(handed: Handed, running: Running) -> None:
 
 
 def _print(link: Link, handed: Handed, stream: str, data: bytes) -> None:
-    link.say(handed, Channel[stream.upper()], data)
+    link.say(handed, CHANNEL_OF[stream], data)
 
 
 @contextmanager
