@@ -18,10 +18,11 @@ def open_redis(
     """Share a pool's state there. Raises StoreError, and ImportError where redis-py is not installed."""
     require_client()
     from .pubsub_wakeup import RedisBell
+    from .server_time import server_time_for
     from .store import RedisStore
     from .store_connection import Link
 
-    link = Link(place, clock, ttl)
+    link = Link(place, server_time_for(clock), ttl)
     try:
         link.open()
         bell = RedisBell(link)

@@ -35,7 +35,7 @@ def let_run_out(link: Link, session: str, seconds: float) -> None:
 
 
 def _let_run_out(link: Link, wire: Wire, session: str, seconds: float) -> None:
-    meta, heard, ends_at = link.read_meta(wire), link.hear(wire), link.sessions(wire).get(session)
+    meta, heard, ends_at = link.read_meta(wire), link.server_time.read(wire), link.sessions(wire).get(session)
     if meta is not None and ends_at is not None:
         # Renewed meanwhile, by a step that was under way? Then it ends later than it could, and that is all.
         link.let_run_out(wire, session, ends_at, min(ends_at, heard.hour + meta.shift + seconds))
@@ -46,10 +46,10 @@ def _depart(link: Link, wire: Wire, session: str, border: Border, view: View, ho
     wire.ask("ZADD", link.keys[3], "XX", "0", session)
     replica, order = Replica(), LOOK
     for _ in range(_TRIES):
-        meta, heard = link.read_meta(wire), link.hear(wire)
+        meta, heard = link.read_meta(wire), link.server_time.read(wire)
         if meta is None:
             return
-        words = order.words(repr(heard.hour) if link.simulated else "", meta.version, _ANY_TIME, replica.seen)
+        words = order.words(link.server_time.imposed(heard.hour), meta.version, _ANY_TIME, replica.seen)
         reply = read_reply(link.apply(wire, words))
         if reply.what == "meta":
             continue

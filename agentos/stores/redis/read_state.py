@@ -21,6 +21,7 @@ from .errors import at_opening
 from .metadata import Meta
 from .replica import CredentialRecord, Replica, Unreadable, readable
 from .resp_connection import Wire
+from .server_time import server_time_for
 from .step_messages import LOOK, Order, Reply, read_reply
 from .store_connection import Link
 from .url import RedisPlace
@@ -47,7 +48,7 @@ def resting(place: RedisPlace, clock: Clock) -> Pause | None:
     """Why no lease starts there at present, and for how long; None: they do. Raises StoreError."""
     with visit(place, clock) as (link, wire):
         meta = link.asked(lambda: link.read_meta(wire))
-        hour = link.asked(lambda: link.hear(wire)).hour
+        hour = link.asked(lambda: link.server_time.read(wire)).hour
     left = 0.0 if meta is None else meta.paused_until - (hour + meta.shift)
     return None if meta is None or left <= 0 else Pause(left, meta.why)
 
@@ -65,7 +66,7 @@ class Copy:
 @contextmanager
 def visit(place: RedisPlace, clock: Clock) -> Iterator[tuple[Link, Wire]]:
     """A connection for somebody who takes no part. Trouble with it is a StoreUnavailable: nobody comes back later."""
-    link = Link(place, clock, _ANY_TTL)
+    link = Link(place, server_time_for(clock), _ANY_TTL)
     link.limit = _PATIENCE
     try:
         wire = link.connect()
@@ -113,13 +114,11 @@ def ask(link: Link, wire: Wire, order: Order, meta: Meta, clock: Clock, seen: in
     Before that, how far its clock is ahead of ours. Raises StoreTrouble or StoreError.
     """
     sent = clock.now()
-    words = order.words(repr(sent) if link.simulated else "", meta.version, ("", ""), seen)
+    words = order.words(link.server_time.imposed(sent), meta.version, ("", ""), seen)
     said = link.asked(lambda: link.apply(wire, words))
-    received = clock.now()
     with undamaged(link.place):
         reply = read_reply(said)
-        ahead = 0.0 if link.simulated else reply.hour - (sent + received) / 2
-    return ahead, reply
+    return link.server_time.received(sent, reply.hour).ahead(), reply
 
 
 def book_of(copy: Copy) -> Book:

@@ -8,10 +8,16 @@ than any drift, one of the clocks was set or stood still.
 from __future__ import annotations
 
 import time
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ...util.clock import Clock, SystemClock
+
+if TYPE_CHECKING:
+    from .resp_connection import Wire
 
 _TOLERANCE: Final = 0.05  # of the time to live
 _LONGEST_TOLERANCE: Final = 0.5
+_FOREVER: Final = float("inf")
 
 
 def tolerance(ttl: float) -> float:
@@ -23,11 +29,6 @@ def asleep_for() -> float:
     """For how long this machine has been asleep since it was started, as far as can be told: its clock stood still."""
     boottime = getattr(time, "CLOCK_BOOTTIME", None)
     return 0.0 if boottime is None else time.clock_gettime(boottime) - time.clock_gettime(time.CLOCK_MONOTONIC)
-
-
-def never_asleep() -> float:
-    """The same for a clock that is no machine's."""
-    return 0.0
 
 
 class Heard(NamedTuple):
@@ -44,3 +45,71 @@ class Heard(NamedTuple):
     def nearest(self, ahead: float) -> float:
         """How far it may be ahead: what is nearest to *ahead* of all that can be."""
         return min(max(ahead, self.hour - self.received), self.hour - self.sent)
+
+
+class ServerTime:
+    """Reads the Redis server's own clock. A connection is given one of these, and the store asks it too."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+
+    def read(self, wire: Wire) -> Heard:
+        """Ask the server for its time."""
+        sent = self._clock.now()
+        seconds, micros = wire.ask("TIME")
+        return Heard(sent, self._clock.now(), int(seconds) + int(micros) / 1e6)
+
+    def imposed(self, sent: float) -> str:
+        """The time that a script sent at *sent* has to use in place of the server's; "" for the server's own."""
+        return ""
+
+    def received(self, sent: float, hour: float) -> Heard:
+        """The reading in an answer that arrives now, to what was sent at *sent*."""
+        return Heard(sent, self._clock.now(), hour)
+
+    def answered_at(self, sent: float) -> float:
+        """The instant up to which an answer to a question of *sent* is known to be complete."""
+        return sent
+
+    def uptime(self, counted: float) -> float:
+        """For how many seconds the server has been up at least, by what it counts: whole seconds, the last begun."""
+        return max(0.0, counted - 1.0)
+
+    def settling_time(self, seconds: float) -> float:
+        """How long a new process waits until the others have noticed a change of the server's clock."""
+        return seconds
+
+    def asleep_for(self) -> float:
+        """For how long this machine has been suspended since it was started."""
+        return asleep_for()
+
+
+class DrivenServerTime(ServerTime):
+    """Imposes a clock that a test drives on the server: nothing happens between two instants of that clock."""
+
+    def read(self, wire: Wire) -> Heard:
+        sent = self._clock.now()
+        return Heard(sent, sent, sent)
+
+    def imposed(self, sent: float) -> str:
+        return repr(sent)
+
+    def received(self, sent: float, hour: float) -> Heard:
+        return Heard(sent, sent, sent)
+
+    def answered_at(self, sent: float) -> float:
+        return -_FOREVER  # others may act at the same instant, after the answer
+
+    def uptime(self, counted: float) -> float:
+        return _FOREVER
+
+    def settling_time(self, seconds: float) -> float:
+        return 0.0
+
+    def asleep_for(self) -> float:
+        return 0.0
+
+
+def server_time_for(clock: Clock) -> ServerTime:
+    """The server's time for a pool with that clock: its own for the machine's clock, else that clock's."""
+    return ServerTime(clock) if isinstance(clock, SystemClock) else DrivenServerTime(clock)

@@ -27,7 +27,7 @@ from .metadata import Known, Meta
 from .peers import Company
 from .pubsub_wakeup import RedisBell
 from .replica import NEW, Replica, Unreadable
-from .server_time import Heard, asleep_for, never_asleep
+from .server_time import Heard
 from .step import RedisStep
 from .step_messages import LOOK, Order, Reply, read_reply
 from .store_clock import StoreClock
@@ -52,7 +52,7 @@ class RedisStore(SessionStore[RedisStep]):
     """One process's access to the server. Used under the pool's lock, but for ``leave``."""
 
     def __init__(self, link: Link, clock: Clock, bell: RedisBell, *, ttl: float, weight: float, view: View) -> None:
-        self._asleep_for = never_asleep if link.simulated else asleep_for
+        self._asleep_for = link.server_time.asleep_for
         super().__init__(link.place.shown, clock, ttl=ttl, weight=weight, view=view)
         self._link = link
         self._bell = bell
@@ -99,7 +99,7 @@ class RedisStore(SessionStore[RedisStep]):
 
     def try_grant(self, bid: Bid) -> Granted | Refused:
         """Lease one slot, if the rules allow it at this moment, and grants do not rest."""
-        self._new_enough = FOREVER if self._link.simulated else bid.since
+        self._new_enough = bid.since
         try:
             answer = super().try_grant(bid)
         finally:
@@ -280,17 +280,16 @@ class RedisStore(SessionStore[RedisStep]):
 
     def _converse(self, order: Order) -> tuple[float, Reply]:
         """Send it. Returns when, and what was answered; the news in it are taken over."""
-        clock, simulated = self._clock, self._link.simulated
-        sent = clock.now()
+        sent = self._clock.now()
         words = order.words(
-            repr(sent) if simulated else "", self._time.meta.version, self._time.between(sent), self._replica.seen
+            self._link.server_time.imposed(sent), self._time.meta.version, self._time.between(sent), self._replica.seen
         )
         said = self._ask(words)
         try:
             reply = read_reply(said)
         except ValueError:
             raise Unreadable("what the server answers is not readable") from None
-        self._take_in(reply, Heard(sent, sent, sent) if simulated else Heard(sent, clock.now(), reply.hour))
+        self._take_in(reply, self._link.server_time.received(sent, reply.hour))
         return sent, reply
 
     def _ask(self, words: list[str]) -> bytes:
@@ -323,7 +322,7 @@ class RedisStore(SessionStore[RedisStep]):
             return
         self._replica.absorb(reply.news, reply.sequence)
         self._newest = max(self._newest, reply.sequence)
-        self._asked_at = heard.sent
+        self._asked_at = self._link.server_time.answered_at(heard.sent)
         if reply.expiry is not None:
             self._company.seen(reply.expiry, heard.hour + self._time.meta.shift, heard.received, self._time.border)
             self.next_look = self._company.next_look
@@ -382,7 +381,7 @@ class RedisStore(SessionStore[RedisStep]):
 
     def _hear_of_the_store(self, greeting: Greeting) -> None:
         try:
-            meta, heard = self._link.read_meta(greeting.wire), self._link.hear(greeting.wire)
+            meta, heard = self._link.read_meta(greeting.wire), self._link.server_time.read(greeting.wire)
         except FAILURES as error:
             raise self._link.failed(error) from None
         if meta is None or self._time.is_new(meta):
@@ -462,7 +461,7 @@ class RedisStore(SessionStore[RedisStep]):
         if self._greeting is None or self._not_enrolled:
             return False
         try:
-            if self._link.simulated or self._asked_at < since:
+            if self._asked_at < since:
                 self._converse(LOOK)
             if self._time.meta_is_old:
                 self._renew_at = self._clock.now()

@@ -9,17 +9,14 @@ over that were not. Only who has just come, or stood still, believes what it fin
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Final
 
 from ..session import margin
 from .clock_offset import Border
 from .errors import FAILURES
 from .metadata import Meta
 from .peers import renewed_after
-from .server_time import Heard, asleep_for, tolerance
+from .server_time import Heard, tolerance
 from .store_connection import Link
-
-_EVERYWHEN: Final = ("", "")
 
 
 class StoreClock:
@@ -37,7 +34,7 @@ class StoreClock:
         self._ttl = ttl
         self._others = others
         self.tolerance = tolerance(ttl)
-        self._slept = asleep_for()
+        self._slept = link.server_time.asleep_for()
         self._put_right_by = 0.0  # the last time that we did
         self._epoch: str | None = None
 
@@ -56,7 +53,7 @@ class StoreClock:
 
     def patience(self) -> float:
         """For how long to wait after coming, until everybody who lives would have noticed that the clock was set."""
-        return 0.0 if self._link.simulated else self.longest() / 3 + margin(self.longest())
+        return self._link.server_time.settling_time(self.longest() / 3 + margin(self.longest()))
 
     def rests_until(self) -> float:
         """Until when no lease may start, by our clock."""
@@ -64,8 +61,6 @@ class StoreClock:
 
     def between(self, sent: float) -> tuple[str, str]:
         """The hours of the server between which something counts that is sent now."""
-        if self._link.simulated:
-            return _EVERYWHEN
         expected = sent + self._ahead()
         return (
             f"{expected - self.tolerance:.6f}",
@@ -76,7 +71,7 @@ class StoreClock:
 
     def agrees(self, heard: Heard) -> bool:
         """Whether the server's hour is just what we take it for."""
-        return self._link.simulated or heard.hour - heard.received <= self._ahead() <= heard.hour - heard.sent
+        return heard.hour - heard.received <= self._ahead() <= heard.hour - heard.sent
 
     def fits(self, heard: Heard, *, alive: bool) -> bool:
         """Take the server's hour into account. False: what we took for the store's time was not.
@@ -126,7 +121,7 @@ class StoreClock:
 
     def _stood_still(self, off: float, heard: Heard) -> bool:
         """Whether our own clock has lost *off* seconds: this machine slept, or others have lived through them."""
-        if abs(off - (asleep_for() - self._slept)) <= self.tolerance:
+        if abs(off - (self._link.server_time.asleep_for() - self._slept)) <= self.tolerance:
             return True
         greeting = self._link.greeting
         if off < 0 or greeting is None:
@@ -155,5 +150,5 @@ class StoreClock:
             self.meta_is_old = True
 
     def _believe(self, heard: Heard) -> None:
-        self._slept, self._put_right_by = asleep_for(), 0.0
-        self.border.offset = self.meta.shift + (0.0 if self._link.simulated else heard.ahead())
+        self._slept, self._put_right_by = self._link.server_time.asleep_for(), 0.0
+        self.border.offset = self.meta.shift + heard.ahead()

@@ -17,11 +17,10 @@ from typing import Final, TypeVar
 
 from ...errors import NotAStore, StoreDamaged, StoreError, StoreTooNew, StoreUnavailable
 from ...pool.store_protocol import StoreTrouble
-from ...util.clock import Clock, SystemClock
 from .errors import FAILURES, at_opening, bad_option, meaning
 from .metadata import FORMAT, Known, Meta, Server, Signs, met, read_meta
 from .resp_connection import AMEND, APPLY, UNTIL, Wire
-from .server_time import Heard
+from .server_time import Heard, ServerTime
 from .url import RedisPlace
 
 T = TypeVar("T")
@@ -48,7 +47,7 @@ class Greeting:
 class Link:
     """Holds the connection for steps. ``greeting`` is None while there is none; ``why`` tells why not."""
 
-    def __init__(self, place: RedisPlace, clock: Clock, ttl: float) -> None:
+    def __init__(self, place: RedisPlace, server_time: ServerTime, ttl: float) -> None:
         self.place = place
         self.limit = min(_LIMIT, max(_SHORTEST_LIMIT, ttl / 10))
         self.greeting: Greeting | None = None
@@ -57,9 +56,7 @@ class Link:
         self.dropped: Callable[[], None] = lambda: None  # told when there is something to mend
         self.mended: Callable[[], None] = lambda: None  # told when it is, by whomever: what happened since is unheard
         self.closed = False
-        # A clock that is no machine's is a test's: then the server's time is that clock's too.
-        self.simulated = not isinstance(clock, SystemClock)
-        self._clock = clock
+        self.server_time = server_time
         self._ttl = ttl
         self._pause = _FIRST_PAUSE
         self._mend_at = 0.0
@@ -181,7 +178,7 @@ class Link:
         wire.ask("PUBLISH", self.bell_of("nobody"), "")  # or who may not would find out when others wait for it
         for _ in range(_TRIES):
             meta = self.read_meta(wire)
-            heard = self.hear(wire)
+            heard = self.server_time.read(wire)
             new = met(
                 meta,
                 Server(server.run, server.uptime, heard.hour),
@@ -206,16 +203,7 @@ class Link:
         if version < _OLDEST:
             detail = f"the server is Redis {info['redis_version']}, and 6.0 or newer is needed (or Valkey)"
             raise StoreUnavailable(path=self.place.shown, detail=detail)
-        # It counts whole seconds, of which it may have begun one only.
-        return Server(run, _FOR_EVER if self.simulated else max(0.0, counted - 1.0), 0.0)
-
-    def hear(self, wire: Wire) -> Heard:
-        """The server's hour."""
-        sent = self._clock.now()
-        if self.simulated:
-            return Heard(sent, sent, sent)
-        seconds, micros = wire.ask("TIME")
-        return Heard(sent, self._clock.now(), int(seconds) + int(micros) / 1e6)
+        return Server(run, self.server_time.uptime(counted), 0.0)
 
     def _signs(self, wire: Wire, meta: Meta | None, hour: float) -> Signs:
         """Who else seems to use the store, at that hour of the server."""

@@ -10,6 +10,7 @@ from redis.exceptions import ResponseError
 
 from agentos.stores.redis.metadata import Meta
 from agentos.stores.redis.resp_connection import Wire
+from agentos.stores.redis.server_time import server_time_for
 from agentos.stores.redis.step_messages import LOOK, Order, Reply, read_reply
 from agentos.stores.redis.store_connection import Link
 from agentos.stores.redis.url import RedisPlace
@@ -23,7 +24,7 @@ class Talk:
     """Somebody who sends orders, at an hour the test says."""
 
     def __init__(self, place: RedisPlace) -> None:
-        self.link = Link(place, FakeClock(), TTL)
+        self.link = Link(place, server_time_for(FakeClock()), TTL)
         self.link.open()
         assert self.link.greeting is not None
         self.wire: Wire = self.link.greeting.wire

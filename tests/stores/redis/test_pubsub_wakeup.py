@@ -9,6 +9,7 @@ from contextlib import closing
 import pytest
 
 from agentos.stores.redis.pubsub_wakeup import RedisBell
+from agentos.stores.redis.server_time import server_time_for
 from agentos.stores.redis.store_connection import Link
 from agentos.stores.redis.url import RedisPlace
 from agentos.util.clock import SystemClock
@@ -21,7 +22,7 @@ pytestmark = pytest.mark.usefixtures("unhurried")
 
 @pytest.fixture
 def link(place: RedisPlace) -> Iterator[Link]:
-    link = Link(place, SystemClock(), 30.0)
+    link = Link(place, server_time_for(SystemClock()), 30.0)
     link.open()
     yield link
     link.close()

@@ -16,6 +16,7 @@ from agentos.errors import StoreUnavailable
 from agentos.pool.store_protocol import Act, Step, StoreTrouble
 from agentos.stores.redis.pubsub_wakeup import RedisBell
 from agentos.stores.redis.resp_connection import Wire
+from agentos.stores.redis.server_time import server_time_for
 from agentos.stores.redis.store import RedisStore
 from agentos.stores.redis.store_connection import Link
 from agentos.testing import FakeClock
@@ -333,7 +334,7 @@ def test_a_grant_that_is_under_way_when_its_process_leaves_is_none(rig: Rig, mon
 
 def test_a_step_does_not_wait_for_the_name_of_the_server_to_be_found(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     place = rig.store(rig.open())._link.place
-    link = Link(place, SystemClock(), 1.0)  # and so soon it gives up
+    link = Link(place, server_time_for(SystemClock()), 1.0)  # and so soon it gives up
     link.open()
     found, connect = threading.Event(), link.connect
     monkeypatch.setattr(link, "connect", lambda: connect() if found.wait(PATIENCE) else None)
@@ -369,7 +370,7 @@ class AboutToGo:
 
 
 def test_a_step_mends_what_broke_after_somebody_else_had_looked(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    link = Link(rig.store(rig.open())._link.place, SystemClock(), TTL)
+    link = Link(rig.store(rig.open())._link.place, server_time_for(SystemClock()), TTL)
     link.open()
     link.limit = PATIENCE
     monkeypatch.setattr(link, "_mending", AboutToGo())
@@ -381,7 +382,7 @@ def test_a_step_mends_what_broke_after_somebody_else_had_looked(rig: Rig, monkey
 
 
 def test_what_is_mended_after_it_was_closed_leaves_no_connection(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    link = Link(rig.store(rig.open())._link.place, SystemClock(), TTL)
+    link = Link(rig.store(rig.open())._link.place, server_time_for(SystemClock()), TTL)
     greet = link._greet
 
     def closed_meanwhile() -> Any:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 import pytest
 
-from agentos.stores.redis.server_time import Heard, tolerance
+from agentos.stores.redis.server_time import Heard, server_time_for, tolerance
+from agentos.testing import FakeClock
+from agentos.util.clock import SystemClock
 
 AHEAD = 1000.0  # by so much the server's clock is taken to be ahead of ours
 
@@ -30,3 +34,33 @@ def test_a_process_that_stood_still_between_asking_and_hearing_takes_that_for_no
 @pytest.mark.parametrize(("ttl", "seconds"), [(1.0, 0.05), (30.0, 0.5), (3600.0, 0.5)])
 def test_a_short_time_to_live_bears_little(ttl: float, seconds: float) -> None:
     assert tolerance(ttl) == seconds
+
+
+class Wire:
+    """A connection whose server answers every question with this time."""
+
+    def ask(self, *_words: str) -> list[bytes]:
+        return [b"1700000000", b"250000"]
+
+
+def test_the_machines_clock_leaves_the_server_its_own_time() -> None:
+    time = server_time_for(SystemClock())
+
+    assert time.read(cast("Any", Wire())).hour == 1_700_000_000.25
+    assert time.imposed(7.0) == ""
+    assert time.received(7.0, 9.0).hour == 9.0
+    assert time.answered_at(7.0) == 7.0
+    assert (time.uptime(10.0), time.uptime(0.0)) == (9.0, 0.0)
+    assert time.settling_time(4.0) == 4.0
+
+
+def test_a_driven_clock_is_the_servers_time_too() -> None:
+    clock = FakeClock(now=50.0)
+    time = server_time_for(clock)
+
+    assert time.read(cast("Any", Wire())) == Heard(50.0, 50.0, 50.0)
+    assert float(time.imposed(7.1)) == 7.1
+    assert time.received(7.0, 9.0) == Heard(7.0, 7.0, 7.0)
+    assert time.answered_at(7.0) < 7.0
+    assert time.uptime(0.0) > 1e9
+    assert time.settling_time(4.0) == time.asleep_for() == 0.0

@@ -15,7 +15,7 @@ import redis
 from agentos import CredentialCoordinator, LeaseLost, NoCredentialAvailable, PoolClosed
 from agentos.errors import NotAStore, StoreDamaged, StoreTooNew, StoreUnavailable
 from agentos.pool.store_protocol import StoreBusy
-from agentos.stores.redis import store, store_connection
+from agentos.stores.redis import server_time, store, store_connection
 from agentos.stores.redis.url import RedisPlace
 from agentos.testing import FakeClock
 
@@ -199,7 +199,7 @@ def test_a_lease_is_lost_to_a_holder_whose_machine_slept_for_longer_than_it_last
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slept = 0.0
-    monkeypatch.setattr(store, "asleep_for", lambda: slept)
+    monkeypatch.setattr(server_time, "asleep_for", lambda: slept)
     with RedisServer(tmp_path, faketime=True) as server:
         server.jump(86_400.0)  # it looks as if it had run for long
         with CredentialCoordinator([KEY], store=server.url()) as pool:

@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
-from agentos.stores.redis import store_clock
+from agentos.stores.redis import server_time as timekeeping
 from agentos.stores.redis.metadata import FORMAT, Meta
-from agentos.stores.redis.server_time import Heard
+from agentos.stores.redis.server_time import Heard, ServerTime
 from agentos.stores.redis.store_clock import StoreClock
 from agentos.stores.redis.store_connection import Link
+from agentos.util.clock import SystemClock
 
 TTL = 30.0
 AHEAD = 1000.0  # by so much the server's clock is ahead of ours
@@ -20,7 +21,7 @@ META = Meta("v1", FORMAT, "ab", "epoch-1", "", "run-1", longest=TTL)
 class Server:
     """As much of a link as is asked of it: when sessions run out, and changing what the store says of itself."""
 
-    simulated = False
+    server_time = ServerTime(SystemClock())
     limit = 0.25
 
     def __init__(self) -> None:
@@ -192,9 +193,9 @@ def test_who_has_no_session_believes_the_server(server: Server) -> None:
 
 
 def test_who_was_asleep_believes_the_server(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store_clock, "asleep_for", lambda: 5.0)
+    monkeypatch.setattr(timekeeping, "asleep_for", lambda: 5.0)
     clock = come(server)
-    monkeypatch.setattr(store_clock, "asleep_for", lambda: 125.0)
+    monkeypatch.setattr(timekeeping, "asleep_for", lambda: 125.0)
 
     assert not clock.fits(at(200.0, 120.0), alive=True)
 

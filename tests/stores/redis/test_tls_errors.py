@@ -16,6 +16,7 @@ from agentos import Credential, CredentialCoordinator, NoCredentialAvailable
 from agentos.errors import StoreUnavailable
 from agentos.stores.redis import store_connection
 from agentos.stores.redis.pubsub_wakeup import RedisBell
+from agentos.stores.redis.server_time import server_time_for
 from agentos.stores.redis.store import RedisStore
 from agentos.stores.redis.store_connection import Link
 from agentos.stores.redis.url import redis_place
@@ -120,7 +121,7 @@ def test_an_answer_of_several_records_of_tls_is_read_whole(
 
 
 def test_a_call_of_another_process_is_heard(tls: TlsProxy, authority: Authority, unhurried: None) -> None:
-    way = Link(redis_place(url(tls.port, authority)), SystemClock(), 600.0)
+    way = Link(redis_place(url(tls.port, authority)), server_time_for(SystemClock()), 600.0)
     way.open()
     with closing(way), closing(RedisBell(way)) as bell, closing(shared_server().client()) as client:
         waiting = Background(bell.acquire)
