@@ -6,11 +6,20 @@ import functools
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .commands.command import Command
 
+if TYPE_CHECKING:
+    from .output.capture import Outputs
+
 WorkerFunction = Callable[..., Any] | Command
+
+
+class SendsOutput:
+    """Base of a worker function that sends its output from other machines; the driver writes it to ``outputs``."""
+
+    outputs: Outputs | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -265,12 +265,10 @@ class _Session:
         from .worker_function import folder_of, known_as
 
         if self._request.engine is not None:
-            from ..terminal.remote_output import Overheard
             from ..terminal.remote_prints import made_to_travel
 
-            self._ends.enter_context(Overheard(self._outputs))
             named = str(self._request.flags.worker)
-            return made_to_travel(function, known_as(named), folder_of(named))
+            return made_to_travel(function, known_as(named), folder_of(named), self._outputs)
         from ..terminal.print_capture import Prints
 
         prints = Prints(self._outputs, all_to_stderr=self._request.flags.json, write=self._reporter.write_above)

@@ -1,47 +1,49 @@
-"""A function of the command line on its way to other machines. It travels as it stands; what it prints comes home.
+"""Ship a function of the command line to other machines, and send what it prints there to the driver.
 
-Home it comes by the item's log, which every engine carries: as messages of a level of their own, of which
-``_overheard`` makes the item's output again.
+A cluster's connection has channels for output. The driver writes what they carry to the run's ``Outputs``.
 """
 
 from __future__ import annotations
 
 import importlib
-import json
-import logging
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
+from ...runs.worker import SendsOutput, worker_of
 from .print_capture import Printing, Prints
 
 if TYPE_CHECKING:
     from ...runs.context import Context
+    from ...runs.output.capture import Outputs
+    from ...runs.remote.worker_context import SendOutput
 
-PRINTED: Final = logging.WARNING + 5  # a run leaves out what is below a warning
-
-_LONGEST: Final = 9_500  # characters of a message; an engine cuts longer ones
-_AT_ONCE: Final = 500  # messages that are sent line by line; then several lines go together
+_LINE_BY_LINE: Final = 500  # messages; after those, lines are sent together, for each message has its cost
 _TOGETHER: Final = 1_400  # bytes
+_LARGEST: Final = 1 << 16  # bytes of one message
 
 
-def made_to_travel(function: Callable[..., Any], name: str | None, folder: Path | None) -> Sent:
+def made_to_travel(
+    function: Callable[..., Any], name: str | None, folder: Path | None, outputs: Outputs | None = None
+) -> Sent:
     """The worker to give to a run whose items run elsewhere. It always wants a context.
 
     With a *folder*, the modules in it are only here: the function and what it uses of them travel as they stand. A
-    journal knows it by *name*, which has a colon in it; else as it would know *function*.
+    journal knows it by *name*, which has a colon in it; else as it would know *function*. The driver writes what it
+    prints to *outputs*.
     """
-    from ...runs.worker import worker_of
-
     worker = worker_of(function)
     kind = SentCoroutine if worker.is_async else Sent
-    return kind(function, name or worker.name, wants_context=worker.wants_context, folder=folder)
+    sent = kind(function, name or worker.name, wants_context=worker.wants_context, folder=folder)
+    sent.outputs = outputs
+    return sent
 
 
-class Sent:
+class Sent(SendsOutput):
     """The user's function. It pickles by value, where it has to."""
 
     def __init__(
@@ -54,7 +56,7 @@ class Sent:
         self.__module__, self.__qualname__ = name.split(":", 1)
 
     def __call__(self, item: Any, credential: Any, *, context: Context) -> Any:
-        with _streams, Printing(_Homewards(context), context):
+        with _sent_home(context):
             return self._function(item, credential, **self._more(context))
 
     def _more(self, context: Context) -> Mapping[str, Any]:
@@ -69,7 +71,7 @@ class SentCoroutine(Sent):
     """The same for a coroutine function."""
 
     async def __call__(self, item: Any, credential: Any, *, context: Context) -> Any:
-        with _streams, Printing(_Homewards(context), context):
+        with _sent_home(context):
             return await self._function(item, credential, **self._more(context))
 
 
@@ -104,10 +106,23 @@ def _arrived(kind: type[Sent], packed: bytes, name: str, wants_context: bool) ->
 # -- there ------------------------------------------------------------------------------------------------------------
 
 
+@contextmanager
+def _sent_home(context: Context) -> Iterator[None]:
+    """Send to the driver what the attempt prints; without a channel for that it is printed in this process."""
+    from ...runs.remote.worker_context import output_channel
+
+    send = output_channel(context)
+    if send is None:
+        yield
+        return
+    with _streams, Printing(_Captures(send), context):
+        yield
+
+
 class _Streams:
     """While items run in this process, its streams tell whose a line is; else they are as they were."""
 
-    redactors = None  # secrets are taken out at home, where all are known
+    redactors = None  # secrets are taken out by the driver, which knows all of them
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -133,28 +148,26 @@ class _Streams:
 _streams: Final = _Streams()
 
 
-class _Homewards:
-    """Opens the output of one attempt, which goes home by its log."""
+class _Captures:
+    """Open the output of one attempt, which is sent to the driver."""
 
     redactors = None
 
-    def __init__(self, context: Context) -> None:
-        self._logger = context.log.logger
+    def __init__(self, send: SendOutput) -> None:
+        self._send = send
 
     def open(self, item_id: str, index: int, attempt: int, credential_name: str | None = None) -> _Output:
-        return _Output(self._logger, [item_id, index, attempt, credential_name])
+        return _Output(self._send)
 
 
 class _Output:
-    """What one attempt prints. Threads may share it."""
+    """Send what one attempt prints, in whole lines. Threads may share it."""
 
-    def __init__(self, logger: logging.Logger, whose: list[Any]) -> None:
-        self._logger = logger
-        self._whose = whose
+    def __init__(self, send: SendOutput) -> None:
+        self._send = send
         self._lock = threading.Lock()
         self._held: dict[str, bytearray] = {}
         self._sent = 0
-        self._room = max(1, (_LONGEST - len(json.dumps(whose))) // 6)  # JSON has six characters for one of them
         self.finished = False
 
     def write(self, stream: str, data: bytes) -> None:
@@ -164,24 +177,18 @@ class _Output:
             held = self._held.setdefault(stream, bytearray())
             held += data
             whole = held.rfind(b"\n") + 1
-            if whole and (self._sent < _AT_ONCE or whole >= _TOGETHER):
-                self._send(stream, bytes(held[:whole]))
-                del held[:whole]
+            if self._sent < _LINE_BY_LINE or whole >= _TOGETHER:
+                self._send_start(stream, held, whole)
 
     def finish(self) -> None:
         with self._lock:
             if not self.finished:
                 self.finished = True
                 for stream, held in self._held.items():
-                    self._send(stream, bytes(held))
-                if self._sent:
-                    self._say("", b"")
+                    self._send_start(stream, held, len(held))
 
-    def _send(self, stream: str, data: bytes) -> None:
-        for start in range(0, len(data), self._room):
-            self._say(stream, data[start : start + self._room])
-
-    def _say(self, stream: str, data: bytes) -> None:
-        self._sent += 1
-        text = data.decode("utf-8", "surrogateescape")
-        self._logger.log(PRINTED, "%s", json.dumps([*self._whose, stream, text], ensure_ascii=False))
+    def _send_start(self, stream: str, held: bytearray, size: int) -> None:
+        for start in range(0, size, _LARGEST):
+            self._sent += 1
+            self._send(stream, bytes(held[start : min(size, start + _LARGEST)]))
+        del held[:size]

@@ -63,8 +63,7 @@ class CommandDesk:
 
     def output(self, attempt: Attempt) -> ItemOutput:
         """Where its command prints to. Whoever opens it finishes it."""
-        name = None if attempt.grant is None else attempt.grant.key.name
-        return self._outputs.open(attempt.item.id, attempt.item.index, attempt.number, name)
+        return self._outputs.of_attempt(attempt)
 
     # -- how it went --------------------------------------------------------------------------------------------
 

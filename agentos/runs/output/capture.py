@@ -8,13 +8,16 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from ...util.private_folder import PrivateFolder
 from ...util.sanitize import printable, shortened
 from .item_log import LONGEST_LOG, ItemLog, LogFolder
 from .line_buffer import LineBuffer, cut, split
 from .stream_redaction import StreamRedactor
+
+if TYPE_CHECKING:
+    from ..core.records import Attempt
 
 KEEP = 1 << 16  # bytes of standard output, which become the item's value
 
@@ -83,6 +86,11 @@ class Outputs:
             log = self._logs.of_attempt(item_id, self._heading(attempt, credential_name))
         output = self._open[item_id] = ItemOutput(self, item_id, index, credential_name, log)
         return output
+
+    def of_attempt(self, attempt: Attempt) -> ItemOutput:
+        """The same for an attempt of a run."""
+        name = None if attempt.grant is None else attempt.grant.key.name
+        return self.open(attempt.item.id, attempt.item.index, attempt.number, name)
 
     def last_line(self, item_id: str) -> str | None:
         """The last line that a running item printed, harmless for a terminal."""

@@ -39,6 +39,14 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
+class Printed:
+    """Bytes that the worker printed, and to which stream: ``"stdout"`` or ``"stderr"``."""
+
+    stream: str
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True, repr=False)
 class Failure:
     """An error of a worker, made to travel. ``error_from`` makes it an exception again."""
 

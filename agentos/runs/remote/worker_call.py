@@ -14,7 +14,7 @@ from typing import Any
 
 from ...errors import AgentOSError, Interrupted, NotPicklable
 from .assignment import Assignment
-from .attempt_report import Line, Report, failure_of
+from .attempt_report import Line, Printed, Report, failure_of
 from .pickled import Parcel, pack, unpack
 from .worker_context import FrozenContext
 from .worker_lease import RemoteLease, Told
@@ -22,7 +22,7 @@ from .worker_secrets import resolve
 
 log = logging.getLogger("agentos")
 
-Tell = Callable[[Told | Line], object]
+Tell = Callable[[Told | Line | Printed], object]
 
 
 def carry_out(
@@ -38,8 +38,8 @@ def carry_out(
     """Call the worker, once, and report. Never raises: whatever the worker raises is in the report.
 
     *function* is the user's worker; *is_async*, it is a coroutine function and gets a loop of its own. *stopping* is
-    what the worker sees as ``context.stopping``; *lost*, once set, ends its lease. *tell* hears what the worker says of
-    its key, and what it logs, as it says it; without it that goes with the report.
+    what the worker sees as ``context.stopping``; *lost*, once set, ends its lease. *tell* gets what the worker says of
+    its key, what it logs and the output it sends, at once; without it, messages and log lines go with the report.
     """
     if is_async:
         later = carry_out_async(function, assignment, stopping=stopping, lost=lost, tell=tell, environ=environ)
@@ -134,10 +134,14 @@ class _Errand:
                 model=assignment.model,
                 lost=self._lost,
             )
-        context = FrozenContext(assignment, self._lease, self._stopping or threading.Event(), self._say)
+        send_output = None if self._tell is None else self._send_output
+        context = FrozenContext(assignment, self._lease, self._stopping or threading.Event(), self._say, send_output)
         return partial(call, payload, secret, context=context)
 
-    def _tell_home(self, thing: Told | Line) -> None:
+    def _send_output(self, stream: str, data: bytes) -> None:
+        self._tell_home(Printed(stream, data))
+
+    def _tell_home(self, thing: Told | Line | Printed) -> None:
         assert self._tell is not None  # noqa: S101 - for the type checker: else it goes with the report
         try:
             self._tell(thing)

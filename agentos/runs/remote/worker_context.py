@@ -17,6 +17,8 @@ from .worker_lease import RemoteLease
 _MOST_LINES = 1_000
 _LONGEST_LINE = 10_000
 
+SendOutput = Callable[[str, bytes], object]  # of a stream, "stdout" or "stderr", to the driver
+
 
 class FrozenContext:
     """One attempt, as its worker elsewhere sees it; see ``Context``.
@@ -25,7 +27,7 @@ class FrozenContext:
     the driver's log.
     """
 
-    __slots__ = ("_checkpoint", "attempt", "index", "item_id", "lease", "log", "stopping")
+    __slots__ = ("_checkpoint", "_send_output", "attempt", "index", "item_id", "lease", "log", "stopping")
 
     def __init__(
         self,
@@ -33,6 +35,7 @@ class FrozenContext:
         lease: RemoteLease | None,
         stopping: threading.Event,
         say: Callable[[Line], object],
+        send_output: SendOutput | None = None,
     ) -> None:
         self.item_id = assignment.item_id
         self.index = assignment.index
@@ -43,6 +46,7 @@ class FrozenContext:
         logger.addHandler(_Homewards(say))
         self.log = ItemLog(logger, {"item_id": assignment.item_id})
         self._checkpoint = assignment.checkpoint
+        self._send_output = send_output
 
     @property
     def checkpoint(self) -> Path:
@@ -64,6 +68,11 @@ class FrozenContext:
             return False
         self.lease.require()
         return self.lease.settle(used, **amounts)
+
+
+def output_channel(context: object) -> SendOutput | None:
+    """Where an attempt can send its output; None on this machine, and under an engine without a connection for it."""
+    return context._send_output if isinstance(context, FrozenContext) else None
 
 
 class _Homewards(logging.Handler):

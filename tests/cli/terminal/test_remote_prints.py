@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import pickle
 import subprocess
 import sys
@@ -12,13 +11,13 @@ from typing import Any
 import pytest
 
 from agentos.cli.session.worker_function import folder_of, known_as, load_worker
-from agentos.cli.terminal.remote_output import Overheard
-from agentos.cli.terminal.remote_prints import PRINTED, Sent, SentCoroutine, made_to_travel
+from agentos.cli.terminal.remote_prints import Sent, SentCoroutine, made_to_travel
 from agentos.runs.output.capture import Outputs
 from agentos.runs.remote.assignment import Assignment
-from agentos.runs.remote.attempt_report import Report
+from agentos.runs.remote.attempt_report import Line, Printed, Report
 from agentos.runs.remote.pickled import pack
 from agentos.runs.remote.worker_call import carry_out
+from agentos.runs.remote.worker_lease import Told
 from agentos.runs.worker import worker_of
 
 from ...logged_messages import said_here
@@ -69,7 +68,8 @@ def travelling(function: str) -> Sent:
     return made_to_travel(load_worker(named), known_as(named), folder_of(named))
 
 
-def carried_out(function: str, item: str = "tea") -> Report:
+def carried_out(function: str, item: str = "tea") -> tuple[Report, list[Told | Line | Printed]]:
+    """Its report, and what it sent before."""
     sent = travelling(function)
     assignment = Assignment(
         run_id="r",
@@ -81,14 +81,18 @@ def carried_out(function: str, item: str = "tea") -> Report:
         wants_context=True,
     )
     parcel = pack(sent, "the worker")
-    return carry_out(parcel, assignment, is_async=worker_of(sent).is_async)
+    messages: list[Told | Line | Printed] = []
+    report = carry_out(parcel, assignment, is_async=worker_of(sent).is_async, tell=messages.append)
+    return report, messages
 
 
-def printed(report: Report, place: Path) -> str:
+def printed(messages: list[Told | Line | Printed], place: Path) -> str:
     """What the item's log has of it at home."""
-    with Overheard(Outputs(place / "logs")):
-        for line in report.lines:
-            logging.getLogger("agentos.worker").log(line.level, "%s", line.text)
+    output = Outputs(place / "logs").open("tea", 0, 1)
+    for message in messages:
+        assert isinstance(message, Printed)
+        output.write(message.stream, message.data)
+    output.finish()
     (log,) = (place / "logs").iterdir()
     return log.read_bytes().decode("utf-8", "surrogateescape").partition("\n")[2]
 
@@ -124,31 +128,31 @@ def test_a_function_of_a_file_arrives_where_neither_the_file_nor_what_lies_besid
 def test_what_it_prints_is_the_output_of_its_item_and_no_line_of_the_log(
     folder: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    report = carried_out("work")
+    report, messages = carried_out("work")
 
     assert report.failure is None
-    assert printed(report, folder) == "half a line, TEA\ntrouble\n"
+    assert printed(messages, folder) == "half a line, TEA\ntrouble\n"
     assert capsys.readouterr() == ("", "")
     assert said_here(caplog) == []
 
 
 def test_a_coroutine_prints_for_its_item(folder: Path) -> None:
-    assert printed(carried_out("slow"), folder) == "one of tea\ntwo of tea\n"
+    assert printed(carried_out("slow")[1], folder) == "one of tea\ntwo of tea\n"
 
 
 def test_what_a_function_said_before_it_failed_comes_home(folder: Path) -> None:
-    report = carried_out("bad")
+    report, messages = carried_out("bad")
 
     assert report.failure is not None
-    assert printed(report, folder) == "last words\n"
+    assert printed(messages, folder) == "last words\n"
 
 
-def test_of_very_much_output_nothing_is_lost_as_long_as_the_messages_last(folder: Path) -> None:
-    assert printed(carried_out("many"), folder) == "".join(f"line {number}\n" for number in range(3_000))
+def test_of_very_much_output_nothing_is_lost(folder: Path) -> None:
+    assert printed(carried_out("many")[1], folder) == "".join(f"line {number}\n" for number in range(3_000))
 
 
 def test_bytes_that_are_no_text_come_home_as_they_are(folder: Path) -> None:
-    told = printed(carried_out("odd"), folder)
+    told = printed(carried_out("odd")[1], folder)
 
     assert told.encode("utf-8", "surrogateescape") == bytes(range(256)) * 40
 
@@ -159,34 +163,3 @@ def test_the_streams_are_as_they_were_when_nothing_runs(folder: Path) -> None:
     carried_out("work")
 
     assert (sys.stdout, sys.stderr) == before
-
-
-def test_two_attempts_of_an_item_are_told_apart_and_one_that_was_lost_is_ended(tmp_path: Path) -> None:
-    logger = logging.getLogger("agentos.worker")
-    with Overheard(Outputs(tmp_path / "logs")):
-        logger.log(PRINTED, "%s", '["tea", 0, 1, "alice", "stdout", "first\\n"]')
-        logger.log(PRINTED, "%s", '["tea", 0, 2, "bob", "stdout", "second\\n"]')
-    text = (tmp_path / "logs" / "tea.log").read_text()
-
-    assert [line for line in text.splitlines() if "---" not in line] == ["first", "second"]
-    assert "attempt 1" in text
-    assert "key bob" in text
-
-
-def test_a_message_that_was_cut_off_is_left_out_and_other_lines_of_the_log_pass(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    with Overheard(Outputs(tmp_path / "logs")):
-        logging.getLogger("agentos.worker").log(PRINTED, "%s", '["tea", 0, 1, null, "stdout", "fir')
-        logging.getLogger("agentos.worker").warning("of the function's own")
-
-    assert said_here(caplog) == ["of the function's own"]
-    assert not (tmp_path / "logs").exists()
-
-
-def test_outside_of_it_nothing_is_taken_from_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    with Overheard(Outputs(tmp_path)):
-        pass
-    logging.getLogger("agentos.worker").log(PRINTED, "kept")
-
-    assert said_here(caplog) == ["kept"]

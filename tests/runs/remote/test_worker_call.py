@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from agentos import Interrupted, NotPicklable, NoUsableCredential, RateLimited
-from agentos.runs.remote.attempt_report import Line, Report, error_from
+from agentos.runs.remote.attempt_report import Line, Printed, Report, error_from
 from agentos.runs.remote.pickled import Parcel, pack, unpack
 from agentos.runs.remote.worker_call import carry_out, carry_out_async
 from agentos.runs.remote.worker_lease import Told
@@ -208,7 +208,7 @@ def test_what_the_worker_said_goes_with_the_report() -> None:
 
 
 def test_or_is_told_as_it_is_said() -> None:
-    heard: list[Told | Line] = []
+    heard: list[Told | Line | Printed] = []
 
     report = carry_out(pack(say_much, "it"), assignment(), tell=heard.append)
 
@@ -217,7 +217,7 @@ def test_or_is_told_as_it_is_said() -> None:
 
 
 def test_what_cannot_be_told_is_lost_and_the_item_is_not(caplog: pytest.LogCaptureFixture) -> None:
-    def refuse(thing: Told | Line) -> None:
+    def refuse(thing: Told | Line | Printed) -> None:
         raise pickle.PicklingError("no")
 
     report = carry_out(pack(settle_and_return, "it"), assignment(), tell=refuse)

@@ -19,11 +19,12 @@ from ...engines.threads import ThreadEngine
 from ...execution.attempt import PooledAttempt
 from ...execution.dispatcher import Idle
 from ...execution.error_policy import text_of
-from ...output.capture import ItemOutput
+from ...output.capture import ItemOutput, Outputs
 from ...remote.apply_report import log_line, replay, tell_lease
 from ...remote.assignment import Assigner, Assignment
 from ...remote.attempt_report import Line, Report, error_from
 from ...remote.pickled import pack, unpack
+from ...worker import SendsOutput
 from ..wire.certificate import new_identity
 from ..wire.messages import STREAM_OF, Channel
 from ..worker.client import Post
@@ -93,6 +94,8 @@ class ClusterEngine(ThreadEngine):
         self._good_for: Callable[[], float] = (lambda: math.inf) if lease_ttl is None else pool.good_for
         if lease_ttl is not None:
             pool.lend(self, self._ttl)  # before it grants anything that is then used elsewhere
+        call = run.worker.call
+        self._outputs: Outputs | None = call.outputs if isinstance(call, SendsOutput) else None
         self._can_be_ended = run.worker.is_async or run.worker.is_command  # a function can only be asked
         self._assigner = Assigner(run, ship_secrets=run.options.ship_secrets)
         self._lock = threading.Lock()
@@ -269,7 +272,14 @@ class ClusterEngine(ThreadEngine):
 
     def _carry_out(self, hub: Hub, ask: Ask, attempt: Attempt) -> tuple[Any, BaseException | None]:
         """Have the attempt run by the seat that asked: its value, or its error."""
-        return self._exchange(hub, ask, attempt, self._assigner.assignment(attempt))
+        assignment = self._assigner.assignment(attempt)
+        if self._outputs is None:
+            return self._exchange(hub, ask, attempt, assignment)
+        output = self._outputs.of_attempt(attempt)
+        try:
+            return self._exchange(hub, ask, attempt, assignment, output)
+        finally:
+            output.finish()
 
     def _exchange(
         self, hub: Hub, ask: Ask, attempt: Attempt, assignment: Assignment, output: ItemOutput | None = None

@@ -15,7 +15,7 @@ from typing import Any
 from ....errors import Interrupted
 from ...commands.process import Running
 from ...remote.assignment import Assignment
-from ...remote.attempt_report import Line, Report, failure_of
+from ...remote.attempt_report import Line, Printed, Report, failure_of
 from ...remote.pickled import Parcel
 from ...remote.worker_call import carry_out, carry_out_async
 from ...remote.worker_lease import Told
@@ -190,8 +190,11 @@ def _assignment(handed: Handed) -> Assignment:
     return assignment
 
 
-def _tell(link: Link, handed: Handed, thing: Told | Line) -> None:
-    link.say(handed, Channel.NEWS, pickle.dumps(thing))
+def _tell(link: Link, handed: Handed, thing: Told | Line | Printed) -> None:
+    if isinstance(thing, Printed):
+        _print(link, handed, thing.stream, thing.data)
+    else:
+        link.say(handed, Channel.NEWS, pickle.dumps(thing))
 
 
 def _let_end(handed: Handed, running: Running) -> None:
