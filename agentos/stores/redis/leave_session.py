@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from typing import Final
 
-from ...pool.store_protocol import StoreBusy, View
+from ...errors import StoreError
+from ...pool.store_protocol import StoreBusy, StoreTrouble, View
+from ..session import INSIST_LEAVING
 from .clock_offset import Border
 from .replica import Replica
 from .resp_connection import Wire
@@ -32,6 +36,19 @@ def let_run_out(link: Link, session: str, seconds: float) -> None:
         link.asked(lambda: _let_run_out(link, wire, session, seconds))
     finally:
         wire.close()
+
+
+def insist_on_leaving(leave: Callable[[], None], between_tries: Callable[[], None]) -> None:
+    """Call *leave* until it succeeds, for a few seconds; *between_tries* pauses."""
+    deadline = time.monotonic() + INSIST_LEAVING
+    while True:
+        try:
+            leave()
+            break
+        except (StoreTrouble, StoreBusy, StoreError):
+            if time.monotonic() > deadline:
+                break  # then its leases end by themselves, when they are not renewed
+        between_tries()
 
 
 def _let_run_out(link: Link, wire: Wire, session: str, seconds: float) -> None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ...pool.core.fair_queue import Session
 from ...pool.core.limits.base import FOREVER
 from .clock_offset import Border
+
+if TYPE_CHECKING:
+    from .step import RedisStep
 
 _SOON: Final = 0.005
 
@@ -68,6 +71,15 @@ class Company:
             return []
         left = self._left
         return [other for other in others if other.id in left and left.pop(other.id) > other.ttl + 2 * tolerance]
+
+    def expire_gone(self, step: RedisStep) -> None:
+        """End the sessions that have run out, in *step*."""
+        for name in self.run_out:
+            session = next((other for other in step.others if other.id == name), None)
+            if session is not None:
+                step.expire(session)
+            else:
+                step.ended.append(name)  # nothing else is left of it
 
     def ended(self, sessions: Iterable[str]) -> None:
         """These are gone."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final, NamedTuple, TypeVar
 
 from redis.exceptions import ConnectionError as Disconnected
@@ -20,9 +21,9 @@ from ...pool.core.fair_queue import Session
 from ...pool.core.limits.base import FOREVER
 from ...pool.store_protocol import Act, Bid, Granted, Refused, StoreBusy, StoreTrouble, View
 from ...util.clock import Clock
-from ..session import INSIST_LEAVING, SessionStore
+from ..session import SessionStore
 from .errors import FAILURES
-from .leave_session import depart, let_run_out
+from .leave_session import depart, insist_on_leaving, let_run_out
 from .metadata import Known, Meta
 from .peers import Company
 from .pubsub_wakeup import RedisBell
@@ -174,32 +175,13 @@ class RedisStore(SessionStore[RedisStep]):
 
     def _see_to_the_others(self, step: RedisStep) -> None:
         """End the sessions of those that are gone."""
-        company = self._company
-        for name in company.run_out:
-            session = _find(step.others, name)
-            if session is not None:
-                step.expire(session)
-            else:
-                step.ended.append(name)  # nothing else is left of it
-        too_far = company.too_far(step.others, self._time.tolerance, step.now)
+        self._company.expire_gone(step)
+        too_far = self._company.too_far(step.others, self._time.tolerance, step.now)
         if too_far or self._too_few:
-            self._give_an_end(step.others, too_far)
-
-    def _give_an_end(self, others: Sequence[Session], too_far: Sequence[Session]) -> None:
-        """Some last longer than they can: the server's clock was set back while nobody was there to notice.
-
-        Or nothing says when they run out: part of what the server knew is gone.
-        """
-        assert self._greeting is not None  # noqa: S101 - for the type checker
-        wire, now = self._greeting.wire, self._time.border.to_store(self._clock.now())
-        try:
-            ends_at = self._link.sessions(wire)
-            for session in others:
-                if session in too_far or session.id not in ends_at:
-                    self._link.let_run_out(wire, session.id, ends_at.get(session.id), now + session.ttl)
-        except FAILURES as error:
-            raise self._link.failed(error) from None
-        self._too_few = False
+            assert self._greeting is not None  # noqa: S101 - for the type checker
+            now = self._time.border.to_store(self._clock.now())
+            self._link.correct_expiry(self._greeting.wire, step.others, too_far, now)
+            self._too_few = False
 
     def _join(self, step: RedisStep, expired: Session | None) -> None:
         """Begin a session. If we had one, it has ended without us, and our leases with it: they never come back."""
@@ -485,21 +467,12 @@ class RedisStore(SessionStore[RedisStep]):
     # -- leaving ----------------------------------------------------------------------------------------------
 
     def _end_session(self, session: str) -> None:
-        self._insist_on_leaving(lambda: depart(self._link, session, self._time.border, self._view, self._host))
+        leave = partial(depart, self._link, session, self._time.border, self._view, self._host)
+        insist_on_leaving(leave, super()._between_tries)
 
     def _let_run_out(self, session: str) -> None:
-        self._insist_on_leaving(lambda: let_run_out(self._link, session, self._out_for or self._ttl))
-
-    def _insist_on_leaving(self, leave: Callable[[], None]) -> None:
-        deadline = time.monotonic() + INSIST_LEAVING
-        while True:
-            try:
-                leave()
-                break
-            except (StoreTrouble, StoreBusy, StoreError):
-                if time.monotonic() > deadline:
-                    break  # then its leases end by themselves, when they are not renewed
-            super()._between_tries()
+        leave = partial(let_run_out, self._link, session, self._out_for or self._ttl)
+        insist_on_leaving(leave, super()._between_tries)
 
     def _let_go(self, *, closed: bool) -> None:
         if closed:

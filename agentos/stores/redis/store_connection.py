@@ -11,11 +11,12 @@ import re
 import secrets
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from ...errors import NotAStore, StoreDamaged, StoreError, StoreTooNew, StoreUnavailable
+from ...pool.core.fair_queue import Session
 from ...pool.store_protocol import StoreTrouble
 from .errors import FAILURES, at_opening, bad_option, meaning
 from .metadata import FORMAT, Known, Meta, Server, Signs, met, read_meta
@@ -253,3 +254,17 @@ class Link:
     def let_run_out(self, wire: Wire, session: str, was: float | None, at: float) -> None:
         """Let a session run out then, and no more at the instant it *was* to, unless it was renewed meanwhile."""
         wire.run(self._until, [session, "" if was is None else repr(was), repr(at)])
+
+    def correct_expiry(self, wire: Wire, sessions: Iterable[Session], too_far: Sequence[Session], now: float) -> None:
+        """Let those of *sessions* that are *too_far*, or have no expiry, run out after their time to live.
+
+        One lasts too long if the server's clock was set back while no process was there to notice; one has no expiry
+        if part of what the server knew is gone. *now* is in the store's time.
+        """
+        try:
+            ends_at = self.sessions(wire)
+            for session in sessions:
+                if session in too_far or session.id not in ends_at:
+                    self.let_run_out(wire, session.id, ends_at.get(session.id), now + session.ttl)
+        except FAILURES as error:
+            raise self.failed(error) from None
