@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar, dataclass_transform
+
+_Error = TypeVar("_Error", bound="AgentOSError")
 
 
 class AgentOSError(Exception):
@@ -27,14 +30,38 @@ def _rebuild(cls: type[AgentOSError], facts: dict[str, Any]) -> AgentOSError:
     return cls(**facts)
 
 
+@dataclass_transform(eq_default=False, kw_only_default=True)
+def error_fields(*, init: bool = True, kw_only: bool = True) -> Callable[[type[_Error]], type[_Error]]:
+    """Build the ``__init__`` of an error class from its annotated fields; ``init=False`` is for an abstract base.
+
+    The parameters are the fields of the bases, then those of the class; a field with a value has it as default.
+    """
+
+    def decorate(cls: type[_Error]) -> type[_Error]:
+        fields: dict[str, str] = {}
+        defaults: dict[str, Any] = {}
+        for base in reversed(cls.__mro__):
+            if issubclass(base, AgentOSError):
+                fields |= base.__annotations__
+                defaults |= {name: vars(base)[name] for name in base.__annotations__ if name in vars(base)}
+        parameters = [f"{key}: {kind}" + f" = defaults[{key!r}]" * (key in defaults) for key, kind in fields.items()]
+        head = ", ".join(["self", *["*"] * kw_only, *parameters])
+        made: dict[str, Any] = {"cls": cls, "defaults": defaults}
+        facts = ", ".join(f"{name}={name}" for name in fields)
+        exec(f"def __init__({head}) -> None: super(cls, self).__init__({facts})", made)  # noqa: S102 - names of fields
+        made["__init__"].__module__, made["__init__"].__qualname__ = cls.__module__, f"{cls.__qualname__}.__init__"
+        cls.__init__ = made["__init__"]  # type: ignore[method-assign]
+        return cls
+
+    return decorate if init else lambda cls: cls
+
+
+@error_fields()
 class NoCredentialAvailable(AgentOSError, TimeoutError):
     """No credential became free within the time the caller gave; waiting longer would help."""
 
     waited: float
-    next_free_in: float | None
-
-    def __init__(self, *, waited: float, next_free_in: float | None = None) -> None:
-        super().__init__(waited=waited, next_free_in=next_free_in)
+    next_free_in: float | None = None
 
     def describe(self) -> str:
         if self.next_free_in is None:
@@ -44,27 +71,23 @@ class NoCredentialAvailable(AgentOSError, TimeoutError):
         return f"no credential became free in {self.waited:.1f}s; {due}"
 
 
+@error_fields()
 class NoUsableCredential(AgentOSError):
     """No credential of the pool can ever serve this request as things stand: waiting would not help."""
 
     reason: str
 
-    def __init__(self, *, reason: str) -> None:
-        super().__init__(reason=reason)
-
     def describe(self) -> str:
         return f"no usable credential: {self.reason}"
 
 
+@error_fields()
 class NeverFits(AgentOSError):
     """The request costs more than any credential's limit allows at once, however long it waits."""
 
     dimension: str
     cost: float
     largest: float
-
-    def __init__(self, *, dimension: str, cost: float, largest: float) -> None:
-        super().__init__(dimension=dimension, cost=cost, largest=largest)
 
     def describe(self) -> str:
         return (
@@ -80,13 +103,11 @@ class PoolClosed(AgentOSError):
         return "the credential pool is closed; it grants nothing more"
 
 
+@error_fields()
 class WouldBlockLoop(AgentOSError, RuntimeError):
     """A blocking wait was asked for inside a running event loop, which it would have stopped."""
 
     instead: str
-
-    def __init__(self, *, instead: str) -> None:
-        super().__init__(instead=instead)
 
     def describe(self) -> str:
         return f"waiting for a credential here would block the running event loop; use `{self.instead}`"
@@ -112,28 +133,24 @@ class ForeignHost(AgentOSError):
         )
 
 
+@error_fields()
 class InvariantViolated(AgentOSError, AssertionError):
     """A promise of the pool did not hold (only checked with the debug switch on): a fault in agentos."""
 
     name: str
     detail: str
 
-    def __init__(self, *, name: str, detail: str) -> None:
-        super().__init__(name=name, detail=detail)
-
     def describe(self) -> str:
         return f"invariant {self.name} does not hold: {self.detail}; please report this"
 
 
+@error_fields()
 class LeaseLost(AgentOSError):
     """A lease ended without being given back, and the credential may be somebody else's by now."""
 
     name: str
     token: int
     detail: str
-
-    def __init__(self, *, name: str, token: int, detail: str) -> None:
-        super().__init__(name=name, token=token, detail=detail)
 
     def describe(self) -> str:
         return (
@@ -145,6 +162,7 @@ class LeaseLost(AgentOSError):
 # -- the pool's shared state ---------------------------------------------------------------------------------------
 
 
+@error_fields(init=False)
 class StoreError(AgentOSError):
     """The pool's shared state cannot be used as asked. ``path`` is the file, or what may be shown of the URL."""
 
@@ -160,6 +178,7 @@ class StoreError(AgentOSError):
         return 'name another file with store="sqlite:///path"'
 
 
+@error_fields()
 class StoreUnavailable(StoreError):
     """The file cannot be opened or written, or the server not be used.
 
@@ -167,10 +186,7 @@ class StoreUnavailable(StoreError):
     """
 
     detail: str
-    wants_login: bool
-
-    def __init__(self, *, path: str, detail: str, wants_login: bool = False) -> None:
-        super().__init__(path=path, detail=detail, wants_login=wants_login)
+    wants_login: bool = False
 
     def problem(self) -> str:
         return f"the pool's shared state {self.path} cannot be used: {self.detail}"
@@ -181,13 +197,11 @@ class StoreUnavailable(StoreError):
         return f'{self.problem()}; {cure}, {self._another()}, or share nothing with store="memory"'
 
 
+@error_fields()
 class NotAStore(StoreError):
     """The file is something else."""
 
     detail: str
-
-    def __init__(self, *, path: str, detail: str) -> None:
-        super().__init__(path=path, detail=detail)
 
     def problem(self) -> str:
         return f"{self.path} is not the shared state of a pool of agentos ({self.detail}); nothing was changed"
@@ -196,14 +210,12 @@ class NotAStore(StoreError):
         return f"{self.problem()}, {self._another()}"
 
 
+@error_fields()
 class StoreTooNew(StoreError):
     """A newer agentos made this file."""
 
     version: int
     newest: int
-
-    def __init__(self, *, path: str, version: int, newest: int) -> None:
-        super().__init__(path=path, version=version, newest=newest)
 
     def describe(self) -> str:
         other = "pool" if "://" in self.path else "file"
@@ -213,13 +225,11 @@ class StoreTooNew(StoreError):
         )
 
 
+@error_fields()
 class StoreDamaged(StoreError):
     """The file does not hold what was written to it."""
 
     detail: str
-
-    def __init__(self, *, path: str, detail: str) -> None:
-        super().__init__(path=path, detail=detail)
 
     def describe(self) -> str:
         away = f"delete its keys, or {self._another()}" if "://" in self.path else "move the file away"
@@ -229,13 +239,11 @@ class StoreDamaged(StoreError):
         )
 
 
+@error_fields()
 class StoreElsewhere(StoreError):
     """Processes whose clock cannot be compared with ours have the file in use."""
 
     detail: str
-
-    def __init__(self, *, path: str, detail: str) -> None:
-        super().__init__(path=path, detail=detail)
 
     def describe(self) -> str:
         return (
@@ -244,13 +252,11 @@ class StoreElsewhere(StoreError):
         )
 
 
+@error_fields()
 class StoreOnNetworkShare(StoreError):
     """The file would lie on a network share, where SQLite's locks do not hold."""
 
     kind: str
-
-    def __init__(self, *, path: str, kind: str) -> None:
-        super().__init__(path=path, kind=kind)
 
     def problem(self) -> str:
         return (
@@ -278,50 +284,37 @@ class RateLimited(AgentOSError):
         return "rate-limited" if self.retry_after is None else f"rate-limited, retry after {self.retry_after}"
 
 
+@error_fields(kw_only=False)
 class Transient(AgentOSError):
     """A worker raises this (or a subclass, or ``from`` another error) when trying again may well help."""
 
-    reason: str
-
-    def __init__(self, reason: str = "transient failure") -> None:
-        super().__init__(reason=reason)
+    reason: str = "transient failure"
 
     def describe(self) -> str:
         return self.reason
 
 
+@error_fields(kw_only=False)
 class Interrupted(AgentOSError):
     """A worker raises this when it heeded ``context.stopping``: the item is not done, and runs again next time."""
 
-    reason: str
-
-    def __init__(self, reason: str = "stopped on request") -> None:
-        super().__init__(reason=reason)
+    reason: str = "stopped on request"
 
     def describe(self) -> str:
         return self.reason
 
 
+@error_fields()
 class CommandFailed(AgentOSError):
     """A command ended badly: with another exit code than 0, or by a signal.
 
     ``exit`` is its code, or ``signal`` what killed it; ``tail`` has the last lines it said.
     """
 
-    exit: int | None
-    signal: int | None
     reason: str
-    tail: tuple[str, ...]
-
-    def __init__(
-        self,
-        *,
-        reason: str,
-        exit: int | None = None,  # noqa: A002 - it is what people call it
-        signal: int | None = None,
-        tail: tuple[str, ...] = (),
-    ) -> None:
-        super().__init__(reason=reason, exit=exit, signal=signal, tail=tail)
+    exit: int | None = None
+    signal: int | None = None
+    tail: tuple[str, ...] = ()
 
     def describe(self) -> str:
         return self.reason
@@ -330,26 +323,25 @@ class CommandFailed(AgentOSError):
 # -- what becomes of an item elsewhere -----------------------------------------------------------------------------
 
 
+@error_fields(kw_only=False)
 class WorkerLost(Transient):
     """The process or machine that ran the item was lost with it: another try, elsewhere, may well help."""
 
-    def __init__(self, reason: str = "the worker that ran it was lost") -> None:
-        super().__init__(reason)
+    reason: str = "the worker that ran it was lost"
 
 
+@error_fields()
 class EngineUnavailable(AgentOSError):
     """The cluster that was to run the items cannot be reached, so that nothing was begun."""
 
     place: str
     detail: str
 
-    def __init__(self, *, place: str, detail: str) -> None:
-        super().__init__(place=place, detail=detail)
-
     def describe(self) -> str:
         return f"{self.place} cannot be used: {self.detail}"
 
 
+@error_fields()
 class RemoteError(AgentOSError):
     """A worker in another process raised an error whose own class cannot be had here.
 
@@ -360,21 +352,16 @@ class RemoteError(AgentOSError):
     kind: str
     text: str
 
-    def __init__(self, *, kind: str, text: str) -> None:
-        super().__init__(kind=kind, text=text)
-
     def describe(self) -> str:
         return self.text
 
 
+@error_fields()
 class NotPicklable(AgentOSError, TypeError):
     """Something that had to go to another process, or come back from there, cannot be pickled."""
 
     what: str
     detail: str
-
-    def __init__(self, *, what: str, detail: str) -> None:
-        super().__init__(what=what, detail=detail)
 
     def describe(self) -> str:
         return (
@@ -383,13 +370,11 @@ class NotPicklable(AgentOSError, TypeError):
         )
 
 
+@error_fields()
 class ValueNotRecorded(AgentOSError, ValueError):
     """What a worker returned cannot be written to the journal, so that its item cannot be called done."""
 
     detail: str
-
-    def __init__(self, *, detail: str) -> None:
-        super().__init__(detail=detail)
 
     def describe(self) -> str:
         return f"what the worker returned cannot be recorded: {self.detail}"
@@ -398,14 +383,12 @@ class ValueNotRecorded(AgentOSError, ValueError):
 # -- what a run raises ---------------------------------------------------------------------------------------------
 
 
+@error_fields()
 class DuplicateItems(AgentOSError, ValueError):
     """Two items of the input have the same id, so that one result would stand for both."""
 
     examples: list[tuple[str, int, int]]
     count: int
-
-    def __init__(self, *, examples: list[tuple[str, int, int]], count: int) -> None:
-        super().__init__(examples=examples, count=count)
 
     def describe(self) -> str:
         shown = "; ".join(f"{id_!r} at items[{first}] and items[{again}]" for id_, first, again in self.examples)
@@ -413,6 +396,7 @@ class DuplicateItems(AgentOSError, ValueError):
         return f"item ids must differ: {shown}{more}; nothing was started"
 
 
+@error_fields()
 class InputFailed(AgentOSError):
     """The input itself raised while items were being taken from it. Those taken before were finished first.
 
@@ -420,54 +404,46 @@ class InputFailed(AgentOSError):
     """
 
     reason: str
-    stats: Any
-    results: Any
-
-    def __init__(self, *, reason: str, stats: Any = None, results: Any = None) -> None:
-        super().__init__(reason=reason, stats=stats, results=results)
+    stats: Any = None
+    results: Any = None
 
     def describe(self) -> str:
         return f"the input failed: {self.reason}; the items read before were finished, the rest was not read"
 
 
+@error_fields(init=False)
 class JournalError(AgentOSError):
     """A journal cannot be used as asked. Nothing in it was changed."""
 
     path: str
 
 
+@error_fields()
 class JournalInUse(JournalError):
     """Another run owns this journal right now."""
 
     owner: str
 
-    def __init__(self, *, path: str, owner: str) -> None:
-        super().__init__(path=path, owner=owner)
-
     def describe(self) -> str:
         return f"the journal {self.path} is in use by {self.owner}; wait for that run, stop it, or use another journal"
 
 
+@error_fields()
 class NotAJournal(JournalError):
     """The file is something else."""
 
     found: str
 
-    def __init__(self, *, path: str, found: str) -> None:
-        super().__init__(path=path, found=found)
-
     def describe(self) -> str:
         return f"{self.path} is not a journal of agentos ({self.found}); nothing was changed, name another path"
 
 
+@error_fields()
 class JournalTooNew(JournalError):
     """A newer agentos wrote this journal."""
 
     version: int
     known: int
-
-    def __init__(self, *, path: str, version: int, known: int) -> None:
-        super().__init__(path=path, version=version, known=known)
 
     def describe(self) -> str:
         return (
@@ -476,14 +452,12 @@ class JournalTooNew(JournalError):
         )
 
 
+@error_fields()
 class JournalDamaged(JournalError):
     """The journal does not hold what was written to it."""
 
     detail: str
-    missing: int | None
-
-    def __init__(self, *, path: str, detail: str, missing: int | None = None) -> None:
-        super().__init__(path=path, detail=detail, missing=missing)
+    missing: int | None = None
 
     def describe(self) -> str:
         return (
@@ -492,15 +466,13 @@ class JournalDamaged(JournalError):
         )
 
 
+@error_fields()
 class JournalMismatch(JournalError):
     """The journal belongs to other work than this."""
 
     what: str
     recorded: str
     given: str
-
-    def __init__(self, *, path: str, what: str, recorded: str, given: str) -> None:
-        super().__init__(path=path, what=what, recorded=recorded, given=given)
 
     def describe(self) -> str:
         return (
@@ -509,13 +481,11 @@ class JournalMismatch(JournalError):
         )
 
 
+@error_fields()
 class JournalUnavailable(JournalError):
     """The journal cannot be written, and will not be by waiting. What was acknowledged is kept."""
 
     detail: str
-
-    def __init__(self, *, path: str, detail: str) -> None:
-        super().__init__(path=path, detail=detail)
 
     def describe(self) -> str:
         return f"the journal {self.path} cannot be used: {self.detail}; what is not recorded in it runs again"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import inspect
 import pickle
 
 import pytest
@@ -45,6 +47,10 @@ from agentos import (
     WorkflowResult,
     WouldBlockLoop,
 )
+from agentos import errors as module
+from agentos.pool.secret_sources import SecretUnavailable
+from agentos.runs.commands.template import TemplateError
+from agentos.runs.inputs.input_error import InputError
 
 ERRORS = [
     NoCredentialAvailable(waited=30.0, next_free_in=4.2),
@@ -85,6 +91,81 @@ ERRORS = [
     StoreElsewhere(path="/pool", detail="since 12:00"),
     StoreOnNetworkShare(path="/pool", kind="nfs4"),
 ]
+
+# The constructors as they were written by hand before `error_fields` built them.
+SIGNATURES = {
+    "AgentOSError": "(**facts: 'Any') -> 'None'",
+    "NoCredentialAvailable": "(*, waited: 'float', next_free_in: 'float | None' = None) -> 'None'",
+    "NoUsableCredential": "(*, reason: 'str') -> 'None'",
+    "NeverFits": "(*, dimension: 'str', cost: 'float', largest: 'float') -> 'None'",
+    "PoolClosed": "(**facts: 'Any') -> 'None'",
+    "WouldBlockLoop": "(*, instead: 'str') -> 'None'",
+    "ForeignHost": "(*, host: 'str', credentials: 'tuple[str, ...]', detail: 'str') -> 'None'",
+    "InvariantViolated": "(*, name: 'str', detail: 'str') -> 'None'",
+    "LeaseLost": "(*, name: 'str', token: 'int', detail: 'str') -> 'None'",
+    "StoreError": "(**facts: 'Any') -> 'None'",
+    "StoreUnavailable": "(*, path: 'str', detail: 'str', wants_login: 'bool' = False) -> 'None'",
+    "NotAStore": "(*, path: 'str', detail: 'str') -> 'None'",
+    "StoreTooNew": "(*, path: 'str', version: 'int', newest: 'int') -> 'None'",
+    "StoreDamaged": "(*, path: 'str', detail: 'str') -> 'None'",
+    "StoreElsewhere": "(*, path: 'str', detail: 'str') -> 'None'",
+    "StoreOnNetworkShare": "(*, path: 'str', kind: 'str') -> 'None'",
+    "RateLimited": "(retry_after: 'Any' = None, *, model: 'str | None' = None) -> 'None'",
+    "Transient": "(reason: 'str' = 'transient failure') -> 'None'",
+    "Interrupted": "(reason: 'str' = 'stopped on request') -> 'None'",
+    "CommandFailed": (
+        "(*, reason: 'str', exit: 'int | None' = None, signal: 'int | None' = None, "
+        "tail: 'tuple[str, ...]' = ()) -> 'None'"
+    ),
+    "WorkerLost": "(reason: 'str' = 'the worker that ran it was lost') -> 'None'",
+    "EngineUnavailable": "(*, place: 'str', detail: 'str') -> 'None'",
+    "RemoteError": "(*, kind: 'str', text: 'str') -> 'None'",
+    "NotPicklable": "(*, what: 'str', detail: 'str') -> 'None'",
+    "ValueNotRecorded": "(*, detail: 'str') -> 'None'",
+    "DuplicateItems": "(*, examples: 'list[tuple[str, int, int]]', count: 'int') -> 'None'",
+    "InputFailed": "(*, reason: 'str', stats: 'Any' = None, results: 'Any' = None) -> 'None'",
+    "JournalError": "(**facts: 'Any') -> 'None'",
+    "JournalInUse": "(*, path: 'str', owner: 'str') -> 'None'",
+    "NotAJournal": "(*, path: 'str', found: 'str') -> 'None'",
+    "JournalTooNew": "(*, path: 'str', version: 'int', known: 'int') -> 'None'",
+    "JournalDamaged": "(*, path: 'str', detail: 'str', missing: 'int | None' = None) -> 'None'",
+    "JournalMismatch": "(*, path: 'str', what: 'str', recorded: 'str', given: 'str') -> 'None'",
+    "JournalUnavailable": "(*, path: 'str', detail: 'str') -> 'None'",
+    "SecretUnavailable": "(*, source: 'str', problem: 'str', advice: 'str') -> 'None'",
+    "InputError": "(*, source: 'str', detail: 'str', line: 'int | None' = None, hint: 'str | None' = None) -> 'None'",
+    "TemplateError": "(message: 'str', hint: 'str | None' = None) -> 'None'",
+}
+
+
+def test_constructors_have_the_recorded_signatures() -> None:
+    kinds = [kind for kind in vars(module).values() if isinstance(kind, type) and issubclass(kind, AgentOSError)]
+    kinds += [SecretUnavailable, InputError, TemplateError]
+
+    assert {kind.__name__: str(inspect.signature(kind)) for kind in kinds} == SIGNATURES
+
+
+def test_a_missing_or_unknown_argument_is_a_type_error_that_names_the_class() -> None:
+    with pytest.raises(TypeError, match=r"NeverFits\.__init__\(\) missing 2 required keyword-only arguments"):
+        NeverFits(dimension="tokens")  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"Transient\.__init__\(\) got an unexpected keyword argument 'cause'"):
+        Transient(cause="503")  # type: ignore[call-arg]
+
+
+def test_a_subclass_with_annotations_keeps_the_constructor_of_its_base() -> None:
+    class Busy(Transient):
+        region: str = "eu"
+
+    assert inspect.signature(Busy) == inspect.signature(Transient)
+    assert vars(Busy("503")) == {"reason": "503"}
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+def test_an_error_is_copied_with_its_facts_and_equals_only_itself(error: AgentOSError) -> None:
+    again = copy.copy(error)
+
+    assert (type(again), repr(again), vars(again)) == (type(error), repr(error), vars(error))
+    assert repr(error) == f"{type(error).__name__}({str(error)!r})"
+    assert again != error
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)

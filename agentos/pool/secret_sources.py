@@ -20,7 +20,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from ..errors import AgentOSError
+from ..errors import AgentOSError, error_fields
 
 log = logging.getLogger("agentos")
 
@@ -35,15 +35,13 @@ _ORDINARY_VARIABLE: Final = re.compile(r"[A-Z_][A-Z0-9_]*")
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
+@error_fields()
 class SecretUnavailable(AgentOSError, ValueError):
     """A secret could not be had. *source* is where it was looked for, *problem* what is wrong, *advice* what to do."""
 
     source: str
     problem: str
     advice: str
-
-    def __init__(self, *, source: str, problem: str, advice: str) -> None:
-        super().__init__(source=source, problem=problem, advice=advice)
 
     def describe(self) -> str:
         return f"{self.source} {self.problem}; {self.advice}"

@@ -26,7 +26,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...errors import AgentOSError
+from ...errors import AgentOSError, error_fields
 from ..inputs.fields import field_of
 from .embedded_code import ShellScript, code_in
 from .shell_quoting import PreparedScript, check_shell, prepare_script
@@ -57,14 +57,12 @@ _TO_RUN_ITEMS = "to run each item as a command line of its own: sh -c 'eval \"$A
 _WIDEST = 100
 
 
+@error_fields(kw_only=False)
 class TemplateError(AgentOSError, ValueError):
     """The command cannot be used like that, or not for this item; ``hint`` says what to do instead."""
 
     message: str
-    hint: str | None
-
-    def __init__(self, message: str, hint: str | None = None) -> None:
-        super().__init__(message=message, hint=hint)
+    hint: str | None = None
 
     def describe(self) -> str:
         return self.message

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from ...errors import AgentOSError
+from ...errors import AgentOSError, error_fields
 
 
+@error_fields()
 class InputError(AgentOSError, ValueError):
     """Items cannot be had from *source*; ``line`` is where, if it is one line's fault.
 
@@ -12,12 +13,9 @@ class InputError(AgentOSError, ValueError):
     """
 
     source: str
-    line: int | None
     detail: str
-    hint: str | None
-
-    def __init__(self, *, source: str, detail: str, line: int | None = None, hint: str | None = None) -> None:
-        super().__init__(source=source, line=line, detail=detail, hint=hint)
+    line: int | None = None
+    hint: str | None = None
 
     def describe(self) -> str:
         where = self.source if self.line is None else f"{self.source}, line {self.line}"
