@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
+from ..util.durations import about
 from .core.credential_report import Headroom, KeyReport
 from .core.forecast import Move
 from .core.limits.base import FOREVER
@@ -127,17 +128,9 @@ class Forecast:
     def __str__(self) -> str:
         if self.seconds == FOREVER:
             return f"never: {self.binding}"
-        lines = [f"done in about {_long(self.seconds)}; held up by {self.binding}"]
-        lines += [f"  with {move.what}: {_long(move.seconds)}" for move in self.moves]
+        lines = [f"done in about {about(self.seconds)}; held up by {self.binding}"]
+        lines += [f"  with {move.what}: {about(move.seconds)}" for move in self.moves]
         return "\n".join(lines)
-
-
-def _long(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f}s"
-    if seconds < 5_400:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3_600:.1f} h" if seconds < 172_800 else f"{seconds / 86_400:.1f} days"
 
 
 def state_from(row: KeyReport, now: float, offset: float) -> CredentialState:

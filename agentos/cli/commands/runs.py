@@ -58,8 +58,9 @@ def _print_table(briefs: list[Brief], color: str) -> None:
     import os
     import time
 
+    from ...util.durations import how_long
     from ..terminal.color import colour
-    from ..terminal.phrases import DIM, Paint, ago, how_long, table
+    from ..terminal.phrases import DIM, Paint, ago, table
     from ..terminal.report_text import clean, state_in_colour
 
     paint = Paint(colour(sys.stdout, os.environ, color))

@@ -13,9 +13,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from ...util.durations import how_long
+from ...util.terminal import is_terminal
 from ..exit_codes import ExitCode
-from ..terminal.color import colour, is_terminal
-from ..terminal.phrases import BOLD, CYAN, DIM, GREEN, RED, Paint, count, how_long, table
+from ..terminal.color import colour
+from ..terminal.phrases import BOLD, CYAN, DIM, GREEN, RED, Paint, count, table
 from ..usage_error import Refusal
 from .checks import Evidence, promises
 from .demo_folder import RUN, DemoFolder

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TextIO
 
+from ...util.terminal import is_terminal
 from ..usage_error import Refusal
 
 _OFF = ("NO_COLOR", "AGENTOS_NO_COLOR")
@@ -30,11 +31,3 @@ def colour(stream: TextIO | None, environ: Mapping[str, str], flag: str = "auto"
 def is_dumb(environ: Mapping[str, str]) -> bool:
     """Whether the terminal says of itself that it can do nothing but print."""
     return environ.get("TERM", "").lower() in ("dumb", "unknown")
-
-
-def is_terminal(stream: TextIO | None) -> bool:
-    """Whether somebody may be looking at *stream*."""
-    try:
-        return stream is not None and stream.isatty()
-    except (ValueError, AttributeError):
-        return False  # closed, or no real stream

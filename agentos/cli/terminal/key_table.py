@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from ...util.durations import about
 from .table import table
 
 if TYPE_CHECKING:
@@ -173,15 +174,7 @@ def until_text(until: float, now: float) -> str:
         hour = f"{at:%H:%M:%S}" if until - now < 120 else f"{at:%H:%M}"
     else:
         hour = f"{at:%a %H:%M}" if until - now < 6 * 86_400 else f"{at:%Y-%m-%d %H:%M}"
-    return f"{hour} (in {_long(max(0.0, until - now))})"
-
-
-def _long(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    if seconds < 5_400:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3_600:.1f} h" if seconds < 172_800 else f"{seconds / 86_400:.0f} days"
+    return f"{hour} (in {about(until - now)})"
 
 
 _LAST_INSTANT: Final = 253_000_000_000.0  # in the year 9987: datetime knows none after 9999

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-_UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
+from ...util.durations import UNITS
 
 BOLD: Final = "1"
 DIM: Final = "2"
@@ -27,29 +27,12 @@ class Paint:
         return f"\x1b[{';'.join(codes)}m{text}\x1b[0m" if self._on and codes and text else text
 
 
-def how_long(seconds: float) -> str:
-    """``8 ms``, ``0.25 s``, ``4.2 s``, ``3 min 12 s``, ``2 h 5 min``, ``3 d 1 h``."""
-    if seconds < 0.0995:
-        return f"{max(1, round(seconds * 1_000))} ms" if seconds >= 0.0005 else "0 s"
-    if seconds < 0.995:
-        return f"{seconds:.2g} s"
-    if seconds < 9.95:
-        return f"{seconds:.1f} s"
-    left = round(seconds)
-    parts: list[tuple[int, str]] = []
-    for size, unit in _UNITS:
-        count, left = divmod(left, size)
-        if count or parts:
-            parts.append((count, unit))
-    return " ".join(f"{count} {unit}" for count, unit in parts[:2] if count)
-
-
 def ago(at: float, now: float) -> str:
     """``just now``, ``5 min ago``, ``3 d ago``."""
     seconds = now - at
     if seconds < 60:
         return "just now" if seconds > -60 else when(at)
-    for size, unit in _UNITS[:3]:
+    for size, unit in UNITS[:3]:
         if seconds >= size:
             return f"{int(seconds // size)} {unit} ago"
     return when(at)

@@ -8,8 +8,9 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
+from ...util.terminal import is_terminal
 from ..usage_error import Refusal
-from .color import colour, is_dumb, is_terminal
+from .color import colour, is_dumb
 
 if TYPE_CHECKING:
     from ...pool.snapshot import CredentialState

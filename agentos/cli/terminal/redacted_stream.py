@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, TextIO
 
 from ...runs.output.line_buffer import LineBuffer, split
 from ...util.sanitize import as_shown, printable
-from .stream_writer import is_terminal, write_bytes
+from ...util.terminal import is_terminal
+from .stream_writer import write_bytes
 
 if TYPE_CHECKING:
     from ...runs.output.capture import Redactors
@@ -42,7 +43,7 @@ class Stray:
         self._lock = threading.RLock()  # a signal handler may print in the middle of a print
         self._redactor = None if self._redactors is None else self._redactors(None)
         self._lines = LineBuffer()
-        self._is_terminal = self.real is not None and is_terminal(self.real)
+        self._is_terminal = is_terminal(self.real)
 
     def text(self, text: str) -> None:
         if self.real is not None:

@@ -6,8 +6,9 @@ import shlex
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
+from ...util.durations import how_long
 from ..session.argv import ONCE
-from .phrases import BOLD, CYAN, DIM, GREEN, RED, YELLOW, Paint, ago, count, how_long, shortened, table
+from .phrases import BOLD, CYAN, DIM, GREEN, RED, YELLOW, Paint, ago, count, shortened, table
 
 if TYPE_CHECKING:
     from ...runs.report.run_card import RunCard

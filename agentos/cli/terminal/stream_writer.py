@@ -8,6 +8,8 @@ import sys
 from collections.abc import Callable
 from typing import TextIO
 
+from ...util.terminal import is_terminal
+
 Write = Callable[[str, str], object]  # "stdout" or "stderr", and whole lines, harmless for a terminal
 
 
@@ -23,7 +25,7 @@ class Sink:
         self.is_gone = stream is None
         self.trouble: str | None = None  # why it is gone; None too if only its reader left
         self.unfinished: tuple[str, str] | None = None  # whose line has no end yet: item and stream
-        self.is_terminal = stream is not None and is_terminal(stream)
+        self.is_terminal = is_terminal(stream)
         self._write = write if self.is_terminal else None
 
     def write(self, stream: str, text: str) -> None:
@@ -66,14 +68,6 @@ def sinks_for(
     if all_to_stderr or _are_the_same(out, err):
         return {"stdout": errors, "stderr": errors}
     return {"stdout": Sink(out, "standard output", write), "stderr": errors}
-
-
-def is_terminal(stream: TextIO) -> bool:
-    """Whether a person looks at it. A closed stream is none."""
-    try:
-        return stream.isatty()
-    except (OSError, ValueError):
-        return False
 
 
 def write_bytes(stream: TextIO, data: bytes) -> None:

@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ...util.durations import hours, minutes
 from ...util.text_width import cells, clipped, padded, wrapped
 from ..results import ProgressStats
 from .event_state import Failure
 from .key_table import FINE, Glyphs, Row, key_rows
-from .phrases import counts, hours, how_far, minutes, resting, time_left
+from .phrases import counts, how_far, resting, time_left
 
 if TYPE_CHECKING:
     from ...pool.snapshot import CredentialState

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import IO, TextIO, cast
 
+from ...util.terminal import is_terminal
 from ..execution.signals import WATCH
 
 log = logging.getLogger("agentos")
@@ -287,11 +288,3 @@ def put(stream: IO[str], text: str) -> None:
     except UnicodeEncodeError as error:
         stream.write(text.encode(error.encoding, "backslashreplace").decode(error.encoding))
     stream.flush()
-
-
-def is_terminal(stream: TextIO | None) -> bool:
-    """Whether somebody may be looking at *stream*."""
-    try:
-        return stream is not None and stream.isatty()
-    except (ValueError, AttributeError):
-        return False  # closed, or no real stream

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Sequence
-from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from ...util.durations import about, hours
 from ..results import ProgressStats
 
 if TYPE_CHECKING:
@@ -19,25 +19,6 @@ _WORTH_SAYING = 5.0  # seconds; shorter rests are the ordinary course of things
 _DAY = 86_400.0
 
 Span = tuple[str, str]  # text, and its style in rich's words
-
-
-def hours(seconds: float) -> str:
-    """``0:02:14``."""
-    return str(timedelta(seconds=max(0, int(seconds))))
-
-
-def minutes(seconds: float) -> str:
-    """``2:14``, and ``1:02:14`` from an hour on."""
-    whole = max(0, int(seconds))
-    return f"{whole // 60}:{whole % 60:02d}" if whole < 3_600 else hours(whole)
-
-
-def about(seconds: float) -> str:
-    """``42 s``, ``4 min``, ``3 h``, ``2 days``: as exact as a person plans."""
-    for limit, size, unit in ((90, 1, "s"), (5_400, 60, "min"), (2 * _DAY, 3_600, "h")):
-        if seconds < limit:
-            return f"{max(1, round(seconds / size))} {unit}"
-    return f"{round(seconds / _DAY)} days"
 
 
 def hour(at: float, now: float) -> str:

@@ -8,10 +8,11 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, TextIO
 
+from ...util.durations import hours
 from ..progress import Progress
 from .eta import Eta, Forecasting
 from .event_state import Seen
-from .phrases import closing, counts, hours, how_far, resting, time_left
+from .phrases import closing, counts, how_far, resting, time_left
 
 if TYPE_CHECKING:
     from ...pool.snapshot import CredentialState

@@ -22,13 +22,14 @@ except ModuleNotFoundError as error:
     ) from error
 
 from ...util.sanitize import as_shown
+from ...util.terminal import is_terminal
 from ...util.text_width import cells
 from ..progress import Progress
 from .eta import Eta, Forecasting
 from .event_state import Seen
 from .key_table import ASCII, FINE, Row
 from .layout import Running, Scene, picture
-from .live_region import Drawn, Painter, Redirect, is_terminal, put
+from .live_region import Drawn, Painter, Redirect, put
 from .phrases import closing
 from .plain_lines import PlainProgress
 

@@ -334,7 +334,7 @@ def test_text_of_the_store_cannot_move_the_cursor(capsys: pytest.CaptureFixture[
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(5, "in 5 s"), (240, "in 4 min"), (7_200, "in 2.0 h"), (3 * 86_400, "in 3 days"), (30 * 86_400, "in 30 days")],
+    [(5, "in 5 s"), (240, "in 4 min"), (7_200, "in 2 h"), (3 * 86_400, "in 3 days"), (30 * 86_400, "in 30 days")],
 )
 def test_an_instant_to_come_is_an_hour_and_how_long_that_is(seconds: float, text: str) -> None:
     now = 1_790_000_000.0

@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 
 from agentos.cli.commands.show import show
-from agentos.cli.terminal.phrases import Paint, ago, how_long, table
+from agentos.cli.terminal.phrases import Paint, ago, table
 from agentos.cli.terminal.report_text import kept_arguments, lines_of
 from agentos.cli.usage_error import Refusal
 from agentos.runs.report.run_report import report_of
 from agentos.runs.report.status import Standing
+from agentos.util.durations import how_long
 
 from ...runs.sample_runs import SECRETS, Child, card, crashed, events, run, stop_after
 from ..invoke import call

@@ -14,9 +14,9 @@ from typing import Any, TextIO
 
 import pytest
 
-from agentos.cli.terminal import stream_writer
 from agentos.cli.terminal.item_output import LineScreen, failure_block, screen_for
 from agentos.runs.output.capture import Outputs
+from agentos.util.terminal import is_terminal
 
 
 class Reader:
@@ -422,4 +422,4 @@ def test_a_closed_stream_is_no_terminal() -> None:
     closed = io.StringIO()
     closed.close()
 
-    assert not stream_writer.is_terminal(closed)
+    assert not is_terminal(closed)

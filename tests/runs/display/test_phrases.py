@@ -9,8 +9,9 @@ from dataclasses import replace
 import pytest
 
 from agentos.pool.snapshot import CredentialState
-from agentos.runs.display.phrases import about, closing, hour, minutes, resting, time_left, until
+from agentos.runs.display.phrases import closing, hour, resting, time_left, until
 from agentos.runs.results import ProgressStats
+from agentos.util.durations import about, minutes
 
 NOW = 1_763_220_600.0  # a Saturday, 15:30 UTC
 
@@ -26,7 +27,15 @@ def in_utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.mark.parametrize(
     ("seconds", "said"),
-    [(0.2, "1 s"), (42.0, "42 s"), (240.0, "4 min"), (7_300.0, "2 h"), (200_000.0, "2 days")],
+    [
+        (0.0, "0 s"),
+        (0.2, "1 s"),
+        (42.0, "42 s"),
+        (240.0, "4 min"),
+        (7_300.0, "2 h"),
+        (9_000.0, "2.5 h"),
+        (200_000.0, "2.3 days"),
+    ],
 )
 def test_a_wait_is_told_as_exactly_as_a_person_plans(seconds: float, said: str) -> None:
     assert about(seconds) == said

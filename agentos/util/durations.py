@@ -1,0 +1,45 @@
+"""Format durations for people: as a clock, rounded, or with two units."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Final
+
+UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
+
+
+def hours(seconds: float) -> str:
+    """``0:02:14``."""
+    return str(timedelta(seconds=max(0, int(seconds))))
+
+
+def minutes(seconds: float) -> str:
+    """``2:14``, and ``1:02:14`` from an hour on."""
+    whole = max(0, int(seconds))
+    return f"{whole // 60}:{whole % 60:02d}" if whole < 3_600 else hours(whole)
+
+
+def about(seconds: float) -> str:
+    """``42 s``, ``4 min``, ``2.5 h``, ``2 days``: as exact as a person plans."""
+    if seconds < 5_400:
+        count, unit = (seconds, "s") if seconds < 90 else (seconds / 60, "min")
+        return f"{max(round(count), 1 if seconds > 0 else 0)} {unit}"
+    count, unit = (seconds / 3_600, "h") if seconds < 172_800 else (seconds / 86_400, "days")
+    return f"{count:.1f}".removesuffix(".0") + f" {unit}"
+
+
+def how_long(seconds: float) -> str:
+    """``8 ms``, ``0.25 s``, ``4.2 s``, ``3 min 12 s``, ``2 h 5 min``, ``3 d 1 h``."""
+    if seconds < 0.0995:
+        return f"{max(1, round(seconds * 1_000))} ms" if seconds >= 0.0005 else "0 s"
+    if seconds < 0.995:
+        return f"{seconds:.2g} s"
+    if seconds < 9.95:
+        return f"{seconds:.1f} s"
+    left = round(seconds)
+    parts: list[tuple[int, str]] = []
+    for size, unit in UNITS:
+        count, left = divmod(left, size)
+        if count or parts:
+            parts.append((count, unit))
+    return " ".join(f"{count} {unit}" for count, unit in parts[:2] if count)
