@@ -22,10 +22,10 @@ from agentos import (
     Transient,
 )
 from agentos.pool.lease import HOLDING
-from agentos.runs.core.invariants import j2_counts_add_up
 from agentos.runs.core.states import Phase
 from agentos.runs.execution import dispatcher
 from agentos.testing import FakeClock
+from tests.runs.core.invariants import j2_counts_add_up
 
 from .engine_contract import (
     ENGINES,

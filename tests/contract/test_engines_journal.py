@@ -25,13 +25,13 @@ from agentos import (
     RateLimited,
     Transient,
 )
-from agentos.runs.core.invariants import (
+from agentos.runs.journal import files_of
+from agentos.testing import FakeClock
+from tests.runs.core.invariants import (
     j2_every_item_is_in_one_state,
     l5_results_have_the_current_token,
     one_final_entry,
 )
-from agentos.runs.journal import files_of
-from agentos.testing import FakeClock
 
 from ..runs.journal import independent_reader
 from .engine_contract import ENGINES, Engine, Events, Gate, Story, by_id, eventually, secrets, wait_for_alarm

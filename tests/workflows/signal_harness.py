@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from agentos.runs.core.invariants import (
+from tests.runs.core.invariants import (
     j2_every_item_is_in_one_state,
     j5_sequence_is_contiguous,
     l5_results_have_the_current_token,

@@ -7,11 +7,11 @@ import math
 import signal
 import threading
 import time
+from collections.abc import Mapping
 from typing import Any
 
 from ...errors import EngineUnavailable, InvariantViolated, JournalUnavailable
 from ...util.clock import Clock
-from ..core.invariants import j2_counts_add_up
 from ..core.item_scheduler import Board
 from ..core.records import Attempt
 from ..core.states import Cause, Phase
@@ -332,3 +332,10 @@ class Ending(Outlet):
         if wrong is not None:
             # Said, not raised: the results that are there must not be lost over it.
             log.error("[COORDINATOR] %s", InvariantViolated(name="J2", detail=wrong))
+
+
+def j2_counts_add_up(taken: int, counts: Mapping[str, int]) -> str | None:
+    """Every item taken from the input is counted once."""
+    if sum(counts.values()) != taken:
+        return f"{taken} items were taken, and {dict(counts)} are {sum(counts.values())}"
+    return None

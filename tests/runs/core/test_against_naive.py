@@ -12,11 +12,11 @@ from hypothesis import Phase as HypothesisPhase
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from agentos.runs.core.invariants import j2_counts_add_up
 from agentos.runs.core.item_scheduler import Board
 from agentos.runs.core.records import Attempt, Item
 from agentos.runs.core.states import FINAL, Ended, Phase, State, Verdict
 
+from .invariants import j2_counts_add_up
 from .naive_scheduler import WAITING, NaiveBoard
 
 STATE_IN = {

@@ -7,7 +7,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from agentos.runs.core import invariants
+from tests.runs.core import invariants
 
 from ..journal.independent_reader import JournalView
 from .evidence import Life

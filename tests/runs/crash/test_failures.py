@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from agentos.runs.core import invariants
+from tests.runs.core import invariants
 
 from .checks import Record, hold, require
 from .evidence import journal_of

@@ -15,7 +15,6 @@ import pytest
 
 from agentos import Command, CredentialCoordinator, ParallelCoordinator, WorkflowResult
 from agentos.pool.completion_queue import DeskTicket
-from agentos.runs.core.invariants import l5_results_have_the_current_token
 from agentos.runs.core.item_scheduler import Board
 from agentos.runs.core.records import Attempt, Item
 from agentos.runs.core.states import Phase, State
@@ -27,6 +26,7 @@ from agentos.runs.execution.journal_writer import JournalLedger
 from agentos.runs.execution.run import Run
 from agentos.runs.execution.shutdown import Ending
 from agentos.runs.execution.signals import WATCH
+from tests.runs.core.invariants import l5_results_have_the_current_token
 
 from ...background_threads import PATIENCE, Background
 from ...contract.engine_contract import eventually

@@ -1,12 +1,14 @@
-"""What must hold of a run, as predicates. Each returns None, or says what is wrong.
+"""Invariants of a run as predicates: each returns None, or the violation that it found.
 
-They are about facts anybody can collect: the entries of a journal, the ids of an input, a record of who ran when. Tests
-use them on real runs that were killed; ``j2_every_item_is_in_one_state`` is also checked at the end of each run.
+They check facts that a test can collect: the entries of a journal, the ids of an input, a record of executions. Tests
+use them on real runs that were killed; the product itself checks ``j2_counts_add_up`` at the end of each run.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from agentos.runs.execution.shutdown import j2_counts_add_up as j2_counts_add_up
 
 FINAL_KINDS = frozenset({"done", "failed"})
 STATES = frozenset({"pending", "running", "done", "failed", "interrupted", "parked"})
@@ -25,13 +27,6 @@ def j2_every_item_is_in_one_state(items: Collection[str], states: Mapping[str, s
         return f"not in the input: {foreign[:5]}"
     wrong = [f"{item} is {state}" for item, state in states.items() if state not in STATES]
     return f"no state: {wrong[:5]}" if wrong else None
-
-
-def j2_counts_add_up(taken: int, counts: Mapping[str, int]) -> str | None:
-    """Every item taken from the input is counted once."""
-    if sum(counts.values()) != taken:
-        return f"{taken} items were taken, and {dict(counts)} are {sum(counts.values())}"
-    return None
 
 
 def j3_done_items_never_run_again(executions: Mapping[str, int], crashes_in_flight: Mapping[str, int]) -> str | None:
