@@ -111,6 +111,9 @@ class Admission:
                 if grant is None:
                     self._stand_in_line(ask, item)
                     continue
+                if run.held is not None:  # since the pool was asked, which may have blocked
+                    self._turn_down(item, grant)
+                    continue
                 if board.set_aside:
                     self._bring_back(ask.model)
             attempt = self._begin(item, grant)
@@ -236,7 +239,7 @@ class Admission:
             self._hopeless(ticket)
             return None
         if self._run.held is not None:
-            self._turn_down(ticket)
+            self._turn_down(ticket.item, ticket.grant)
             return None
         attempt = self._begin(ticket.item, ticket.grant)
         if attempt is not None:
@@ -277,12 +280,12 @@ class Admission:
             log.error("[COORDINATOR] %s waits for nothing: %s; it stays pending", item.id, error)
         self._run.look_whether_over()
 
-    def _turn_down(self, ticket: DeskTicket) -> None:
+    def _turn_down(self, item: Item, grant: Any) -> None:
         """Nothing may begin now: give the lease back, and the item its place."""
-        if ticket.grant is not None and self._lessor is not None:
-            self._lessor.give_back(ticket.grant)
+        if grant is not None and self._lessor is not None:
+            self._lessor.give_back(grant)
         with self._lock:
-            self._board.put_back(ticket.item)
+            self._board.put_back(item)
 
     def recall(self) -> None:
         """Nothing may begin any more, or for a while: take every request out of the line."""

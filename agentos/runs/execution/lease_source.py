@@ -6,7 +6,6 @@ pool has these verbs itself.
 
 from __future__ import annotations
 
-import inspect
 import logging
 import threading
 from collections import deque
@@ -52,13 +51,13 @@ class Lessor(Protocol):
 
 
 def lessor_of(pool: Any, clock: Clock, *, on_loop: bool = False) -> Lessor | None:
-    """How a run takes its leases from *pool*; *on_loop*, nothing may block. ValueError: it is no pool."""
+    """How a run takes its leases from *pool*; *on_loop*, its threads may not block. ValueError: it is no pool."""
     if pool is None:
         return None
     # Asked of its class: an object that answers to any name, such as a mock, is not ours.
     if all(hasattr(type(pool), verb) for verb in ("take_now", "enqueue", "look_out", "give_back")):
         return pool  # type: ignore[no-any-return]
-    return ForeignPool(pool, clock, may_block=not on_loop)
+    return ForeignPool(pool, clock, on_loop=on_loop)
 
 
 class ForeignKey:
@@ -84,19 +83,20 @@ class ForeignGrant:
         self.held = True
 
 
-# The pool tells nobody when a key is free again, so it has to be asked: soon at first, then less often.
-_FIRST_LOOK, _SLOWEST_LOOK = 0.02, 0.5
+# Pauses between two calls of a verb that returned None: short at first, then doubled.
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 0.5
 
 _VERBS = (("acquire_credential", "release_credential"), ("reserve", "release"), ("acquire", "release"))
 
 
 class ForeignPool:
-    """Any object with one of the pairs of ``_VERBS``.
+    """Any object with one of the pairs of ``_VERBS``; a verb may block, or return None when no key is free.
 
-    A verb that can only block is called on a thread of its own, one call at a time.
+    A worker's thread calls the verb itself. After None, and always with *on_loop*, the request waits in line and one
+    helper thread calls the verb for the line: after None it pauses until a key is given back or some time has passed.
     """
 
-    def __init__(self, pool: Any, clock: Clock, *, may_block: bool = True) -> None:
+    def __init__(self, pool: Any, clock: Clock, *, on_loop: bool = False) -> None:
         for take, give in _VERBS:
             if callable(getattr(pool, take, None)) and callable(getattr(pool, give, None)):
                 break
@@ -105,25 +105,25 @@ class ForeignPool:
             raise ValueError(f"credential_coordinator must have one of these pairs of methods: {wanted}")
         self._pool = pool
         self._clock = clock
+        self._on_loop = on_loop
+        self._take: Callable[[], object] = getattr(pool, take)
         self._release: Callable[[Any], object] = getattr(pool, give)
-        returns_none = may_block and take == "acquire_credential"
-        self._try = _without_waiting(getattr(pool, take), returns_none)
-        self._block: Callable[[], object] | None = None if self._try is not None else getattr(pool, take)
         self._keys: dict[str, ForeignKey] = {}
         self._masker = Masker()
         self._lock = threading.Lock()
         self._line: deque[DeskTicket] = deque()
-        self._pause = _FIRST_LOOK
-        self._blocked = False  # a thread of ours is waiting in the pool
+        self._has_helper = False
+        self._helper_sleeps = threading.Lock()  # released to wake the helper
+        self._helper_sleeps.acquire()
 
     # -- taking -----------------------------------------------------------------------------------------------
 
     def take_now(self, _ask: Ask, _requester: str | None) -> ForeignGrant | None:
-        if self._line or self._try is None:
+        if self._line or self._on_loop:
             return None
         try:
-            return self._grant(self._try())
-        except Exception:  # noqa: BLE001 - whatever it is, the one who then waits in line is told
+            return self._grant(self._take())
+        except Exception:  # noqa: BLE001 - the request that is enqueued next fails with it, unless the pool recovered
             return None
 
     def _grant(self, raw: object) -> ForeignGrant | None:
@@ -143,47 +143,53 @@ class ForeignPool:
         return ForeignGrant(key, raw)
 
     def enqueue(self, ticket: DeskTicket) -> None:
-        desk: Desk = ticket.owner
         with self._lock:
             if ticket.recalled:
                 return  # its run has left meanwhile
             self._line.append(ticket)
-        if self._block is not None:
-            self._wait_on_a_thread()
-        else:
-            self._pause = _FIRST_LOOK
-            self._serve()
-            if self._line:
-                desk.armed_at = self._clock.now() + self._pause
-        desk.wake()
+            if self._has_helper:
+                return
+            self._has_helper = True
+        threading.Thread(target=self._serve_line, name="agentos-foreign-pool", daemon=True).start()
 
-    def look_out(self, desk: Desk) -> None:
-        desk.armed_at = float("inf")
-        self._serve()
-        if self._line and self._block is None:
-            self._pause = min(_SLOWEST_LOOK, self._pause * 2)
-            desk.armed_at = self._clock.now() + self._pause
-        desk.wake()
+    def look_out(self, _desk: Desk) -> None:
+        """Do nothing: no desk is armed, the helper thread keeps its own time."""
 
     def call_off(self, ticket: DeskTicket) -> None:
         with self._lock:
             if ticket in self._line:
                 self._line.remove(ticket)
                 ticket.state = Wait.WITHDRAWN
-                return
         if ticket.grant is not None:
             self.give_back(ticket.grant)  # type: ignore[arg-type]  # ours, put there by _answer
+        self._wake_helper()
 
-    def _serve(self) -> None:
-        """Ask the pool for as many as wait."""
-        try:
-            while self._try is not None and self._line:
-                grant = self._grant(self._try())
-                if grant is None:
-                    return
+    def _serve_line(self) -> None:
+        """Call the verb until the line is empty (the helper thread)."""
+        pause = _FIRST_PAUSE
+        while self._has_line():
+            try:
+                grant = self._grant(self._take())
+            except Exception as error:  # noqa: BLE001 - whatever the pool raises, it cannot serve
+                self._fail(error)
+                continue
+            if grant is not None:
                 self._answer(grant)
-        except Exception as error:  # noqa: BLE001 - whatever the pool raises, it cannot serve
-            self._fail(error)
+                pause = _FIRST_PAUSE
+            else:
+                self._clock.wait(self._helper_sleeps, self._clock.now() + pause)
+                pause = min(_LONGEST_PAUSE, pause * 2)
+
+    def _has_line(self) -> bool:
+        with self._lock:
+            self._has_helper = bool(self._line)  # the helper ends with the line; the next request starts another
+            return self._has_helper
+
+    def _wake_helper(self) -> None:
+        try:
+            self._helper_sleeps.release()
+        except RuntimeError:
+            pass  # it is awake
 
     def _answer(self, grant: ForeignGrant) -> None:
         with self._lock:
@@ -207,35 +213,6 @@ class ForeignPool:
         for ticket in waiting:
             ticket.owner.wake()
 
-    def _wait_on_a_thread(self) -> None:
-        with self._lock:
-            if self._blocked or not self._line or self._block is None:  # it may just have turned out not to wait
-                return
-            self._blocked = True
-        threading.Thread(target=self._wait, name="agentos-foreign-pool", daemon=True).start()
-
-    def _it_does_not_wait(self) -> None:
-        """The verb came back with nothing: it is one of those that have to be asked again and again."""
-        self._try, self._block = self._block, None
-        for desk in {ticket.owner for ticket in list(self._line)}:
-            desk.armed_at = self._clock.now() + self._pause
-            desk.wake()
-
-    def _wait(self) -> None:
-        assert self._block is not None  # noqa: S101 - for the type checker
-        try:
-            while self._line:
-                grant = self._grant(self._block())
-                if grant is None:
-                    return self._it_does_not_wait()
-                self._answer(grant)
-        except Exception as error:  # noqa: BLE001 - whatever the pool raises, it cannot serve
-            self._fail(error)
-        finally:
-            with self._lock:
-                self._blocked = False
-        self._wait_on_a_thread()  # for one who came in this very moment
-
     # -- giving back ------------------------------------------------------------------------------------------
 
     def give_back(self, grant: ForeignGrant) -> bool:
@@ -247,7 +224,7 @@ class ForeignPool:
             self._release(grant.raw)
         except Exception as error:  # noqa: BLE001 - the item is done all the same
             log.warning("[COORDINATOR] the pool would not take %s back: %s", grant.key.name, type(error).__name__)
-        self._serve()
+        self._wake_helper()
         return True
 
     def abandon(self, _grants: Sequence[ForeignGrant]) -> None:
@@ -283,20 +260,6 @@ class ForeignPool:
 
     def masked(self, text: str) -> str:
         return self._masker.mask(text)
-
-
-def _without_waiting(take: Callable[..., object], returns_none: bool) -> Callable[[], object] | None:
-    """How to call *take* so that it returns at once; None if it cannot be told not to wait."""
-    try:
-        parameters = inspect.signature(take).parameters
-    except (TypeError, ValueError):
-        parameters = {}  # type: ignore[assignment]
-    if "timeout" in parameters:
-        return lambda: take(timeout=0)
-    if "blocking" in parameters:
-        return lambda: take(blocking=False)
-    # As the originals have it: acquire_credential() returns None when there is none. Others of that name may wait.
-    return take if returns_none else None
 
 
 def _reveal(raw: object) -> str:

@@ -16,6 +16,7 @@ from agentos.pool.redaction import MASK
 from agentos.pool.secret import Secret
 from agentos.runs.execution.lease_source import ForeignPool, lessor_of
 from agentos.testing import FakeClock
+from agentos.util.clock import Sleeper
 from agentos.workflows.parallel import CredentialCoordinator, ParallelCoordinator
 
 PATIENCE = 30.0
@@ -151,6 +152,7 @@ def test_an_object_with_no_secret_is_refused_by_its_kind() -> None:
     line = Line(foreign(Shelf(LeaseObject(user="me"))))
 
     ticket = line.ask()
+    line.wait_for(line.answered)
 
     assert ticket.state is Wait.FAILED
     assert "handed out a LeaseObject; it must be a str, or have reveal" in str(ticket.error)
@@ -166,27 +168,36 @@ def test_a_secret_that_was_handed_out_is_masked_from_then_on() -> None:
 # -- waiting ------------------------------------------------------------------------------------------------------
 
 
+class Paced(FakeClock):
+    """A clock that records how long each wait is to last, and makes it as long as nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pauses: list[float] = []
+
+    def wait(self, sleeper: Sleeper, until: float) -> None:
+        self.pauses.append(until - self.now())
+        self.advance(self.pauses[-1])
+
+
+class Late(Shelf):
+    """It has a key from the ninth time on that it is asked."""
+
+    def acquire_credential(self) -> Any:
+        return super().acquire_credential() or ("foreign-secret-1" if self.asked == 9 else None)
+
+
 def test_a_pool_that_says_none_is_asked_again_soon_and_then_less_often() -> None:
-    clock = FakeClock()
-    shelf = Shelf()
-    lessor = foreign(shelf, clock)
-    line = Line(lessor)
+    clock = Paced()
+    shelf = Late()
+    line = Line(foreign(shelf, clock))
 
     ticket = line.ask()
-    pauses = []
-    for _ in range(8):
-        pauses.append(line.desk.armed_at - clock.now())
-        clock.advance(pauses[-1])
-        lessor.look_out(line.desk)
+    line.wait_for(line.answered)
 
-    assert pauses == pytest.approx([0.02, 0.04, 0.08, 0.16, 0.32, 0.5, 0.5, 0.5])
+    assert clock.pauses == pytest.approx([0.02, 0.04, 0.08, 0.16, 0.32, 0.5, 0.5, 0.5])
     assert shelf.asked == 9
-    assert line.answered() == []
-    shelf.free.append("foreign-secret-1")
-    lessor.look_out(line.desk)
-    assert line.answered() == ["item"]
     assert ticket.state is Wait.GRANTED
-    assert line.desk.armed_at == float("inf")
 
 
 def test_requests_are_answered_in_the_order_they_came() -> None:
@@ -200,9 +211,9 @@ def test_requests_are_answered_in_the_order_they_came() -> None:
     assert lessor.take_now(PLAIN, None) is None  # not past those who wait
 
     lessor.give_back(held)
-    assert line.answered() == ["a"]
+    line.wait_for(lambda: line.answered() == ["a"])
     lessor.give_back(line.desk.answered[0].grant)  # type: ignore[arg-type]
-    assert line.answered() == ["a", "b"]
+    line.wait_for(lambda: line.answered() == ["a", "b"])
 
 
 def test_a_request_that_is_recalled_before_it_is_in_line_takes_no_key() -> None:
@@ -221,9 +232,11 @@ def test_a_request_called_off_is_not_answered_and_an_answer_called_off_goes_on()
     lessor = foreign(shelf)
     line = Line(lessor)
     first, second, third = line.ask("a"), line.ask("b"), line.ask("c")
+    line.wait_for(line.answered)
     lessor.call_off(second)
     assert [first.state, second.state, third.state] == [Wait.GRANTED, Wait.WITHDRAWN, Wait.WAITING]
     lessor.call_off(first)  # it was granted: the key goes on
+    line.wait_for(lambda: len(line.answered()) == 2)
 
     assert [third.state] == [Wait.GRANTED]
     assert line.answered() == ["a", "c"]
@@ -319,50 +332,93 @@ def test_what_a_blocking_pool_raises_is_told_to_all_who_wait() -> None:
 
 
 def test_a_blocking_verb_that_comes_back_with_nothing_is_asked_again_and_again() -> None:
-    clock = FakeClock()
     gate = Gate()
-    lessor = foreign(gate, clock)
-    line = Line(lessor)
+    line = Line(foreign(gate, Paced()))
     ticket = line.ask()
     gate.put(None)
-    line.wait_for(lambda: line.desk.armed_at < float("inf"))
-
+    gate.put(None)
     gate.put("foreign-secret-1")
-    clock.advance(1.0)
-    lessor.look_out(line.desk)
+    line.wait_for(line.answered)
 
     assert ticket.state is Wait.GRANTED
     assert line.answered() == ["item"]
 
 
-class Timed(Shelf):
+class Reserving(Shelf):
     def reserve(self, requester: str = "", timeout: float | None = None) -> Any:
-        assert timeout == 0, "it would have waited"
-        return self.acquire_credential()
+        assert timeout is None, "the pool's own default was overridden"
+        return super().acquire_credential()
 
     release = Shelf.release_credential
-    acquire_credential_ = None
-
-    def __getattribute__(self, name: str) -> Any:
-        if name == "release_credential":
-            raise AttributeError(name)  # so that only reserve/release are a pair
-        return super().__getattribute__(name)
+    acquire_credential = None  # type: ignore[assignment]  # so that only reserve/release are a pair
 
 
 class Blockable(Gate):
     def acquire(self, blocking: bool = True) -> Any:
-        assert not blocking, "it would have waited"
-        return self.keys.pop(0) if self.keys else None
+        assert blocking, "the pool's own default was overridden"
+        return super().acquire()
 
 
-def test_a_verb_that_can_be_told_not_to_wait_is_told() -> None:
-    for pool in (Timed("foreign-secret-1"), Blockable()):
-        lessor = foreign(pool)
-        if isinstance(pool, Blockable):
-            pool.keys.append("foreign-secret-1")
-        grant = lessor.take_now(PLAIN, None)
-        assert grant is not None
-        assert lessor.take_now(PLAIN, None) is None
+def test_the_verbs_are_called_as_the_pool_means_them_without_arguments() -> None:
+    gate = Blockable()
+    gate.put("foreign-secret-1")
+
+    for pool in (Reserving("foreign-secret-1"), gate):
+        assert foreign(pool).take_now(PLAIN, None) is not None
+
+
+class Watched(Shelf):
+    def __init__(self, *keys: Any) -> None:
+        super().__init__(*keys)
+        self.asked_on: set[str] = set()
+
+    def acquire_credential(self) -> Any:
+        self.asked_on.add(threading.current_thread().name.rstrip("-0123456789"))
+        return super().acquire_credential()
+
+
+def test_a_worker_asks_on_its_own_thread_and_a_coroutine_run_on_a_helper_thread() -> None:
+    async def awaited(item: int, key: str | None) -> int:
+        return item
+
+    on_threads, on_a_loop = Watched("foreign-secret-1"), Watched("foreign-secret-1")
+    ParallelCoordinator(1, on_threads).execute_parallel(range(4), lambda item, key: item, str)
+    ParallelCoordinator(1, on_a_loop).execute_parallel(range(4), awaited, str)
+
+    assert on_threads.asked_on == {"agentos-worker"}
+    assert on_a_loop.asked_on == {"agentos-foreign-pool"}
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_run_whose_workers_wait_in_the_pool_ends_when_it_is_stopped(is_async: bool) -> None:
+    gate = Gate()
+    returned = threading.Event()
+
+    def release(key: Any) -> None:
+        gate.given_back.append(key)
+        returned.set()
+
+    gate.release = release  # type: ignore[method-assign]
+    run = ParallelCoordinator(2, gate)
+
+    def stop() -> None:
+        gate.entered.wait(PATIENCE)
+        run._running[0].stop("a signal")
+
+    stopper = threading.Thread(target=stop)
+    stopper.start()
+
+    async def awaited(item: int, key: str | None) -> int:
+        return item
+
+    stats, results = run.execute_parallel(range(3), awaited if is_async else lambda item, key: item, str)
+    stopper.join(PATIENCE)
+
+    assert (results, stats.success_count) == ([], 0)
+    assert run.get_checkpoints() == ["0", "1", "2"]
+    gate.put("foreign-secret-1")  # a key that comes too late
+    assert returned.wait(PATIENCE)
+    gate.put("foreign-secret-1")  # for the other worker
 
 
 # -- reports ------------------------------------------------------------------------------------------------------
@@ -486,9 +542,13 @@ def test_a_blocking_pool_that_raises_ends_the_run_and_the_items_stay_pending() -
     gate.put("foreign-secret-1")
     run = ParallelCoordinator(1, gate)
 
+    def close(key: Any) -> None:
+        for _ in range(2):  # it is asked once more after an error
+            gate.put(PermissionError("the vault is closed"))
+
     def worker(item: int, key: str | None) -> int:
         if item == 1:
-            gate.release = lambda key: gate.put(PermissionError("the vault is closed"))  # type: ignore[method-assign]
+            gate.release = close  # type: ignore[method-assign]
             run._running[0].lessor._release = gate.release  # type: ignore[union-attr]
         return item
 
@@ -527,22 +587,3 @@ def test_what_a_pool_handed_out_without_a_secret_is_given_back() -> None:
     foreign(shelf).take_now(PLAIN, None)
 
     assert shelf.given_back == [raw]
-
-
-def test_a_request_that_comes_while_it_turns_out_that_the_pool_does_not_wait_starts_no_thread_in_vain(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    lessor = ForeignPool(Shelf(), FakeClock(), may_block=False)
-    line = Line(lessor)
-    wait_on_a_thread = lessor._wait_on_a_thread
-
-    def too_late() -> None:
-        lessor._it_does_not_wait()  # as the thread finds out that waits for another request
-        wait_on_a_thread()
-
-    monkeypatch.setattr(lessor, "_wait_on_a_thread", too_late)
-
-    line.ask()
-
-    assert not lessor._blocked
-    assert line.desk.armed_at < float("inf")
