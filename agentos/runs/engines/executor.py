@@ -27,8 +27,8 @@ from ..execution.error_policy import text_of
 from ..remote.apply_report import replay
 from ..remote.assignment import Assigner
 from ..remote.attempt_report import Report
-from ..remote.executor_task import agentos_item
 from ..remote.pickled import Parcel, pack
+from ..remote.worker_call import agentos_item
 from .executor_kinds import Place, place_of
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from agentos.runs.remote.executor_task import agentos_item
 from agentos.runs.remote.pickled import pack, unpack
+from agentos.runs.remote.worker_call import agentos_item
 
 from .sample_assignments import assignment
 
