@@ -15,6 +15,8 @@ from agentos.cli.main import main
 from agentos.cli.session.trusted_runs import KnownRun, KnownRuns
 from agentos.util import private_folder
 
+from ..runs.hostile_files import a_folder, a_link, a_pipe, a_second_name
+
 RUN = ("run", "todo.jsonl", "--name", "review", "--progress", "none", "--quiet")
 
 
@@ -218,22 +220,6 @@ def test_without_a_state_folder_a_run_works_and_says_how_to_go_on(
 
 
 # -- what lies in the place of our files ----------------------------------------------------------------------------
-
-
-def a_link(path: Path, precious: Path) -> None:
-    path.symlink_to(precious)
-
-
-def a_second_name(path: Path, precious: Path) -> None:
-    os.link(precious, path)
-
-
-def a_pipe(path: Path, _: Path) -> None:
-    os.mkfifo(path)
-
-
-def a_folder(path: Path, _: Path) -> None:
-    path.mkdir()
 
 
 OURS = [

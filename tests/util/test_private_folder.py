@@ -11,6 +11,8 @@ import pytest
 from agentos.util import private_folder
 from agentos.util.private_folder import PrivateFolder, UnsafePath, make_folders
 
+from ..runs.hostile_files import a_folder, a_link, a_link_to_nothing, a_pipe, a_second_name
+
 
 @pytest.fixture
 def precious(tmp_path: Path) -> Path:
@@ -24,26 +26,6 @@ def folder(tmp_path: Path) -> Iterator[PrivateFolder]:
     (tmp_path / "run").mkdir(mode=0o700)
     with PrivateFolder.at(tmp_path / "run", accept=lambda _: False) as opened:
         yield opened
-
-
-def a_link(path: Path, precious: Path) -> None:
-    path.symlink_to(precious)
-
-
-def a_link_to_nothing(path: Path, precious: Path) -> None:
-    path.symlink_to(precious.with_name("new"))
-
-
-def a_second_name(path: Path, precious: Path) -> None:
-    os.link(precious, path)
-
-
-def a_pipe(path: Path, _: Path) -> None:
-    os.mkfifo(path)
-
-
-def a_folder(path: Path, _: Path) -> None:
-    path.mkdir()
 
 
 PLANTED = [a_link, a_link_to_nothing, a_second_name, a_pipe, a_folder]

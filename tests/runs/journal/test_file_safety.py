@@ -13,6 +13,7 @@ from agentos.runs.journal import files_of
 from agentos.runs.report.run_report import report_of
 from agentos.runs.report.run_summary import brief_of
 
+from ..hostile_files import a_folder, a_link, a_pipe, a_second_name
 from .journal_helpers import copy_of, opened, write
 
 
@@ -29,22 +30,6 @@ def journal(sound: Path, tmp_path: Path) -> Path:
 
 
 # -- what lies in the place of its files ----------------------------------------------------------------------------
-
-
-def a_link(path: Path, precious: Path) -> None:
-    path.symlink_to(precious)
-
-
-def a_second_name(path: Path, precious: Path) -> None:
-    os.link(precious, path)
-
-
-def a_pipe(path: Path, _: Path) -> None:
-    os.mkfifo(path)
-
-
-def a_folder(path: Path, _: Path) -> None:
-    path.mkdir()
 
 
 @pytest.mark.parametrize("plant", [a_link, a_second_name, a_pipe, a_folder])
