@@ -59,8 +59,14 @@ class SessionStep(LineStep):
         """The cost of a lease is no guess any more. False: it is not in force."""
 
     @abstractmethod
+    def _write_record(self, number: int, record: Record) -> None:
+        """Keep what is known of a quota now."""
+
     def write_quota(self, number: int, record: Record, *, opened: bool = False, eased: bool = False) -> None:
         """Keep what is known of a quota now. *opened*: every process that waits is told; *eased*: the first is."""
+        self._write_record(number, record)
+        if opened or eased:
+            self._call_all() if opened else self._call_first()
 
     @abstractmethod
     def write_life(self, number: int, life: str, evidence: str, since: float) -> None:

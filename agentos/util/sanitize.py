@@ -34,6 +34,15 @@ def shortened(text: str, longest: int) -> str:
     return text if len(text) <= longest else text[: max(0, longest - 3)] + "..."
 
 
+def is_utf8(text: str) -> bool:
+    """Return whether *text* can be encoded: it has no lone surrogates."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def _is_printable(text: str, tabs: bool) -> bool:
     return (text.replace("\t", " ") if tabs else text).isprintable()
 

@@ -63,11 +63,6 @@ def _aligned(row: Sequence[str], widths: Sequence[int], right: Sequence[int]) ->
         yield blanks + cell if number in right else cell if number == len(row) - 1 else cell + blanks
 
 
-def shortened(text: str, longest: int) -> str:
-    """Return *text*, cut to *longest* characters with an ellipsis."""
-    return text if len(text) <= longest else text[: max(0, longest - 3)] + "..."
-
-
 def count(number: int, one: str, many: str | None = None) -> str:
     """``1 item``, ``2 items``, ``12,000 items``."""
     return f"{number:,} {one if number == 1 else many or one + 's'}"

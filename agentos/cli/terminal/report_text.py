@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from ...util.durations import how_long
 from ..session.argv import ONCE
-from .phrases import BOLD, CYAN, DIM, GREEN, RED, YELLOW, Paint, ago, count, shortened, table
+from .phrases import BOLD, CYAN, DIM, GREEN, RED, YELLOW, Paint, ago, count, table
 
 if TYPE_CHECKING:
     from ...runs.report.run_card import RunCard
@@ -38,7 +38,7 @@ def lines_of(report: Report, *, now: float, paint: Paint, cwd: str, base: str | 
 
 def clean(text: str, longest: int = _LONGEST_CAUSE) -> str:
     """*text* from outside on one line: no control characters, not too long."""
-    from ...util.sanitize import printable
+    from ...util.sanitize import printable, shortened
 
     return shortened(printable(text[: 10 * longest]), longest)
 

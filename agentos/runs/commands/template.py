@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...errors import AgentOSError, error_fields
+from ...util.sanitize import is_utf8
 from ..inputs.fields import field_of
 from .embedded_code import ShellScript, code_in
 from .shell_quoting import PreparedScript, check_shell, prepare_script
@@ -153,14 +154,14 @@ def text_of(item: Any) -> str:
     import json
 
     text = json.dumps(item, ensure_ascii=False, separators=(",", ":"))
-    return text if _is_utf8(text) else json.dumps(item, separators=(",", ":"))
+    return text if is_utf8(text) else json.dumps(item, separators=(",", ":"))
 
 
 def why_not_passable(text: str, *, room: int = LONGEST) -> str | None:
     """Why *text* cannot be an argument or the value of a variable, or None if it can; *room* is in bytes."""
     if "\0" in text:
         return "has a NUL character, which no argument can hold"
-    if not text.isascii() and not _is_utf8(text):
+    if not text.isascii() and not is_utf8(text):
         return "has half a surrogate pair, which no argument can hold"
     size = len(text) if text.isascii() else len(text.encode())
     if size > room:
@@ -322,11 +323,3 @@ def _check_passable(text: str, what: str) -> None:
 
 def _shown(text: str) -> str:
     return repr(text if len(text) <= 40 else text[:37] + "...")
-
-
-def _is_utf8(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import overload
 
+from ...util.sanitize import is_utf8
 from .input_error import InputError
 from .input_location import Place, paths_in
 from .item_ids import Ids, refuse_duplicates
@@ -25,7 +26,7 @@ class ListedItems(Sequence[str]):
         for number, text in enumerate(self._texts, start=1):
             if not text.strip():
                 raise InputError(source=place.name, detail=f"word {number} is empty")
-            if not _is_utf8(text):
+            if not is_utf8(text):
                 raise InputError(source=place.name, detail=f"{text!r} is not UTF-8")
         self.ids = [self.id_of(text) for text in self._texts]
         hint = "give each word once"
@@ -40,11 +41,3 @@ class ListedItems(Sequence[str]):
     def __getitem__(self, index: slice) -> Sequence[str]: ...
     def __getitem__(self, index: int | slice) -> str | Sequence[str]:
         return self._texts[index]
-
-
-def _is_utf8(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True

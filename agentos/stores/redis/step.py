@@ -319,12 +319,6 @@ class RedisStep(SessionStep):
         self.records[f"c{number}"] = CredentialRecord.written(card.fingerprint, card.name, "alive", "", since)
         return number
 
-    def write_quota(self, number: int, record: Record, *, opened: bool = False, eased: bool = False) -> None:
-        """Keep what is known of a quota now. *opened*: every process that waits is told; *eased*: the first is."""
-        self._write_record(number, record)
-        if opened or eased:
-            self._call_all() if opened else self._call_first()
-
     def _write_record(self, number: int, record: Record) -> None:
         self.records[f"q{number}"] = self._quota(number)._replace(known=dump(shifted(record, self._border.offset)))
 

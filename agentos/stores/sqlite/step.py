@@ -211,15 +211,9 @@ class SqliteStep(SessionStep):
             ).fetchall()[0]
         return Enrolled(credential_news(execute, row[0], self.me.id), quota_news(execute, quota[0]))
 
-    def write_quota(self, number: int, record: Record, *, opened: bool = False, eased: bool = False) -> None:
-        """Keep what is known of a quota now. *opened*: every process that waits is told; *eased*: the first is."""
-        self._write_record(number, record)
-        if opened or eased:
-            self._call_all() if opened else self._call_first()
-
-    def _write_record(self, quota: int, record: Record) -> None:
-        write_record(self._execute, quota, record)
-        self.changes.quotas.add(quota)
+    def _write_record(self, number: int, record: Record) -> None:
+        write_record(self._execute, number, record)
+        self.changes.quotas.add(number)
 
     def write_life(self, number: int, life: str, evidence: str, since: float) -> None:
         """Keep whether a credential lives."""
