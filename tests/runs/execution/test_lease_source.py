@@ -249,6 +249,7 @@ class Gate:
 
     def __init__(self) -> None:
         self.entered = threading.Event()
+        self.returned = threading.Event()
         self.handed = threading.Semaphore(0)
         self.keys: list[Any] = []
         self.calls = 0
@@ -277,6 +278,7 @@ class Gate:
     def release(self, key: Any) -> None:
         self.given_back.append(key)
         self.put(key)
+        self.returned.set()
 
 
 def test_a_pool_that_can_only_block_is_waited_for_by_one_thread_of_its_own() -> None:
@@ -419,6 +421,34 @@ def test_a_run_whose_workers_wait_in_the_pool_ends_when_it_is_stopped(is_async: 
     gate.put("foreign-secret-1")  # a key that comes too late
     assert returned.wait(PATIENCE)
     gate.put("foreign-secret-1")  # for the other worker
+
+
+def test_a_worker_that_got_its_key_while_the_journal_is_held_begins_nothing() -> None:
+    gate = Gate()
+    began: list[bool] = []
+    run = ParallelCoordinator(1, gate)
+
+    def hold() -> None:
+        assert gate.entered.wait(PATIENCE)
+        running = run._running[0]
+        running.journal_trouble("the disk is full")
+        gate.put("foreign-secret-1")
+        assert gate.returned.wait(PATIENCE)
+        running.journal_trouble(None)
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+
+    def worker(item: int, key: str | None) -> int:
+        began.append(run._running[0].held is None)
+        return item
+
+    stats, _ = run.execute_parallel(range(2), worker, str)
+    holder.join(PATIENCE)
+
+    assert stats.success_count == 2
+    assert began == [True, True]
+    assert len(gate.given_back) == 3
 
 
 # -- reports ------------------------------------------------------------------------------------------------------
