@@ -8,6 +8,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from .version import __version__
+
 if TYPE_CHECKING:
     from .errors import (
         AgentOSError,
@@ -59,8 +61,6 @@ if TYPE_CHECKING:
         ProgressStats,
         WorkflowResult,
     )
-
-__version__ = "0.1.0"
 
 __all__ = [
     "AgentOSError",

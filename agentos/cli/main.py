@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from .. import __version__
+from ..version import __version__
 from .commands import demo, init, keys, logs, retry, run, runs, show, trust
 from .exit_codes import ExitCode
 from .session.argv import take_apart

@@ -222,7 +222,7 @@ def _set_aside(runs: PrivateFolder, name: str, memory: KnownRuns, accept: Accept
 
 
 def _card(request: Request, folder: PrivateFolder) -> bytes:
-    from ... import __version__
+    from ...version import __version__
 
     created = now = time.time()
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):

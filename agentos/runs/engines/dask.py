@@ -15,8 +15,8 @@ from urllib.parse import urlsplit
 
 import distributed
 
-from ... import __version__
 from ...errors import EngineUnavailable
+from ...version import __version__
 from ..cluster.driver.command_engine import ClusterCommandEngine
 from ..cluster.driver.driver_server import Hub
 from ..cluster.driver.engine import ClusterEngine

@@ -14,6 +14,7 @@ from agentos.errors import JournalDamaged, JournalInUse, JournalMismatch, Journa
 from agentos.util.sqlite.connect import Connect, connect
 from agentos.util.sqlite.errors import is_busy, passing
 from agentos.util.sqlite.migrations import Migration, migrate, newest
+from agentos.version import __version__
 
 from ...util.private_folder import make_folders
 from .commit_log import Store
@@ -142,8 +143,6 @@ def _bring_up_to_date(files: JournalFiles, migrations: Sequence[Migration]) -> N
 
 
 def _session_row(session: int, worker: str, total: int | None) -> str:
-    from agentos import __version__  # not at the top: that package imports this one
-
     card = {
         "session": session,
         "worker": worker,

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum, IntEnum
 from typing import Any, Final, NamedTuple
 
-from .... import __version__
+from ....version import __version__
 
 FORMAT = f"1 of agentos {__version__}"  # what travels is pickled: both ends must be the same
 LONGEST = 1 << 28  # bytes of a frame
