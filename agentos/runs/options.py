@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .core.halt import Halt, halt_of
-from .engines.choose import check_engine
+from .engines.engine_option import check_engine
 from .execution.error_policy import RetryRule, is_transient
 from .progress import Progress
 

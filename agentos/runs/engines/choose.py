@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from .engine_option import is_executor
 from .protocol import Engine
 
 if TYPE_CHECKING:
@@ -35,19 +35,6 @@ def engine_for(run: Run) -> Engine:
     return ThreadEngine(run)
 
 
-def check_engine(wanted: Any) -> None:
-    """Raises ValueError unless *wanted* is something that ``engine=`` can be."""
-    if not (wanted is None or _is_executor(wanted) or _is_dask(wanted)):
-        raise ValueError(
-            "engine must be an Executor of concurrent.futures, an address such as 'dask://host:port', a Client of "
-            "distributed, or agentos.Dask(...); left out, items run on threads, a loop or as commands of this process"
-        )
-    if isinstance(wanted, str):
-        from ..remote.dask_config import Dask
-
-        Dask(wanted)  # an address that is none is refused now, not at night
-
-
 def check_worker(worker: Worker, options: RunOptions) -> None:
     """What can be known before a run begins: raises unless the engine that *options* name can run *worker*.
 
@@ -57,7 +44,7 @@ def check_worker(worker: Worker, options: RunOptions) -> None:
     if wanted is None:
         if worker.is_command and not hasattr(os, "posix_spawn"):
             raise ValueError("commands need a POSIX system (Linux, macOS): give this run a function instead")
-    elif _is_executor(wanted) and _dask_behind(wanted) is None:
+    elif is_executor(wanted) and _dask_behind(wanted) is None:
         from .executor import check_executor
 
         check_executor(wanted, worker, ship_secrets=options.ship_secrets)
@@ -78,7 +65,7 @@ def _check_for_a_cluster(worker: Worker) -> None:
 
 def _engine_elsewhere(run: Run, wanted: Any) -> Engine:
     placing: dict[str, Any] = {}
-    if _is_executor(wanted):
+    if is_executor(wanted):
         if (behind := _dask_behind(wanted)) is None:
             from .executor import ExecutorEngine
 
@@ -94,15 +81,3 @@ def _dask_behind(executor: Executor) -> tuple[Any, dict[str, Any]] | None:
     from .executor_kinds import dask_client_of
 
     return dask_client_of(executor)
-
-
-def _is_executor(wanted: Any) -> bool:
-    futures = sys.modules.get("concurrent.futures")  # who has an executor has imported it
-    return futures is not None and isinstance(wanted, futures.Executor)
-
-
-def _is_dask(wanted: Any) -> bool:
-    if isinstance(wanted, str):
-        return wanted.startswith(("dask://", "tcp://", "tls://"))
-    names = {f"{kind.__module__.partition('.')[0]}.{kind.__name__}" for kind in type(wanted).__mro__}
-    return not names.isdisjoint({"distributed.Client", "agentos.Dask"})

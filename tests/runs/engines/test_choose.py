@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from agentos import NotPicklable, ParallelCoordinator
-from agentos.runs.engines.choose import check_engine
+from agentos.runs.engines.engine_option import check_engine
 
 from .engine_workers import double
 from .sample_executors import ByHand
