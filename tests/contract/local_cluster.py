@@ -16,7 +16,7 @@ from agentos.runs.cluster.driver.engine import ClusterEngine
 from agentos.runs.cluster.worker.slot import Job
 from agentos.runs.engines import choose
 from agentos.runs.engines import executor as executor_engine
-from agentos.runs.execution.run import Run
+from agentos.runs.execution.engine_run import EngineRun
 from agentos.runs.remote.pickled import Parcel
 from agentos.runs.worker import Worker
 
@@ -30,8 +30,8 @@ _elsewhere, _check = choose._engine_elsewhere, executor_engine.check_executor
 class Seats(Executor):
     """What a run is given as its engine: something that passes for one."""
 
-    def engine(self, run: Run) -> ClusterEngine:
-        width = run.options.max_workers if run.worker.is_async else 1
+    def engine(self, run: EngineRun) -> ClusterEngine:
+        width = run.state.options.max_workers if run.worker.is_async else 1
         return SeatedEngine(run, ThreadSeating(width=width), ttl=60.0)
 
 
@@ -54,7 +54,7 @@ def _worker(number: int) -> Callable[..., Any]:
     return _workers[number]
 
 
-def _engine_elsewhere(run: Run, wanted: Any) -> Any:
+def _engine_elsewhere(run: EngineRun, wanted: Any) -> Any:
     return wanted.engine(run) if isinstance(wanted, Seats) else _elsewhere(run, wanted)
 
 

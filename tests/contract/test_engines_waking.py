@@ -83,7 +83,7 @@ def test_a_bell_that_rings_too_late_does_not_cost_another_item_its_worker(
             await begun.wait(item)
 
     story = Story(engine, ParallelCoordinator(max_workers=3), items.for_engine(engine), engine.worker(body))
-    eventually(lambda: story.inside.stats.completed == 1 and len(story.inside.idle) >= 3)
+    eventually(lambda: story.inside.stats.completed == 1 and len(story.inside.state.idle) >= 3)
 
     for number, item in enumerate(["b", "c", "d"], start=1):
         items.add(item)

@@ -233,7 +233,7 @@ def test_a_consumer_that_takes_nothing_stops_the_run_from_going_on() -> None:
     run = ParallelCoordinator(3)
     results = run.stream(count(), worker, str)
     next(results)
-    eventually(lambda: len(run._running[0].idle) == 3)
+    eventually(lambda: len(run._running[0].state.idle) == 3)
     assert started["n"] < 3000
 
     assert len([next(results) for _ in range(5000)]) == 5000

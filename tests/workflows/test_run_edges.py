@@ -351,7 +351,7 @@ def test_a_cancelled_execute_async_has_closed_its_journal(tmp_path: Path) -> Non
     async def main() -> None:
         run = ParallelCoordinator(2, journal=tmp_path / "run")
         task = asyncio.create_task(run.execute_async(range(4), worker, str))
-        while not run.stats or not run._running or len(run._running[0].board.running) < 2:
+        while not run.stats or not run._running or len(run._running[0].state.board.running) < 2:
             await asyncio.sleep(0.001)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):

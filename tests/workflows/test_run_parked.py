@@ -166,7 +166,9 @@ class TwoModels:
         if when != self.looks_when or item != "other":
             return
         (inside,) = self.run._running
-        eventually(lambda: self.clock.now() < inside.admission.desk.armed_at < math.inf and not inside.running)
+        eventually(
+            lambda: self.clock.now() < inside.admission.desk.armed_at < math.inf and not inside.state.board.running
+        )
         inside.supervisor._look_whether_parked(self.clock.now())
         self._looked += 1
 

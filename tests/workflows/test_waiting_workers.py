@@ -34,10 +34,10 @@ def waiting_while(
         if len(begun) == done + 1:
             (run,) = coordinator._running
             until = time.monotonic() + PATIENCE
-            while not (len(run.idle) == WORKERS - 1 and run.admission.requests):
+            while not (len(run.state.idle) == WORKERS - 1 and run.admission.requests):
                 assert time.monotonic() < until, "the others do not come to rest"
                 time.sleep(0)
-            seen.append((len(run.idle), coordinator.get_waiting()))
+            seen.append((len(run.state.idle), coordinator.get_waiting()))
 
     coordinator.execute_parallel(items, work, str)
     coordinator.credential_coordinator.close()

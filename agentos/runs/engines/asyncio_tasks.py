@@ -17,7 +17,7 @@ from ..execution.dispatcher import IDLE, Idle
 from .loop_executor import STARTED, StartedCalls, count_calls_in_threads
 
 if TYPE_CHECKING:
-    from ..execution.run import Run
+    from ..execution.engine_run import EngineRun
 
 log = logging.getLogger("agentos")
 
@@ -31,7 +31,7 @@ class LoopEngine:
     clean_up = 1.0
     suspension = None
 
-    def __init__(self, run: Run, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, run: EngineRun, loop: asyncio.AbstractEventLoop) -> None:
         self._run = run
         self._loop = loop
         self._tasks: set[asyncio.Task[None]] = set()
@@ -92,24 +92,24 @@ class LoopEngine:
             raise
         except BaseException as error:
             log.exception("[COORDINATOR] a worker task of agentos itself failed")
-            run.crashed(error)
+            run.shutdown.crashed(error)
             if not isinstance(error, Exception):
                 raise  # the loop's to know of
 
     async def _wait(self) -> Attempt | Idle | None:
         run, bell = self._run, AsyncBell(self._loop)
-        run.idle.register(bell)
+        run.state.idle.register(bell)
         attempt = run.next_attempt()
         if attempt is IDLE:
             try:
                 await bell.wait()
             except BaseException:
-                if not run.idle.leave(bell):
-                    run.idle.wake()  # we were woken for something, and leave
+                if not run.state.idle.leave(bell):
+                    run.state.idle.wake()  # we were woken for something, and leave
                 raise
             return IDLE
-        if not run.idle.leave(bell):
-            run.idle.wake()  # it was meant for other work than this
+        if not run.state.idle.leave(bell):
+            run.state.idle.wake()  # it was meant for other work than this
         return attempt
 
     async def _run_one(self, attempt: Attempt) -> Verdict:
@@ -146,7 +146,7 @@ class LoopEngine:
             task.uncancel()  # it was meant for the attempt; the task goes on
         try:
             if cancelled_by_others:
-                run.stop("the cancellation of its tasks", force=True)
+                run.shutdown.stop("the cancellation of its tasks", force=True)
             verdict = run.finish(attempt, value, error, calls)
         finally:
             error = None  # or it and its traceback, which holds this frame, keep each other alive
@@ -167,7 +167,7 @@ class LoopThread:
     clean_up = LoopEngine.clean_up
     suspension = None
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: EngineRun) -> None:
         self._loop = asyncio.new_event_loop()
         self._engine = LoopEngine(run, self._loop)
         self._thread = threading.Thread(target=self._go, name="agentos-loop", daemon=True)

@@ -12,14 +12,14 @@ from .protocol import Engine
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
-    from ..execution.run import Run
+    from ..execution.engine_run import EngineRun
     from ..options import RunOptions
     from ..worker import Worker
 
 
-def engine_for(run: Run) -> Engine:
+def engine_for(run: EngineRun) -> Engine:
     """The engine for a caller who waits on a thread. That it can run the worker was seen by ``check_worker``."""
-    wanted = run.options.engine
+    wanted = run.state.options.engine
     if wanted is not None:
         return _engine_elsewhere(run, wanted)
     if run.worker.is_command:
@@ -63,7 +63,7 @@ def _check_for_a_cluster(worker: Worker) -> None:
         pack(worker.call, "the worker function")
 
 
-def _engine_elsewhere(run: Run, wanted: Any) -> Engine:
+def _engine_elsewhere(run: EngineRun, wanted: Any) -> Engine:
     placing: dict[str, Any] = {}
     if is_executor(wanted):
         if (behind := _dask_behind(wanted)) is None:

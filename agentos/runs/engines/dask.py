@@ -28,7 +28,7 @@ from .dask_probe import look_for_scheduler
 from .protocol import Engine
 
 if TYPE_CHECKING:
-    from ..execution.run import Run
+    from ..execution.engine_run import EngineRun
 
 log = logging.getLogger("agentos")
 
@@ -48,7 +48,7 @@ _FAILURES = 3  # times in a row, without a worker that ever joined: then none wi
 _PATIENCE = 10.0  # until it is said that no worker has come
 
 
-def dask_engine(run: Run, place: Dask, **placing: Any) -> Engine:
+def dask_engine(run: EngineRun, place: Dask, **placing: Any) -> Engine:
     """The engine that runs the items of *run* on a Dask cluster: on any of its workers, or where *placing* says.
 
     *placing* is what ``Client.submit`` takes for that: ``workers``, ``allow_other_workers``, ``resources``.
@@ -60,7 +60,7 @@ def dask_engine(run: Run, place: Dask, **placing: Any) -> Engine:
 class DaskSeating:
     """Seats as tasks of a Dask cluster, each of which lasts as long as the run has work for it."""
 
-    def __init__(self, run: Run, place: Dask, **placing: Any) -> None:
+    def __init__(self, run: EngineRun, place: Dask, **placing: Any) -> None:
         self._run = run
         self._place = place
         self._placing = placing
@@ -90,7 +90,8 @@ class DaskSeating:
         """Reach the scheduler. Raises ``EngineUnavailable``."""
         self._client = client = self._connected()
         self._address = client.scheduler.address
-        if self._run.options.ship_secrets and self._run.lessor is not None and not _is_private(self._address):
+        state = self._run.state
+        if state.options.ship_secrets and state.lessor is not None and not _is_private(self._address):
             log.warning(
                 "[COORDINATOR] secrets are shipped, and the Dask scheduler at %s is spoken to unencrypted: whoever can "
                 "read that, or its tasks, can join this run as a worker and be given them; use a tls:// scheduler, or "
@@ -195,7 +196,7 @@ class DaskSeating:
                 self._wake.wait(_LOOK_EVERY)
         except Exception as error:
             log.exception("[COORDINATOR] the placing of seats failed")
-            self._run.crashed(error)
+            self._run.shutdown.crashed(error)
         finally:
             self._release()
 
@@ -211,8 +212,9 @@ class DaskSeating:
             self._lost_since = now
             hub.hold(True)  # workers that lose it too end soon, and what they run with them
             log.warning("[COORDINATOR] the Dask scheduler at %s is out of reach; nothing more starts", self._address)
-        if not self._run.closing and (now > self._lost_since + _SCHEDULER_LOST or self._client.status == "closed"):
-            self._run.stop(
+        is_lost = now > self._lost_since + _SCHEDULER_LOST or self._client.status == "closed"
+        if is_lost and not self._run.state.closing:
+            self._run.shutdown.stop(
                 f"the loss of the Dask scheduler at {self._address}; {self._how_to_go_on()}",
                 cause=Cause.FAULT,
                 grace=_LAST_ITEMS,
@@ -234,7 +236,7 @@ class DaskSeating:
         failed = [seat for seat in self._seats if seat.status == "error"]
         let_go = sum(seat.status == "finished" for seat in self._seats)
         self._seats = [seat for seat in self._seats if seat.status == "pending"]
-        if self._run.closing:
+        if self._run.state.closing:
             return
         self._look_at_need(let_go, now, hub)
         if failed:
@@ -275,7 +277,7 @@ class DaskSeating:
     def _look_at_failure(self, seat: Any, now: float, hub: Hub) -> None:
         """Place it again, but not at once; and if none has ever worked, not for ever."""
         error = _error_of(seat)
-        text = self._run.masked(f"{type(error).__name__}: {error}")
+        text = self._run.state.masked(f"{type(error).__name__}: {error}")
         if text not in self._troubles:  # a worker that cannot take part fails at each placing
             self._troubles.add(text)
             log.warning("[COORDINATOR] a seat on the Dask cluster failed: %s", text)
@@ -283,7 +285,7 @@ class DaskSeating:
         self._failed_at = now
         self._place_again_at = now + min(_FIRST_PAUSE * 2.0 ** (self._failures - 1), _LONGEST_PAUSE)
         if self._failures >= _FAILURES and not hub.has_joined:
-            self._run.stop(
+            self._run.shutdown.stop(
                 f"workers of the Dask cluster that cannot take part: {text}{_advice_on(error)}", cause=Cause.FAULT
             )
 

@@ -20,6 +20,7 @@ def check_engine(wanted: Any) -> None:
 
 
 def is_executor(wanted: Any) -> bool:
+    """Tell whether *wanted* is an executor of concurrent.futures."""
     futures = sys.modules.get("concurrent.futures")  # who has an executor has imported it
     return futures is not None and isinstance(wanted, futures.Executor)
 

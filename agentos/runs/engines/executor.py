@@ -32,7 +32,7 @@ from ..remote.worker_call import agentos_item
 from .executor_kinds import Place, place_of
 
 if TYPE_CHECKING:
-    from ..execution.run import Run
+    from ..execution.engine_run import EngineRun
     from ..worker import Worker
 
 log = logging.getLogger("agentos")
@@ -72,16 +72,16 @@ class ExecutorEngine:
     clean_up = 1.0
     suspension = None
 
-    def __init__(self, run: Run, executor: Executor) -> None:
+    def __init__(self, run: EngineRun, executor: Executor) -> None:
         place = place_of(executor)
         self._run = run
         self._executor = executor
         self._place = place
         self._send = self._send_here if place.in_process else self._send_there
         self._function = _packed(run.worker, place)
-        ship = place.local or run.options.ship_secrets
+        ship = place.local or run.state.options.ship_secrets
         self._assigner = Assigner(run, ship_secrets=ship, same_main=place.same_main, scheduled=place.scheduled)
-        pool: Any = run.lessor
+        pool: Any = run.state.lessor
         lease_ttl = None if place.local else getattr(pool, "lease_ttl", None)  # of a shared store
         if lease_ttl is not None:
             pool.lend(self, lease_ttl)  # what is out when this process ends cannot be told to stop
@@ -107,7 +107,7 @@ class ExecutorEngine:
             stuck = self._left_behind >= self._place.size
         if stuck:
             why = f"{self._left_behind} items that did not return, which hold every worker of the executor"
-            self._run.stop(why, cause=Cause.FAULT, force=True)
+            self._run.shutdown.stop(why, cause=Cause.FAULT, force=True)
         self._bell.ring()
 
     def cancel(self, attempt: Attempt) -> bool:
@@ -134,7 +134,7 @@ class ExecutorEngine:
                 self._see_to_news()
         except BaseException as error:
             log.exception("[COORDINATOR] the dispatcher of agentos itself failed")
-            self._run.crashed(error)
+            self._run.shutdown.crashed(error)
 
     def _take_one(self) -> bool:
         """Hand over one more attempt, or sleep until that may be possible. False: there will be no more."""
@@ -165,12 +165,12 @@ class ExecutorEngine:
         run, bell = self._run, self._bell
         places = range(min(int(self._room()), self._workers))
         for _ in places:
-            run.idle.register(bell)  # each free place: who counts those who wait counts places
+            run.state.idle.register(bell)  # each free place: who counts those who wait counts places
         attempt = run.next_attempt()
         if attempt is IDLE and not self._news:
             bell.wait()
         for _ in places:
-            if not run.idle.leave(bell):
+            if not run.state.idle.leave(bell):
                 break  # somebody has woken us, and took the rest of them; we look at everything anyway
         return attempt
 
@@ -234,9 +234,9 @@ class ExecutorEngine:
 
     def _executor_is_gone(self, error: BaseException) -> Interrupted:
         """Begin nothing more. Nothing was wrong with the items that it had: they run again another time."""
-        why = f"an executor that cannot be used ({self._run.masked(_said_by(error))})"
-        if not self._run.closing:
-            self._run.stop(f"{why}; {_AGAIN}", cause=Cause.FAULT)
+        why = f"an executor that cannot be used ({self._run.state.masked(_said_by(error))})"
+        if not self._run.state.closing:
+            self._run.shutdown.stop(f"{why}; {_AGAIN}", cause=Cause.FAULT)
         return Interrupted(f"stopped by {why}")
 
     def _finish(self, attempt: Attempt, value: Any, error: BaseException | None) -> None:
@@ -254,7 +254,7 @@ def _said_by(error: BaseException) -> str:
     return f"{type(error).__name__}: {' '.join(text_of(error).split())}"
 
 
-def _call(run: Run, attempt: Attempt) -> tuple[Any, BaseException | None]:
+def _call(run: EngineRun, attempt: Attempt) -> tuple[Any, BaseException | None]:
     """Call the worker on a thread of this process, where nothing has to travel: with its lease, and a live context."""
     worker = run.worker
     value: Any = None

@@ -20,7 +20,7 @@ from ..output.capture import Captured, ItemOutput, Outputs
 from ..output.stream_redaction import Redaction
 
 if TYPE_CHECKING:
-    from ..execution.run import Run
+    from ..execution.engine_run import EngineRun
 
 log = logging.getLogger("agentos")
 
@@ -28,10 +28,11 @@ log = logging.getLogger("agentos")
 class CommandDesk:
     """Makes the orders of one run, takes what their commands print, and judges how they went."""
 
-    def __init__(self, run: Run, command: Command) -> None:
+    def __init__(self, run: EngineRun, command: Command) -> None:
         self._run = run
         self._command = command
-        redactors = None if run.secrets is None else Redaction(run.secrets.masker, run.secrets.secret_of).stream
+        secrets = run.state.secrets
+        redactors = None if secrets is None else Redaction(secrets.masker, secrets.secret_of).stream
         self._outputs = command.outputs or Outputs(None, redactors)
         self._slots: list[int] = []
         self._most_slots = 0
@@ -97,12 +98,12 @@ class CommandDesk:
         try:
             if performed.misread is not None:
                 raise Misread(performed.misread)  # noqa: TRY301 - the file's fault or its content's: said in one way
-            return understood(performed.said, self._run.clock.wall())
+            return understood(performed.said, self._run.state.clock.wall())
         except Misread as error:
             log.warning(
                 "[COORDINATOR] %s: what its command wrote to AGENTOS_OUTCOME is not understood: %s",
                 attempt.item.id,
-                self._run.masked(str(error)),
+                self._run.state.masked(str(error)),
             )
             return None
 

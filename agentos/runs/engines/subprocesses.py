@@ -25,7 +25,7 @@ from .subprocess_results import CommandDesk
 from .threads import ThreadEngine
 
 if TYPE_CHECKING:
-    from ..execution.run import Run
+    from ..execution.engine_run import EngineRun
 
 log = logging.getLogger("agentos")
 
@@ -38,7 +38,7 @@ FORCED = 0.2  # what a command gets to end in when nobody waits for it any more
 class CommandEngine(ThreadEngine):
     """Runs one command for each item, in a session and process group of its own."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: EngineRun) -> None:
         super().__init__(run)
         command = run.worker.call
         assert isinstance(command, Command)  # noqa: S101 - for the type checker: only then is this engine chosen
@@ -53,9 +53,9 @@ class CommandEngine(ThreadEngine):
         self._attempts = place / f".attempts-{session}"  # what commands say of their end
         self._attempts.mkdir(mode=0o700)
         environ = os.environ if command.env is None else command.env
-        holds_secret = (lambda _: False) if run.secrets is None else run.secrets.masker.is_in
+        holds_secret = (lambda _: False) if run.state.secrets is None else run.state.secrets.masker.is_in
         base = base_environment(environ, command.without, holds_secret)
-        within = silence_for(getattr(run.lessor, "lease_ttl", None))
+        within = silence_for(getattr(run.state.lessor, "lease_ttl", None))
         self._spawner = Spawner(base, f"{session}.", self._attempts, command.cwd, within)
         self.suspension = self._heartbeat = Heartbeat(self._spawner, self._look_at_leases)
         surroundings = Surroundings(command.run_id or name_of_run(run), environ, self._attempts)
@@ -145,12 +145,12 @@ class CommandEngine(ThreadEngine):
         """Which of the commands, all of them stopped for so long, have lost their key: their marks."""
         run = self._run
         lost = []
-        with run.lock:
-            running = [(attempt, attempt.runner) for attempt in run.board.running.values()]
+        with run.state.lock:
+            running = [(attempt, attempt.runner) for attempt in run.state.board.running.values()]
         for attempt, runner in running:
             if runner is not None and not self._keeps_lease(attempt, runner):
                 if attempt.cancelled is None:
-                    attempt.cancelled, attempt.cancelled_at = LOST, run.clock.now()
+                    attempt.cancelled, attempt.cancelled_at = LOST, run.state.clock.now()
                 lost.append(runner.mark)
         run.stood_still(stopped_for)
         return lost
@@ -168,9 +168,9 @@ class CommandEngine(ThreadEngine):
         return True
 
 
-def name_of_run(run: Run) -> str:
+def name_of_run(run: EngineRun) -> str:
     """What AGENTOS_RUN_ID says, if nobody else has a name for the run."""
-    journal = run.options.journal
+    journal = run.state.options.journal
     return f"run-{secrets.token_hex(4)}" if journal is None else os.path.basename(os.path.abspath(journal))
 
 

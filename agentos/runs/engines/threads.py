@@ -16,7 +16,7 @@ from ..execution.dispatcher import IDLE, Idle
 from ..execution.job_control import Suspendable
 
 if TYPE_CHECKING:
-    from ..execution.run import Run
+    from ..execution.engine_run import EngineRun
 
 log = logging.getLogger("agentos")
 
@@ -27,7 +27,7 @@ class ThreadEngine:
     clean_up = 1.0
     suspension: Suspendable | None = None
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: EngineRun) -> None:
         self._run = run
         self._started = 0
 
@@ -66,7 +66,7 @@ class ThreadEngine:
                     return
         except BaseException as error:
             log.exception("[COORDINATOR] a worker thread of agentos itself failed")
-            run.crashed(error)
+            run.shutdown.crashed(error)
 
     def _wait(self) -> Attempt | Idle | None:
         """Sleep until there may be something to do, unless something came in this very moment."""
@@ -79,7 +79,7 @@ class ThreadEngine:
     def _look_again(self, bell: ThreadBell) -> Attempt | Idle | None:
         """Look for work once more. If there is none, *bell* rings when there is: nothing comes unnoticed between."""
         run = self._run
-        run.idle.register(bell)
+        run.state.idle.register(bell)
         attempt = run.next_attempt()
         if attempt is not IDLE:
             self._found_work(bell)
@@ -87,8 +87,8 @@ class ThreadEngine:
 
     def _found_work(self, bell: ThreadBell) -> None:
         """Whoever registered its bell needs none."""
-        if not self._run.idle.leave(bell):
-            self._run.idle.wake()  # it was meant for other work than this
+        if not self._run.state.idle.leave(bell):
+            self._run.state.idle.wake()  # it was meant for other work than this
 
     def _run_one(self, attempt: Attempt) -> Verdict:
         run = self._run

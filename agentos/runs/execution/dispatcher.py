@@ -12,7 +12,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from ...errors import JournalUnavailable, NeverFits
 from ...pool.completion_queue import Desk, DeskTicket
@@ -25,9 +25,8 @@ from ..core.records import Attempt, Item
 from ..core.states import Cause
 from .error_policy import text_of
 from .item_source import CHUNK, Source
-
-if TYPE_CHECKING:
-    from .run import Run
+from .journal_writer import Ledger
+from .run_state import RunState
 
 log = logging.getLogger("agentos")
 
@@ -47,23 +46,64 @@ _MOST_STRANDED = 1_000
 _LOOK_UP = 0.05  # seconds, between two looks whether there is still time to wait
 
 
-class Admission:
-    """Finds work for the workers of one run."""
+class Stopping(Protocol):
+    """How admission ends the run, or tells it that an input or the journal failed."""
 
-    def __init__(self, run: Run, source: Source) -> None:
-        options = run.options
-        self._run = run
+    def stop(self, reason: str, *, cause: Cause) -> None: ...
+
+    def look_whether_over(self) -> None: ...
+
+    def input_failed(self, error: Exception) -> None: ...
+
+    def journal_lost(self, error: JournalUnavailable) -> None: ...
+
+
+class Timer(Protocol):
+    """The supervisor, as admission wakes it."""
+
+    def wake(self) -> None: ...
+
+    def look_at(self, instant: float) -> None: ...
+
+
+class Admission:
+    """Finds work for the workers of one run.
+
+    *pausing*: nothing may begin for now. *refuse* fails an item that cannot be run, with the reason.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        state: RunState,
+        ledger: Ledger,
+        shutdown: Stopping,
+        supervisor: Timer,
+        *,
+        pausing: Callable[[], bool],
+        refuse: Callable[[Item, str], None],
+    ) -> None:
+        options = state.options
         self._source = source
-        self._lock = run.lock
-        self._board = run.board
-        self._lessor = run.lessor
-        self._now = run.clock.now
+        self._state = state
+        self._ledger = ledger
+        self._shutdown = shutdown
+        self._supervisor = supervisor
+        self._pausing = pausing
+        self._refuse = refuse
+        self._idle = state.idle
+        self._lock = state.lock
+        self._board = state.board
+        self._lessor = state.lessor
+        self._now = state.clock.now
         self._ask_functions = (options.cost_func, options.model_func, options.affinity_func)
         self._uniform = self._ask_functions == (None, None, None)  # any item may use any other's lease
         self._most_requests = 1 if self._uniform else _MOST_REQUESTS
         self.requests: dict[DeskTicket, None] = {}  # in line, or answered and not yet taken
         self._asking: set[int] = set()  # threads that are about to have put a request in line
         self._pulling = False
+        self.hopeless: str | None = None  # why some items wait for nothing
+        self._told_hopeless = False
         self._recalls: list[threading.Thread] = []
         self._giving_back: set[int] = set()  # threads that will look at the desk in a moment anyway
         self.desk = Desk(self._on_news)
@@ -73,23 +113,23 @@ class Admission:
 
     def next_attempt(self) -> Attempt | Idle | None:
         """An attempt that has begun and is to be run now; ``IDLE``; or None: there will be no more."""
-        run, board, lock = self._run, self._board, self._lock
+        state, board, lock = self._state, self._board, self._lock
         while True:
             if self._answered:
                 attempt = self._take_answer()
                 if attempt is not None:
                     return attempt
                 continue
-            if run.closing:
+            if state.closing:
                 return None
-            if len(self.requests) >= self._most_requests or run.pausing():
+            if len(self.requests) >= self._most_requests or self._pausing():
                 return self._nothing_to_do()
             if not board.again:
                 looked_far = board.set_aside >= _MOST_ASIDE
                 if looked_far or not board.fresh:
                     if (board.set_aside and self._bring_back_orphans()) or (not looked_far and self._pull()):
                         continue
-                    return None if run.closing else self._nothing_to_do()
+                    return None if state.closing else self._nothing_to_do()
             # _next_item, written out: it is the way of every item.
             if not lock.acquire(False):
                 contend(lock)
@@ -100,7 +140,7 @@ class Admission:
             if item is None:
                 continue  # another worker was quicker
             if item.fault is not None:
-                run.refuse(item, item.fault)
+                self._refuse(item, item.fault)
                 continue
             grant = None
             if self._lessor is not None:
@@ -111,7 +151,7 @@ class Admission:
                 if grant is None:
                     self._stand_in_line(ask, item)
                     continue
-                if run.held is not None:  # since the pool was asked, which may have blocked
+                if self._state.held is not None:  # since the pool was asked, which may have blocked
                     self._turn_down(item, grant)
                     continue
                 if board.set_aside:
@@ -121,9 +161,8 @@ class Admission:
                 return attempt
 
     def _nothing_to_do(self) -> Idle:
-        run = self._run
-        if run.may_park and not run.running:
-            run.supervisor.wake()  # perhaps we were the last who might have begun something
+        if self._state.may_park and not self._board.running:
+            self._supervisor.wake()  # perhaps we were the last who might have begun something
         return IDLE
 
     @property
@@ -143,7 +182,7 @@ class Admission:
         """One of the model got its lease at once: perhaps one that stands aside does too."""
         with self._lock:
             self._board.bring_back(model)
-        self._run.idle.wake()
+        self._idle.wake()
 
     def _bring_back_orphans(self) -> bool:
         """Let those go on that stand aside behind nobody."""
@@ -181,7 +220,7 @@ class Admission:
             self._asking.discard(me)
         if ticket.recalled:
             return  # before it was in line, or out of it again
-        if self._run.closing or self._run.held is not None:
+        if self._state.closing or self._state.held is not None:
             self.recall()  # it was put in line in the very moment when all were taken out
 
     def _ask_for(self, item: Item) -> Ask | None:
@@ -195,7 +234,7 @@ class Admission:
             told_too_low = item.short and cost is not None and self._lessor is not None
             return self._lessor.padded(ask, item.short) if told_too_low else ask  # type: ignore[union-attr]
         except Exception as error:  # noqa: BLE001 - whatever they raise concerns this item only
-            self._run.refuse(item, f"{type(error).__name__}: {text_of(error)}")
+            self._refuse(item, f"{type(error).__name__}: {text_of(error)}")
             return None
 
     def _begin(self, item: Item, grant: Any) -> Attempt | None:
@@ -210,16 +249,16 @@ class Admission:
                 item = better
             now = self._now()
             attempt = board.begin(item, grant, now)
-            if attempt is not None and self._run.ledger.keeps:
+            if attempt is not None and self._ledger.keeps:
                 # Still under the lock: whoever gives the attempt up must not be written down before its start.
-                self._run.ledger.began(attempt)
+                self._ledger.began(attempt)
         finally:
             lock.release()
         if attempt is None:
             if grant is not None:
                 self._lessor.give_back(grant)  # type: ignore[union-attr]
             if now >= board.deadline:
-                self._run.stop(DEADLINE, cause=Cause.DEADLINE)  # its supervisor has not looked yet
+                self._shutdown.stop(DEADLINE, cause=Cause.DEADLINE)  # its supervisor has not looked yet
             return None
         return attempt
 
@@ -238,28 +277,28 @@ class Admission:
         if ticket.state is Wait.FAILED:
             self._hopeless(ticket)
             return None
-        if self._run.held is not None:
+        if self._state.held is not None:
             self._turn_down(ticket.item, ticket.grant)
             return None
         attempt = self._begin(ticket.item, ticket.grant)
         if attempt is not None:
             if self._answered:
-                self._run.idle.wake()
-            elif not self._run.pausing():
+                self._idle.wake()
+            elif not self._pausing():
                 self._replenish()
         return attempt
 
     def _replenish(self) -> None:
         """An answer was taken, by a worker that is now busy: put the next request in line for those who are not."""
-        run = self._run
-        while len(run.idle) and len(self.requests) < self._most_requests and not run.closing:
+        state = self._state
+        while len(self._idle) and len(self.requests) < self._most_requests and not state.closing:
             item = self._next_item()
             if item is None:
                 if not self._board.exhausted:
-                    run.idle.wake()  # to look for more of the input, while this worker is busy
+                    self._idle.wake()  # to look for more of the input, while this worker is busy
                 return
             if item.fault is not None:
-                run.refuse(item, item.fault)
+                self._refuse(item, item.fault)
                 continue
             self._request(item)
 
@@ -267,18 +306,18 @@ class Admission:
         """No credential can ever serve this request."""
         error, item = ticket.error, ticket.item
         if isinstance(error, NeverFits):
-            self._run.refuse(item, str(error))
+            self._refuse(item, str(error))
             return
         with self._lock:
             self._board.strand(item)
-            self._run.hopeless = str(error)
+            self.hopeless = str(error)
             many = len(self._board.stranded) >= _MOST_STRANDED
         if self._uniform or many:
-            self._run.stop(str(error), cause=Cause.CREDENTIALS)
-        elif not self._run.told_hopeless:
-            self._run.told_hopeless = True
+            self._shutdown.stop(str(error), cause=Cause.CREDENTIALS)
+        elif not self._told_hopeless:
+            self._told_hopeless = True
             log.error("[COORDINATOR] %s waits for nothing: %s; it stays pending", item.id, error)
-        self._run.look_whether_over()
+        self._shutdown.look_whether_over()
 
     def _turn_down(self, item: Item, grant: Any) -> None:
         """Nothing may begin now: give the lease back, and the item its place."""
@@ -328,8 +367,8 @@ class Admission:
     def _on_news(self) -> None:
         """A request was answered, or the pool wants to be looked at earlier. Called by whoever caused it."""
         if self._answered and threading.get_ident() not in self._giving_back:
-            self._run.idle.wake(len(self._answered))
-        self._run.supervisor.look_at(self.desk.armed_at)
+            self._idle.wake(len(self._answered))
+        self._supervisor.look_at(self.desk.armed_at)
 
     def give_back(self, grant: Any) -> None:
         """Give a lease back. If that answers a request of this run, the caller finds it when it looks for work."""
@@ -352,9 +391,9 @@ class Admission:
 
         Nothing is begun, and a run with nothing to do at all ends by this. False: as for ``IDLE``.
         """
-        board, run = self._board, self._run
-        while not (board.fresh or board.again or self._answered or run.closing):
-            if run.pausing() or not self._pull():
+        board, state = self._board, self._state
+        while not (board.fresh or board.again or self._answered or state.closing):
+            if self._pausing() or not self._pull():
                 return False
         return True
 
@@ -363,14 +402,14 @@ class Admission:
 
         Waits while results pile up that nobody takes.
         """
-        run = self._run
-        while run.ledger.resumes and self._source.total is not None and not (self._board.exhausted or run.closing):
+        state = self._state
+        while self._ledger.resumes and self._source.total is not None and not (self._board.exhausted or state.closing):
             bell = ThreadBell()
-            run.idle.register(bell)
-            if run.pausing():
+            self._idle.register(bell)
+            if self._pausing():
                 bell.wait()
                 continue
-            run.idle.leave(bell)
+            self._idle.leave(bell)
             if not self._pull(on_and_on=True):
                 return  # somebody else is at it
 
@@ -382,7 +421,7 @@ class Admission:
     def _pull(self, on_and_on: bool = False) -> bool:
         """Take more of the input; unless *on_and_on*, only if none is left. False: no more, or somebody is at it."""
         if self._source.comes_by_itself:
-            self._run.on_room()
+            self._state.on_room()
             return False
         board = self._board
         with self._lock:
@@ -395,35 +434,35 @@ class Admission:
         try:
             more = self._take_some()
         except JournalUnavailable as error:
-            self._run.journal_lost(error)  # it was asked which of the items it knows
+            self._shutdown.journal_lost(error)  # it was asked which of the items it knows
         except Exception as error:  # noqa: BLE001 - the user's input; the run ends, and says so
-            if not self._run.over:  # else it came back from a long wait, and nobody wants it any more
-                self._run.input_failed(error)
+            if not self._state.over:  # else it came back from a long wait, and nobody wants it any more
+                self._shutdown.input_failed(error)
         finally:
             with self._lock:
                 self._pulling = False
                 if not more:
                     board.exhausted = True
-        self._run.idle.wake(len(board.fresh) - 1)
+        self._idle.wake(len(board.fresh) - 1)
         if not more:
-            self._run.look_whether_over()
+            self._shutdown.look_whether_over()
         return True
 
     def _take_some(self) -> bool:
         if self._source.total is not None:
             batch, more = self._source.take_listed(CHUNK * 4)
-            if self._run.ledger.resumes:
-                self._run.ledger.sort_out(batch, self._put)
+            if self._ledger.resumes:
+                self._ledger.sort_out(batch, self._put)
             else:
                 self._board.taken += len(batch)
                 self._board.fresh.extend(batch)
             return more
 
-        idle, resumes = self._run.idle, self._run.ledger.resumes
+        idle, resumes = self._idle, self._ledger.resumes
 
         def put(item: Item) -> None:
             if resumes:
-                self._run.ledger.sort_out((item,), self._put)
+                self._ledger.sort_out((item,), self._put)
             else:
                 self._put(item)
             if len(idle):
@@ -437,21 +476,20 @@ class Admission:
 
     def room(self) -> int:
         """How many more items an input that is pushed may bring now."""
-        run = self._run
-        if run.closing or run.pausing():
+        if self._state.closing or self._pausing():
             return 0
         return CHUNK - len(self._board.fresh)
 
     def push(self, payload: Any) -> None:
         """An input that comes by itself brings an item."""
-        self._run.ledger.sort_out((self._source.make(payload),), self._put)
-        self._run.idle.wake()
+        self._ledger.sort_out((self._source.make(payload),), self._put)
+        self._idle.wake()
 
     def no_more(self) -> None:
         with self._lock:
             self._board.exhausted = True
-        self._run.look_whether_over()
-        self._run.idle.wake_all()
+        self._shutdown.look_whether_over()
+        self._idle.wake_all()
 
 
 def _text(name: str, function: Any, payload: Any) -> str | None:

@@ -5,24 +5,34 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
-from ...errors import CommandFailed, JournalMismatch, ValueNotRecorded
+from ...errors import CommandFailed, JournalMismatch, JournalUnavailable, ValueNotRecorded
 from ...util.fingerprint import fingerprint
+from ...util.locks import contend
 from ..core.records import Attempt, Item
 from ..exports.value_codec import decode, encode
 from ..journal import Journal, State, StateRow, Writer, harmless, row_text
 from ..output.stream_redaction import Redaction
 from ..results import WorkflowResult
 from .error_policy import text_of, trace_of
-
-if TYPE_CHECKING:
-    from .run import Run
+from .publisher import ResultPublisher
+from .run_state import RunState
 
 log = logging.getLogger("agentos")
 
 _AT_ONCE = 1_000
 _LONGEST_TRACE = 4_000
+
+
+class JournalEvents(Protocol):
+    """The part of a run that is told what becomes of its journal."""
+
+    def journal_trouble(self, what: str | None) -> None: ...
+
+    def journal_lost(self, error: JournalUnavailable) -> None: ...
+
+    def look_whether_over(self) -> None: ...
 
 
 class NoLedger:
@@ -32,8 +42,8 @@ class NoLedger:
     strict = False
     keeps = False
 
-    def __init__(self, run: Run) -> None:
-        self._tell = run.note_published
+    def __init__(self, note_published: Callable[[Sequence[WorkflowResult]], None]) -> None:
+        self._tell = note_published
 
     def sort_out(self, items: Iterable[Item], fresh: Callable[[Item], None]) -> None:
         for item in items:
@@ -82,17 +92,19 @@ class JournalLedger:
 
     keeps = True
 
-    def __init__(self, run: Run, journal: Journal, *, strict: bool, retry_failed: bool) -> None:
-        self._run = run
+    def __init__(self, journal: Journal, state: RunState, publisher: ResultPublisher, events: JournalEvents) -> None:
         self._journal = journal
+        self._state = state
+        self._publisher = publisher
+        self._look_whether_over = events.look_whether_over
         self._known = journal.known
-        self._retry_failed = retry_failed
-        self.strict = strict
+        self._retry_failed = state.options.retry_failed
+        self.strict = state.options.start == "strict"
         self.resumes = len(journal.known) > 0
-        self._mask = None if run.secrets is None else Redaction(run.secrets.masker).masked
-        self._wall = run.clock.wall
+        self._mask = None if state.secrets is None else Redaction(state.secrets.masker).masked
+        self._wall = state.clock.wall
         self._writer: Writer = journal.writer(
-            on_committed=self._committed, on_trouble=run.journal_trouble, on_lost=run.journal_lost
+            on_committed=self._committed, on_trouble=events.journal_trouble, on_lost=events.journal_lost
         )
 
     # -- what was known before --------------------------------------------------------------------------------
@@ -163,8 +175,8 @@ class JournalLedger:
                 self._remember(item, row)
             fresh(item)
         if cached:
-            self._run.board.taken += len(cached)
-            self._run.cached(cached)
+            self._state.board.taken += len(cached)
+            self._publisher.cached(cached)
 
     def _remember(self, item: Item, row: StateRow) -> None:
         """An item of an earlier run that is run again, or cannot be."""
@@ -186,8 +198,8 @@ class JournalLedger:
     def confirm_start(self, attempt: Attempt, confirmed: Callable[[], None]) -> None:
         """``start="strict"``: *confirmed* is called once the start is on disk, or there will be none."""
         row = _Start(attempt, self._wall()).start_row()
-        with self._run.lock:
-            wanted = attempt.token in self._run.board.running  # else its end is written down already
+        with self._state.lock:
+            wanted = attempt.token in self._state.board.running  # else its end is written down already
             if wanted:
                 self._writer.put(row, confirmed, urgent=True)
         if not wanted:
@@ -233,25 +245,25 @@ class JournalLedger:
     def trace(self, error: BaseException) -> str | None:
         """What kind of error it was and where it happened, without secrets."""
         if isinstance(error, CommandFailed):
-            tail = self._run.masked("\n".join(error.tail))[-_LONGEST_TRACE:]
+            tail = self._state.masked("\n".join(error.tail))[-_LONGEST_TRACE:]
             return json.dumps({"type": "CommandFailed", "exit": error.exit, "signal": error.signal, "tail": tail})
-        trace = self._run.masked(trace_of(error))[-_LONGEST_TRACE:]
-        return json.dumps({"type": self._run.masked(type(error).__qualname__), "traceback": trace})
+        trace = self._state.masked(trace_of(error))[-_LONGEST_TRACE:]
+        return json.dumps({"type": self._state.masked(type(error).__qualname__), "traceback": trace})
 
     def failed(self, attempt: Attempt, result: WorkflowResult, trace: str | None) -> None:
-        self._writer.put(self._row("failed", attempt, self._run.clock.now(), None, result.error, trace), result)
+        self._writer.put(self._row("failed", attempt, self._state.clock.now(), None, result.error, trace), result)
 
     def row(self, kind: str, attempt: Attempt, text: str | None, trace: str | None) -> None:
         """The end of an attempt that is no result."""
-        self._writer.put(self._row(kind, attempt, self._run.clock.now(), None, text, trace))
+        self._writer.put(self._row(kind, attempt, self._state.clock.now(), None, text, trace))
 
     def late(self, attempt: Attempt, value: Any, text: str | None) -> None:
         """What an attempt brought that had been given up: evidence."""
-        now = self._run.clock.now()
+        now = self._state.clock.now()
         try:
             row = self._row_with_value("late", attempt, now, value, text)
         except ValueNotRecorded as error:
-            row = self._row("late", attempt, now, None, text, self._run.masked(str(error)))
+            row = self._row("late", attempt, now, None, text, self._state.masked(str(error)))
         self._writer.put(row)
 
     def refused(self, item: Item, result: WorkflowResult) -> None:
@@ -271,14 +283,27 @@ class JournalLedger:
 
     def _committed(self, receipts: list[Any]) -> None:
         if not self.strict:
-            self._run.publish(receipts)
+            self._publish(receipts)
             return
         results = [receipt for receipt in receipts if isinstance(receipt, WorkflowResult)]
         if results:
-            self._run.publish(results)
+            self._publish(results)
         for receipt in receipts:
             if not isinstance(receipt, WorkflowResult):
                 receipt()  # somebody waits for just this
+
+    def _publish(self, results: Sequence[WorkflowResult]) -> None:
+        """They are on disk: tell of them."""
+        state, lock = self._state, self._state.lock
+        if not lock.acquire(False):
+            contend(lock)
+        try:
+            self._publisher.note_published(results)
+        finally:
+            lock.release()
+        self._publisher.tell(results)
+        if state.board.exhausted or state.closing:
+            self._look_whether_over()
 
     def close(self, timeout: float) -> bool:
         return self._writer.close(timeout)

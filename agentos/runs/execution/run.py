@@ -1,48 +1,34 @@
-"""One run: it joins the board, the input, the pool, the journal, an engine and the one who waits for the results.
-
-Whatever happens to an item is decided by the board, under the run's lock, and is queued for the journal under the same
-lock, so that the journal has the decisions in their order. Talking, waking and giving back happen outside it.
-"""
+"""One run: it makes and joins the parts that read the input, lease credentials, run items and publish results."""
 
 from __future__ import annotations
 
-import logging
 import time
-from collections.abc import Callable, Sequence
-from functools import partial
-from random import SystemRandom
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ...errors import CommandFailed, Interrupted, ValueNotRecorded
+from ...errors import InputFailed
 from ...util.clock import Clock
-from ...util.locks import contend
-from ..context import CheckpointFolder, Context
+from ..context import CheckpointFolder
 from ..core.item_scheduler import Board
-from ..core.outcome_rules import lacks_tokens
-from ..core.records import LOST, Attempt, Item
-from ..core.states import Cause, Ended, Phase, Verdict
+from ..core.records import Attempt
+from ..core.states import Cause
 from ..engines.protocol import Engine
 from ..journal import Journal
 from ..options import RunOptions
 from ..results import ProgressStats, WorkflowResult
 from ..worker import Worker
 from .attempt import PooledAttempt
-from .dispatcher import Admission
-from .error_policy import asked_to_wait, hear, judge, text_of
+from .engine_run import EngineRun
 from .item_source import Source
 from .journal_writer import JournalLedger, Ledger, NoLedger
 from .lease_source import Lessor
-from .shutdown import Ending
+from .publisher import ResultPublisher
+from .run_state import RunState
+from .shutdown import Shutdown
 from .timers import Supervisor
 
-if TYPE_CHECKING:
-    from ..engines.loop_executor import StartedCalls
 
-log = logging.getLogger("agentos")
-
-
-class Run(Ending):
-    """A run from its first item to its last word."""
+class Run:
+    """A run from its first item to its end, for the caller that waits for it."""
 
     def __init__(
         self,
@@ -58,43 +44,44 @@ class Run(Ending):
         streamed: bool = False,
         on_main_thread: bool = False,
     ) -> None:
-        stats = ProgressStats(total=source.total, start_time=clock.wall())
-        if journal is None:
-            folder = CheckpointFolder(None)
-        else:
-            folder = CheckpointFolder(journal.files.checkpoints, inside=journal.files.folder)
-        super().__init__(options, stats, bell, folder, streamed=streamed, on_main_thread=on_main_thread)
-        self.worker = worker
-        self.source = source
-        self.clock = clock
-        self.lessor = lessor
-        self.secrets = secrets  # who knows them, whoever leases them
         is_our_pool = lessor is not None and hasattr(lessor, "lends")
         if is_our_pool:
             lessor.lends = True  # type: ignore[union-attr]
-        self._secret_of = _revealing(lessor, is_our_pool)
-        self.board = Board(
+        board = Board(
             retries=options.retries,
             halt=options.halt_clause,
             last_token=0 if journal is None else journal.last_token,
             pool=lessor,
             attempt=PooledAttempt if is_our_pool else Attempt,
         )
-        self.running = self.board.running
+        if journal is None:
+            folder = CheckpointFolder(None)
+        else:
+            folder = CheckpointFolder(journal.files.checkpoints, inside=journal.files.folder)
+        self.stats = ProgressStats(total=source.total, start_time=clock.wall())
+        self.state = RunState(options, self.stats, clock, board, lessor=lessor, secrets=secrets)
+        self.bell = bell  # wakes the caller that waits for the run
+        self.publisher = ResultPublisher(self.state, bell, folder, streamed=streamed)
+        self.supervisor = Supervisor(self.state)
+        self.shutdown = Shutdown(
+            self.state,
+            self.publisher,
+            self.supervisor,
+            kill_commands=self._kill_commands,
+            on_main_thread=on_main_thread,
+        )
+        self.ledger: Ledger = NoLedger(self.publisher.note_published)
+        if journal is not None:
+            self.ledger = JournalLedger(journal, self.state, self.publisher, self.shutdown)
+        self.attempts = EngineRun(
+            worker, source, self.state, self.publisher, self.ledger, self.shutdown, self.supervisor
+        )
+        self.admission = self.attempts.admission
+        self.shutdown.attach(self.admission, self.ledger)
+        self.worker = worker
+        self.source = source
         self._engine: Engine | None = None
         self._stopped_at = 0.0
-        self.suspended = False  # by SIGTSTP: until what it means for the time that items have had is known
-        self.supervisor = Supervisor(self)
-        self.ledger: Ledger = NoLedger(self)
-        if journal is not None:
-            strict = options.start == "strict"
-            self.ledger = JournalLedger(self, journal, strict=strict, retry_failed=options.retry_failed)
-        # Without a journal a result is published where it was made, and nobody may want to hear of it.
-        self._tells = worker.wants_context or self._wants_items
-        # Whether it ends when the limits outlast its patience.
-        self.may_park = lessor is not None and (options.max_wait is not None or options.deadline is not None)
-        self.admission = Admission(self, source)
-        self.next_attempt = self.admission.next_attempt
 
     # -- beginning --------------------------------------------------------------------------------------------
 
@@ -109,64 +96,57 @@ class Run(Ending):
     def begin(self, engine: Engine) -> None:
         """Start the workers."""
         self._engine = engine
-        self.board.deadline = self.options.deadline_at(self.clock.now(), self.clock.wall())
+        options, clock = self.state.options, self.state.clock
+        self.state.board.deadline = options.deadline_at(clock.now(), clock.wall())
         total = self.source.total
         count = "" if total is None else f" of {total} item{'' if total == 1 else 's'}"
-        workers = self.options.max_workers if total is None else max(1, min(self.options.max_workers, total))
-        self._say(
+        workers = options.max_workers if total is None else max(1, min(options.max_workers, total))
+        self.publisher.say(
             "run_started",
-            f"Starting parallel execution{count} with {self.options.max_workers} workers",
+            f"Starting parallel execution{count} with {options.max_workers} workers",
         )
-        self.supervisor.start()
+        self.supervisor.start(engine, self.admission, self.shutdown, self.attempts)
         engine.start(workers)
-
-    @property
-    def engine(self) -> Engine:
-        assert self._engine is not None  # noqa: S101 - for the type checker: nothing runs before it has begun
-        return self._engine
-
-    def kill_commands(self) -> None:
-        if self._engine is not None:
-            self._engine.kill()
 
     def close_engine(self) -> None:
         if self._engine is not None:
             self._engine.close()
 
-    # -- for engines ------------------------------------------------------------------------------------------
+    def _kill_commands(self) -> None:
+        if self._engine is not None:
+            self._engine.kill()
 
-    def secret_for(self, attempt: Attempt) -> str | None:
-        """The credential as its worker gets it."""
-        grant = attempt.grant
-        return None if grant is None else self._secret_of(grant.key)
+    # -- ending -------------------------------------------------------------------------------------------------
 
-    def context_for(self, attempt: Attempt) -> Context:
-        lease = attempt.item_lease() if isinstance(attempt, PooledAttempt) else None
-        return Context(attempt.item.id, attempt.number, lease, self.stopping, self.folder, attempt.item.index)
+    @property
+    def over(self) -> bool:
+        return self.state.over
 
-    def check_still_wanted(self, attempt: Attempt) -> None:
-        """After a wait that others could have ended: the attempt may have been given up meanwhile."""
-        if attempt.token not in self.board.running or self.board.phase is not Phase.RUNNING:
-            raise Interrupted
+    def stop(self, reason: str, *, cause: Cause = Cause.ASKED, force: bool = False, grace: float | None = None) -> None:
+        """Begin nothing more; let what runs end, within *grace* if given, or with *force* not even that."""
+        self.shutdown.stop(reason, cause=cause, force=force, grace=grace)
 
-    def called_off(self, attempt: Attempt) -> Exception:
-        """What became of an attempt that was cancelled."""
-        if attempt.cancelled == "stop":
-            return Interrupted()
-        if attempt.cancelled == LOST:
-            return Interrupted("this process stood still for so long that its key was given to another one")
-        return TimeoutError(f"timed out after {self.options.timeout:g}s")
+    def on_signal(self, signum: int) -> None:
+        self.shutdown.on_signal(signum)
 
-    def has_lost_its_key(self, attempt: Attempt) -> bool:
-        """Whether others may have the attempt's key by now, because this process stood still."""
-        grant = attempt.grant
-        return isinstance(attempt, PooledAttempt) and grant is not None and attempt.pool.loss_of(grant) is not None
+    def conclude(self) -> None:
+        """Write down what is left unfinished, close the journal, publish the last event. Once."""
+        self.shutdown.conclude()
+
+    def raise_error(self, results: list[WorkflowResult] | None) -> None:
+        """Raise the error that ended the run, or that its input raised, if there is one."""
+        error, input_error = self.shutdown.error, self.shutdown.input_error
+        if error is not None:
+            raise error
+        if input_error is not None:
+            reason = f"{type(input_error).__name__}: {self.state.masked(str(input_error))}"
+            raise InputFailed(reason=reason, stats=self.stats, results=results) from input_error
 
     # -- Ctrl-Z -------------------------------------------------------------------------------------------------
 
     def before_stop(self) -> None:
         """The process is about to be stopped."""
-        self._stopped_at, self.suspended = time.monotonic(), True
+        self._stopped_at, self.state.suspended = time.monotonic(), True
         if self._engine is not None and self._engine.suspension is not None:
             self._engine.suspension.before_stop()
 
@@ -175,270 +155,32 @@ class Run(Ending):
         if self._engine is not None and self._engine.suspension is not None:
             self._engine.suspension.after_continue()
         else:
-            self.stood_still(time.monotonic() - self._stopped_at)
-        self.suspended = False
+            self.attempts.stood_still(time.monotonic() - self._stopped_at)
+        self.state.suspended = False
 
-    def stood_still(self, seconds: float) -> None:
-        """What runs could not go on for so long until now: that time counts neither as its own nor as its timeout's."""
-        with self.lock:
-            now = self.clock.now()
-            for attempt in self.board.running.values():
-                attempt.began_at += min(seconds, now - attempt.began_at)
-                if attempt.cancelled is not None:
-                    attempt.cancelled_at += min(seconds, now - attempt.cancelled_at)
-        self.supervisor.wake()
-
-    # -- the end of an attempt ----------------------------------------------------------------------------------
-
-    def finish(
-        self, attempt: Attempt, value: Any, error: BaseException | None, calls: StartedCalls | None = None
-    ) -> Verdict:
-        """An attempt came back, with a value or an error. Called by its engine, on the worker's own thread or task.
-
-        It keeps its lease while *calls* that it started in other threads still run.
-        """
-        item, grant, ledger = attempt.item, attempt.grant, self.ledger
-        now = self.clock.now()
-        name = row = trace = None
-        luck = rest = 0.0
-        if error is None:
-            ended = Ended.VALUE
-        else:
-            signal = hear(attempt, error, self.lessor, self.clock.wall())
-            ended, luck = judge(attempt, error, self.options.retry_if, signal), SystemRandom().random()
-            if isinstance(attempt, PooledAttempt) and grant is not None:
-                attempt.pool.in_doubt(grant)  # unless it is known by now how its call went
-                item.short += ended is Ended.LIMIT and lacks_tokens(signal or (attempt.lease and attempt.lease.signal))
-            if ended is not Ended.LIMIT or grant is None:  # else the pool lets the key rest, not the item
-                rest = asked_to_wait(error, signal, self.clock.wall())
-        if grant is not None:
-            name = grant.key.name
-            if calls is None or not self._wait_for_calls(attempt, calls):
-                self.left_behind.pop(attempt.token, None)
-                if attempt.lease is not None:
-                    attempt.lease.over()
-                if self.admission.requests:
-                    self.admission.give_back(grant)
-                else:
-                    self.lessor.give_back(grant)  # type: ignore[union-attr]
-        # Whatever the user's objects have a hand in happens here, and nothing of it under the lock.
-        if error is None and ledger.keeps:
-            try:
-                row = ledger.prepare(attempt, value, now)
-            except ValueNotRecorded as unrecorded:
-                error, ended = unrecorded, Ended.ERROR
-        if error is None:
-            result = WorkflowResult(item.id, True, None, now - attempt.began_at, {}, value, attempt.number, name)
-            result.index = item.index
-        else:
-            result = self._failure(attempt, self.masked(text_of(error)), self.masked(type(error).__qualname__), now)
-            if isinstance(error, CommandFailed):
-                result.metadata.update(exit=error.exit, signal=error.signal, tail=error.tail)
-            elif self.worker.is_command:
-                result.metadata.update(exit=None, signal=None)  # it was ended by us, or did not begin
-            if ledger.keeps:
-                trace = ledger.trace(error)
-        lock, telling = self.lock, self._tells or error is not None
-        if not lock.acquire(False):
-            contend(lock)
-        try:
-            in_a_row = item.limited
-            quota = None if grant is None else grant.key.quota.name
-            verdict = self.board.finish(attempt, ended, quota, now, luck, rest)
-            if verdict is Verdict.DONE:
-                if row is None:
-                    self.note_success(result)
-                else:
-                    self.note_untold(item)
-                    ledger.done(row, result)
-            elif verdict is Verdict.FAILED:
-                self.note_untold(item)
-                if ended is Ended.LIMIT:
-                    result.error = (
-                        f"never fits: limited {in_a_row + 1} times in a row, while others succeed; {result.error}"
-                    )
-                ledger.failed(attempt, result, trace)
-            elif verdict is not Verdict.LATE:
-                ledger.row(verdict.value, attempt, result.error, trace)
-            if telling:
-                self._telling.append(None)
-        finally:
-            lock.release()
-        try:
-            if verdict is Verdict.LATE:
-                ledger.late(attempt, value, result.error)
-            if verdict is Verdict.DONE or verdict is Verdict.FAILED:
-                if not ledger.keeps and (telling or self._listening):
-                    self.tell((result,))
-                if self.options.halt is not None:
-                    self._look_at_halt()
-            else:
-                self._went_otherwise(verdict, attempt, result)
-        finally:
-            if telling:
-                self._telling.pop()
-        if self.board.exhausted or self.closing:
-            self.look_whether_over()
-        if self.may_park and not self.running:
-            self.supervisor.wake()
-        return verdict
-
-    def take_back(self, attempt: Attempt, why: str) -> bool:
-        """It could not go on: its key is given back, and its item is the next to run. It costs nothing.
-
-        There was no place to run it in, or its key is another process's by now. False: it had been given up, or the run
-        stops, and it is to be finished.
-        """
-        with self.lock:
-            if not self.board.take_back(attempt):
-                return False
-            self.ledger.row("interrupted", attempt, why, None)
-        self._give_back_late(attempt)
-        if self.closing:
-            self.look_whether_over()
-        if self.may_park and not self.running:
-            self.supervisor.wake()
-        return True
-
-    def _wait_for_calls(self, attempt: Attempt, calls: StartedCalls) -> bool:
-        """Keep the lease until the calls that the attempt started in threads have ended. False: they have."""
-        self.left_behind[attempt.token] = attempt
-        if not calls.when_ended(partial(self._give_back_late, attempt)):
-            return False
-        if attempt.cancelled is not None:
-            name, key = attempt.item.id, attempt.grant.key.name
-            self._say("worker_left", f"{name} has ended, but not its threads; {key} stays leased until they have", name)
-        return True
-
-    def _give_back_late(self, attempt: Attempt) -> None:
-        """Nobody uses the lease of an attempt any more, and it is no worker of this run that notices."""
-        self.left_behind.pop(attempt.token, None)
-        if attempt.grant is not None:
-            if attempt.lease is not None:
-                attempt.lease.over()
-            self.lessor.give_back(attempt.grant)  # type: ignore[union-attr]
-
-    @staticmethod
-    def _failure(attempt: Attempt, text: str, kind: str, now: float) -> WorkflowResult:
-        name = None if attempt.grant is None else attempt.grant.key.name
-        return WorkflowResult(
-            item_id=attempt.item.id,
-            success=False,
-            error=text,
-            duration=now - attempt.began_at,
-            metadata={"error_type": kind},
-            attempts=attempt.number,
-            credential=name,
-            outcome="failed",
-            index=attempt.item.index,
-        )
-
-    def _went_otherwise(self, verdict: Verdict, attempt: Attempt, result: WorkflowResult) -> None:
-        if verdict is Verdict.LATE:
-            self.supervisor.abandoned -= 1
-            log.warning("[COORDINATOR] %s came back after it had been given up; kept as evidence", attempt.item.id)
-            self.idle.wake(len(self.admission.desk.answered))  # this worker leaves, and will not take them
-        elif verdict is Verdict.INTERRUPTED:
-            self.stats.interrupted = self.board.interrupted
-        else:
-            kind = "item_retried" if verdict is Verdict.RETRY else "item_limited"
-            self.stats.retried, self.stats.limited = self.board.retried, self.board.limited
-            if self._wants_items:
-                self._say(kind, result.error or "", attempt.item.id)
-            self.supervisor.look_at(self.board.next_due)
-
-    def _look_at_halt(self) -> None:
-        board = self.board
-        with self.lock:
-            reached = board.phase is Phase.RUNNING and board.halted()
-        if reached and board.halt is not None:
-            self.stop(f"halt at {board.halt}", cause=Cause.HALT, force=board.halt.now)
-
-    # -- items that end otherwise -----------------------------------------------------------------------------
-
-    def refuse(self, item: Item, why: str) -> None:
-        """An item fails without being run."""
-        text = self.masked(why)
-        result = WorkflowResult(item.id, False, text, attempts=item.attempts, outcome="failed", index=item.index)
-        with self.lock:
-            self.board.refuse(item)
-            self.note_untold(item)
-            self.ledger.refused(item, result)
-            self._telling.append(None)
-        self._failed_otherwise(result)
-
-    def overran(self, attempt: Attempt, timeout: float) -> bool:
-        """An attempt took too long and cannot be stopped: its item failed, it is left behind. False: it had ended."""
-        what = "its worker could not be stopped and was left behind; it keeps its credential until it returns"
-        text = f"timed out after {timeout:g}s; {what}"
-        result = self._failure(attempt, text, "TimeoutError", self.clock.now())
-        with self.lock:
-            if not self.give_up(attempt, failed=True):
-                return False
-            self.note_untold(attempt.item)
-            self.ledger.failed(attempt, result, None)
-            self._telling.append(None)
-        log.warning("[COORDINATOR] %s %s", attempt.item.id, text)
-        self._failed_otherwise(result)
-        return True
-
-    def _failed_otherwise(self, result: WorkflowResult) -> None:
-        try:
-            if not self.ledger.keeps:
-                self.tell((result,))
-            if self.options.halt is not None:
-                self._look_at_halt()
-        finally:
-            self._telling.pop()
-        self.look_whether_over()
-
-    def interrupt(self, attempt: Attempt) -> None:
-        """The run stops without waiting for this attempt."""
-        with self.lock:
-            if not self.give_up(attempt, failed=False):
-                return
-            self.stats.interrupted = self.board.interrupted
-            self.ledger.row("interrupted", attempt, f"interrupted: {self.stats.stopped_by}", None)
-        self.look_whether_over()
-
-    # -- what is on disk, and what is left --------------------------------------------------------------------
-
-    def publish(self, results: Sequence[WorkflowResult]) -> None:
-        """They are on disk: tell of them."""
-        lock = self.lock
-        if not lock.acquire(False):
-            contend(lock)
-        try:
-            self.note_published(results)
-        finally:
-            lock.release()
-        self.tell(results)
-        if self.board.exhausted or self.closing:
-            self.look_whether_over()
+    # -- what is left -------------------------------------------------------------------------------------------
 
     def unfinished(self) -> list[str]:
         """The ids of the items that are neither done nor failed, in order."""
-        if self._finished is not None and self.source.ids is not None:
-            return [item_id for item_id, done in zip(self.source.ids, self._finished, strict=True) if not done]
-        with self.lock:
-            board = self.board
-            items = [*board.waiting(), *board.admitted, *(attempt.item for attempt in board.running.values())]
-            items += board.left
-            found = {item.index: item.id for item in items} | self._unwritten
-        return [found[index] for index in sorted(found)]
+        return self.publisher.unfinished(self.source.ids)
 
     def under_way(self) -> list[tuple[str, float]]:
         """The ids of the running items and when they began, the oldest first."""
-        with self.lock:
-            return [(attempt.item.id, attempt.began_at) for attempt in self.board.running.values()]
+        with self.state.lock:
+            return [(attempt.item.id, attempt.began_at) for attempt in self.state.board.running.values()]
 
-    def masked(self, text: str) -> str:
-        return text if self.secrets is None else self.secrets.masked(text)
+    def waiting_workers(self) -> int:
+        """How many workers could run something at once, and wait for a credential: no more than have an item."""
+        return min(len(self.state.idle), self._ready()) if self.admission.requests else 0
 
-
-def _revealing(lessor: Lessor | None, is_our_pool: bool) -> Callable[[Any], str]:
-    """How to get the secret of a key that a worker is given."""
-    if lessor is not None and is_our_pool:
-        secret_of = lessor.secret_of
-        return lambda key: secret_of(key.name).reveal()
-    return lambda key: key.secret.reveal()
+    def _ready(self) -> int:
+        """How many items could begin now if there were leases for them; as many as there are workers, if not known."""
+        board, source = self.state.board, self.source
+        ready = len(board.fresh) + len(board.again) + len(board.admitted) + board.set_aside
+        if board.exhausted:
+            return ready
+        if source.total is None:
+            return self.state.options.max_workers
+        if source.unchanged is not None:
+            return ready + source.unchanged.count(0, board.taken)  # the others have their results
+        return ready + source.total - board.taken

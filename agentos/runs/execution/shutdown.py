@@ -7,20 +7,17 @@ import math
 import signal
 import threading
 import time
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
 
 from ...errors import EngineUnavailable, InvariantViolated, JournalUnavailable
-from ...util.clock import Clock
-from ..core.item_scheduler import Board
 from ..core.records import Attempt
 from ..core.states import Cause, Phase
 from . import process_exit
 from .dispatcher import Admission
 from .error_policy import text_of
 from .journal_writer import Ledger
-from .lease_source import Lessor
-from .publisher import SHOWN, Outlet
+from .publisher import SHOWN, ResultPublisher
+from .run_state import RunState
 from .signals import WATCH
 from .timers import Supervisor
 
@@ -32,22 +29,30 @@ _LAST_WORDS = 5.0  # for the log and on_progress to be told what is left to tell
 _LONGEST_CONCLUSION = 10.0
 
 
-class Ending(Outlet):
-    """The phases of a run: running, draining, forced, over. Any thread may ask for the next one."""
+class Shutdown:
+    """The phases of a run: running, draining, forced, over. Any thread may ask for the next one.
 
-    board: Board
-    clock: Clock
-    admission: Admission
-    supervisor: Supervisor
-    ledger: Ledger
-    lessor: Lessor | None
+    *kill_commands* kills what workers have started through agentos, and waits until it is reaped.
+    """
 
-    def __init__(self, *arguments: Any, on_main_thread: bool, **options: Any) -> None:
-        super().__init__(*arguments, **options)
+    _admission: Admission
+    _ledger: Ledger
+
+    def __init__(
+        self,
+        state: RunState,
+        publisher: ResultPublisher,
+        supervisor: Supervisor,
+        *,
+        kill_commands: Callable[[], None],
+        on_main_thread: bool,
+    ) -> None:
+        self._state = state
+        self._stats = state.stats
+        self._publisher = publisher
+        self._supervisor = supervisor
+        self._kill_commands = kill_commands
         self.stopping = threading.Event()
-        self.closing = False  # nothing more will begin
-        self.told_hopeless = False
-        self.hopeless: str | None = None  # why some items wait for nothing
         self.error: BaseException | None = None  # what the one who waits is to be told
         self.input_error: BaseException | None = None
         self.left_behind: dict[int, Attempt] = {}  # by token: over for the run, and their workers still run
@@ -61,45 +66,42 @@ class Ending(Outlet):
         self._concluded = threading.Event()
         self._conclusion = threading.Lock()
 
-    def masked(self, text: str) -> str:
-        """*text* without secrets."""
-        raise NotImplementedError
-
-    def kill_commands(self) -> None:
-        """Kill what workers have started through agentos, and wait until it is reaped."""
-        raise NotImplementedError
+    def attach(self, admission: Admission, ledger: Ledger) -> None:
+        """Set the parts that are made after this one: both stop the run by it, and are ended by it."""
+        self._admission = admission
+        self._ledger = ledger
 
     # -- asked to stop ----------------------------------------------------------------------------------------
 
     def stop(self, reason: str, *, cause: Cause = Cause.ASKED, force: bool = False, grace: float | None = None) -> None:
         """Begin nothing more; let what runs end, within *grace* if given, or with *force* not even that."""
-        board = self.board
+        board = self._state.board
         if force and self._signals and process_exit.owner is not None:
             process_exit.owner.begin(self._last_signal)
-        with self.lock:
-            if self.over:
+        with self._state.lock:
+            if self._state.over:
                 return
             first = board.phase is Phase.RUNNING
             if first:
                 if not board.settled:  # else only its last results are not written down yet
-                    self.stats.stopped_by, self.stats.cause = reason, cause
+                    self._stats.stopped_by, self._stats.cause = reason, cause
                 board.phase = Phase.DRAINING
             if grace is not None:
-                self.supervisor.grace_until = min(self.supervisor.grace_until, self.clock.now() + grace)
-            self.closing = True
+                self._supervisor.grace_until = min(self._supervisor.grace_until, self._state.clock.now() + grace)
+            self._state.closing = True
             running = [attempt.item.id for attempt in board.running.values()]
         if first:
             self.stopping.set()
-            self.admission.recall()
+            self._admission.recall()
         self._say_stopping(reason, running, force, grace)
         if force:  # only now: whoever waits for the run may end the process in that moment
-            with self.lock:
+            with self._state.lock:
                 if board.phase is Phase.DRAINING:
                     board.phase = Phase.FORCED
-                    self.supervisor.forced_at = self.clock.now()
-        self.idle.wake_all()
-        self.on_room()
-        self.supervisor.wake()
+                    self._supervisor.forced_at = self._state.clock.now()
+        self._state.idle.wake_all()
+        self._state.on_room()
+        self._supervisor.wake()
         self.look_whether_over()
 
     def _say_stopping(self, reason: str, running: list[str], force: bool, grace: float | None) -> None:
@@ -110,17 +112,17 @@ class Ending(Outlet):
         elif running:
             limit = "" if grace is None else f" for up to {grace:g}s"
             what = f"nothing more starts; waiting{limit} for {count}: {shown}"
-            if self.stats.cause is Cause.SIGNAL:
+            if self._stats.cause is Cause.SIGNAL:
                 what += " (once more to stop at once: they are then interrupted, and run again next time)"
         else:
             what = "nothing more starts"
         why = reason.partition("; ")[0]  # what to do about it is said at the end
-        self._say("stopping", f"Stopping because of {why}: {what}", running=tuple(running[:SHOWN]))
+        self._publisher.say("stopping", f"Stopping because of {why}: {what}", running=tuple(running[:SHOWN]))
 
     def on_signal(self, signum: int) -> None:
         """A signal came (told by the watcher thread). The first drains, the second ends."""
         now = time.monotonic()
-        if signum == signal.SIGTERM and now < self._terminated_at + self.options.term_window:
+        if signum == signal.SIGTERM and now < self._terminated_at + self._state.options.term_window:
             return  # `timeout` and some supervisors send it to a process, and then to its whole group
         if signum == signal.SIGTERM:
             self._terminated_at = now
@@ -130,13 +132,13 @@ class Ending(Outlet):
         if process_exit.owner is not None:
             process_exit.owner.begin(signum) if self._signals > 1 else process_exit.owner.heeded()
         if self._signals == 1:
-            grace = self.options.grace if signum == signal.SIGTERM else None
+            grace = self._state.options.grace if signum == signal.SIGTERM else None
             self.stop(name, cause=Cause.SIGNAL, grace=grace)
         elif self.error is None:
             self.error = KeyboardInterrupt() if signum == signal.SIGINT else SystemExit(128 + signum)
             self.stop(f"a second signal, {name}", cause=Cause.SIGNAL, force=True)
-            self.supervisor.forced_at = min(self.supervisor.forced_at, self.clock.now())
-            self.supervisor.wake()
+            self._supervisor.forced_at = min(self._supervisor.forced_at, self._state.clock.now())
+            self._supervisor.wake()
 
     @property
     def pressed(self) -> bool:
@@ -156,9 +158,9 @@ class Ending(Outlet):
     def input_failed(self, error: Exception) -> None:
         """The input raised while it was read. What was read before is run; then the one who waits is told."""
         self.input_error = error
-        self.stats.stopped_by = f"an error of the input: {type(error).__name__}: {self.masked(text_of(error))}"
-        self.stats.cause = Cause.FAULT
-        log.error("[COORDINATOR] the input failed (%s); the items read so far are finished", self.stats.stopped_by)
+        self._stats.stopped_by = f"an error of the input: {type(error).__name__}: {self._state.masked(text_of(error))}"
+        self._stats.cause = Cause.FAULT
+        log.error("[COORDINATOR] the input failed (%s); the items read so far are finished", self._stats.stopped_by)
 
     def crashed(self, error: BaseException) -> None:
         """Something of our own went wrong: end, and say so."""
@@ -172,57 +174,57 @@ class Ending(Outlet):
 
         Called on a thread of its own: what an earlier run has done is told first.
         """
-        self.admission.count_known()
+        self._admission.count_known()
         if self.error is None:
             self.error = error
         # The error itself says the rest, to whoever waits.
         reason = f"{error.place}, which cannot be used" if isinstance(error, EngineUnavailable) else text_of(error)
-        self.stop(self.masked(reason), cause=Cause.FAULT, force=True)
+        self.stop(self._state.masked(reason), cause=Cause.FAULT, force=True)
 
     def journal_trouble(self, what: str | None) -> None:
         """The journal cannot be written for now, or (None) can again. Nothing begins meanwhile."""
         if what is not None:
-            self.held = what
-            self.admission.recall()
-            self._say("held", f"{what}; nothing more starts until it can be written again")
+            self._state.held = what
+            self._admission.recall()
+            self._publisher.say("held", f"{what}; nothing more starts until it can be written again")
             return
-        self.held = None
-        self._say("going_on", "the journal can be written again; going on")
-        self.idle.wake_all()
-        self.on_room()
+        self._state.held = None
+        self._publisher.say("going_on", "the journal can be written again; going on")
+        self._state.idle.wake_all()
+        self._state.on_room()
 
     def journal_lost(self, error: JournalUnavailable) -> None:
         """The journal will not be writable again. What was not written down cannot be acknowledged."""
         if self.error is None:
             self.error = error
         self.stop(str(error), cause=Cause.FAULT, force=True)
-        if self.stats.stopped_by is None:
-            self.stats.stopped_by, self.stats.cause = str(error), Cause.FAULT
+        if self._stats.stopped_by is None:
+            self._stats.stopped_by, self._stats.cause = str(error), Cause.FAULT
 
     # -- the end ----------------------------------------------------------------------------------------------
 
     def look_whether_over(self) -> None:
         """Nothing runs and nothing more will: let the workers go; and if all is published, wake who waits for it."""
-        board = self.board
-        with self.lock:
+        board = self._state.board
+        with self._state.lock:
             settled = board.settled
             if settled:
-                self.closing = True
+                self._state.closing = True
                 # Whoever still tells of an end looks again after it: the last word must not come before that.
-                self.over = self.over or (self._untold <= 0 and not self._telling)
+                self._state.over = self._state.over or (self._publisher.untold <= 0 and not self._publisher.telling)
         if settled:
-            self.idle.wake_all()
-            if self.over or self._listening:
-                self.bell.ring()
+            self._state.idle.wake_all()
+            if self._state.over or self._publisher.listening:
+                self._publisher.bell.ring()
             if board.phase is Phase.FORCED:
-                self.supervisor.wake()
+                self._supervisor.wake()
 
     def give_up_waiting(self) -> None:
         """Whatever is not written down by now will not be."""
-        with self.lock:
-            self.closing = self.over = True
-        self.idle.wake_all()
-        self.bell.ring()
+        with self._state.lock:
+            self._state.closing = self._state.over = True
+        self._state.idle.wake_all()
+        self._publisher.bell.ring()
         if self.pressed and not self._concluding.wait(_PATIENCE):
             # The one who waits for us is busy elsewhere, or its loop is stuck: end the run without it.
             self.conclude(instead=True)
@@ -250,42 +252,42 @@ class Ending(Outlet):
             self._concluded.set()
 
     def _conclude(self) -> None:
-        board, stats = self.board, self.stats
+        board, stats = self._state.board, self._stats
         forced = board.phase is Phase.FORCED
-        with self.lock:
+        with self._state.lock:
             for attempt in list(board.running.values()):
                 if self.give_up(attempt, failed=False):
-                    self.ledger.row("interrupted", attempt, f"interrupted: {stats.stopped_by}", None)
+                    self._ledger.row("interrupted", attempt, f"interrupted: {stats.stopped_by}", None)
             board.phase = Phase.OVER
             parked = board.park()
             for item in parked:
-                self.ledger.item_row("parked", item)
+                self._ledger.item_row("parked", item)
             if board.stranded and stats.stopped_by is None:
-                stats.stopped_by, stats.cause = self.hopeless, Cause.CREDENTIALS
+                stats.stopped_by, stats.cause = self._admission.hopeless, Cause.CREDENTIALS
             if stats.stopped_by is not None:
-                self.ledger.note(f"stopped by {stats.stopped_by}")
+                self._ledger.note(f"stopped by {stats.stopped_by}")
         stats.parked = len(parked)
         stats.interrupted = board.interrupted
         stats.retried, stats.limited = board.retried, board.limited
         if stats.total is None:
             stats.total = board.taken
         if forced and process_exit.owner is not None:
-            self.kill_commands()
+            self._kill_commands()
             process_exit.owner.workers_given_up()
         self._close_ledger()
         if forced and process_exit.owner is None:
             self._abandon_leases()
-        self.admission.wait_for_recall(_LAST_COMMIT, hurry=lambda: self.pressed)
-        stats.end_time = self.clock.wall()
-        self.supervisor.end()
-        self.folder.run_over()
+        self._admission.wait_for_recall(_LAST_COMMIT, hurry=lambda: self.pressed)
+        stats.end_time = self._state.clock.wall()
+        self._supervisor.end()
+        self._publisher.folder.run_over()
         self._check_counts()
-        self._say("run_finished", "")
-        self.announcer.close(_LAST_WORDS, hurry=lambda: self.pressed)
+        self._publisher.say("run_finished", "")
+        self._publisher.announcer.close(_LAST_WORDS, hurry=lambda: self.pressed)
 
     def give_up(self, attempt: Attempt, *, failed: bool) -> bool:
         """Decide the attempt's item while its worker still runs. False: it had come back. The caller has the lock."""
-        if not self.board.give_up(attempt, failed=failed):
+        if not self._state.board.give_up(attempt, failed=failed):
             return False
         if attempt.grant is not None:
             self.left_behind[attempt.token] = attempt
@@ -294,32 +296,33 @@ class Ending(Outlet):
     def _abandon_leases(self) -> None:
         """Nobody waits for the workers that still run: their leases are not renewed any more."""
         left = list(self.left_behind.values())
-        if not left or self.lessor is None:
+        if not left or self._state.lessor is None:
             return
-        within = self.lessor.abandon([attempt.grant for attempt in left])
+        within = self._state.lessor.abandon([attempt.grant for attempt in left])
         when = "when it returns" if within is None else f"when it returns, and at the latest in {within:g}s"
         for attempt in left:
             name, key = attempt.item.id, attempt.grant.key.name
             what = f"{name} was stopped and its worker still runs with {key}, which is free for others {when}"
-            self._say("worker_left", what, name)
+            self._publisher.say("worker_left", what, name)
 
     def _close_ledger(self) -> None:
         """Close the journal; if it cannot be written, wait for that as long as nobody presses."""
         patience = 0.0
-        while not self.ledger.close(0.3):
+        while not self._ledger.close(0.3):
             patience += 0.3
-            stopped = self.clock.now() >= min(self.supervisor.forced_at, self.supervisor.grace_until)
+            stopped = self._state.clock.now() >= min(self._supervisor.forced_at, self._supervisor.grace_until)
             if self.pressed or (patience >= _LAST_COMMIT and (stopped or self.error is not None)):
-                self.ledger.abandon()
-                if self._untold > 0:
-                    log.error("[COORDINATOR] %d results could not be recorded; those items run again", self._untold)
+                self._ledger.abandon()
+                if self._publisher.untold > 0:
+                    count = self._publisher.untold
+                    log.error("[COORDINATOR] %d results could not be recorded; those items run again", count)
                 return
 
     def _check_counts(self) -> None:
         """Every item is in exactly one state; if not, this is a fault of agentos, and nobody may rely on the counts."""
-        board, stats = self.board, self.stats
-        with self.lock:
-            if self.admission.may_bring_more or board.admitted:
+        board, stats = self._state.board, self._stats
+        with self._state.lock:
+            if self._admission.may_bring_more or board.admitted:
                 return  # while we count; or a worker is putting one back
             counts = {
                 "done": board.done,

@@ -9,14 +9,13 @@ import logging
 import math
 import threading
 import time
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from ..core.records import LOST, Attempt
 from ..core.states import Cause, Phase
-from .dispatcher import DEADLINE
-
-if TYPE_CHECKING:
-    from .run import Run
+from ..engines.protocol import Engine
+from .dispatcher import DEADLINE, Admission
+from .run_state import RunState
 
 log = logging.getLogger("agentos")
 
@@ -28,11 +27,40 @@ _LOOK_AGAIN = 0.5
 _LAST_COMMIT = 0.3
 
 
+class Stopping(Protocol):
+    """How the supervisor stops the run."""
+
+    @property
+    def pressed(self) -> bool: ...
+
+    @property
+    def concluding(self) -> bool: ...
+
+    def stop(self, reason: str, *, cause: Cause = ..., force: bool = ...) -> None: ...
+
+    def crashed(self, error: BaseException) -> None: ...
+
+    def give_up_waiting(self) -> None: ...
+
+
+class RunningAttempts(Protocol):
+    """How the supervisor ends attempts that do not return."""
+
+    def overran(self, attempt: Attempt, timeout: float) -> bool: ...
+
+    def interrupt(self, attempt: Attempt) -> None: ...
+
+
 class Supervisor:
     """Sleeps to the next instant that matters, and sees to it."""
 
-    def __init__(self, run: Run) -> None:
-        self._run = run
+    _engine: Engine
+    _admission: Admission
+    _shutdown: Stopping
+    _attempts: RunningAttempts
+
+    def __init__(self, state: RunState) -> None:
+        self._state = state
         self._sleeper = threading.Lock()
         self._sleeper.acquire()
         self._until = math.inf
@@ -41,7 +69,11 @@ class Supervisor:
         self.forced_at = math.inf
         self.abandoned = 0
 
-    def start(self) -> None:
+    def start(self, engine: Engine, admission: Admission, shutdown: Stopping, attempts: RunningAttempts) -> None:
+        self._engine = engine
+        self._admission = admission
+        self._shutdown = shutdown
+        self._attempts = attempts
         threading.Thread(target=self._supervise, name="agentos-supervisor", daemon=True).start()
 
     def wake(self) -> None:
@@ -52,7 +84,7 @@ class Supervisor:
 
     def look_at(self, instant: float) -> None:
         """Something is due at *instant*; wake up if that is earlier than planned, or may be too late to wait for."""
-        if instant < self._until or self._run.may_park:
+        if instant < self._until or self._state.may_park:
             self.wake()
 
     def end(self) -> None:
@@ -60,42 +92,42 @@ class Supervisor:
         self.wake()
 
     def _supervise(self) -> None:
-        run = self._run
+        state = self._state
         try:
             while not self._ended:
                 # Planned first, computed second: whoever brings an earlier instant meanwhile wakes us.
                 self._until = math.inf
                 self._until = until = self._next_instant()
-                run.clock.wait(self._sleeper, until)
+                state.clock.wait(self._sleeper, until)
                 self._until = -math.inf
-                self._see_to(run.clock.now())
+                self._see_to(state.clock.now())
         except Exception as error:
             log.exception("[COORDINATOR] the supervisor of the run failed")
-            run.crashed(error)
+            self._shutdown.crashed(error)
 
     def _next_instant(self) -> float:
-        run = self._run
-        with run.lock:
-            phase = run.board.phase
-            due = run.board.next_due if phase is Phase.RUNNING else math.inf
+        state = self._state
+        with state.lock:
+            phase = state.board.phase
+            due = state.board.next_due if phase is Phase.RUNNING else math.inf
             overdue = self._next_overdue()
-        instants = [run.admission.desk.armed_at, due, overdue]
+        instants = [self._admission.desk.armed_at, due, overdue]
         if phase is Phase.RUNNING:
-            instants.append(run.board.deadline)
+            instants.append(state.board.deadline)
         if phase is Phase.DRAINING:
             instants.append(self.grace_until)
-        if phase is Phase.FORCED and not run.over:
-            instants.append(self.forced_at + _CLEAN_UP_FORCED + (_LAST_COMMIT if run.board.settled else 0.0))
-        if run.pressed and not run.concluding:
-            instants.append(self.forced_at if run.over else self.forced_at + _CLEAN_UP_FORCED + _LAST_COMMIT)
+        if phase is Phase.FORCED and not state.over:
+            instants.append(self.forced_at + _CLEAN_UP_FORCED + (_LAST_COMMIT if state.board.settled else 0.0))
+        if self._shutdown.pressed and not self._shutdown.concluding:
+            instants.append(self.forced_at if state.over else self.forced_at + _CLEAN_UP_FORCED + _LAST_COMMIT)
         return min(instants)
 
     def _next_overdue(self) -> float:
-        timeout = self._run.options.timeout
-        if timeout is None or self._run.board.phase is Phase.FORCED:
+        timeout = self._state.options.timeout
+        if timeout is None or self._state.board.phase is Phase.FORCED:
             return math.inf
-        earliest, now = math.inf, self._run.clock.now()
-        for attempt in self._run.board.running.values():  # the oldest first
+        earliest, now = math.inf, self._state.clock.now()
+        for attempt in self._state.board.running.values():  # the oldest first
             if attempt.cancelled is None:
                 overdue = attempt.began_at + timeout
                 if overdue <= now and self._is_stopped(attempt):
@@ -103,7 +135,7 @@ class Supervisor:
                 return min(earliest, overdue)
             if attempt.cancelled == LOST:
                 continue  # it is being killed
-            given_up_at = attempt.cancelled_at + self._run.engine.clean_up
+            given_up_at = attempt.cancelled_at + self._engine.clean_up
             if _is_excused(attempt):
                 look_again_at = now + _LOOK_AGAIN
                 given_up_at = look_again_at if _is_kept(attempt) else max(given_up_at, look_again_at)
@@ -112,46 +144,46 @@ class Supervisor:
         return min(earliest, now + timeout)
 
     def _see_to(self, now: float) -> None:
-        run = self._run
-        with run.lock:
+        state = self._state
+        with state.lock:
             # Before a key can come: an item that was to be tried again is the first to have it.
-            woken = run.board.wake_due(now) if run.board.phase is Phase.RUNNING else 0
-        if now >= run.admission.desk.armed_at:
-            run.admission.look_out()
-        if now >= run.board.deadline and run.board.phase is Phase.RUNNING:
-            run.stop(DEADLINE, cause=Cause.DEADLINE)
-        if now >= self.grace_until and run.board.phase is Phase.DRAINING:
-            run.stop("the end of the grace period", force=True)
+            woken = state.board.wake_due(now) if state.board.phase is Phase.RUNNING else 0
+        if now >= self._admission.desk.armed_at:
+            self._admission.look_out()
+        if now >= state.board.deadline and state.board.phase is Phase.RUNNING:
+            self._shutdown.stop(DEADLINE, cause=Cause.DEADLINE)
+        if now >= self.grace_until and state.board.phase is Phase.DRAINING:
+            self._shutdown.stop("the end of the grace period", force=True)
         if woken:
-            run.idle.wake(woken)
-        if run.may_park:
+            state.idle.wake(woken)
+        if state.may_park:
             self._look_whether_parked(now)
-        if run.options.timeout is not None:
-            self._stop_overdue(now, run.options.timeout)
-        if run.board.phase is Phase.FORCED:
+        if state.options.timeout is not None:
+            self._stop_overdue(now, state.options.timeout)
+        if state.board.phase is Phase.FORCED:
             self._stop_all(now)
-        if run.pressed and run.over and not run.concluding:
-            run.give_up_waiting()
+        if self._shutdown.pressed and state.over and not self._shutdown.concluding:
+            self._shutdown.give_up_waiting()
 
     def _look_whether_parked(self, now: float) -> None:
         """Nothing runs, and the first credential is due only after the deadline, or later than the run may wait."""
-        run = self._run
-        if run.admission.at_work:  # asked first: what was in somebody's hands may be running by now, or in line
+        state = self._state
+        if self._admission.at_work:  # asked first: what was in somebody's hands may be running by now, or in line
             return
-        wakes_at = min(run.admission.desk.armed_at, run.board.next_due)
-        longest = run.options.max_wait
-        last = min(run.board.deadline, math.inf if longest is None else now + longest)
-        if last < wakes_at < math.inf and not run.running and run.board.phase is Phase.RUNNING:
-            run.stats.wakes_at = run.clock.wall() + wakes_at - now
-            when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(run.stats.wakes_at))
-            run.stop(f"limits that last until {when}", cause=Cause.PARKED)
+        wakes_at = min(self._admission.desk.armed_at, state.board.next_due)
+        longest = state.options.max_wait
+        last = min(state.board.deadline, math.inf if longest is None else now + longest)
+        if last < wakes_at < math.inf and not state.board.running and state.board.phase is Phase.RUNNING:
+            state.stats.wakes_at = state.clock.wall() + wakes_at - now
+            when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(state.stats.wakes_at))
+            self._shutdown.stop(f"limits that last until {when}", cause=Cause.PARKED)
 
     # -- attempts that take too long --------------------------------------------------------------------------
 
     def _stop_overdue(self, now: float, timeout: float) -> None:
-        run = self._run
-        with run.lock:
-            running = list(run.board.running.values())
+        state = self._state
+        with state.lock:
+            running = list(state.board.running.values())
         for attempt in running:
             if attempt.cancelled is None:
                 if attempt.began_at + timeout > now or self._is_stopped(attempt):
@@ -159,44 +191,44 @@ class Supervisor:
                 self._cancel(attempt, "timeout", now)
             elif _is_kept(attempt):
                 attempt.cancelled_at = now  # all the time that it may take to end is still to come
-            given_up_at = attempt.cancelled_at + run.engine.clean_up
+            given_up_at = attempt.cancelled_at + self._engine.clean_up
             is_stuck = given_up_at <= now and not _is_excused(attempt)
             if attempt.cancelled == "timeout" and (attempt.runner is None or is_stuck):
                 self._leave_behind(attempt, timeout)
 
     def _is_stopped(self, attempt: Attempt) -> bool:
         """Whether no time counts for it now: this process stood still, and what that means for it is not settled."""
-        return self._run.suspended or getattr(attempt.runner, "is_stopped", False)
+        return self._state.suspended or getattr(attempt.runner, "is_stopped", False)
 
     def _cancel(self, attempt: Attempt, why: str, now: float) -> None:
         attempt.cancelled = why
         attempt.cancelled_at = now
-        if not self._run.engine.cancel(attempt):
+        if not self._engine.cancel(attempt):
             attempt.runner = None  # it cannot be stopped, only left behind
 
     def _leave_behind(self, attempt: Attempt, timeout: float) -> None:
-        run = self._run
-        if not run.overran(attempt, timeout):
+        state = self._state
+        if not self._attempts.overran(attempt, timeout):
             return
         self.abandoned += 1
-        if self.abandoned > run.options.max_workers:
-            run.stop(f"{self.abandoned} workers that did not return", cause=Cause.FAULT, force=True)
+        if self.abandoned > state.options.max_workers:
+            self._shutdown.stop(f"{self.abandoned} workers that did not return", cause=Cause.FAULT, force=True)
         else:
-            run.engine.replace()
+            self._engine.replace()
 
     # -- a forced stop ----------------------------------------------------------------------------------------
 
     def _stop_all(self, now: float) -> None:
-        run = self._run
-        with run.lock:
-            running = list(run.board.running.values())
+        state = self._state
+        with state.lock:
+            running = list(state.board.running.values())
         for attempt in running:
             if attempt.cancelled != "stop":
                 self._cancel(attempt, "stop", now)
             if attempt.runner is None or now >= self.forced_at + _CLEAN_UP_FORCED:
-                run.interrupt(attempt)
+                self._attempts.interrupt(attempt)
         if now >= self.forced_at + _CLEAN_UP_FORCED + _LAST_COMMIT:
-            run.give_up_waiting()
+            self._shutdown.give_up_waiting()
 
 
 def _is_excused(attempt: Attempt) -> bool:

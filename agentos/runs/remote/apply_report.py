@@ -16,13 +16,13 @@ from .pickled import unpack
 from .worker_lease import Told
 
 if TYPE_CHECKING:
-    from ..execution.run import Run
+    from ..execution.engine_run import EngineRun
 
 log = logging.getLogger("agentos")
 worker_log = logging.getLogger("agentos.worker")
 
 
-def replay(run: Run, attempt: Attempt, report: Report) -> tuple[Any, BaseException | None]:
+def replay(run: EngineRun, attempt: Attempt, report: Report) -> tuple[Any, BaseException | None]:
     """The value or the error to finish *attempt* with, after telling all that was said. Call it before ``run.finish``.
 
     An error means what it meant where it was raised. If the place was not fit for the worker at all, the run stops with
@@ -33,8 +33,8 @@ def replay(run: Run, attempt: Attempt, report: Report) -> tuple[Any, BaseExcepti
     for told in report.told:
         tell_lease(attempt, told, age=report.duration - told.at)
     if report.unready is not None:
-        if not run.closing:
-            run.stop(f"a worker that could not begin: {run.masked(report.unready)}", cause=Cause.FAULT)
+        if not run.state.closing:
+            run.shutdown.stop(f"a worker that could not begin: {run.state.masked(report.unready)}", cause=Cause.FAULT)
         return None, Interrupted(report.unready)
     if report.cancelled and attempt.cancelled is not None:
         return None, run.called_off(attempt)
@@ -49,10 +49,10 @@ def replay(run: Run, attempt: Attempt, report: Report) -> tuple[Any, BaseExcepti
         return None, error
 
 
-def log_line(run: Run, line: Line) -> None:
+def log_line(run: EngineRun, line: Line) -> None:
     """A line that a worker logged elsewhere, into the log here. Never raises: a handler is the user's own."""
     try:
-        worker_log.log(line.level, "%s", run.masked(line.text))
+        worker_log.log(line.level, "%s", run.state.masked(line.text))
     except Exception as error:  # noqa: BLE001 - the line is lost; the item that logged it is not
         log.debug("a line of a worker could not be logged (%s)", type(error).__name__)
 

@@ -17,7 +17,7 @@ from .pickled import Parcel, pack
 from .plain_values import plain
 
 if TYPE_CHECKING:
-    from ..execution.run import Run
+    from ..execution.engine_run import EngineRun
 
 
 class Shipped(Secret):
@@ -68,7 +68,7 @@ class Assigner:
     *ship_secrets* says.
     """
 
-    def __init__(self, run: Run, *, ship_secrets: bool, same_main: bool = False, scheduled: bool = False) -> None:
+    def __init__(self, run: EngineRun, *, ship_secrets: bool, same_main: bool = False, scheduled: bool = False) -> None:
         self._run = run
         self._ships = ship_secrets and not scheduled
         self._same_main = same_main

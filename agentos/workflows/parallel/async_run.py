@@ -51,8 +51,8 @@ class AsyncRun:
         self._watched = Watched(run)
         try:
             self._watched.__enter__()
-            on_this_loop = worker.is_async and run.options.engine is None
-            coordinator._start(run, LoopEngine(run, loop) if on_this_loop else engine_for(run), stops)
+            on_this_loop = worker.is_async and run.state.options.engine is None
+            coordinator._start(run, LoopEngine(run.attempts, loop) if on_this_loop else engine_for(run.attempts), stops)
             if source.is_async:
                 self._pump = loop.create_task(self._bring(run), name="agentos-input")
         except BaseException:
@@ -70,7 +70,7 @@ class AsyncRun:
                 run.stop("the end of whoever waited for it", force=True)
                 while not run.over:
                     await run.bell.wait()
-            if not run.concluded:
+            if not run.shutdown.concluded:
                 # Else no step of the loop is needed: after a second signal it may have none left to give.
                 await on_a_thread(run.conclude)
         finally:
@@ -81,16 +81,16 @@ class AsyncRun:
         """Take from an async iterable as much as there is room for."""
         loop = asyncio.get_running_loop()
         room = AsyncBell(loop)
-        run.on_room = room.ring
+        run.state.on_room = room.ring
         try:
             async for payload in self._source.async_items:
                 run.admission.push(payload)
-                while run.admission.room() <= 0 and not run.closing:
+                while run.admission.room() <= 0 and not run.state.closing:
                     await room.wait()
-                if run.closing:
+                if run.state.closing:
                     break
         except Exception as error:  # noqa: BLE001 - the user's input; the run ends, and says so
-            run.input_failed(error)
+            run.shutdown.input_failed(error)
         finally:
             run.admission.no_more()
 

@@ -9,7 +9,6 @@ from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, It
 from dataclasses import replace
 from typing import Any
 
-from ...errors import InputFailed
 from ...runs.engines.choose import check_worker, engine_for
 from ...runs.engines.protocol import Engine
 from ...runs.execution.error_policy import RetryRule, is_transient
@@ -158,13 +157,13 @@ class ParallelCoordinator:
         run = self._prepare(worker, source, ThreadBell())
         with Watched(run):
             try:
-                self._start(run, engine_for(run), stops)
+                self._start(run, engine_for(run.attempts), stops)
                 while not run.over:
                     run.bell.wait()
             finally:
                 self._end(run)
-        results = run.take()
-        self._raise(run, results)
+        results = run.publisher.take()
+        run.raise_error(results)
         return run.stats, results
 
     def stream(
@@ -184,12 +183,12 @@ class ParallelCoordinator:
         with Watched(run):
             elsewhere = False
             try:
-                self._start(run, engine_for(run), stops)
+                self._start(run, engine_for(run.attempts), stops)
                 while True:
-                    yield from run.take()
-                    if run.listen():
+                    yield from run.publisher.take()
+                    if run.publisher.listen():
                         run.bell.wait()
-                    elif run.over and not run.has_results:
+                    elif run.over and not run.publisher.has_results:
                         break
             except GeneratorExit:
                 elsewhere = threading.current_thread().name.startswith("agentos-")
@@ -198,13 +197,13 @@ class ParallelCoordinator:
                     threading.Thread(target=self._leave, args=(run,), name="agentos-leaving", daemon=True).start()
                     raise
                 self._drain(run)
-                if isinstance(run.error, (KeyboardInterrupt, SystemExit)) and not run.raised:
-                    raise run.error from None
+                if isinstance(run.shutdown.error, (KeyboardInterrupt, SystemExit)) and not run.shutdown.raised:
+                    raise run.shutdown.error from None
                 raise
             finally:
                 if not elsewhere:
                     self._end(run)
-        self._raise(run)
+        run.raise_error(None)
 
     def _drain(self, run: Run) -> None:
         run.stop("the end of the loop over its results", grace=self._options.grace)
@@ -236,8 +235,8 @@ class ParallelCoordinator:
         async with AsyncRun(self, worker, source) as run:
             while not run.over:
                 await run.bell.wait()
-        results = run.take()
-        self._raise(run, results)
+        results = run.publisher.take()
+        run.raise_error(results)
         return run.stats, results
 
     async def stream_async(
@@ -249,13 +248,13 @@ class ParallelCoordinator:
         worker, source = worker_of(worker_func), self._source(items, item_id_func)
         async with AsyncRun(self, worker, source, streamed=True) as run:
             while True:
-                for result in run.take():
+                for result in run.publisher.take():
                     yield result
-                if run.listen():
+                if run.publisher.listen():
                     await run.bell.wait()
-                elif run.over and not run.has_results:
+                elif run.over and not run.publisher.has_results:
                     break
-        self._raise(run)
+        run.raise_error(None)
 
     # -- stopping and looking ---------------------------------------------------------------------------------
 
@@ -290,7 +289,7 @@ class ParallelCoordinator:
         """How many workers could run something at once, and wait for a credential: no more than have an item."""
         with self._lock:
             running = list(self._running)
-        return sum(min(len(run.idle), _ready(run)) for run in running if run.admission.requests)
+        return sum(run.waiting_workers() for run in running)
 
     @property
     def stats(self) -> ProgressStats | None:
@@ -355,7 +354,7 @@ class ParallelCoordinator:
             run.stop("shutdown()")
         if self._on_begin is not None:
             self._on_begin()
-        one_for_all = run.worker.is_async or run.options.engine is not None
+        one_for_all = run.worker.is_async or run.state.options.engine is not None
         if one_for_all and run.source.total is None and not run.source.is_async:
             # An input that blocks would hold up the loop, or the one thread that hands items over.
             run.source.comes_by_itself = True
@@ -378,14 +377,6 @@ class ParallelCoordinator:
                         self._running.remove(run)
                     self._checkpoints = run.unfinished()
 
-    @staticmethod
-    def _raise(run: Run, results: list[WorkflowResult] | None = None) -> None:
-        if run.error is not None:
-            raise run.error
-        if run.input_error is not None:
-            reason = f"{type(run.input_error).__name__}: {run.masked(str(run.input_error))}"
-            raise InputFailed(reason=reason, stats=run.stats, results=results) from run.input_error
-
     def _list(self, items: Iterable[Any], item_id_func: IdFunction) -> ProgressStats:
         """What would be run: the ids, on standard output."""
         source = Source(items, item_id_func)
@@ -405,19 +396,6 @@ class ParallelCoordinator:
         while source.take(show):
             pass
         return ProgressStats(total=count)
-
-
-def _ready(run: Run) -> int:
-    """How many items a run could begin now if it had leases for them; as many as it has workers, if nobody knows."""
-    board, source = run.board, run.source
-    ready = len(board.fresh) + len(board.again) + len(board.admitted) + board.set_aside
-    if board.exhausted:
-        return ready
-    if source.total is None:
-        return run.options.max_workers
-    if source.unchanged is not None:
-        return ready + source.unchanged.count(0, board.taken)  # the others have their results
-    return ready + source.total - board.taken
 
 
 async def _list_async(source: Source) -> ProgressStats:

@@ -32,16 +32,16 @@ class Watched:
 def feed(run: Run) -> None:
     """Take from an input that may block as much as there is room for, on a thread of its own."""
     room = ThreadBell()
-    run.on_room = room.ring
+    run.state.on_room = room.ring
     try:
         for payload in run.source.iterator:
             run.admission.push(payload)
-            while run.admission.room() <= 0 and not run.closing:
+            while run.admission.room() <= 0 and not run.state.closing:
                 room.wait()
-            if run.closing:
+            if run.state.closing:
                 return
     except Exception as error:  # noqa: BLE001 - the user's input; the run ends, and says so
         if not run.over:
-            run.input_failed(error)
+            run.shutdown.input_failed(error)
     finally:
         run.admission.no_more()

@@ -51,9 +51,10 @@ def opened(client: Client, *, workers: int, is_async: bool = False, ship_secrets
     """A seating, and how many items each of its seats shall run at once."""
     run: Any = SimpleNamespace(
         worker=SimpleNamespace(is_async=is_async, is_command=False),
-        options=SimpleNamespace(ship_secrets=ship_secrets),
-        lessor=object(),
-        closing=False,
+        state=SimpleNamespace(
+            options=SimpleNamespace(ship_secrets=ship_secrets), lessor=object(), closing=False, masked=str
+        ),
+        shutdown=SimpleNamespace(),
     )
     seating = DaskSeating(run, Dask(client, listen="127.0.0.1:0"))
     seating._post = Post("a run", "127.0.0.1", 1, b"", b"", ttl=5.0)
@@ -131,7 +132,6 @@ def test_a_worker_that_was_woken_for_work_has_a_seat_placed_at_once() -> None:
 def test_why_seats_fail_is_said_once_for_each_worker(caplog: pytest.LogCaptureFixture) -> None:
     client, hub = Client(threads=1), Hub()
     seating, _ = opened(client, workers=1)
-    seating._run.masked = str
 
     for node in ("node-3", "node-3", "node-4", "node-3"):
         seating._place_again_at = 0.0
@@ -162,7 +162,7 @@ def test_a_scheduler_that_stays_away_stops_the_run_and_it_is_said_what_to_type()
     seating._place = Dask("dask://127.0.0.1:8786")
     stopped: list[str] = []
     held: list[bool] = []
-    seating._run.stop = lambda reason, **_: stopped.append(reason)
+    seating._run.shutdown.stop = lambda reason, **_: stopped.append(reason)
     client.status = "closed"
 
     reachable = seating._is_reachable(SimpleNamespace(hold=held.append))

@@ -431,16 +431,16 @@ def test_a_worker_that_got_its_key_while_the_journal_is_held_begins_nothing() ->
     def hold() -> None:
         assert gate.entered.wait(PATIENCE)
         running = run._running[0]
-        running.journal_trouble("the disk is full")
+        running.shutdown.journal_trouble("the disk is full")
         gate.put("foreign-secret-1")
         assert gate.returned.wait(PATIENCE)
-        running.journal_trouble(None)
+        running.shutdown.journal_trouble(None)
 
     holder = threading.Thread(target=hold)
     holder.start()
 
     def worker(item: int, key: str | None) -> int:
-        began.append(run._running[0].held is None)
+        began.append(run._running[0].state.held is None)
         return item
 
     stats, _ = run.execute_parallel(range(2), worker, str)
@@ -579,7 +579,7 @@ def test_a_blocking_pool_that_raises_ends_the_run_and_the_items_stay_pending() -
     def worker(item: int, key: str | None) -> int:
         if item == 1:
             gate.release = close  # type: ignore[method-assign]
-            run._running[0].lessor._release = gate.release  # type: ignore[union-attr]
+            run._running[0].state.lessor._release = gate.release  # type: ignore[union-attr]
         return item
 
     stats, results = run.execute_parallel(range(6), worker, str)

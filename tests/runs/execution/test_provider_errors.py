@@ -178,7 +178,7 @@ class Told:
     def at_rest(self) -> bool:
         """Whether nobody is at work, and only time can bring the run on: then no worker is late by it."""
         runs = list(self.run._running)
-        return bool(runs and len(runs[0].idle) == self.run.max_workers and self.clock.sleepers)
+        return bool(runs and len(runs[0].state.idle) == self.run.max_workers and self.clock.sleepers)
 
     def state(self, name: str = "a") -> CredentialState:
         return next(row for row in self.pool.snapshot() if row.name == name)

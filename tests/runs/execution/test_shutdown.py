@@ -22,9 +22,11 @@ from agentos.runs.engines.asyncio_tasks import LoopEngine
 from agentos.runs.engines.executor import ExecutorEngine
 from agentos.runs.engines.subprocesses import CommandEngine
 from agentos.runs.engines.threads import ThreadEngine
+from agentos.runs.execution.engine_run import EngineRun
 from agentos.runs.execution.journal_writer import JournalLedger
+from agentos.runs.execution.publisher import ResultPublisher
 from agentos.runs.execution.run import Run
-from agentos.runs.execution.shutdown import Ending
+from agentos.runs.execution.shutdown import Shutdown
 from agentos.runs.execution.signals import WATCH
 from tests.runs.core.invariants import l5_results_have_the_current_token
 
@@ -35,13 +37,13 @@ from ..journal.independent_reader import read
 
 def test_what_a_forced_stop_leaves_behind_is_said_before_anybody_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
     phases: list[Phase] = []
-    say = Ending._say_stopping
+    say = Shutdown._say_stopping
 
-    def noted(ending: Ending, *told: Any) -> None:
-        phases.append(ending.board.phase)
+    def noted(ending: Shutdown, *told: Any) -> None:
+        phases.append(ending._state.board.phase)
         say(ending, *told)
 
-    monkeypatch.setattr(Ending, "_say_stopping", noted)
+    monkeypatch.setattr(Shutdown, "_say_stopping", noted)
     begun, go = threading.Event(), threading.Event()
 
     def worker(item: str, key: str | None) -> None:
@@ -62,13 +64,14 @@ def test_what_a_forced_stop_leaves_behind_is_said_before_anybody_is_let_go(monke
 
 @pytest.mark.parametrize("how", ["done", "failed", "refused"])
 def test_the_last_item_is_told_of_before_the_end_of_the_run(monkeypatch: pytest.MonkeyPatch, how: str) -> None:
-    tell = Run.tell
+    tell = ResultPublisher.tell
 
-    def tell_late(run: Run, results: Sequence[WorkflowResult]) -> None:
-        run.look_whether_over()  # as another worker may, in this very moment
-        if run.over:
-            run._concluded.wait(PATIENCE)
-        tell(run, results)
+    def tell_late(publisher: ResultPublisher, results: Sequence[WorkflowResult]) -> None:
+        inside = run._running[0]
+        inside.shutdown.look_whether_over()  # as another worker may, in this very moment
+        if inside.over:
+            inside.shutdown._concluded.wait(PATIENCE)
+        tell(publisher, results)
 
     def work(item: str, key: str | None) -> None:
         if how == "failed":
@@ -79,7 +82,7 @@ def test_the_last_item_is_told_of_before_the_end_of_the_run(monkeypatch: pytest.
             raise ValueError(item)
         return {}
 
-    monkeypatch.setattr(Run, "tell", tell_late)
+    monkeypatch.setattr(ResultPublisher, "tell", tell_late)
     heard: list[str] = []
     pool = CredentialCoordinator(["a-secret-of-its-own"])
     run = ParallelCoordinator(1, pool, cost_func=cost, on_progress=lambda event: heard.append(event.kind))
@@ -89,7 +92,7 @@ def test_the_last_item_is_told_of_before_the_end_of_the_run(monkeypatch: pytest.
     assert heard == ["run_started", "item_finished", "run_finished"]
 
 
-def given_up_meanwhile(attempt: Attempt, run: Run) -> None:
+def given_up_meanwhile(attempt: Attempt, run: EngineRun) -> None:
     """As the supervisor may, on its own thread, in the moment in which a worker writes down that it begins."""
     supervisor = threading.Thread(target=run.interrupt, args=(attempt,), daemon=True)
     supervisor.start()
@@ -111,11 +114,11 @@ def test_the_start_of_an_attempt_is_never_written_down_after_its_end(
     def begin_late(ledger: JournalLedger, attempt: Attempt) -> None:
         begun.append((ledger, attempt))
         if start == "queued":
-            given_up_meanwhile(attempt, ledger._run)
+            given_up_meanwhile(attempt, run._running[0].attempts)
         began(ledger, attempt)
 
     def confirm_late(ledger: JournalLedger, attempt: Attempt, confirmed: Callable[[], None]) -> None:
-        given_up_meanwhile(attempt, ledger._run)
+        given_up_meanwhile(attempt, run._running[0].attempts)
         eventually(is_given_up)
         confirm_start(ledger, attempt, confirmed)
 
@@ -180,16 +183,16 @@ def test_nothing_is_raised_in_the_main_thread_once_it_sees_to_the_end_of_the_run
     """It will raise the error of a second signal when it has cleaned up, not in the midst of that."""
     raised: list[BaseException] = []
     may_raise = threading.Event()
-    conclude, conclude_now, close_engine = Ending.conclude, Ending._conclude, Run.close_engine
+    conclude, conclude_now, close_engine = Shutdown.conclude, Shutdown._conclude, Run.close_engine
 
     def is_first() -> bool:
         return main_is_first == (threading.current_thread() is threading.main_thread())
 
-    def conclude_in_order(run: Ending, **instead: bool) -> None:
+    def conclude_in_order(run: Shutdown, **instead: bool) -> None:
         assert is_first() or run._concluding.wait(PATIENCE)
         conclude(run, **instead)
 
-    def conclude_slowly(run: Ending) -> None:
+    def conclude_slowly(run: Shutdown) -> None:
         eventually(lambda: run._came_back)
         conclude_now(run)
 
@@ -203,8 +206,8 @@ def test_nothing_is_raised_in_the_main_thread_once_it_sees_to_the_end_of_the_run
         close_engine(run)
 
     monkeypatch.setattr("agentos.runs.execution.shutdown._PATIENCE", 0.0)
-    monkeypatch.setattr(Ending, "conclude", conclude_in_order)
-    monkeypatch.setattr(Ending, "_conclude", conclude_slowly)
+    monkeypatch.setattr(Shutdown, "conclude", conclude_in_order)
+    monkeypatch.setattr(Shutdown, "_conclude", conclude_slowly)
     monkeypatch.setattr(Run, "close_engine", close_slowly)
     monkeypatch.setattr(WATCH, "raise_in_main", raise_in_main)
     coordinator = ParallelCoordinator(max_workers=1)
@@ -227,12 +230,12 @@ def test_the_engine_is_closed_even_if_a_second_signal_is_raised_while_the_run_is
 ) -> None:
     closed: list[ThreadEngine] = []
 
-    def interrupted(run: Ending) -> None:
+    def interrupted(run: Shutdown) -> None:
         conclude(run)
         raise KeyboardInterrupt
 
-    conclude = Ending.conclude
-    monkeypatch.setattr(Ending, "conclude", interrupted)
+    conclude = Shutdown.conclude
+    monkeypatch.setattr(Shutdown, "conclude", interrupted)
     monkeypatch.setattr(ThreadEngine, "close", lambda engine: closed.append(engine))
 
     with pytest.raises(KeyboardInterrupt):
@@ -283,7 +286,7 @@ def test_a_run_that_fails_still_waits_for_a_journal_that_is_slow_to_close(
     monkeypatch.setattr(JournalLedger, "close", close_slowly)
 
     def worker(item: str, key: str | None) -> str:
-        coordinator._running[0].crashed(RuntimeError("a fault of our own"))
+        coordinator._running[0].shutdown.crashed(RuntimeError("a fault of our own"))
         return item
 
     with pytest.raises(RuntimeError, match="a fault of our own"):
@@ -368,16 +371,16 @@ def test_a_run_that_has_ended_stands_in_no_line() -> None:
 def test_what_is_called_off_in_the_moment_in_which_it_begins_is_not_run(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, engine: type[Any], step: str
 ) -> None:
-    begin, finish, close_engine = getattr(engine, step), Run.finish, Run.close_engine
+    begin, finish, close_engine = getattr(engine, step), EngineRun.finish, Run.close_engine
     ran, came_back = tmp_path / "ran", threading.Event()
 
     def called_off_first(self: Any, attempt: Attempt) -> Any:
         """As by the supervisor of a run that is stopped by force, before it could know whom to tell."""
-        self._run.stop("somebody", force=True)
-        self._run.supervisor._stop_all(self._run.clock.now())
+        self._run.shutdown.stop("somebody", force=True)
+        self._run.supervisor._stop_all(self._run.state.clock.now())
         return begin(self, attempt)
 
-    def noted(run: Run, *how_it_went: Any) -> Any:
+    def noted(run: EngineRun, *how_it_went: Any) -> Any:
         verdict = finish(run, *how_it_went)
         came_back.set()
         return verdict
@@ -393,7 +396,7 @@ def test_what_is_called_off_in_the_moment_in_which_it_begins_is_not_run(
         ran.touch()
 
     monkeypatch.setattr(engine, step, called_off_first)
-    monkeypatch.setattr(Run, "finish", noted)
+    monkeypatch.setattr(EngineRun, "finish", noted)
     monkeypatch.setattr(Run, "close_engine", close_later)
     workers: dict[type[Any], Any] = {LoopEngine: coroutine, CommandEngine: Command(["touch", str(ran)])}
     with ThreadPoolExecutor(1) as executor:

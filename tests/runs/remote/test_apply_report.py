@@ -11,7 +11,7 @@ from agentos import Cause, CredentialCoordinator, Interrupted, NotPicklable, Rat
 from agentos.providers import Event
 from agentos.runs.core.records import Attempt
 from agentos.runs.core.states import Verdict
-from agentos.runs.execution.run import Run
+from agentos.runs.execution.engine_run import EngineRun
 from agentos.runs.remote.apply_report import replay, tell_lease
 from agentos.runs.remote.attempt_report import Line, Report, failure_of
 from agentos.runs.remote.pickled import Parcel, pack
@@ -31,7 +31,7 @@ class Story:
     def __init__(self, *, pooled: bool = True, **options: Any) -> None:
         self.clock = FakeClock()
         self.pool = CredentialCoordinator([SECRET], clock=self.clock) if pooled else None
-        self.run: Run
+        self.run: EngineRun
         self.attempt: Attempt
         self.run, self.attempt = begun(plain, self.pool, clock=self.clock, **options)
 
@@ -40,7 +40,9 @@ class Story:
 
     def finish(self, **facts: Any) -> Verdict:
         verdict = self.run.finish(self.attempt, *self.replay(**facts))
-        assert self.run.announcer.close(PATIENCE)  # else what it has to say may come in the midst of another test
+        assert self.run._publisher.announcer.close(
+            PATIENCE
+        )  # else what it has to say may come in the midst of another test
         return verdict
 
     def rests_for(self) -> float:
@@ -160,8 +162,8 @@ def test_a_place_that_is_not_fit_stops_the_run_and_fails_no_item() -> None:
     verdict = story.finish(unready="the credential key-1 is not to be had on node-3")
 
     assert verdict is Verdict.INTERRUPTED
-    assert story.run.stats.cause is Cause.FAULT
-    assert story.run.stats.stopped_by == (
+    assert story.run.state.stats.cause is Cause.FAULT
+    assert story.run.state.stats.stopped_by == (
         "a worker that could not begin: the credential key-1 is not to be had on node-3"
     )
 

@@ -12,8 +12,8 @@ import pytest
 from agentos import CredentialCoordinator, NotPicklable, ParallelCoordinator
 from agentos.runs.commands.command import Command
 from agentos.runs.core.records import Attempt
+from agentos.runs.execution.engine_run import EngineRun
 from agentos.runs.execution.item_source import Source
-from agentos.runs.execution.run import Run
 from agentos.runs.remote.assignment import Assigner, Shipped, proof_of
 from agentos.runs.remote.pickled import pack, unpack
 from agentos.runs.worker import worker_of
@@ -24,10 +24,10 @@ from .sample_assignments import SECRET, assignment
 
 def begun(
     worker: Any, pool: CredentialCoordinator | None = None, *, item: Any = 1, **options: Any
-) -> tuple[Run, Attempt]:
+) -> tuple[EngineRun, Attempt]:
     """A run without an engine, and the first attempt of its one item."""
     coordinator = ParallelCoordinator(1, pool, **options)
-    run = coordinator._prepare(worker_of(worker), Source([item], lambda item: "the-item"), ThreadBell())
+    run = coordinator._prepare(worker_of(worker), Source([item], lambda item: "the-item"), ThreadBell()).attempts
     attempt = run.next_attempt()
     assert isinstance(attempt, Attempt)
     return run, attempt

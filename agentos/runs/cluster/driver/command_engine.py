@@ -20,13 +20,13 @@ from .engine import TO_END, ClusterEngine, Seating
 from .worker_process import Ask
 
 if TYPE_CHECKING:
-    from ...execution.run import Run
+    from ...execution.engine_run import EngineRun
 
 
 class ClusterCommandEngine(ClusterEngine):
     """Has one command performed for each item, on whatever machine has a seat."""
 
-    def __init__(self, run: Run, seating: Seating, *, ttl: float | None) -> None:
+    def __init__(self, run: EngineRun, seating: Seating, *, ttl: float | None) -> None:
         super().__init__(run, seating, ttl=ttl)
         command = run.worker.call
         assert isinstance(command, Command)  # noqa: S101 - for the type checker: only then is this engine chosen
@@ -56,7 +56,7 @@ class ClusterCommandEngine(ClusterEngine):
 
     def _job(self, width: int) -> Job:
         run, command = self._run, self._command
-        known = None if run.secrets is None else run.secrets.masker
+        known = None if run.state.secrets is None else run.state.secrets.masker
         environ = command.env
         if environ is not None:
             holds_secret: Callable[[str], bool] = (lambda _: False) if known is None else known.is_in

@@ -34,7 +34,7 @@ from .remote_attempt import Errand, Lost, NotTaken, Reported, Said, ToldToEnd
 from .worker_process import Ask, Member
 
 if TYPE_CHECKING:
-    from ...execution.run import Run
+    from ...execution.engine_run import EngineRun
 
 log = logging.getLogger("agentos")
 
@@ -85,10 +85,10 @@ class ClusterEngine(ThreadEngine):
 
     clean_up = TO_END
 
-    def __init__(self, run: Run, seating: Seating, *, ttl: float | None) -> None:
+    def __init__(self, run: EngineRun, seating: Seating, *, ttl: float | None) -> None:
         super().__init__(run)
         self._seating = seating
-        pool: Any = run.lessor
+        pool: Any = run.state.lessor
         lease_ttl = getattr(pool, "lease_ttl", None)  # of a shared store
         self._ttl = ttl_for(ttl, lease_ttl)
         self._good_for: Callable[[], float] = (lambda: math.inf) if lease_ttl is None else pool.good_for
@@ -97,7 +97,7 @@ class ClusterEngine(ThreadEngine):
         call = run.worker.call
         self._outputs: Outputs | None = call.outputs if isinstance(call, SendsOutput) else None
         self._can_be_ended = run.worker.is_async or run.worker.is_command  # a function can only be asked
-        self._assigner = Assigner(run, ship_secrets=run.options.ship_secrets)
+        self._assigner = Assigner(run, ship_secrets=run.state.options.ship_secrets)
         self._lock = threading.Lock()
         self._hub: Hub | None = None
         self._has_begun = self._closed = False
@@ -114,7 +114,7 @@ class ClusterEngine(ThreadEngine):
         try:
             if self._run.source.total is not None:
                 self._wait_for_work()  # what is done already needs no cluster
-            if self._run.closing:
+            if self._run.state.closing:
                 self._seating.close()
                 return
             host, port, width = self._seating.open(workers)
@@ -133,7 +133,7 @@ class ClusterEngine(ThreadEngine):
             host, port = _opened(hub, host, port)
         except Exception as error:  # noqa: BLE001 - raised by whoever waits for the run
             self._seating.close()
-            self._run.unable(error)
+            self._run.shutdown.unable(error)
             return
         with self._lock:
             self._hub = hub
@@ -146,7 +146,7 @@ class ClusterEngine(ThreadEngine):
             threading.Thread(target=self._pass_on_stop, args=(hub,), name="agentos-stopping", daemon=True).start()
             super().start(workers)
         except Exception as error:  # noqa: BLE001 - see above; the hub is closed with the engine
-            self._run.unable(error)
+            self._run.shutdown.unable(error)
         self._has_begun = True
 
     def replace(self) -> None:
@@ -173,7 +173,7 @@ class ClusterEngine(ThreadEngine):
             hub = self._hub
         if hub is not None:
             hub.close()  # once nothing is out any more, and then the seating
-        self._run.stopping.set()
+        self._run.shutdown.stopping.set()
 
     def cut_off(self) -> None:
         """The process ends: what is out hears no more of it, and ends by itself."""
@@ -181,7 +181,7 @@ class ClusterEngine(ThreadEngine):
             self._hub.silent = True
 
     def _pass_on_stop(self, hub: Hub) -> None:
-        self._run.stopping.wait()
+        self._run.shutdown.stopping.wait()
         hub.drain()
 
     def _job(self, width: int) -> Job:
@@ -213,7 +213,7 @@ class ClusterEngine(ThreadEngine):
                     return
         except BaseException as error:
             log.exception("[COORDINATOR] a worker thread of agentos itself failed")
-            run.crashed(error)
+            run.shutdown.crashed(error)
 
     def _next_ask(self, hub: Hub, was_idle: bool) -> Ask | None:
         """Wait for a seat. None: there will be none."""
@@ -227,7 +227,7 @@ class ClusterEngine(ThreadEngine):
             self._seating.needed()
         ask = hub.next_ask()
         if recalls:
-            run.idle.wake_all()  # what was recalled may be for any of us
+            run.state.idle.wake_all()  # what was recalled may be for any of us
         return ask
 
     def _wait_for_work(self) -> bool:
@@ -235,7 +235,7 @@ class ClusterEngine(ThreadEngine):
         run, slept = self._run, False
         while not run.admission.find_work():
             bell = ThreadBell()
-            run.idle.register(bell)
+            run.state.idle.register(bell)
             if run.admission.find_work():
                 self._found_work(bell)
                 break
@@ -300,7 +300,7 @@ class ClusterEngine(ThreadEngine):
             return None, WorkerLost(end.reason)
         report: Report = pickle.loads(end.body)  # noqa: S301 - from a seat of this run
         if report.unready is not None:
-            self._set_aside(hub, ask.link, self._run.masked(report.unready))
+            self._set_aside(hub, ask.link, self._run.state.masked(report.unready))
             raise _NoSeat(f"it could not begin on worker {ask.link.name}")
         ask.link.has_worked = True
         return self._came_back(attempt, report)
@@ -365,11 +365,11 @@ class ClusterEngine(ThreadEngine):
 
     def _on_nobody(self, reasons: list[str]) -> None:
         """On the hub's thread, which has no time for a stop."""
-        if self._run.closing:
+        if self._run.state.closing:
             return
         who = "a worker that" if len(reasons) == 1 else f"workers that, all {len(reasons)} of them,"
         reason = f"{who} could not begin: {reasons[-1]}"
-        stop = partial(self._run.stop, reason, cause=Cause.FAULT)
+        stop = partial(self._run.shutdown.stop, reason, cause=Cause.FAULT)
         threading.Thread(target=stop, name="agentos-nobody", daemon=True).start()
 
     def _on_late(self, token: int, body: bytes) -> None:
@@ -396,7 +396,7 @@ class ClusterEngine(ThreadEngine):
         try:
             report: Report = pickle.loads(body)  # noqa: S301 - from a seat of this run
             value = None if report.value is None else unpack(report.value, "what its worker returned")
-            error = None if report.failure is None else self._run.masked(text_of(error_from(report.failure)))
+            error = None if report.failure is None else self._run.state.masked(text_of(error_from(report.failure)))
             self._run.ledger.late(attempt, value, error)
         except Exception as error:  # noqa: BLE001 - it is too late to matter
             log.warning("[COORDINATOR] a late result could not be read (%s)", type(error).__name__)

@@ -15,7 +15,7 @@ from agentos.runs.cluster.driver.driver_server import Hub
 from agentos.runs.cluster.driver.engine import TO_END, ClusterEngine
 from agentos.runs.cluster.driver.worker_process import Member
 from agentos.runs.cluster.wire.messages import Channel
-from agentos.runs.execution.run import Run
+from agentos.runs.execution.engine_run import EngineRun
 from agentos.runs.output.capture import ItemOutput
 from agentos.runs.remote.assignment import Assigner
 from agentos.testing import FakeClock
@@ -142,14 +142,14 @@ def test_an_attempt_that_the_run_stopped_on_its_way_to_a_seat_is_not_interrupted
     seating()
     coordinator = ParallelCoordinator(1, journal=tmp_path / "run", start=start)
     begun, stopped = threading.Event(), threading.Event()
-    check = Run.check_still_wanted
+    check = EngineRun.check_still_wanted
 
-    def wait_for_the_stop(self: Run, attempt: Any) -> None:
+    def wait_for_the_stop(self: EngineRun, attempt: Any) -> None:
         begun.set()
         assert stopped.wait(WAIT)
         check(self, attempt)
 
-    monkeypatch.setattr(Run, "check_still_wanted", wait_for_the_stop)
+    monkeypatch.setattr(EngineRun, "check_still_wanted", wait_for_the_stop)
     running = aside.submit(coordinator.execute_parallel, [1], cluster_workers.doubled, str)
     assert begun.wait(WAIT)
     coordinator.shutdown()

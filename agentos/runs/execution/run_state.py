@@ -1,0 +1,67 @@
+"""State that the parts of one run share: its lock, items, clock, idle workers and stop flags."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from ...util.clock import Clock
+from ..core.item_scheduler import Board
+from ..options import RunOptions
+from ..results import ProgressStats
+from .idle_workers import IdleWorkers
+from .lease_source import Lessor
+
+
+class RunState:
+    """The facts that every part of a run reads. ``lock`` guards the board and the counts.
+
+    *lessor* grants leases for items; *secrets* knows the secrets to redact, also where workers lease for themselves.
+    """
+
+    __slots__ = (
+        "board",
+        "clock",
+        "closing",
+        "held",
+        "idle",
+        "lessor",
+        "lock",
+        "may_park",
+        "on_room",
+        "options",
+        "over",
+        "secrets",
+        "stats",
+        "suspended",
+    )
+
+    def __init__(
+        self,
+        options: RunOptions,
+        stats: ProgressStats,
+        clock: Clock,
+        board: Board,
+        *,
+        lessor: Lessor | None,
+        secrets: Lessor | None,
+    ) -> None:
+        self.options = options
+        self.stats = stats
+        self.clock = clock
+        self.board = board
+        self.lessor = lessor
+        self.secrets = secrets
+        self.lock = threading.Lock()
+        self.idle = IdleWorkers()
+        # The run ends when the limits last longer than it may wait.
+        self.may_park = lessor is not None and (options.max_wait is not None or options.deadline is not None)
+        self.closing = False  # nothing more will begin
+        self.over = False  # nothing runs, and all results are published, or given up
+        self.held: str | None = None  # why nothing may begin for now
+        self.suspended = False  # by SIGTSTP, until the stopped time is subtracted from the attempts' durations
+        self.on_room: Callable[[], object] = int  # tells an input that is pushed that there is room
+
+    def masked(self, text: str) -> str:
+        """*text* without secrets."""
+        return text if self.secrets is None else self.secrets.masked(text)
