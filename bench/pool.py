@@ -440,7 +440,7 @@ def pool_baton(delay: float = 0.0, *, tasks: bool = False) -> Baton:
         lease.release()
         return due_at
 
-    return Baton(pool.acquire_async if tasks else pool.acquire, give, lambda: pool._core.waiting, pool.close)
+    return Baton(pool.acquire_async if tasks else pool.acquire, give, lambda: pool._runtime.core.waiting, pool.close)
 
 
 def compare(table: Table, label: str, relays: Mapping[str, Relay], rounds: int, effort: Effort, target: float) -> None:

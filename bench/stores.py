@@ -544,7 +544,7 @@ def line_of_threads(size: int) -> Iterator[Line]:
             size,
             lambda number, order: orders[number].put(order),
             lambda: answers.get(timeout=LONGEST_WAIT),
-            lambda: pool._core.waiting,
+            lambda: pool._runtime.core.waiting,
         )
     finally:
         for each in orders:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+from pathlib import Path
 
 import pytest
 
@@ -95,3 +96,33 @@ def test_the_old_place_of_the_display_still_works_with_a_warning() -> None:
 
     with pytest.warns(DeprecationWarning, match=r"agentos\.runs\.display\.RichProgress is now .*rich_display"):
         assert agentos.runs.display.RichProgress is agentos.runs.display.rich_display.RichProgress
+
+
+POOL_NAMES = """
+    RATE_LIMIT_BACKOFF_SECONDS acquire acquire_async acquire_credential acquire_nowait add async_transport clear close
+    explain forecast get_available_count get_stats lease lease_ttl mark_rate_limited release release_credential reserve
+    reserve_credential retire revive snapshot transport
+"""
+RUN_NAMES = """
+    DEFAULT_PARALLELISM MAX_PARALLELISM execute_async execute_parallel get_checkpoints get_running get_waiting shutdown
+    stats stream stream_async
+"""
+RUN_ATTRIBUTES = ["credential_coordinator", "max_parallelism", "max_workers"]
+
+
+def public_names(thing: object) -> list[str]:
+    return [name for name in dir(thing) if not name.startswith("_")]
+
+
+def test_the_public_names_of_a_pool_are_these(tmp_path: Path) -> None:
+    assert public_names(agentos.CredentialCoordinator) == POOL_NAMES.split()
+    assert public_names(agentos.CredentialCoordinator(["a-secret-of-ours"])) == POOL_NAMES.split()
+    with agentos.CredentialCoordinator(["a-secret-of-ours"], store=tmp_path / "pool.db") as shared:
+        assert public_names(shared) == POOL_NAMES.split()
+
+
+def test_the_public_names_of_a_run_coordinator_are_these() -> None:
+    assert public_names(agentos.ParallelCoordinator) == RUN_NAMES.split()
+    run = agentos.ParallelCoordinator(1)
+    run.execute_parallel([1], _fail, str)
+    assert public_names(run) == sorted([*RUN_NAMES.split(), *RUN_ATTRIBUTES])

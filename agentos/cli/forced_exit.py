@@ -164,9 +164,9 @@ def kill_own_children() -> None:
 
 def return_leases() -> None:
     """What this process has leased is free for others."""
-    coordinator = sys.modules.get("agentos.workflows.parallel.credential_coordinator")
-    if coordinator is not None:
-        coordinator.return_all_leases()
+    runtime = sys.modules.get("agentos.pool.runtime.pool_runtime")
+    if runtime is not None:
+        runtime.return_all_leases()
 
 
 def current() -> ForcedExit | None:

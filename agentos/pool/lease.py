@@ -14,8 +14,9 @@ from weakref import WeakSet
 from ..errors import LeaseLost
 from ..providers.clients.untrusted import attribute
 from ..providers.signal import Signal
-from .core.cost import AbsurdUsage, Used, is_absurd, used_of
+from .core.cost import AbsurdUsage, is_absurd, used_of
 from .core.records import Ask, Grant
+from .protocols import LeaseIssuer
 from .secret import Secret
 
 
@@ -27,42 +28,6 @@ class _Begun(Ask):
 
 ACQUIRED = _Begun()  # and may be entered once, to be given back by a block
 _ENTERED = _Begun()
-
-
-class Keeper(Protocol):
-    """The pool a lease belongs to, as far as the lease needs it."""
-
-    def take_now(self, ask: Ask, requester: str | None) -> Grant | None: ...
-
-    def wait(self, ask: Ask, requester: str | None, timeout: float | None, instead: str) -> Grant: ...
-
-    async def wait_async(self, ask: Ask, requester: str | None, timeout: float | None) -> Grant: ...
-
-    def give_back(self, grant: Grant) -> bool: ...
-
-    def dropped(self, grant: Grant) -> bool: ...
-
-    def settle(self, grant: Grant, used: Used) -> bool: ...
-
-    def ignore_usage(self, grant: Grant) -> bool: ...
-
-    def limited(self, grant: Grant, retry_after: object, model: str | None) -> bool: ...
-
-    def refused(self, grant: Grant, reason: str) -> bool: ...
-
-    def out_of_money(self, grant: Grant, reason: str) -> bool: ...
-
-    def heard(self, grant: Grant, thing: object, *, sure: bool = True) -> tuple[Signal | None, bool]: ...
-
-    def hear(self, grant: Grant, signal: Signal, *, sure: bool = True) -> tuple[Signal, bool]: ...
-
-    def in_doubt(self, grant: Grant) -> None: ...
-
-    def is_held(self, grant: Grant) -> bool: ...
-
-    def loss_of(self, grant: Grant) -> str | None: ...
-
-    def secret_of(self, name: str) -> Secret: ...
 
 
 class Lease:
@@ -77,7 +42,7 @@ class Lease:
 
     def __init__(
         self,
-        pool: Keeper,
+        pool: LeaseIssuer,
         grant: Grant | None,
         ask: Ask | None = None,
         requester: str | None = None,
@@ -257,7 +222,7 @@ class ItemLease(Lease):
 
     __slots__ = ("_open", "_used", "last_report", "signal", "trouble")
 
-    def __init__(self, pool: Keeper, grant: Grant) -> None:
+    def __init__(self, pool: LeaseIssuer, grant: Grant) -> None:
         super().__init__(pool, grant)
         self._used: dict[str, float] = {"requests": 0}  # by the calls that were made through a transport
         self._open: WeakSet[Abandonable] = WeakSet()  # what those calls may still be reading

@@ -6,7 +6,7 @@ import logging
 import weakref
 from typing import Final
 
-from .pool_protocol import CallKeeper
+from ..pool.protocols import TransportPool
 
 _LOGGERS: Final = tuple(
     f"{library}.{part}"
@@ -20,7 +20,7 @@ class _MaskingFilter(logging.Filter):
 
     def __init__(self) -> None:
         super().__init__()
-        self.pools: weakref.WeakSet[CallKeeper] = weakref.WeakSet()
+        self.pools: weakref.WeakSet[TransportPool] = weakref.WeakSet()
 
     def filter(self, record: logging.LogRecord) -> bool:
         text = message = record.getMessage()
@@ -34,7 +34,7 @@ class _MaskingFilter(logging.Filter):
 _FILTER: Final = _MaskingFilter()
 
 
-def mask_wire_logs(pool: CallKeeper) -> None:
+def mask_wire_logs(pool: TransportPool) -> None:
     """From now on, take the secrets of *pool* out of the log of the libraries that send, as long as it exists."""
     _FILTER.pools.add(pool)
     for name in _LOGGERS:

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple, Protocol
 
 from ..pool.allowed_hosts import Place, place_of
 from ..pool.core.records import Ask, Labels
+from ..pool.protocols import TransportPool
 from .debug_log_redaction import mask_wire_logs
 from .estimate import Asked, Estimator
 from .httpx_compat import library_of
-from .pool_protocol import CallKeeper
 from .sdk_retry_warning import OwnRetries
 
 Affinity = str | Callable[[Any], str | None]
@@ -42,7 +42,7 @@ class Caller:
 
     def __init__(
         self,
-        keeper: CallKeeper,
+        keeper: TransportPool,
         *,
         affinity: Affinity | None,
         labels: Labels,

@@ -330,13 +330,14 @@ def by_id(results: Iterable[WorkflowResult]) -> dict[str, WorkflowResult]:
 
 def nobody_waits(pool: CredentialCoordinator) -> bool:
     """Nobody is in the pool's line."""
-    with pool._held_still():
-        return not pool._core.waiting and not list(pool._core.tickets()) and not pool._desks
+    core, scheduler = pool._runtime.core, pool._runtime.scheduler
+    with scheduler.locked():
+        return not core.waiting and not list(core.tickets()) and not scheduler.waiters.desks
 
 
 def all_are_back(pool: CredentialCoordinator) -> bool:
     """No lease is out, and nobody waits for one."""
-    return not pool._core.leases and nobody_waits(pool)
+    return not pool._runtime.core.leases and nobody_waits(pool)
 
 
 def secrets(count: int) -> list[str]:

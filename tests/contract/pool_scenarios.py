@@ -405,7 +405,7 @@ class PoolTeller(Teller):
         while self.desk.answered:
             ticket = self.desk.answered.popleft()
             if ticket.grant is not None:
-                self.leases[ticket.item] = Lease(self.pool, ticket.grant, ACQUIRED)
+                self.leases[ticket.item] = Lease(self.pool._runtime, ticket.grant, ACQUIRED)
                 self._starts.append((ticket.item, ticket.grant.key.name, self.clock.now()))
             else:
                 self._failures.append((ticket.item, repr(ticket.error)))
@@ -428,12 +428,12 @@ class PoolTeller(Teller):
 
     def enqueue(self, who: str, **ask: Any) -> None:
         ticket = self.tickets[who] = DeskTicket(_ask(**ask), who, self.desk, who)
-        self.pool.enqueue(ticket)
+        self.pool._runtime.enqueue(ticket)
         self._note()
 
     def call_off(self, who: str) -> None:
         if who in self.tickets:
-            self.pool.call_off(self.tickets[who])
+            self.pool._runtime.call_off(self.tickets[who])
             self._note()
 
     def give_back(self, who: str) -> bool | None:
@@ -474,7 +474,7 @@ class PoolTeller(Teller):
         self._note()
 
     def look(self) -> None:
-        self.pool.look_out(self.desk)
+        self.pool._runtime.look_out(self.desk)
         self._note()
 
     def looks_next(self) -> float:

@@ -125,7 +125,7 @@ class Place:
         asleep = self.clock.sleepers
         call = Background(lambda: pool.acquire(name, **options), name=name)
         eventually(lambda: pool.explain(name).state == "waiting" and self.clock.sleepers > asleep)
-        if pool._clock is self.clock:
+        if pool._runtime.clock is self.clock:
             self._calls.append(call)
         return call
 
@@ -151,7 +151,7 @@ class Place:
     def rest(self) -> None:
         """Until the threads of all pools are asleep on the clock, and with them those that wait."""
         if self.store.shared:
-            working = [pool for pool in self.pools if pool._clock is self.clock and not pool.is_over()]
+            working = [pool for pool in self.pools if pool._runtime.clock is self.clock and not pool._runtime.is_over()]
             eventually(lambda: self.clock.sleepers >= len(working) + sum(call.running for call in self._calls))
 
 

@@ -991,8 +991,8 @@ def test_two_runs_on_one_pool_take_turns_and_both_finish(engine: Engine, make_po
             await gate.wait()
 
     def in_line(name: str) -> bool:
-        with pool._held_still():
-            return any(str(ticket.requester).startswith(name) for ticket in pool._core.tickets())
+        with pool._runtime.scheduler.locked():
+            return any(str(ticket.requester).startswith(name) for ticket in pool._runtime.core.tickets())
 
     stories = [
         Story(engine, ParallelCoordinator(3, pool), [f"{name}-{n}" for n in range(60)], engine.worker(body))

@@ -15,12 +15,12 @@ OTHER = "sk-the-other-key-of-this-pool"
 
 
 def abandon(pool: CredentialCoordinator, lease: Lease) -> float | None:
-    return pool.abandon([lease._grant or lease._held()])
+    return pool._runtime.abandon([lease._grant or lease._held()])
 
 
 def end_process(pool: CredentialCoordinator) -> None:
-    assert pool._store is not None
-    pool._store.leave()
+    assert pool._runtime.store is not None
+    pool._runtime.store.leave()
 
 
 def outlast_a_lease(place: Place) -> None:
@@ -151,7 +151,7 @@ def test_closing_a_pool_whose_leases_are_all_abandoned_ends_its_session(shared: 
 
     one.close()
 
-    assert one.is_over()
+    assert one._runtime.is_over()
     assert two.acquire_nowait().held
 
 

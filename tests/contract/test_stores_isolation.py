@@ -122,9 +122,9 @@ def test_a_pool_that_is_forgotten_in_the_middle_of_anothers_step_does_not_hold_i
         forgotten.clear()
         gc.collect()
 
-    assert other._store is not None
-    with other._held_still():
-        other._store.tell(in_the_middle)
+    assert other._runtime.store is not None
+    with other._runtime.scheduler.locked():
+        other._runtime.store.tell(in_the_middle)
 
     assert ref() is None
     assert threading.get_ident() not in left_by  # here it would insist, in the way of this very step
@@ -137,7 +137,7 @@ def test_a_store_is_closed_though_another_thread_leaves_it_in_that_moment(
     shared: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pool = shared.open(KEY)
-    store: Any = pool._store
+    store: Any = pool._runtime.store
     store._abandoned.add(1_000_000_000)  # something that is still to be written
     step = store._plain_step
 
@@ -155,7 +155,7 @@ def test_a_store_is_closed_though_another_thread_leaves_it_in_that_moment(
 def _who_leaves(pool: CredentialCoordinator, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The threads on which its session is ended."""
     threads: list[int] = []
-    store = pool._store
+    store = pool._runtime.store
     assert store is not None
     leave = store._leave  # type: ignore[attr-defined]  # of every store with sessions
 

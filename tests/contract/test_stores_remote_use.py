@@ -15,7 +15,7 @@ class Lender:
 
     def __init__(self, pool: CredentialCoordinator) -> None:
         self.is_cut_off = False
-        pool.lend(self, OUT_FOR)
+        pool._runtime.lend(self, OUT_FOR)
 
     def cut_off(self) -> None:
         self.is_cut_off = True
@@ -23,8 +23,8 @@ class Lender:
 
 def leave(pool: CredentialCoordinator) -> None:
     """Its process ends, as it does with its last word."""
-    assert pool._store is not None
-    pool._store.leave()
+    assert pool._runtime.store is not None
+    pool._runtime.store.leave()
 
 
 def test_what_is_out_when_its_process_ends_is_free_when_nobody_can_be_using_it_any_more(shared: Place) -> None:
@@ -66,16 +66,16 @@ def test_leases_are_good_for_as_long_as_their_store_says(shared: Place) -> None:
     pool = shared.open(KEY, lease_ttl=TTL)
     _held = pool.acquire("item-1")
 
-    before = pool.good_for()
+    before = pool._runtime.good_for()
     leave(pool)  # so that nothing is renewed
     shared.clock.advance(5.0)
 
     assert TTL / 2 < before < TTL
-    assert before - pool.good_for() == 5.0
+    assert before - pool._runtime.good_for() == 5.0
 
 
 def test_leases_in_memory_are_good_for_ever() -> None:
     pool = CredentialCoordinator([KEY])
 
     assert pool.lease_ttl is None
-    assert pool.good_for() == float("inf")
+    assert pool._runtime.good_for() == float("inf")

@@ -29,7 +29,7 @@ def pool() -> CredentialCoordinator:
 def lease(pool: CredentialCoordinator) -> Iterator[ItemLease]:
     with pool.lease() as of_the_run:
         assert of_the_run._grant is not None
-        yield ItemLease(pool, of_the_run._grant)
+        yield ItemLease(pool._runtime, of_the_run._grant)
 
 
 def left(pool: CredentialCoordinator) -> dict[str, float]:
@@ -171,9 +171,9 @@ def test_input_tokens_alone_count_against_a_limit_of_tokens(verb: str) -> None:
         elif verb == "report":
             lease.report({"status": 200, "headers": {}, "body": {"usage": {"prompt_tokens": 900, "total_tokens": 900}}})
         elif verb == "calls":
-            ItemLease(pool, lease._grant).answered(Signal(Event.OK, usage={"input_tokens": 900.0}), None)
+            ItemLease(pool._runtime, lease._grant).answered(Signal(Event.OK, usage={"input_tokens": 900.0}), None)
         else:
-            ItemLease(pool, lease._grant).used_more({"input_tokens": 900.0})
+            ItemLease(pool._runtime, lease._grant).used_more({"input_tokens": 900.0})
         lease.release()
 
     assert begun == 1
@@ -183,8 +183,8 @@ def test_input_tokens_alone_count_against_a_limit_of_tokens(verb: str) -> None:
 def test_input_tokens_of_a_call_that_broke_off_leave_what_was_reserved(pool: CredentialCoordinator) -> None:
     with pool.lease(cost={"tokens": 300}) as lease:
         assert lease._grant is not None
-        pool.settle_usage(lease._grant, {"input_tokens": 10.0}, whole=False)
+        pool._runtime.settle_usage(lease._grant, {"input_tokens": 10.0}, whole=False)
         assert left(pool)["tokens"] == 700
-        pool.settle_usage(lease._grant, {"input_tokens": 10.0})
+        pool._runtime.settle_usage(lease._grant, {"input_tokens": 10.0})
 
     assert left(pool)["tokens"] == 990

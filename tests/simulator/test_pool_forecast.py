@@ -123,7 +123,7 @@ def test_nobody_waits_for_the_pool_while_it_reckons(monkeypatch: pytest.MonkeyPa
         served.append(True)
         return outlook(*arguments)
 
-    monkeypatch.setattr("agentos.workflows.parallel.credential_coordinator.outlook", reckon)
+    monkeypatch.setattr("agentos.pool.runtime.inspection.outlook", reckon)
 
     said = pool.forecast(100, duration=3.0, parallel=4)
 

@@ -74,4 +74,4 @@ def refuse(pool: CredentialCoordinator) -> None:
     with pool.lease() as lease:
         lease.rejected("401")
     pool.close()
-    assert pool.is_over()
+    assert pool._runtime.is_over()

@@ -473,13 +473,13 @@ class Life:
 
     def _connection(self) -> object:
         """The one to the store, if there is one that can break: another one after each trouble."""
-        link = getattr(self._pool._store, "_link", None)
+        link = getattr(self._pool._runtime.store, "_link", None)
         return None if link is None else link.greeting or object()
 
     def _release(self, lease: Lease, what: str) -> None:
         number = self._recorder.invoked("release", lease.name, lease.token)
         ended = lease.release()
-        store = self._pool._store
+        store = self._pool._runtime.store
         assert isinstance(store, SessionStore)
         if store._pending:
             # The store was busy. It will be told, and nobody waits for that: whoever looks there may see it later.

@@ -36,7 +36,7 @@ def poison(pool: CredentialCoordinator, figure: float) -> None:
     lease = pool.acquire_nowait(cost={"tokens": 10})
     assert lease._grant is not None
     used: Used = (None, figure, None, None)
-    assert pool.settle(lease._grant, used)
+    assert pool._runtime.settle(lease._grant, used)
     lease.release()
 
 

@@ -401,8 +401,8 @@ def test_a_lesson_that_was_put_off_is_learned_once(place: Place) -> None:
     pool = opened(place)
     with pool.acquire() as lease:
         lease.report(limited(0.0))
-    with pool._held_still():
-        quota = pool._core.keys["a"].quota
+    with pool._runtime.scheduler.locked():
+        quota = pool._runtime.core.keys["a"].quota
         pace: Any = quota.learned["pace"]
         pace.rate, pace.searching_since, pace.level = 64.0, None, 20.0
 

@@ -48,7 +48,7 @@ def states(pool: CredentialCoordinator) -> dict[str, str]:
 
 def wait_in_line(pool: CredentialCoordinator, count: int = 1) -> None:
     """Let the other threads run until so many requests stand in line."""
-    while pool._core.waiting < count:
+    while pool._runtime.core.waiting < count:
         time.sleep(0)
 
 

@@ -486,13 +486,13 @@ def test_a_stream_that_breaks_off_is_told_to_the_pool(
     way: Way, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pool, told = pool_of(clock, "one"), list[Event]()
-    hear = pool.hear
+    hear = pool._runtime.hear
 
     def heard(grant: Grant, signal: Signal, **sure: Any) -> Any:
         told.append(signal.event)
         return hear(grant, signal, **sure)
 
-    monkeypatch.setattr(pool, "hear", heard)
+    monkeypatch.setattr(pool._runtime, "hear", heard)
 
     with pytest.raises(way.library.ReadError):
         way.ask(way.transport(pool, breaking(way, 1)))
@@ -755,7 +755,7 @@ def test_no_call_is_begun_with_a_lease_that_was_lost_meanwhile(
     way: Way, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pool, provider = pool_of(clock, "one"), Provider()
-    monkeypatch.setattr(pool, "loss_of", lambda _: "this process stood still")
+    monkeypatch.setattr(pool._runtime, "loss_of", lambda _: "this process stood still")
 
     with pytest.raises(LeaseLost, match="lease 2 on credential one is lost: this process stood still"):
         way.ask(way.transport(pool, provider))
@@ -769,7 +769,9 @@ def test_a_lease_that_was_lost_before_anything_was_sent_is_replaced(
     way: Way, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pool, provider = pool_of(clock, "one"), Provider()
-    monkeypatch.setattr(pool, "loss_of", lambda grant: "this process stood still" if grant.token == 1 else None)
+    monkeypatch.setattr(
+        pool._runtime, "loss_of", lambda grant: "this process stood still" if grant.token == 1 else None
+    )
 
     assert way.ask(way.transport(pool, provider)).status_code == 200
 
@@ -782,10 +784,10 @@ class Attempt:
     ended = False
 
     def __init__(self, pool: CredentialCoordinator) -> None:
-        self.pool = pool
+        self.pool = pool._runtime
         self.lease = pool.acquire("item-1", model=ASKED["model"])
         assert self.lease._grant is not None
-        self.lent = ItemLease(pool, self.lease._grant)
+        self.lent = ItemLease(pool._runtime, self.lease._grant)
 
     def item_lease(self) -> ItemLease:
         return self.lent
@@ -793,7 +795,7 @@ class Attempt:
 
 @contextmanager
 def an_item(pool: CredentialCoordinator) -> Iterator[Attempt]:
-    pool.lends = True
+    pool._runtime.lends = True
     attempt = Attempt(pool)
     token = HOLDING.set(attempt)
     try:

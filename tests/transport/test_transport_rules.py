@@ -260,7 +260,7 @@ def test_a_fault_of_our_own_gives_the_slot_back(
         raise ZeroDivisionError
 
     pool = pool_of(clock, "one")
-    monkeypatch.setattr(pool, "hear", fail)
+    monkeypatch.setattr(pool._runtime, "hear", fail)
 
     with pytest.raises(ZeroDivisionError):
         way.ask(way.transport(pool, Provider(Says(status, {}))))
@@ -667,7 +667,7 @@ def test_a_task_that_is_cancelled_while_it_waits_leaves_nothing_behind(
 
     asyncio.run(story())
     assert leased(pool) == []
-    assert pool._core.waiting == clock.sleepers == 0
+    assert pool._runtime.core.waiting == clock.sleepers == 0
 
 
 @pytest.mark.parametrize("library", [httpx2, httpx])

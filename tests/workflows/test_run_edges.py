@@ -217,7 +217,7 @@ def test_a_request_recalled_before_it_is_in_line_takes_no_key(monkeypatch: pytes
     pool = CredentialCoordinator([SECRET])
     held = pool.acquire("somebody else")
     run = ParallelCoordinator(1, pool)
-    enqueue = pool.enqueue
+    enqueue = pool._runtime.enqueue
     over = threading.Event()
     available: list[int] = []
 
@@ -227,7 +227,7 @@ def test_a_request_recalled_before_it_is_in_line_takes_no_key(monkeypatch: pytes
         enqueue(ticket)
         available.append(pool.get_available_count())
 
-    monkeypatch.setattr(pool, "enqueue", stop_first)
+    monkeypatch.setattr(pool._runtime, "enqueue", stop_first)
     stats, _ = run.execute_parallel([1, 2], nothing, str)
     held.release()
     over.set()

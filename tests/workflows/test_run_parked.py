@@ -152,8 +152,8 @@ class TwoModels:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *secrets: str) -> None:
         self.clock = FakeClock()
-        pool = CredentialCoordinator(secrets, clock=self.clock)
-        self.run = ParallelCoordinator(2, pool, model_func=self.model_of, max_wait=600, clock=self.clock)
+        self.pool = CredentialCoordinator(secrets, clock=self.clock)
+        self.run = ParallelCoordinator(2, self.pool, model_func=self.model_of, max_wait=600, clock=self.clock)
         self.looks_when = "in hand"
         self._looked = 0
         self._monkeypatch = monkeypatch
@@ -173,7 +173,7 @@ class TwoModels:
         self._looked += 1
 
     def everybody_stands_in_line(self) -> None:
-        self._monkeypatch.setattr(CredentialCoordinator, "take_now", lambda *_: None)
+        self._monkeypatch.setattr(self.pool._runtime, "take_now", lambda *_: None)
 
     def work(self, item: str, key: str | None) -> str:
         if item == "limited":
@@ -199,15 +199,16 @@ def test_a_run_does_not_end_while_a_worker_has_an_item_in_hand(monkeypatch: pyte
 
 
 def test_a_run_does_not_end_while_a_request_is_on_its_way_to_the_pool(monkeypatch: pytest.MonkeyPatch) -> None:
-    story, enqueue = TwoModels(monkeypatch, "planted"), CredentialCoordinator.enqueue
+    story = TwoModels(monkeypatch, "planted")
+    enqueue = story.pool._runtime.enqueue
     story.everybody_stands_in_line()
     story.looks_when = "on its way"
 
-    def slowly(pool: CredentialCoordinator, ticket: DeskTicket) -> None:
+    def slowly(ticket: DeskTicket) -> None:
         story.look("on its way", ticket.item.id)
-        enqueue(pool, ticket)
+        enqueue(ticket)
 
-    monkeypatch.setattr(CredentialCoordinator, "enqueue", slowly)
+    monkeypatch.setattr(story.pool._runtime, "enqueue", slowly)
 
     story.end()
 

@@ -15,6 +15,7 @@ from .item_worker import command_of, function_of, not_installed
 from .run_pool import make_pool, variables
 
 if TYPE_CHECKING:
+    from ...pool.protocols import PoolInterface
     from ...workflows.parallel import CredentialCoordinator
     from .request import Request
 
@@ -29,12 +30,19 @@ def show_what_would_run(request: Request) -> None:
         if command_of(request) is None:
             from ...runs.output.stream_redaction import Redaction
 
-            redactors = None if pool is None else Redaction(pool.masker, pool.secret_of).stream
-            function_of(request, redactors, str if pool is None else pool.masked)
+            inside = _runtime(pool)
+            redactors = None if inside is None else Redaction(inside.masker, inside.secret_of).stream
+            function_of(request, redactors, str if inside is None else inside.masked)
         _print_json(request, pool) if request.flags.json else _print(request, pool)
     finally:
         if pool is not None:
             pool.close()
+
+
+def _runtime(pool: CredentialCoordinator | None) -> PoolInterface | None:
+    from ...pool.protocols import runtime_of
+
+    return None if pool is None else runtime_of(pool)
 
 
 @dataclass(slots=True)
@@ -59,6 +67,7 @@ def _commands(request: Request, pool: CredentialCoordinator | None, counts: _Cou
     """What would be run, item by item; all items are counted."""
     from ...runs.commands.template import Template, TemplateError
 
+    inside = _runtime(pool)
     is_done, has_failed = _results(request)
     template = None if request.command is None else _template(request)
     for number, item in enumerate(request.items, start=1):
@@ -73,7 +82,7 @@ def _commands(request: Request, pool: CredentialCoordinator | None, counts: _Cou
         if isinstance(template, Template):
             try:
                 argv = template.fill(item, row["id"], number)
-                row["command"] = argv if pool is None else [pool.masked(each) for each in argv]
+                row["command"] = argv if inside is None else [inside.masked(each) for each in argv]
             except TemplateError as error:
                 row["error"] = str(error)
         yield row

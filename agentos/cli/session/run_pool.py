@@ -22,6 +22,7 @@ def make_pool(request: Request, *, only_look: bool = False) -> CredentialCoordin
     if not request.keys:
         return None
     from ...errors import StoreError
+    from ...pool.protocols import runtime_of
     from ...stores.sqlite.location import place_of
     from ...workflows.parallel import CredentialCoordinator
     from ..config.store_url import address_of, not_installed, passwords_of, unusable
@@ -43,7 +44,7 @@ def make_pool(request: Request, *, only_look: bool = False) -> CredentialCoordin
     except ValueError as error:
         raise Refusal(f"the credentials cannot be used together: {error}", code=ExitCode.USAGE) from None
     for password in passwords_of(request.option("store"), os.environ):
-        pool.masker.add_password(password)
+        runtime_of(pool).masker.add_password(password)
     return pool
 
 

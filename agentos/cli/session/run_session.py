@@ -27,6 +27,7 @@ from .run_pool import make_pool
 
 if TYPE_CHECKING:
     from ...errors import InputFailed
+    from ...pool.protocols import PoolInterface
     from ...runs.commands.command import Command
     from ...runs.display.eta import PoolForecast
     from ...runs.output.capture import Outputs, Redactors
@@ -65,6 +66,7 @@ class _Session:
         self._request = request
         self._ends = ends
         self._pool: CredentialCoordinator | None = None
+        self._runtime: PoolInterface | None = None  # of the pool
         self._redactors: Redactors | None = None
         self._coordinator: ParallelCoordinator | None = None
         self._watch: KeyWatch | None = None
@@ -85,9 +87,11 @@ class _Session:
             forced_exit.arm()
         self._pool = make_pool(request)
         if self._pool is not None:
+            from ...pool.protocols import runtime_of
             from ...runs.output.stream_redaction import Redaction
 
-            self._redactors = Redaction(self._pool.masker, self._pool.secret_of).stream
+            self._runtime = runtime_of(self._pool)
+            self._redactors = Redaction(self._runtime.masker, self._runtime.secret_of).stream
             ends.callback(self._pool.close)
         command = command_of(request)
         function = None if command is not None else function_of(request, self._redactors, self._masked)
@@ -99,7 +103,7 @@ class _Session:
         return self._carry_out(command, function)
 
     def _masked(self, text: str) -> str:
-        return text if self._pool is None else self._pool.masked(text)
+        return text if self._runtime is None else self._runtime.masked(text)
 
     # -- what a person sees -----------------------------------------------------------------------------------
 

@@ -5,16 +5,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 
 from ...providers import Event, Signal, signal_of
 from ...providers.answers.number_formats import delay_from
-from ...util.clock import Clock
 from ..core.cost import DIMENSIONS, MOST_USED, AbsurdUsage, used_of
-from ..core.learning.adaptive_pool import GRAVE, Heard, LearningPool
+from ..core.learning.adaptive_pool import GRAVE, Heard
 from ..core.records import Grant, Key, Quota, Ticket
 from ..redaction import Masker
-from .scheduler import PoolShell, log
+from ..secret import Secret
+from .scheduler import Scheduler, log, log_stale_report
 
 _LONGEST_EVIDENCE = 500
 _REMEMBERED = 1_000  # names of organisations, and of what was not understood
@@ -32,14 +31,24 @@ _HOW_LOUD = {
 }
 
 
-class Reports(PoolShell):
-    """Believes its holders, as long as they hold."""
+class Feedback:
+    """Applies what holders report, as long as they hold.
 
-    RATE_LIMIT_BACKOFF_SECONDS = 60
+    *secret_of* finds the secret of a credential by name; *default_backoff* is for limits without a usable delay.
+    """
 
-    def __init__(self, core: LearningPool, clock: Clock | None = None) -> None:
-        super().__init__(core, clock)
-        self._masker = Masker()
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        masker: Masker,
+        secret_of: Callable[[str], Secret],
+        default_backoff: Callable[[], float],
+    ) -> None:
+        self._scheduler = scheduler
+        self._core = scheduler.core
+        self._masker = masker
+        self._secret_of = secret_of
+        self.default_backoff = default_backoff
         self._said_retries = False
         self._said_absurd = False
         self._unknown: set[str] = set()
@@ -49,14 +58,14 @@ class Reports(PoolShell):
     def limited(self, grant: Grant, retry_after: object, model: str | None) -> bool:
         """The provider said "too many" to this lease's call."""
         model = model if model is None else self.masked(str(model))
-        delay = delay_from(retry_after, wall=self._clock.wall())
+        delay = delay_from(retry_after, wall=self._scheduler.clock.wall())
         if delay is not None:
             evidence = f"rate_limited(retry_after={delay:g}) by lease {grant.token}"
         else:
-            delay = float(self.RATE_LIMIT_BACKOFF_SECONDS)
+            delay = self.default_backoff()
             evidence = f"rate_limited() by lease {grant.token}, default of {delay:g}s"
-        if not self._close_quota(grant.key, delay, model, evidence, grant):
-            self._say_stale(grant, "rate limit")
+        if not self.close_quota(grant.key, delay, model, evidence, grant):
+            log_stale_report(grant, "rate limit")
             return False
         return True
 
@@ -65,7 +74,7 @@ class Reports(PoolShell):
 
         Not *sure* whether it is of the provider of the lease's credential: then that is not given up so soon.
         """
-        signal = signal_of(thing, now=self._clock.wall(), model=grant.model)
+        signal = signal_of(thing, now=self._scheduler.clock.wall(), model=grant.model)
         if isinstance(thing, Signal):
             signal = _checked(thing)
         if signal is None:
@@ -88,49 +97,13 @@ class Reports(PoolShell):
             heard = self._core.report(grant, signal, now, sure=sure)
             return None if heard is None else heard.touched
 
-        if self._report(hear) is None:
-            self._say_stale(grant, f"what was taken for {signal.event.name}")
+        if self._scheduler.run_report(hear) is None:
+            log_stale_report(grant, f"what was taken for {signal.event.name}")
             return signal, False
         acted = heard is not None and heard.acted
         self.settle_usage(grant, signal.usage)
         self._say_heard(grant, signal, believed=acted or sure)
         return signal, acted
-
-    def in_doubt(self, grant: Grant) -> None:
-        """A lease is about to end, and nobody knows how its call went."""
-        if self._core.is_watchful and self._refusal is None:
-            with self._held_still():
-                self._core.in_doubt(grant)
-
-    def dropped(self, grant: Grant) -> bool:
-        """A finalizer has found a lease that nobody can give back any more. False: it has ended already.
-
-        Finalizers run in the middle of anything, so it is put off to whoever has the pool, or has it next.
-        """
-        if self._core.leases.get(grant.token) is not grant or self._refusal is not None:
-            return False
-        self._later.append(partial(self._end_dropped, grant))
-        self._do_soon()
-        return True
-
-    def _do_soon(self) -> None:
-        """Without waiting: see that what was put off is done. Who has the lock does it when it gives the lock back."""
-        if self._lock.acquire(False):
-            is_inside = self._inside
-            self._lock.release()
-            if not is_inside:
-                self._do_later()
-
-    def _end_dropped(self, grant: Grant) -> None:
-        self.in_doubt(grant)
-        if self.give_back(grant):
-            log.warning(
-                "[COORDINATOR] lease %d on %s held by %s was dropped without being given back, and its slot is free "
-                "again; keep the lease for as long as its secret is in use",
-                grant.token,
-                grant.key.name,
-                grant.requester or "nobody named",
-            )
 
     def _say_unknown(self, kind: str) -> None:
         if kind not in self._unknown and len(self._unknown) < _REMEMBERED:
@@ -151,7 +124,7 @@ class Reports(PoolShell):
         except AbsurdUsage:
             self.ignore_usage(grant)
         else:
-            self.settle(grant, used)
+            self._scheduler.settle(grant, used)
 
     def ignore_usage(self, grant: Grant) -> bool:
         """A call is said to have used what no call can: what was reserved for it stays. Says so once."""
@@ -164,7 +137,7 @@ class Reports(PoolShell):
                 grant.key.name,
                 MOST_USED,
             )
-        return self.is_held(grant)
+        return self._scheduler.is_held(grant)
 
     def _say_heard(self, grant: Grant, signal: Signal, *, believed: bool = True) -> None:
         level = _HOW_LOUD.get(signal.event)
@@ -211,40 +184,33 @@ class Reports(PoolShell):
         evidence = self._evidence(grant, reason)
 
         def put(now: float) -> Sequence[Ticket] | None:
-            return act(grant.key, evidence, now) if self._holds(grant) else None
+            return act(grant.key, evidence, now) if self._scheduler.holds(grant) else None
 
-        if self._report(put) is None:
-            self._say_stale(grant, "a refusal")
+        if self._scheduler.run_report(put) is None:
+            log_stale_report(grant, "a refusal")
             return False
         log.error("[COORDINATOR] %s until revived: %s", what, evidence)
         return True
 
-    def _close_quota(
-        self, key: Key, delay: float, model: str | None, evidence: str, grant: Grant | None = None
-    ) -> bool:
+    def close_quota(self, key: Key, delay: float, model: str | None, evidence: str, grant: Grant | None = None) -> bool:
         """Leave a quota alone for *delay* seconds; if *grant* is given, only while it is held."""
 
         def close(now: float) -> Sequence[Ticket] | None:
-            if grant is not None and not self._holds(grant):
+            if grant is not None and not self._scheduler.holds(grant):
                 return None
             return self._core.close_quota(key, now + delay, model=model, evidence=evidence, now=now)
 
-        if self._report(close) is None:
+        if self._scheduler.run_report(close) is None:
             return False
         log.warning("[COORDINATOR] %s rate-limited for %.1fs%s", key.name, delay, f" (model {model})" if model else "")
         return True
 
     def masked(self, text: str, likely: str | None = None) -> str:
         """*text* without any piece of a secret of this pool; *likely* is the name of the one it is about."""
-        return self._masker.mask(text, None if likely is None else self.secret_of(likely).reveal())
-
-    @property
-    def masker(self) -> Masker:
-        """Knows the secrets of this pool."""
-        return self._masker
+        return self._masker.mask(text, None if likely is None else self._secret_of(likely).reveal())
 
     def _evidence(self, grant: Grant, reason: object) -> str:
-        return self._masker.mask(str(reason)[:_LONGEST_EVIDENCE], self.secret_of(grant.key.name).reveal())
+        return self._masker.mask(str(reason)[:_LONGEST_EVIDENCE], self._secret_of(grant.key.name).reveal())
 
 
 def _checked(signal: Signal) -> Signal | None:

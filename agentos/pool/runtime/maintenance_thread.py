@@ -6,24 +6,14 @@ import logging
 import threading
 import weakref
 from collections.abc import Callable
-from typing import Protocol
 
 from ...util.clock import Clock
+from ..protocols import MaintainedPool
 from ..store_protocol import Ringer
 
 log = logging.getLogger("agentos")
 
 _AFTER_A_FAILURE = 1.0
-
-
-class Kept(Protocol):
-    """The pool, as its housekeeper sees it."""
-
-    def due_at(self) -> float: ...
-
-    def keep_up(self, called: bool) -> None: ...
-
-    def is_over(self) -> bool: ...
 
 
 class Housekeeper:
@@ -34,7 +24,7 @@ class Housekeeper:
     time to live keeps this thread from renewing, too; then the leases are lost, and it says so.
     """
 
-    def __init__(self, pool: Kept, clock: Clock, bell: Ringer, leave: Callable[[], None]) -> None:
+    def __init__(self, pool: MaintainedPool, clock: Clock, bell: Ringer, leave: Callable[[], None]) -> None:
         self._pool = weakref.ref(pool)
         self._leave = leave
         self._clock = clock

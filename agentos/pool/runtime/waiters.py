@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING
 
 from ...util.clock import Alarm, Clock
 from ...util.event_loop import running_loop
+from ..completion_queue import Desk, DeskTicket
+from ..core.learning.adaptive_pool import LearningPool
 from ..core.limits.base import FOREVER
 from ..core.records import Ticket
+from ..core.states import Wait
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Future
+
+_PICKED_UP_WITHIN = 1.0
 
 
 class ThreadWaiter:
@@ -98,3 +104,107 @@ def call_on(loop: AbstractEventLoop, callback: Callable[[], None]) -> bool:
     except RuntimeError:
         return False  # it closed in this very moment
     return True
+
+
+Owner = ThreadWaiter | TaskWaiter | LoopAlarm | Desk
+
+
+class WaiterTable:
+    """The threads, event loops and desks that wait for a lease, and their alarms. Used under the pool's lock."""
+
+    def __init__(self, core: LearningPool, clock: Clock) -> None:
+        self._core = core
+        self._clock = clock
+        self.threads: OrderedDict[ThreadWaiter, None] = OrderedDict()
+        self.alarms: dict[AbstractEventLoop, LoopAlarm] = {}
+        self.desks: dict[Desk, None] = {}
+        self.handed: dict[TaskWaiter, None] = {}  # granted, and not yet picked up
+
+    def register(self, ticket: Ticket, ring: Callable[[LoopAlarm], None]) -> None:
+        """Add the owner of a ticket that waits; *ring* is called when the alarm of its loop goes off."""
+        owner: ThreadWaiter | TaskWaiter | Desk = ticket.owner
+        if isinstance(owner, ThreadWaiter):
+            self.threads[owner] = None
+            return
+        if isinstance(ticket, DeskTicket):
+            ticket.in_line = True
+            ticket.owner.waiting += 1
+            self.desks[ticket.owner] = None
+            return
+        assert isinstance(owner, TaskWaiter)  # noqa: S101 - for the type checker
+        alarm = self.alarms.get(owner.loop)
+        if alarm is None:
+            alarm = self.alarms[owner.loop] = LoopAlarm(owner.loop, self._clock, ring)
+        alarm.waiting += 1
+        owner.registered = True
+
+    def forget(self, ticket: Ticket, wakes: list[Owner]) -> None:
+        """Remove the owner of a ticket that no longer waits; those to wake because of that are added to *wakes*."""
+        owner: ThreadWaiter | TaskWaiter | Desk = ticket.owner
+        if isinstance(owner, ThreadWaiter):
+            self.threads.pop(owner, None)
+        elif isinstance(ticket, DeskTicket):
+            if ticket.in_line:
+                ticket.in_line = False
+                desk: Desk = ticket.owner
+                desk.waiting -= 1
+                if not desk.waiting:
+                    self.desks.pop(desk, None)
+                    desk.armed_at = FOREVER
+        elif isinstance(owner, TaskWaiter) and owner.registered:
+            owner.registered = False
+            alarm = self.alarms[owner.loop]
+            alarm.waiting -= 1
+            if not alarm.waiting:
+                del self.alarms[owner.loop]
+                if alarm.armed_at < FOREVER:
+                    alarm.armed_at = FOREVER
+                    wakes.append(alarm)  # to take its timer down
+
+    def clear(self) -> None:
+        """Remove everything, without waking anything."""
+        self.threads.clear()
+        self.alarms.clear()
+        self.desks.clear()
+        self.handed.clear()
+
+    def after(self, touched: Sequence[Ticket]) -> list[Owner]:
+        """Return whom to wake after a step of the core, and who must set an alarm."""
+        wakes: list[Owner] = []
+        for ticket in touched:
+            owner = ticket.owner
+            self.forget(ticket, wakes)
+            wakes.append(owner)
+            if isinstance(ticket, DeskTicket):
+                owner.answered.append(ticket)
+            elif isinstance(owner, TaskWaiter) and ticket.state is Wait.GRANTED:
+                self.handed[owner] = None
+        core = self._core
+        if core.next_ticket is not None:
+            owner = core.next_ticket.owner
+            if isinstance(owner, (ThreadWaiter, Desk)):
+                self._arm(owner, core.next_at, wakes)
+            else:
+                self._arm_everybody(core.next_at, wakes)
+        if self.handed and core.waiting:
+            # If a loop closes before its task has picked its lease up, somebody must be there to notice.
+            handed = list(self.handed)  # a copy: who picks its lease up does so without the lock
+            self._arm_everybody(self._clock.now() + _PICKED_UP_WITHIN, wakes, but={waiter.loop for waiter in handed})
+        return wakes
+
+    def _arm_everybody(self, at: float, wakes: list[Owner], but: Collection[AbstractEventLoop] = ()) -> None:
+        """Every loop with waiting tasks, every desk, and the first waiting thread: one of them will be able to look."""
+        for alarm in self.alarms.values():
+            if alarm.loop not in but:
+                self._arm(alarm, at, wakes)
+        for desk in self.desks:
+            self._arm(desk, at, wakes)
+        for thread in self.threads:
+            self._arm(thread, at, wakes)
+            break
+
+    @staticmethod
+    def _arm(owner: ThreadWaiter | LoopAlarm | Desk, at: float, wakes: list[Owner]) -> None:
+        if owner.armed_at > at:
+            owner.armed_at = at
+            wakes.append(owner)

@@ -14,6 +14,7 @@ from random import SystemRandom
 from typing import TYPE_CHECKING, Any
 
 from ...errors import CommandFailed, Interrupted, ValueNotRecorded
+from ...pool.protocols import RunPool
 from ...util.locks import contend
 from ..context import Context
 from ..core.outcome_rules import lacks_tokens
@@ -26,7 +27,6 @@ from .dispatcher import Admission
 from .error_policy import asked_to_wait, hear, judge, text_of
 from .item_source import Source
 from .journal_writer import Ledger
-from .lease_source import Lessor
 from .publisher import ResultPublisher
 from .run_state import RunState
 from .shutdown import Shutdown
@@ -325,7 +325,7 @@ class EngineRun:
         self.shutdown.look_whether_over()
 
 
-def _revealing(lessor: Lessor | None) -> Callable[[Any], str]:
+def _revealing(lessor: RunPool | None) -> Callable[[Any], str]:
     """Return the function that gives the secret of a key to a worker."""
     if lessor is not None and hasattr(lessor, "lends"):  # our pool
         secret_of = lessor.secret_of

@@ -19,6 +19,7 @@ from ...errors import (
     WouldBlockLoop,
 )
 from ...pool.core.learning.adaptive_pool import ANYBODY
+from ...pool.protocols import RunPool
 from ...providers import Signal, from_exception
 from ...providers.answers.number_formats import delay_from
 from ...providers.clients.client_table import SDKS, package_of
@@ -27,7 +28,6 @@ from ..core.outcome_rules import TOO_MANY, ended_by
 from ..core.records import Attempt
 from ..core.states import Ended
 from .attempt import PooledAttempt
-from .lease_source import Lessor
 
 log = logging.getLogger("agentos")
 
@@ -47,7 +47,7 @@ def is_transient(error: BaseException) -> bool:
     return isinstance(own_error(error) or error, (ConnectionError, TimeoutError, Transient))
 
 
-def hear(attempt: Attempt, error: BaseException, lessor: Lessor | None, wall: float) -> Signal | None:
+def hear(attempt: Attempt, error: BaseException, lessor: RunPool | None, wall: float) -> Signal | None:
     """What an exception of an SDK or an HTTP client means, told to the pool of the attempt's lease, if it has one."""
     try:
         return _hear(attempt, error, lessor, wall)
@@ -56,7 +56,7 @@ def hear(attempt: Attempt, error: BaseException, lessor: Lessor | None, wall: fl
         return None
 
 
-def _hear(attempt: Attempt, error: BaseException, lessor: Lessor | None, wall: float) -> Signal | None:
+def _hear(attempt: Attempt, error: BaseException, lessor: RunPool | None, wall: float) -> Signal | None:
     grant = attempt.grant
     own = own_error(error)
     if isinstance(own, RateLimited) and grant is not None and lessor is not None:

@@ -1,7 +1,7 @@
 """Where an item's lease comes from: our pool, any other that hands out secrets, or nowhere.
 
-A run asks in one way: ``take_now``, else ``enqueue`` a ticket that is answered at the run's desk; ``give_back``. Our
-pool has these verbs itself.
+A run asks in one way: ``take_now``, else ``enqueue`` a ticket that is answered at the run's desk; ``give_back``. The
+runtime of our pool has these verbs itself.
 """
 
 from __future__ import annotations
@@ -10,12 +10,13 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from ...errors import NoUsableCredential
 from ...pool.completion_queue import Desk, DeskTicket
 from ...pool.core.records import Ask
 from ...pool.core.states import Wait
+from ...pool.protocols import RunPool, has_runtime, runtime_of
 from ...pool.redaction import Masker
 from ...pool.secret import Secret
 from ...util.clock import Clock
@@ -23,40 +24,12 @@ from ...util.clock import Clock
 log = logging.getLogger("agentos")
 
 
-class Lessor(Protocol):
-    """Hands out leases for items."""
-
-    def take_now(self, ask: Ask, requester: str | None) -> Any | None: ...
-
-    def enqueue(self, ticket: DeskTicket) -> None: ...
-
-    def call_off(self, ticket: DeskTicket) -> None: ...
-
-    def look_out(self, desk: Desk) -> None: ...
-
-    def give_back(self, grant: Any) -> bool: ...
-
-    def abandon(self, grants: Sequence[Any]) -> float | None: ...
-
-    def limited(self, grant: Any, retry_after: object, model: str | None) -> bool: ...
-
-    def padded(self, ask: Ask, times: int) -> Ask: ...
-
-    def secret_of(self, name: str) -> Secret: ...
-
-    @property
-    def masker(self) -> Masker: ...
-
-    def masked(self, text: str) -> str: ...
-
-
-def lessor_of(pool: Any, clock: Clock, *, on_loop: bool = False) -> Lessor | None:
+def lessor_of(pool: Any, clock: Clock, *, on_loop: bool = False) -> RunPool | None:
     """How a run takes its leases from *pool*; *on_loop*, its threads may not block. ValueError: it is no pool."""
     if pool is None:
         return None
-    # Asked of its class: an object that answers to any name, such as a mock, is not ours.
-    if all(hasattr(type(pool), verb) for verb in ("take_now", "enqueue", "look_out", "give_back")):
-        return pool  # type: ignore[no-any-return]
+    if has_runtime(pool):
+        return runtime_of(pool)
     return ForeignPool(pool, clock, on_loop=on_loop)
 
 

@@ -6,6 +6,7 @@ import time
 from typing import Any
 
 from ...errors import InputFailed
+from ...pool.protocols import RunPool
 from ...util.clock import Clock
 from ..context import CheckpointFolder
 from ..core.item_scheduler import Board
@@ -20,7 +21,6 @@ from .attempt import PooledAttempt
 from .engine_run import EngineRun
 from .item_source import Source
 from .journal_writer import JournalLedger, Ledger, NoLedger
-from .lease_source import Lessor
 from .publisher import ResultPublisher
 from .run_state import RunState
 from .shutdown import Shutdown
@@ -35,11 +35,11 @@ class Run:
         worker: Worker,
         source: Source,
         options: RunOptions,
-        lessor: Lessor | None,
+        lessor: RunPool | None,
         clock: Clock,
         *,
         bell: Any,
-        secrets: Lessor | None = None,
+        secrets: RunPool | None = None,
         journal: Journal | None = None,
         streamed: bool = False,
         on_main_thread: bool = False,

@@ -5,12 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
+from ...pool.protocols import RunPool
 from ...util.clock import Clock
 from ..core.item_scheduler import Board
 from ..options import RunOptions
 from ..results import ProgressStats
 from .idle_workers import IdleWorkers
-from .lease_source import Lessor
 
 
 class RunState:
@@ -43,8 +43,8 @@ class RunState:
         clock: Clock,
         board: Board,
         *,
-        lessor: Lessor | None,
-        secrets: Lessor | None,
+        lessor: RunPool | None,
+        secrets: RunPool | None,
     ) -> None:
         self.options = options
         self.stats = stats

@@ -2,65 +2,33 @@
 
 from __future__ import annotations
 
-import atexit
 import math
 import os
+import threading
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from types import TracebackType
+from typing import TYPE_CHECKING, Any
 
-from ...errors import PoolClosed
-from ...pool.core.checked_pool import AuditedPool
 from ...pool.core.cost import request_cost
-from ...pool.core.credential_report import report, why_waiting
-from ...pool.core.forecast import outlook, survey
-from ...pool.core.learning.adaptive_pool import LearningPool
-from ...pool.core.limits.base import FOREVER
-from ...pool.core.records import NO_LABELS, PLAIN, Ask, Grant, KeySpec, Ticket
+from ...pool.core.records import NO_LABELS, PLAIN, Ask
 from ...pool.credential import Credential, labels_of
 from ...pool.lease import ACQUIRED, Lease
-from ...pool.runtime.maintenance_thread import Housekeeper
+from ...pool.redaction import Masker
+from ...pool.runtime.pool_runtime import PoolRuntime, make_core
 from ...pool.runtime.scheduler import check_timeout, log
-from ...pool.snapshot import CredentialState, Explanation, Forecast, state_from
-from ...pool.store_protocol import CredentialNews, Lender, QuotaNews, Ringer, Store
-from ...stores.factory import Opened, open_store
+from ...pool.snapshot import CredentialState, Explanation, Forecast
 from ...stores.redis.url import RedisPlace
-from ...stores.shared_pool.pool import SharedPool
 from ...stores.sqlite.location import place_of
-from ...transport.pool_binding import HttpCalls
-from ...util.clock import Clock
-from ...util.locks import PoliteLock
+from ...util.clock import Clock, SystemClock
+
+if TYPE_CHECKING:
+    from ...transport import AsyncPoolTransport, PoolTransport
 
 __all__ = ["CredentialCoordinator", "CredentialState", "Explanation"]
 
 LabelsArgument = Mapping[str, object] | Iterable[str] | None
-
-
-class _AuditedSharedPool(AuditedPool, SharedPool):
-    """Checks its promises, on its view of the store: others may open again what was closed here."""
-
-    def absorb(self, credentials: Sequence[CredentialNews], quotas: Sequence[QuotaNews]) -> None:
-        super().absorb(credentials, quotas)
-        for quota in self.quotas.values():
-            self.review_closings(quota)
-
-
-def _core(*, shared: bool, debug: bool, keep_free: int, max_lease: float | None) -> LearningPool:
-    kinds = (_AuditedSharedPool, SharedPool) if shared else (AuditedPool, LearningPool)
-    return kinds[not debug](keep_free=keep_free, max_lease=max_lease)
-
-
-_MOST_NAMED = 3
-
-_stores: weakref.WeakSet[Store] = weakref.WeakSet()
-
-
-@atexit.register
-def return_all_leases() -> None:
-    """At the end of the process, what it holds is free at once, unless it is in use on other machines."""
-    for store in list(_stores):
-        store.leave()
 
 
 def _require_positive(argument: str, value: object) -> None:
@@ -68,7 +36,7 @@ def _require_positive(argument: str, value: object) -> None:
         raise ValueError(f"{argument} must be a number above zero")
 
 
-class CredentialCoordinator(HttpCalls):
+class CredentialCoordinator:
     """A pool of credentials, each leased to one user at a time, or to as many as it has slots.
 
     ``credentials`` are ``Credential`` objects or plain secrets. ``store`` is where the pool's state is kept: in
@@ -80,9 +48,8 @@ class CredentialCoordinator(HttpCalls):
     processes wait. ``debug`` checks the pool's promises after every step (also by ``AGENTOS_DEBUG=1``); it is slow.
     """
 
+    RATE_LIMIT_BACKOFF_SECONDS = 60
     lease_ttl: float | None = None  # in a shared store; else leases last as long as this process
-    _store: Store | None = None  # only where it is shared
-    _bell: Ringer
 
     def __init__(
         self,
@@ -114,134 +81,36 @@ class CredentialCoordinator(HttpCalls):
         _require_positive("lease_ttl", lease_ttl)
         _require_positive("weight", weight)
         place = place_of(store, os.environ)
-        core = _core(shared=place is not None, debug=debug, keep_free=keep_free, max_lease=max_lease)
-        super().__init__(core, clock)
+        core = make_core(shared=place is not None, debug=debug, keep_free=keep_free, max_lease=max_lease)
+        clock = SystemClock() if clock is None else clock
+        self._runtime = runtime = PoolRuntime(core, clock, partial(_default_backoff, type(self), weakref.ref(self)))
         if isinstance(place, RedisPlace):
-            self._mask_passwords(place.passwords)
+            _mask_passwords(runtime.masker, place.passwords)
         for unused in all_given[len(given) :]:  # not to be used, and not to be shown
-            self._masker.add(unused.secret.reveal() if isinstance(unused, Credential) else str(unused))
+            runtime.masker.add(unused.secret.reveal() if isinstance(unused, Credential) else str(unused))
         if place is None:
-            self._take_in(given, keep_free)
+            self._admit(given, keep_free)
             return
-        self._lock = PoliteLock()
         self.lease_ttl = lease_ttl
-        opened = self._open(place, lease_ttl, weight)
-        self._store, self._bell = opened.store, opened.bell
+        runtime.open_store(place, lease_ttl, weight)
         try:
-            self._take_in(given, keep_free)
+            self._admit(given, keep_free)
         except BaseException:
-            self._store.close()
-            self._bell.close()
+            runtime.discard_store()
             raise
-        weakref.finalize(self, self._bell.release).atexit = False  # so that its housekeeper sees that it is gone
-        Housekeeper(self, self._clock, self._bell, self._store.close)
+        runtime.start_maintenance()
 
-    def _mask_passwords(self, passwords: Sequence[str]) -> None:
-        too_short = [password for password in passwords if not self._masker.add_password(password)]
-        if too_short:
-            log.warning("[COORDINATOR] the password of the store is shorter than 8 characters: too short to be masked")
-
-    def _take_in(self, given: Sequence[str | Credential], keep_free: int) -> None:
-        taken = {c.name for c in given if isinstance(c, Credential) and c.name is not None}
-        admitted = [self._admit(credential, taken, f"credentials[{index}]") for index, credential in enumerate(given)]
-        _warn_of_short_secrets([name for name, can_be_masked in admitted if not can_be_masked])
-        slots = sum(1 if known.slots == "auto" else known.slots for known in self._credentials.values())
+    def _admit(self, given: Sequence[str | Credential], keep_free: int) -> None:
+        registry = self._runtime.registry
+        registry.admit_all(given)
+        slots = registry.slots()
         if keep_free and keep_free >= slots:
             raise ValueError(f"keep_free must be below the number of slots ({slots}), or nothing could be leased")
-        self._simulate_rate_limit(os.environ)
+        self._runtime.verbs.simulate_rate_limit(os.environ)
 
-    def _open(self, place: Path | RedisPlace, ttl: float, weight: float) -> Opened:
-        """Share the pool's state with whoever else has opened it there."""
-        core = self._core
-        assert isinstance(core, SharedPool)  # noqa: S101 - for the type checker
-        core.mask = self._masker.mask
-        opened = open_store(place, self._clock, ttl=ttl, weight=weight, view=core)
-        store, credentials = opened.store, self._credentials
-        core.attach(store)
-        core.fingerprint_of = lambda name: store.fingerprint(credentials[name].secret.reveal())
-        _stores.add(store)
-        return opened
-
-    def _do_soon(self) -> None:
-        if self._store is None:
-            super()._do_soon()
-        else:
-            self._store.nudge()  # for its housekeeper: a finalizer must not wait for a store
-
-    def _store_in_parent(self) -> str | None:
-        return None if self._store is None else self._store.where
-
-    # -- for the housekeeper of a shared pool -----------------------------------------------------------------
-
-    def keep_up(self, called: bool) -> None:
-        """Renew what is held, and see what others did. *called*: they say that it is our turn."""
-        core = self._core
-        assert isinstance(core, SharedPool)  # noqa: S101 - for the type checker
-        self._turn(lambda now: core.keep_up(now, called=called))
-
-    def due_at(self) -> float:
-        """When ``keep_up`` should be called."""
-        core = self._core
-        assert isinstance(core, SharedPool)  # noqa: S101 - for the type checker
-        with self._held_still():
-            return core.due_at(self._now())
-
-    def is_over(self) -> bool:
-        """Closed, and nothing left to give back."""
-        return self._core.closed and not self._core.leases
-
-    # -- for runs that do not wait for a worker ----------------------------------------------------------------
-
-    def abandon(self, grants: Sequence[Grant]) -> float | None:
-        """Renew these leases no more: their run was stopped, and their workers still run.
-
-        Returns within how many seconds a shared store frees them; None: they last until they are given back.
-        """
-        abandoned = False
-
-        def abandon(_now: float) -> Sequence[Ticket]:
-            nonlocal abandoned
-            abandoned = self._core.abandon(grants)
-            return ()
-
-        self._turn(abandon)
-        return self.lease_ttl if abandoned else None
-
-    # -- for engines whose workers are on other machines ------------------------------------------------------
-
-    def lend(self, lender: Lender, out_for: float) -> None:
-        """Leases that begin from now on may be used on other machines, for *out_for* seconds after this one is gone.
-
-        In a shared store they then end by their time, and not with this process; see ``Store.lend``.
-        """
-        if self._store is not None:
-            self._store.lend(lender, out_for)
-
-    def good_for(self) -> float:
-        """For how many seconds leases may be used, if nothing is heard of the shared store any more."""
-        return FOREVER if self._store is None else self._store.valid_until - self._now()
-
-    # -- for engines whose commands may outlive this process ----------------------------------------------------
-
-    def lock_lease(self, grant: Grant, mark: str) -> int | None:
-        """A descriptor for a command with that *mark* to inherit; see ``Store.lock_lease``. The caller closes it."""
-        if self._store is None:
-            return None
-        try:
-            return self._store.lock_lease(grant.token, mark)
-        except OSError as error:
-            log.warning(
-                "[COORDINATOR] no lock file for a command on %s (%s): should this process be killed, the next one may "
-                "use the key while that command still runs",
-                grant.key.name,
-                error.strerror or error,
-            )
-            return None
-
-    def unlock_lease(self, grant: Grant) -> None:
-        """The command has ended."""
-        if self._store is not None:
-            self._store.unlock_lease(grant.token)
+    def __pool_runtime__(self) -> PoolRuntime:
+        """The inside of this pool, for the other parts of the package: see ``credentials.protocols.runtime_of``."""
+        return self._runtime
 
     # -- leases -----------------------------------------------------------------------------------------------
 
@@ -272,9 +141,10 @@ class CredentialCoordinator(HttpCalls):
             ask = PLAIN if cost is None else Ask(request_cost(cost))
         else:
             ask = _ask(cost, model, affinity, priority, labels)
-        if self.lends and (lent := self.on_loan()) is not None:
+        runtime = self._runtime
+        if runtime.lends and (lent := runtime.on_loan()) is not None:
             return lent
-        return Lease(self, None, ask, requester, timeout)
+        return Lease(runtime, None, ask, requester, timeout)
 
     def acquire(
         self,
@@ -289,9 +159,10 @@ class CredentialCoordinator(HttpCalls):
     ) -> Lease:
         """A lease to release oneself; the arguments are those of ``lease``, and so is what a worker gets."""
         ask = _request(timeout, cost, model, affinity, priority, labels)
-        if self.lends and (lent := self.on_loan()) is not None:
+        runtime = self._runtime
+        if runtime.lends and (lent := runtime.on_loan()) is not None:
             return lent
-        return Lease(self, self.take(ask, requester, timeout, "await pool.acquire_async()"), ACQUIRED)
+        return Lease(runtime, runtime.take(ask, requester, timeout, "await pool.acquire_async()"), ACQUIRED)
 
     def acquire_nowait(
         self,
@@ -321,30 +192,125 @@ class CredentialCoordinator(HttpCalls):
     ) -> Lease:
         """A lease to release oneself, without blocking the running loop; the arguments are those of ``lease``."""
         ask = _request(timeout, cost, model, affinity, priority, labels)
-        if self.lends and (lent := self.on_loan()) is not None:
+        runtime = self._runtime
+        if runtime.lends and (lent := runtime.on_loan()) is not None:
             return lent
-        grant = self.take_now(ask, requester)
-        return Lease(self, grant or await self.wait_async(ask, requester, timeout), ACQUIRED)
+        grant = runtime.take_now(ask, requester)
+        return Lease(runtime, grant or await runtime.wait_async(ask, requester, timeout), ACQUIRED)
+
+    # -- the original verbs: plain strings in and out ---------------------------------------------------------
+
+    def reserve(self, timeout: float | None = None) -> str | None:
+        """Reserve a credential, waiting for one as long as *timeout* (None: as long as it takes).
+
+        Returns the secret, or None if the time is up or no credential can ever serve.
+        """
+        if timeout is not None:
+            check_timeout(timeout)
+        return self._runtime.verbs.reserve(threading.current_thread().name, timeout)
+
+    def reserve_credential(self, requester_id: str) -> str | None:
+        """Reserve a credential at once, or return None."""
+        return self._runtime.verbs.reserve(str(requester_id), 0)
+
+    def acquire_credential(self) -> str | None:
+        """Reserve a credential at once, or return None."""
+        return self._runtime.verbs.reserve(threading.current_thread().name, 0)
+
+    def release(self, credential: str | Lease) -> None:
+        """Give a reserved credential back: this thread's own reservation, or, if it never had one, the oldest.
+
+        If this thread's own has already ended, nothing changes: the key may be somebody else's by now.
+        """
+        if isinstance(credential, Lease):
+            credential.release()
+            return
+        self._runtime.verbs.release(credential)
+
+    def release_credential(self, credential_key: str) -> None:
+        """Give a reserved credential back, as ``release`` does."""
+        self.release(credential_key)
+
+    def mark_rate_limited(
+        self,
+        credential: str | None = None,
+        backoff_seconds: float | None = None,
+        *,
+        credential_key: str | None = None,
+    ) -> None:
+        """Leave the credential's quota alone for *backoff_seconds*, and end the reservation ``release`` would end.
+
+        A ``Lease`` is never ended by this.
+        """
+        self._runtime.verbs.mark_rate_limited(credential if credential_key is None else credential_key, backoff_seconds)
+
+    # -- calls that an SDK makes over HTTP --------------------------------------------------------------------
+
+    def transport(
+        self,
+        inner: Any = None,
+        *,
+        affinity: str | Callable[[Any], str | None] | None = None,
+        labels: Mapping[str, object] | Iterable[str] | None = None,
+        priority: int = 0,
+        requester: str | None = "http",
+        auth: str | None = None,
+        max_wait: float | None = None,
+    ) -> PoolTransport:
+        """A transport for ``httpx2.Client`` (or ``httpx.Client``) that leases a credential for each call.
+
+        ``OpenAI(api_key="pool", http_client=httpx2.Client(transport=pool.transport()), max_retries=0)``: the secret
+        goes into the header where the SDK put its placeholder, and only to the credential's provider, its own ``hosts``
+        or its ``base_url``; else ``ForeignHost`` is raised. When a call is limited, or its key is refused, it goes on
+        with another key or waits; if there is none, the provider's answer goes up as it came. Server errors and network
+        errors go up at once. docs/http.md has the rest.
+
+        ``inner`` is the transport that sends, for proxies or TLS of your own. ``affinity`` is the name of a header, or
+        a function of the request: calls with the same text get the same key while it is free. ``labels``, ``priority``
+        and ``requester`` are those of ``lease``. ``auth`` is ``"bearer"`` or the name of the header for the secret,
+        where neither the SDK nor the provider tells it. ``max_wait`` is how many seconds one call may wait for keys;
+        unless told, as long as its own timeout says (the ``pool`` part of it).
+        """
+        from ...transport import PoolTransport
+        from ...transport.pool_binding import settings_for
+
+        settings = settings_for(self._runtime, affinity, labels, priority, requester, auth, max_wait)
+        return PoolTransport(settings, inner)
+
+    def async_transport(
+        self,
+        inner: Any = None,
+        *,
+        affinity: str | Callable[[Any], str | None] | None = None,
+        labels: Mapping[str, object] | Iterable[str] | None = None,
+        priority: int = 0,
+        requester: str | None = "http",
+        auth: str | None = None,
+        max_wait: float | None = None,
+    ) -> AsyncPoolTransport:
+        """The same for ``httpx2.AsyncClient``; the arguments are those of ``transport``."""
+        from ...transport import AsyncPoolTransport
+        from ...transport.pool_binding import settings_for
+
+        settings = settings_for(self._runtime, affinity, labels, priority, requester, auth, max_wait)
+        return AsyncPoolTransport(settings, inner)
 
     # -- who is in the pool -----------------------------------------------------------------------------------
 
     def add(self, credential: str | Credential) -> str:
         """Let a credential join, also while others wait. Returns its name."""
-        name, can_be_masked = self._admit(credential, set(self._credentials), "credential")
-        if not can_be_masked:
-            _warn_of_short_secrets([name])
-        return name
+        return self._runtime.registry.admit(credential)
 
     def retire(self, name: str) -> None:
         """Take a credential out: leases on it run on, nothing new starts. Those who could use no other are told."""
-        key = self._key(name)
-        self._turn(lambda now: self._core.retire(key, now))
+        key, core = self._runtime.registry.key(name), self._runtime.core
+        self._runtime.scheduler.run_step(lambda now: core.retire(key, now))
         log.info("[COORDINATOR] credential %s retired", name)
 
     def revive(self, name: str) -> None:
         """Put a retired, dead or spent credential back into use; a cooling of its quota stays."""
-        key = self._key(name)
-        self._turn(lambda now: self._core.revive(key, now))
+        key, core = self._runtime.registry.key(name), self._runtime.core
+        self._runtime.scheduler.run_step(lambda now: core.revive(key, now))
         log.info("[COORDINATOR] credential %s revived", name)
 
     def clear(self, name: str) -> None:
@@ -352,17 +318,13 @@ class CredentialCoordinator(HttpCalls):
 
         For when a person knows better. In a shared store it is forgotten for everybody. Leases in force stay.
         """
-        key = self._key(name)
-        self._turn(lambda now: self._core.clear(key, now))
+        key, core = self._runtime.registry.key(name), self._runtime.core
+        self._runtime.scheduler.run_step(lambda now: core.clear(key, now))
         log.info("[COORDINATOR] credential %s cleared", name)
 
     def close(self) -> None:
         """Grant nothing more. Every waiter gets ``PoolClosed`` at once; leases in force may still be given back."""
-        if self._refusal is not None:
-            return  # it is the parent's
-        self._turn(lambda _now: self._core.close())
-        if self._store is not None:
-            self._bell.release()  # so that its housekeeper sees
+        self._runtime.close()
 
     def __enter__(self) -> CredentialCoordinator:
         return self
@@ -376,39 +338,11 @@ class CredentialCoordinator(HttpCalls):
 
     def snapshot(self) -> list[CredentialState]:
         """Every credential, what it is, until when, and why."""
-        self._bring_up_to_date()
-        with self._held_still():
-            now = self._now()
-            rows = report(self._core, now)
-        offset = self._clock.wall() - now
-        return [state_from(row, now, offset) for row in rows]
+        return self._runtime.inspector.snapshot()
 
     def explain(self, requester: str) -> Explanation:
         """Why *requester* waits, and when it will likely start."""
-        self._bring_up_to_date()
-        with self._held_still():
-            now = self._now()
-            for position, ticket in enumerate(self._core.tickets(), start=1):
-                if str(ticket.requester) == str(requester):
-                    return self._explain(requester, ticket, position, now)
-            held = tuple(g.key.name for g in self._core.leases.values() if str(g.requester) == str(requester))
-        return Explanation(requester, "holding" if held else "unknown", why=held)
-
-    def _explain(self, requester: str, ticket: Ticket, position: int, now: float) -> Explanation:
-        at = self._core.earliest(ticket.ask, now)
-        if now < ticket.starts_at < FOREVER:
-            at = max(at, ticket.starts_at)  # behind others
-        return Explanation(
-            requester,
-            "waiting",
-            position=position,
-            waited=now - ticket.queued_at,
-            starts_in=None if at == FOREVER else at - now,
-            why=(*self._why_nothing_starts(now), *why_waiting(self._core, ticket, now)),
-        )
-
-    def _why_nothing_starts(self, now: float) -> tuple[str, ...]:
-        return self._core.why_it_rests(now) if isinstance(self._core, SharedPool) else ()
+        return self._runtime.inspector.explain(requester)
 
     def get_available_count(self) -> int:
         """How many credentials could be leased right now."""
@@ -420,21 +354,7 @@ class CredentialCoordinator(HttpCalls):
         A retired credential counts only while somebody still holds it; one whose money is gone counts as dead; one
         that ``keep_free`` keeps for others counts as reserved.
         """
-        self._bring_up_to_date()
-        with self._held_still():
-            rows = report(self._core, self._now())
-        counts = {"total": 0, "available": 0, "reserved": 0, "rate_limited": 0, "parked": 0, "dead": 0}
-        for row in rows:
-            word = _COUNTED_AS[row.state] if row.state != "retired" or not row.holders else "reserved"
-            if word is not None:
-                counts[word] += 1
-                counts["total"] += 1
-        if self._core.keep_free:
-            free = sum(row.slots - len(row.holders) for row in rows if row.state == "available")
-            kept = max(0, counts["available"] - max(0, free - self._core.keep_free))
-            counts["available"] -= kept
-            counts["reserved"] += kept  # for others
-        return counts
+        return self._runtime.inspector.get_stats()
 
     def forecast(
         self,
@@ -458,85 +378,19 @@ class CredentialCoordinator(HttpCalls):
         if parallel is not None and (isinstance(parallel, bool) or not isinstance(parallel, int) or parallel < 1):
             raise ValueError(f"parallel must be a whole number of at least 1, or left out, not {parallel!r}")
         ask = _ask(cost, model, None, 0, labels)
-        self._bring_up_to_date()
-        with self._held_still():
-            now, wall = self._now(), self._clock.wall()
-            surveyed = survey(self._core.keys.values(), ask, duration=duration, now=now, wall=wall)
-        found = outlook(surveyed, n_items, parallel)
-        return Forecast(found.seconds, wall + found.seconds, found.binding, found.moves)
-
-    def _admit(self, given: str | Credential, taken: set[str], argument: str) -> tuple[str, bool]:
-        """Take a credential in. Returns its name, and whether its secret is long enough to be masked."""
-        credential = _as_credential(given, argument)
-        secret = credential.secret.reveal()
-        name = ""
-
-        def admit(now: float) -> Sequence[Ticket]:
-            nonlocal name
-            if self._core.closed:
-                raise PoolClosed
-            self._look_at_wall()  # it may be the first with a limit per day
-            if secret in self._names:
-                raise ValueError(f"{argument}: this secret is already in the pool as {self._names[secret]}")
-            name = credential.name if credential.name is not None else self._default_name(taken)
-            if name in self._credentials:
-                raise ValueError(f"{argument}: the name {name!r} is taken; each credential needs its own")
-            self._check_quota(credential, argument)
-            auto = credential.slots == "auto"
-            slots = 1 if credential.slots == "auto" else credential.slots
-            labels = credential.labels | self._destinations.labels_of(credential)
-            spec = KeySpec(name, slots, credential.quota, credential.limits, labels, auto)
-            self._credentials[name] = credential
-            try:
-                touched = self._core.add(spec, now)
-            except BaseException:
-                del self._credentials[name]
-                raise
-            self._names[secret] = name
-            return touched
-
-        can_be_masked = self._masker.add(secret)  # first: whoever waits may have it the moment it is in
-        self._turn(admit)
-        return name, can_be_masked
-
-    def _default_name(self, taken: set[str]) -> str:
-        number = len(self._credentials) + 1
-        while f"key-{number}" in self._credentials or f"key-{number}" in taken:
-            number += 1
-        return f"key-{number}"
-
-    def _check_quota(self, credential: Credential, argument: str) -> None:
-        quota = self._core.quotas.get((True, credential.quota or ""))
-        if quota is not None and {state.limit for state in quota.stated} != set(credential.limits):
-            raise ValueError(
-                f"{argument}: limits differ from those of {quota.keys[0].name}, which shares the quota "
-                f"{credential.quota!r}; limits belong to the quota, so state the same for both"
-            )
+        return self._runtime.inspector.forecast(n_items, ask, duration, parallel)
 
 
-def _warn_of_short_secrets(names: Sequence[str]) -> None:
-    """One line, however many there are."""
-    if len(names) == 1:
-        log.warning("[COORDINATOR] the secret of %s is shorter than 8 characters: too short to be masked", names[0])
-    elif names:
-        log.warning(
-            "[COORDINATOR] the secrets of %d credentials are shorter than 8 characters: too short to be masked (%s%s)",
-            len(names),
-            ", ".join(names[:_MOST_NAMED]),
-            ", ..." if len(names) > _MOST_NAMED else "",
-        )
+def _default_backoff(kind: type[CredentialCoordinator], pool: weakref.ref[CredentialCoordinator]) -> float:
+    """A class or an instance may have its own. By a weak reference: the runtime must not keep its coordinator."""
+    instance = pool()
+    return float((kind if instance is None else instance).RATE_LIMIT_BACKOFF_SECONDS)
 
 
-_COUNTED_AS: dict[str, str | None] = {
-    "available": "available",
-    "leased": "reserved",
-    "cooling": "rate_limited",
-    "limited": "rate_limited",
-    "parked": "parked",
-    "spent": "dead",
-    "dead": "dead",
-    "retired": None,
-}
+def _mask_passwords(masker: Masker, passwords: Sequence[str]) -> None:
+    too_short = [password for password in passwords if not masker.add_password(password)]
+    if too_short:
+        log.warning("[COORDINATOR] the password of the store is shorter than 8 characters: too short to be masked")
 
 
 def _request(
@@ -569,15 +423,6 @@ def _ask(
             raise ValueError(f"{argument} must be text, or left out")
     wanted = NO_LABELS if labels is None else labels_of("labels", labels)
     return Ask(request_cost(cost), model, affinity, priority, wanted)
-
-
-def _as_credential(given: str | Credential, argument: str) -> Credential:
-    if isinstance(given, Credential):
-        return given
-    try:
-        return Credential(given)
-    except ValueError as error:
-        raise ValueError(f"{argument}: {error}") from None
 
 
 def _first(given: Sequence[str | Credential], limit: str | None) -> Sequence[str | Credential]:

@@ -356,7 +356,7 @@ def test_keys_are_shown_after_an_earlier_version_took_absurd_usage(
         ) as pool:
             lease = pool.acquire_nowait()
             assert lease._grant is not None
-            pool.settle(lease._grant, (None, figure, None, None))
+            pool._runtime.settle(lease._grant, (None, figure, None, None))
             lease.release()
 
     (row,) = [row for name, row in objects("--all").items() if name == "bob"]

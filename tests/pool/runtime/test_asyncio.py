@@ -27,7 +27,7 @@ def pool(clock: FakeClock) -> CredentialCoordinator:
 async def until_waiting(pool: CredentialCoordinator, count: int) -> None:
     """Let the loop run until so many requests stand in line."""
     async with asyncio.timeout(PATIENCE):
-        while pool._core.waiting < count:
+        while pool._runtime.core.waiting < count:
             await asyncio.sleep(0)
 
 
@@ -58,7 +58,7 @@ def test_a_plain_with_that_would_block_the_loop_names_async_with(pool: Credentia
             with pytest.raises(NoCredentialAvailable):
                 pool.acquire_nowait()
             assert lease.held
-        assert pool._core.waiting == 0
+        assert pool._runtime.core.waiting == 0
 
     asyncio.run(story())
 
@@ -108,7 +108,7 @@ def test_a_task_times_out_and_leaves_the_line(pool: CredentialCoordinator, clock
         clock.advance(5)
         with pytest.raises(NoCredentialAvailable, match=r"in 5\.0s"):
             await soon(task)
-        assert pool._core.waiting == 0
+        assert pool._runtime.core.waiting == 0
         assert held.release()
 
     asyncio.run(story())
@@ -162,7 +162,7 @@ def test_a_task_group_that_fails_gives_every_lease_back(pool: CredentialCoordina
     with pytest.raises(ExceptionGroup):
         asyncio.run(story())
     assert pool.get_available_count() == 1
-    assert pool._core.waiting == 0
+    assert pool._runtime.core.waiting == 0
 
 
 def test_a_grant_to_a_closed_loop_goes_on_to_the_next(pool: CredentialCoordinator, clock: FakeClock) -> None:
@@ -257,7 +257,7 @@ def test_two_loops_share_one_pool(clock: FakeClock) -> None:
         loop.result()
 
     assert pool.get_available_count() == 1
-    assert pool._core._token == 2 * turns
+    assert pool._runtime.core._token == 2 * turns
 
 
 def test_closing_tells_waiting_tasks(pool: CredentialCoordinator) -> None:

@@ -36,7 +36,7 @@ class Run:
 
     def ask(self, name: str, ask: Ask = PLAIN) -> DeskTicket:
         ticket = DeskTicket(ask, name, self.desk, name)
-        self.pool.enqueue(ticket)
+        self.pool._runtime.enqueue(ticket)
         return ticket
 
     def answered(self) -> list[str]:
@@ -50,7 +50,7 @@ class Run:
     def give_back(self, place: int = 0) -> None:
         grant = self.desk.answered[place].grant
         assert grant is not None
-        assert self.pool.give_back(grant)
+        assert self.pool._runtime.give_back(grant)
 
 
 @pytest.fixture
@@ -63,8 +63,8 @@ def pool(clock: FakeClock) -> Iterator[CredentialCoordinator]:
     """One key; the pool checks its own promises after every step, and in the end nobody waits at any desk."""
     pool = CredentialCoordinator(["secret-at-the-desk"], clock=clock, debug=True)
     yield pool
-    assert pool._desks == {}
-    assert pool._core.waiting == 0
+    assert pool._runtime.scheduler.waiters.desks == {}
+    assert pool._runtime.core.waiting == 0
 
 
 # -- answers ------------------------------------------------------------------------------------------------------
@@ -183,11 +183,11 @@ def test_a_desk_is_told_when_to_have_the_pool_looked_at(pool: CredentialCoordina
     assert run.desk.armed_at == clock.now() + 30
     assert run.news == 1
     clock.advance(29)
-    pool.look_out(run.desk)
+    pool._runtime.look_out(run.desk)
     assert run.answered() == []
     assert run.desk.armed_at == clock.now() + 1
     clock.advance(1)
-    pool.look_out(run.desk)
+    pool._runtime.look_out(run.desk)
     assert run.answered() == ["a"]
     assert run.desk.armed_at == FOREVER
     run.give_back()
@@ -199,15 +199,16 @@ def test_a_look_that_comes_to_nothing_arms_the_desk_again(pool: CredentialCoordi
         lease.rate_limited(10)
     run.ask("a")
     # Meanwhile the provider said to wait longer: by a lease of another process, here by hand.
-    key = next(iter(pool._core.keys.values()))
-    pool._turn(lambda now: pool._core.close_quota(key, now + 50, model=None, evidence="test", now=now))
+    core = pool._runtime.core
+    key = next(iter(core.keys.values()))
+    pool._runtime.scheduler.run_step(lambda now: core.close_quota(key, now + 50, model=None, evidence="test", now=now))
     clock.advance(10)
-    pool.look_out(run.desk)
+    pool._runtime.look_out(run.desk)
 
     assert run.answered() == []
     assert run.desk.armed_at == 1050.0
     clock.advance(40)
-    pool.look_out(run.desk)
+    pool._runtime.look_out(run.desk)
     assert run.answered() == ["a"]
     run.give_back()
 
@@ -224,7 +225,7 @@ def test_a_desk_behind_a_waiting_task_is_armed_too(pool: CredentialCoordinator, 
         run.ask("a")
         assert run.desk.armed_at == 1030.0
         clock.advance(30)  # the task's own loop is busy: it is this code
-        pool.look_out(run.desk)
+        pool._runtime.look_out(run.desk)
         lease = await task
         assert run.answered() == []  # it stood behind
         lease.release()
@@ -240,9 +241,9 @@ def test_the_last_request_to_leave_takes_the_alarm_with_it(pool: CredentialCoord
         lease.rate_limited(30)
     first, second = run.ask("a"), run.ask("b")
 
-    pool.call_off(first)
+    pool._runtime.call_off(first)
     assert run.desk.armed_at == 1030.0
-    pool.call_off(second)
+    pool._runtime.call_off(second)
 
     assert run.desk.armed_at == FOREVER
     assert run.desk.waiting == 0
@@ -256,12 +257,12 @@ def test_when_the_head_leaves_the_next_one_is_told_when_to_look(pool: Credential
     ticket = first.ask("a")
     second.ask("b")
 
-    pool.call_off(ticket)
+    pool._runtime.call_off(ticket)
 
     assert second.desk.armed_at == 1030.0
     assert second.news >= 1
     clock.advance(30)
-    pool.look_out(second.desk)
+    pool._runtime.look_out(second.desk)
     assert second.answered() == ["b"]
     second.give_back()
 
@@ -282,7 +283,7 @@ def test_a_thread_at_the_head_that_gives_up_leaves_a_desk_that_is_armed(
 
     assert run.desk.armed_at == 1030.0
     clock.advance(25)
-    pool.look_out(run.desk)
+    pool._runtime.look_out(run.desk)
     assert run.answered() == ["a"]
     run.give_back()
 
@@ -295,8 +296,8 @@ def test_a_request_that_waits_can_be_called_off(pool: CredentialCoordinator) -> 
     lease = pool.acquire("holder")
     ticket, other = run.ask("a"), run.ask("b")
 
-    pool.call_off(ticket)
-    pool.call_off(ticket)  # once more does no harm
+    pool._runtime.call_off(ticket)
+    pool._runtime.call_off(ticket)  # once more does no harm
 
     assert ticket.state is Wait.WITHDRAWN
     assert run.desk.waiting == 1
@@ -313,10 +314,10 @@ def test_a_request_called_off_when_its_grant_has_just_come_passes_it_on(pool: Cr
     assert run.answered() == ["a"]
     assert other.answered() == []
 
-    pool.call_off(granted)
+    pool._runtime.call_off(granted)
 
     assert other.answered() == ["b"]
-    pool.call_off(granted)  # its lease is not the other's
+    pool._runtime.call_off(granted)  # its lease is not the other's
     assert pool.get_available_count() == 0
     other.give_back()
     assert pool.get_available_count() == 1
@@ -327,10 +328,10 @@ def test_a_request_that_failed_can_be_called_off_too(clock: FakeClock) -> None:
     run = Run(pool)
     ticket = run.ask("a")
 
-    pool.call_off(ticket)
+    pool._runtime.call_off(ticket)
 
     assert ticket.state is Wait.FAILED
-    assert pool._desks == {}
+    assert pool._runtime.scheduler.waiters.desks == {}
 
 
 # -- hopeless -----------------------------------------------------------------------------------------------------
@@ -410,19 +411,19 @@ def test_many_desks_in_a_random_story_lose_no_request_and_no_key(luck: int) -> N
         elif happening < 0.5 and waiting:
             _, ticket = waiting.pop(r.randrange(len(waiting)))
             if ticket.state is Wait.WAITING:
-                pool.call_off(ticket)
+                pool._runtime.call_off(ticket)
                 called_off += 1
         elif happening < 0.8 and held:
             grant = held.pop(r.randrange(len(held))).grant
             assert grant is not None
             if r.random() < 0.2:
-                pool.limited(grant, r.choice([1, 20]), grant.model)
-            assert pool.give_back(grant)
+                pool._runtime.limited(grant, r.choice([1, 20]), grant.model)
+            assert pool._runtime.give_back(grant)
         elif happening < 0.95:
             clock.advance(r.choice([0.5, 5.0]))
             for run in runs:
                 if clock.now() >= run.desk.armed_at:
-                    pool.look_out(run.desk)
+                    pool._runtime.look_out(run.desk)
         for run in runs:
             while run.desk.answered:
                 ticket = run.desk.answered.popleft()
@@ -432,20 +433,20 @@ def test_many_desks_in_a_random_story_lose_no_request_and_no_key(luck: int) -> N
         for run in runs:
             mine = [t for _, t in waiting if t.owner is run.desk and t.state is Wait.WAITING]
             assert run.desk.waiting == len(mine)
-            assert (run.desk in pool._desks) is bool(mine)
+            assert (run.desk in pool._runtime.scheduler.waiters.desks) is bool(mine)
         # Nobody has to poll: as long as somebody waits for an instant, some desk is armed for it or earlier.
-        if pool._core.next_ticket is not None:
-            assert min(run.desk.armed_at for run in runs) <= pool._core.next_at
+        if pool._runtime.core.next_ticket is not None:
+            assert min(run.desk.armed_at for run in runs) <= pool._runtime.core.next_at
     for ticket in held:
         assert ticket.grant is not None
-        pool.give_back(ticket.grant)
+        pool._runtime.give_back(ticket.grant)
     for _, ticket in waiting:
-        pool.call_off(ticket)
+        pool._runtime.call_off(ticket)
 
     assert asked > 100
     assert answered > 50
     assert called_off > 5
-    assert pool._desks == {}
+    assert pool._runtime.scheduler.waiters.desks == {}
     assert pool.get_stats()["total"] == 3
     clock.advance(100)
     assert pool.get_available_count() == 3
@@ -461,7 +462,7 @@ def test_many_threads_put_in_and_call_off_at_once_and_nothing_is_lost() -> None:
         for number in range(60):
             ticket = run.ask(f"{luck}-{number}")
             if r.random() < 0.3:
-                pool.call_off(ticket)  # waiting or granted
+                pool._runtime.call_off(ticket)  # waiting or granted
                 with run.told:
                     if ticket in run.desk.answered:
                         run.desk.answered.remove(ticket)
@@ -470,12 +471,12 @@ def test_many_threads_put_in_and_call_off_at_once_and_nothing_is_lost() -> None:
             answer = run.desk.answered.popleft()
             assert answer is ticket
             assert ticket.grant is not None
-            assert pool.give_back(ticket.grant)
+            assert pool._runtime.give_back(ticket.grant)
             done += 1
         return done
 
     lives = [Background(lambda luck=luck: live(luck)) for luck in range(6)]  # type: ignore[misc]
 
     assert sum(background.result() for background in lives) > 100
-    assert pool._desks == {}
+    assert pool._runtime.scheduler.waiters.desks == {}
     assert pool.get_available_count() == 4

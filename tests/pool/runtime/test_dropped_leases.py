@@ -71,7 +71,7 @@ def test_a_dropped_lease_goes_to_whoever_waits(pool: CredentialCoordinator) -> N
     got: list[str] = []
     thread = threading.Thread(target=lambda: got.append(pool.acquire("next").name), daemon=True)
     thread.start()
-    while not pool._core.waiting:
+    while not pool._runtime.core.waiting:
         threading.Event().wait(0.001)
 
     assert lease is not None
@@ -127,7 +127,7 @@ def test_a_finalizer_that_runs_while_another_thread_has_the_pool_does_not_wait_f
     has_it, done = threading.Event(), threading.Event()
 
     def hold() -> None:
-        with pool._held_still():
+        with pool._runtime.scheduler.locked():
             has_it.set()
             done.wait(PATIENCE)
 
@@ -137,7 +137,7 @@ def test_a_finalizer_that_runs_while_another_thread_has_the_pool_does_not_wait_f
     assert lease is not None
     lease = None
     gc.collect()  # comes back, though the pool is locked
-    still_held = len(pool._core.leases)
+    still_held = len(pool._runtime.core.leases)
     done.set()
     thread.join(PATIENCE)
 
@@ -148,10 +148,10 @@ def test_a_finalizer_that_runs_while_another_thread_has_the_pool_does_not_wait_f
 def test_a_lease_that_is_dropped_in_the_middle_of_a_step_is_given_back_after_it(pool: CredentialCoordinator) -> None:
     leases = [pool.acquire("forgetful")]
 
-    with pool._held_still():
+    with pool._runtime.scheduler.locked():
         leases.clear()
         gc.collect()
-        in_the_middle = len(pool._core.leases)
+        in_the_middle = len(pool._runtime.core.leases)
 
     assert in_the_middle == 1
     assert pool.acquire(timeout=PATIENCE).release()

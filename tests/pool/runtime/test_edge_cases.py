@@ -80,7 +80,7 @@ def test_a_lease_given_back_while_the_pool_is_looked_at_waits_until_it_was_seen(
                 finalizers.pop()()
             return "somebody"
 
-    for grant in pool._core.leases.values():
+    for grant in pool._runtime.core.leases.values():
         grant.requester = Requester()  # type: ignore[assignment]
 
     assert [row.state for row in pool.snapshot()] == ["leased", "leased"]
@@ -94,14 +94,14 @@ def test_a_lease_given_back_from_within_a_step_is_given_back_after_it(clock: Fak
 
     def in_the_middle(now: float) -> tuple[()]:
         assert lease.release()
-        assert pool._core.leases  # not yet
+        assert pool._runtime.core.leases  # not yet
         return ()
 
-    pool._turn(in_the_middle)
+    pool._runtime.scheduler.run_step(in_the_middle)
 
-    assert not pool._core.leases
+    assert not pool._runtime.core.leases
     with pytest.raises(RuntimeError, match="from within the pool"):
-        pool._turn(lambda now: pool.acquire() and ())  # type: ignore[arg-type, return-value]
+        pool._runtime.scheduler.run_step(lambda now: pool.acquire() and ())  # type: ignore[arg-type, return-value]
     assert (_held := pool.acquire()).held
 
 
@@ -110,7 +110,7 @@ def test_a_loop_that_moves_to_another_thread_is_still_woken(clock: FakeClock) ->
     held = pool.acquire()
     loop = asyncio.new_event_loop()
     task = loop.create_task(pool.acquire_async("task"))
-    while not pool._core.waiting:
+    while not pool._runtime.core.waiting:
         loop.run_until_complete(asyncio.sleep(0))
     got = threading.Event()
     task.add_done_callback(lambda _: got.set())
@@ -133,7 +133,7 @@ def test_a_loop_that_closes_before_its_task_has_picked_the_lease_up_loses_nothin
     held = pool.acquire()
     loop = asyncio.new_event_loop()
     orphan = loop.create_task(pool.acquire_async("orphan"))
-    while not pool._core.waiting:
+    while not pool._runtime.core.waiting:
         loop.run_until_complete(asyncio.sleep(0))
     waiter = Background(lambda: pool.acquire("thread")) if already_waiting else None
     if waiter is not None:
@@ -158,7 +158,7 @@ def test_waits_that_end_leave_no_timers_behind(clock: FakeClock) -> None:
     async def story() -> None:
         for _ in range(50):
             task = asyncio.create_task(pool.acquire_async(timeout=1))
-            while not pool._core.waiting:
+            while not pool._runtime.core.waiting:
                 await asyncio.sleep(0)
             clock.advance(1)
             with pytest.raises(NoCredentialAvailable):
@@ -175,8 +175,8 @@ def test_reservations_given_back_elsewhere_are_not_kept(clock: FakeClock) -> Non
         assert secret is not None
         Background(lambda secret=secret: pool.release(secret)).result()  # type: ignore[misc]
 
-    assert len(pool._own()["key-1"]) <= 1
-    assert not pool._reserved["key-1"]
+    assert len(pool._runtime.verbs._own()["key-1"]) <= 1
+    assert not pool._runtime.verbs._reserved["key-1"]
 
 
 def test_a_lease_cannot_be_entered_within_itself(clock: FakeClock) -> None:
@@ -235,7 +235,7 @@ class PickedUp:
 
     @property
     def loop(self) -> object:
-        self._pool._handed.clear()
+        self._pool._runtime.scheduler.waiters.handed.clear()
         return self
 
 
@@ -247,7 +247,7 @@ def test_a_task_that_picks_its_lease_up_does_not_disturb_who_gives_one_back(cloc
     second = Background(pool.acquire)
     clock.wait_for_sleepers(2)
     for _ in range(2):
-        pool._handed[PickedUp(pool)] = None  # type: ignore[index]
+        pool._runtime.scheduler.waiters.handed[PickedUp(pool)] = None  # type: ignore[index]
 
     lease.release()
 
@@ -264,7 +264,7 @@ def test_a_secret_is_known_to_be_hidden_before_anybody_can_use_it(
 
     def use() -> None:
         secret = pool.acquire().reveal()
-        shown.append(pool.masked(f"the provider does not know {secret}"))
+        shown.append(pool._runtime.masked(f"the provider does not know {secret}"))
 
     user = Background(use)
     clock.wait_for_sleepers(1)

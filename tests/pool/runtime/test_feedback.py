@@ -466,8 +466,8 @@ def test_the_kinds_of_what_was_not_understood_that_are_remembered_are_bounded(cl
         for number in range(1100):
             lease.report(type(f"Odd{number}", (), {})())
 
-    assert len(pool._unknown) == 1000
-    assert {type(kind) for kind in pool._unknown} == {str}  # and keep no class alive
+    assert len(pool._runtime.feedback._unknown) == 1000
+    assert {type(kind) for kind in pool._runtime.feedback._unknown} == {str}  # and keep no class alive
 
 
 def test_the_organisations_that_are_remembered_are_bounded(clock: FakeClock) -> None:
@@ -477,4 +477,4 @@ def test_the_organisations_that_are_remembered_are_bounded(clock: FakeClock) -> 
         for number in range(1100):
             lease.report(Signal(Event.OK, organisation=f"org-{number}"))
 
-    assert len(pool._organisations) == 1000
+    assert len(pool._runtime.feedback._organisations) == 1000

@@ -22,6 +22,7 @@ import pytest
 from agentos import CredentialCoordinator
 from agentos.pool.redaction import Masker
 from agentos.pool.runtime import fork_handling
+from agentos.pool.runtime.scheduler import Scheduler
 from agentos.runs.context import CheckpointFolder
 from agentos.transport.abandoned_streams import OpenStreams, Watchman
 from agentos.util import fork_hooks
@@ -88,7 +89,7 @@ def test_a_child_is_refused_though_another_thread_held_the_lock_of_the_pool_and_
     handler = logging.StreamHandler()
     logging.getLogger("agentos").addHandler(handler)
     try:
-        with held_by_another_thread(shared._lock, handler.lock):
+        with held_by_another_thread(shared._runtime.scheduler.lock, handler.lock):
             said = in_child(lambda: shared.acquire(timeout=1).name)
     finally:
         logging.getLogger("agentos").removeHandler(handler)
@@ -101,14 +102,14 @@ def test_a_child_that_was_forked_in_the_middle_of_a_step_is_refused_and_may_make
     shared: CredentialCoordinator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     in_a_step, go_on = threading.Event(), threading.Event()
-    acquire = shared._core.acquire
+    acquire = shared._runtime.core.acquire
 
     def stopped(*arguments: Any) -> Any:
         in_a_step.set()
         go_on.wait(PATIENCE)
         return acquire(*arguments)
 
-    monkeypatch.setattr(shared._core, "acquire", stopped)
+    monkeypatch.setattr(shared._runtime.core, "acquire", stopped)
     thread = threading.Thread(target=lambda: shared.acquire().release(), daemon=True)
     thread.start()
     assert in_a_step.wait(PATIENCE)
@@ -166,16 +167,16 @@ def test_a_pool_in_memory_is_whole_in_the_child_though_another_thread_was_changi
     pool = CredentialCoordinator([KEY])
     inside, asked = threading.Event(), threading.Event()
     state: list[str] = []
-    before_fork = type(pool).before_fork
+    before_fork = Scheduler.before_fork
 
-    def tell(self: CredentialCoordinator) -> None:
+    def tell(self: Scheduler) -> None:
         asked.set()
         before_fork(self)
 
-    monkeypatch.setattr(type(pool), "before_fork", tell)
+    monkeypatch.setattr(Scheduler, "before_fork", tell)
 
     def change() -> None:
-        with pool._held_still():
+        with pool._runtime.scheduler.locked():
             state.append("half")
             inside.set()
             asked.wait(PATIENCE)
@@ -197,7 +198,7 @@ def test_in_the_child_no_key_of_a_pool_in_memory_is_kept_for_threads_of_the_pare
         threads = [threading.Thread(target=lambda: pool.acquire().release(), daemon=True) for _ in range(2)]
         for thread in threads:
             thread.start()
-        while pool._core.waiting < 2:
+        while pool._runtime.core.waiting < 2:
             threading.Event().wait(0.001)
 
         assert in_child(lambda: [lease.release(), (_held := pool.acquire_nowait()).name]) == [True, "key-1"]
@@ -212,7 +213,7 @@ def test_a_pool_in_memory_that_does_not_come_to_rest_is_refused_in_the_child(mon
     monkeypatch.setattr(fork_handling, "_AT_REST_WITHIN", 0.001)
     pool = CredentialCoordinator([KEY])
 
-    with held_by_another_thread(pool._lock):
+    with held_by_another_thread(pool._runtime.scheduler.lock):
         said = in_child(lambda: pool.acquire(timeout=1).name)
 
     assert said.startswith("StoreUnavailable")
@@ -243,7 +244,7 @@ def test_a_child_finds_free_what_another_thread_had_locked(
 
 def test_forks_keep_no_pool_from_being_forgotten() -> None:
     pool = CredentialCoordinator([KEY])
-    gone, number = weakref.ref(pool), id(pool)
+    gone, number = weakref.ref(pool._runtime.scheduler), id(pool._runtime.scheduler)
     assert number in fork_hooks._watched
 
     del pool

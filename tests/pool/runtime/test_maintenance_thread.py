@@ -62,7 +62,7 @@ def test_the_thread_ends_when_the_pool_is_closed_and_everything_given_back(
     (thread,) = mine()
     assert thread.daemon  # it keeps no process from ending
     pool.close()
-    clock = pool._clock
+    clock = pool._runtime.clock
     assert isinstance(clock, FakeClock)
     clock.wait_for_sleepers(1)
     assert mine() == {thread}  # the lease is still to be renewed
@@ -77,8 +77,8 @@ def test_a_pool_that_is_forgotten_lets_go_of_its_file(
     tmp_path: Path, mine: Callable[[], set[threading.Thread]]
 ) -> None:
     pool = pool_at(tmp_path)
-    assert isinstance(pool._store, SqliteStore)
-    connection = pool._store._file.connection
+    assert isinstance(pool._runtime.store, SqliteStore)
+    connection = pool._runtime.store._file.connection
 
     del pool
     gc.collect()
@@ -91,7 +91,7 @@ def test_a_pool_that_is_forgotten_lets_go_of_its_file(
 def test_the_thread_ends_when_the_pool_is_forgotten(tmp_path: Path, mine: Callable[[], set[threading.Thread]]) -> None:
     pool = pool_at(tmp_path)
     pool.reserve_credential("held")  # a lease would keep the pool
-    pool._clock.wait_for_sleepers(1)  # type: ignore[attr-defined]
+    pool._runtime.clock.wait_for_sleepers(1)  # type: ignore[attr-defined]
     forgotten = weakref.ref(pool)
 
     del pool
@@ -232,12 +232,12 @@ def test_when_it_is_due_is_asked_while_nobody_changes_the_pool(tmp_path: Path, m
     at_once: list[bool] = []
 
     def due_at(core: SharedPool, now: float) -> float:
-        at_once.append(Background(lambda: pool._lock.acquire(False)).result())
+        at_once.append(Background(lambda: pool._runtime.scheduler.lock.acquire(False)).result())
         return now
 
     monkeypatch.setattr(SharedPool, "due_at", due_at)
 
-    pool.due_at()
+    pool._runtime.due_at()
 
     assert not any(at_once)
     monkeypatch.undo()

@@ -96,10 +96,10 @@ def test_threads_and_tasks_on_one_pool_lose_nothing(slots: int, checked: bool) -
     assert finished >= tasks - cancelled
     assert cancelled > 0
     assert had > 0
-    assert pool._core.waiting == 0
-    assert pool._core.leases == {}
-    assert not pool._threads
-    assert not pool._alarms
+    assert pool._runtime.core.waiting == 0
+    assert pool._runtime.core.leases == {}
+    assert not pool._runtime.scheduler.waiters.threads
+    assert not pool._runtime.scheduler.waiters.alarms
     with pool.lease(timeout=10):
         pass
     assert pool.get_stats()["total"] == KEYS
@@ -121,8 +121,8 @@ def test_the_same_with_quotas_and_limits() -> None:
     for thread in threads:
         thread.result()
 
-    assert pool._core.leases == {}
-    assert pool._core.waiting == 0
+    assert pool._runtime.core.leases == {}
+    assert pool._runtime.core.waiting == 0
 
 
 def test_cancellation_at_the_moment_of_hand_over_from_a_thread() -> None:
@@ -143,7 +143,7 @@ def test_cancellation_at_the_moment_of_hand_over_from_a_thread() -> None:
         for _ in range(rounds):
             leases.append(await pool.acquire_async())
             task = asyncio.create_task(pool.acquire_async())
-            while pool._core.waiting < 1:
+            while pool._runtime.core.waiting < 1:
                 await asyncio.sleep(0)
             go.release()
             await asyncio.sleep(0)
@@ -154,7 +154,7 @@ def test_cancellation_at_the_moment_of_hand_over_from_a_thread() -> None:
             except asyncio.CancelledError:
                 outcomes["cancelled"] += 1
             gone.acquire()
-            assert pool._core.leases == {}, "a grant was lost"
+            assert pool._runtime.core.leases == {}, "a grant was lost"
         return outcomes
 
     thread = Background(releaser)
@@ -182,6 +182,6 @@ def test_timeouts_at_the_moment_of_hand_over_between_threads() -> None:
         waiter = Background(lambda number=number: impatient(0.0001 * (number % 5)))  # type: ignore[misc]
         held.release()
         waiter.result()
-        assert pool._core.leases == {}
+        assert pool._runtime.core.leases == {}
 
     assert outcomes.total() == 200

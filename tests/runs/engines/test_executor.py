@@ -355,9 +355,9 @@ def test_a_key_that_is_in_use_on_an_unknown_executor_does_not_come_free_with_the
     with ThreadPoolExecutor(1) as aside:
         running = aside.submit(coordinator.execute_parallel, [1], engine_workers.double, str)
         executor.wait_for(1)
-        assert ours._store is not None
+        assert ours._runtime.store is not None
 
-        ours._store.leave()
+        ours._runtime.store.leave()
         with pytest.raises(NoCredentialAvailable):
             others.acquire_nowait()
         clock.advance(ours.lease_ttl or 0.0)

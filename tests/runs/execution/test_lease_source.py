@@ -12,6 +12,7 @@ from agentos import NoUsableCredential, RateLimited
 from agentos.pool.completion_queue import Desk, DeskTicket
 from agentos.pool.core.records import PLAIN
 from agentos.pool.core.states import Wait
+from agentos.pool.protocols import runtime_of
 from agentos.pool.redaction import MASK
 from agentos.pool.secret import Secret
 from agentos.runs.execution.lease_source import ForeignPool, lessor_of
@@ -69,10 +70,10 @@ def foreign(pool: Any, clock: FakeClock | None = None) -> ForeignPool:
 # -- which pool ---------------------------------------------------------------------------------------------------
 
 
-def test_our_own_pool_has_the_verbs_itself() -> None:
+def test_a_run_takes_leases_from_the_runtime_of_our_own_pool() -> None:
     pool = CredentialCoordinator(["secret-of-our-own"])
 
-    assert lessor_of(pool, FakeClock()) is pool
+    assert lessor_of(pool, FakeClock()) is runtime_of(pool)
     assert lessor_of(None, FakeClock()) is None
 
 

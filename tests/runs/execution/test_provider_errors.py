@@ -24,6 +24,7 @@ from agentos import (
 )
 from agentos.errors import Interrupted, Transient
 from agentos.pool.core.records import Ask
+from agentos.pool.runtime.pool_runtime import PoolRuntime
 from agentos.providers import Event, Signal
 from agentos.runs.core.records import Attempt, Item
 from agentos.runs.core.states import Ended
@@ -635,13 +636,13 @@ def test_more_is_reserved_only_after_limits_that_may_have_been_of_tokens(
     monkeypatch: pytest.MonkeyPatch, messages: list[str], times: set[int]
 ) -> None:
     asked: list[int] = []
-    padded = CredentialCoordinator.padded
+    padded = PoolRuntime.padded
 
-    def counted(pool: CredentialCoordinator, ask: Ask, times: int) -> Ask:
+    def counted(pool: PoolRuntime, ask: Ask, times: int) -> Ask:
         asked.append(times)
         return padded(pool, ask, times)
 
-    monkeypatch.setattr(CredentialCoordinator, "padded", counted)
+    monkeypatch.setattr(PoolRuntime, "padded", counted)
 
     assert len(starts_of_an_item(100, *messages)) == 4
     assert set(asked) == times

@@ -298,21 +298,24 @@ def test_a_run_that_fails_still_waits_for_a_journal_that_is_slow_to_close(
 class StuckStore(CredentialCoordinator):
     """A pool whose store does not answer when a request is to be taken out of its line."""
 
-    lease_ttl = 10.0  # as of a store that others use too
-
     def __init__(self) -> None:
         super().__init__(["secret-one"])
         self.goes_on = threading.Event()
         self.got_a_key_back = threading.Event()
+        runtime = self._runtime
+        runtime.lease_ttl = 10.0  # as of a store that others use too
+        give_back, call_off = runtime.give_back, runtime.call_off
 
-    def give_back(self, grant: Any) -> bool:
-        ended = super().give_back(grant)
-        self.got_a_key_back.set()
-        return ended
+        def tell(grant: Any) -> bool:
+            ended = give_back(grant)
+            self.got_a_key_back.set()
+            return ended
 
-    def call_off(self, ticket: DeskTicket) -> None:
-        self.goes_on.wait(PATIENCE)
-        super().call_off(ticket)
+        def stick(ticket: DeskTicket) -> None:
+            self.goes_on.wait(PATIENCE)
+            call_off(ticket)
+
+        runtime.give_back, runtime.call_off = tell, stick
 
 
 def test_a_store_that_does_not_answer_does_not_keep_a_second_signal_from_being_heard() -> None:
@@ -334,7 +337,7 @@ def test_a_store_that_does_not_answer_does_not_keep_a_second_signal_from_being_h
     with pytest.raises(KeyboardInterrupt):
         running.result()
     pool.goes_on.set()
-    eventually(lambda: not pool._core.waiting and not pool._core.leases)
+    eventually(lambda: not pool._runtime.core.waiting and not pool._runtime.core.leases)
     assert coordinator.get_checkpoints() == ["a", "b"]
 
 
@@ -355,7 +358,7 @@ def test_a_run_that_has_ended_stands_in_no_line() -> None:
 
     pool.goes_on.set()
     running.result()
-    assert not pool._core.waiting
+    assert not pool._runtime.core.waiting
     pool.acquire_nowait().release()
 
 

@@ -57,7 +57,7 @@ def test_a_pool_masks_the_password_of_its_store(server: RedisServer) -> None:
     address = server.url().replace("redis://", "redis://planted:planted%2fPassword@")
 
     with CredentialCoordinator(["a-secret-of-two"], store=address, clock=FakeClock()) as pool:
-        shown = pool.masked(f"{address} planted/password cGxhbnRlZC9QYXNzd29yZA==")
+        shown = pool._runtime.masked(f"{address} planted/password cGxhbnRlZC9QYXNzd29yZA==")
 
     assert shown == f"{server.url().replace('redis://', 'redis://planted:<secret>@')} <secret> <secret>=="
 

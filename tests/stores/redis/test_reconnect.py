@@ -48,13 +48,13 @@ class Rig:
         return self.pools[-1]
 
     def store(self, pool: CredentialCoordinator) -> RedisStore:
-        store: Any = pool._store
+        store: Any = pool._runtime.store
         assert isinstance(store, RedisStore)
         return store
 
     def tell(self, pool: CredentialCoordinator, act: Act) -> None:
         """As the pool does: nobody else uses the store at the same time."""
-        turn: Any = pool._turn
+        turn: Any = pool._runtime.scheduler.run_step
 
         def told(_now: float) -> tuple[()]:
             self.store(pool).tell(act)

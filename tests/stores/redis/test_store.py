@@ -287,11 +287,11 @@ def test_who_looks_while_the_store_changes_what_it_says_of_itself_sees_nothing_a
         asked.append(arguments)
         raise StoreBusy
 
-    assert isinstance(pool._store, store.RedisStore)
-    monkeypatch.setattr(pool._store, "_converse", busy)
+    assert isinstance(pool._runtime.store, store.RedisStore)
+    monkeypatch.setattr(pool._runtime.store, "_converse", busy)
 
-    with pool._held_still():
-        assert pool._store.look() is False
+    with pool._runtime.scheduler.locked():
+        assert pool._runtime.store.look() is False
     assert asked
     monkeypatch.undo()
     assert (_held := pool.acquire_nowait()).held

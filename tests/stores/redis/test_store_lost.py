@@ -152,8 +152,8 @@ def test_a_fresh_process_that_comes_first_to_a_store_that_is_gone_waits_if_other
     with pytest.raises(NoCredentialAvailable):
         fresh.acquire_nowait()
     assert "epoch is gone" in str(client.hget(place.key("meta"), "why"))
-    assert isinstance(pool._store, RedisStore)
-    pool._store._left = True  # it does nothing more: else it says so too, and the store waits once again
+    assert isinstance(pool._runtime.store, RedisStore)
+    pool._runtime.store._left = True  # it does nothing more: else it says so too, and the store waits once again
     clock.advance(TTL)
     assert (_held := fresh.acquire_nowait()).token > token
 

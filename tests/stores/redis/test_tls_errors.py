@@ -192,8 +192,8 @@ def test_a_certificate_that_goes_bad_in_use_is_waited_for_as_long_as_told(
             with pytest.raises(NoCredentialAvailable):
                 pool.acquire(timeout=0.3)
 
-            assert isinstance(pool._store, RedisStore)
-            way = pool._store._link
+            assert isinstance(pool._runtime.store, RedisStore)
+            way = pool._runtime.store._link
             eventually(lambda: way.why.startswith("its certificate is not accepted"))
             certified.load_cert_chain(authority.certificate("127.0.0.1"))
             assert pool.acquire(timeout=PATIENCE).release()

@@ -47,7 +47,7 @@ def test_a_lease_that_is_given_back_calls_who_waits_for_it(pools: list[Credentia
 
 def test_a_process_that_leaves_calls_who_waits_for_what_it_held(pools: list[CredentialCoordinator]) -> None:
     holder, other = pools
-    store: Any = holder._store
+    store: Any = holder._runtime.store
     _held = holder.acquire_nowait()
     waiter = waiting(other)
 

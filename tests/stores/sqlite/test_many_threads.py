@@ -30,7 +30,7 @@ class CountingLock:
 
 def test_many_threads_take_the_lock_and_the_store_only_a_few_times_for_each_lease(tmp_path: Path) -> None:
     with CredentialCoordinator([Credential("a-secret-key", slots=20)], store=tmp_path / "pool.sqlite") as pool:
-        lock, store = pool._lock, pool._store
+        lock, store = pool._runtime.scheduler.lock, pool._runtime.store
         assert isinstance(lock, PoliteLock)
         lock._lock = counting = CountingLock(lock._lock)  # type: ignore[assignment]
         steps = 0

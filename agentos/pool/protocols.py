@@ -1,0 +1,202 @@
+"""A pool as the other parts of the package see it: one protocol for each user.
+
+A ``CredentialCoordinator`` shows its users the public methods only. Other parts of the package get the object behind
+it from ``runtime_of``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeGuard
+
+if TYPE_CHECKING:
+    from ..providers.signal import Signal
+    from ..util.clock import Clock
+    from .allowed_hosts import Place
+    from .completion_queue import Desk, DeskTicket
+    from .core.cost import Used
+    from .core.records import Ask, Grant, Labels
+    from .credential import Credential
+    from .lease import ItemLease
+    from .redaction import Masker
+    from .secret import Secret
+    from .store_protocol import Lender
+
+
+class LeaseIssuer(Protocol):
+    """The pool that a lease belongs to."""
+
+    def take_now(self, ask: Ask, requester: str | None) -> Grant | None: ...
+
+    def wait(self, ask: Ask, requester: str | None, timeout: float | None, instead: str) -> Grant: ...
+
+    async def wait_async(self, ask: Ask, requester: str | None, timeout: float | None) -> Grant: ...
+
+    def give_back(self, grant: Grant) -> bool: ...
+
+    def dropped(self, grant: Grant) -> bool: ...
+
+    def settle(self, grant: Grant, used: Used) -> bool: ...
+
+    def ignore_usage(self, grant: Grant) -> bool: ...
+
+    def limited(self, grant: Grant, retry_after: object, model: str | None) -> bool: ...
+
+    def refused(self, grant: Grant, reason: str) -> bool: ...
+
+    def out_of_money(self, grant: Grant, reason: str) -> bool: ...
+
+    def heard(self, grant: Grant, thing: object, *, sure: bool = True) -> tuple[Signal | None, bool]: ...
+
+    def hear(self, grant: Grant, signal: Signal, *, sure: bool = True) -> tuple[Signal, bool]: ...
+
+    def in_doubt(self, grant: Grant) -> None: ...
+
+    def is_held(self, grant: Grant) -> bool: ...
+
+    def loss_of(self, grant: Grant) -> str | None: ...
+
+    def secret_of(self, name: str) -> Secret: ...
+
+
+class TransportPool(Protocol):
+    """The pool that grants leases to the calls of a transport, and is told how they went."""
+
+    @property
+    def clock(self) -> Clock: ...
+
+    def on_loan(self) -> ItemLease | None:
+        """The lease that the worker who calls was started with, if it was."""
+        ...
+
+    def note_wait(self) -> None:
+        """A call has to wait for a key."""
+        ...
+
+    def labels_for(self, place: Place) -> Labels:
+        """What a credential must have to serve *place*. Raises ForeignHost if none may."""
+        ...
+
+    def size(self) -> int:
+        """How many credentials there are; it only grows."""
+        ...
+
+    def unsendable(self) -> list[str]:
+        """The names of credentials whose secret no header can carry."""
+        ...
+
+    def credential(self, name: str) -> Credential: ...
+
+    def bases_at(self, place: Place) -> tuple[str, ...]:
+        """The base URLs of credentials that lead to *place*."""
+        ...
+
+    def padded(self, ask: Ask, times: int) -> Ask: ...
+
+    def take_now(self, ask: Ask, requester: str | None) -> Grant | None: ...
+
+    def wait(self, ask: Ask, requester: str | None, timeout: float | None, instead: str) -> Grant: ...
+
+    async def wait_async(self, ask: Ask, requester: str | None, timeout: float | None) -> Grant: ...
+
+    def give_back(self, grant: Grant) -> bool: ...
+
+    def settle_usage(self, grant: Grant, usage: Mapping[str, float], *, whole: bool = True) -> None: ...
+
+    def hear(self, grant: Grant, signal: Signal, *, sure: bool = True) -> tuple[Signal, bool]: ...
+
+    def wants_news(self, grant: Grant) -> bool:
+        """Whether it is worth reading what an answer that went well tells of the limits."""
+        ...
+
+    def in_doubt(self, grant: Grant) -> None: ...
+
+    def loss_of(self, grant: Grant) -> str | None: ...
+
+    def rest_of(self, grant: Grant, model: str | None) -> float:
+        """Seconds until the quota of this lease is open again for *model*; infinite if no instant is known."""
+        ...
+
+    def masked(self, text: str, likely: str | None = None) -> str: ...
+
+
+class RunPool(Protocol):
+    """The pool that grants leases to the items of a run: ours, or an adapter of a foreign one."""
+
+    def take_now(self, ask: Ask, requester: str | None) -> Any | None: ...
+
+    def enqueue(self, ticket: DeskTicket) -> None: ...
+
+    def call_off(self, ticket: DeskTicket) -> None: ...
+
+    def look_out(self, desk: Desk) -> None: ...
+
+    def give_back(self, grant: Any) -> bool: ...
+
+    def abandon(self, grants: Sequence[Any]) -> float | None: ...
+
+    def limited(self, grant: Any, retry_after: object, model: str | None) -> bool: ...
+
+    def padded(self, ask: Ask, times: int) -> Ask: ...
+
+    def secret_of(self, name: str) -> Secret: ...
+
+    @property
+    def masker(self) -> Masker: ...
+
+    def masked(self, text: str) -> str: ...
+
+
+class MaintainedPool(Protocol):
+    """The pool that a maintenance thread looks after."""
+
+    def due_at(self) -> float: ...
+
+    def keep_up(self, called: bool) -> None: ...
+
+    def is_over(self) -> bool: ...
+
+
+class PoolInterface(LeaseIssuer, TransportPool, RunPool, Protocol):
+    """A pool of this package, as runs, engines and the command line use it."""
+
+    lends: bool  # a run takes leases here, and its workers may ask for one
+    lease_ttl: float | None  # in a shared store; else leases last as long as this process
+
+    def masked(self, text: str, likely: str | None = None) -> str: ...
+
+    def hold_on(self, grant: Grant) -> Grant | None:
+        """The lease, if it is in force though this process stood still; else another on its key. None: it is lost."""
+        ...
+
+    def lend(self, lender: Lender, out_for: float) -> None:
+        """Leases that begin from now on may be used on other machines, for *out_for* seconds after this one is gone."""
+        ...
+
+    def good_for(self) -> float:
+        """For how many seconds leases may be used, if nothing is heard of the shared store any more."""
+        ...
+
+    def lock_lease(self, grant: Grant, mark: str) -> int | None:
+        """A descriptor for a command with that *mark* to inherit; see ``Store.lock_lease``. The caller closes it."""
+        ...
+
+    def unlock_lease(self, grant: Grant) -> None:
+        """The command has ended."""
+        ...
+
+
+class HasRuntime(Protocol):
+    """A pool of this package: a ``CredentialCoordinator``, or a subclass of it."""
+
+    def __pool_runtime__(self) -> PoolInterface: ...
+
+
+def has_runtime(pool: object) -> TypeGuard[HasRuntime]:
+    """Return whether *pool* is one of this package. Its class is asked: a mock answers to any name."""
+    return hasattr(type(pool), "__pool_runtime__")
+
+
+def runtime_of(pool: HasRuntime) -> PoolInterface:
+    """Return the object behind a coordinator's public methods."""
+    return pool.__pool_runtime__()

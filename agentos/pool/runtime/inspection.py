@@ -1,0 +1,97 @@
+"""Views of a pool: snapshot, explanation, counts and forecast. They change nothing."""
+
+from __future__ import annotations
+
+from ...stores.shared_pool.pool import SharedPool
+from ..core.credential_report import report, why_waiting
+from ..core.forecast import outlook, survey
+from ..core.limits.base import FOREVER
+from ..core.records import Ask, Ticket
+from ..snapshot import CredentialState, Explanation, Forecast, state_from
+from .scheduler import Scheduler
+
+_COUNTED_AS: dict[str, str | None] = {
+    "available": "available",
+    "leased": "reserved",
+    "cooling": "rate_limited",
+    "limited": "rate_limited",
+    "parked": "parked",
+    "spent": "dead",
+    "dead": "dead",
+    "retired": None,
+}
+
+
+class PoolInspector:
+    """Reads the state of a pool under its lock."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+        self._core = scheduler.core
+
+    def snapshot(self) -> list[CredentialState]:
+        """Every credential, what it is, until when, and why."""
+        self._scheduler.bring_up_to_date()
+        with self._scheduler.locked():
+            now = self._scheduler.now()
+            rows = report(self._core, now)
+        offset = self._scheduler.clock.wall() - now
+        return [state_from(row, now, offset) for row in rows]
+
+    def explain(self, requester: str) -> Explanation:
+        """Why *requester* waits, and when it will likely start."""
+        self._scheduler.bring_up_to_date()
+        with self._scheduler.locked():
+            now = self._scheduler.now()
+            for position, ticket in enumerate(self._core.tickets(), start=1):
+                if str(ticket.requester) == str(requester):
+                    return self._explain(requester, ticket, position, now)
+            held = tuple(g.key.name for g in self._core.leases.values() if str(g.requester) == str(requester))
+        return Explanation(requester, "holding" if held else "unknown", why=held)
+
+    def _explain(self, requester: str, ticket: Ticket, position: int, now: float) -> Explanation:
+        at = self._core.earliest(ticket.ask, now)
+        if now < ticket.starts_at < FOREVER:
+            at = max(at, ticket.starts_at)  # behind others
+        return Explanation(
+            requester,
+            "waiting",
+            position=position,
+            waited=now - ticket.queued_at,
+            starts_in=None if at == FOREVER else at - now,
+            why=(*self._why_nothing_starts(now), *why_waiting(self._core, ticket, now)),
+        )
+
+    def _why_nothing_starts(self, now: float) -> tuple[str, ...]:
+        return self._core.why_it_rests(now) if isinstance(self._core, SharedPool) else ()
+
+    def get_stats(self) -> dict[str, int]:
+        """How many credentials are what; each is counted once, under what matters most about it.
+
+        A retired credential counts only while somebody still holds it; one whose money is gone counts as dead; one
+        that ``keep_free`` keeps for others counts as reserved.
+        """
+        self._scheduler.bring_up_to_date()
+        with self._scheduler.locked():
+            rows = report(self._core, self._scheduler.now())
+        counts = {"total": 0, "available": 0, "reserved": 0, "rate_limited": 0, "parked": 0, "dead": 0}
+        for row in rows:
+            word = _COUNTED_AS[row.state] if row.state != "retired" or not row.holders else "reserved"
+            if word is not None:
+                counts[word] += 1
+                counts["total"] += 1
+        if self._core.keep_free:
+            free = sum(row.slots - len(row.holders) for row in rows if row.state == "available")
+            kept = max(0, counts["available"] - max(0, free - self._core.keep_free))
+            counts["available"] -= kept
+            counts["reserved"] += kept  # for others
+        return counts
+
+    def forecast(self, n_items: int, ask: Ask, duration: float, parallel: int | None) -> Forecast:
+        """Estimate when *n_items* requests will be through, and what holds them up."""
+        self._scheduler.bring_up_to_date()
+        with self._scheduler.locked():
+            now, wall = self._scheduler.now(), self._scheduler.clock.wall()
+            surveyed = survey(self._core.keys.values(), ask, duration=duration, now=now, wall=wall)
+        found = outlook(surveyed, n_items, parallel)
+        return Forecast(found.seconds, wall + found.seconds, found.binding, found.moves)

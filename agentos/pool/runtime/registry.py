@@ -1,0 +1,157 @@
+"""The credentials of a pool by name and by secret, and the hosts that each may be sent to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...errors import PoolClosed
+from ..allowed_hosts import Destinations, Place, is_sendable
+from ..core.records import NO_LABELS, Key, KeySpec, Labels, Ticket
+from ..credential import Credential
+from ..redaction import Masker
+from ..secret import Secret
+from .scheduler import Scheduler, log
+
+_MOST_NAMED = 3
+
+
+class CredentialRegistry:
+    """Admits credentials to the pool and finds them again. It only grows."""
+
+    def __init__(self, scheduler: Scheduler, masker: Masker) -> None:
+        self._scheduler = scheduler
+        self._core = scheduler.core
+        self._masker = masker
+        self.credentials: dict[str, Credential] = {}
+        self.names: dict[str, str] = {}  # secret -> name
+        self._destinations = Destinations()
+
+    def admit_all(self, given: Sequence[str | Credential]) -> None:
+        """Admit the credentials that the pool begins with."""
+        taken = {c.name for c in given if isinstance(c, Credential) and c.name is not None}
+        admitted = [self._admit(credential, taken, f"credentials[{index}]") for index, credential in enumerate(given)]
+        _warn_of_short_secrets([name for name, can_be_masked in admitted if not can_be_masked])
+
+    def admit(self, given: str | Credential) -> str:
+        """Admit a credential, also while others wait. Returns its name."""
+        name, can_be_masked = self._admit(given, set(self.credentials), "credential")
+        if not can_be_masked:
+            _warn_of_short_secrets([name])
+        return name
+
+    def slots(self) -> int:
+        """Count the slots that are certain: a credential whose slots are to be found out has one."""
+        return sum(1 if known.slots == "auto" else known.slots for known in self.credentials.values())
+
+    def _admit(self, given: str | Credential, taken: set[str], argument: str) -> tuple[str, bool]:
+        """Take a credential in. Returns its name, and whether its secret is long enough to be masked."""
+        credential = _as_credential(given, argument)
+        secret = credential.secret.reveal()
+        name = ""
+
+        def admit(now: float) -> Sequence[Ticket]:
+            nonlocal name
+            if self._core.closed:
+                raise PoolClosed
+            self._scheduler.look_at_wall()  # it may be the first with a limit per day
+            if secret in self.names:
+                raise ValueError(f"{argument}: this secret is already in the pool as {self.names[secret]}")
+            name = credential.name if credential.name is not None else self._default_name(taken)
+            if name in self.credentials:
+                raise ValueError(f"{argument}: the name {name!r} is taken; each credential needs its own")
+            self._check_quota(credential, argument)
+            auto = credential.slots == "auto"
+            slots = 1 if credential.slots == "auto" else credential.slots
+            labels = credential.labels | self._destinations.labels_of(credential)
+            spec = KeySpec(name, slots, credential.quota, credential.limits, labels, auto)
+            self.credentials[name] = credential
+            try:
+                touched = self._core.add(spec, now)
+            except BaseException:
+                del self.credentials[name]
+                raise
+            self.names[secret] = name
+            return touched
+
+        can_be_masked = self._masker.add(secret)  # first: whoever waits may have it the moment it is in
+        self._scheduler.run_step(admit)
+        return name, can_be_masked
+
+    def _default_name(self, taken: set[str]) -> str:
+        number = len(self.credentials) + 1
+        while f"key-{number}" in self.credentials or f"key-{number}" in taken:
+            number += 1
+        return f"key-{number}"
+
+    def _check_quota(self, credential: Credential, argument: str) -> None:
+        quota = self._core.quotas.get((True, credential.quota or ""))
+        if quota is not None and {state.limit for state in quota.stated} != set(credential.limits):
+            raise ValueError(
+                f"{argument}: limits differ from those of {quota.keys[0].name}, which shares the quota "
+                f"{credential.quota!r}; limits belong to the quota, so state the same for both"
+            )
+
+    # -- finding ----------------------------------------------------------------------------------------------
+
+    def size(self) -> int:
+        """How many credentials there are; it only grows."""
+        return len(self.credentials)
+
+    def unsendable(self) -> list[str]:
+        """The names of credentials whose secret no header can carry."""
+        return [name for name, credential in self.credentials.items() if not is_sendable(credential)]
+
+    def labels_for(self, place: Place) -> Labels:
+        """What a credential must have to serve *place*. Raises ForeignHost if none may."""
+        with self._scheduler.locked():
+            names = self._destinations.serving(place, self.credentials)
+            if len(names) == len(self.credentials):
+                return NO_LABELS
+            label = self._destinations.label_of(place)
+            for name in names:
+                self._core.keys[name].labels |= {label}  # no lane asks for it yet, or it has it already
+            return frozenset((label,))
+
+    def bases_at(self, place: Place) -> tuple[str, ...]:
+        """The base URLs of credentials that lead to *place*."""
+        with self._scheduler.locked():
+            return self._destinations.bases_at(place, self.credentials)
+
+    def secret_of(self, name: str) -> Secret:
+        """The secret of a credential, in its holder."""
+        return self.credentials[name].secret
+
+    def credential(self, name: str) -> Credential:
+        """The credential of that name."""
+        self.key(name)
+        return self.credentials[name]
+
+    def key(self, name: str) -> Key:
+        """The credential of that name, as the core knows it. Raises ValueError."""
+        key = self._core.keys.get(name)
+        if key is None:
+            known = ", ".join(list(self._core.keys)[:10])
+            raise ValueError(f"name: no credential of that name in this pool; it has {known or 'none'}")
+        return key
+
+
+def _warn_of_short_secrets(names: Sequence[str]) -> None:
+    """One line, however many there are."""
+    if len(names) == 1:
+        log.warning("[COORDINATOR] the secret of %s is shorter than 8 characters: too short to be masked", names[0])
+    elif names:
+        log.warning(
+            "[COORDINATOR] the secrets of %d credentials are shorter than 8 characters: too short to be masked (%s%s)",
+            len(names),
+            ", ".join(names[:_MOST_NAMED]),
+            ", ..." if len(names) > _MOST_NAMED else "",
+        )
+
+
+def _as_credential(given: str | Credential, argument: str) -> Credential:
+    if isinstance(given, Credential):
+        return given
+    try:
+        return Credential(given)
+    except ValueError as error:
+        raise ValueError(f"{argument}: {error}") from None
