@@ -17,15 +17,14 @@ from collections.abc import Callable, Iterable, Sequence
 from ...errors import PoolClosed
 from ...providers.signal import PARKED_FROM
 from .candidate_index import Lane
-from .cost import Used
+from .cost import DIMENSIONS, Used
 from .feasibility import hopeless
-from .limits.base import FOREVER, WallTime
+from .limits.base import FOREVER, LimitState, WallTime
 from .queue_cursor import Cursor
 from .records import Ask, Block, Draw, Grant, Key, KeySpec, Quota, Ticket
 from .reservations import Claims, reserve
 from .selection import Chooser
-from .settlement import correct_draws, end_guesses
-from .states import Event, Gate, Life, Wait
+from .states import LIFE, Event, Gate, Life, Wait
 
 NOBODY: tuple[Ticket, ...] = ()
 NOTHING: tuple[Draw, ...] = ()
@@ -35,11 +34,14 @@ class LeasePool(Chooser):
     """A pure state machine over keys, leases and tickets. It takes ``now`` and never asks for it."""
 
     def __init__(self, *, keep_free: int = 0, max_lease: float | None = None, wall_offset: float = 0.0) -> None:
-        super().__init__(keep_free, WallTime(wall_offset), straight=not keep_free and max_lease is None)
+        super().__init__(keep_free, straight=not keep_free and max_lease is None)
         self.max_lease = max_lease
+        self.wall = WallTime(wall_offset)
+        self.quotas: dict[tuple[bool, str], Quota] = {}  # by (shared, name)
         # By token, and so by age. With max_lease the oldest is looked at all the time, which a dict with a gap at its
         # front does badly.
         self.leases: dict[int, Grant] = {} if max_lease is None else OrderedDict()
+        self.has_calendar = False
         self.waiting = 0
         self.next_at = FOREVER
         self.next_ticket: Ticket | None = None
@@ -50,6 +52,7 @@ class LeasePool(Chooser):
         self.not_before = -FOREVER  # nothing starts before this instant, however free a key looks
         self._watchful = False  # the end of a lease may mean something: see ``learning``
         self._token = 0
+        self._used = 0
         self._arrivals = 0
 
     # -- starting at once -------------------------------------------------------------------------------------
@@ -255,7 +258,17 @@ class LeasePool(Chooser):
         """A lease has ended; there is something to be learned from that."""
 
     def _end_draws(self, grant: Grant) -> None:
-        end_guesses(grant, self.notes)
+        for draw in grant.draws:
+            if draw[2]:
+                self._end_guess(grant, draw[0])
+
+    def _end_guess(self, grant: Grant, state: LimitState) -> None:
+        state.usage.landed()
+        if state.usage.ended_silently():
+            self.notes.append(
+                f"quota {grant.key.quota.name}: the limit on {DIMENSIONS[state.dimension]} is set aside, because no "
+                "lease gives a cost and none reports usage; pass cost= or call lease.settle()"
+            )
 
     def _expire(self, now: float) -> None:
         """End the leases that have lasted too long. They are kept in the order they began."""
@@ -298,12 +311,44 @@ class LeasePool(Chooser):
         if self.leases.get(grant.token) is not grant:
             return None
         quota = grant.key.quota
-        if not quota.limits or not correct_draws(grant, used, now):
+        if not quota.limits or not self._correct(grant, used, now):
             return NOBODY
         # Even if more was used than thought: who waits for this quota may now be due elsewhere, and let others by.
         if self._straight and not self.waiting and not self._plain.bounds:
             return NOBODY
         return self._reopened(quota, now)
+
+    def _correct(self, grant: Grant, used: Used, now: float) -> bool:
+        """Put what was used in the place of what was reserved; whether that differs."""
+        changed = False
+        draws = grant.draws
+        for i, (state, amount, guessed, stamp) in enumerate(draws):
+            actual = used[state.dimension]
+            if actual is None:
+                continue
+            if actual > state.heaviest:
+                actual = state.heaviest
+            state.usage.reported(actual)
+            if actual != amount or guessed:
+                changed = True
+                stamp = state.correct(stamp, actual - amount, now)
+                draws[i] = (state, actual, False, stamp)  # type: ignore[index]  # there is one, so it is a list
+                if guessed:
+                    state.usage.landed()
+        if len(draws) < len(grant.key.quota.limits):
+            self._take_late(grant, used, now)
+        return changed
+
+    @staticmethod
+    def _take_late(grant: Grant, used: Used, now: float) -> None:
+        """A limit that was set aside is kept again, now that usage is reported."""
+        drawn = {draw[0] for draw in grant.draws}
+        for state in grant.key.quota.limits_for(grant.model):
+            actual = used[state.dimension]
+            if actual is not None and state not in drawn:
+                actual = min(actual, state.heaviest)
+                state.usage.reported(actual)
+                grant.draws = [*grant.draws, (state, actual, False, state.take(actual, now))]
 
     # -- what the provider said -------------------------------------------------------------------------------
 
@@ -321,8 +366,9 @@ class LeasePool(Chooser):
         scope = None if model is None else key.quota.scopes(model)[0]
         if not key.quota.block(scope, Block(gate, until, now, evidence)):
             return False
-        if scope is not None:
-            self._models_do_matter()
+        if scope is not None and not self._models_matter:
+            self._models_matter = True
+            self._relane()
         return True
 
     def spend(self, key: Key, evidence: str, now: float) -> Sequence[Ticket]:
@@ -351,12 +397,63 @@ class LeasePool(Chooser):
         failed = self._fail_hopeless()
         return [*failed, *self._serve(now)]
 
+    def _change_life(self, key: Key, event: Event, evidence: str, now: float) -> None:
+        before, key.life = key.life, LIFE[key.life][event]
+        if key.life is before:
+            return
+        key.evidence, key.since = evidence, now
+        if key.life is not Life.ALIVE:
+            for lane in self._lane_list:
+                lane.remove(key)
+        elif before is not Life.ALIVE:
+            for lane in self._lane_list:
+                if lane.labels <= key.labels:
+                    lane.put_back(key)
+
     # -- who is in the pool -----------------------------------------------------------------------------------
 
     def add(self, spec: KeySpec, now: float) -> Sequence[Ticket]:
         """A credential joins, even while others wait."""
         self._admit(spec)
         return self._serve(now) if self.waiting else NOBODY
+
+    def _admit(self, spec: KeySpec) -> Key:
+        # A credential that shares no quota has one of its own, which no other can join by its name.
+        shared = spec.quota is not None
+        quota = self.quotas.get((shared, spec.quota or spec.name))
+        if quota is None:
+            quota = Quota(spec.quota or spec.name, spec.limits, self.wall)
+            self.quotas[shared, quota.name] = quota
+            self.has_calendar = self.has_calendar or quota.has_calendar()
+            if not self._models_matter and any(limit.model for limit in spec.limits):
+                self._models_matter = True
+                self._relane()
+        self._used += 1
+        key = self.keys[spec.name] = Key(spec, quota, self._used)
+        quota.keys.append(key)
+        for lane in self._lane_list:
+            if lane.labels <= key.labels:
+                lane.insert(key)
+                lane.limited = lane.limited or bool(quota.limits)
+        return key
+
+    def occupy(self, key: Key, elsewhere: tuple[str, ...]) -> None:
+        """Others have so many leases on this key, in a pool that is shared. ``tick`` must follow."""
+        leases = key.leases - len(key.elsewhere) + len(elsewhere)
+        key.elsewhere = elsewhere
+        if leases == key.leases:
+            return
+        self._move(key, leases, key.slots)
+
+    def _move(self, key: Key, leases: int, slots: int) -> None:
+        """So many of so many slots of a key are leased, from now on: its place in the lanes is another."""
+        lanes = [lane for lane in self._lane_list if lane.labels <= key.labels and key not in lane.bounds]
+        for lane in lanes:
+            lane.remove(key)
+        key.leases, key.slots = leases, slots
+        if key.life is Life.ALIVE:
+            for lane in lanes:
+                lane.put_back(key)
 
     def retire(self, key: Key, now: float) -> Sequence[Ticket]:
         """A credential leaves: its leases run on, nothing new starts on it."""
@@ -403,6 +500,27 @@ class LeasePool(Chooser):
         self._reopen(quota)
         return self._serve(now) if self.waiting else NOBODY
 
+    def _reopen(self, quota: Quota) -> None:
+        for lane in self._lane_list:
+            if lane.bounds:
+                for key in quota.keys:
+                    lane.reopen(key)
+
+    def wall_moved(self, offset: float) -> None:
+        """The wall clock was set: a new day is nearer, or further off, than was thought. ``tick`` must follow."""
+        self.wall.offset = offset
+        for quota in self.quotas.values():
+            if quota.has_calendar():
+                self._reopen(quota)
+
+    def _relane(self) -> None:
+        """Models begin to matter: those who wait for one line up apart."""
+        for ticket in self.tickets():
+            if ticket.ask.model is not None:
+                ticket.lane.waiting.remove(ticket)
+                ticket.lane = self._lane_for(ticket.ask.labels, ticket.ask.model)
+                ticket.lane.waiting.add(ticket)
+
     def _apply(
         self,
         change: Callable[[float], object],
@@ -419,6 +537,10 @@ class LeasePool(Chooser):
     def taken_elsewhere(self) -> bool:
         """Whether others than those this pool knows have leased something of it: only where it is shared."""
         return False
+
+    def tickets(self) -> list[Ticket]:
+        """Who waits, in order."""
+        return sorted((t for lane in self._lane_list for t in lane.waiting), key=Ticket.rank)
 
     # -- the rule ---------------------------------------------------------------------------------------------
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections import OrderedDict
 
 from .candidate_index import Lane
-from .limits.base import FOREVER, WallTime
-from .records import NO_LABELS, Ask, Key, KeySpec, Labels, Quota, Ticket
+from .limits.base import FOREVER
+from .records import NO_LABELS, Ask, Key, Labels
 from .reservations import Claims, opens_at, starts_at
-from .states import LIFE, Event, Life
+from .states import Life
 
 _AFFINITIES_REMEMBERED = 10_000
 _LANES_REMEMBERED = 64
@@ -24,14 +24,10 @@ def _barred(key: Key, ask: Ask) -> bool:
 
 
 class Chooser:
-    """The keys and their quotas, indexed by kind of request."""
+    """The keys, indexed by kind of request."""
 
-    def __init__(self, keep_free: int, wall: WallTime, straight: bool) -> None:
+    def __init__(self, keep_free: int, straight: bool) -> None:
         self.keys: dict[str, Key] = {}
-        self.quotas: dict[tuple[bool, str], Quota] = {}  # by (shared, name)
-        self.wall = wall
-        self.has_calendar = False
-        self._used = 0
         self.keep_free = keep_free
         self._plain = Lane(NO_LABELS, None)
         self._lanes: dict[tuple[Labels, str | None], Lane] = {(NO_LABELS, None): self._plain}
@@ -120,71 +116,6 @@ class Chooser:
         if len(self._affine) > _AFFINITIES_REMEMBERED:
             self._affine.popitem(last=False)
 
-    # -- changes of keys and quotas ---------------------------------------------------------------------------
-
-    def _admit(self, spec: KeySpec) -> Key:
-        # A credential that shares no quota has one of its own, which no other can join by its name.
-        shared = spec.quota is not None
-        quota = self.quotas.get((shared, spec.quota or spec.name))
-        if quota is None:
-            quota = Quota(spec.quota or spec.name, spec.limits, self.wall)
-            self.quotas[shared, quota.name] = quota
-            self.has_calendar = self.has_calendar or quota.has_calendar()
-            if any(limit.model for limit in spec.limits):
-                self._models_do_matter()
-        self._used += 1
-        key = self.keys[spec.name] = Key(spec, quota, self._used)
-        quota.keys.append(key)
-        for lane in self._lane_list:
-            if lane.labels <= key.labels:
-                lane.insert(key)
-                lane.limited = lane.limited or bool(quota.limits)
-        return key
-
-    def occupy(self, key: Key, elsewhere: tuple[str, ...]) -> None:
-        """Others have so many leases on this key, in a pool that is shared. ``tick`` must follow."""
-        leases = key.leases - len(key.elsewhere) + len(elsewhere)
-        key.elsewhere = elsewhere
-        if leases == key.leases:
-            return
-        self._move(key, leases, key.slots)
-
-    def _move(self, key: Key, leases: int, slots: int) -> None:
-        """So many of so many slots of a key are leased, from now on: its place in the lanes is another."""
-        lanes = [lane for lane in self._lane_list if lane.labels <= key.labels and key not in lane.bounds]
-        for lane in lanes:
-            lane.remove(key)
-        key.leases, key.slots = leases, slots
-        if key.life is Life.ALIVE:
-            for lane in lanes:
-                lane.put_back(key)
-
-    def _change_life(self, key: Key, event: Event, evidence: str, now: float) -> None:
-        before, key.life = key.life, LIFE[key.life][event]
-        if key.life is before:
-            return
-        key.evidence, key.since = evidence, now
-        if key.life is not Life.ALIVE:
-            for lane in self._lane_list:
-                lane.remove(key)
-        elif before is not Life.ALIVE:
-            for lane in self._lane_list:
-                if lane.labels <= key.labels:
-                    lane.put_back(key)
-
-    def _reopen(self, quota: Quota) -> None:
-        for lane in self._lane_list:
-            if lane.bounds:
-                for key in quota.keys:
-                    lane.reopen(key)
-
-    def wall_moved(self, offset: float) -> None:
-        """The wall clock was set: a new day is nearer, or further off, than was thought. ``tick`` must follow."""
-        self.wall.offset = offset
-        for quota in self.quotas.values():
-            if quota.has_calendar():
-                self._reopen(quota)
-
     # -- kinds of requests ------------------------------------------------------------------------------------
 
     def _lane_for(self, labels: Labels, model: str | None) -> Lane:
@@ -208,21 +139,6 @@ class Chooser:
         self._lanes = {kind: lane for kind, lane in self._lanes.items() if lane is self._plain or lane.waiting}
         self._lane_list = list(self._lanes.values())
         self._straight = self._may_be_straight and len(self._lane_list) == 1
-
-    def _models_do_matter(self) -> None:
-        """Some limit or some cooling is for one model only: requests for a model queue apart from the others."""
-        if self._models_matter:
-            return
-        self._models_matter = True
-        for ticket in self.tickets():
-            if ticket.ask.model is not None:
-                ticket.lane.waiting.remove(ticket)
-                ticket.lane = self._lane_for(ticket.ask.labels, ticket.ask.model)
-                ticket.lane.waiting.add(ticket)
-
-    def tickets(self) -> list[Ticket]:
-        """Who waits, in order."""
-        return sorted((t for lane in self._lane_list for t in lane.waiting), key=Ticket.rank)
 
     def lanes(self) -> list[Lane]:
         """The kinds of requests there have been, each with its index of the keys."""

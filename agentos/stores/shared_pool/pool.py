@@ -16,7 +16,6 @@ from ...pool.core.pool import NOBODY, NOTHING, LeasePool
 from ...pool.core.quota_codec import forgotten, named_limits, pack_quota
 from ...pool.core.records import PLAIN, Ask, Draw, Grant, Key, Quota, Ticket
 from ...pool.core.reservations import Claims, reserve
-from ...pool.core.settlement import correct_draws
 from ...pool.core.states import Event, Life
 from ...pool.store_protocol import Bid, Granted, Reserved, Step
 from .view import TOO_LATE
@@ -211,7 +210,7 @@ class SharedPool(WaitingPool):
             step.read(quota=number)
             before = self._draws_before.setdefault(grant, grant.draws)
             grant.draws = list(grant.draws)
-            changed = correct_draws(grant, used, step.now)
+            changed = self._correct(grant, used, step.now)
             eased = sum(draw[1] for draw in grant.draws) < sum(draw[1] for draw in before)
             self._keep(step, quota, eased=eased)
 

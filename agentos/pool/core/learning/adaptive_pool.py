@@ -231,6 +231,11 @@ class LearningPool(LeasePool):
         for key in quota.keys:
             self._fit(key)
 
+    def _models_do_matter(self) -> None:
+        if not self._models_matter:
+            self._models_matter = True
+            self._relane()
+
     def _starts_a_second(self, quota: Quota, now: float) -> float:
         """How fast leases of this quota began of late, by those in force."""
         began = [grant.granted_at for grant in self.leases.values() if grant.key.quota is quota]
