@@ -21,20 +21,29 @@ from .cost import DIMENSIONS, Used
 from .feasibility import hopeless
 from .limits.base import FOREVER, LimitState, WallTime
 from .queue_cursor import Cursor
-from .records import Ask, Block, Draw, Grant, Key, KeySpec, Quota, Ticket
-from .reservations import Claims, reserve
-from .selection import Chooser
+from .records import NO_LABELS, Ask, Block, Draw, Grant, Key, KeySpec, Labels, Quota, Ticket
+from .reservations import Claims, reserve, starts_at
+from .selection import Affinities, find_key, make_lane, spare_at
 from .states import LIFE, Event, Gate, Life, Wait
 
 NOBODY: tuple[Ticket, ...] = ()
 NOTHING: tuple[Draw, ...] = ()
+_LANES_REMEMBERED = 64
 
 
-class LeasePool(Chooser):
+class LeasePool:
     """A pure state machine over keys, leases and tickets. It takes ``now`` and never asks for it."""
 
     def __init__(self, *, keep_free: int = 0, max_lease: float | None = None, wall_offset: float = 0.0) -> None:
-        super().__init__(keep_free, straight=not keep_free and max_lease is None)
+        self.keys: dict[str, Key] = {}
+        self.keep_free = keep_free
+        self._plain = Lane(NO_LABELS, None)
+        self._lanes: dict[tuple[Labels, str | None], Lane] = {(NO_LABELS, None): self._plain}
+        self._lane_list = [self._plain]
+        self._may_be_straight = not keep_free and max_lease is None
+        self._straight = self._may_be_straight  # there is but one kind of request, and nothing to restrict it
+        self._models_matter = False  # some limit or some cooling is for one model only
+        self._affinities = Affinities()
         self.max_lease = max_lease
         self.wall = WallTime(wall_offset)
         self.quotas: dict[tuple[bool, str], Quota] = {}  # by (shared, name)
@@ -133,7 +142,7 @@ class LeasePool(Chooser):
             if not lane.labels or lane.labels <= key.labels:
                 lane.taken(key, before)
         if ask.affinity is not None:
-            self._remember(ask.affinity, key)
+            self._affinities.remember(ask.affinity, key)
         if key.auto:
             self._slot_taken(grant)
 
@@ -219,7 +228,7 @@ class LeasePool(Chooser):
         ticket.grant = self.leases[token] = Grant(key, token, ticket.requester, now, ask.model, NOTHING)
         self._used = key.used = self._used + 1
         if ask.affinity is not None:
-            self._remember(ask.affinity, key)
+            self._affinities.remember(ask.affinity, key)
         self._leave(ticket, Wait.GRANTED)
         self.next_at, self.next_ticket = FOREVER, None
         return ticket
@@ -604,3 +613,54 @@ class LeasePool(Chooser):
                     self._leave(ticket, Wait.FAILED)
                     failed.append(ticket)
         return failed
+
+    # -- which key --------------------------------------------------------------------------------------------
+
+    def _find(self, lane: Lane, ask: Ask, now: float, claims: Claims | None) -> tuple[Key | None, float]:
+        """The key on which *ask* can start earliest, and when. Without *claims* only "now" is of interest."""
+        if lane.later:
+            lane.promote(now)
+        if self.keep_free:
+            at = self.spare_at(now)
+            if at > now:
+                return None, at
+        return find_key(lane, ask, now, claims, self._affinities.get(ask.affinity), self._starts_at)
+
+    def _starts_at(self, key: Key, ask: Ask, now: float, claims: Claims | None) -> float:
+        alone = starts_at(key.quota, ask, now)
+        return alone if claims is None or key.quota not in claims else claims.starts_at(key, ask, now, alone)
+
+    def starts_at(self, key: Key, ask: Ask, now: float) -> float:
+        """When *ask* could start on *key*, if a slot of it is free and nobody here waits."""
+        return self._starts_at(key, ask, now, None)
+
+    def spare_at(self, now: float) -> float:
+        """From when on one slot more than those to be kept free is free and open."""
+        return spare_at(self.keys.values(), self._plain, self.keep_free, now)
+
+    def earliest(self, ask: Ask, now: float) -> float:
+        """When *ask* could start if nobody else waited; FOREVER: when somebody gives a slot back."""
+        return self._find(self._lane_for(ask.labels, ask.model), ask, now, Claims())[1]
+
+    # -- kinds of requests ------------------------------------------------------------------------------------
+
+    def _lane_for(self, labels: Labels, model: str | None) -> Lane:
+        kind = (labels, model if self._models_matter else None)
+        lane = self._lanes.get(kind)
+        if lane is None:
+            if len(self._lanes) >= _LANES_REMEMBERED:
+                self._forget_lanes()
+            lane = self._lanes[kind] = make_lane(*kind, self.keys.values())
+            self._lane_list.append(lane)
+            self._straight = False
+        return lane
+
+    def _forget_lanes(self) -> None:
+        """Drop the lanes nobody waits in; they are built again when asked for."""
+        self._lanes = {kind: lane for kind, lane in self._lanes.items() if lane is self._plain or lane.waiting}
+        self._lane_list = list(self._lanes.values())
+        self._straight = self._may_be_straight and len(self._lane_list) == 1
+
+    def lanes(self) -> list[Lane]:
+        """The kinds of requests there have been, each with its index of the keys."""
+        return list(self._lane_list)

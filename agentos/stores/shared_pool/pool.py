@@ -10,24 +10,32 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Sequence
 
+from ...errors import PoolClosed, StoreError
 from ...pool.core.candidate_index import Lane
 from ...pool.core.cost import Used
+from ...pool.core.limits.base import FOREVER
 from ...pool.core.pool import NOBODY, NOTHING, LeasePool
 from ...pool.core.quota_codec import forgotten, named_limits, pack_quota
 from ...pool.core.records import PLAIN, Ask, Draw, Grant, Key, Quota, Ticket
 from ...pool.core.reservations import Claims, reserve
-from ...pool.core.states import Event, Life
+from ...pool.core.states import Event, Life, Wait
 from ...pool.store_protocol import Bid, Granted, Reserved, Step
-from .view import TOO_LATE
-from .waiting import NAMED, WaitingPool
+from .view import TOO_LATE, PoolView
+from .waiting import NAMED, claims_on, idle_until, own_claim, put_off_until, wanted_numbers
 
 # A refusal that the view does not explain: another look may.
 _UNEXPLAINED_FOR = 0.005
 
 _LONGEST_REQUESTER = 200
+_PASSES = 4
+# Others ring when there is something for us. Where that cannot be heard, we look for ourselves.
+_LOOK_EVERY = 0.1
+_LOOK_WHEN_IDLE = 1.0
+# Who gets in line has just been refused, and hears of what has changed since when it says that it waits.
+_JUST_NOW = 0.01
 
 
-class SharedPool(WaitingPool):
+class SharedPool(PoolView):
     """The core on a view: what it decides is true when the store has done it."""
 
     # -- starting ---------------------------------------------------------------------------------------------
@@ -43,6 +51,13 @@ class SharedPool(WaitingPool):
             return None, self.not_before
         return super()._find(lane, ask, now, claims)
 
+    def _starts_at(self, key: Key, ask: Ask, now: float, claims: Claims | None) -> float:
+        """As the core has it; and if starting now would put off a process that is ahead, then after that one."""
+        at = super()._starts_at(key, ask, now, claims)
+        if at > now or not self._claimed.get(key.quota):
+            return at
+        return put_off_until(self._claimed[key.quota], key, ask, now)
+
     def _start_on_first(self, lane: Lane, ask: Ask, requester: str | None, now: float) -> Grant | None:
         return None  # the store decides whether it can start
 
@@ -53,7 +68,7 @@ class SharedPool(WaitingPool):
 
         def reserve_at(at: float, claims: Sequence[str]) -> Reserved | None:
             nonlocal draws
-            self._claimed[quota] = self._claims_on(number, quota, claims, at)
+            self._claimed[quota] = claims_on(number, quota, claims, at)
             if key.life is not Life.ALIVE or (self.keep_free and self.spare_at(at) > at):
                 return None
             if self._claimed[quota] and self._starts_at(key, ask, at, None) > at:
@@ -291,3 +306,109 @@ class SharedPool(WaitingPool):
         """Closed, and nothing to give back: the others need not wait until we are not renewed any more."""
         if self.is_over():
             self._store.close()
+
+    # -- waiting, in turn with other processes ----------------------------------------------------------------
+
+    def enqueue(self, ticket: Ticket, now: float) -> Sequence[Ticket]:
+        self._catch_up(now - _JUST_NOW)
+        if self._broken is not None and not self.closed:
+            ticket.state, ticket.error = Wait.FAILED, self._broken
+            return (ticket,)
+        return super().enqueue(ticket, now)
+
+    def tick(self, now: float) -> Sequence[Ticket]:
+        self._catch_up(now)
+        return super().tick(now)
+
+    def keep_up(self, now: float, *, called: bool) -> Sequence[Ticket]:
+        """What is due even if nobody asks: renewals, and, for those who wait, what others did.
+
+        *called*: another process says that it is our turn.
+        """
+        if self.max_lease is not None:
+            self._expire(now)
+        self._in_store(self._store.keep_up, now)
+        news = self._catch_up(now if called else now - _LOOK_EVERY / 2)
+        if not self.waiting:
+            return NOBODY
+        if not called:
+            return self._serve(now) if news or self._broken or self.not_before <= now else NOBODY
+        self.not_before = -FOREVER
+        self._came = False
+        touched = self._serve(now)
+        if self.waiting and not self._came:
+            self._say_that_we_wait(now, passed=True)
+        return touched
+
+    def due_at(self, now: float) -> float:
+        """When ``keep_up`` should be called."""
+        if self._broken is not None:
+            return FOREVER
+        due = min(self._store.renewal_at(), now + (_LOOK_EVERY if self.waiting else _LOOK_WHEN_IDLE))
+        if self.waiting:
+            due = min(due, self._store.next_look)
+        if self.max_lease is not None and self.leases:
+            due = min(due, next(iter(self.leases.values())).granted_at + self.max_lease)
+        return due
+
+    def why_it_rests(self, now: float) -> tuple[str, ...]:
+        """Why nothing starts for nobody, if that is so and is the store's doing."""
+        return (self.rests,) if self.rests and now < self.not_before else ()
+
+    def is_over(self) -> bool:
+        """Closed, and everything given back."""
+        return self.closed and not self.leases
+
+    def _serve(self, now: float) -> list[Ticket]:
+        touched: list[Ticket] = []
+        for _ in range(_PASSES):
+            before = self._news
+            if self._fewer_keys:
+                self._fewer_keys = False
+                touched += self._fail_hopeless()
+            touched += super()._serve(now)
+            if self._broken is not None:
+                return [*touched, *self._fail_all(self._broken)]
+            self._line_up(now)
+            if self._news == before or not self.waiting:
+                break  # else what others did meanwhile may change who can start
+        return touched
+
+    def _line_up(self, now: float) -> None:
+        """Let the store know whether we wait, and for what: then we are called when it is our turn."""
+        if self.waiting:
+            if self.kept_out:
+                return  # we do not know yet whether we have to wait; trying again tells
+            before = self._waits_as
+            if before is None and self._store.next_look == FOREVER and not self._company:
+                return  # nobody else is there to know; who comes is seen in our next step, or by what they do
+            if before is None or before != self._waiting_for(now):
+                self._say_that_we_wait(now, passed=False)
+                self._look(now)  # something may have come free before we said that we wait
+            if before is None:
+                self._store.nudge()  # whoever looks for us now and then should do so from now on
+        elif self._waits_as is not None:
+            self._waits_as = None
+            self._tell(lambda step: step.wait_no_more(), now)
+
+    def _say_that_we_wait(self, now: float, *, passed: bool) -> None:
+        self._waits_as = wanted, idle, claim = self._waiting_for(now)
+        self._tell(lambda step: step.wait(wanted or None, idle, claim, passed=passed), now)
+
+    def _waiting_for(self, now: float) -> tuple[tuple[int, ...], float | None, str | None]:
+        """Which credentials the line waits for (none: any), not before when, and which refill it claims."""
+        lanes, numbers = self._lane_list, self._numbers
+        idle = None if len(numbers) > NAMED else idle_until(lanes, self.keys.values(), self.starts_at, now)
+        return wanted_numbers(lanes, numbers), idle, own_claim(lanes, numbers, now)
+
+    def taken_elsewhere(self) -> bool:
+        """Whether other processes have leased something of it."""
+        return any(key.elsewhere for key in self.keys.values())
+
+    def _fail_all(self, error: StoreError | PoolClosed) -> list[Ticket]:
+        tickets = self.tickets()
+        for ticket in tickets:
+            self._leave(ticket, Wait.FAILED)
+            ticket.error = error
+        self.next_at, self.next_ticket = FOREVER, None
+        return tickets

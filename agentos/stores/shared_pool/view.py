@@ -11,12 +11,13 @@ from typing import TypeVar
 
 from ...errors import PoolClosed, StoreError
 from ...pool.core.learning.adaptive_pool import LearningPool
-from ...pool.core.limits.base import FOREVER, LimitState
+from ...pool.core.limits.base import FOREVER
 from ...pool.core.pool import NOBODY, LeasePool
 from ...pool.core.quota_codec import Record, moved, pack_quota, united, unpack_quota
 from ...pool.core.records import Draw, Grant, Key, KeySpec, Quota, Ticket
 from ...pool.core.states import Event, Life
 from ...pool.store_protocol import Card, CredentialNews, Enrolled, QuotaNews, Step, Store, StoreBusy, StoreTrouble
+from .waiting import ForeignClaim
 
 # How long to leave a store alone that cannot be written.
 _IN_TROUBLE_FOR = 0.25
@@ -26,9 +27,6 @@ TOO_LATE = "the store could not be told in time that it is still in use"
 ABANDONED = "its run was stopped without waiting for it; the lease is not renewed any more"
 
 T = TypeVar("T")
-
-# When a process ahead will start, and what it takes of which limits then.
-ForeignClaim = tuple[float, list[tuple[LimitState, float]]]
 
 
 class PoolView(LearningPool):
