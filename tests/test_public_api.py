@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import json
 from pathlib import Path
 
 import pytest
@@ -126,3 +127,12 @@ def test_the_public_names_of_a_run_coordinator_are_these() -> None:
     run = agentos.ParallelCoordinator(1)
     run.execute_parallel([1], _fail, str)
     assert public_names(run) == sorted([*RUN_NAMES.split(), *RUN_ATTRIBUTES])
+
+
+def test_the_status_of_a_credential_reads_as_plain_text() -> None:
+    pool = agentos.CredentialCoordinator(["a-secret-of-ours"])
+    (row,) = pool.snapshot()
+
+    assert row.state == "available"
+    assert f"{row.state} {row.state!r} {json.dumps(row.state)}" == "available 'available' \"available\""
+    assert "state='available'" in repr(row)

@@ -9,6 +9,18 @@ from ..util.durations import about
 from .core.credential_report import Headroom, KeyReport
 from .core.forecast import Move
 from .core.limits.base import FOREVER
+from .core.states import OUT_OF_USE, RESTING, CredentialStatus
+
+__all__ = [
+    "OUT_OF_USE",
+    "RESTING",
+    "CredentialState",
+    "CredentialStatus",
+    "Explanation",
+    "Forecast",
+    "Lesson",
+    "state_from",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +43,7 @@ class CredentialState:
     reserved_by: str | None
     rate_limited_until: float  # epoch seconds; 0.0 when it is not waiting for an instant
     is_available: bool
-    state: str  # available, leased, cooling, parked, limited, spent, dead or retired
+    state: str  # a CredentialStatus: available, leased, cooling, parked, limited, spent, dead or retired
     why: str
     quota: str
     slots: int
@@ -68,13 +80,14 @@ class CredentialState:
         in_use = bool(in_use) or reserved_by is not None
         until = rate_limited_until or 0.0
         if state is None:
-            state = "leased" if in_use else "cooling" if until > time.time() else "available"
+            resting = CredentialStatus.COOLING if until > time.time() else CredentialStatus.AVAILABLE
+            state = CredentialStatus.LEASED if in_use else resting
         fields = {
             "name": name,
             "in_use": in_use,
             "reserved_by": reserved_by,
             "rate_limited_until": until,
-            "is_available": state == "available" if is_available is None else is_available,
+            "is_available": state == CredentialStatus.AVAILABLE if is_available is None else is_available,
             "state": state,
             "why": why,
             "quota": quota if quota is not None else name,

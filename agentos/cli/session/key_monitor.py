@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
+from ...pool.snapshot import RESTING, CredentialStatus
+
 if TYPE_CHECKING:
     from ...pool.snapshot import CredentialState
     from ...util.clock import Clock
@@ -17,7 +19,6 @@ log = logging.getLogger("agentos")
 _LOOK_EVERY = 1.0
 _TICK_EVERY = 30.0
 _PATIENCE = 2.0
-_RESTING = ("cooling", "parked", "limited")  # by itself it wakes
 _SHORT_REST = 10.0  # seconds of being limited that are the ordinary course of things
 _MOVED = 5.0  # seconds by which the end of a rest must move to be news
 
@@ -136,7 +137,7 @@ class KeyWatch:
         lost = self._waiting * (now - since)
         if lost <= 0:
             return
-        names = [row.name for row in self._rows if row.state in _RESTING] or [NO_KEY]
+        names = [row.name for row in self._rows if row.state in RESTING] or [NO_KEY]
         shares = dict(self._lost)  # a new one: whoever reads the totals may be in the midst of the old
         for name in names:
             shares[name] = shares.get(name, 0.0) + lost / len(names)
@@ -146,14 +147,14 @@ class KeyWatch:
         changes = []
         for row in self._rows:
             until = row.rate_limited_until if row.rate_limited_until > wall else None
-            short = row.state == "limited" and (until is None or until - wall <= _SHORT_REST)
-            state = "available" if row.state == "leased" or short else row.state
-            until = until if state in _RESTING else None
-            before, until_before = self._told.get(row.name, ("available", None))
+            short = row.state == CredentialStatus.LIMITED and (until is None or until - wall <= _SHORT_REST)
+            state = CredentialStatus.AVAILABLE if row.state == CredentialStatus.LEASED or short else row.state
+            until = until if state in RESTING else None
+            before, until_before = self._told.get(row.name, (CredentialStatus.AVAILABLE, None))
             longer = until is not None and until_before is not None and until > until_before + _MOVED
             if state != before or longer:
                 self._told[row.name] = (state, until)
-                changes.append((row.name, state, until, "" if state == "available" else row.why))
+                changes.append((row.name, state, until, "" if state == CredentialStatus.AVAILABLE else row.why))
         return changes
 
     def _ask(self, whom: str, question: Callable[[], Any], otherwise: Any) -> Any:

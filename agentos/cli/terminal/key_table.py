@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from ...pool.snapshot import CredentialStatus
 from ...util.durations import about
 from .table import table
 
@@ -115,14 +116,14 @@ def _switched_off(name: str, seen: Sighting | None) -> Row:
 
 # -- for people -------------------------------------------------------------------------------------------------------
 
-_COLOURS: Final = {
-    "available": "32",
-    "leased": "36",
-    "cooling": "33",
-    "limited": "33",
-    "parked": "35",
-    "spent": "31",
-    "dead": "31",
+_COLOURS: Final[Mapping[str, str]] = {
+    CredentialStatus.AVAILABLE: "32",
+    CredentialStatus.LEASED: "36",
+    CredentialStatus.COOLING: "33",
+    CredentialStatus.LIMITED: "33",
+    CredentialStatus.PARKED: "35",
+    CredentialStatus.SPENT: "31",
+    CredentialStatus.DEAD: "31",
     NEVER_USED: "2",
     DISABLED: "2",
 }

@@ -8,7 +8,7 @@ from .limits.base import FOREVER, figure
 from .pool import LeasePool
 from .records import Key, Ticket
 from .reservations import starts_at
-from .states import Life
+from .states import OUT_OF_USE, CredentialStatus, Life
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class KeyReport:
 
     name: str
     quota: str
-    state: str  # available, leased, cooling, parked, limited, spent, dead or retired
+    state: CredentialStatus
     until: float
     why: str
     slots: int
@@ -58,40 +58,42 @@ def _report(key: Key, holders: tuple[str, ...], now: float) -> KeyReport:
     return KeyReport(key.name, key.quota.name, state, until, why, key.slots, holders, headroom, history)
 
 
-def state_of_key(key: Key, now: float) -> tuple[str, float, str]:
+def state_of_key(key: Key, now: float) -> tuple[CredentialStatus, float, str]:
     """The one word for a credential, until when it holds, and how we know. What matters most comes first."""
     if key.life is not Life.ALIVE:
-        return key.life.value, FOREVER, key.evidence
+        return CredentialStatus(key.life.value), FOREVER, key.evidence
     if key.quota.spent is not None:
-        return "spent", FOREVER, key.quota.spent.evidence
+        return CredentialStatus.SPENT, FOREVER, key.quota.spent.evidence
     whole = key.quota.blocks.get(None)
     closed = whole is not None and whole.until > now
     if key.leases >= key.slots:
         until = whole.until if closed and whole is not None else FOREVER
-        return "leased", until, "every slot is leased" + (f"; {whole.evidence}" if closed and whole else "")
+        why = "every slot is leased" + (f"; {whole.evidence}" if closed and whole else "")
+        return CredentialStatus.LEASED, until, why
     if closed and whole is not None:
-        return whole.gate.value, whole.until, whole.evidence
+        return CredentialStatus(whole.gate.value), whole.until, whole.evidence
     held_back = key.quota.held_back_until(None)
     if held_back > now:
-        return "cooling", held_back, "one request tries whether a long rest is over"
+        return CredentialStatus.COOLING, held_back, "one request tries whether a long rest is over"
     at, which = now, ""
     for limit in key.quota.limits_for(None):
         ready = limit.ready_at(1.0 if limit.limit.dimension == "requests" else 0.0, now)
         usage = limit.usage
         if usage.in_flight and usage.p95 is None and not usage.set_aside:
-            return "limited", FOREVER, "a request of unknown cost is in flight; the next waits until it is settled"
+            why = "a request of unknown cost is in flight; the next waits until it is settled"
+            return CredentialStatus.LIMITED, FOREVER, why
         if ready > at:
             found = " (learned)" if limit.learned else ""
             at, which = ready, f"limit of {figure(limit.limit.amount)} {limit.limit.dimension}{found} is used up"
     if at > now:
-        return "limited", at, which
+        return CredentialStatus.LIMITED, at, which
     closed_models = [
         f"{scope} {block.gate.value} for {block.until - now:.1f}s more ({block.evidence})"
         for scope, block in key.quota.blocks.items()
         if scope is not None and block.until > now
     ]
     closed_models += [f"not for {model} ({why})" for model, why in key.barred.items()]
-    return "available", now, "; ".join(closed_models)
+    return CredentialStatus.AVAILABLE, now, "; ".join(closed_models)
 
 
 def why_waiting(pool: LeasePool, ticket: Ticket, now: float) -> list[str]:
@@ -102,16 +104,16 @@ def why_waiting(pool: LeasePool, ticket: Ticket, now: float) -> list[str]:
         if not ask.labels <= key.labels:
             continue
         state, _, why = state_of_key(key, now)
-        if state == "leased" and key.elsewhere:
+        if state is CredentialStatus.LEASED and key.elsewhere:
             why += f", by {', '.join(key.elsewhere)}"
         block = key.quota.block_for(ask.model)
-        at = FOREVER if state in ("leased", "dead", "retired", "spent") else starts_at(key.quota, ask, now)
-        if state == "available" and block is not None and block.until > now:
-            state, why = block.gate.value, block.evidence
-        elif state == "available" and at > now:
-            state, why = "limited", "not enough left for its cost"
-        elif state == "available":
-            state, why = "available", "kept for a request ahead of it, or by keep_free"
+        at = FOREVER if state is CredentialStatus.LEASED or state in OUT_OF_USE else starts_at(key.quota, ask, now)
+        if state is CredentialStatus.AVAILABLE and block is not None and block.until > now:
+            state, why = CredentialStatus(block.gate.value), block.evidence
+        elif state is CredentialStatus.AVAILABLE and at > now:
+            state, why = CredentialStatus.LIMITED, "not enough left for its cost"
+        elif state is CredentialStatus.AVAILABLE:
+            why = "kept for a request ahead of it, or by keep_free"
         reasons.append((at, f"{key.name}: {state}{f' ({why})' if why else ''}{_in(at - now)}"))
     return [text for _, text in sorted(reasons, key=lambda pair: pair[0])]
 

@@ -10,7 +10,7 @@ from .cost import DIMENSIONS
 from .limits.base import LimitState
 from .records import Ask, Key
 from .reservations import told_amount, too_large_for
-from .states import Life
+from .states import CredentialStatus, Life
 
 
 def hopeless(keys: Collection[Key], ask: Ask, keep_free: int) -> NoUsableCredential | NeverFits | None:
@@ -47,11 +47,12 @@ def _why_unusable(keys: Collection[Key], ask: Ask) -> str:
         return f"none of {len(keys)} has the labels {wanted}"
     counts = Counter(_what_it_is(key, ask) for key in fitting)
     said = ", ".join(f"{count} {state}" for state, count in counts.items())
-    model = f" for model {ask.model}" if ask.model is not None and {"spent", "not entitled"} & counts.keys() else ""
+    of_the_model = ask.model is not None and {CredentialStatus.SPENT, "not entitled"} & counts.keys()
+    model = f" for model {ask.model}" if of_the_model else ""
     return f"of {len(fitting)} that could serve{model}, {said}; revive one or add another"
 
 
 def _what_it_is(key: Key, ask: Ask) -> str:
     if key.life is not Life.ALIVE:
         return str(key.life.value)
-    return "not entitled" if ask.model in key.barred else "spent"
+    return "not entitled" if ask.model in key.barred else CredentialStatus.SPENT

@@ -18,7 +18,7 @@ from .learning.adaptive_concurrency import WIDEST
 from .limits.base import FOREVER, ROUNDING, next_reset
 from .pool import LeasePool
 from .records import Ask, Grant, Key, Quota, Ticket
-from .states import Life, Wait
+from .states import OUT_OF_USE, RESTING, Life, Wait
 
 Start = Sequence[float]  # (instant, amount)
 
@@ -66,9 +66,9 @@ def l10_slots_add_up(pool: LeasePool, now: float) -> str | None:
         state, _, _ = state_of_key(key, now)
         counts["held"] += key.leases
         free = max(0, key.slots - key.leases)
-        if state in ("dead", "retired", "spent"):
+        if state in OUT_OF_USE:
             counts["disabled"] += free
-        elif state in ("cooling", "parked", "limited"):
+        elif state in RESTING:
             counts["cooling"] += free
         else:
             counts["free"] += free

@@ -6,7 +6,7 @@ wins. A slot needs none either: it is leased or it is not, and the lease's token
 
 from __future__ import annotations
 
-from enum import Enum
+from enum import Enum, StrEnum
 
 
 class Gate(Enum):
@@ -49,3 +49,23 @@ class Wait(Enum):
     GRANTED = "granted"
     WITHDRAWN = "withdrawn"  # gave up, was cancelled, or its loop closed
     FAILED = "failed"  # nothing can ever serve it
+
+
+class CredentialStatus(StrEnum):
+    """The one word for a credential in reports, derived from its life, its quota and its slots."""
+
+    AVAILABLE = "available"
+    LEASED = "leased"  # every slot of it
+    COOLING = "cooling"
+    LIMITED = "limited"  # a limit is used up, until it refills
+    PARKED = "parked"
+    SPENT = "spent"
+    DEAD = "dead"
+    RETIRED = "retired"
+
+    def __repr__(self) -> str:
+        return repr(self.value)  # in a snapshot it reads as the text it is
+
+
+RESTING = frozenset({CredentialStatus.COOLING, CredentialStatus.LIMITED, CredentialStatus.PARKED})  # until an instant
+OUT_OF_USE = frozenset({CredentialStatus.SPENT, CredentialStatus.DEAD, CredentialStatus.RETIRED})  # until a person acts

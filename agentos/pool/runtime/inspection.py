@@ -7,18 +7,18 @@ from ..core.credential_report import report, why_waiting
 from ..core.forecast import outlook, survey
 from ..core.limits.base import FOREVER
 from ..core.records import Ask, Ticket
-from ..snapshot import CredentialState, Explanation, Forecast, state_from
+from ..snapshot import CredentialState, CredentialStatus, Explanation, Forecast, state_from
 from .scheduler import Scheduler
 
-_COUNTED_AS: dict[str, str | None] = {
-    "available": "available",
-    "leased": "reserved",
-    "cooling": "rate_limited",
-    "limited": "rate_limited",
-    "parked": "parked",
-    "spent": "dead",
-    "dead": "dead",
-    "retired": None,
+_COUNTED_AS: dict[CredentialStatus, str | None] = {
+    CredentialStatus.AVAILABLE: "available",
+    CredentialStatus.LEASED: "reserved",
+    CredentialStatus.COOLING: "rate_limited",
+    CredentialStatus.LIMITED: "rate_limited",
+    CredentialStatus.PARKED: "parked",
+    CredentialStatus.SPENT: "dead",
+    CredentialStatus.DEAD: "dead",
+    CredentialStatus.RETIRED: None,
 }
 
 
@@ -76,12 +76,13 @@ class PoolInspector:
             rows = report(self._core, self._scheduler.now())
         counts = {"total": 0, "available": 0, "reserved": 0, "rate_limited": 0, "parked": 0, "dead": 0}
         for row in rows:
-            word = _COUNTED_AS[row.state] if row.state != "retired" or not row.holders else "reserved"
+            held = row.state is CredentialStatus.RETIRED and row.holders
+            word = "reserved" if held else _COUNTED_AS[row.state]
             if word is not None:
                 counts[word] += 1
                 counts["total"] += 1
         if self._core.keep_free:
-            free = sum(row.slots - len(row.holders) for row in rows if row.state == "available")
+            free = sum(row.slots - len(row.holders) for row in rows if row.state is CredentialStatus.AVAILABLE)
             kept = max(0, counts["available"] - max(0, free - self._core.keep_free))
             counts["available"] -= kept
             counts["reserved"] += kept  # for others

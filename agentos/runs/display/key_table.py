@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ...pool.snapshot import OUT_OF_USE, CredentialStatus
 from ...util.text_width import cells, clipped, padded
 from .phrases import Span, states, until
 
@@ -15,19 +16,27 @@ if TYPE_CHECKING:
 
 Row = list[Span]
 
-STYLES = {
-    "available": "green",
-    "leased": "cyan",
-    "limited": "yellow",
-    "cooling": "yellow",
-    "parked": "magenta",
-    "spent": "bold red",
-    "dead": "bold red",
-    "retired": "dim",
+STYLES: Mapping[str, str] = {
+    CredentialStatus.AVAILABLE: "green",
+    CredentialStatus.LEASED: "cyan",
+    CredentialStatus.LIMITED: "yellow",
+    CredentialStatus.COOLING: "yellow",
+    CredentialStatus.PARKED: "magenta",
+    CredentialStatus.SPENT: "bold red",
+    CredentialStatus.DEAD: "bold red",
+    CredentialStatus.RETIRED: "dim",
 }
 # Where not all can be shown, first those that somebody may have to do something about.
-_BY_INTEREST = ("dead", "spent", "parked", "cooling", "limited", "leased", "available", "retired")
-_HAS_NO_ROOM = ("dead", "spent", "retired")
+_BY_INTEREST = (
+    CredentialStatus.DEAD,
+    CredentialStatus.SPENT,
+    CredentialStatus.PARKED,
+    CredentialStatus.COOLING,
+    CredentialStatus.LIMITED,
+    CredentialStatus.LEASED,
+    CredentialStatus.AVAILABLE,
+    CredentialStatus.RETIRED,
+)
 
 _STATE_WIDTH = max(map(len, STYLES))
 _BAR = 8
@@ -65,7 +74,7 @@ def key_rows(
         return [_tally(keys)]
     if len(keys) <= most:
         return _table(keys, width, now, clean, glyphs)
-    ranks = {state: rank for rank, state in enumerate(_BY_INTEREST)}
+    ranks: dict[str, int] = {state: rank for rank, state in enumerate(_BY_INTEREST)}
     ordered = sorted(keys, key=lambda key: ranks.get(key.state, 0))
     rows = _table(ordered[: most - 1], width, now, clean, glyphs)
     return [*rows, [(f"... and {_more(ordered[most - 1 :])}", "dim")]]
@@ -96,7 +105,8 @@ def _table(
         left -= _BAR + _GAP
     rows = []
     for key, name in zip(keys, names, strict=True):
-        row: Row = [(padded(name, name_width), "bold" if key.state in ("dead", "spent") else ""), ("  ", "")]
+        refused = key.state in (CredentialStatus.DEAD, CredentialStatus.SPENT)
+        row: Row = [(padded(name, name_width), "bold" if refused else ""), ("  ", "")]
         row.append((padded(key.state, _STATE_WIDTH), STYLES.get(key.state, "")))
         if has_bar:
             row += [("  ", ""), *_bar(_share(key), glyphs)]
@@ -107,8 +117,8 @@ def _table(
 
 def _details(key: CredentialState, now: float, clean: Callable[[str], str], width: int) -> str:
     """Until when, or how much room there is; and why, as far as there is room for that."""
-    why = "" if key.state == "leased" else clean(key.why)
-    first = until(key.rate_limited_until, now) or ("" if key.state in _HAS_NO_ROOM else _room(key))
+    why = "" if key.state == CredentialStatus.LEASED else clean(key.why)
+    first = until(key.rate_limited_until, now) or ("" if key.state in OUT_OF_USE else _room(key))
     for said in ([first, why], [first]):
         text = ": ".join(part for part in said if part)
         if cells(text) <= width or (why and width - cells(first) > _LEAST_DETAILS):
@@ -123,7 +133,7 @@ def _tightest(key: CredentialState) -> Headroom | None:
 
 def _share(key: CredentialState) -> float | None:
     """How much of the bar is full: what is left of the tightest limit, or the slots in use."""
-    if key.state in _HAS_NO_ROOM or key.slots < 1:
+    if key.state in OUT_OF_USE or key.slots < 1:
         return None
     limit = _tightest(key)
     share = key.leases / key.slots if limit is None else limit.left / limit.amount

@@ -7,14 +7,13 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from ...pool.snapshot import OUT_OF_USE, RESTING
 from ...util.durations import about, hours
 from ..results import ProgressStats
 
 if TYPE_CHECKING:
     from ...pool.snapshot import CredentialState
 
-RESTING = frozenset({"cooling", "parked", "limited"})  # by itself it wakes
-_OVER = frozenset({"dead", "spent", "retired"})  # until a person acts
 _WORTH_SAYING = 5.0  # seconds; shorter rests are the ordinary course of things
 _DAY = 86_400.0
 
@@ -66,7 +65,7 @@ def time_left(seconds: float | None, now: float) -> str:
 
 def resting(keys: Sequence[CredentialState], now: float) -> str:
     """What to say when no key can be used for now, or ever; else nothing."""
-    usable = [key for key in keys if key.state not in _OVER]
+    usable = [key for key in keys if key.state not in OUT_OF_USE]
     if keys and not usable:
         return f"no key can be used any more: {states(keys)}"
     if not usable or any(key.state not in RESTING or key.rate_limited_until <= now for key in usable):
