@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from .lease import ItemLease
     from .redaction import Masker
     from .secret import Secret
-    from .store_protocol import Lender
+    from .store_protocol import CredentialNews, Lender, QuotaNews
 
 
 class LeaseIssuer(Protocol):
@@ -155,6 +155,42 @@ class MaintainedPool(Protocol):
     def keep_up(self, called: bool) -> None: ...
 
     def is_over(self) -> bool: ...
+
+
+class StoreView(Protocol):
+    """The pool that a store keeps up to date. Called in the middle of a step."""
+
+    def absorb(self, credentials: Sequence[CredentialNews], quotas: Sequence[QuotaNews]) -> None:
+        """Take over what others did."""
+        ...
+
+    def lose(self, why: str) -> None:
+        """The session has ended without us: none of its leases is ours any more."""
+        ...
+
+    def enrol_again(self) -> None:
+        """The store is another one by now, and knows none of the credentials."""
+        ...
+
+    def in_hand(self) -> Sequence[int]:
+        """The leases this process holds."""
+        ...
+
+    def tokens(self) -> Sequence[int]:
+        """The leases this process holds, or has given back without the store knowing yet."""
+        ...
+
+    def note(self, text: str) -> None:
+        """Something that people should be told."""
+        ...
+
+    def step_done(self) -> None:
+        """What was done to the view in this step is true."""
+        ...
+
+    def step_failed(self) -> None:
+        """What was done in this step is not true: what the store does not keep goes back to what it was."""
+        ...
 
 
 class PoolInterface(LeaseIssuer, TransportPool, RunPool, Protocol):

@@ -108,42 +108,6 @@ class Refused:
     why: str = ""
 
 
-class View(Protocol):
-    """The pool, as its store sees it. Called in the middle of a step."""
-
-    def absorb(self, credentials: Sequence[CredentialNews], quotas: Sequence[QuotaNews]) -> None:
-        """Take over what others did."""
-        ...
-
-    def lose(self, why: str) -> None:
-        """The session has ended without us: none of its leases is ours any more."""
-        ...
-
-    def enrol_again(self) -> None:
-        """The store is another one by now, and knows none of the credentials."""
-        ...
-
-    def in_hand(self) -> Sequence[int]:
-        """The leases this process holds."""
-        ...
-
-    def tokens(self) -> Sequence[int]:
-        """The leases this process holds, or has given back without the store knowing yet."""
-        ...
-
-    def note(self, text: str) -> None:
-        """Something that people should be told."""
-        ...
-
-    def step_done(self) -> None:
-        """What was done to the view in this step is true."""
-        ...
-
-    def step_failed(self) -> None:
-        """What was done in this step is not true: what the store does not keep goes back to what it was."""
-        ...
-
-
 class Lender(Protocol):
     """Who has leases of the pool used on other machines, by workers that stop when they hear no more of this one."""
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..pool.store_protocol import Ringer, View
+from ..pool.protocols import StoreView
+from ..pool.store_protocol import Ringer
 from ..util.clock import Clock
 from .redis.url import RedisPlace
 from .session import SessionStore
@@ -23,7 +24,7 @@ class Opened:
     bell: Ringer
 
 
-def open_store(place: Path | RedisPlace, clock: Clock, *, ttl: float, weight: float, view: View) -> Opened:
+def open_store(place: Path | RedisPlace, clock: Clock, *, ttl: float, weight: float, view: StoreView) -> Opened:
     """Share a pool's state with whoever else has opened it there. Raises StoreError."""
     if isinstance(place, RedisPlace):
         from .redis import open_redis  # redis-py is needed by those only who use it

@@ -19,7 +19,8 @@ from ..errors import PoolClosed, StoreError, StoreUnavailable
 from ..pool.core.fair_queue import Session
 from ..pool.core.limits.base import FOREVER
 from ..pool.core.quota_codec import Record
-from ..pool.store_protocol import Act, Bid, Card, Enrolled, Granted, Lender, Refused, StoreBusy, StoreTrouble, View
+from ..pool.protocols import StoreView
+from ..pool.store_protocol import Act, Bid, Card, Enrolled, Granted, Lender, Refused, StoreBusy, StoreTrouble
 from ..util.clock import Clock
 from .granting import grant
 from .sqlite.file import pause
@@ -104,7 +105,7 @@ S = TypeVar("S", bound=SessionStep)
 class SessionStore(ABC, Generic[S]):
     """One process's access to a shared store. Used under the pool's lock, but for ``leave``."""
 
-    def __init__(self, where: str, clock: Clock, *, ttl: float, weight: float, view: View) -> None:
+    def __init__(self, where: str, clock: Clock, *, ttl: float, weight: float, view: StoreView) -> None:
         self.valid_until = FOREVER
         self.next_look = FOREVER
         self.where = where  # as people are told; never a password

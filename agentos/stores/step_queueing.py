@@ -11,7 +11,8 @@ from collections.abc import Iterable, Sequence
 
 from ..pool.core.fair_queue import PASSED, Session, to_call, wanted_text
 from ..pool.core.limits.base import FOREVER
-from ..pool.store_protocol import Bid, Granted, Reserved, View
+from ..pool.protocols import StoreView
+from ..pool.store_protocol import Bid, Granted, Reserved
 
 
 class LineStep(ABC):
@@ -20,7 +21,7 @@ class LineStep(ABC):
     me: Session
     others: list[Session]
 
-    def __init__(self, now: float, sessions: list[Session], served: float, view: View) -> None:
+    def __init__(self, now: float, sessions: list[Session], served: float, view: StoreView) -> None:
         self.now = now
         self.sessions = sessions  # those of others, and of this process
         self.served = served  # where those who wait are

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ...pool.store_protocol import View
+    from ...pool.protocols import StoreView
     from ...util.clock import Clock
     from .pubsub_wakeup import RedisBell
     from .store import RedisStore
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def open_redis(
-    place: RedisPlace, clock: Clock, *, ttl: float, weight: float, view: View
+    place: RedisPlace, clock: Clock, *, ttl: float, weight: float, view: StoreView
 ) -> tuple[RedisStore, RedisBell]:
     """Share a pool's state there. Raises StoreError, and ImportError where redis-py is not installed."""
     require_client()

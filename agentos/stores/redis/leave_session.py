@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import Final
 
 from ...errors import StoreError
-from ...pool.store_protocol import StoreBusy, StoreTrouble, View
+from ...pool.protocols import StoreView
+from ...pool.store_protocol import StoreBusy, StoreTrouble
 from ..session import INSIST_LEAVING
 from .clock_offset import Border
 from .replica import Replica
@@ -20,7 +21,7 @@ _TRIES: Final = 12
 _ANY_TIME: Final = ("", "")
 
 
-def depart(link: Link, session: str, border: Border, view: View, host: str) -> None:
+def depart(link: Link, session: str, border: Border, view: StoreView, host: str) -> None:
     """End it, and all its leases; who waits for them is called. Raises StoreTrouble, StoreBusy or StoreError."""
     wire = link.connect()
     try:
@@ -58,7 +59,7 @@ def _let_run_out(link: Link, wire: Wire, session: str, seconds: float) -> None:
         link.let_run_out(wire, session, ends_at, min(ends_at, heard.hour + meta.shift + seconds))
 
 
-def _depart(link: Link, wire: Wire, session: str, border: Border, view: View, host: str) -> None:
+def _depart(link: Link, wire: Wire, session: str, border: Border, view: StoreView, host: str) -> None:
     # It has run out from now on: should we get no further, whoever comes next sees to the rest.
     wire.ask("ZADD", link.keys[3], "XX", "0", session)
     replica, order = Replica(), LOOK

@@ -6,7 +6,8 @@ from collections.abc import Collection, Iterable, Sequence
 
 from ...pool.core.fair_queue import Session
 from ...pool.core.quota_codec import Record, in_flight_ended, shifted
-from ...pool.store_protocol import Bid, Card, CredentialNews, Enrolled, Granted, QuotaNews, Reserved, View
+from ...pool.protocols import StoreView
+from ...pool.store_protocol import Bid, Card, CredentialNews, Enrolled, Granted, QuotaNews, Reserved
 from ..session import SessionStep
 from ..step_queueing import process_of
 from .clock_offset import Border
@@ -17,7 +18,7 @@ from .session_record import FRONT, LINE, WAITS, dump, line_text, record_of, sess
 class RedisStep(SessionStep):
     """What is true as far as is known, and ways to change it. Nothing is changed before the server has agreed."""
 
-    def __init__(self, replica: Replica, border: Border, now: float, view: View, *, host: str) -> None:
+    def __init__(self, replica: Replica, border: Border, now: float, view: StoreView, *, host: str) -> None:
         sessions, served = replica.line(border, host)
         super().__init__(now, list(sessions), served, view)
         self.acts = 0  # how many of those that were put off are done in it

@@ -19,7 +19,8 @@ from redis.exceptions import ConnectionError as Disconnected
 from ...errors import StoreDamaged, StoreError
 from ...pool.core.fair_queue import Session
 from ...pool.core.limits.base import FOREVER
-from ...pool.store_protocol import Act, Bid, Granted, Refused, StoreBusy, StoreTrouble, View
+from ...pool.protocols import StoreView
+from ...pool.store_protocol import Act, Bid, Granted, Refused, StoreBusy, StoreTrouble
 from ...util.clock import Clock
 from ..session import SessionStore
 from .errors import FAILURES
@@ -52,7 +53,9 @@ class _Sent(NamedTuple):
 class RedisStore(SessionStore[RedisStep]):
     """One process's access to the server. Used under the pool's lock, but for ``leave``."""
 
-    def __init__(self, link: Link, clock: Clock, bell: RedisBell, *, ttl: float, weight: float, view: View) -> None:
+    def __init__(
+        self, link: Link, clock: Clock, bell: RedisBell, *, ttl: float, weight: float, view: StoreView
+    ) -> None:
         self._asleep_for = link.server_time.asleep_for
         super().__init__(link.place.shown, clock, ttl=ttl, weight=weight, view=view)
         self._link = link

@@ -10,7 +10,8 @@ from itertools import zip_longest
 from typing import Final
 
 from ...pool.core.quota_codec import Record, in_flight_ended
-from ...pool.store_protocol import CredentialNews, QuotaNews, View
+from ...pool.protocols import StoreView
+from ...pool.store_protocol import CredentialNews, QuotaNews
 from .boot_clock import Moment
 
 Execute = Callable[..., sqlite3.Cursor]
@@ -171,7 +172,7 @@ def read_record(text: str) -> Record:
     return record
 
 
-def tell(view: View, credentials: Sequence[CredentialNews], quotas: Sequence[QuotaNews]) -> None:
+def tell(view: StoreView, credentials: Sequence[CredentialNews], quotas: Sequence[QuotaNews]) -> None:
     """Let the view see this. Raises sqlite3.DatabaseError if it cannot be what was written."""
     try:
         view.absorb(credentials, quotas)

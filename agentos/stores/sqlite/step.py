@@ -7,7 +7,8 @@ from collections.abc import Collection, Sequence
 
 from ...pool.core.fair_queue import Session
 from ...pool.core.quota_codec import Record
-from ...pool.store_protocol import Bid, Card, Enrolled, Granted, Reserved, View
+from ...pool.protocols import StoreView
+from ...pool.store_protocol import Bid, Card, Enrolled, Granted, Reserved
 from ..session import SessionStep
 from .rows import (
     Changes,
@@ -28,7 +29,14 @@ class SqliteStep(SessionStep):
     """What is true at this moment, and ways to change it."""
 
     def __init__(
-        self, execute: Execute, now: float, ttl: float, changes: Changes, sessions: list[Session], view: View, seen: int
+        self,
+        execute: Execute,
+        now: float,
+        ttl: float,
+        changes: Changes,
+        sessions: list[Session],
+        view: StoreView,
+        seen: int,
     ) -> None:
         super().__init__(now, sessions, changes.served, view)
         self.changes = changes

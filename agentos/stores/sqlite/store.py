@@ -19,7 +19,8 @@ from typing import TypeVar
 from ...errors import StoreDamaged, StoreUnavailable
 from ...pool.core.fair_queue import Session
 from ...pool.core.limits.base import FOREVER
-from ...pool.store_protocol import StoreBusy, StoreTrouble, View
+from ...pool.protocols import StoreView
+from ...pool.store_protocol import StoreBusy, StoreTrouble
 from ...util.clock import Clock
 from ...util.event_loop import running_loop
 from ...util.sqlite.errors import is_busy, passing
@@ -48,7 +49,7 @@ class SqliteStore(SessionStore[SqliteStep]):
     """One process's access to the file. Used under the pool's lock, but for ``leave``."""
 
     def __init__(
-        self, file: StoreFile, clock: Clock, bell: Bell | DeafBell, *, ttl: float, weight: float, view: View
+        self, file: StoreFile, clock: Clock, bell: Bell | DeafBell, *, ttl: float, weight: float, view: StoreView
     ) -> None:
         super().__init__(str(file.path), clock, ttl=ttl, weight=weight, view=view)
         self._file = file
