@@ -62,7 +62,8 @@ class Lease:
         if ask.__class__ is not Ask:
             return self._already_begun(ask)
         pool = self._pool
-        grant = pool.take_now(ask, self._requester)
+        take_now = pool.take_now  # an attribute of the pool, which Python 3.11 calls faster in two steps
+        grant = take_now(ask, self._requester)
         if grant is None:
             grant = pool.wait(ask, self._requester, self._timeout, "async with pool.lease()")
         self._grant = grant
@@ -72,7 +73,8 @@ class Lease:
         if self._grant is not None:
             if kind is not None:
                 self._pool.in_doubt(self._grant)
-            self._pool.give_back(self._grant)
+            give_back = self._pool.give_back
+            give_back(self._grant)
             self._ask = None
 
     async def __aenter__(self) -> Lease:
@@ -108,7 +110,8 @@ class Lease:
 
     def release(self) -> bool:
         """Give the credential back. Again, or after the pool ended the lease: changes nothing, returns False."""
-        ended = self._pool.give_back(self._grant or self._held())
+        give_back = self._pool.give_back
+        ended = give_back(self._grant or self._held())
         self._ask = None
         return ended
 

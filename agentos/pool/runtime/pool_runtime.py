@@ -62,11 +62,11 @@ class PoolRuntime:
     """
 
     lease_ttl: float | None = None  # in a shared store; else leases last as long as this process
-    lends = False  # a run takes leases here, and its workers may ask for one: only then is that looked at
     store: Store | None = None  # only where it is shared
     _bell: Ringer
 
     def __init__(self, core: LearningPool, clock: Clock, default_backoff: Callable[[], float]) -> None:
+        self.lends = False  # a run takes leases here, and its workers may ask for one: only then is that looked at
         self.core = core
         self.clock = clock
         self.masker = masker = Masker()

@@ -162,7 +162,8 @@ class CredentialCoordinator:
         runtime = self._runtime
         if runtime.lends and (lent := runtime.on_loan()) is not None:
             return lent
-        return Lease(runtime, runtime.take(ask, requester, timeout, "await pool.acquire_async()"), ACQUIRED)
+        take = runtime.take
+        return Lease(runtime, take(ask, requester, timeout, "await pool.acquire_async()"), ACQUIRED)
 
     def acquire_nowait(
         self,
