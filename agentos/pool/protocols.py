@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from .allowed_hosts import Place
     from .completion_queue import Desk, DeskTicket
     from .core.cost import Used
-    from .core.records import Ask, Grant, Labels
+    from .core.records import Ask, Grant, Labels, Ticket
     from .credential import Credential
     from .lease import ItemLease
     from .redaction import Masker
@@ -155,6 +155,16 @@ class MaintainedPool(Protocol):
     def keep_up(self, called: bool) -> None: ...
 
     def is_over(self) -> bool: ...
+
+
+class SharedCore(Protocol):
+    """The core of a pool whose state is in a store, as its maintenance uses it."""
+
+    def keep_up(self, now: float, *, called: bool) -> Sequence[Ticket]: ...
+
+    def due_at(self, now: float) -> float: ...
+
+    def why_it_rests(self, now: float) -> tuple[str, ...]: ...
 
 
 class StoreView(Protocol):

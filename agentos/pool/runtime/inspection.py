@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from ...stores.shared_pool.pool import SharedPool
 from ..core.credential_report import report, why_waiting
 from ..core.forecast import outlook, survey
 from ..core.limits.base import FOREVER
 from ..core.records import Ask, Ticket
+from ..protocols import SharedCore
 from ..snapshot import CredentialState, CredentialStatus, Explanation, Forecast, state_from
 from .scheduler import Scheduler
 
@@ -25,8 +25,9 @@ _COUNTED_AS: dict[CredentialStatus, str | None] = {
 class PoolInspector:
     """Reads the state of a pool under its lock."""
 
-    def __init__(self, scheduler: Scheduler) -> None:
+    def __init__(self, scheduler: Scheduler, shared: SharedCore | None) -> None:
         self._scheduler = scheduler
+        self._shared = shared
         self._core = scheduler.core
 
     def snapshot(self) -> list[CredentialState]:
@@ -63,7 +64,7 @@ class PoolInspector:
         )
 
     def _why_nothing_starts(self, now: float) -> tuple[str, ...]:
-        return self._core.why_it_rests(now) if isinstance(self._core, SharedPool) else ()
+        return () if self._shared is None else self._shared.why_it_rests(now)
 
     def get_stats(self) -> dict[str, int]:
         """How many credentials are what; each is counted once, under what matters most about it.

@@ -7,21 +7,17 @@ import math
 import threading
 import weakref
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
-from ...stores.factory import open_store
-from ...stores.redis.url import RedisPlace
-from ...stores.shared_pool.pool import SharedPool
 from ...util.clock import Clock
 from ...util.locks import PoliteLock
-from ..core.checked_pool import AuditedPool
 from ..core.learning.adaptive_pool import LearningPool
 from ..core.limits.base import FOREVER
 from ..core.records import Ask, Grant, Ticket
 from ..core.reservations import padded
 from ..lease import HOLDING, ItemLease
+from ..protocols import SharedCore
 from ..redaction import Masker
-from ..store_protocol import CredentialNews, Lender, QuotaNews, Ringer, Store
+from ..store_protocol import Lender, Ringer, Store
 from .feedback import Feedback
 from .inspection import PoolInspector
 from .legacy_verbs import LegacyVerbs
@@ -39,21 +35,6 @@ def return_all_leases() -> None:
         store.leave()
 
 
-class _AuditedSharedPool(AuditedPool, SharedPool):
-    """Checks its promises, on its view of the store: others may open again what was closed here."""
-
-    def absorb(self, credentials: Sequence[CredentialNews], quotas: Sequence[QuotaNews]) -> None:
-        super().absorb(credentials, quotas)
-        for quota in self.quotas.values():
-            self.review_closings(quota)
-
-
-def make_core(*, shared: bool, debug: bool, keep_free: int, max_lease: float | None) -> LearningPool:
-    """Make the core of a pool; with *debug* one that checks its own promises."""
-    kinds = (_AuditedSharedPool, SharedPool) if shared else (AuditedPool, LearningPool)
-    return kinds[not debug](keep_free=keep_free, max_lease=max_lease)
-
-
 class PoolRuntime:
     """Everything that a coordinator's public methods and the rest of the package use of a pool.
 
@@ -65,17 +46,25 @@ class PoolRuntime:
     store: Store | None = None  # only where it is shared
     _bell: Ringer
 
-    def __init__(self, core: LearningPool, clock: Clock, default_backoff: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        core: LearningPool,
+        clock: Clock,
+        default_backoff: Callable[[], float],
+        shared: SharedCore | None = None,
+    ) -> None:
+        """*shared*: the same core, if its state is in a store."""
+        self._shared = shared
         self.lends = False  # a run takes leases here, and its workers may ask for one: only then is that looked at
         self.core = core
         self.clock = clock
         self.masker = masker = Masker()
-        lock = PoliteLock() if isinstance(core, SharedPool) else threading.RLock()
+        lock = threading.RLock() if shared is None else PoliteLock()
         self.scheduler = scheduler = Scheduler(core, clock, lock)
         self.registry = registry = CredentialRegistry(scheduler, masker)
         self.feedback = feedback = Feedback(scheduler, masker, registry.secret_of, default_backoff)
         self.verbs = LegacyVerbs(scheduler, feedback, registry.names, registry.secret_of)
-        self.inspector = PoolInspector(scheduler)
+        self.inspector = PoolInspector(scheduler, shared)
         self._said_stray = False
 
         self.take = scheduler.take
@@ -111,17 +100,11 @@ class PoolRuntime:
 
     # -- a shared store ---------------------------------------------------------------------------------------
 
-    def open_store(self, place: Path | RedisPlace, ttl: float, weight: float) -> None:
-        """Share the pool's state with the other processes that have opened it there."""
-        core, credentials = self.core, self.registry.credentials
-        assert isinstance(core, SharedPool)  # noqa: S101 - for the type checker
+    def attach_store(self, store: Store, bell: Ringer, ttl: float) -> None:
+        """Keep leases for *ttl* seconds in *store*, whose wake-ups come through *bell*."""
         self.lease_ttl = ttl
-        core.mask = self.masker.mask
-        opened = open_store(place, self.clock, ttl=ttl, weight=weight, view=core)
-        self.store = store = opened.store
-        self._bell = opened.bell
-        core.attach(store)
-        core.fingerprint_of = lambda name: store.fingerprint(credentials[name].secret.reveal())
+        self.store = store
+        self._bell = bell
         _stores.add(store)
         self.scheduler.store_location = store.where
         self.scheduler.wake_maintenance = store.nudge
@@ -140,16 +123,15 @@ class PoolRuntime:
 
     def keep_up(self, called: bool) -> None:
         """Renew what is held, and see what others did. *called*: they say that it is our turn."""
-        core = self.core
-        assert isinstance(core, SharedPool)  # noqa: S101 - for the type checker
-        self.scheduler.run_step(lambda now: core.keep_up(now, called=called))
+        shared = self._shared
+        assert shared is not None  # noqa: S101 - for the type checker
+        self.scheduler.run_step(lambda now: shared.keep_up(now, called=called))
 
     def due_at(self) -> float:
         """When ``keep_up`` should be called."""
-        core = self.core
-        assert isinstance(core, SharedPool)  # noqa: S101 - for the type checker
+        assert self._shared is not None  # noqa: S101 - for the type checker
         with self.scheduler.locked():
-            return core.due_at(self.scheduler.now())
+            return self._shared.due_at(self.scheduler.now())
 
     def is_over(self) -> bool:
         """Closed, and nothing left to give back."""

@@ -11,14 +11,17 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from ...pool.core.checked_pool import AuditedPool
 from ...pool.core.cost import request_cost
+from ...pool.core.learning.adaptive_pool import LearningPool
 from ...pool.core.records import NO_LABELS, PLAIN, Ask
 from ...pool.credential import Credential, labels_of
 from ...pool.lease import ACQUIRED, Lease
 from ...pool.redaction import Masker
-from ...pool.runtime.pool_runtime import PoolRuntime, make_core
+from ...pool.runtime.pool_runtime import PoolRuntime
 from ...pool.runtime.scheduler import check_timeout, log
 from ...pool.snapshot import CredentialState, Explanation, Forecast
+from ...stores.open_pool import make_shared_core, share_pool
 from ...stores.redis.url import RedisPlace
 from ...stores.sqlite.location import place_of
 from ...util.clock import Clock, SystemClock
@@ -81,9 +84,14 @@ class CredentialCoordinator:
         _require_positive("lease_ttl", lease_ttl)
         _require_positive("weight", weight)
         place = place_of(store, os.environ)
-        core = make_core(shared=place is not None, debug=debug, keep_free=keep_free, max_lease=max_lease)
         clock = SystemClock() if clock is None else clock
-        self._runtime = runtime = PoolRuntime(core, clock, partial(_default_backoff, type(self), weakref.ref(self)))
+        backoff = partial(_default_backoff, type(self), weakref.ref(self))
+        if place is None:
+            core = (AuditedPool if debug else LearningPool)(keep_free=keep_free, max_lease=max_lease)
+            self._runtime = runtime = PoolRuntime(core, clock, backoff)
+        else:
+            shared = make_shared_core(debug=debug, keep_free=keep_free, max_lease=max_lease)
+            self._runtime = runtime = PoolRuntime(shared, clock, backoff, shared)
         if isinstance(place, RedisPlace):
             _mask_passwords(runtime.masker, place.passwords)
         for unused in all_given[len(given) :]:  # not to be used, and not to be shown
@@ -92,7 +100,7 @@ class CredentialCoordinator:
             self._admit(given, keep_free)
             return
         self.lease_ttl = lease_ttl
-        runtime.open_store(place, lease_ttl, weight)
+        share_pool(runtime, shared, place, lease_ttl, weight)
         try:
             self._admit(given, keep_free)
         except BaseException:

@@ -58,7 +58,9 @@ class Driver:
     def helper(self) -> int:
         """The process id of its helper."""
         children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
-        (found,) = [pid for pid in map(int, children) if "helper.py" in Path(f"/proc/{pid}/cmdline").read_text()]
+        (found,) = [
+            pid for pid in map(int, children) if "helper_process.py" in Path(f"/proc/{pid}/cmdline").read_text()
+        ]
         return found
 
     def kill_with_helper(self) -> None:

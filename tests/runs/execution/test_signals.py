@@ -886,7 +886,7 @@ def test_a_run_that_leaves_at_the_very_end_of_the_process_waits_for_no_watcher()
     """Left to the collector, as a stream may be: by then no thread but the main one runs any more."""
     ended = in_process("""
         import gc
-        from agentos.runs import signals
+        from agentos.runs.execution import signals
         signals._CATCH_UP_WITHIN = 1e6
         gc.disable()  # until the end
         class Left:
