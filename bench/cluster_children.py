@@ -19,7 +19,7 @@ from cluster_servers import KEYS, LEASE_TTL
 from stores import LONGEST_ACQUIRE, Act, Say
 
 from agentos import Credential, CredentialCoordinator, ParallelCoordinator
-from agentos.pool.secret_sources import name_of
+from agentos.pool.secret_sources import derive_name
 
 WARM_UP = 4 * len(KEYS)  # items
 
@@ -214,7 +214,9 @@ def ours(address: str, journal: bool, ship_secrets: bool) -> Iterator[Round]:
         def run(items: int) -> int:
             coordinator = ParallelCoordinator(
                 len(KEYS),
-                CredentialCoordinator(Credential(secret, name=name_of(variable)) for variable, secret in KEYS.items()),
+                CredentialCoordinator(
+                    Credential(secret, name=derive_name(variable)) for variable, secret in KEYS.items()
+                ),
                 max_parallelism=len(KEYS),
                 journal=Path(folder, f"{next(numbers)}.journal") if journal else None,
                 worker_version="bench",

@@ -441,7 +441,7 @@ def ours(provider: Provider, calls: Sequence[Call], seed: int, until: float, *, 
     """The pool and the run themselves. A call's cost is told as the last of the others would reserve it."""
     work = [virtual.Work(call.tokens, (("tokens", MARGIN * call.guess(POOR)),)) for call in calls]
     plan = provider.plan
-    specs = virtual.specs_of(plan, known=known)
+    specs = virtual.build_key_specs(plan, known=known)
     run = virtual.VirtualRun(plan, work, specs=specs, parallel=WORKERS, seed=seed, provider=provider)
     finished = run.run(until)
     return Outcome(finished.failed + finished.unfinished, finished.rejected, finished.seconds)

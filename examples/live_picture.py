@@ -17,8 +17,8 @@ from rich.segment import Segments
 
 from agentos.pool.core.credential_report import Headroom
 from agentos.pool.snapshot import CredentialState
-from agentos.runs.display.event_state import Failure
-from agentos.runs.display.layout import Running, Scene, picture
+from agentos.runs.display.event_state import FailedItem
+from agentos.runs.display.layout import DisplayState, RunningItem, render
 from agentos.runs.display.rich_display import segments
 from agentos.runs.results import ProgressStats
 
@@ -56,16 +56,16 @@ SAID = [
 ]
 
 RUNNING = [
-    Running(f"issue-{1041 + number}", NOW - 412.0 + 9.7 * number, SAID[number % len(SAID)]) for number in range(40)
+    RunningItem(f"issue-{1041 + number}", NOW - 412.0 + 9.7 * number, SAID[number % len(SAID)]) for number in range(40)
 ]
 
 FAILURES = [
-    Failure("issue-0987", "exit 2: the branch has conflicts with main"),
-    Failure("issue-1012", "timed out after 30m"),
-    Failure("issue-1030", "exit 1: no test covers this change"),
+    FailedItem("issue-0987", "exit 2: the branch has conflicts with main"),
+    FailedItem("issue-1012", "timed out after 30m"),
+    FailedItem("issue-1030", "exit 1: no test covers this change"),
 ]
 
-SCENE = Scene(
+SCENE = DisplayState(
     stats=ProgressStats(
         total=1_500,
         completed=960,
@@ -79,7 +79,7 @@ SCENE = Scene(
     ),
     now=NOW,
     name="fix-issues-3f9c",
-    left=7_950.0,
+    seconds_left=7_950.0,
     keys=KEYS,
     running=RUNNING,
     failures=FAILURES,
@@ -90,7 +90,7 @@ def main() -> None:
     os.environ["TZ"] = "UTC"
     time.tzset()
     paper = Console(file=io.StringIO(), record=True, width=WIDTH, force_terminal=True, _environ={})
-    paper.print(Segments(segments(picture(SCENE, WIDTH, HEIGHT))), end="")
+    paper.print(Segments(segments(render(SCENE, WIDTH, HEIGHT))), end="")
     target = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent.parent / "docs" / "live.svg")
     svg = paper.export_svg(title="agentos run", unique_id="live")
     # A picture in a README should fetch nothing: any font of fixed width will do.

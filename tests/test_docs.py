@@ -15,7 +15,7 @@ from typer.main import get_command
 
 from agentos.cli.config.credential_entries import _FIELDS
 from agentos.cli.config.files import _NO_OPTIONS
-from agentos.cli.config.run_options import RUN_OPTIONS, twin
+from agentos.cli.config.run_options import RUN_OPTIONS, build_variable_name
 from agentos.cli.exit_codes import ExitCode
 from agentos.cli.main import app
 from agentos.runs.commands.outcome_file import _WORDS
@@ -74,7 +74,7 @@ def options() -> Iterator[Wanted]:
 
 def variables() -> set[str]:
     """The variables named anywhere in the package, those it puts together, and the twins of options."""
-    found = {twin(name) for name in RUN_OPTIONS} | set(_NO_OPTIONS)
+    found = {build_variable_name(name) for name in RUN_OPTIONS} | set(_NO_OPTIONS)
     for path in (ROOT / "agentos").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):

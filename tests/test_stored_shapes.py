@@ -380,12 +380,12 @@ def test_the_progress_for_programs(agentos: Agentos, capfd: pytest.CaptureFixtur
 
 
 def test_the_messages_of_a_cluster() -> None:
-    hello = messages.hello_body(bytes(messages.PASSWORD), messages.Hello("link-1", "worker-1", (1,), (2, 3)))
-    told = json.loads(hello[messages.PASSWORD :])
+    hello = messages.hello_body(bytes(messages.PASSWORD_LENGTH), messages.Hello("link-1", "worker-1", (1,), (2, 3)))
+    told = json.loads(hello[messages.PASSWORD_LENGTH :])
     assert list(told) == ["format", "link", "name", "asks", "in_hand"]
     assert list(told.values())[1:] == ["link-1", "worker-1", [1], [2, 3]]
-    assert sorted(messages.Kind) == [1, 2, 3, 4, 5, *range(16, 25), 32, 33]
-    assert [standing.value for standing in messages.Standing] == [b"g", b"d", b"l", b"k"]
+    assert sorted(messages.FrameKind) == [1, 2, 3, 4, 5, *range(16, 25), 32, 33]
+    assert [standing.value for standing in messages.AttemptStatus] == [b"g", b"d", b"l", b"k"]
     assert ({**messages.CHANNEL_OF}, sorted(messages.Channel)) == ({"stdout": 0, "stderr": 1}, [0, 1, 2])
 
 

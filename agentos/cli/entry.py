@@ -41,10 +41,10 @@ def _open_the_standard_streams() -> None:
 
 
 def _not_written(error: OSError | ValueError, code: int) -> int:
-    from .main import let_go_of_stdout, say
+    from .main import discard_stdout, print_error
 
-    let_go_of_stdout()  # the interpreter should find nothing to flush there at its end
+    discard_stdout()  # the interpreter should find nothing to flush there at its end
     if isinstance(error, BrokenPipeError):
         return code  # whoever read it has seen enough
-    say(f"agentos: standard output cannot be written: {getattr(error, 'strerror', None) or error}")
+    print_error(f"agentos: standard output cannot be written: {getattr(error, 'strerror', None) or error}")
     return code or 74

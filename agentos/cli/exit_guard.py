@@ -22,28 +22,28 @@ from collections.abc import Collection, Iterator
 
 _LIMIT = 0.9  # from the second signal to the end
 _LIMIT_IF_HEEDED = 2.0  # the command ends by itself after a second; this is if it cannot even do that
-_LOOK_EVERY = 0.05
+_POLL_INTERVAL = 0.05
 _IS_IT_THERE = 5.0  # how often to look whether the command is, where the system does not tell
 _SIGNALS = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
 _SHOW_CURSOR = b"\x1b[?25h"
 
 
-class Guard:
+class ExitGuard:
     """Counts the signals of a command, those it has heeded and those that wait, and knows when it must have ended."""
 
     def __init__(self, grace: float, term_window: float) -> None:
         self._grace = grace
         self._term_window = term_window
-        self._heeded = 0
+        self._handled = 0
         self._unread = 0
         self._counted = 0
         self._last_term = -term_window
         self.due: float | None = None
 
-    def told(self, heeded: int, now: float) -> None:
+    def on_handled(self, heeded: int, now: float) -> None:
         """The command has heeded so many signals. After the second it ends by itself."""
-        if heeded > self._heeded:
-            self._heeded = heeded
+        if heeded > self._handled:
+            self._handled = heeded
             self._counted = max(self._counted, heeded)
             self._unread = 0
         if heeded > 1:
@@ -51,7 +51,7 @@ class Guard:
         elif self._counted < 2:
             self.due = None  # it is awake, and sees to its grace itself
 
-    def see(self, unread: bytes, now: float) -> None:
+    def on_pending(self, unread: bytes, now: float) -> None:
         """These bytes wait to be read by the command."""
         signals = [number & 0x7F for number in unread if number & 0x7F in _SIGNALS]
         for signum in signals[self._unread :]:
@@ -71,7 +71,7 @@ class Guard:
             self.due = now + _LIMIT
 
 
-def watch(arrivals: socket.socket, control: int, command: int, guard: Guard) -> bool:
+def watch(arrivals: socket.socket, control: int, command: int, guard: ExitGuard) -> bool:
     """Until the command has ended by itself (False), or should have (True)."""
     poll = select.poll()
     poll.register(control, select.POLLIN)
@@ -85,7 +85,7 @@ def watch(arrivals: socket.socket, control: int, command: int, guard: Guard) -> 
         now = time.monotonic()
         if guard.due is not None and now >= guard.due:
             return True
-        patience = _LOOK_EVERY if looking else _IS_IT_THERE
+        patience = _POLL_INTERVAL if looking else _IS_IT_THERE
         if guard.due is not None:
             patience = min(patience, guard.due - now)
         ready = {fd for fd, _ in poll.poll(patience * 1000 + 1)}
@@ -94,10 +94,10 @@ def watch(arrivals: socket.socket, control: int, command: int, guard: Guard) -> 
             said = os.read(control, 64)
             if not said:
                 return False
-            guard.told(max(said) - ord("0"), now)
+            guard.on_handled(max(said) - ord("0"), now)
         if arrivals.fileno() in ready or looking:
             unread = _peek(arrivals)
-            guard.see(unread, now)
+            guard.on_pending(unread, now)
             if bool(unread) != looking:
                 looking = bool(unread)
                 poll.unregister(arrivals) if looking else poll.register(arrivals, select.POLLIN)
@@ -111,7 +111,7 @@ def _peek(arrivals: socket.socket) -> bytes:
         return b""
 
 
-def children_of(parent: int) -> Iterator[int]:
+def list_children(parent: int) -> Iterator[int]:
     """The processes that it has started and that have not ended. Only where /proc is."""
     for entry in os.listdir("/proc") if os.path.isdir("/proc/self") else ():
         if not entry.isdecimal():
@@ -128,7 +128,7 @@ def children_of(parent: int) -> Iterator[int]:
 def kill_children(parent: int, but: Collection[int]) -> None:
     """Kill them; twice, for those that were just being born."""
     for _ in range(2):
-        for pid in children_of(parent):
+        for pid in list_children(parent):
             if pid not in but:
                 kill(pid)
 
@@ -147,7 +147,7 @@ def main() -> None:
         signal.signal(number, signal.SIG_IGN)
     arrivals, control, command = (int(text) for text in sys.argv[1:4])
     with socket.socket(fileno=arrivals) as reader:
-        if watch(reader, control, command, Guard(float(sys.argv[4]), float(sys.argv[5]))):
+        if watch(reader, control, command, ExitGuard(float(sys.argv[4]), float(sys.argv[5]))):
             kill_children(command, {os.getpid()})
             kill(command)
             if os.isatty(2):

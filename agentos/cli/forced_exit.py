@@ -28,7 +28,7 @@ _NEEDED = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")  # to start Python at all
 
 
 class ForcedExit:
-    """Ends this process on behalf of its runs; see ``ProcessEnd``. A process has one, made by ``entry``."""
+    """Ends this process on behalf of its runs; see ``ProcessExitOwner``. A process has one, made by ``entry``."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()  # a signal handler may come in the middle of it
@@ -41,7 +41,7 @@ class ForcedExit:
 
     # -- for runs ---------------------------------------------------------------------------------------------
 
-    def heeded(self) -> None:
+    def on_first_signal(self) -> None:
         """The first signal was heeded."""
         self._tell_guard(b"1")
 
@@ -59,7 +59,7 @@ class ForcedExit:
         self._awake.set()
         self._tell_guard(b"2")
 
-    def workers_given_up(self) -> None:
+    def on_workers_abandoned(self) -> None:
         """Kill the child processes that workers have started themselves."""
         self.must_exit = True
         kill_own_children()
@@ -166,9 +166,9 @@ def return_leases() -> None:
     """What this process has leased is free for others."""
     runtime = sys.modules.get("agentos.pool.runtime.pool_runtime")
     if runtime is not None:
-        runtime.return_all_leases()
+        runtime.release_all_at_exit()
 
 
-def current() -> ForcedExit | None:
+def find_current() -> ForcedExit | None:
     """That of this process; None: somebody else's program has called the command, and ends by itself."""
     return process_exit.owner if isinstance(process_exit.owner, ForcedExit) else None

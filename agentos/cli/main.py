@@ -12,8 +12,8 @@ import typer
 from ..version import __version__
 from .commands import demo, init, keys, logs, retry, run, runs, show, trust
 from .exit_codes import ExitCode
-from .session.argv import take_apart
-from .usage_error import Refusal
+from .session.argv import split_arguments
+from .usage_error import UsageError
 
 app = typer.Typer(
     name="agentos",
@@ -56,12 +56,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
     typed = None
     if given[:1] == ["run"]:
-        typed = take_apart(given[1:])
+        typed = split_arguments(given[1:])
         given = ["run", *typed.options]
     try:
         code = app(given, prog_name="agentos", standalone_mode=False, obj=typed)
-    except Refusal as refusal:
-        say(f"agentos: {refusal.message}", *(f"  {line}" for line in (refusal.hint or "").splitlines()))
+    except UsageError as refusal:
+        print_error(f"agentos: {refusal.message}", *(f"  {line}" for line in (refusal.hint or "").splitlines()))
         return int(refusal.code)
     except typer.Exit as ended:
         return ended.exit_code
@@ -70,12 +70,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return int(ExitCode.INTERRUPTED)
     except BrokenPipeError:
-        let_go_of_stdout()
+        discard_stdout()
         return int(ExitCode.OK)  # whoever read it has seen enough
     except SystemExit as ended:
         if not isinstance(ended.__context__, BrokenPipeError):  # which the parser makes an exit code of 1
             raise
-        let_go_of_stdout()
+        discard_stdout()
         return int(ExitCode.OK)
     except Exception as error:  # noqa: BLE001 - the parser's own refusals, and faults of ours
         return _other(error)
@@ -89,29 +89,29 @@ def _other(error: Exception) -> int:
         path = "agentos" if context is None else context.command_path
         said = str(formatted())
         if path == "agentos run" and "extra argument" in said:
-            say(f"agentos: {said}", "  put -- before the command: agentos run ITEMS -- COMMAND {}")
+            print_error(f"agentos: {said}", "  put -- before the command: agentos run ITEMS -- COMMAND {}")
         else:
-            say(f"agentos: {said}", f"  try: {path} --help")
+            print_error(f"agentos: {said}", f"  try: {path} --help")
         return int(ExitCode.USAGE)
     from ..errors import AgentOSError
 
     if isinstance(error, AgentOSError):
-        say(f"agentos: {error}")
+        print_error(f"agentos: {error}")
         return int(ExitCode.USAGE)
     if isinstance(error, OSError):
         what = getattr(error, "what", None)  # of a file that is not safe to use
         said = str(error) if what else f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}"
-        say(f"agentos: {said}")
+        print_error(f"agentos: {said}")
         return int(ExitCode.OUTPUT)
     import traceback
 
     # Where it happened, without the values and the message: either may hold a secret.
     places = "".join(traceback.format_list(traceback.extract_tb(error.__traceback__)[-3:]))
-    say(f"agentos: a fault of agentos itself ({type(error).__name__}); please report this:", places.rstrip())
+    print_error(f"agentos: a fault of agentos itself ({type(error).__name__}); please report this:", places.rstrip())
     return int(ExitCode.INTERNAL)
 
 
-def say(*lines: str) -> None:
+def print_error(*lines: str) -> None:
     """Tell a person, on standard error."""
     try:
         print(*lines, sep="\n", file=sys.stderr, flush=True)
@@ -119,7 +119,7 @@ def say(*lines: str) -> None:
         pass  # nobody listens
 
 
-def let_go_of_stdout() -> None:
+def discard_stdout() -> None:
     """Its reader is gone: let the interpreter find nothing to flush there at its end."""
     try:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from .exit_codes import ExitCode
 
 
-class Refusal(Exception):
+class UsageError(Exception):
     """Ends the command: *message* says what and where, *hint* what to do; both are shown on standard error."""
 
     def __init__(self, message: str, hint: str | None = None, code: ExitCode = ExitCode.USAGE) -> None:

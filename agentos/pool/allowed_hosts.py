@@ -10,14 +10,14 @@ from functools import lru_cache
 from urllib.parse import urlsplit
 
 from ..errors import ForeignHost
-from ..providers.key_owner import owner_of, provider_at
+from ..providers.key_owner import find_provider, guess_provider
 from .core.records import Labels
 from .credential import Credential
-from .host_patterns import host_pattern
+from .host_patterns import normalize_host
 
 # Who speaks the language of another: a request addressed to the latter may be served by a key of the former, at the
 # base URL that key carries.
-_SPEAKS_LIKE = {"azure": "openai"}
+_COMPATIBLE_WITH = {"azure": "openai"}
 
 # What the addresses of a provider begin with, where an SDK's base URL has it and the base URL of a key may not.
 _USUAL_BASES = {"openai": "/v1", "groq": "/openai/v1", "openrouter": "/api/v1", "xai": "/v1", "cerebras": "/v1"}
@@ -26,7 +26,7 @@ _PORTS = {"http": 80, "https": 443}
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Origin:
     """Where a request goes: scheme, host and port."""
 
     scheme: str
@@ -36,15 +36,15 @@ class Place:
     @property
     def provider(self) -> str | None:
         """The provider at home there, if it is one we know."""
-        return provider_at(self.host)
+        return find_provider(self.host)
 
     @property
-    def is_named_well(self) -> bool:
+    def has_valid_host(self) -> bool:
         """Whether its host is one. ``evil.com%2f.example.com`` is none, and a proxy may read it as another."""
-        return "*" not in self.host and host_pattern(self.host) == self.host
+        return "*" not in self.host and normalize_host(self.host) == self.host
 
     @property
-    def is_near(self) -> bool:
+    def is_local_network(self) -> bool:
         """An address or a name of this machine or its network: nobody expects https there."""
         try:
             return ipaddress.ip_address(self.host).is_private
@@ -57,17 +57,17 @@ class Place:
         return f"{self.scheme}://{host}" if usual else f"{self.scheme}://{host}:{self.port}"
 
 
-def place_of(scheme: str, host: str, port: int | None) -> Place:
+def build_origin(scheme: str, host: str, port: int | None) -> Origin:
     """The place; *port* None is the usual one of the scheme."""
-    return Place(scheme, host.removesuffix("."), _PORTS.get(scheme, 0) if port is None else port)
+    return Origin(scheme, host.removesuffix("."), _PORTS.get(scheme, 0) if port is None else port)
 
 
-def provider_of(credential: Credential) -> str | None:
+def detect_provider(credential: Credential) -> str | None:
     """Whose key it is, as it says, by where its base URL leads, or as its secret looks; None: nobody can tell."""
     if credential.provider is not None:
         return credential.provider
-    there = None if credential.base_url is None else place_of_base(credential.base_url).provider
-    return owner_of(credential.secret.reveal()) if there is None else there
+    there = None if credential.base_url is None else parse_base_origin(credential.base_url).provider
+    return guess_provider(credential.secret.reveal()) if there is None else there
 
 
 def is_sendable(credential: Credential) -> bool:
@@ -76,41 +76,41 @@ def is_sendable(credential: Credential) -> bool:
     return text.isascii() and text.isprintable() and " " not in text
 
 
-def says_nothing(credential: Credential) -> bool:
+def has_unknown_provider(credential: Credential) -> bool:
     """Neither it nor its looks tell where it may go."""
-    return not credential.hosts and credential.base_url is None and provider_of(credential) is None
+    return not credential.hosts and credential.base_url is None and detect_provider(credential) is None
 
 
-def may_serve(credential: Credential, place: Place, assumed: str | None) -> bool:
+def may_serve(credential: Credential, place: Origin, assumed: str | None) -> bool:
     """Whether a request addressed to *place* may be made with *credential*.
 
     *assumed* is whose keys those are taken for that say nothing. A credential with a base URL is not sent to *place*
     but to its own base: it serves the requests meant for its provider.
     """
-    if place.scheme not in _PORTS or not place.is_named_well or not is_sendable(credential):
+    if place.scheme not in _PORTS or not place.has_valid_host or not is_sendable(credential):
         return False
     if _is_named(credential, place):
         return True
-    provider = provider_of(credential)
-    if provider is None and says_nothing(credential):
+    provider = detect_provider(credential)
+    if provider is None and has_unknown_provider(credential):
         provider = assumed
     if provider is None:
         return False
     if credential.base_url is None:
         return place.provider == provider and place.scheme == "https"
-    return place.provider is not None and place.provider in (provider, _SPEAKS_LIKE.get(provider))
+    return place.provider is not None and place.provider in (provider, _COMPATIBLE_WITH.get(provider))
 
 
-def _is_named(credential: Credential, place: Place) -> bool:
+def _is_named(credential: Credential, place: Origin) -> bool:
     """It names the host itself, or its base URL is there."""
-    if any(_fits(pattern, place) for pattern in credential.hosts):
+    if any(_matches(pattern, place) for pattern in credential.hosts):
         return True
-    return credential.base_url is not None and place_of_base(credential.base_url) == place
+    return credential.base_url is not None and parse_base_origin(credential.base_url) == place
 
 
-def _fits(pattern: str, place: Place) -> bool:
+def _matches(pattern: str, place: Origin) -> bool:
     host, port = _host_and_port(pattern)
-    if port is None and place.scheme != "https" and not place.is_near:
+    if port is None and place.scheme != "https" and not place.is_local_network:
         return False  # a redirect must not send the key in the clear: who wants that names the port
     return (port is None or port == place.port) and fnmatchcase(place.host, host)
 
@@ -124,16 +124,16 @@ def _host_and_port(pattern: str) -> tuple[str, int | None]:
 
 
 @lru_cache(maxsize=1024)
-def place_of_base(base_url: str) -> Place:
+def parse_base_origin(base_url: str) -> Origin:
     """Where a base URL leads."""
     parts = urlsplit(base_url)
-    return place_of(parts.scheme, (parts.hostname or "").lower(), parts.port)
+    return build_origin(parts.scheme, (parts.hostname or "").lower(), parts.port)
 
 
 @lru_cache(maxsize=256)
-def rewritten(
-    base_url: str, place: Place, path: bytes, query: bytes, bases: tuple[str, ...] = ()
-) -> tuple[Place, bytes]:
+def rewrite_target(
+    base_url: str, place: Origin, path: bytes, query: bytes, bases: tuple[str, ...] = ()
+) -> tuple[Origin, bytes]:
     """Where a request for *path* at *place* goes instead with a key that carries *base_url*, and its new target.
 
     The base of the SDK is replaced by that of the key: the longest of *bases*, those that keys have at *place*, if the
@@ -154,57 +154,59 @@ def rewritten(
     queries = [query.decode("ascii")] if query else []
     there = {pair.partition("=")[0] for pair in queries[0].split("&")} if queries else set()
     queries += [pair for pair in parts.query.split("&") if pair and pair.partition("=")[0] not in there]
-    return place_of_base(base_url), "?".join([target, *(["&".join(queries)] if queries else [])]).encode("ascii")
+    return parse_base_origin(base_url), "?".join([target, *(["&".join(queries)] if queries else [])]).encode("ascii")
 
 
 def _steps(base_url: str) -> list[str]:
     return [step for step in urlsplit(base_url).path.split("/") if step]
 
 
-class Destinations:
+class AllowedHosts:
     """Which credentials of a pool may serve which place. A place is a label that they are given, of our own making."""
 
     def __init__(self) -> None:
-        self._places: dict[Place, tuple[str, str]] = {}
-        self._bases: dict[Place, tuple[str, ...]] = {}
+        self._places: dict[Origin, tuple[str, str]] = {}
+        self._bases: dict[Origin, tuple[str, ...]] = {}
         self._based = 0  # how many credentials there were then
         self._assumed: str | None = None  # whose keys those are that say nothing: of the provider that is called first
 
-    def labels_of(self, credential: Credential) -> Labels:
+    def find_labels(self, credential: Credential) -> Labels:
         """The labels of the places, as far as they were asked for yet, that *credential* may serve."""
         return frozenset(label for place, label in self._places.items() if may_serve(credential, place, self._assumed))
 
-    def serving(self, place: Place, credentials: Mapping[str, Credential]) -> list[str]:
+    def find_serving(self, place: Origin, credentials: Mapping[str, Credential]) -> list[str]:
         """The names of those that may serve *place*. Raises ForeignHost if there is none."""
         assumed = self._assumed
-        if assumed is None and not any(provider_of(credential) for credential in credentials.values()):
+        if assumed is None and not any(detect_provider(credential) for credential in credentials.values()):
             assumed = place.provider
         names = [name for name, credential in credentials.items() if may_serve(credential, place, assumed)]
         if not names:
-            raise ForeignHost(host=str(place), credentials=tuple(credentials), detail=self._why_not(place, credentials))
+            raise ForeignHost(
+                host=str(place), credentials=tuple(credentials), detail=self._explain_refusal(place, credentials)
+            )
         self._assumed = assumed
         return names
 
-    def bases_at(self, place: Place, credentials: Mapping[str, Credential]) -> tuple[str, ...]:
+    def find_base_urls(self, place: Origin, credentials: Mapping[str, Credential]) -> tuple[str, ...]:
         """The base URLs there that *credentials* carry: an SDK may well have been given one of them."""
         if len(credentials) != self._based:  # their number only grows
             self._bases = {}
             for url in dict.fromkeys(one.base_url for one in credentials.values() if one.base_url is not None):
-                there = place_of_base(url)
+                there = parse_base_origin(url)
                 self._bases[there] = (*self._bases.get(there, ()), url)
             self._based = len(credentials)
         return self._bases.get(place, ())
 
-    def label_of(self, place: Place) -> tuple[str, str]:
+    def get_label(self, place: Origin) -> tuple[str, str]:
         """The label by which those that may serve *place* are known from now on."""
         return self._places.setdefault(place, ("agentos-to", str(place)))
 
-    def _would_serve(self, place: Place, credentials: Mapping[str, Credential]) -> bool:
+    def _could_serve(self, place: Origin, credentials: Mapping[str, Credential]) -> bool:
         assumed = self._assumed or place.provider
         return any(may_serve(credential, place, assumed) for credential in credentials.values())
 
-    def _why_not(self, place: Place, credentials: Mapping[str, Credential]) -> str:
-        silent = [name for name, credential in credentials.items() if says_nothing(credential)]
+    def _explain_refusal(self, place: Origin, credentials: Mapping[str, Credential]) -> str:
+        silent = [name for name, credential in credentials.items() if has_unknown_provider(credential)]
         if not credentials:
             return "the pool has no credentials"
         unsendable = [name for name, credential in credentials.items() if not is_sendable(credential)]
@@ -215,10 +217,10 @@ class Destinations:
                 f"only http and https go through the pool's transport, not {place.scheme} "
                 "(for that: with pool.lease() as lease, and lease.reveal() as the key)"
             )
-        lost = [name for name, one in credentials.items() if one.base_url is not None and provider_of(one) is None]
+        lost = [name for name, one in credentials.items() if one.base_url is not None and detect_provider(one) is None]
         if lost:
             return f"whose requests {_listed(lost)} is to serve at its base_url was not said"
-        if place.scheme != "https" and self._would_serve(Place("https", place.host, place.port), credentials):
+        if place.scheme != "https" and self._could_serve(Origin("https", place.host, place.port), credentials):
             return (
                 f"it would travel unencrypted (who means that names the port: hosts=[{f'{place.host}:{place.port}'!r}])"
             )

@@ -8,7 +8,7 @@ from typing import Any, Literal, NoReturn
 
 from ..providers.key_owner import PROVIDERS
 from .core.records import Labels
-from .host_patterns import host_pattern
+from .host_patterns import normalize_host
 from .limit import Limit
 from .secret import Secret
 
@@ -53,7 +53,7 @@ class Credential:
         self.base_url = _base_url(base_url)
         self.hosts = _hosts(hosts)
         self.env = _env(env)
-        self.labels = labels_of("labels", labels)
+        self.labels = parse_labels("labels", labels)
         if any(label.startswith("agentos-") for label, _ in self.labels):
             raise ValueError("labels must not begin with agentos-: with those the pool notes where a credential may go")
         self.provider = _provider(provider)
@@ -76,7 +76,7 @@ class Credential:
         raise TypeError("a credential is not pickled: send its name and resolve it on the other side")
 
 
-def labels_of(argument: str, labels: Mapping[str, object] | Iterable[str] | None) -> Labels:
+def parse_labels(argument: str, labels: Mapping[str, object] | Iterable[str] | None) -> Labels:
     """Labels as a set: ``{"tier": "paid"}``, ``["tier=paid"]`` and ``["paid"]`` are all understood."""
     if labels is None:
         return frozenset()
@@ -156,7 +156,7 @@ def _base_url(base_url: object) -> str | None:
 
 def _hosts(hosts: object) -> tuple[str, ...]:
     given = (hosts,) if isinstance(hosts, str) else hosts
-    found = [host_pattern(host) for host in given] if isinstance(given, Iterable) else [None]
+    found = [normalize_host(host) for host in given] if isinstance(given, Iterable) else [None]
     good = tuple(host for host in found if host is not None)
     if len(good) < len(found):
         raise ValueError(

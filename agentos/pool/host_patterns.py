@@ -14,7 +14,7 @@ _WITH_PORT: Final = re.compile(r"(\[[0-9a-f:.]+\]|[^\[\]:]+)(?::([0-9]{1,5}))?")
 _ENDS_IN_A_NUMBER: Final = re.compile(r"(?:.*\.)?(?:[0-9]+|0x[0-9a-f]*)")
 
 
-def host_pattern(text: object) -> str | None:
+def normalize_host(text: object) -> str | None:
     """*text* in the one way to write a host: lower case, no final dot, an address as ``::1`` or ``[::1]:8080``.
 
     A host without a port stands for every port, ``*.example.com`` for all that is below example.com. None if it is no

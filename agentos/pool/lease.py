@@ -12,22 +12,22 @@ from typing import Protocol
 from weakref import WeakSet
 
 from ..errors import LeaseLost
-from ..providers.clients.untrusted import attribute
+from ..providers.clients.untrusted import read_attribute
 from ..providers.signal import Signal
-from .core.cost import AbsurdUsage, is_absurd, used_of
-from .core.records import Ask, Grant
+from .core.cost import AbsurdUsage, is_absurd, parse_used
+from .core.records import Grant, LeaseRequest
 from .protocols import LeaseIssuer
 from .secret import Secret
 
 
-class _Begun(Ask):
+class _AlreadyStarted(LeaseRequest):
     """In the place of what is asked for: nothing, for it has begun."""
 
     __slots__ = ()
 
 
-ACQUIRED = _Begun()  # and may be entered once, to be given back by a block
-_ENTERED = _Begun()
+ACQUIRED = _AlreadyStarted()  # and may be entered once, to be given back by a block
+_ENTERED = _AlreadyStarted()
 
 
 class Lease:
@@ -44,7 +44,7 @@ class Lease:
         self,
         pool: LeaseIssuer,
         grant: Grant | None,
-        ask: Ask | None = None,
+        ask: LeaseRequest | None = None,
         requester: str | None = None,
         timeout: float | None = None,
     ) -> None:
@@ -59,8 +59,8 @@ class Lease:
     def __enter__(self) -> Lease:
         ask = self._ask
         self._ask = _ENTERED
-        if ask.__class__ is not Ask:
-            return self._already_begun(ask)
+        if ask.__class__ is not LeaseRequest:
+            return self._check_reentry(ask)
         pool = self._pool
         take_now = pool.take_now  # an attribute of the pool, which Python 3.11 calls faster in two steps
         grant = take_now(ask, self._requester)
@@ -72,7 +72,7 @@ class Lease:
     def __exit__(self, kind: type[BaseException] | None, _exc: BaseException | None, _tb: TracebackType | None) -> None:
         if self._grant is not None:
             if kind is not None:
-                self._pool.in_doubt(self._grant)
+                self._pool.mark_unknown_outcome(self._grant)
             give_back = self._pool.give_back
             give_back(self._grant)
             self._ask = None
@@ -80,8 +80,8 @@ class Lease:
     async def __aenter__(self) -> Lease:
         ask = self._ask
         self._ask = _ENTERED
-        if ask.__class__ is not Ask:
-            return self._already_begun(ask)
+        if ask.__class__ is not LeaseRequest:
+            return self._check_reentry(ask)
         pool = self._pool
         grant = pool.take_now(ask, self._requester)
         if grant is None:
@@ -94,16 +94,21 @@ class Lease:
     ) -> None:
         if self._grant is not None:
             if kind is not None:
-                self._pool.in_doubt(self._grant)
+                self._pool.mark_unknown_outcome(self._grant)
             self._pool.give_back(self._grant)
             self._ask = None
 
     def __del__(self, is_at_exit: Callable[[], bool] = sys.is_finalizing) -> None:
-        if self._ask is not None and self._grant is not None and not is_at_exit() and self._pool.dropped(self._grant):
+        if (
+            self._ask is not None
+            and self._grant is not None
+            and not is_at_exit()
+            and self._pool.on_lease_dropped(self._grant)
+        ):
             whose = "" if self.requester is None else f" of {self.requester!r}"
             warnings.warn(f"a lease{whose} was dropped without being given back", ResourceWarning, 1, self)
 
-    def _already_begun(self, ask: Ask | None) -> Lease:
+    def _check_reentry(self, ask: LeaseRequest | None) -> Lease:
         if ask is not ACQUIRED or not self.held:
             raise RuntimeError("a lease is for one use: ask the pool for a new one")
         return self
@@ -139,7 +144,7 @@ class Lease:
         Raises ``LeaseLost`` if the lease is lost: others may have the credential by now.
         """
         self.require()
-        return self._pool.secret_of(self.name)
+        return self._pool.get_secret(self.name)
 
     def reveal(self) -> str:
         """The secret as text, to hand to whoever makes the call."""
@@ -148,7 +153,7 @@ class Lease:
     def require(self) -> None:
         """Raise ``LeaseLost`` if others may have the credential by now."""
         grant = self._held()
-        why = self._pool.loss_of(grant)
+        why = self._pool.find_loss_reason(grant)
         if why is not None:
             raise LeaseLost(name=grant.key.name, token=grant.token, detail=why)
 
@@ -169,7 +174,7 @@ class Lease:
     def _settle(self, told: Mapping[str, float], *, whole: bool = True) -> bool:
         grant = self._grant or self._held()
         try:
-            used = used_of("settle", told, whole=whole)
+            used = parse_used("settle", told, whole=whole)
         except AbsurdUsage:
             return self._pool.ignore_usage(grant)
         return self._pool.settle(grant, used)
@@ -181,15 +186,15 @@ class Lease:
         """
         if model is not None and not (isinstance(model, str) and model):
             raise ValueError("model must be the name of a model, or left out for all of them")
-        return self._pool.limited(self._held(), retry_after, model)
+        return self._pool.report_rate_limited(self._held(), retry_after, model)
 
     def rejected(self, reason: str = "rejected by the provider") -> bool:
         """The provider refused the credential itself: use it no more until a person revives it."""
-        return self._pool.refused(self._held(), reason)
+        return self._pool.report_rejected(self._held(), reason)
 
     def spent(self, reason: str = "the quota's money is gone") -> bool:
         """The quota's money is gone: none of its credentials is used until a person revives one."""
-        return self._pool.out_of_money(self._held(), reason)
+        return self._pool.report_out_of_money(self._held(), reason)
 
     def report(self, thing: object) -> Signal | None:
         """Say what came back: a response, an exception of the client, or a ``Signal``. The pool does the rest.
@@ -198,7 +203,7 @@ class Lease:
         providers in docs/limits.md, and what was used if the answer tells. Returns what it was taken for; None if
         it is nothing that a provider's client makes. The lease itself goes on.
         """
-        return self._pool.heard(self._held(), thing)[0]
+        return self._pool.report_answer(self._held(), thing)[0]
 
     def _held(self) -> Grant:
         if self._grant is None:
@@ -257,46 +262,46 @@ class ItemLease(Lease):
     def report(self, thing: object) -> Signal | None:
         return self._report(thing, sure=True)
 
-    def raised(self, error: BaseException, signal: Signal, *, sure: bool) -> None:
+    def report_exception(self, error: BaseException, signal: Signal, *, sure: bool) -> None:
         """The attempt ended with *error*, which was taken for *signal*. Not *sure*: it may be about somebody else."""
         last = self.last_report
-        if last is None or (last is not error and last is not attribute(error, "response")):
+        if last is None or (last is not error and last is not read_attribute(error, "response")):
             self._report(signal, sure=sure)
 
     def _report(self, thing: object, *, sure: bool) -> Signal | None:
-        self.signal, acted = self._pool.heard(self._held(), thing, sure=sure)
+        self.signal, acted = self._pool.report_answer(self._held(), thing, sure=sure)
         self.last_report = thing
         if acted and self.signal is not None:
             self.trouble = self.signal.event.name.lower()
         return self.signal
 
-    def opened(self, stream: Abandonable) -> None:
+    def track_stream(self, stream: Abandonable) -> None:
         """A call made with this lease reads *stream* from now on."""
         self._open.add(stream)
 
-    def over(self) -> None:
+    def end_attempt(self) -> None:
         """The attempt is over, and others will have the credential: nobody reads on."""
         for stream in list(self._open):
             stream.abandon()
 
-    def answered(self, signal: Signal, answer: object, *, calls: int = 1) -> bool:
+    def record_answer(self, signal: Signal, answer: object, *, calls: int = 1) -> bool:
         """A call of the worker's, made through a transport of the pool, got *answer*; whether the pool acts on it.
 
         A worker makes many calls with its one lease: what they use adds up. One that was limited, waited for and then
         answered well has left no trouble behind. *calls* is 0 for more news of a call that was told of already.
         """
         self._used["requests"] += calls
-        _, acted = self._pool.hear(self._held(), replace(signal, usage=self._added(signal.usage)))
+        _, acted = self._pool.report_signal(self._held(), replace(signal, usage=self._add_to_total(signal.usage)))
         self.signal, self.last_report = signal, answer
         self.trouble = signal.event.name.lower() if acted else None
         return acted
 
-    def used_more(self, usage: Mapping[str, float], *, whole: bool = True) -> None:
+    def add_usage(self, usage: Mapping[str, float], *, whole: bool = True) -> None:
         """The end of a stream told what its call has used; not *whole*: it broke off before all was told."""
         if self._held().key.quota.limits:
-            self._settle(self._added(usage), whole=whole)
+            self._settle(self._add_to_total(usage), whole=whole)
 
-    def _added(self, usage: Mapping[str, float]) -> Mapping[str, float]:
+    def _add_to_total(self, usage: Mapping[str, float]) -> Mapping[str, float]:
         if any(map(is_absurd, usage.values())):
             self._pool.ignore_usage(self._held())
             return self._used
@@ -313,7 +318,7 @@ class ItemLease(Lease):
         return super().spent(reason)
 
 
-class Holding(Protocol):
+class CurrentAttempt(Protocol):
     """The attempt that is under way in this thread or task, and the pool its lease is from."""
 
     @property
@@ -327,4 +332,4 @@ class Holding(Protocol):
 
 # A worker that asked the pool for a second lease while it holds one would wait for itself, if all do. So the pool looks
 # here first, and lends the one that is held.
-HOLDING: ContextVar[Holding | None] = ContextVar("agentos_holding", default=None)
+CURRENT_ATTEMPT: ContextVar[CurrentAttempt | None] = ContextVar("agentos_holding", default=None)

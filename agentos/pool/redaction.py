@@ -9,12 +9,12 @@ import threading
 import urllib.parse
 from collections.abc import Iterable, Iterator, Sequence
 
-from ..util.fork_hooks import OnlyLocks, watch_forks
+from ..util.fork_hooks import ForkSafeLocks, register_fork_hooks
 
 MASK = "<secret>"
 
 # Shorter pieces occur in innocent text; a piece of this many characters of a secret does not.
-PIECE = 8
+SHORTEST_PIECE = 8
 
 # So many secrets of a pool are known piece by piece.
 FULLY_KNOWN = 50
@@ -22,7 +22,7 @@ FULLY_KNOWN = 50
 _ASCII_LOWER = {ord(letter): letter.lower() for letter in string.ascii_uppercase}
 
 
-class Masker(OnlyLocks):
+class Masker(ForkSafeLocks):
     """Knows the secrets of a pool and blots out pieces of them, of eight characters and more, in any letter case.
 
     The secret a text is *likely* to hold (that of the lease it is about) is looked for piece by piece, and so are all
@@ -37,7 +37,7 @@ class Masker(OnlyLocks):
         self._marks: dict[str, str] = {}  # a folded piece -> its secret
         self._marking = threading.Lock()
         self._marked = 0  # how many secrets that is done for: only when a text is to be masked
-        watch_forks(self)
+        register_fork_hooks(self)
         for secret in secrets:
             self.add(secret)
 
@@ -46,7 +46,7 @@ class Masker(OnlyLocks):
 
     def add(self, secret: str) -> bool:
         """Blot out *secret* from now on: as it is, in base64, hex, JSON and a URL. False: it is too short for that."""
-        if len(secret) < PIECE:
+        if len(secret) < SHORTEST_PIECE:
             return False
         self._credentials.append(secret)
         self._secrets.append(secret)
@@ -55,9 +55,9 @@ class Masker(OnlyLocks):
     def add_password(self, password: str) -> bool:
         """Blot out a password of the pool's store as well. False: it is too short for that.
 
-        Unlike a credential it may stand in environment variables of commands: ``is_in`` does not know it.
+        Unlike a credential it may stand in environment variables of commands: ``contains_secret`` does not know it.
         """
-        if len(password) < PIECE:
+        if len(password) < SHORTEST_PIECE:
             return False
         if password not in self._passwords:
             self._passwords.add(password)
@@ -82,19 +82,19 @@ class Masker(OnlyLocks):
         """Return *text* with the pieces of secrets replaced."""
         found = {} if likely is None else {likely: None}
         self._mark()
-        folded = fold(text)
-        for i in range(len(folded) - PIECE + 1):
-            secret = self._marks.get(folded[i : i + PIECE])
+        folded = fold_case(text)
+        for i in range(len(folded) - SHORTEST_PIECE + 1):
+            secret = self._marks.get(folded[i : i + SHORTEST_PIECE])
             if secret is not None:
                 found[secret] = None
         for secret in found:
             text = _mask(text, secret)
         return text
 
-    def is_in(self, text: str) -> bool:
+    def contains_secret(self, text: str) -> bool:
         """Whether a whole secret of a credential stands in *text*, in any form and letter case."""
-        folded = fold(text)
-        return any(form in folded for secret in self._credentials for form in folded_forms_of(secret))
+        folded = fold_case(text)
+        return any(form in folded for secret in self._credentials for form in folded_forms(secret))
 
     def _mark(self) -> None:
         if self._marked == len(self._secrets):
@@ -105,19 +105,19 @@ class Masker(OnlyLocks):
     def _mark_new(self) -> None:
         new = self._secrets[self._marked :]
         for number, secret in enumerate(new, start=self._marked):
-            step = 1 if number < FULLY_KNOWN else PIECE
-            for form in folded_forms_of(secret):
-                for i in range(0, len(form) - PIECE + 1, step):
-                    self._marks.setdefault(form[i : i + PIECE], secret)
+            step = 1 if number < FULLY_KNOWN else SHORTEST_PIECE
+            for form in folded_forms(secret):
+                for i in range(0, len(form) - SHORTEST_PIECE + 1, step):
+                    self._marks.setdefault(form[i : i + SHORTEST_PIECE], secret)
         self._marked += len(new)
 
 
-def fold(text: str) -> str:
+def fold_case(text: str) -> str:
     """Return *text* with its ASCII letters in lower case. The length, and so every position, stays the same."""
     return text.lower() if text.isascii() else text.translate(_ASCII_LOWER)
 
 
-def forms_of(secret: str) -> Iterator[str]:
+def encoded_forms(secret: str) -> Iterator[str]:
     """The secret as it may stand in a text: raw, and as URL, JSON, hex and base64 write it."""
     raw = secret.encode()
     yield secret
@@ -133,19 +133,21 @@ def forms_of(secret: str) -> Iterator[str]:
         yield text.replace("+", "-").replace("/", "_")
 
 
-def folded_forms_of(secret: str) -> Iterable[str]:
+def folded_forms(secret: str) -> Iterable[str]:
     """The different forms of the secret, in lower case: to be looked for in a text that is folded as well."""
-    return dict.fromkeys(map(fold, forms_of(secret)))
+    return dict.fromkeys(map(fold_case, encoded_forms(secret)))
 
 
 def _mask(text: str, secret: str) -> str:
-    pieces = {form[i : i + PIECE] for form in folded_forms_of(secret) for i in range(len(form) - PIECE + 1)}
-    folded = fold(text)
+    pieces = {
+        form[i : i + SHORTEST_PIECE] for form in folded_forms(secret) for i in range(len(form) - SHORTEST_PIECE + 1)
+    }
+    folded = fold_case(text)
     out: list[str] = []
     end = 0
-    for i in range(len(folded) - PIECE + 1):
-        if folded[i : i + PIECE] in pieces:
+    for i in range(len(folded) - SHORTEST_PIECE + 1):
+        if folded[i : i + SHORTEST_PIECE] in pieces:
             if i > end or not out:
                 out.extend((text[end:i], MASK))
-            end = i + PIECE
+            end = i + SHORTEST_PIECE
     return "".join([*out, text[end:]])

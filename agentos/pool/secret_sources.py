@@ -47,12 +47,12 @@ class SecretUnavailable(AgentOSError, ValueError):
         return f"{self.source} {self.problem}; {self.advice}"
 
 
-def name_of(variable: str) -> str:
+def derive_name(variable: str) -> str:
     """What a credential from the variable of that name is called: ``OPENAI_API_KEY_1`` is ``openai-api-key-1``."""
     return variable.strip("_").replace("_", "-").lower() or "key"
 
 
-def called(variable: str) -> str:
+def displayable_name(variable: str) -> str:
     """The variable as it may be shown: by its name, unless that could be a secret pasted in the wrong place."""
     if _ORDINARY_VARIABLE.fullmatch(variable) and len(variable) <= 64:
         return f"the environment variable {variable}"
@@ -73,8 +73,10 @@ def from_env(variable: str, environ: Mapping[str, str]) -> str:
     found = environ.get(variable)
     if not found or not found.strip():
         problem = "is not set" if found is None else "is empty"
-        raise SecretUnavailable(source=called(variable), problem=problem, advice="export it before the command")
-    return _checked(found.strip(), called(variable), "put the secret alone into it")
+        raise SecretUnavailable(
+            source=displayable_name(variable), problem=problem, advice="export it before the command"
+        )
+    return _checked(found.strip(), displayable_name(variable), "put the secret alone into it")
 
 
 def from_env_pattern(pattern: str, environ: Mapping[str, str]) -> dict[str, str]:
@@ -82,7 +84,7 @@ def from_env_pattern(pattern: str, environ: Mapping[str, str]) -> dict[str, str]
 
     Empty ones are left out; two with the same secret are refused.
     """
-    variables = matching(pattern, environ)
+    variables = find_variables(pattern, environ)
     if not variables:
         shown = f"matches {pattern}" if re.fullmatch(r"[A-Z0-9_*?\[\]]+", pattern) else "matches that pattern"
         raise SecretUnavailable(
@@ -93,7 +95,7 @@ def from_env_pattern(pattern: str, environ: Mapping[str, str]) -> dict[str, str]
     return found
 
 
-def matching(pattern: str, environ: Mapping[str, str]) -> list[str]:
+def find_variables(pattern: str, environ: Mapping[str, str]) -> list[str]:
     """The variables that match *pattern* and are not empty: KEY_2 before KEY_10."""
     return sorted((v for v in environ if fnmatch.fnmatchcase(v, pattern) and environ[v].strip()), key=_by_number)
 
@@ -116,15 +118,15 @@ def from_file(path: Path, *, pipes: bool = False, timeout: float = COMMAND_TIMEO
     files. A secret without a name is called by the file and its place in it: ``keys-1``. A file that others may read
     is warned of. A device is refused, and so is a pipe, unless *pipes* are welcome; it has to end within *timeout*.
     """
-    text = _text_of(path, timeout if pipes else None)
-    stem = name_of(re.sub(r"[^A-Za-z0-9_-]+", "-", path.name.removesuffix(path.suffix)).strip("-"))
+    text = _read_text(path, timeout if pipes else None)
+    stem = derive_name(re.sub(r"[^A-Za-z0-9_-]+", "-", path.name.removesuffix(path.suffix)).strip("-"))
     found: dict[str, str] = {}
     lines: dict[str, int] = {}
     for number, line in enumerate(text.splitlines(), start=1):
         if not line.strip() or line.lstrip().startswith("#"):
             continue
-        given, secret = _parted(line.strip())
-        name = name_of(given) if given is not None else f"{stem}-{len(found) + 1}"
+        given, secret = _split_assignment(line.strip())
+        name = derive_name(given) if given is not None else f"{stem}-{len(found) + 1}"
         where = f"{path}, line {number},"
         if name in found:
             raise SecretUnavailable(
@@ -140,7 +142,7 @@ def from_file(path: Path, *, pipes: bool = False, timeout: float = COMMAND_TIMEO
     return found
 
 
-def _parted(line: str) -> tuple[str | None, str]:
+def _split_assignment(line: str) -> tuple[str | None, str]:
     """The name that stands before the secret, if one does, and the secret."""
     match = _ASSIGNMENT.fullmatch(line)
     if match is None:
@@ -163,7 +165,7 @@ def _unquoted(value: str) -> str:
     return value[1:-1] if len(value) >= 2 and value[0] == value[-1] and value[0] in "'\"" else value
 
 
-def _text_of(path: Path, pipe_timeout: float | None) -> str:
+def _read_text(path: Path, pipe_timeout: float | None) -> str:
     """What is in the file. A pipe is read only if there is a time within which it has to end."""
     try:
         mode, data = _content(path, pipe_timeout)
@@ -232,7 +234,7 @@ def from_command(command: str | Sequence[str], environ: Mapping[str, str], *, ti
         raise SecretUnavailable(
             source="the command", problem="cannot be split into words", advice='give a list: ["pass", "show", "acme"]'
         )
-    code, output = _output_of(argv, environ, timeout)
+    code, output = _run_command(argv, environ, timeout)
     if code != 0:
         problem = f"ended with exit code {code}" if code > 0 else f"was killed by {_signal(-code)}"
         raise SecretUnavailable(
@@ -242,7 +244,7 @@ def from_command(command: str | Sequence[str], environ: Mapping[str, str], *, ti
     return _checked(text, "the output of the command", "it has to print the secret alone, in one line")
 
 
-def _output_of(argv: list[str], environ: Mapping[str, str], timeout: float) -> tuple[int, bytes]:
+def _run_command(argv: list[str], environ: Mapping[str, str], timeout: float) -> tuple[int, bytes]:
     """Its exit code (below zero: a signal ended it) and what it printed. Given up, it is killed with its group."""
     try:
         process = subprocess.Popen(  # noqa: S603 - the command is the user's own

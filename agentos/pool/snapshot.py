@@ -5,26 +5,26 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from ..util.durations import about
+from ..util.durations import format_rough_duration
 from .core.credential_report import Headroom, KeyReport
-from .core.forecast import Move
+from .core.forecast import Improvement
 from .core.limits.base import FOREVER
-from .core.states import OUT_OF_USE, RESTING, CredentialStatus
+from .core.states import OUT_OF_USE, UNAVAILABLE, CredentialStatus
 
 __all__ = [
     "OUT_OF_USE",
-    "RESTING",
+    "UNAVAILABLE",
     "CredentialState",
     "CredentialStatus",
     "Explanation",
     "Forecast",
-    "Lesson",
-    "state_from",
+    "HistoryEntry",
+    "build_state",
 ]
 
 
 @dataclass(frozen=True, slots=True)
-class Lesson:
+class HistoryEntry:
     """What was learned, and when (epoch seconds)."""
 
     at: float
@@ -49,7 +49,7 @@ class CredentialState:
     slots: int
     leases: int
     limits: tuple[Headroom, ...]
-    history: tuple[Lesson, ...]  # what was learned of its quota, the newest last
+    history: tuple[HistoryEntry, ...]  # what was learned of its quota, the newest last
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class CredentialState:
         slots: int = 1,
         leases: int | None = None,
         limits: tuple[Headroom, ...] = (),
-        history: tuple[Lesson, ...] = (),
+        history: tuple[HistoryEntry, ...] = (),
     ) -> None:
         name = next((given for given in (key, key_id, name) if given is not None), None)
         if name is None:
@@ -136,17 +136,17 @@ class Forecast:
     seconds: float  # infinite: no credential can serve them
     finishes_at: float  # epoch seconds
     binding: str
-    moves: tuple[Move, ...] = ()
+    moves: tuple[Improvement, ...] = ()
 
     def __str__(self) -> str:
         if self.seconds == FOREVER:
             return f"never: {self.binding}"
-        lines = [f"done in about {about(self.seconds)}; held up by {self.binding}"]
-        lines += [f"  with {move.what}: {about(move.seconds)}" for move in self.moves]
+        lines = [f"done in about {format_rough_duration(self.seconds)}; held up by {self.binding}"]
+        lines += [f"  with {move.what}: {format_rough_duration(move.seconds)}" for move in self.moves]
         return "\n".join(lines)
 
 
-def state_from(row: KeyReport, now: float, offset: float) -> CredentialState:
+def build_state(row: KeyReport, now: float, offset: float) -> CredentialState:
     """The row for people: instants as epoch seconds."""
     due = now < row.until < FOREVER
     return CredentialState(
@@ -160,5 +160,5 @@ def state_from(row: KeyReport, now: float, offset: float) -> CredentialState:
         slots=row.slots,
         leases=len(row.holders),
         limits=row.limits,
-        history=tuple(Lesson(at + offset, text) for at, text in row.history),
+        history=tuple(HistoryEntry(at + offset, text) for at, text in row.history),
     )

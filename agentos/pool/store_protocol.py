@@ -23,12 +23,12 @@ class StoreBusy(Exception):
     """Another process is in the middle of a step. Nothing was done; try again in a moment."""
 
 
-class StoreTrouble(Exception):
+class TransientStoreError(Exception):
     """The store cannot be reached or written now (a full disk), and may be later. Nothing was done."""
 
 
 @dataclass(frozen=True, slots=True)
-class CredentialNews:
+class CredentialUpdate:
     """What the store has on a credential: whether it lives, and who else has leased it."""
 
     number: int
@@ -39,7 +39,7 @@ class CredentialNews:
 
 
 @dataclass(frozen=True, slots=True)
-class QuotaNews:
+class QuotaUpdate:
     """What the store has on a quota."""
 
     number: int
@@ -47,7 +47,7 @@ class QuotaNews:
 
 
 @dataclass(frozen=True, slots=True)
-class Card:
+class CredentialIdentity:
     """A credential as it is made known to the store: never its secret."""
 
     fingerprint: str
@@ -56,15 +56,15 @@ class Card:
 
 
 @dataclass(frozen=True, slots=True)
-class Enrolled:
+class EnrolledCredential:
     """What the store knows of a credential and its quota, and by which numbers."""
 
-    credential: CredentialNews
-    quota: QuotaNews
+    credential: CredentialUpdate
+    quota: QuotaUpdate
 
 
 @dataclass(frozen=True, slots=True)
-class Reserved:
+class QuotaReservation:
     """What a grant takes from its quota: the new record (None: as it was), and the limits whose cost is a guess."""
 
     record: Record | None
@@ -72,7 +72,7 @@ class Reserved:
 
 
 @dataclass(frozen=True, slots=True)
-class Bid:
+class SlotRequest:
     """A request for one slot of one credential. The same *request* gets the same grant, however often it is sent."""
 
     request: str
@@ -81,7 +81,7 @@ class Bid:
     quota: int
     requester: str | None
     # Applies the rules to the view, at the store's time, with the claims of those who are ahead. None: not now.
-    reserve: Callable[[float, Sequence[str]], Reserved | None]
+    reserve: Callable[[float, Sequence[str]], QuotaReservation | None]
     # How many slots could start something now, of credentials that are wanted: as many of those ahead need not wait.
     free: Callable[[Callable[[int], bool]], int]
     still_waiting: bool  # others of this process wait besides
@@ -90,7 +90,7 @@ class Bid:
 
 
 @dataclass(frozen=True, slots=True)
-class Granted:
+class SlotGranted:
     """The slot is the session's."""
 
     token: int
@@ -98,7 +98,7 @@ class Granted:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class SlotRefused:
     """Not now. The view has what is true of the credential and its quota; not before that instant, if there is one.
 
     *why* is for people, where the reason is the store's own.
@@ -108,10 +108,10 @@ class Refused:
     why: str = ""
 
 
-class Lender(Protocol):
+class RemoteUser(Protocol):
     """Who has leases of the pool used on other machines, by workers that stop when they hear no more of this one."""
 
-    def cut_off(self) -> None:
+    def disconnect_workers(self) -> None:
         """Let those workers hear nothing more. From any thread; must not wait."""
         ...
 
@@ -152,12 +152,12 @@ class Step(Protocol):
         """
         ...
 
-    def wait_no_more(self) -> None:
+    def stop_waiting(self) -> None:
         """Nobody in this process waits."""
         ...
 
 
-Act = Callable[[Step], Any]
+StepAction = Callable[[Step], Any]
 
 
 class Store(Protocol):
@@ -168,56 +168,56 @@ class Store(Protocol):
 
     where: str  # as people are told; never a password
     valid_until: float  # when our leases must count as lost, if nothing is heard of the store until then
-    next_look: float  # when somebody else's leases run out, as far as is known
+    next_refresh_at: float  # when somebody else's leases run out, as far as is known
 
     def fingerprint(self, secret: str) -> str:
         """By what the store knows a secret, which is never kept itself."""
         ...
 
-    def enrol(self, card: Card) -> Enrolled:
+    def enrol(self, card: CredentialIdentity) -> EnrolledCredential:
         """Make a credential known; what is known of it already. Insists for some seconds, then StoreUnavailable."""
         ...
 
-    def try_grant(self, bid: Bid) -> Granted | Refused:
+    def try_grant(self, bid: SlotRequest) -> SlotGranted | SlotRefused:
         """Lease one slot, if the rules allow it at this moment."""
         ...
 
-    def booked(self) -> None:
+    def confirm_grant(self) -> None:
         """The lease that was just granted is in the caller's books: were it not, the next step would end it."""
         ...
 
-    def tell(self, act: Act) -> None:
+    def submit(self, act: StepAction) -> None:
         """Do *act*, now or, if the store is busy or in trouble, at the beginning of the next step."""
         ...
 
-    def keep_up(self) -> bool:
+    def maintain(self) -> bool:
         """Renew the session if that is due, do what was put off, end what has run out. False: nothing was due."""
         ...
 
-    def look(self, since: float = FOREVER) -> bool:
+    def refresh(self, since: float = FOREVER) -> bool:
         """Tell the view what others did since the last look. Cheap when that is nothing: then False.
 
         What the store has said at the instant *since* or later is new enough, and need not be asked for again.
         """
         ...
 
-    def renewal_at(self) -> float:
-        """When ``keep_up`` is due, even if nobody waits."""
+    def next_renewal_at(self) -> float:
+        """When ``maintain`` is due, even if nobody waits."""
         ...
 
-    def busy_for(self) -> float:
+    def busy_delay(self) -> float:
         """How long to leave a store alone that was busy: longer each time."""
         ...
 
-    def nudge(self) -> None:
-        """Wake whoever calls ``keep_up``: it may be due earlier than was thought."""
+    def wake_maintenance(self) -> None:
+        """Wake whoever calls ``maintain``: it may be due earlier than was thought."""
         ...
 
-    def is_late(self) -> bool:
+    def is_expired(self) -> bool:
         """Whether our leases must count as lost already."""
         ...
 
-    def lend(self, lender: Lender, out_for: float) -> None:
+    def delegate(self, lender: RemoteUser, out_for: float) -> None:
         """Leases that begin from now on may be used on other machines, and so do not end with this process.
 
         The workers there stop *out_for* seconds after they last heard of it. What is still in use when it leaves, or
@@ -243,7 +243,7 @@ class Store(Protocol):
         """The command has ended."""
         ...
 
-    def lease_moved(self, token: int, to: int) -> None:
+    def on_lease_replaced(self, token: int, to: int) -> None:
         """The lease was lost, and taken again with another token: its command goes on."""
         ...
 
@@ -259,9 +259,9 @@ class Store(Protocol):
         ...
 
 
-class Ringer(Sleeper, Protocol):
+class StoreWakeup(Sleeper, Protocol):
     """What the housekeeper of a shared pool waits on: rung from this process, or by others through the store."""
 
-    called: bool  # by another process, since whoever waits on it has looked
+    was_notified: bool  # by another process, since whoever waits on it has looked
 
     def close(self) -> None: ...

@@ -1,7 +1,7 @@
 """What an answer means: headers, bodies and exceptions of any provider, as one value."""
 
 from .classify import classify
-from .clients.exceptions import from_exception, signal_of
+from .clients.exceptions import from_exception, read_signal
 from .signal import Event, Reading, Signal
 
-__all__ = ["Event", "Reading", "Signal", "classify", "from_exception", "signal_of"]
+__all__ = ["Event", "Reading", "Signal", "classify", "from_exception", "read_signal"]

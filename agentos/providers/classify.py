@@ -5,16 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from .answers.bodies import Document, document_of, document_of_success, has_error, usage_of
-from .answers.error_details import Fault, fault_of
-from .answers.event_rules import event_of, event_of_status, twin_of
-from .answers.headers import fields_of
-from .answers.number_formats import number_from
-from .answers.readings import hour_of, last_valid, readings_of
-from .answers.refusal import Refusal, dimensions_of, is_scoped, readings_in
-from .answers.retry_delay import wait_of
+from .answers.bodies import Document, find_usage, has_error, parse_document, parse_success_document
+from .answers.error_details import ErrorDetails, parse_error
+from .answers.event_rules import determine_event, infer_status, map_status
+from .answers.headers import parse_headers
+from .answers.number_formats import parse_number
+from .answers.readings import last_valid, parse_provider_time, parse_readings
+from .answers.refusal import RefusedAnswer, find_dimensions, is_scoped, parse_body_readings
+from .answers.retry_delay import determine_wait
 from .dialect import Dialect
-from .dialects import DEFAULT, DIALECTS, dialect_at, host_of
+from .dialects import DEFAULT, DIALECTS, find_dialect, parse_host
 from .signal import LARGEST, LONGEST_DELAY, Event, Signal
 
 _LONGEST_MODEL = 200
@@ -40,40 +40,40 @@ def classify(
     *url*'s host, else the one the answer itself gives away. Never raises, sleeps or reads a clock; the evidence never
     quotes a message.
     """
-    plain = _status_in(status)
+    plain = _parse_status(status)
     # An object of a client may fail in any way. Then the headers decide alone, and if they fail too, the status.
     for seen in ((headers, body, provider, url, model), (headers, None, None, None, None)):
         try:
             return _signal(plain, now, *seen)
         except Exception:  # noqa: BLE001, S112
             continue
-    return Signal(event_of_status(plain), evidence=(_shown(plain),), status=plain)
+    return Signal(map_status(plain), evidence=(_shown(plain),), status=plain)
 
 
 def _signal(
     status: int | None, now: float, headers: object, body: object, provider: object, url: object, known_model: object
 ) -> Signal:
     model = known_model if isinstance(known_model, str) and known_model else None
-    fields, mark = fields_of(headers)
-    host = "" if url is None else host_of(url)
+    fields, mark = parse_headers(headers)
+    host = "" if url is None else parse_host(url)
     dialect = DIALECTS.get(provider.lower()) if isinstance(provider, str) else None
     if dialect is None:
-        dialect = (dialect_at(host) if host else None) or mark
+        dialect = (find_dialect(host) if host else None) or mark
     fine = status is not None and (status < 300 or status == 304)
     if fine:
-        document = None if body is None else document_of_success(body)
+        document = None if body is None else parse_success_document(body)
         if document is None or not has_error(document):
             return _success(status, fields, document, dialect, now, model)
     else:
-        document = None if body is None else document_of(body)
-    dialect = dialect or _dialect_of_body(document) or DEFAULT
-    wall = hour_of(fields, now)
-    fault = fault_of(document, wall)
-    told_in_body = readings_in(fault, dialect, wall)
+        document = None if body is None else parse_document(body)
+    dialect = dialect or _detect_dialect(document) or DEFAULT
+    wall = parse_provider_time(fields, now)
+    fault = parse_error(document, wall)
+    told_in_body = parse_body_readings(fault, dialect, wall)
     # An error that came in mid-stream has no status of its own, and some clients then tell none at all.
     statusless = fine or (status is None and fault.codes)
-    refusal = Refusal(
-        status=twin_of(fault) if statusless else status,
+    refusal = RefusedAnswer(
+        status=infer_status(fault) if statusless else status,
         fields=fields,
         dialect=dialect,
         recognised=mark is not None,
@@ -82,9 +82,9 @@ def _signal(
         body=body,
         document=document,
         fault=fault,
-        readings=readings_of(fields, dialect, now) + told_in_body,
+        readings=parse_readings(fields, dialect, now) + told_in_body,
         told_in_body=told_in_body,
-        model=model or _model_in(document, fault),
+        model=model or _find_model(document, fault),
     )
     return _refused(refusal, status)
 
@@ -99,50 +99,50 @@ def _success(
 ) -> Signal:
     usage: Mapping[str, float] = {}
     if document is not None:
-        usage = usage_of(document)
-        model = model or _model_in(document, None)
-        dialect = dialect or _dialect_of_body(document)
+        usage = find_usage(document)
+        model = model or _find_model(document, None)
+        dialect = dialect or _detect_dialect(document)
     dialect = dialect or DEFAULT
     if not usage and _COST in fields:
-        cost = last_valid(fields[_COST], number_from)
+        cost = last_valid(fields[_COST], parse_number)
         usage = {} if cost is None or cost > LARGEST else {"tokens": cost}
     return Signal(
         Event.OK,
-        readings=readings_of(fields, dialect, now),
+        readings=parse_readings(fields, dialect, now),
         evidence=(_shown(status),),
         provider=dialect.name,
         status=status,
         model=model,
         scoped=model is not None and dialect.per_model,
-        organisation=_organisation_in(fields),
+        organisation=_find_organisation(fields),
         usage=usage,
     )
 
 
-def _refused(refusal: Refusal, status: int | None) -> Signal:
-    event, delay = wait_of(refusal, event_of(refusal))
+def _refused(refusal: RefusedAnswer, status: int | None) -> Signal:
+    event, delay = determine_wait(refusal, determine_event(refusal))
     if delay is not None and not 0 <= delay <= LONGEST_DELAY:
         delay = None
     refusal.evidence.append(_shown(status))
     return Signal(
         event,
         delay,
-        dimensions=dimensions_of(refusal) if event in _TOO_MUCH else (),
+        dimensions=find_dimensions(refusal) if event in _TOO_MUCH else (),
         readings=refusal.readings,
         evidence=tuple(dict.fromkeys(refusal.evidence)),
         provider=refusal.dialect.name,
         status=status,
         model=refusal.model,
         scoped=is_scoped(refusal, event),
-        organisation=_organisation_in(refusal.fields),
+        organisation=_find_organisation(refusal.fields),
     )
 
 
-def _status_in(status: object) -> int | None:
+def _parse_status(status: object) -> int | None:
     """A status that HTTP knows; anything else, such as the 0 of some clients, is no answer."""
     kind = type(status)  # not isinstance, which asks the object itself
     if kind is str and len(str(status)) == 3 and str(status).isascii() and str(status).isdigit():
-        return _status_in(int(str(status)))
+        return _parse_status(int(str(status)))
     if kind is bool or not issubclass(kind, int):
         return None
     number = int.__int__(status)  # type: ignore[arg-type]
@@ -153,7 +153,7 @@ def _shown(status: int | None) -> str:
     return "no answer" if status is None else f"status {status}"
 
 
-def _organisation_in(fields: Mapping[str, str]) -> str | None:
+def _find_organisation(fields: Mapping[str, str]) -> str | None:
     for name in ("anthropic-organization-id", "openai-organization"):
         told = fields.get(name)
         if told is not None and _ORGANISATION.fullmatch(told.strip()):
@@ -161,7 +161,7 @@ def _organisation_in(fields: Mapping[str, str]) -> str | None:
     return None
 
 
-def _model_in(document: Document | None, fault: Fault | None) -> str | None:
+def _find_model(document: Document | None, fault: ErrorDetails | None) -> str | None:
     if fault is not None:
         named = next((quota.model for quota in fault.quotas if quota.model), None)
         if named is not None:
@@ -175,7 +175,7 @@ def _model_in(document: Document | None, fault: Fault | None) -> str | None:
     return None
 
 
-def _dialect_of_body(document: Document | None) -> Dialect | None:
+def _detect_dialect(document: Document | None) -> Dialect | None:
     """The dialect that the shape of a body gives away."""
     if document is None:
         return None

@@ -62,7 +62,7 @@ _STRICTER: Final = {
 }
 
 
-def owner_of(secret: str) -> str | None:
+def guess_provider(secret: str) -> str | None:
     """The provider that makes keys of this shape; None where the shape does not tell. Never raises."""
     for beginning, provider in _BEGINNINGS:
         if secret.startswith(beginning):
@@ -71,15 +71,15 @@ def owner_of(secret: str) -> str | None:
 
 
 @lru_cache(maxsize=256)
-def provider_at(host: str) -> str | None:
+def find_provider(host: str) -> str | None:
     """The provider whose keys may go to *host*, which is in lower case; None if it is nobody's we know."""
     for provider in PROVIDERS:
-        if any(fnmatchcase(host, pattern) for pattern in hosts_of(provider)):
+        if any(fnmatchcase(host, pattern) for pattern in find_hosts(provider)):
             return provider
     return None
 
 
-def hosts_of(provider: str) -> tuple[str, ...]:
+def find_hosts(provider: str) -> tuple[str, ...]:
     """Where keys of *provider* may go, as patterns for ``fnmatchcase``; nowhere if it is not known. Never raises."""
     stricter = _STRICTER.get(provider)
     if stricter is not None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ..pool.lease import ItemLease
-from ..util.fork_hooks import OnlyLocks, watch_forks
+from ..util.fork_hooks import ForkSafeLocks, register_fork_hooks
 from ..util.private_folder import PrivateFolder, UnsafePath, folder_of, make_folders
 
 # Small letters only: some file systems take "A" and "a" for the same.
@@ -44,7 +44,7 @@ class Context:
         self.attempt = attempt  # 1 for the first
         self.lease = lease  # None without a pool, and with lease="call"
         self.stopping = stopping  # set when the run stops: finish soon, or raise agentos.Interrupted
-        self.log = ItemLog(logging.getLogger("agentos.worker"), {"item_id": item_id})
+        self.log = ItemLogger(logging.getLogger("agentos.worker"), {"item_id": item_id})
         self._folder = folder
 
     @property
@@ -62,14 +62,14 @@ class Context:
         return self.lease.settle(used, **amounts)
 
 
-class ItemLog(logging.LoggerAdapter[logging.Logger]):
+class ItemLogger(logging.LoggerAdapter[logging.Logger]):
     """A logger that puts ``[item id]`` before each line."""
 
     def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
         return f"[{(self.extra or {}).get('item_id')}] {msg}", kwargs
 
 
-class CheckpointFolder(OnlyLocks):
+class CheckpointFolder(ForkSafeLocks):
     """Where the items of a run keep what they have so far. Without a journal it is temporary, and made if used.
 
     *inside* is the open folder that *folder* is in, if the caller has it. A link in the place of *folder*, or of an
@@ -81,25 +81,25 @@ class CheckpointFolder(OnlyLocks):
         self._inside = inside
         self._temporary = folder is None
         self._lock = threading.Lock()
-        self._handed_out: set[str] = set()
-        watch_forks(self)
+        self._used_names: set[str] = set()
+        register_fork_hooks(self)
 
     def in_forked_child(self) -> None:
         self._lock = threading.Lock()
 
     def path_for(self, item_id: str) -> Path:
-        name = file_name_of(item_id)
+        name = build_file_name(item_id)
         with self._lock:
-            path = self._made(name) / name
-            self._handed_out.add(item_id)
+            path = self._make_folder(name) / name
+            self._used_names.add(item_id)
             return path
 
-    def place(self) -> Path:
+    def ensure_folder(self) -> Path:
         """The folder itself, made if it was not there."""
         with self._lock:
-            return self._made()
+            return self._make_folder()
 
-    def _made(self, name: str | None = None) -> Path:
+    def _make_folder(self, name: str | None = None) -> Path:
         """The folder; with *name*, which is no link in it."""
         if self._folder is None:
             self._folder = Path(tempfile.mkdtemp(prefix="agentos-"))
@@ -116,20 +116,20 @@ class CheckpointFolder(OnlyLocks):
     @property
     def used(self) -> bool:
         """Whether any item keeps anything there."""
-        return bool(self._handed_out)
+        return bool(self._used_names)
 
     def item_done(self, item_id: str) -> None:
         """Remove what the item kept; it needs it no more."""
-        if self._folder is None or item_id not in self._handed_out:
+        if self._folder is None or item_id not in self._used_names:
             return
-        path = self._folder / file_name_of(item_id)
-        self._handed_out.discard(item_id)
+        path = self._folder / build_file_name(item_id)
+        self._used_names.discard(item_id)
         try:
             path.unlink(missing_ok=True)
         except OSError:
             shutil.rmtree(path, ignore_errors=True)  # it made a folder there
 
-    def run_over(self) -> None:
+    def on_run_end(self) -> None:
         if self._temporary and self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
             self._folder = None
@@ -140,7 +140,7 @@ class CheckpointFolder(OnlyLocks):
                 pass  # there is something in it, or it was never made
 
 
-def file_name_of(item_id: str) -> str:
+def build_file_name(item_id: str) -> str:
     """A file name for an item: its id where that is one, else what is left of it and a hash. Never a path."""
     if _SAFE_NAME.fullmatch(item_id) and not item_id.endswith("."):
         return item_id

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from .core.halt import Halt, halt_of
+from .core.halt import Halt, parse_halt
 from .engines.engine_option import check_engine
 from .execution.error_policy import RetryRule, is_transient
 from .progress import Progress
@@ -49,7 +49,7 @@ class RunOptions:
     halt_clause: Halt | None = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "halt_clause", halt_of(self.halt))
+        object.__setattr__(self, "halt_clause", parse_halt(self.halt))
         _one_of("lease", self.lease, ("item", "call"))
         _one_of("start", self.start, ("queued", "strict"))
         if self.journal is not None and (

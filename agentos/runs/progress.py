@@ -15,8 +15,8 @@ from .results import ProgressStats, WorkflowResult
 _LOG = logging.getLogger("agentos")
 
 _OF_ITEMS = "item_"
-_LOOK_WHETHER_TO_HURRY = 0.05
-_IN_A_HURRY = 0.25  # what is said last is what somebody who presses wants to know
+_HURRY_CHECK_INTERVAL = 0.05
+_HURRY_TIMEOUT = 0.25  # what is said last is what somebody who presses wants to know
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Progress:
         object.__setattr__(self, "stats", replace(self.stats))  # the run goes on counting in its own
 
 
-class Announcer:
+class ProgressDispatcher:
     """Says what happens in a run: to the log, and to the user's ``on_progress``, from one daemon thread of its own.
 
     Whoever says something goes on at once, however slow the log or the callback is. If more than *most_waiting* events
@@ -68,14 +68,14 @@ class Announcer:
         self._wake.acquire()
         self._closing = False
         self._given_up = False
-        self._has_complained = False
+        self._has_warned = False
 
     @property
     def wants_items(self) -> bool:
         """Whether anybody listens to the events of single items; if not, only failed ones need to be told."""
         return self._on_progress is not None or self._log.isEnabledFor(logging.INFO)
 
-    def say(self, event: Progress) -> None:
+    def emit(self, event: Progress) -> None:
         """Have it said, in its turn. Never blocks; after ``close`` nothing is said any more."""
         if self._closing:
             return
@@ -84,7 +84,7 @@ class Announcer:
         if len(waiting) > self._most_waiting:
             self._drop()
         if self._asleep:
-            self._rouse()
+            self._wake_thread()
         elif self._thread is None:
             self._start()
 
@@ -94,7 +94,7 @@ class Announcer:
         True: all was said.
         """
         self._closing = True
-        self._rouse()
+        self._wake_thread()
         with self._starting:
             thread = self._thread
         if thread is None:
@@ -103,16 +103,16 @@ class Announcer:
             return False  # called by on_progress itself; the rest is said after it
         began = time.monotonic()
         while thread.is_alive():
-            left = began + (min(patience, _IN_A_HURRY) if hurry() else patience) - time.monotonic()
+            left = began + (min(patience, _HURRY_TIMEOUT) if hurry() else patience) - time.monotonic()
             if left <= 0 or self._given_up:
                 self._given_up = True
                 return False
-            thread.join(min(left, _LOOK_WHETHER_TO_HURRY))
+            thread.join(min(left, _HURRY_CHECK_INTERVAL))
         return not self._given_up
 
     # -- whoever says -----------------------------------------------------------------------------------------
 
-    def _rouse(self) -> None:
+    def _wake_thread(self) -> None:
         try:
             self._wake.release()
         except RuntimeError:
@@ -123,7 +123,7 @@ class Announcer:
             return  # somebody else just does
         try:
             if self._thread is None:
-                thread = threading.Thread(target=self._talk, name="agentos-progress", daemon=True)
+                thread = threading.Thread(target=self._run, name="agentos-progress", daemon=True)
                 thread.start()
                 self._thread = thread
         except RuntimeError:
@@ -148,11 +148,11 @@ class Announcer:
 
     # -- the thread -------------------------------------------------------------------------------------------
 
-    def _talk(self) -> None:
+    def _run(self) -> None:
         while not self._given_up:
             event = self._next()
             if event is not None:
-                self._say_one(event)
+                self._deliver(event)
             elif self._closing:
                 break
             else:
@@ -176,7 +176,7 @@ class Announcer:
                 pass
         return None
 
-    def _say_one(self, event: Progress) -> None:
+    def _deliver(self, event: Progress) -> None:
         for level, line, arguments in _lines(event):
             self._write(level, line, *arguments)
         if self._on_progress is None:
@@ -184,8 +184,8 @@ class Announcer:
         try:
             self._on_progress(event)
         except BaseException as error:  # noqa: BLE001 - it is the user's, and must not end the talking
-            if not self._has_complained:
-                self._has_complained = True
+            if not self._has_warned:
+                self._has_warned = True
                 self._write(logging.ERROR, "on_progress failed (said only once): %r", error, exc_info=error)
 
     def _write(self, level: int, line: str, *arguments: object, exc_info: BaseException | None = None) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from .commands.command import Command
 
 if TYPE_CHECKING:
-    from .output.capture import Outputs
+    from .output.capture import OutputCapture
 
 WorkerFunction = Callable[..., Any] | Command
 
@@ -19,7 +19,7 @@ WorkerFunction = Callable[..., Any] | Command
 class SendsOutput:
     """Base of a worker function that sends its output from other machines; the driver writes it to ``outputs``."""
 
-    outputs: Outputs | None = None
+    outputs: OutputCapture | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Worker:
     is_command: bool = False
 
 
-def worker_of(function: object) -> Worker:
+def inspect_worker(function: object) -> Worker:
     """Look at a worker. Raises ValueError if it cannot be one."""
     if isinstance(function, Command):
         return Worker(function, is_async=False, wants_context=False, name=function.name, is_command=True)
@@ -47,7 +47,7 @@ def worker_of(function: object) -> Worker:
     is_async = inspect.iscoroutinefunction(inner) or inspect.iscoroutinefunction(looked_at)
     if inspect.isasyncgenfunction(looked_at) or inspect.isgeneratorfunction(looked_at):
         raise ValueError("worker_func must return its result, not yield: it is a generator function")
-    return Worker(function, is_async, _wants_context(function), _name_of(inner))
+    return Worker(function, is_async, _wants_context(function), _build_name(inner))
 
 
 def _wants_context(function: Callable[..., Any]) -> bool:
@@ -59,7 +59,7 @@ def _wants_context(function: Callable[..., Any]) -> bool:
     return context is not None and context.kind in (context.POSITIONAL_OR_KEYWORD, context.KEYWORD_ONLY)
 
 
-def _name_of(function: object) -> str:
+def _build_name(function: object) -> str:
     """``module:qualname``, by which a journal knows whose results it has. An object is known by its class."""
     if not hasattr(function, "__qualname__"):
         function = type(function)

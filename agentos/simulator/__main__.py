@@ -25,7 +25,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = _parser()
     told = parser.parse_args(arguments)
     try:
-        plan = _plan_of(told)
+        plan = _build_plan(told)
         asyncio.run(_serve(plan, told.port))
     except (ValueError, OSError) as error:
         sys.stderr.write(f"{parser.prog}: {error}\n")
@@ -60,7 +60,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _plan_of(told: argparse.Namespace) -> ProviderPlan:
+def _build_plan(told: argparse.Namespace) -> ProviderPlan:
     given: dict[str, Any] = {name: value for name, value in vars(told).items() if value is not None}
     source, _ = given.pop("plan", None), given.pop("port")
     if source is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-from .buckets import Level
+from .buckets import LimitLevel
 from .plan import Dialect, Style
 
 Reason = Literal[
@@ -23,12 +23,12 @@ class Facts(NamedTuple):
     wall: float
     organisation: str | None = None
     model: str | None = None
-    requests: Level | None = None
-    tokens: Level | None = None
-    day: Level | None = None
+    requests: LimitLevel | None = None
+    tokens: LimitLevel | None = None
+    day: LimitLevel | None = None
     retry_in: float | None = None
 
-    def level(self, reason: Reason) -> Level | None:
+    def level(self, reason: Reason) -> LimitLevel | None:
         """The limit that a refusal for this reason is about; None where the dialect keeps it to itself."""
         if self.dialect != "full":
             return None

@@ -17,7 +17,7 @@ from .plan import Style
 _ROUNDED_FROM = 10_000
 
 
-def headers_of(facts: Facts) -> Headers:
+def build_headers(facts: Facts) -> Headers:
     """The headers about limits, organisation and request that this dialect gives with these facts."""
     if facts.style == "gemini":
         return ()
@@ -63,7 +63,7 @@ def _anthropic_headers(facts: Facts) -> list[tuple[str, str]]:
     return found
 
 
-def status_of(reason: Reason, style: Style) -> int:
+def find_status(reason: Reason, style: Style) -> int:
     """The status of a refusal."""
     if reason in ("unknown_key", "dead_key"):
         return 400 if style == "gemini" else 401

@@ -13,7 +13,7 @@ from typing import NamedTuple
 ROUNDING = 1e-6
 
 
-class Level(NamedTuple):
+class LimitLevel(NamedTuple):
     """What a provider may tell of one limit: its amount per window, how much is left, seconds until all is there."""
 
     limit: float
@@ -21,7 +21,7 @@ class Level(NamedTuple):
     full_in: float
 
 
-class Bucket:
+class ProviderBucket:
     """Holds *capacity*, starts full, and rises by *amount* per *window* seconds."""
 
     __slots__ = ("_amount", "_at", "_capacity", "_level", "_rate")
@@ -60,10 +60,10 @@ class Bucket:
         """Put back what was not used; what runs over is lost."""
         self._level = min(self._capacity, self._rise(now) + amount)
 
-    def level(self, now: float) -> Level:
+    def level(self, now: float) -> LimitLevel:
         """What is left, as the provider tells it."""
         left = self._rise(now)
-        return Level(self._amount, max(0.0, left), (self._capacity - left) / self._rate)
+        return LimitLevel(self._amount, max(0.0, left), (self._capacity - left) / self._rate)
 
 
 class Window:
@@ -108,14 +108,14 @@ class Window:
         self._roll(now)
         self._used = max(0.0, self._used - amount)
 
-    def level(self, now: float) -> Level:
+    def level(self, now: float) -> LimitLevel:
         """What is left, as the provider tells it."""
         self._roll(now)
-        return Level(self._amount, max(0.0, self._amount - self._used), self._rest(now) if self._used else 0.0)
+        return LimitLevel(self._amount, max(0.0, self._amount - self._used), self._rest(now) if self._used else 0.0)
 
 
-def bucket_of(amount: float | None, window: float, at_once: float, *, fixed: bool) -> Bucket | Window | None:
+def build_bucket(amount: float | None, window: float, at_once: float, *, fixed: bool) -> ProviderBucket | Window | None:
     """The full bucket, or fresh window, of a limit; None where there is no such limit."""
     if amount is None:
         return None
-    return Window(amount, window) if fixed else Bucket(amount, window, at_once)
+    return Window(amount, window) if fixed else ProviderBucket(amount, window, at_once)

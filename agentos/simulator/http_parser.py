@@ -14,7 +14,7 @@ _CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,12})[ \t]*(?:;[^\r\n]*)?", re.ASCII)
 _MAX_CHUNK_LINE = 1024
 
 
-class Request(NamedTuple):
+class HttpRequest(NamedTuple):
     """One whole request. Header names are in lower case; of a repeated header the values are joined by commas."""
 
     method: str
@@ -43,7 +43,7 @@ class RequestReader:
     def __init__(self) -> None:
         self._buffer = bytearray()
         self._seen = 0  # how much of the buffer was already searched in vain
-        self._head: Request | None = None
+        self._head: HttpRequest | None = None
         self._left: int | None = None  # of a body of known length
         self._body = bytearray()  # of a chunked one
         self.expects_continue = False  # the client waits for "100 Continue" before it sends the body
@@ -57,7 +57,7 @@ class RequestReader:
         """Take more bytes."""
         self._buffer += data
 
-    def next_request(self) -> Request | None:
+    def next_request(self) -> HttpRequest | None:
         """The next whole request, or None until more bytes come. Raises BadRequest."""
         if self._head is None:
             head = self._next_head()
@@ -67,12 +67,12 @@ class RequestReader:
         body = self._chunked_body() if self._left is None else self._sized_body(self._left)
         if body is None:
             return None
-        whole: Request = self._head._replace(body=body)  # type: ignore[union-attr]
+        whole: HttpRequest = self._head._replace(body=body)  # type: ignore[union-attr]
         self._head = None
         self.expects_continue = False
         return whole
 
-    def _next_head(self) -> Request | None:
+    def _next_head(self) -> HttpRequest | None:
         buffer = self._buffer
         while buffer.startswith(b"\r\n"):  # some clients end a body with one line too many
             del buffer[:2]
@@ -93,7 +93,7 @@ class RequestReader:
         self._seen = 0
         return _parse_head(text)
 
-    def _begin(self, head: Request) -> None:
+    def _begin(self, head: HttpRequest) -> None:
         headers = head.headers
         coding = headers.get("transfer-encoding")
         length = headers.get("content-length")
@@ -161,7 +161,7 @@ class RequestReader:
         return bytes(self._body)
 
 
-def _parse_head(text: str) -> Request:
+def _parse_head(text: str) -> HttpRequest:
     first, *lines = text.split("\r\n")
     if "\0" in text or text.count("\n") != len(lines) or text.count("\r") != len(lines):
         raise BadRequest(400, "a header line has a stray control character")
@@ -188,10 +188,10 @@ def _parse_head(text: str) -> Request:
         raise BadRequest(400, "there is no Host")
     wish = headers.get("connection", "").lower()
     keep_alive = "keep-alive" in wish if http10 else "close" not in wish
-    return Request(method, *_path_of(target), headers, b"", keep_alive, http10)
+    return HttpRequest(method, *_parse_path(target), headers, b"", keep_alive, http10)
 
 
-def _path_of(target: str) -> tuple[str, str]:
+def _parse_path(target: str) -> tuple[str, str]:
     if not target.startswith("/"):
         # The form that is sent to proxies: http://host/path.
         scheme, found, rest = target.partition("://")

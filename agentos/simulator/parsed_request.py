@@ -12,7 +12,7 @@ Route = Literal["chat/completions", "completions", "responses", "messages", "gen
 StreamUsage = Literal["nowhere", "apart", "last"]
 
 
-class Place(NamedTuple):
+class RequestTarget(NamedTuple):
     """Where a request went, and what that alone says of it.
 
     A Gemini address names the *model*, and whether the answer is a *stream*: of events, or *as_list*, as one JSON list.
@@ -27,13 +27,13 @@ class Place(NamedTuple):
     usage_unasked: bool = False
 
 
-class Asked(NamedTuple):
+class ParsedRequest(NamedTuple):
     """What a request asked for, as far as the simulator cares.
 
     *usage* is where a stream of chat completions tells it: nowhere, in an event of its own, or in the last with words.
     """
 
-    place: Place
+    target: RequestTarget
     model: str
     prompt_tokens: int
     max_output: int | None
@@ -50,13 +50,13 @@ class NotUnderstood(ValueError):
     """A request body that is no request of its route. The message says why, without quoting it."""
 
 
-_PLACES = {
-    "chat/completions": Place("chat/completions", "openai"),
-    "completions": Place("completions", "openai"),
-    "responses": Place("responses", "openai"),
-    "messages": Place("messages", "anthropic"),
+_TARGETS = {
+    "chat/completions": RequestTarget("chat/completions", "openai"),
+    "completions": RequestTarget("completions", "openai"),
+    "responses": RequestTarget("responses", "openai"),
+    "messages": RequestTarget("messages", "anthropic"),
 }
-_MISTRAL = {"chat/completions": Place("chat/completions", "openai", usage_unasked=True)}
+_MISTRAL = {"chat/completions": RequestTarget("chat/completions", "openai", usage_unasked=True)}
 _GEMINI = re.compile(
     r"(?:/.*)?/v1(?:alpha|beta)?/models/([^/:%]{1,200})(?::|%3[Aa])(generateContent|streamGenerateContent)"
 )
@@ -67,34 +67,36 @@ _TEXTS = ("messages", "system", "input", "instructions", "prompt")
 _GEMINI_TEXTS = ("contents", "systemInstruction", "system_instruction")
 
 
-def place_of(path: str, query: str = "") -> Place | None:
+def parse_target(path: str, query: str = "") -> RequestTarget | None:
     """Where this address leads; None if nowhere. Any prefix may come first; with ``/mistral`` it is Mistral's."""
     prefix, found, tail = path.rpartition("/v1/")
-    place = (_MISTRAL if prefix == "/mistral" else _PLACES).get(tail) if found else None
-    return place if place is not None else _gemini_place(path, query)
+    place = (_MISTRAL if prefix == "/mistral" else _TARGETS).get(tail) if found else None
+    return place if place is not None else _parse_gemini_target(path, query)
 
 
-def _gemini_place(path: str, query: str) -> Place | None:
+def _parse_gemini_target(path: str, query: str) -> RequestTarget | None:
     found = _GEMINI.fullmatch(path)
     if found is None:
         return None
     stream = found[2] == "streamGenerateContent"
-    return Place("generateContent", "gemini", found[1], stream, as_list=stream and "alt=sse" not in query.split("&"))
+    return RequestTarget(
+        "generateContent", "gemini", found[1], stream, as_list=stream and "alt=sse" not in query.split("&")
+    )
 
 
-def read_request(place: Place, body: bytes) -> Asked:
+def read_request(place: RequestTarget, body: bytes) -> ParsedRequest:
     """What is asked for. Tokens are guessed as a quarter of the prompt's characters. Raises NotUnderstood."""
-    told = _object_in(body)
+    told = _parse_object(body)
     if place.model is not None:
         config = told.get("generationConfig") or {}
         if not isinstance(config, dict):
             raise NotUnderstood("generationConfig must be an object.")
-        limit = _limit_in(config, ("maxOutputTokens",))
-        return Asked(place, place.model, _tokens_in(told, _GEMINI_TEXTS), limit, place.stream)
+        limit = _find_limit(config, ("maxOutputTokens",))
+        return ParsedRequest(place, place.model, _count_tokens(told, _GEMINI_TEXTS), limit, place.stream)
     model = told.get("model", "simulated-model")
     if not isinstance(model, str) or len(model) > 200:
         raise NotUnderstood("model must be a name.")
-    max_output = _limit_in(told, _LIMITS_OF_OUTPUT)
+    max_output = _find_limit(told, _LIMITS_OF_OUTPUT)
     stream = told.get("stream") or False
     if not isinstance(stream, bool):
         raise NotUnderstood("stream must be true or false.")
@@ -102,10 +104,10 @@ def read_request(place: Place, body: bytes) -> Asked:
     usage: StreamUsage = "last" if place.usage_unasked else "nowhere"
     if isinstance(options, dict) and options.get("include_usage") is True and not place.usage_unasked:
         usage = "apart"
-    return Asked(place, model, _tokens_in(told, _TEXTS), max_output, stream, usage)
+    return ParsedRequest(place, model, _count_tokens(told, _TEXTS), max_output, stream, usage)
 
 
-def _object_in(body: bytes) -> dict[str, Any]:
+def _parse_object(body: bytes) -> dict[str, Any]:
     try:
         told = json.loads(body)
     except (ValueError, RecursionError):
@@ -115,14 +117,14 @@ def _object_in(body: bytes) -> dict[str, Any]:
     return told
 
 
-def _limit_in(told: dict[str, Any], names: tuple[str, ...]) -> int | None:
+def _find_limit(told: dict[str, Any], names: tuple[str, ...]) -> int | None:
     limit = next((told[name] for name in names if told.get(name) is not None), None)
     if limit is not None and (type(limit) is not int or not 0 <= limit <= _MAX_TOKENS):
         raise NotUnderstood("The limit of output tokens must be a whole number.")
     return limit
 
 
-def _tokens_in(told: dict[str, Any], names: tuple[str, ...]) -> int:
+def _count_tokens(told: dict[str, Any], names: tuple[str, ...]) -> int:
     return -(-sum(_characters(told[name]) for name in names if name in told) // 4)
 
 

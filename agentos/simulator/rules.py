@@ -13,16 +13,16 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from .answer_facts import Facts, Headers, Reason
-from .answer_styles import headers_of, overloaded_status, plain_error, refusal_body, status_of
+from .answer_styles import build_headers, find_status, overloaded_status, plain_error, refusal_body
 from .audit import Audit
-from .buckets import bucket_of
+from .buckets import build_bucket
 from .plan import DAY, MINUTE, KeyPlan, ProviderPlan, QuotaPlan, Scripted, Style
-from .statistics import Count, Statistics
+from .statistics import Statistics, TallyCounter
 
 Fate = Literal["ok", "error", "overloaded", "drop", "stall", "cut", "hang"]
 
 
-class Usage(NamedTuple):
+class CallUsage(NamedTuple):
     """What a call has used, as its answer tells."""
 
     input_tokens: int
@@ -45,14 +45,14 @@ class Admitted:
     latency: float
     fate: Fate
     status: int
-    usage: Usage
+    usage: CallUsage
     facts: Facts
     scripted: Scripted | None = None
 
     @property
     def headers(self) -> Headers:
         """The headers about limits and request that the answer has."""
-        return _with_script(headers_of(self.facts), self.scripted)
+        return _with_script(build_headers(self.facts), self.scripted)
 
     @property
     def body(self) -> str | None:
@@ -84,7 +84,7 @@ class Refused:
     @property
     def headers(self) -> Headers:
         """The headers that this dialect gives with a refusal."""
-        return _with_script(headers_of(self.facts), self.scripted)
+        return _with_script(build_headers(self.facts), self.scripted)
 
     @property
     def body(self) -> str:
@@ -111,7 +111,7 @@ class Provider:
         self._quotas = {quota.name: _Quota(quota, plan) for quota in plan.quotas}
         self._keys = {key.secret: _Key(key, self._quotas[key.quota], plan.seed) for key in plan.keys}
         self._script = _Script(plan.script)
-        self._total = Count()
+        self._total = TallyCounter()
         self._in_flight: dict[int, _Key] = {}
 
     @property
@@ -198,7 +198,7 @@ class Provider:
         scripted: Scripted | None = None,
     ) -> Refused:
         facts = self._facts(call, None if reason == "dead_key" else key, wait)
-        status = status_of(reason, call.style)
+        status = find_status(reason, call.style)
         if scripted is not None and isinstance(scripted.status, int):
             status = scripted.status
         name = quota = None
@@ -257,11 +257,11 @@ class Provider:
             return latency, "ok", 200
         return latency, "overloaded" if told in (503, 529) else "error", told
 
-    def _usage(self, tokens: int, max_output: int | None) -> Usage:
+    def _usage(self, tokens: int, max_output: int | None) -> CallUsage:
         output = self.plan.output_tokens
         if max_output is None:
-            return Usage(tokens, output)
-        return Usage(max(0, tokens - max_output), min(output, max_output))
+            return CallUsage(tokens, output)
+        return CallUsage(max(0, tokens - max_output), min(output, max_output))
 
 
 class _Call(NamedTuple):
@@ -286,11 +286,11 @@ class _Quota:
     def __init__(self, plan: QuotaPlan, provider: ProviderPlan) -> None:
         fixed = plan.refill == "fixed"
         self.plan = plan
-        self.requests = bucket_of(plan.rpm, MINUTE, plan.requests_at_once, fixed=fixed)
-        self.tokens = bucket_of(plan.tpm, MINUTE, plan.tokens_at_once, fixed=fixed)
-        self.day = bucket_of(plan.daily_requests, DAY, 0, fixed=True)
+        self.requests = build_bucket(plan.rpm, MINUTE, plan.requests_at_once, fixed=fixed)
+        self.tokens = build_bucket(plan.tpm, MINUTE, plan.tokens_at_once, fixed=fixed)
+        self.day = build_bucket(plan.daily_requests, DAY, 0, fixed=True)
         self.money = 0 if plan.spent else math.inf if plan.money is None else plan.money
-        self.count = Count()
+        self.count = TallyCounter()
         self.audit = Audit(plan, tokens=not provider.refund_tokens)
 
     def levels(self, now: float) -> tuple[Any, Any, Any]:
@@ -311,7 +311,7 @@ class _Key:
         self.plan = plan
         self.quota = quota
         self.chance = random.Random(f"{seed}/{plan.name}")  # noqa: S311 - chance that can be had again, not secrecy
-        self.count = Count()
+        self.count = TallyCounter()
 
     @property
     def dead(self) -> bool:

@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 from urllib.parse import parse_qs
 
 from .answer_facts import Facts, Headers
-from .answer_styles import headers_of, plain_error
-from .http_parser import MAX_BODY, BadRequest, Request, RequestReader
-from .parsed_request import Asked, NotUnderstood, Place, place_of, read_request
+from .answer_styles import build_headers, plain_error
+from .http_parser import MAX_BODY, BadRequest, HttpRequest, RequestReader
+from .parsed_request import NotUnderstood, ParsedRequest, RequestTarget, parse_target, read_request
 from .plan import ProviderPlan, Scripted, Style
 from .rules import Admitted, Provider, Refused
 from .statistics import Statistics
@@ -68,7 +68,7 @@ class Service:
         self._date = (0, "")
         self._strays = _NOT_A_CALL
         self._waiting: list[tuple[int, Callable[[], None]]] = []
-        self.connections: set[Connection] = set()
+        self.connections: set[ClientConnection] = set()
         self.reset()
 
     def reset(self) -> None:
@@ -120,11 +120,11 @@ class _Exchange(NamedTuple):
 
     provider: Provider  # the one that let it in: after a reset it is not the service's any more
     admitted: Admitted
-    asked: Asked
-    request: Request
+    asked: ParsedRequest
+    request: HttpRequest
 
 
-class Connection(asyncio.Protocol):
+class ClientConnection(asyncio.Protocol):
     """One client's connection."""
 
     def __init__(self, service: Service, loop: asyncio.AbstractEventLoop) -> None:
@@ -216,12 +216,12 @@ class Connection(asyncio.Protocol):
         """Say why, and listen on a little: a connection closed on bytes nobody read would take the answer with it."""
         if self._transport is not None:
             self._hopeless = self._busy = True
-            self._error(error.status, error.why, Request("", "", "", {}, b"", keep_alive=True, http10=False))
+            self._error(error.status, error.why, HttpRequest("", "", "", {}, b"", keep_alive=True, http10=False))
             self._transport.write_eof()
             self._timer = self._loop.call_at(self._loop.time() + _LINGER, self._transport.abort)
 
-    def _handle(self, request: Request) -> None:
-        place = place_of(request.path, request.query)
+    def _handle(self, request: HttpRequest) -> None:
+        place = parse_target(request.path, request.query)
         if place is not None:
             self._call(place, request)
         elif request.path.startswith("/simulator/"):
@@ -234,7 +234,7 @@ class Connection(asyncio.Protocol):
         else:
             self._error(404, "There is no such address.", request, style="gemini" if _GEMINI in request.path else None)
 
-    def _admin(self, request: Request) -> None:
+    def _admin(self, request: HttpRequest) -> None:
         service = self._service
         what = (request.method, request.path)
         if what == ("GET", "/simulator/statistics"):
@@ -252,7 +252,7 @@ class Connection(asyncio.Protocol):
         else:
             self._error(404, "There is no such address.", request)
 
-    def _wait_in_flight(self, request: Request, number: int) -> None:
+    def _wait_in_flight(self, request: HttpRequest, number: int) -> None:
         def reached() -> None:
             self._waiting = None
             self._busy = False
@@ -265,7 +265,7 @@ class Connection(asyncio.Protocol):
 
     # Calls.
 
-    def _call(self, place: Place, request: Request) -> None:
+    def _call(self, place: RequestTarget, request: HttpRequest) -> None:
         style = place.style
         if request.method != "POST":
             self._error(405, None, request, style=style, headers=(("allow", "POST"),))
@@ -277,7 +277,7 @@ class Connection(asyncio.Protocol):
             return
         service = self._service
         answer = service.provider.arrive(
-            _secret_of(request, style),
+            _find_secret(request, style),
             asked.tokens,
             service.now(),
             max_output=asked.max_output,
@@ -303,7 +303,7 @@ class Connection(asyncio.Protocol):
         elif seconds != float("inf"):
             self._timer = self._loop.call_at(self._loop.time() + seconds, then, *arguments)
 
-    def _refuse(self, request: Request, asked: Asked, refused: Refused) -> None:
+    def _refuse(self, request: HttpRequest, asked: ParsedRequest, refused: Refused) -> None:
         self._timer = None
         self._busy = False
         self._json(request, refused.status, _error_body(asked, refused.body, refused.scripted), refused.headers)
@@ -351,7 +351,7 @@ class Connection(asyncio.Protocol):
         piece = pieces[place] if request.http10 else b"%x\r\n%b\r\n" % (len(pieces[place]), pieces[place])
         if place == 0:
             framing = "" if request.http10 else "transfer-encoding: chunked\r\n"
-            kind = _JSON if asked.place.as_list else _EVENTS
+            kind = _JSON if asked.target.as_list else _EVENTS
             piece = self._head(request, 200, admitted.headers, framing, kind) + piece
         last = place == len(pieces) - 1
         if admitted.fate == "cut" and place == len(pieces) // 2:
@@ -377,7 +377,7 @@ class Connection(asyncio.Protocol):
 
     # Writing.
 
-    def _json(self, request: Request, status: int, text: str, headers: Headers = ()) -> None:
+    def _json(self, request: HttpRequest, status: int, text: str, headers: Headers = ()) -> None:
         body = text.encode()
         head = self._head(request, status, headers, f"content-length: {len(body)}\r\n", _JSON)
         self._write(request, head if request.method == "HEAD" else head + body)
@@ -386,15 +386,15 @@ class Connection(asyncio.Protocol):
         self,
         status: int,
         why: str | None,
-        request: Request,
+        request: HttpRequest,
         *,
         style: Style | None = None,
         headers: Headers = (),
     ) -> None:
         facts = self._service.facts(style)
-        self._json(request, status, plain_error(facts, status, why), headers_of(facts) + headers)
+        self._json(request, status, plain_error(facts, status, why), build_headers(facts) + headers)
 
-    def _head(self, request: Request, status: int, headers: Headers, framing: str, kind: str) -> bytes:
+    def _head(self, request: HttpRequest, status: int, headers: Headers, framing: str, kind: str) -> bytes:
         lines = "".join([f"{name}: {value}\r\n" for name, value in headers])
         if "\ncontent-type:" not in f"\n{lines.lower()}":  # a script may have given its own
             framing = f"content-type: {kind}\r\n{framing}"
@@ -406,7 +406,7 @@ class Connection(asyncio.Protocol):
         start = f"HTTP/1.1 {status} {reason}\r\ndate: {self._service.date()}\r\n"
         return f"{start}{framing}{lines}\r\n".encode("latin-1")
 
-    def _write(self, request: Request, data: bytes, *, close: bool = False) -> None:
+    def _write(self, request: HttpRequest, data: bytes, *, close: bool = False) -> None:
         if self._transport is not None:
             self._transport.write(data)
             if close or not request.keep_alive:
@@ -444,7 +444,7 @@ async def listen(service: Service, *, host: str = "127.0.0.1", port: int = 0) ->
     """Serve on *port*, any free one unless told. Raises ValueError for a host that is not this machine alone."""
     _require_loopback(host)
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(lambda: Connection(service, loop), host, port, backlog=1024)
+    server = await loop.create_server(lambda: ClientConnection(service, loop), host, port, backlog=1024)
     return Listening(server, service)
 
 
@@ -457,7 +457,7 @@ def _require_loopback(host: str) -> None:
         raise ValueError(f"host must be an address of this machine alone, such as 127.0.0.1, not {host!r}")
 
 
-def _secret_of(request: Request, style: Style) -> str | None:
+def _find_secret(request: HttpRequest, style: Style) -> str | None:
     if style == "anthropic" and "x-api-key" in request.headers:
         return request.headers["x-api-key"]
     if style == "gemini":
@@ -468,7 +468,7 @@ def _secret_of(request: Request, style: Style) -> str | None:
     return secret.strip() if scheme.lower() == "bearer" else None
 
 
-def _error_body(asked: Asked, body: str, scripted: Scripted | None) -> str:
+def _error_body(asked: ParsedRequest, body: str, scripted: Scripted | None) -> str:
     """The body as it is sent. Where the answer would have been a JSON list, so is an error that is not scripted."""
     own = scripted is None or scripted.text is None
-    return f"[{body}]" if own and asked.place.as_list else body
+    return f"[{body}]" if own and asked.target.as_list else body

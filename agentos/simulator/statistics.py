@@ -58,7 +58,7 @@ class Statistics:
         )
 
 
-class Count:
+class TallyCounter:
     """A tally in the making."""
 
     __slots__ = (

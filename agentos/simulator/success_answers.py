@@ -10,7 +10,7 @@ import json
 from typing import Any
 
 from . import gemini_answers
-from .parsed_request import Asked, StreamUsage
+from .parsed_request import ParsedRequest, StreamUsage
 from .rules import Admitted
 
 
@@ -45,10 +45,10 @@ _MESSAGE = (
 _TEXT_BLOCK = '[{"type":"text","text":"Simulated answer %(call)d."}]'
 
 
-def whole_answer(asked: Asked, admitted: Admitted) -> bytes:
+def whole_answer(asked: ParsedRequest, admitted: Admitted) -> bytes:
     """The answer as one JSON object."""
     facts = _facts(asked, admitted)
-    route = asked.place.route
+    route = asked.target.route
     if route == "messages":
         stop = '"max_tokens"' if facts["short"] else '"end_turn"'
         text = _MESSAGE % {**facts, "content": _TEXT_BLOCK % facts, "stop": stop}
@@ -62,10 +62,10 @@ def whole_answer(asked: Asked, admitted: Admitted) -> bytes:
     return text.encode()
 
 
-def streamed_answer(asked: Asked, admitted: Admitted) -> list[bytes]:
+def streamed_answer(asked: ParsedRequest, admitted: Admitted) -> list[bytes]:
     """The answer as pieces of a stream, to be sent one after the other."""
     facts = _facts(asked, admitted)
-    place = asked.place
+    place = asked.target
     if place.route == "messages":
         return _message_events(facts)
     if place.route == "generateContent":
@@ -76,7 +76,7 @@ def streamed_answer(asked: Asked, admitted: Admitted) -> list[bytes]:
     return _chat_events(facts, chat=place.route == "chat/completions", usage=asked.usage)
 
 
-def _facts(asked: Asked, admitted: Admitted) -> dict[str, Any]:
+def _facts(asked: ParsedRequest, admitted: Admitted) -> dict[str, Any]:
     used = admitted.usage
     short = asked.max_output is not None and used.output_tokens >= asked.max_output
     return {

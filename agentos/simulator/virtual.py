@@ -13,18 +13,18 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from ..pool.core.cost import request_cost, used_of
-from ..pool.core.learning.adaptive_pool import LearningPool
+from ..pool.core.cost import parse_used, request_cost
+from ..pool.core.learning.adaptive_pool import AdaptivePool
 from ..pool.core.limits.base import FOREVER
-from ..pool.core.records import Ask, Grant, KeySpec, Ticket
-from ..pool.core.reservations import padded
-from ..pool.core.states import Wait
+from ..pool.core.records import Grant, KeySpec, LeaseRequest, Ticket
+from ..pool.core.reservations import with_margin
+from ..pool.core.states import TicketState
 from ..pool.limit import Limit
 from ..providers import Event, Signal, classify
-from ..runs.core.item_scheduler import Board
-from ..runs.core.outcome_rules import ended_by, lacks_tokens
+from ..runs.core.item_scheduler import ItemScheduler
+from ..runs.core.outcome_rules import classify_signal, lacks_tokens
 from ..runs.core.records import Attempt, Item
-from ..runs.core.states import Ended
+from ..runs.core.states import AttemptEnd
 from .plan import ProviderPlan
 from .rules import Admitted, Provider, Refused
 from .statistics import Statistics
@@ -63,7 +63,7 @@ class Finished:
         return sum(self.statistics.total.rejected.values())
 
 
-def specs_of(plan: ProviderPlan, *, slots: int | Literal["auto"] = "auto", known: bool = False) -> list[KeySpec]:
+def build_key_specs(plan: ProviderPlan, *, slots: int | Literal["auto"] = "auto", known: bool = False) -> list[KeySpec]:
     """The plan's keys as a pool is told of them: their quotas always, their limits if *known*."""
     limits = {
         quota.name: _stated(quota.rpm, quota.tpm, quota.request_burst, quota.token_burst) for quota in plan.quotas
@@ -106,14 +106,14 @@ class VirtualRun:
         parallel: int = 128,
         seed: int = 0,
         retries: int = 10,
-        pool: LearningPool | None = None,
+        pool: AdaptivePool | None = None,
         provider: Provider | None = None,
         log: list[tuple[Any, ...]] | None = None,
     ) -> None:
         self.now = 0.0
         self.provider = Provider(plan) if provider is None else provider
-        self.pool = LearningPool() if pool is None else pool
-        self.board = Board(retries=retries)
+        self.pool = AdaptivePool() if pool is None else pool
+        self.board = ItemScheduler(retries=retries)
         self.parallel = parallel
         self.events = 0
         self._secrets = {key.name: key.secret for key in plan.keys}
@@ -121,10 +121,10 @@ class VirtualRun:
         self._log = log
         self._agenda: list[tuple[float, int, Callable[[], None]]] = []
         self._number = 0
-        self._line: dict[Ticket, Item] = {}
+        self._waiting: dict[Ticket, Item] = {}
         self._ends_at = 0.0
         self._tick_at = FOREVER
-        for spec in specs_of(plan) if specs is None else specs:
+        for spec in build_key_specs(plan) if specs is None else specs:
             if spec.name not in self.pool.keys:
                 self.pool.add(spec, 0.0)
         for index, each in enumerate(work):
@@ -135,7 +135,7 @@ class VirtualRun:
     def run(self, until: float = FOREVER) -> Finished:
         """Let time pass until all is done, or until then."""
         self._admit()
-        while self._agenda and not self.board.settled:
+        while self._agenda and not self.board.is_settled:
             at, _, act = self._agenda[0]
             if at > until:
                 break
@@ -160,7 +160,7 @@ class VirtualRun:
         self._number += 1
         heapq.heappush(self._agenda, (instant, self._number, act))
 
-    def _look_out(self) -> None:
+    def _schedule_tick(self) -> None:
         """Be there when the pool wants to be asked, and when an item has rested."""
         due = min(self.pool.next_at, self.board.next_due)
         if due < self._tick_at or self._tick_at <= self.now:
@@ -171,7 +171,7 @@ class VirtualRun:
     def _tick(self) -> None:
         if self.now >= self._tick_at:
             self._tick_at = FOREVER
-        self.board.wake_due(self.now)
+        self.board.release_due(self.now)
         self._granted(self.pool.tick(self.now))
 
     # -- items and leases -------------------------------------------------------------------------------------
@@ -180,32 +180,32 @@ class VirtualRun:
         """Find leases for as many items as there are idle workers."""
         board, pool = self.board, self.pool
         idle = self.parallel - len(board.running)
-        while len(self._line) < min(idle, _IN_LINE):
+        while len(self._waiting) < min(idle, _IN_LINE):
             item = board.next_item()
             if item is None:
                 break
             ask = _ask(item.payload)
-            if item.short and item.payload.cost:
-                ask = padded(ask, item.short, pool.keys.values())
+            if item.token_shortfalls and item.payload.cost:
+                ask = with_margin(ask, item.token_shortfalls, pool.keys.values())
             grant = pool.acquire(ask, item.id, self.now)
             if grant is not None:
                 self._begin(item, grant)
                 idle -= 1
                 continue
             ticket = Ticket(ask, item.id)
-            self._line[ticket] = item
+            self._waiting[ticket] = item
             self._granted(pool.enqueue(ticket, self.now))
-        self._look_out()
+        self._schedule_tick()
 
     def _granted(self, tickets: Sequence[Ticket]) -> None:
         for ticket in tickets:
-            item = self._line.pop(ticket, None)
+            item = self._waiting.pop(ticket, None)
             if item is None:
                 continue
-            if ticket.state is Wait.GRANTED and ticket.grant is not None:
+            if ticket.state is TicketState.GRANTED and ticket.grant is not None:
                 self._begin(item, ticket.grant)
             else:
-                self.board.strand(item)  # no key can ever serve it
+                self.board.mark_unservable(item)  # no key can ever serve it
 
     def _begin(self, item: Item, grant: Grant) -> None:
         attempt = self.board.begin(item, grant, self.now)
@@ -226,14 +226,18 @@ class VirtualRun:
         signal = self._signal(answer, grant.model)
         heard = pool.report(grant, signal, now)
         if heard is not None:
-            self._granted(heard.touched)
+            self._granted(heard.to_wake)
         if isinstance(answer, Admitted) and answer.fate == "ok" and grant.key.quota.limits:
-            used = used_of("usage", {"tokens": float(answer.tokens)})
+            used = parse_used("usage", {"tokens": float(answer.tokens)})
             self._granted(pool.settle(grant, used, now) or ())
         acted = heard is not None and heard.acted
-        ended = Ended.VALUE if signal.event is Event.OK else ended_by(signal.event, acted=acted) or Ended.ERROR
-        attempt.item.short += ended is Ended.LIMIT and lacks_tokens(signal)
-        rest = 0.0 if ended is Ended.LIMIT or signal.delay is None else signal.delay
+        ended = (
+            AttemptEnd.VALUE
+            if signal.event is Event.OK
+            else classify_signal(signal.event, acted=acted) or AttemptEnd.ERROR
+        )
+        attempt.item.token_shortfalls += ended is AttemptEnd.LIMIT and lacks_tokens(signal)
+        rest = 0.0 if ended is AttemptEnd.LIMIT or signal.delay is None else signal.delay
         self._granted(pool.release(grant, now) or ())
         self.board.finish(attempt, ended, grant.key.quota.name, now, self._luck.random(), rest)
         self._ends_at = now
@@ -245,5 +249,5 @@ class VirtualRun:
         )
 
 
-def _ask(work: Work) -> Ask:
-    return Ask(request_cost(dict(work.cost)) if work.cost else request_cost(None), work.model)
+def _ask(work: Work) -> LeaseRequest:
+    return LeaseRequest(request_cost(dict(work.cost)) if work.cost else request_cost(None), work.model)

@@ -10,18 +10,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from ..pool.core.credential_report import report
-from ..pool.core.learning.adaptive_pool import LearningPool
-from ..pool.core.quota_codec import NOTHING_KNOWN, Record, unpack_quota
+from ..pool.core.credential_report import build_report
+from ..pool.core.learning.adaptive_pool import AdaptivePool
+from ..pool.core.quota_codec import EMPTY_RECORD, Record, unpack_quota
 from ..pool.core.records import Key, KeySpec
 from ..pool.core.states import Life
-from ..pool.snapshot import CredentialState, state_from
+from ..pool.snapshot import CredentialState, build_state
 
 _OWN, _NAMED = "key ", "quota "  # how the names of quotas begin in a store
 
 
 @dataclass(frozen=True, slots=True)
-class Sighting:
+class CredentialRow:
     """One credential as the store has it."""
 
     state: CredentialState
@@ -30,7 +30,7 @@ class Sighting:
 
 
 @dataclass(frozen=True, slots=True)
-class Pause:
+class GrantPause:
     """No lease starts for so many seconds more, whatever the credentials are, and why."""
 
     left: float
@@ -41,7 +41,7 @@ class Pause:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class DumpEntry:
     """One secret that was made known to the store, under the name it has now."""
 
     number: int
@@ -55,20 +55,20 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Book:
+class StoreDump:
     """All that is in a store, with instants of this machine's clock."""
 
-    entries: list[Entry]
+    entries: list[DumpEntry]
     quotas: Mapping[str, tuple[int, Record]]  # by name as in the store: its number and its record
 
-    def by_name(self) -> dict[str, list[Entry]]:
+    def by_name(self) -> dict[str, list[DumpEntry]]:
         """The entries of each name, the one to show first."""
-        found: dict[str, list[Entry]] = {}
+        found: dict[str, list[DumpEntry]] = {}
         for entry in sorted(self.entries, key=lambda entry: (not entry.holders, -entry.number)):
             found.setdefault(entry.name, []).append(entry)
         return found
 
-    def quota_of(self, entry: Entry, spec: KeySpec | None) -> str | None:
+    def find_quota(self, entry: DumpEntry, spec: KeySpec | None) -> str | None:
         """The quota of a credential, as it is called in the store; None where that cannot be told, or is not there."""
         own = _OWN + entry.fingerprint
         if entry.leased_from is not None:
@@ -82,24 +82,27 @@ class Book:
         return named[0] if len(named) == 1 else None
 
 
-def sightings(book: Book, specs: Mapping[str, KeySpec], now: float, offset: float) -> list[Sighting]:
+def build_rows(book: StoreDump, specs: Mapping[str, KeySpec], now: float, offset: float) -> list[CredentialRow]:
     """The rules are the core's: a pool is made of what is known, and asked how things look."""
-    pool = LearningPool(wall_offset=offset)
+    pool = AdaptivePool(wall_offset=offset)
     by_name = book.by_name()
     for name, entries in sorted(by_name.items()):
         entry, spec = entries[0], specs.get(name)
-        quota = book.quota_of(entry, spec)
+        quota = book.find_quota(entry, spec)
         shared = quota.removeprefix(_NAMED) if quota is not None and quota.startswith(_NAMED) else None
         stated = KeySpec(name) if spec is None else spec
         slots = max(stated.slots, len(entry.holders))  # whoever has it in use may state more
         pool.add(replace(stated, slots=slots, quota=stated.quota if quota is None else shared), now)
-        _know(pool, pool.keys[name], entry, NOTHING_KNOWN if quota is None else book.quotas[quota][1])
-    return [Sighting(state_from(row, now, offset), row.holders, len(by_name[row.name])) for row in report(pool, now)]
+        _load_entry(pool, pool.keys[name], entry, EMPTY_RECORD if quota is None else book.quotas[quota][1])
+    return [
+        CredentialRow(build_state(row, now, offset), row.holders, len(by_name[row.name]))
+        for row in build_report(pool, now)
+    ]
 
 
-def _know(pool: LearningPool, key: Key, entry: Entry, record: Record) -> None:
+def _load_entry(pool: AdaptivePool, key: Key, entry: DumpEntry, record: Record) -> None:
     unpack_quota(key.quota, record)
     key.proven = True  # so that slots which were found out are shown as found
-    pool.occupy(key, entry.holders)
+    pool.set_leases_elsewhere(key, entry.holders)
     if entry.life != Life.ALIVE.value:
         key.life, key.evidence, key.since = Life(entry.life), entry.evidence, entry.since

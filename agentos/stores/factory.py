@@ -7,33 +7,33 @@ from pathlib import Path
 from typing import Any
 
 from ..pool.protocols import StoreView
-from ..pool.store_protocol import Ringer
+from ..pool.store_protocol import StoreWakeup
 from ..util.clock import Clock
-from .redis.url import RedisPlace
+from .redis.url import RedisLocation
 from .session import SessionStore
 from .sqlite.file import StoreFile
 from .sqlite.store import SqliteStore
-from .sqlite.udp_wakeup import make_bell
+from .sqlite.udp_wakeup import create_wakeup
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class OpenedStore:
     """A shared store in use, and its bell."""
 
     store: SessionStore[Any]
-    bell: Ringer
+    wakeup: StoreWakeup
 
 
-def open_store(place: Path | RedisPlace, clock: Clock, *, ttl: float, weight: float, view: StoreView) -> Opened:
+def open_store(place: Path | RedisLocation, clock: Clock, *, ttl: float, weight: float, view: StoreView) -> OpenedStore:
     """Share a pool's state with whoever else has opened it there. Raises StoreError."""
-    if isinstance(place, RedisPlace):
+    if isinstance(place, RedisLocation):
         from .redis import open_redis  # redis-py is needed by those only who use it
 
-        return Opened(*open_redis(place, clock, ttl=ttl, weight=weight, view=view))
-    bell = make_bell()
+        return OpenedStore(*open_redis(place, clock, ttl=ttl, weight=weight, view=view))
+    bell = create_wakeup()
     try:
         file = StoreFile(place, clock)
     except BaseException:
         bell.close()
         raise
-    return Opened(SqliteStore(file, clock, bell, ttl=ttl, weight=weight, view=view), bell)
+    return OpenedStore(SqliteStore(file, clock, bell, ttl=ttl, weight=weight, view=view), bell)

@@ -2,52 +2,52 @@
 
 from __future__ import annotations
 
-from ..pool.core.fair_queue import PASSED, PATIENCE, Session, ahead_of, charge, place_of
-from ..pool.store_protocol import Bid, Granted, Refused
-from .step_queueing import LineStep
+from ..pool.core.fair_queue import DECLINED, NOTIFY_TIMEOUT, StoreSession, charge, find_queue_position, sessions_ahead
+from ..pool.store_protocol import SlotGranted, SlotRefused, SlotRequest
+from .step_queueing import QueueingStep
 
 
-def grant(step: LineStep, bid: Bid) -> Granted | Refused:
+def grant(step: QueueingStep, bid: SlotRequest) -> SlotGranted | SlotRefused:
     """Lease the slot, if nobody who is ahead needs it and the rules allow it at this moment."""
     me, now = step.me, step.now
-    if me.called_at is not None:
-        me.called_at = PASSED  # unless there is something for us
+    if me.notified_at is not None:
+        me.notified_at = DECLINED  # unless there is something for us
         step.me_changed = True
     leases = 0
     for request, token, at in step.leases_on(bid.credential):
         leases += 1
         if request == bid.request:
-            return Granted(token, at)
-    step.rest_on_who_is_before(me)
+            return SlotGranted(token, at)
+    step.depend_on_queue_front(me)
     contended = any(other.waiting_since is not None for other in step.others)
     if contended:
-        ahead = ahead_of(me, step.others, bid.credential, step.served, now)
+        ahead = sessions_ahead(me, step.others, bid.credential, step.served, now)
         free = bid.free(lambda number: any(each.wants(number, now) for each in ahead)) if ahead else 0
         if ahead and len(ahead) >= free:
-            if me.called_at is not None:
-                me.called_at = None  # it is not our turn
-            ahead.sort(key=Session.order)
-            step.rest_on(ahead[-free:])  # those suffice, whatever becomes of the rest
-            return Refused(step.call(ahead[0]) + PATIENCE)
+            if me.notified_at is not None:
+                me.notified_at = None  # it is not our turn
+            ahead.sort(key=StoreSession.order)
+            step.depend_on_sessions(ahead[-free:])  # those suffice, whatever becomes of the rest
+            return SlotRefused(step.notify(ahead[0]) + NOTIFY_TIMEOUT)
     if leases >= bid.slots:
         step.read(bid.credential)
-        return Refused()
+        return SlotRefused()
     if bid.sees_all:
         step.read_all()
     else:
         step.read(bid.credential, bid.quota)
-    mine = place_of(me, step.served, now)
+    mine = find_queue_position(me, step.served, now)
     claimants = [other for other in step.others if other.claim is not None and other.order() < mine]
     reserved = bid.reserve(now, [other.claim for other in claimants if other.claim is not None])
     if reserved is None:
-        step.rest_on(claimants)
-        return Refused()
+        step.depend_on_sessions(claimants)
+        return SlotRefused()
     granted = step.lease(bid, reserved)
     if contended:
         step.served = charge(me, step.served)
         step.me_changed = True
     if me.waiting_since is not None:
         me.waiting_since = now if bid.still_waiting else None
-        me.called_at = me.claim = me.idle_until = None  # if others wait here, they say anew for what
+        me.notified_at = me.claim = me.idle_until = None  # if others wait here, they say anew for what
         step.me_changed = True
     return granted

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from typing import Any, Protocol
 from weakref import WeakSet
 
-from ..util.fork_hooks import OnlyLocks, watch_forks
+from ..util.fork_hooks import ForkSafeLocks, register_fork_hooks
 
 # A loop ends the generators of a forgotten stream one by one, and only then is the rest of it garbage. Nor is it worth
 # a look if a key comes at once.
@@ -33,7 +33,7 @@ class _Timer(Protocol):
     def cancel(self) -> object: ...
 
 
-class OpenStreams(OnlyLocks):
+class OpenStreams(ForkSafeLocks):
     """The streams of a transport that may have been forgotten.
 
     *later* calls a function after so many seconds, and returns what can be cancelled.
@@ -47,7 +47,7 @@ class OpenStreams(OnlyLocks):
         self._timer: _Timer | None = None
         self._pause = _FIRST_PAUSE
         self._not_before = 0.0
-        watch_forks(self)
+        register_fork_hooks(self)
 
     def in_forked_child(self) -> None:
         self._lock = threading.RLock()
@@ -57,16 +57,16 @@ class OpenStreams(OnlyLocks):
         """It was handed up. It is forgotten here with its last reference."""
         with self._lock:
             self._open.add(stream)
-            self._look_later()
+            self._schedule_check()
 
     @contextmanager
-    def looked_through(self) -> Iterator[None]:
+    def collecting_while_waiting(self) -> Iterator[None]:
         """While a call waits for a key: look for forgotten streams in a moment, and again now and then."""
         with self._lock:
             self._waiting += 1
         try:
             with self._lock:
-                self._look_later()
+                self._schedule_check()
             yield
         finally:
             with self._lock:
@@ -75,16 +75,16 @@ class OpenStreams(OnlyLocks):
                     self._timer.cancel()
                     self._timer = None
 
-    def _look_later(self) -> None:
+    def _schedule_check(self) -> None:
         if self._waiting and self._timer is None and len(self._open):
-            self._timer = self._later(max(_A_MOMENT, self._not_before - time.monotonic()), self._look)
+            self._timer = self._later(max(_A_MOMENT, self._not_before - time.monotonic()), self._check)
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         if self._waiting and time.monotonic() >= self._not_before:  # two timers may have crossed
             self._collect()
         with self._lock:
             self._timer = None
-            self._look_later()
+            self._schedule_check()
 
     def _collect(self) -> None:
         before, began = len(self._open), time.monotonic()
@@ -97,7 +97,7 @@ class OpenStreams(OnlyLocks):
         self._pause = min(_LONGEST_PAUSE, 2.0 * self._pause)
 
 
-class Watchman(OnlyLocks):
+class CollectionTimer(ForkSafeLocks):
     """Calls a function later, on a thread of its own that holds nobody up: the *later* of a transport for threads.
 
     Waits for keys come and go by the thousand, and a thread for each would cost more than the call. So there is one,
@@ -110,17 +110,17 @@ class Watchman(OnlyLocks):
         self._at = 0.0
         self._thread: threading.Thread | None = None
         self._sleeps_until = 0.0
-        watch_forks(self)
+        register_fork_hooks(self)
 
     def in_forked_child(self) -> None:
         self._changed = threading.Condition()
         self._act = self._thread = None  # which runs in the parent only
 
-    def __call__(self, seconds: float, act: Callable[[], None]) -> Watchman:
+    def __call__(self, seconds: float, act: Callable[[], None]) -> CollectionTimer:
         with self._changed:
             self._act, self._at = act, time.monotonic() + seconds
             if self._thread is None:
-                self._thread = threading.Thread(target=self._watch, name="agentos-watchman", daemon=True)
+                self._thread = threading.Thread(target=self._run, name="agentos-watchman", daemon=True)
                 self._thread.start()
             elif self._at < self._sleeps_until:
                 self._changed.notify()
@@ -130,7 +130,7 @@ class Watchman(OnlyLocks):
         with self._changed:
             self._act = None
 
-    def _watch(self) -> None:
+    def _run(self) -> None:
         while True:
             with self._changed:
                 now, idle = time.monotonic(), self._act is None

@@ -19,7 +19,7 @@ _SPECIAL = KEY_HEADERS | _KEPT
 _READABLE = "gzip, deflate"
 
 
-def header_of(provider: str | None) -> str:
+def find_key_header(provider: str | None) -> str:
     """The header in which that provider expects its keys."""
     return _OF_PROVIDERS.get(provider or "", "authorization")
 
@@ -70,7 +70,7 @@ def _places(
 def _place(auth: str | None, given: list[str], provider: str | None, *, rewritten: bool) -> str:
     if auth is not None:
         return "authorization" if auth == "bearer" else auth
-    usual = header_of(provider)
+    usual = find_key_header(provider)
     if not given or usual in given or (rewritten and provider is not None):
         return usual
     return given[0]

@@ -38,7 +38,7 @@ class CallRecord:
     @property
     def request_id(self) -> str | None:
         """The provider's own id of this call, if the answer has one."""
-        return request_id_in(self._headers)
+        return find_request_id(self._headers)
 
     def __repr__(self) -> str:
         return (
@@ -47,7 +47,7 @@ class CallRecord:
         )
 
 
-def request_id_in(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
+def find_request_id(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
     """The provider's own id of a call, by the headers of its answer."""
     named = {name.lower(): value for name, value in headers}
     for name in _REQUEST_IDS:

@@ -18,7 +18,7 @@ _ORDINARY_NAME: Final = re.compile(r"[a-z0-9-]{1,20}", re.ASCII)
 Decode = Callable[[bytes, int], bytes]
 
 
-class Decoded(NamedTuple):
+class DecodedBody(NamedTuple):
     """What a body says; ``whole`` if that is all of it, without a fault in its coding."""
 
     content: bytes
@@ -33,24 +33,24 @@ class NotDecodable(ValueError):
         super().__init__(f"its content coding{shown} cannot be decoded")
 
 
-def decoded(body: bytes, codings: str, most: int) -> Decoded:
+def decode_body(body: bytes, codings: str, most: int) -> DecodedBody:
     """At most *most* bytes of what *body* says; *codings* as in Content-Encoding, in the order they were applied.
 
     Raises NotDecodable.
     """
     names = [name.strip() for name in codings.split(",") if name.strip()]
     if not body:
-        return Decoded(b"", whole=True)
+        return DecodedBody(b"", whole=True)
     if len(names) > _MOST_CODINGS:
         raise NotDecodable("")
-    found = Decoded(body[:most], len(body) <= most)
+    found = DecodedBody(body[:most], len(body) <= most)
     for number, name in enumerate(reversed(names)):
-        step = _one_decoded(body if number == 0 else found.content, name, most)
-        found = Decoded(step.content, step.whole and (number == 0 or found.whole))
+        step = _decode_one(body if number == 0 else found.content, name, most)
+        found = DecodedBody(step.content, step.whole and (number == 0 or found.whole))
     return found
 
 
-def _one_decoded(body: bytes, coding: str, most: int) -> Decoded:
+def _decode_one(body: bytes, coding: str, most: int) -> DecodedBody:
     decode, errors = _decoder(coding, body[:2])
     bare = coding == "deflate" and _lacks_header(body[:2])  # then nothing but a sound end shows that it was coded
     content = bytearray()
@@ -61,10 +61,10 @@ def _one_decoded(body: bytes, coding: str, most: int) -> Decoded:
         except errors:
             if bare or not content:
                 raise NotDecodable(coding) from None
-            return Decoded(bytes(content), whole=False)
+            return DecodedBody(bytes(content), whole=False)
         if len(content) >= most:
-            return Decoded(bytes(content[:most]), whole=False)
-    return Decoded(bytes(content), whole=True)
+            return DecodedBody(bytes(content[:most]), whole=False)
+    return DecodedBody(bytes(content), whole=True)
 
 
 def _decoder(coding: str, first: bytes) -> tuple[Decode, type[Exception]]:

@@ -34,7 +34,7 @@ class _MaskingFilter(logging.Filter):
 _FILTER: Final = _MaskingFilter()
 
 
-def mask_wire_logs(pool: TransportPool) -> None:
+def redact_debug_logs(pool: TransportPool) -> None:
     """From now on, take the secrets of *pool* out of the log of the libraries that send, as long as it exists."""
     _FILTER.pools.add(pool)
     for name in _LOGGERS:

@@ -10,9 +10,9 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from ..providers.answers.headers import body_in
+from ..providers.answers.headers import parse_body_type
 from ..util.clock import Clock
-from .content_decoding import Decoded, NotDecodable, decoded
+from .content_decoding import DecodedBody, NotDecodable, decode_body
 
 log = logging.getLogger("agentos")
 
@@ -62,7 +62,7 @@ class ErrorBody:
         return b"".join(self._pieces)
 
 
-def hurry(request: Any, response: Any) -> None:
+def shorten_timeout(request: Any, response: Any) -> None:
     """Let whoever sends wait for the body of *response*, an error, no longer than it is wanted.
 
     The connection looks at the time limit of its *request* when the body begins. One of HTTP/2 is shared, and a limit
@@ -78,7 +78,7 @@ def hurry(request: Any, response: Any) -> None:
 Headers = list[tuple[bytes, bytes]]
 
 
-def masked_answer(library: Any, response: Any, read: ErrorBody, mask: Mask) -> tuple[Any, bytes]:
+def redact_response(library: Any, response: Any, read: ErrorBody, mask: Mask) -> tuple[Any, bytes]:
     """*response* again, for the caller to read, with what was *read* of its body; and that decoded.
 
     It is as it came, byte for byte, unless there was a secret in it, or too much of it. A body that cannot be decoded,
@@ -86,7 +86,7 @@ def masked_answer(library: Any, response: Any, read: ErrorBody, mask: Mask) -> t
     """
     headers, body = _masked_headers(response.headers.raw, mask), read.read()
     try:
-        content, whole = _said(body, body_in(headers)[1])
+        content, whole = _decode_body(body, parse_body_type(headers)[1])
     except NotDecodable as error:
         content, body = b"", f"[the body of this error was left out: {error}]".encode()
         headers = _with_length(headers, body, but=(*_OF_A_BODY, b"content-type"))
@@ -107,14 +107,14 @@ def masked_answer(library: Any, response: Any, read: ErrorBody, mask: Mask) -> t
     return library.Response(response.status_code, headers=headers, stream=stream, extensions=extensions), content
 
 
-def _said(body: bytes, codings: str) -> Decoded:
+def _decode_body(body: bytes, codings: str) -> DecodedBody:
     """What *body* says, up to the length that is read. Raises NotDecodable."""
     try:
-        return decoded(body, codings, LONGEST)
+        return decode_body(body, codings, LONGEST)
     except NotDecodable:
         if _NO_TEXT.search(body):
             raise
-        return Decoded(body[:LONGEST], whole=False)  # it is not coded as its Content-Encoding has it, or not at all
+        return DecodedBody(body[:LONGEST], whole=False)  # it is not coded as its Content-Encoding has it, or not at all
 
 
 def _with_length(headers: Headers, body: bytes, *, but: tuple[bytes, ...]) -> Headers:

@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..pool.core.cost import ONE_REQUEST, Cost
-from ..pool.core.learning.usage_stats import Usage
+from ..pool.core.learning.usage_stats import UsageStats
 
-NEAR = 128 * 1024  # bytes of each end
+SCANNED_BYTES = 128 * 1024  # bytes of each end
 
 _REST_OF_A_STRING = rb'[^"\\]*(?:\\.[^"\\]*)*'
 _STRING = re.compile(rb'"' + _REST_OF_A_STRING + rb'"', re.DOTALL)
@@ -25,7 +25,7 @@ _VALUE = re.compile(rb"\s*:\s*(" + _STRING.pattern + rb")", re.DOTALL)
 _ESCAPED = re.compile(rb"\\.", re.DOTALL)
 
 
-def model_near_the_ends(body: bytes, near: int = NEAR) -> str | None:
+def find_model_near_ends(body: bytes, near: int = SCANNED_BYTES) -> str | None:
     """The text that *body*, a JSON object, has as its ``model``; None if that is not *near* an end, or is no text."""
     found = _model_in(body[:near], 0)
     if found is None:
@@ -82,7 +82,7 @@ _OUTPUT_LIMITS = ("max_completion_tokens", "max_output_tokens", "max_tokens")
 # English prose has four characters to a token; what is really so for these requests is learned.
 _BYTES_PER_TOKEN = 4.0
 _FEWEST, _MOST = 1.0, 40.0
-_NEWS = 0.2  # how much one answer changes what was learned
+_SMOOTHING = 0.2  # how much one answer changes what was learned
 
 # A picture in a body is a long string of letters and digits without a blank. Its length says nothing of its tokens.
 # Short bodies are not searched: there a picture would be taken for a few thousand tokens of text, at most.
@@ -92,7 +92,7 @@ _LOOKED_AT = 512
 _TOKENS_OF_A_PICTURE = 1000.0
 
 
-class Asked:
+class RequestEstimate:
     """One request: its model, the tokens it may take, and how long its text is."""
 
     __slots__ = ("cost", "model", "text_bytes")
@@ -103,27 +103,27 @@ class Asked:
         self.text_bytes = text_bytes
 
 
-class _Seen:
+class _ModelUsage:
     """What the requests for one model were seen to take."""
 
     __slots__ = ("bytes_per_token", "output")
 
     def __init__(self) -> None:
         self.bytes_per_token = _BYTES_PER_TOKEN
-        self.output = Usage()
+        self.output = UsageStats()
 
 
 class Estimator:
     """Guesses what a request will take, and is corrected by what others took. Threads may lose a lesson, no more."""
 
     def __init__(self) -> None:
-        self._seen: dict[str | None, _Seen] = {}
+        self._seen: dict[str | None, _ModelUsage] = {}
 
-    def asked(self, body: bytes | None, path: bytes) -> Asked:
+    def estimate(self, body: bytes | None, path: bytes) -> RequestEstimate:
         """What a request with this *body* and *path* asks for. Never raises."""
         document = _document(body)
         if body is None or document is None:
-            return Asked(_model(_skimmed(body), path), NO_TOKENS if body == b"" else ONE_REQUEST, 0.0)
+            return RequestEstimate(_model(_skimmed(body), path), NO_TOKENS if body == b"" else ONE_REQUEST, 0.0)
         model = _model(document.get("model"), path)
         seen = self._seen.get(model)
         text, pictures = (float(len(body)), 0) if len(body) <= _SEARCHED else _text_bytes(body)
@@ -133,21 +133,21 @@ class Estimator:
         if usual is not None:
             made = usual if made is None else min(made, usual)
         whole = None if made is None else given + made
-        return Asked(model, (1.0, whole, given, made), text if not pictures else 0.0)
+        return RequestEstimate(model, (1.0, whole, given, made), text if not pictures else 0.0)
 
-    def told(self, asked: Asked, usage: Mapping[str, float]) -> None:
+    def record_usage(self, asked: RequestEstimate, usage: Mapping[str, float]) -> None:
         """A request really took this."""
         seen = self._seen.get(asked.model)
         if seen is None:
             if len(self._seen) >= _MOST_MODELS:
                 return
-            seen = self._seen.setdefault(asked.model, _Seen())
+            seen = self._seen.setdefault(asked.model, _ModelUsage())
         given, made = usage.get("input_tokens"), usage.get("output_tokens")
         if given and asked.text_bytes:
             ratio = min(_MOST, max(_FEWEST, asked.text_bytes / given))
-            seen.bytes_per_token += _NEWS * (ratio - seen.bytes_per_token)
+            seen.bytes_per_token += _SMOOTHING * (ratio - seen.bytes_per_token)
         if made is not None:
-            seen.output.reported(made)
+            seen.output.add(made)
 
 
 def _document(body: bytes | None) -> dict[str, Any] | None:
@@ -165,7 +165,7 @@ def _skimmed(body: bytes | None) -> str | None:
     """The model of a body that was not parsed, if that is only because it is too long."""
     if body is None or len(body) <= _LONGEST_PARSED or body[:1] != b"{":
         return None
-    return model_near_the_ends(body)
+    return find_model_near_ends(body)
 
 
 def _model(model: object, path: bytes) -> str | None:

@@ -9,7 +9,7 @@ import re
 import zlib
 from typing import Any
 
-from ..pool.redaction import MASK, PIECE
+from ..pool.redaction import MASK, SHORTEST_PIECE
 from ..pool.secret import Secret
 
 _MASK = MASK.encode()
@@ -19,7 +19,7 @@ _OF_A_BODY = ("content-encoding", "content-length")
 _WINDOWS = {"gzip": (47,), "x-gzip": (47,), "deflate": (47, -15)}
 
 
-class Events:
+class EventStreamFilter:
     """The pieces of an event stream, one after the other. *coding* is its ``Content-Encoding``."""
 
     __slots__ = ("_decoder", "_held", "_secret", "_windows")
@@ -36,7 +36,7 @@ class Events:
             for name in _OF_A_BODY:
                 headers.pop(name, None)
 
-    def unpacked(self, piece: bytes) -> bytes:
+    def decompress(self, piece: bytes) -> bytes:
         """What *piece* says. Raises zlib.error where the coding breaks off; what never was coded is left as it is."""
         if not self._windows:
             return piece
@@ -56,7 +56,7 @@ class Events:
         self._windows = None
         return piece
 
-    def masked(self, piece: bytes) -> bytes:
+    def redact(self, piece: bytes) -> bytes:
         """*piece* as it goes on: without the key, in any letter case, and without an end that may be its beginning."""
         secret = self._secret.reveal().encode().lower()
         if self._held:
@@ -65,18 +65,18 @@ class Events:
         if secret in folded:
             piece = re.sub(re.escape(secret), _MASK, piece, flags=re.IGNORECASE)
             folded = piece.lower()
-        begun = _begun(folded, secret)
+        begun = _partial_secret_length(folded, secret)
         if begun:
             piece, self._held = piece[:-begun], piece[-begun:]
         return piece
 
-    def rest(self) -> bytes:
+    def flush(self) -> bytes:
         """What was held back, now that nothing follows it; a piece of the key that is too long for chance is masked."""
         held, self._held = self._held, b""
-        return held if len(held) < PIECE else _MASK
+        return held if len(held) < SHORTEST_PIECE else _MASK
 
 
-def _begun(piece: bytes, secret: bytes) -> int:
+def _partial_secret_length(piece: bytes, secret: bytes) -> int:
     """How many bytes at the end of *piece* are the beginning of *secret*."""
     at = piece.find(secret[:1], max(0, len(piece) - len(secret) + 1))
     while at >= 0:

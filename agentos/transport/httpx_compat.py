@@ -27,7 +27,7 @@ BaseTransport = preferred.BaseTransport
 AsyncBaseTransport = preferred.AsyncBaseTransport
 
 
-def library_of(thing: object, otherwise: Any = preferred) -> Any:
+def find_library(thing: object, otherwise: Any = preferred) -> Any:
     """The module that made *thing*, httpx2 or httpx; *otherwise* if it is neither."""
     found = _maker(type(thing))  # type: ignore[arg-type]  # mypy takes no type for hashable
     return otherwise if found is None else found

@@ -6,13 +6,13 @@ from os import getpid
 from typing import Any
 from urllib.request import getproxies, proxy_bypass
 
-from .httpx_compat import library_of
+from .httpx_compat import find_library
 
 # The pool's slots say how many calls there are at once; a cap on connections would only make some of them time out.
 _IDLE_CONNECTIONS = 100
 
 
-class Senders:
+class InnerTransports:
     """Finds the transport to send a request with, and makes it the first time.
 
     The proxies are those of the environment, as a client of the library would have it without a transport. Raises
@@ -29,7 +29,7 @@ class Senders:
 
     def for_request(self, request: Any) -> Any:
         """The transport for *request*."""
-        library = library_of(request)
+        library = find_library(request)
         if self._inner is not None:
             self._require_kin(library)
             return self._inner
@@ -42,9 +42,9 @@ class Senders:
         return made
 
     def _require_kin(self, library: Any) -> None:
-        if library_of(self._inner, library) is not library:
+        if find_library(self._inner, library) is not library:
             raise ValueError(
-                f"inner is a transport of {library_of(self._inner).__name__}, and the client is one of "
+                f"inner is a transport of {find_library(self._inner).__name__}, and the client is one of "
                 f"{library.__name__}: give it one of the same library"
             )
 

@@ -7,32 +7,32 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from ..pool.allowed_hosts import Place, is_sendable, rewritten
+from ..pool.allowed_hosts import Origin, is_sendable, rewrite_target
 from ..pool.credential import Credential
 from ..pool.secret import Secret
 from .auth_header import put_secret
-from .httpx_compat import library_of
+from .httpx_compat import find_library
 
 
-class Sent(NamedTuple):
+class OutgoingRequest(NamedTuple):
     """What is sent, where to, and whose answer is to be expected."""
 
     request: Any
-    place: Place
+    origin: Origin
     provider: str | None
     secret: Secret
 
 
-def sent_with(
+def build_outgoing(
     credential: Credential,
     name: str,
     request: Any,
     found: dict[bytes, bytes],
-    place: Place,
+    place: Origin,
     host: bytes,
     auth: str | None,
     bases: tuple[str, ...] = (),
-) -> Sent:
+) -> OutgoingRequest:
     """*request*, addressed to *place*, as it goes out with *credential*, which is called *name*.
 
     *host* is that place as the ``Host`` header has it.
@@ -48,7 +48,7 @@ def sent_with(
     url, moved = request.url, credential.base_url is not None
     if credential.base_url is not None:
         path, _, query = url.raw_path.partition(b"?")
-        place, target = rewritten(credential.base_url, place, path, query, bases)
+        place, target = rewrite_target(credential.base_url, place, path, query, bases)
         url = url.copy_with(scheme=place.scheme, host=place.host, port=place.port, raw_path=target)
         host = url.netloc
     provider = place.provider or credential.provider
@@ -57,9 +57,9 @@ def sent_with(
     extensions = request.extensions
     if "target" in extensions:  # another address than that of the url
         extensions = {name: value for name, value in extensions.items() if name != "target"}
-    make = library_of(request).Request
+    make = find_library(request).Request
     copy = make(request.method, url, headers=request.headers, stream=request.stream, extensions=extensions)
     put_secret(copy.headers, found, credential.secret, auth, provider, rewritten=moved)
     if found.get(b"host") != host:
         copy.headers["host"] = host.decode("ascii")
-    return Sent(copy, place, provider, credential.secret)
+    return OutgoingRequest(copy, place, provider, credential.secret)

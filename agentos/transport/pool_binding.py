@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ..pool.credential import labels_of
+from ..pool.credential import parse_labels
 from ..pool.protocols import TransportPool
 
 if TYPE_CHECKING:
-    from .settings import Caller
+    from .settings import TransportSettings
 
 _NOT_FOR_KEYS = frozenset(
     ("accept-encoding", "connection", "content-length", "content-type", "cookie", "host", "transfer-encoding")
@@ -24,9 +24,9 @@ def settings_for(
     requester: str | None,
     auth: str | None,
     max_wait: float | None,
-) -> Caller:
+) -> TransportSettings:
     """Check the arguments of ``transport`` and return the settings for its calls. Raises ValueError."""
-    from .settings import Caller
+    from .settings import TransportSettings
 
     if affinity is not None and not (callable(affinity) or (isinstance(affinity, str) and affinity)):
         raise ValueError("affinity must be the name of a header, or a function of the request")
@@ -46,10 +46,10 @@ def settings_for(
             f"no header can carry the secret of {', '.join(unsendable)}: it has blanks, line ends or letters "
             "beyond ASCII (was it read from a file? strip() it)"
         )
-    return Caller(
+    return TransportSettings(
         pool,
         affinity=affinity,
-        labels=labels_of("labels", labels),
+        labels=parse_labels("labels", labels),
         priority=priority,
         requester=requester,
         auth=None if auth is None else auth.lower(),

@@ -14,35 +14,35 @@ log = logging.getLogger("agentos")
 _DEEPEST = 40  # frames above the transport
 
 
-class OwnRetries:
+class SdkRetryWarning:
     """Says once that the client of a transport has its own retries on."""
 
-    __slots__ = ("_said",)
+    __slots__ = ("_warned",)
 
     def __init__(self) -> None:
-        self._said = False
+        self._warned = False
 
-    def look_at(self, headers: Mapping[bytes, bytes]) -> None:
+    def check_request(self, headers: Mapping[bytes, bytes]) -> None:
         """The clients of openai and anthropic note on each request how often they asked before."""
-        if not self._said and headers.get(RETRIES, b"0") != b"0":
-            self._say("max_retries=0")
+        if not self._warned and headers.get(RETRIES, b"0") != b"0":
+            self._warn("max_retries=0")
 
-    def look_above(self) -> None:
+    def check_callers(self) -> None:
         """A failure is about to be handed up: the others do not note it, so see who is there to ask again."""
-        if self._said:
+        if self._warned:
             return
         frame: FrameType | None = sys._getframe(1)
         for _ in range(_DEEPEST):
             if frame is None:
                 return
-            told = _retries_of(frame)
+            told = _find_retries(frame)
             if told:
-                self._say(told)
+                self._warn(told)
                 return
             frame = frame.f_back
 
-    def _say(self, instead: str) -> None:
-        self._said = True
+    def _warn(self, instead: str) -> None:
+        self._warned = True
         log.warning(
             "[COORDINATOR] the client above this transport asks again by itself when a call fails: the pool waits "
             "better for limits, and the run tries the rest again, so switch that off (%s)",
@@ -50,7 +50,7 @@ class OwnRetries:
         )
 
 
-def _retries_of(frame: FrameType) -> str:
+def _find_retries(frame: FrameType) -> str:
     """How to switch the retries off that *frame* is about to make; empty if it makes none."""
     module = frame.f_globals.get("__name__", "")
     if module == "mistralai.client.utils.retries" and frame.f_code.co_name.startswith("retry_with_backoff"):

@@ -14,7 +14,7 @@ from typing import Any
 from .call import Call
 
 
-class _Stream:
+class _LeasedStream:
     """What both kinds of streams have."""
 
     def __init__(self, inner: Any, call: Call, abandoned: list[Any]) -> None:
@@ -28,53 +28,53 @@ class _Stream:
         if not self._closed:
             self._closed = True
             self._abandoned.append(self._inner)
-            self._call.finished(whole=False)
+            self._call.finish(whole=False)
 
     __del__ = abandon
 
 
-class _SyncStream(_Stream):
+class _SyncStream(_LeasedStream):
     def __iter__(self) -> Iterator[bytes]:
         call = self._call
         try:
             for piece in self._inner:
-                yield call.see(piece)
-            rest = call.rest()
+                yield call.feed(piece)
+            rest = call.flush()
             if rest:
                 yield rest
         except Exception as error:
-            call.broke(error)
+            call.on_transport_error(error)
             raise
-        call.finished(whole=True)
+        call.finish(whole=True)
 
     def close(self) -> None:
         self._closed = True
         try:
             self._inner.close()
         finally:
-            self._call.finished(whole=False)
+            self._call.finish(whole=False)
 
 
-class _AsyncStream(_Stream):
+class _AsyncStream(_LeasedStream):
     async def __aiter__(self) -> AsyncIterator[bytes]:
         call = self._call
         try:
             async for piece in self._inner:
-                yield call.see(piece)
-            rest = call.rest()
+                yield call.feed(piece)
+            rest = call.flush()
             if rest:
                 yield rest
         except Exception as error:
-            call.broke(error)
+            call.on_transport_error(error)
             raise
-        call.finished(whole=True)
+        call.finish(whole=True)
 
     async def aclose(self) -> None:
         self._closed = True
         try:
             await self._inner.aclose()
         finally:
-            self._call.finished(whole=False)
+            self._call.finish(whole=False)
 
 
 @cache
@@ -89,7 +89,7 @@ def async_stream(library: Any) -> type[_AsyncStream]:
     return type("AsyncPooledStream", (_AsyncStream, library.AsyncByteStream), {})
 
 
-def taken_from(abandoned: list[Any]) -> Iterator[Any]:
+def drain_abandoned(abandoned: list[Any]) -> Iterator[Any]:
     """What lies in *abandoned*, each for one of the threads that may clear it at the same time."""
     while True:
         try:

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import NeverFits, NoCredentialAvailable, NoUsableCredential, PoolClosed, WouldBlockLoop
 from ..util.event_loop import running_loop
-from .abandoned_streams import OpenStreams, Watchman
+from .abandoned_streams import CollectionTimer, OpenStreams
 from .call import Call
 from .error_body import ErrorBody
-from .httpx_compat import AsyncBaseTransport, BaseTransport, library_of
-from .inner_transports import Senders
-from .settings import Caller
-from .streams import async_stream, sync_stream, taken_from
+from .httpx_compat import AsyncBaseTransport, BaseTransport, find_library
+from .inner_transports import InnerTransports
+from .settings import TransportSettings
+from .streams import async_stream, drain_abandoned, sync_stream
 
 if TYPE_CHECKING:
     from asyncio import Future, TimerHandle
@@ -41,11 +41,11 @@ def _on_the_loop(seconds: float, act: Callable[[], None]) -> TimerHandle:
 class PoolTransport(BaseTransport):
     """For ``httpx2.Client(transport=pool.transport())``. Many threads may use it at once."""
 
-    def __init__(self, caller: Caller, inner: Any = None) -> None:
+    def __init__(self, caller: TransportSettings, inner: Any = None) -> None:
         self._caller = caller
-        self._senders = Senders(inner, "HTTPTransport")
+        self._senders = InnerTransports(inner, "HTTPTransport")
         self._abandoned: list[Any] = []
-        self._open = OpenStreams(Watchman())
+        self._open = OpenStreams(CollectionTimer())
 
     def handle_request(self, request: Any) -> Any:
         """Send *request* with a credential of the pool, or several one after the other."""
@@ -59,20 +59,20 @@ class PoolTransport(BaseTransport):
                 sent = call.outgoing()
                 response = self._senders.for_request(sent).handle_request(sent)
                 if response.status_code < 400:
-                    if call.handed_up(response):
-                        response.stream = sync_stream(library_of(response))(response.stream, call, self._abandoned)
+                    if call.on_success_response(response):
+                        response.stream = sync_stream(find_library(response))(response.stream, call, self._abandoned)
                         if call.lingers:
                             self._open.add(response.stream)
-                            call.lingering(response.stream)
+                            call.track_stream(response.stream)
                     return response
-                answer = call.refused(response, self._read(call, response))
+                answer = call.on_error_response(response, self._read(call, response))
             except BaseException as error:
-                call.broke(error)
+                call.on_transport_error(error)
                 raise
             if answer is not None:
                 return answer
             if call.pause:
-                self._rest(call)
+                self._pause(call)
 
     async def handle_async_request(self, request: Any) -> Any:
         """Not this one. Raises TypeError."""
@@ -90,30 +90,30 @@ class PoolTransport(BaseTransport):
 
     def _wait_for(self, call: Call) -> bool:
         """Wait for a lease. False: there will be none, but an answer to hand up."""
-        keeper = self._caller.keeper
-        keeper.note_wait()
+        keeper = self._caller.pool
+        keeper.on_wait()
         began = keeper.clock.now()
         while True:
             try:
-                with self._open.looked_through():
-                    grant = keeper.wait(*call.terms(), _INSTEAD)
-                if call.granted(grant, began):
+                with self._open.collecting_while_waiting():
+                    grant = keeper.wait(*call.wait_terms(), _INSTEAD)
+                if call.on_granted(grant, began):
                     return True
             except _NO_LEASE as error:
-                if not call.not_granted(error, began):
+                if not call.on_wait_failed(error, began):
                     return False
 
-    def _rest(self, call: Call) -> None:
+    def _pause(self, call: Call) -> None:
         if running_loop() is not None:
             call.release()
             raise WouldBlockLoop(instead=_INSTEAD)
-        clock = self._caller.keeper.clock
+        clock = self._caller.pool.clock
         sleeper = threading.Lock()
         sleeper.acquire()
         clock.wait(sleeper, clock.now() + call.pause)
 
     def _close_abandoned(self) -> None:
-        for stream in taken_from(self._abandoned):
+        for stream in drain_abandoned(self._abandoned):
             try:
                 stream.close()
             except Exception:  # it is nobody's any more, least of all of whoever calls next
@@ -121,7 +121,7 @@ class PoolTransport(BaseTransport):
 
     def close(self) -> None:
         """Close the connections, and let the answers go that are on them. The pool stays open."""
-        self._caller.let_go()
+        self._caller.release_open_calls()
         self._close_abandoned()
         for sender in self._senders.all():
             sender.close()
@@ -130,9 +130,9 @@ class PoolTransport(BaseTransport):
 class AsyncPoolTransport(AsyncBaseTransport):
     """For ``httpx2.AsyncClient(transport=pool.async_transport())``, in one event loop."""
 
-    def __init__(self, caller: Caller, inner: Any = None) -> None:
+    def __init__(self, caller: TransportSettings, inner: Any = None) -> None:
         self._caller = caller
-        self._senders = Senders(inner, "AsyncHTTPTransport")
+        self._senders = InnerTransports(inner, "AsyncHTTPTransport")
         self._abandoned: list[Any] = []
         self._open = OpenStreams(_on_the_loop)
 
@@ -148,20 +148,20 @@ class AsyncPoolTransport(AsyncBaseTransport):
                 sent = call.outgoing()
                 response = await self._senders.for_request(sent).handle_async_request(sent)
                 if response.status_code < 400:
-                    if call.handed_up(response):
-                        response.stream = async_stream(library_of(response))(response.stream, call, self._abandoned)
+                    if call.on_success_response(response):
+                        response.stream = async_stream(find_library(response))(response.stream, call, self._abandoned)
                         if call.lingers:
                             self._open.add(response.stream)
-                            call.lingering(response.stream)
+                            call.track_stream(response.stream)
                     return response
-                answer = call.refused(response, await self._read(call, response))
+                answer = call.on_error_response(response, await self._read(call, response))
             except BaseException as error:
-                call.broke(error)
+                call.on_transport_error(error)
                 raise
             if answer is not None:
                 return answer
             if call.pause:
-                await self._rest(call)
+                await self._pause(call)
 
     def handle_request(self, request: Any) -> Any:
         """Not this one. Raises TypeError."""
@@ -179,23 +179,23 @@ class AsyncPoolTransport(AsyncBaseTransport):
 
     async def _wait_for(self, call: Call) -> bool:
         """Wait for a lease. False: there will be none, but an answer to hand up."""
-        keeper = self._caller.keeper
-        keeper.note_wait()
+        keeper = self._caller.pool
+        keeper.on_wait()
         began = keeper.clock.now()
         while True:
             try:
-                with self._open.looked_through():
-                    grant = await keeper.wait_async(*call.terms())
-                if call.granted(grant, began):
+                with self._open.collecting_while_waiting():
+                    grant = await keeper.wait_async(*call.wait_terms())
+                if call.on_granted(grant, began):
                     return True
             except _NO_LEASE as error:
-                if not call.not_granted(error, began):
+                if not call.on_wait_failed(error, began):
                     return False
 
-    async def _rest(self, call: Call) -> None:
+    async def _pause(self, call: Call) -> None:
         loop = running_loop()
         assert loop is not None  # noqa: S101 - for the type checker: only a loop runs coroutines
-        clock = self._caller.keeper.clock
+        clock = self._caller.pool.clock
         until = clock.now() + call.pause
         while clock.now() < until:  # an alarm rings after a day at the latest
             rested = loop.create_future()
@@ -206,7 +206,7 @@ class AsyncPoolTransport(AsyncBaseTransport):
                 alarm.cancel()
 
     async def _close_abandoned(self) -> None:
-        for stream in taken_from(self._abandoned):
+        for stream in drain_abandoned(self._abandoned):
             try:
                 await stream.aclose()
             except Exception:  # such as that of a loop which has ended
@@ -214,7 +214,7 @@ class AsyncPoolTransport(AsyncBaseTransport):
 
     async def aclose(self) -> None:
         """Close the connections, and let the answers go that are on them. The pool stays open."""
-        self._caller.let_go()
+        self._caller.release_open_calls()
         await self._close_abandoned()
         for sender in self._senders.all():
             await sender.aclose()

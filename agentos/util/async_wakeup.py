@@ -5,22 +5,22 @@ from __future__ import annotations
 import asyncio
 
 
-class AsyncBell:
+class AsyncWakeup:
     """One task waits; anybody rings, from any thread."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._rung = asyncio.Event()
+        self._woken = asyncio.Event()
 
-    def ring(self) -> None:
+    def wake(self) -> None:
         if asyncio._get_running_loop() is self._loop:
-            self._rung.set()
+            self._woken.set()
             return
         try:
-            self._loop.call_soon_threadsafe(self._rung.set)
+            self._loop.call_soon_threadsafe(self._woken.set)
         except RuntimeError:
             pass  # the loop is closed
 
     async def wait(self) -> None:
-        await self._rung.wait()
-        self._rung.clear()
+        await self._woken.wait()
+        self._woken.clear()

@@ -8,18 +8,18 @@ from typing import Final
 UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 
-def hours(seconds: float) -> str:
+def format_hours(seconds: float) -> str:
     """``0:02:14``."""
     return str(timedelta(seconds=max(0, int(seconds))))
 
 
-def minutes(seconds: float) -> str:
+def format_minutes(seconds: float) -> str:
     """``2:14``, and ``1:02:14`` from an hour on."""
     whole = max(0, int(seconds))
-    return f"{whole // 60}:{whole % 60:02d}" if whole < 3_600 else hours(whole)
+    return f"{whole // 60}:{whole % 60:02d}" if whole < 3_600 else format_hours(whole)
 
 
-def about(seconds: float) -> str:
+def format_rough_duration(seconds: float) -> str:
     """``42 s``, ``4 min``, ``2.5 h``, ``2 days``: as exact as a person plans."""
     if seconds < 5_400:
         count, unit = (seconds, "s") if seconds < 90 else (seconds / 60, "min")
@@ -28,7 +28,7 @@ def about(seconds: float) -> str:
     return f"{count:.1f}".removesuffix(".0") + f" {unit}"
 
 
-def how_long(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """``8 ms``, ``0.25 s``, ``4.2 s``, ``3 min 12 s``, ``2 h 5 min``, ``3 d 1 h``."""
     if seconds < 0.0995:
         return f"{max(1, round(seconds * 1_000))} ms" if seconds >= 0.0005 else "0 s"

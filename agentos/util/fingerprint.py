@@ -5,9 +5,9 @@ from __future__ import annotations
 from hashlib import blake2b
 from typing import Any
 
-from .json_encoder import encoder_of
+from .json_encoder import build_encoder
 
-_canonical = encoder_of(sort_keys=True, allow_nan=True)
+_canonical = build_encoder(sort_keys=True, allow_nan=True)
 
 
 def fingerprint(item: Any) -> str | None:

@@ -27,7 +27,7 @@ class Forkable(Protocol):
         ...
 
 
-class OnlyLocks:
+class ForkSafeLocks:
     """Has locks that a forked child replaces; what they guard is whole at any moment."""
 
     def before_fork(self) -> None:
@@ -37,18 +37,18 @@ class OnlyLocks:
         pass
 
 
-_watched: dict[int, weakref.ref[Forkable]] = {}
+_registered: dict[int, weakref.ref[Forkable]] = {}
 
 
-def watch_forks(thing: Forkable) -> None:
+def register_fork_hooks(thing: Forkable) -> None:
     """Tell *thing* of forks, as long as it exists."""
     number = id(thing)
-    _watched[number] = weakref.ref(thing, lambda _gone: _watched.pop(number, None))
+    _registered[number] = weakref.ref(thing, lambda _gone: _registered.pop(number, None))
 
 
 def _existing() -> list[Forkable]:
     """In the order of their ids: two threads that fork at once lock in the same order, and not each other out."""
-    references = sorted(_watched.copy().items())
+    references = sorted(_registered.copy().items())
     return [thing for _, reference in references if (thing := reference()) is not None]
 
 

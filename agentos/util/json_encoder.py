@@ -10,7 +10,7 @@ from typing import Any
 _make: Any = getattr(_encoder, "c_make_encoder", None)
 
 
-def encoder_of(*, sort_keys: bool = False, allow_nan: bool = False) -> Callable[[Any], str]:
+def build_encoder(*, sort_keys: bool = False, allow_nan: bool = False) -> Callable[[Any], str]:
     """A function that gives the compact JSON of a value, or raises TypeError, ValueError or RecursionError."""
     plain = json.JSONEncoder(sort_keys=sort_keys, allow_nan=allow_nan, separators=(",", ":"))
     if _make is None:

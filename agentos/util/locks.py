@@ -14,7 +14,7 @@ _TRIES = 8
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.000_1, 0.004
 
 
-def contend(lock: Sleeper) -> None:
+def acquire_contended(lock: Sleeper) -> None:
     """Get a lock that was just found taken.
 
     Never by blocking: a blocked thread is handed the lock while it does not have the interpreter, so that everybody
@@ -22,7 +22,7 @@ def contend(lock: Sleeper) -> None:
     nearly always finds the lock free. If not, its holder was put to sleep in the middle, and with many threads it takes
     a while until it runs again: then the others had better sleep too.
     """
-    if isinstance(lock, PoliteLock):
+    if isinstance(lock, FairLock):
         lock.wait()
         return
     for _ in range(_TRIES):
@@ -35,7 +35,7 @@ def contend(lock: Sleeper) -> None:
         pause = min(2 * pause, _LONGEST_PAUSE)
 
 
-class PoliteLock:
+class FairLock:
     """A re-entrant lock for what takes long, such as a step of a shared store: first come, first served.
 
     Threads that find it taken queue up. Only the first of them contends for the lock; each of the others sleeps on a
@@ -54,8 +54,8 @@ class PoliteLock:
         self._lock = threading.RLock()
         self.release = self._lock.release
         self._is_mine: Callable[[], bool] = self._lock._is_owned  # type: ignore[attr-defined]
-        self.queue: deque[_Place] = deque()  # threads that found it taken
-        self._places: dict[int, _Place] = {}  # the same, by thread
+        self.queue: deque[_QueueEntry] = deque()  # threads that found it taken
+        self._places: dict[int, _QueueEntry] = {}  # the same, by thread
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
         """Take it without queueing; not *blocking*: only if nobody has it, and nobody is queueing for it."""
@@ -71,7 +71,7 @@ class PoliteLock:
         nested = place is not None
         try:
             if place is None:
-                place = self._places[thread] = _Place(running_loop() is not None)
+                place = self._places[thread] = _QueueEntry(running_loop() is not None)
                 self._enter(place)
             while self.queue[0] is not place:
                 place.turn.acquire(True, _LOST_WAKE_AFTER)
@@ -83,7 +83,7 @@ class PoliteLock:
                 self._lock.release()
             raise
 
-    def _enter(self, place: _Place) -> None:
+    def _enter(self, place: _QueueEntry) -> None:
         queue = self.queue
         if place.is_loop:
             waiting = list(queue)
@@ -108,7 +108,7 @@ class PoliteLock:
             self.queue[0].wake()
 
 
-class _Place:
+class _QueueEntry:
     """Where one thread queues."""
 
     __slots__ = ("is_loop", "turn")

@@ -13,7 +13,7 @@ _ESCAPES = re.compile(
 )
 
 
-def printable(text: str, *, tabs: bool = True) -> str:
+def make_printable(text: str, *, tabs: bool = True) -> str:
     """*text* as one line without anything a terminal would obey: no sequences, controls or marks that turn the text.
 
     White space becomes a blank; a tab stays one unless *tabs* is false.
@@ -21,15 +21,15 @@ def printable(text: str, *, tabs: bool = True) -> str:
     if _is_printable(text, tabs):
         return text
     text = _ESCAPES.sub("", text)
-    return text if _is_printable(text, tabs) else "".join(_harmless(each, tabs) for each in text)
+    return text if _is_printable(text, tabs) else "".join(_escape(each, tabs) for each in text)
 
 
-def as_shown(text: str) -> str:
+def apply_carriage_returns(text: str) -> str:
     """What a terminal would end up showing of a line: each lone carriage return starts it over."""
     return text.rstrip("\r").rpartition("\r")[2]
 
 
-def shortened(text: str, longest: int) -> str:
+def shorten(text: str, longest: int) -> str:
     """*text*, or the beginning of it and three dots: at most *longest* characters."""
     return text if len(text) <= longest else text[: max(0, longest - 3)] + "..."
 
@@ -47,7 +47,7 @@ def _is_printable(text: str, tabs: bool) -> bool:
     return (text.replace("\t", " ") if tabs else text).isprintable()
 
 
-def _harmless(character: str, tabs: bool) -> str:
+def _escape(character: str, tabs: bool) -> str:
     if character.isspace():
         return character if tabs and character == "\t" else " "
     # C: controls, invisible marks that turn the direction of the text, halves of characters.

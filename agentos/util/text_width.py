@@ -8,57 +8,57 @@ from functools import lru_cache
 _CUT = "..."
 
 
-def cells(text: str) -> int:
+def display_width(text: str) -> int:
     """How many columns *text* takes."""
-    return len(text) if text.isascii() else sum(map(_cells_of, text))
+    return len(text) if text.isascii() else sum(map(_character_width, text))
 
 
 @lru_cache(4096)
-def _cells_of(character: str) -> int:
+def _character_width(character: str) -> int:
     if unicodedata.category(character) in ("Mn", "Me", "Cf"):
         return 0  # it joins the one before it
     return 2 if unicodedata.east_asian_width(character) in "WF" else 1
 
 
-def clipped(text: str, width: int) -> str:
+def clip(text: str, width: int) -> str:
     """*text* in at most *width* columns; what was cut ends in three dots, where there is room for them."""
-    if len(text) * 2 <= width or cells(text) <= width:
+    if len(text) * 2 <= width or display_width(text) <= width:
         return text
     cut = _CUT if width > 2 * len(_CUT) else ""
-    return _beginning(text, width - len(cut)) + cut
+    return _find_prefix(text, width - len(cut)) + cut
 
 
-def padded(text: str, width: int) -> str:
+def pad(text: str, width: int) -> str:
     """*text* in exactly *width* columns."""
-    text = clipped(text, width)
-    return text + " " * (width - cells(text))
+    text = clip(text, width)
+    return text + " " * (width - display_width(text))
 
 
-def wrapped(text: str, width: int) -> list[str]:
+def wrap(text: str, width: int) -> list[str]:
     """*text* in lines of at most *width* columns, broken between words where that is possible."""
     lines: list[str] = []
     line = ""
     for word in text.split():
         longer = f"{line} {word}" if line else word
-        if cells(longer) <= width:
+        if display_width(longer) <= width:
             line = longer
             continue
         if line:
             lines.append(line)
-        while cells(word) > width:
-            head = _beginning(word, width) or word[0]
+        while display_width(word) > width:
+            head = _find_prefix(word, width) or word[0]
             lines.append(head)
             word = word[len(head) :]
         line = word
     return [*lines, line] if line else lines
 
 
-def _beginning(text: str, width: int) -> str:
+def _find_prefix(text: str, width: int) -> str:
     if text.isascii():
         return text[: max(0, width)]
     taken = 0
     for place, character in enumerate(text):
-        taken += _cells_of(character)
+        taken += _character_width(character)
         if taken > width:
             return text[:place]
     return text

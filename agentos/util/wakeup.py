@@ -5,14 +5,14 @@ from __future__ import annotations
 import threading
 
 
-class ThreadBell:
+class ThreadWakeup:
     """One thread waits; anybody rings. A ring before the wait is not lost."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._lock.acquire()
 
-    def ring(self) -> None:
+    def wake(self) -> None:
         try:
             self._lock.release()
         except RuntimeError:

@@ -8,8 +8,8 @@ from typing import Any
 
 import typer
 
-from agentos.cli.session.run_folder import enroll
-from agentos.cli.session.trusted_runs import KnownRuns
+from agentos.cli.session.run_folder import enrol
+from agentos.cli.session.trusted_runs import TrustedRuns
 from agentos.util.private_folder import PrivateFolder
 
 
@@ -24,4 +24,4 @@ def call(command: Callable[..., Any], *typed: str) -> int:
 def remember(folder: Path) -> None:
     """Let the run in *folder* be one that this user has started."""
     with PrivateFolder.at(folder) as opened:
-        enroll(opened, KnownRuns())
+        enrol(opened, TrustedRuns())

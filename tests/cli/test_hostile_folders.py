@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from agentos.cli.main import main
-from agentos.cli.session.trusted_runs import KnownRun, KnownRuns
+from agentos.cli.session.trusted_runs import TrustedRun, TrustedRuns
 from agentos.util import private_folder
 
 from ..runs.hostile_files import a_folder, a_link, a_pipe, a_second_name
@@ -194,15 +194,15 @@ def test_a_run_that_starts_at_the_same_moment_is_not_taken_for_a_strange_one(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     project.run()
-    find, looked = KnownRuns.find, 0
+    find, looked = TrustedRuns.find, 0
 
-    def before_the_other_wrote(memory: KnownRuns, folder: Path) -> KnownRun | None:
+    def before_the_other_wrote(memory: TrustedRuns, folder: Path) -> TrustedRun | None:
         nonlocal looked
         looked += 1
         found = find(memory, folder)
         return replace(found, cards=("old",)) if found is not None and looked == 1 else found
 
-    monkeypatch.setattr(KnownRuns, "find", before_the_other_wrote)
+    monkeypatch.setattr(TrustedRuns, "find", before_the_other_wrote)
 
     assert project.run() == (0, "")
 

@@ -282,18 +282,18 @@ class Story:
         Once the run stops, it waits for some who may not come back; then time is all there is to wait for.
         """
         for run in self.run._running:
-            if run.state.board.phase is not Phase.RUNNING:
+            if run.state.scheduler.phase is not Phase.RUNNING:
                 return True
             workers = min(run.state.options.max_workers, run.source.total or run.state.options.max_workers)
-            if run.state.board.running or not nothing_to_do(run, workers):
+            if run.state.scheduler.running or not nothing_to_do(run, workers):
                 return False
-            return sleeps_until(clock, run.supervisor._next_instant())
+            return sleeps_until(clock, run.timers._next_instant())
         return False
 
 
 def nothing_to_do(run: Run, workers: int) -> bool:
     """So many of its workers wait, and none has an item in hand: who is about to sleep looks for one once more."""
-    return len(run.state.idle) == workers and len(run.state.board.admitted) == len(run.admission.requests)
+    return len(run.state.idle) == workers and len(run.state.scheduler.admitted) == len(run.dispatcher.requests)
 
 
 def go_on(clock: FakeClock) -> None:

@@ -13,18 +13,18 @@ from concurrent.futures import Executor
 from typing import Any
 
 from agentos.runs.cluster.driver.engine import ClusterEngine
-from agentos.runs.cluster.worker.slot import Job
+from agentos.runs.cluster.worker.slot import WorkerJob
 from agentos.runs.engines import choose
 from agentos.runs.engines import executor as executor_engine
 from agentos.runs.execution.engine_run import EngineRun
-from agentos.runs.remote.pickled import Parcel
+from agentos.runs.remote.pickled import PickledObject
 from agentos.runs.worker import Worker
 
 from ..runs.cluster.local_slots import ThreadSeating
 
 _numbers = itertools.count(1)
 _workers: weakref.WeakValueDictionary[int, Callable[..., Any]] = weakref.WeakValueDictionary()
-_elsewhere, _check = choose._engine_elsewhere, executor_engine.check_executor
+_elsewhere, _check = choose._build_remote_engine, executor_engine.check_executor
 
 
 class Seats(Executor):
@@ -36,10 +36,12 @@ class Seats(Executor):
 
 
 class SeatedEngine(ClusterEngine):
-    def _job(self, width: int) -> Job:
+    def _job(self, width: int) -> WorkerJob:
         number = next(_numbers)
         _workers[number] = self._run.worker.call
-        return Job(Parcel(pickle.dumps(_Reference(number))), is_async=self._run.worker.is_async, width=width)
+        return WorkerJob(
+            PickledObject(pickle.dumps(_Reference(number))), is_async=self._run.worker.is_async, width=width
+        )
 
 
 class _Reference:
@@ -63,5 +65,5 @@ def _check_executor(executor: Executor, worker: Worker, *, ship_secrets: bool) -
         _check(executor, worker, ship_secrets=ship_secrets)
 
 
-choose._engine_elsewhere = _engine_elsewhere
+choose._build_remote_engine = _engine_elsewhere
 executor_engine.check_executor = _check_executor

@@ -25,14 +25,14 @@ from agentos import (
     NoCredentialAvailable,
     NoUsableCredential,
 )
-from agentos.pool.completion_queue import Desk, DeskTicket
-from agentos.pool.core.cost import request_cost, used_of
-from agentos.pool.core.credential_report import Headroom, KeyReport, report
-from agentos.pool.core.learning.adaptive_pool import LearningPool
+from agentos.pool.completion_queue import CompletionQueue, QueuedRequest
+from agentos.pool.core.cost import parse_used, request_cost
+from agentos.pool.core.credential_report import Headroom, KeyReport, build_report
+from agentos.pool.core.learning.adaptive_pool import AdaptivePool
 from agentos.pool.core.limits.base import FOREVER
-from agentos.pool.core.records import Ask, Grant, KeySpec, Ticket
-from agentos.pool.core.states import Wait
-from agentos.pool.credential import labels_of
+from agentos.pool.core.records import Grant, KeySpec, LeaseRequest, Ticket
+from agentos.pool.core.states import TicketState
+from agentos.pool.credential import parse_labels
 from agentos.pool.lease import ACQUIRED
 from agentos.providers import Event, Reading, Signal
 from agentos.testing import FakeClock
@@ -244,8 +244,8 @@ def _ask(
     affinity: str | None = None,
     priority: int = 0,
     labels: Any = None,
-) -> Ask:
-    return Ask(request_cost(cost), model, affinity, priority, labels_of("labels", labels))
+) -> LeaseRequest:
+    return LeaseRequest(request_cost(cost), model, affinity, priority, parse_labels("labels", labels))
 
 
 class CoreTeller(Teller):
@@ -253,7 +253,7 @@ class CoreTeller(Teller):
 
     def __init__(self, story: Story) -> None:
         super().__init__(FakeClock(), story)
-        self.core = LearningPool(wall_offset=self.clock.wall_offset, **story.options)
+        self.core = AdaptivePool(wall_offset=self.clock.wall_offset, **story.options)
         self.grants: dict[str, Grant] = {}
         self.tickets: dict[str, Ticket] = {}
         for step in story.credentials:
@@ -277,7 +277,7 @@ class CoreTeller(Teller):
         labels: Any = None,
     ) -> None:
         auto = not isinstance(slots, int)
-        spec = KeySpec(name, 1 if auto else int(slots), quota, limits, labels_of("labels", labels), auto)
+        spec = KeySpec(name, 1 if auto else int(slots), quota, limits, parse_labels("labels", labels), auto)
         self._note(self.core.add(spec, self.clock.now()))
 
     def take(self, who: str, **facts: Any) -> Any:
@@ -286,7 +286,7 @@ class CoreTeller(Teller):
         if grant is None:
             ticket = Ticket(ask, who)
             touched = [*self.core.enqueue(ticket, now)]
-            if ticket.state is Wait.WAITING:
+            if ticket.state is TicketState.WAITING:
                 touched += self.core.withdraw(ticket, now)
             self._note([other for other in touched if other is not ticket])
             if ticket.error is not None:
@@ -294,7 +294,7 @@ class CoreTeller(Teller):
             grant = ticket.grant
         if grant is None:
             self._bring_up_to_date()
-            at = self.core.earliest(ask, now)
+            at = self.core.earliest_start(ask, now)
             return ("not now", None if at == FOREVER else at)
         self.grants[who] = grant
         return grant.key.name
@@ -311,7 +311,7 @@ class CoreTeller(Teller):
         return self._of(who, lambda grant, now: self.core.release(grant, now))
 
     def settle(self, who: str, **amounts: float) -> bool | None:
-        return self._of(who, lambda grant, now: self.core.settle(grant, used_of("settle", amounts), now))
+        return self._of(who, lambda grant, now: self.core.settle(grant, parse_used("settle", amounts), now))
 
     def rate_limited(self, who: str, seconds: float, model: str | None) -> bool | None:
         def close(grant: Grant, now: float) -> Sequence[Ticket]:
@@ -322,7 +322,7 @@ class CoreTeller(Teller):
     def reports(self, who: str, signal: Signal) -> None:
         def report(grant: Grant, now: float) -> Sequence[Ticket] | None:
             heard = self.core.report(grant, signal, now)
-            return None if heard is None else heard.touched
+            return None if heard is None else heard.to_wake
 
         self._of(who, report, held=True)
 
@@ -355,7 +355,7 @@ class CoreTeller(Teller):
 
     def look(self) -> None:
         if self.core.wall.offset != self.clock.wall_offset:
-            self.core.wall_moved(self.clock.wall_offset)
+            self.core.on_wall_clock_change(self.clock.wall_offset)
         self._note(self.core.tick(self.clock.now()))
 
     def looks_next(self) -> float:
@@ -371,14 +371,14 @@ class CoreTeller(Teller):
 
     def starts_at(self, who: str) -> float | None:
         ticket, now = self.tickets[who], self.clock.now()
-        at = self.core.earliest(ticket.ask, now)
+        at = self.core.earliest_start(ticket.request, now)
         if now < ticket.starts_at < FOREVER:
             at = max(at, ticket.starts_at)
         return None if at == FOREVER else at
 
     def rows(self) -> Iterator[Row]:
         now = self.clock.now()
-        for row in report(self.core, now):
+        for row in build_report(self.core, now):
             until = row.until if now < row.until < FOREVER else None
             holders, lessons = tuple(sorted(row.holders)), tuple(what for _, what in row.history)
             yield Row(row.name, row.quota, row.state, until, _why(row), row.slots, holders, row.limits, lessons)
@@ -397,13 +397,13 @@ class PoolTeller(Teller):
         self.pool = place.open(
             *(_credential(step.subject, **step.facts) for step in story.credentials), **story.options
         )
-        self.desk = Desk(lambda: None)
+        self.desk = CompletionQueue(lambda: None)
         self.leases: dict[str, Lease] = {}
-        self.tickets: dict[str, DeskTicket] = {}
+        self.tickets: dict[str, QueuedRequest] = {}
 
     def _note(self) -> None:
-        while self.desk.answered:
-            ticket = self.desk.answered.popleft()
+        while self.desk.completed:
+            ticket = self.desk.completed.popleft()
             if ticket.grant is not None:
                 self.leases[ticket.item] = Lease(self.pool._runtime, ticket.grant, ACQUIRED)
                 self._starts.append((ticket.item, ticket.grant.key.name, self.clock.now()))
@@ -427,13 +427,13 @@ class PoolTeller(Teller):
         return said
 
     def enqueue(self, who: str, **ask: Any) -> None:
-        ticket = self.tickets[who] = DeskTicket(_ask(**ask), who, self.desk, who)
+        ticket = self.tickets[who] = QueuedRequest(_ask(**ask), who, self.desk, who)
         self.pool._runtime.enqueue(ticket)
         self._note()
 
     def call_off(self, who: str) -> None:
         if who in self.tickets:
-            self.pool._runtime.call_off(self.tickets[who])
+            self.pool._runtime.cancel(self.tickets[who])
             self._note()
 
     def give_back(self, who: str) -> bool | None:
@@ -474,7 +474,7 @@ class PoolTeller(Teller):
         self._note()
 
     def look(self) -> None:
-        self.pool._runtime.look_out(self.desk)
+        self.pool._runtime.on_timer(self.desk)
         self._note()
 
     def looks_next(self) -> float:

@@ -151,7 +151,9 @@ class Place:
     def rest(self) -> None:
         """Until the threads of all pools are asleep on the clock, and with them those that wait."""
         if self.store.shared:
-            working = [pool for pool in self.pools if pool._runtime.clock is self.clock and not pool._runtime.is_over()]
+            working = [
+                pool for pool in self.pools if pool._runtime.clock is self.clock and not pool._runtime.is_finished()
+            ]
             eventually(lambda: self.clock.sleepers >= len(working) + sum(call.running for call in self._calls))
 
 

@@ -21,7 +21,7 @@ from agentos import (
     RateLimited,
     Transient,
 )
-from agentos.pool.lease import HOLDING
+from agentos.pool.lease import CURRENT_ATTEMPT
 from agentos.runs.core.states import Phase
 from agentos.runs.execution import dispatcher
 from agentos.testing import FakeClock
@@ -217,7 +217,7 @@ def test_of_a_list_too_only_a_window_is_looked_at(engine: Engine, make_pool: Mak
     waiting: list[int] = []
 
     async def body(item: int, key: str | None) -> None:
-        waiting.append(len(run._running[0].state.board.fresh))
+        waiting.append(len(run._running[0].state.scheduler.fresh))
 
     run = ParallelCoordinator(4, make_pool(*secrets(2)))
     stats, _ = engine.execute(run, list(range(1_500)), engine.worker(body))
@@ -230,15 +230,15 @@ def test_of_a_list_too_only_a_window_is_looked_at(engine: Engine, make_pool: Mak
 def test_two_workers_that_find_nothing_left_take_one_window(
     kind: Callable[[range], Iterable[int]], window: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pull, waiting = dispatcher.Admission._pull, list[int]()
+    pull, waiting = dispatcher.Dispatcher._read_input, list[int]()
 
-    def later_than_another(self: dispatcher.Admission, on_and_on: bool = False) -> bool:
+    def later_than_another(self: dispatcher.Dispatcher, on_and_on: bool = False) -> bool:
         return pull(self, on_and_on) and pull(self, on_and_on)
 
     def body(item: int, key: str | None) -> None:
-        waiting.append(len(run._running[0].state.board.fresh))
+        waiting.append(len(run._running[0].state.scheduler.fresh))
 
-    monkeypatch.setattr(dispatcher.Admission, "_pull", later_than_another)
+    monkeypatch.setattr(dispatcher.Dispatcher, "_read_input", later_than_another)
     run = ParallelCoordinator(1)
     stats, _ = run.execute_parallel(kind(range(1_000)), body, str)
 
@@ -394,7 +394,7 @@ def test_a_lease_for_one_model_is_not_used_for_an_item_of_another(engine: Engine
             # worker waits for a seat it had the time to stand in the pool's line, else it comes while we look.
             clock.advance(1.0)
             inside = run._running[0]
-            eventually(lambda: inside.state.board.again or inside.admission.requests)
+            eventually(lambda: inside.state.scheduler.retry_ready or inside.dispatcher.requests)
         return f"{item.split('-')[0]}-model"
 
     async def body(item: str, key: str | None) -> None:
@@ -431,7 +431,9 @@ def test_many_items_of_a_model_that_cools_for_long_do_not_hold_up_the_others_eit
     try:
         # Nothing can happen any more before an hour has passed: all that may be in line is.
         inside = story.inside
-        eventually(lambda: len(quick.arrived) == 10 or (nothing_to_do(inside, 4) and not inside.state.board.running))
+        eventually(
+            lambda: len(quick.arrived) == 10 or (nothing_to_do(inside, 4) and not inside.state.scheduler.running)
+        )
         assert len(quick.arrived) == 10
     finally:
         story.end()
@@ -452,7 +454,9 @@ def test_items_of_one_model_start_in_the_order_of_the_input_though_many_stand_as
     story = Story(engine, run, range(40), engine.worker(body))
     gate.wait_for(1)
     inside = story.inside
-    eventually(lambda: inside.state.board.set_aside + len(inside.admission.requests) == 39)  # everybody else waits
+    eventually(
+        lambda: inside.state.scheduler.deferred_count + len(inside.dispatcher.requests) == 39
+    )  # everybody else waits
     gate.open()
     stats, _ = story.end()
 
@@ -489,7 +493,7 @@ def test_items_that_stand_aside_behind_some_that_then_fail_are_run_all_the_same(
     story = Story(engine, run, range(12), engine.worker(body))
     gate.wait_for(1)
     inside = story.inside
-    eventually(lambda: inside.state.board.set_aside + len(inside.admission.requests) == 11)
+    eventually(lambda: inside.state.scheduler.deferred_count + len(inside.dispatcher.requests) == 11)
     gate.open()
     stats, results = story.end()
 
@@ -500,7 +504,7 @@ def test_items_that_stand_aside_behind_some_that_then_fail_are_run_all_the_same(
 def test_items_that_stand_aside_are_bounded_too(
     engine: Engine, make_pool: MakePool, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dispatcher, "_MOST_ASIDE", 20)
+    monkeypatch.setattr(dispatcher, "_MAX_DEFERRED", 20)
     taken: list[int] = []
     began: list[int] = []
 
@@ -561,13 +565,13 @@ def test_items_that_stand_aside_are_not_forgotten(engine: Engine, make_pool: Mak
     story = Story(engine, run, range(30), engine.worker(body, context=True))
     gate.wait_for(1)
     inside = story.inside
-    eventually(lambda: inside.state.board.set_aside + len(inside.admission.requests) == 29)
+    eventually(lambda: inside.state.scheduler.deferred_count + len(inside.dispatcher.requests) == 29)
     if how == "stopped":
         run.shutdown()
     elif how == "troubled":
-        inside.shutdown.journal_trouble("no space left on device")
-        assert inside.state.board.set_aside == 0
-        inside.shutdown.journal_trouble(None)
+        inside.shutdown.on_journal_trouble("no space left on device")
+        assert inside.state.scheduler.deferred_count == 0
+        inside.shutdown.on_journal_trouble(None)
     gate.open()
     stats, results = story.end()
 
@@ -695,7 +699,7 @@ def test_more_workers_left_behind_than_the_run_has_end_it(engine: Engine, make_p
             wait_for_alarm(clock, before + 10.0 + engine.clean_up)
             clock.advance(engine.clean_up)
     if engine.coroutines:
-        eventually(lambda: all(inside.state.board.phase is not Phase.RUNNING for inside in run._running))
+        eventually(lambda: all(inside.state.scheduler.phase is not Phase.RUNNING for inside in run._running))
     stats, results = story.end()
     gate.open()
 
@@ -819,7 +823,7 @@ def test_a_stop_with_grace_waits_so_long_and_then_for_nobody(engine: Engine, mak
     story.inside.stop("a test", grace=8.0)
     wait_for_alarm(clock, 1008.0)
     clock.advance(7.9)
-    assert story.inside.state.board.phase is Phase.DRAINING
+    assert story.inside.state.scheduler.phase is Phase.DRAINING
     story.clock = clock
     stats, results = story.end()
 
@@ -898,7 +902,7 @@ def test_trouble_in_the_very_moment_a_request_is_made_takes_it_out_again(engine:
 
     def cost_of(item: int) -> None:
         if not troubled.is_set():
-            run._running[0].shutdown.journal_trouble("no space left on device")
+            run._running[0].shutdown.on_journal_trouble("no space left on device")
             troubled.set()
 
     async def body(item: int, key: str | None) -> int:
@@ -912,7 +916,7 @@ def test_trouble_in_the_very_moment_a_request_is_made_takes_it_out_again(engine:
 
     assert nobody_waits(pool)
     held.release()
-    inside.shutdown.journal_trouble(None)
+    inside.shutdown.on_journal_trouble(None)
     assert story.end()[0].success_count == 3
 
 
@@ -926,7 +930,7 @@ def test_trouble_in_the_very_moment_a_lease_comes_gives_it_back(engine: Engine, 
 
         def pop(self, *key: Any) -> Any:
             found = super().pop(*key)
-            inside.state.held = "no space left on device"
+            inside.state.pause_reason = "no space left on device"
             return found
 
     async def body(item: int, key: str | None) -> None:
@@ -936,13 +940,13 @@ def test_trouble_in_the_very_moment_a_lease_comes_gives_it_back(engine: Engine, 
     story = Story(engine, run, range(3), engine.worker(body))
     inside = story.inside
     eventually(lambda: pool.explain("0").state == "waiting")
-    inside.admission.requests = Requests(inside.admission.requests)
+    inside.dispatcher.requests = Requests(inside.dispatcher.requests)
     held.release()
     eventually(lambda: pool.get_available_count() == 1 and nobody_waits(pool) and len(inside.state.idle) == 1)
 
     assert began == []
-    inside.admission.requests = {}
-    inside.shutdown.journal_trouble(None)
+    inside.dispatcher.requests = {}
+    inside.shutdown.on_journal_trouble(None)
     assert story.end()[0].success_count == 3
     assert began == [0, 1, 2]
 
@@ -961,15 +965,15 @@ def test_while_nothing_can_be_recorded_nothing_begins_and_then_it_goes_on(
     story = Story(engine, run, range(12), engine.worker(body))
     gate.wait_for(1)
     inside = story.inside
-    eventually(lambda: inside.admission.requests and nothing_to_do(inside, 2))  # the others wait for the key
-    inside.shutdown.journal_trouble("no space left on device")
+    eventually(lambda: inside.dispatcher.requests and nothing_to_do(inside, 2))  # the others wait for the key
+    inside.shutdown.on_journal_trouble("no space left on device")
 
     assert nobody_waits(pool)
     gate.open()
     eventually(lambda: nothing_to_do(inside, 3))  # all looked for work, and found that there is none for now
     assert len(began) == 1
     assert pool.get_available_count() == 1
-    inside.shutdown.journal_trouble(None)
+    inside.shutdown.on_journal_trouble(None)
     stats, _ = story.end()
     assert sorted(began) == list(range(12))
     assert stats.success_count == 12
@@ -1043,7 +1047,7 @@ def test_inside_a_worker_the_pool_lends_the_items_own_lease(engine: Engine, make
 
     assert [r.error for r in results] == [None] * 12
     assert all(r.value for r in results)
-    assert HOLDING.get() is None
+    assert CURRENT_ATTEMPT.get() is None
 
 
 def test_the_items_lease_is_seen_nowhere_else(engine: Engine, make_pool: MakePool, gate: Gate) -> None:
@@ -1054,18 +1058,20 @@ def test_the_items_lease_is_seen_nowhere_else(engine: Engine, make_pool: MakePoo
         await gate.wait()
 
     def on_progress(event: Any) -> None:
-        seen.append(HOLDING.get())
+        seen.append(CURRENT_ATTEMPT.get())
 
     def items() -> Any:
         for number in range(4):
-            seen.append(HOLDING.get())
+            seen.append(CURRENT_ATTEMPT.get())
             yield number
 
     def id_of(item: int) -> str:
-        seen.append(HOLDING.get())
+        seen.append(CURRENT_ATTEMPT.get())
         return str(item)
 
-    run = ParallelCoordinator(2, pool, on_progress=on_progress, cost_func=lambda item: seen.append(HOLDING.get()))
+    run = ParallelCoordinator(
+        2, pool, on_progress=on_progress, cost_func=lambda item: seen.append(CURRENT_ATTEMPT.get())
+    )
     story = threading.Thread(target=lambda: engine.execute(run, items(), engine.worker(body), id_of), daemon=True)
     story.start()
     gate.wait_for(2)

@@ -25,7 +25,7 @@ from agentos import (
     RateLimited,
     Transient,
 )
-from agentos.runs.journal import files_of
+from agentos.runs.journal import locate_files
 from agentos.testing import FakeClock
 from tests.runs.core.invariants import (
     j2_every_item_is_in_one_state,
@@ -399,7 +399,7 @@ def test_a_result_is_told_only_when_it_is_on_disk(engine: Engine, folder: Path) 
 
 def rows_of(folder: Path, kind: str) -> list[str]:
     """As anybody with another connection sees them."""
-    connection = sqlite3.connect(f"{files_of(folder).db.as_uri()}?mode=ro", uri=True, timeout=10)
+    connection = sqlite3.connect(f"{locate_files(folder).db.as_uri()}?mode=ro", uri=True, timeout=10)
     try:
         found = connection.execute("select item from entries where kind = ? order by seq", (kind,)).fetchall()
     finally:

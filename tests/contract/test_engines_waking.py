@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from agentos import ParallelCoordinator
-from agentos.runs.execution.idle_workers import Bell, IdleWorkers
-from agentos.util.async_wakeup import AsyncBell
-from agentos.util.wakeup import ThreadBell
+from agentos.runs.execution.idle_workers import IdleWorkers, Wakeup
+from agentos.util.async_wakeup import AsyncWakeup
+from agentos.util.wakeup import ThreadWakeup
 
 from .engine_contract import ENGINES, PATIENCE, Engine, Gate, Story, eventually
 
@@ -46,20 +46,20 @@ class Slow:
     def __init__(self, patch: pytest.MonkeyPatch, bring: Any) -> None:
         self.may_ring, self.has_rung = threading.Event(), threading.Event()
         self._bring = bring
-        self._asleep: list[Bell] = []
+        self._asleep: list[Wakeup] = []
         self._register = IdleWorkers.register
         patch.setattr(IdleWorkers, "register", lambda idle, bell: self.register(idle, bell))
-        for kind in (ThreadBell, AsyncBell):
-            patch.setattr(kind, "ring", lambda bell, ring=kind.ring: self.ring(bell, ring))
+        for kind in (ThreadWakeup, AsyncWakeup):
+            patch.setattr(kind, "wake", lambda bell, ring=kind.wake: self.ring(bell, ring))
 
-    def register(self, idle: IdleWorkers, bell: Bell) -> None:
+    def register(self, idle: IdleWorkers, bell: Wakeup) -> None:
         self._register(idle, bell)
         self._asleep.append(bell)
         if self._asleep[2:] == [bell]:
             self._bring()
             eventually(lambda: self._asleep[2] not in idle._sleeping)
 
-    def ring(self, bell: Bell, ring: Any) -> None:
+    def ring(self, bell: Wakeup, ring: Any) -> None:
         is_it = self._asleep[2:3] == [bell] and not self.has_rung.is_set()
         if is_it:
             assert self.may_ring.wait(PATIENCE)

@@ -151,7 +151,7 @@ def test_closing_a_pool_whose_leases_are_all_abandoned_ends_its_session(shared: 
 
     one.close()
 
-    assert one._runtime.is_over()
+    assert one._runtime.is_finished()
     assert two.acquire_nowait().held
 
 

@@ -107,7 +107,7 @@ def test_a_lease_that_its_holder_forgot_ends_after_max_lease_for_who_waits_in_th
 def test_a_pool_that_is_forgotten_in_the_middle_of_anothers_step_does_not_hold_it_up_and_its_key_is_free_soon(
     shared: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sqlite_store, "INSIST_LEAVING", PATIENCE)  # the step takes as long as a collection does
+    monkeypatch.setattr(sqlite_store, "LEAVE_RETRY_SECONDS", PATIENCE)  # the step takes as long as a collection does
     forgotten = [shared.open(KEY)]
     shared.pools.clear()
     ref = weakref.ref(forgotten[0])
@@ -124,7 +124,7 @@ def test_a_pool_that_is_forgotten_in_the_middle_of_anothers_step_does_not_hold_i
 
     assert other._runtime.store is not None
     with other._runtime.scheduler.locked():
-        other._runtime.store.tell(in_the_middle)
+        other._runtime.store.submit(in_the_middle)
 
     assert ref() is None
     assert threading.get_ident() not in left_by  # here it would insist, in the way of this very step

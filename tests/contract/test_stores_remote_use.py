@@ -15,9 +15,9 @@ class Lender:
 
     def __init__(self, pool: CredentialCoordinator) -> None:
         self.is_cut_off = False
-        pool._runtime.lend(self, OUT_FOR)
+        pool._runtime.delegate(self, OUT_FOR)
 
-    def cut_off(self) -> None:
+    def disconnect_workers(self) -> None:
         self.is_cut_off = True
 
 
@@ -66,16 +66,16 @@ def test_leases_are_good_for_as_long_as_their_store_says(shared: Place) -> None:
     pool = shared.open(KEY, lease_ttl=TTL)
     _held = pool.acquire("item-1")
 
-    before = pool._runtime.good_for()
+    before = pool._runtime.valid_for()
     leave(pool)  # so that nothing is renewed
     shared.clock.advance(5.0)
 
     assert TTL / 2 < before < TTL
-    assert before - pool._runtime.good_for() == 5.0
+    assert before - pool._runtime.valid_for() == 5.0
 
 
 def test_leases_in_memory_are_good_for_ever() -> None:
     pool = CredentialCoordinator([KEY])
 
     assert pool.lease_ttl is None
-    assert pool._runtime.good_for() == float("inf")
+    assert pool._runtime.valid_for() == float("inf")

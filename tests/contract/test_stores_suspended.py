@@ -25,7 +25,7 @@ def test_a_lease_that_is_still_in_force_is_held_on_to(shared: Place) -> None:
     lease = one.acquire("item-1")
     grant = grant_of(lease)
 
-    assert one._runtime.hold_on(grant) is grant
+    assert one._runtime.reacquire(grant) is grant
     refused(two)
 
 
@@ -35,13 +35,13 @@ def test_a_lost_lease_is_taken_again_on_the_same_key_if_that_is_free(shared: Pla
     grant = grant_of(lease)
     shared.clock.advance(2 * TTL)  # nobody could renew anything meanwhile
 
-    again = one._runtime.hold_on(grant)
+    again = one._runtime.reacquire(grant)
 
     assert again is not None
     assert again is not grant
     assert (again.key, again.requester) == (grant.key, "item-1")
-    assert one._runtime.loss_of(grant) is not None
-    assert one._runtime.loss_of(again) is None
+    assert one._runtime.find_loss_reason(grant) is not None
+    assert one._runtime.find_loss_reason(again) is None
     refused(two)
     assert one._runtime.give_back(again)
     assert two.acquire_nowait().release()
@@ -54,7 +54,7 @@ def test_a_lost_lease_whose_key_another_process_has_stays_lost(shared: Place) ->
     shared.clock.advance(2 * TTL)
     theirs = two.acquire_nowait("item-2")
 
-    assert one._runtime.hold_on(grant) is None
+    assert one._runtime.reacquire(grant) is None
     assert theirs.held
     assert theirs.release()
 
@@ -65,5 +65,5 @@ def test_a_lease_that_was_given_back_is_not_taken_again(shared: Place) -> None:
     grant = grant_of(lease)
     lease.release()
 
-    assert one._runtime.hold_on(grant) is None
+    assert one._runtime.reacquire(grant) is None
     assert two.acquire_nowait().release()

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from agentos import Credential, CredentialCoordinator, ForeignHost
-from agentos.pool.allowed_hosts import Destinations, Place, place_of, rewritten
+from agentos.pool.allowed_hosts import AllowedHosts, Origin, build_origin, rewrite_target
 from agentos.testing import FakeClock
 
 from ..background_threads import Background
@@ -24,14 +24,14 @@ SILENT = "planted0123456789"  # its looks do not tell whose it is
 at_any_pace = settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
-def place(url: str) -> Place:
+def place(url: str) -> Origin:
     """Where a request for *url* would really go, as the library that sends it reads it."""
     read = httpx2.URL(url)
-    return place_of(read.scheme, read.raw_host.decode("ascii"), read.port)
+    return build_origin(read.scheme, read.raw_host.decode("ascii"), read.port)
 
 
 def serving(url: str, **credentials: Credential) -> list[str]:
-    return Destinations().serving(place(url), credentials)
+    return AllowedHosts().find_serving(place(url), credentials)
 
 
 # -- one key ---------------------------------------------------------------------------------------------------------
@@ -204,21 +204,21 @@ def test_a_pool_of_several_providers_says_why_it_has_no_key_for_a_place(url: str
 
 
 def test_keys_that_say_nothing_belong_to_the_provider_that_is_called_first() -> None:
-    destinations, silent = Destinations(), {"a": Credential(SILENT), "b": Credential(f"{SILENT}b")}
+    destinations, silent = AllowedHosts(), {"a": Credential(SILENT), "b": Credential(f"{SILENT}b")}
 
-    assert destinations.serving(place("https://api.groq.com/"), silent) == ["a", "b"]
+    assert destinations.find_serving(place("https://api.groq.com/"), silent) == ["a", "b"]
 
     with pytest.raises(ForeignHost, match="who issued a, b was not said, and they were used for groq before"):
-        destinations.serving(place("https://api.openai.com/"), silent)
+        destinations.find_serving(place("https://api.openai.com/"), silent)
 
 
 @pytest.mark.parametrize("url", ["https://evil.com/", "http://api.openai.com/"])
 def test_a_place_that_was_refused_does_not_become_the_provider_called_first(url: str) -> None:
-    destinations, silent = Destinations(), {"a": Credential(SILENT)}
+    destinations, silent = AllowedHosts(), {"a": Credential(SILENT)}
     with pytest.raises(ForeignHost):
-        destinations.serving(place(url), silent)
+        destinations.find_serving(place(url), silent)
 
-    assert destinations.serving(place("https://api.groq.com/"), silent) == ["a"]
+    assert destinations.find_serving(place("https://api.groq.com/"), silent) == ["a"]
 
 
 @pytest.mark.parametrize(
@@ -580,7 +580,7 @@ def test_whatever_is_asked_for_stays_below_the_base_url(base_url: str, there: st
     asked = httpx2.URL(f"{there}/{rest}")
     path, _, query = asked.raw_path.partition(b"?")
 
-    goes_to, target = rewritten(base_url, place(there), path, query, tuple(bases))
+    goes_to, target = rewrite_target(base_url, place(there), path, query, tuple(bases))
 
     sent = asked.copy_with(scheme=goes_to.scheme, host=goes_to.host, port=goes_to.port, raw_path=target)
     assert place(str(sent)) == place(base_url) == goes_to

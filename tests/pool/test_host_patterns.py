@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentos.pool.host_patterns import host_pattern
+from agentos.pool.host_patterns import normalize_host
 
 
 @pytest.mark.parametrize(
@@ -33,8 +33,8 @@ from agentos.pool.host_patterns import host_pattern
     ],
 )
 def test_a_host_has_one_way_of_writing(written: str, kept: str) -> None:
-    assert host_pattern(written) == kept
-    assert host_pattern(kept) == kept
+    assert normalize_host(written) == kept
+    assert normalize_host(kept) == kept
 
 
 @pytest.mark.parametrize(
@@ -85,16 +85,16 @@ def test_a_host_has_one_way_of_writing(written: str, kept: str) -> None:
     ],
 )
 def test_what_is_no_host_is_not_taken_for_one(written: str) -> None:
-    assert host_pattern(written) is None
+    assert normalize_host(written) is None
 
 
 @pytest.mark.parametrize("thing", [None, 3, b"api.example.com", ["api.example.com"]])
 def test_what_is_no_text_is_not_taken_for_a_host(thing: object) -> None:
-    assert host_pattern(thing) is None
+    assert normalize_host(thing) is None
 
 
 @given(st.text(max_size=40) | st.text("a.*:[]0-/@", max_size=12))
 def test_any_text_is_a_host_in_its_one_way_of_writing_or_none(text: str) -> None:
-    kept = host_pattern(text)
+    kept = normalize_host(text)
 
-    assert kept is None or host_pattern(kept) == kept
+    assert kept is None or normalize_host(kept) == kept

@@ -43,7 +43,7 @@ def used(given: float, made: float) -> dict[str, float]:
 
 def test_what_the_calls_of_an_item_use_adds_up(pool: CredentialCoordinator, lease: ItemLease) -> None:
     for _ in range(3):
-        lease.answered(Signal(Event.OK, usage=used(10.0, 5.0)), None)
+        lease.record_answer(Signal(Event.OK, usage=used(10.0, 5.0)), None)
 
     assert left(pool) == {"requests": 97, "tokens": 955}
 
@@ -52,8 +52,8 @@ def test_what_the_ends_of_streams_tell_adds_up_and_is_no_further_call(
     pool: CredentialCoordinator, lease: ItemLease
 ) -> None:
     for _ in range(3):
-        lease.answered(OK, None)
-        lease.used_more(used(10.0, 5.0))
+        lease.record_answer(OK, None)
+        lease.add_usage(used(10.0, 5.0))
 
     assert left(pool) == {"requests": 97, "tokens": 955}
 
@@ -61,17 +61,17 @@ def test_what_the_ends_of_streams_tell_adds_up_and_is_no_further_call(
 def test_what_was_told_at_once_and_at_the_end_of_a_stream_adds_up(
     pool: CredentialCoordinator, lease: ItemLease
 ) -> None:
-    lease.answered(Signal(Event.OK, usage=used(10.0, 5.0)), None)
-    lease.answered(OK, None)
+    lease.record_answer(Signal(Event.OK, usage=used(10.0, 5.0)), None)
+    lease.record_answer(OK, None)
 
-    lease.used_more(used(100.0, 50.0))
+    lease.add_usage(used(100.0, 50.0))
 
     assert left(pool) == {"requests": 98, "tokens": 835}
 
 
 def test_a_call_that_was_answered_with_an_error_is_counted_too(pool: CredentialCoordinator, lease: ItemLease) -> None:
-    lease.answered(WRONG, None)
-    lease.answered(OK, None)
+    lease.record_answer(WRONG, None)
+    lease.record_answer(OK, None)
 
     assert left(pool)["requests"] == 98
 
@@ -79,22 +79,22 @@ def test_a_call_that_was_answered_with_an_error_is_counted_too(pool: CredentialC
 def test_a_limit_that_the_pool_acts_on_is_the_trouble_of_the_item(lease: ItemLease) -> None:
     answer = object()
 
-    assert lease.answered(LIMITED, answer)
+    assert lease.record_answer(LIMITED, answer)
 
     assert (lease.trouble, lease.signal) == ("limited", LIMITED)
     assert lease.last_report is answer
 
 
 def test_a_good_answer_after_a_limit_leaves_no_trouble_behind(lease: ItemLease) -> None:
-    lease.answered(LIMITED, None)
+    lease.record_answer(LIMITED, None)
 
-    assert not lease.answered(OK, None)
+    assert not lease.record_answer(OK, None)
 
     assert (lease.trouble, lease.signal) == (None, OK)
 
 
 def test_an_error_that_is_the_callers_own_is_no_trouble_of_the_lease(lease: ItemLease) -> None:
-    assert not lease.answered(WRONG, None)
+    assert not lease.record_answer(WRONG, None)
 
     assert (lease.trouble, lease.signal) == (None, WRONG)
 
@@ -125,10 +125,10 @@ def test_usage_that_no_call_can_have_is_ignored_with_one_warning(
 def test_a_call_of_an_item_with_absurd_usage_does_not_spoil_that_of_the_others(
     pool: CredentialCoordinator, lease: ItemLease
 ) -> None:
-    lease.answered(Signal(Event.OK, usage=used(10.0, 5.0)), None)
-    lease.answered(Signal(Event.OK, usage=used(1e15, 5.0)), None)
-    lease.used_more(used(-1.0, 5.0))
-    lease.used_more(used(10.0, 5.0))
+    lease.record_answer(Signal(Event.OK, usage=used(10.0, 5.0)), None)
+    lease.record_answer(Signal(Event.OK, usage=used(1e15, 5.0)), None)
+    lease.add_usage(used(-1.0, 5.0))
+    lease.add_usage(used(10.0, 5.0))
 
     assert left(pool) == {"requests": 98, "tokens": 970}
 
@@ -171,9 +171,9 @@ def test_input_tokens_alone_count_against_a_limit_of_tokens(verb: str) -> None:
         elif verb == "report":
             lease.report({"status": 200, "headers": {}, "body": {"usage": {"prompt_tokens": 900, "total_tokens": 900}}})
         elif verb == "calls":
-            ItemLease(pool._runtime, lease._grant).answered(Signal(Event.OK, usage={"input_tokens": 900.0}), None)
+            ItemLease(pool._runtime, lease._grant).record_answer(Signal(Event.OK, usage={"input_tokens": 900.0}), None)
         else:
-            ItemLease(pool._runtime, lease._grant).used_more({"input_tokens": 900.0})
+            ItemLease(pool._runtime, lease._grant).add_usage({"input_tokens": 900.0})
         lease.release()
 
     assert begun == 1

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentos import CredentialCoordinator
-from agentos.pool.redaction import MASK, PIECE, Masker
+from agentos.pool.redaction import MASK, SHORTEST_PIECE, Masker
 
 CANARY = "sk-canary/0123456789+abcdef"
 
@@ -47,7 +47,7 @@ def test_a_secret_is_masked_in_any_letter_case(encode: Callable[[str], str], cha
     text = change(encode(MIXED))
 
     assert Masker([MIXED]).mask(f"key {text} refused") == f"key {MASK} refused"
-    assert Masker([MIXED]).is_in(f"key {text} refused")
+    assert Masker([MIXED]).contains_secret(f"key {text} refused")
 
 
 def test_letters_that_change_their_length_with_their_case_do_not_shift_the_mask() -> None:
@@ -66,8 +66,8 @@ def test_a_stretch_of_anothers_secret_is_found_too(length: int) -> None:
 
 def test_in_a_pool_of_the_usual_size_any_piece_of_any_secret_is_found() -> None:
     masker = Masker([f"another-secret-{i:04d}" for i in range(20)] + [CANARY])
-    for start in range(len(CANARY) - PIECE + 1):
-        assert masker.mask(f"key {CANARY[start : start + PIECE]} refused") == f"key {MASK} refused"
+    for start in range(len(CANARY) - SHORTEST_PIECE + 1):
+        assert masker.mask(f"key {CANARY[start : start + SHORTEST_PIECE]} refused") == f"key {MASK} refused"
 
 
 def test_a_password_of_the_store_is_masked_and_is_no_credential() -> None:
@@ -76,7 +76,7 @@ def test_a_password_of_the_store_is_masked_and_is_no_credential() -> None:
     assert masker.add_password("planted/password")
     assert not masker.add_password("short")
     assert masker.mask("redis://me:PLANTED%2fPASSWORD@host, planted/password") == f"redis://me:{MASK}@host, {MASK}"
-    assert not masker.is_in("planted/password")
+    assert not masker.contains_secret("planted/password")
     assert masker.credentials == [CANARY]
 
 
@@ -91,11 +91,11 @@ def test_a_secret_too_short_to_be_told_from_text_is_said_so() -> None:
     assert masker.mask("abc") == "abc"
 
 
-@given(st.text(max_size=60), st.text(min_size=PIECE, max_size=40), st.text(max_size=60))
+@given(st.text(max_size=60), st.text(min_size=SHORTEST_PIECE, max_size=40), st.text(max_size=60))
 def test_no_piece_of_eight_survives_anywhere(before: str, secret: str, after: str) -> None:
     masked = Masker([secret]).mask(before + secret + after, secret).replace(MASK, "\0")
 
-    assert not any(secret[i : i + PIECE] in masked for i in range(len(secret) - PIECE + 1))
+    assert not any(secret[i : i + SHORTEST_PIECE] in masked for i in range(len(secret) - SHORTEST_PIECE + 1))
 
 
 def test_the_reason_of_a_rejection_is_masked_in_log_and_snapshot(caplog: pytest.LogCaptureFixture) -> None:

@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 
 from agentos.pool.secret_sources import (
     SecretUnavailable,
+    derive_name,
     from_command,
     from_env,
     from_env_pattern,
     from_file,
-    name_of,
     require_distinct,
 )
 
@@ -94,8 +94,8 @@ def test_the_same_secret_in_two_variables_is_refused_naming_both() -> None:
 
 
 def test_a_credential_is_named_after_its_variable() -> None:
-    assert name_of("OPENAI_API_KEY_1") == "openai-api-key-1"
-    assert name_of("__") == "key"
+    assert derive_name("OPENAI_API_KEY_1") == "openai-api-key-1"
+    assert derive_name("__") == "key"
 
 
 # -- files ------------------------------------------------------------------------------------------------------------

@@ -13,15 +13,15 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from agentos.providers.answers.body_sniffer import Passing
+from agentos.providers.answers.body_sniffer import BodySniffer
 
 at_any_pace = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # a busy machine is not a fault
 
 
-def seen(pieces: Iterable[bytes], encoding: str = "") -> Passing:
-    passing = Passing(encoding)
+def seen(pieces: Iterable[bytes], encoding: str = "") -> BodySniffer:
+    passing = BodySniffer(encoding)
     for piece in pieces:
-        passing.see(piece)
+        passing.feed(piece)
     return passing
 
 
@@ -194,7 +194,7 @@ def test_what_comes_after_the_end_of_a_packed_body_is_not_kept() -> None:
     tracemalloc.start()
     try:
         for _ in range(100):
-            passing.see(bytes(10_000))
+            passing.feed(bytes(10_000))
         held, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -244,16 +244,16 @@ def test_what_only_the_middle_of_a_long_stream_tells_is_not_known() -> None:
 def test_little_is_kept_of_fifty_megabytes(packed: bool) -> None:
     """The last of the pieces of the packed one unfolds to fifty megabytes at once."""
     piece = LONG[: 64 * 1024]
-    passing = Passing("gzip" if packed else "")
+    passing = BodySniffer("gzip" if packed else "")
     bomb = gzip.compress(b" " * 50_000_000, 1) if packed else b""
 
     tracemalloc.start()
     try:
         if packed:
-            passing.see(bomb)
+            passing.feed(bomb)
         else:
             for _ in range(800):
-                passing.see(piece)
+                passing.feed(piece)
         passing.usage()
         _, peak = tracemalloc.get_traced_memory()
     finally:
@@ -264,13 +264,13 @@ def test_little_is_kept_of_fifty_megabytes(packed: bool) -> None:
 
 
 def test_pieces_of_nothing_are_not_collected() -> None:
-    passing = Passing("gzip")
-    passing.see(b"not packed")
+    passing = BodySniffer("gzip")
+    passing.feed(b"not packed")
 
     tracemalloc.start()
     try:
         for _ in range(20_000):
-            passing.see(b"x")
+            passing.feed(b"x")
         held, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

@@ -18,8 +18,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from agentos.errors import AgentOSError, LeaseLost, NoCredentialAvailable, NoUsableCredential, RateLimited, Transient
-from agentos.providers import Event, Signal, from_exception, signal_of
-from agentos.providers.clients.exceptions import own_error
+from agentos.providers import Event, Signal, from_exception, read_signal
+from agentos.providers.clients.exceptions import find_own_error
 
 from ..parameter_ids import named
 
@@ -543,27 +543,27 @@ def test_an_error_of_ours_that_a_client_calls_a_connection_error_is_none_of_the_
     wrapper: Exception, own: AgentOSError
 ) -> None:
     assert event_of(chain(wrapper, own)) is None
-    assert own_error(wrapper) is own
+    assert find_own_error(wrapper) is own
 
 
 def test_an_error_of_ours_is_found_below_what_others_raised_from_it() -> None:
     outer = chain(RuntimeError("my own"), no_answer(), ValueError("a hook"), OURS)
 
     assert event_of(outer) is None
-    assert own_error(outer) is OURS
+    assert find_own_error(outer) is OURS
 
 
 def test_one_wrapper_around_another_makes_no_network_error_of_an_error_of_ours() -> None:
     outer = chain(no_answer("openai:APIConnectionError"), no_answer(), OURS)
 
     assert event_of(outer) is None
-    assert own_error(outer) is OURS
+    assert find_own_error(outer) is OURS
 
 
 def test_an_error_of_ours_is_the_error_itself_whatever_it_was_raised_from() -> None:
     own = Transient()
 
-    assert own_error(chain(own, OURS)) is own
+    assert find_own_error(chain(own, OURS)) is own
 
 
 @pytest.mark.parametrize(("between", "found", "event"), [(4, OURS, None), (5, None, Event.NETWORK)])
@@ -572,7 +572,7 @@ def test_an_error_of_ours_is_looked_for_five_deep(
 ) -> None:
     outer = chain(no_answer(), *(RuntimeError() for _ in range(between)), OURS)
 
-    assert own_error(outer) is found
+    assert find_own_error(outer) is found
     assert event_of(outer) is event
 
 
@@ -581,45 +581,45 @@ def test_an_error_of_ours_that_was_only_being_handled_just_then_decides_nothing(
     error.__context__ = OURS
 
     assert event_of(error) is Event.NETWORK
-    assert own_error(error) is None
+    assert find_own_error(error) is None
 
 
 def test_a_connection_error_that_is_one_stays_one() -> None:
     error = chain(no_answer(), no_answer("httpx2:TransportError"), ConnectionRefusedError())
 
     assert event_of(error) is Event.NETWORK
-    assert own_error(error) is None
+    assert find_own_error(error) is None
 
 
 def test_an_answer_counts_before_an_error_of_ours_below_it() -> None:
     limited = chain(raised("openai:RateLimitError", OPENAI_STATUS, response=response()), OURS)
 
     assert event_of(limited) is Event.LIMITED
-    assert own_error(limited) is None
-    assert own_error(chain(RuntimeError(), limited)) is None
+    assert find_own_error(limited) is None
+    assert find_own_error(chain(RuntimeError(), limited)) is None
 
 
 def test_an_error_of_ours_is_found_in_a_group() -> None:
     group = BaseExceptionGroup("some", [ValueError(), chain(no_answer(), OURS)])
 
     assert event_of(group) is None
-    assert own_error(group) is OURS
-    assert own_error(chain(RuntimeError(), group)) is OURS
+    assert find_own_error(group) is OURS
+    assert find_own_error(chain(RuntimeError(), group)) is OURS
 
 
 def test_a_signal_in_a_group_counts_before_an_error_of_ours_beside_it() -> None:
     group = ExceptionGroup("both", [OURS, OPENAI_429])
 
     assert event_of(group) is Event.LIMITED
-    assert own_error(group) is None
+    assert find_own_error(group) is None
 
 
 def test_a_cancellation_has_nothing_of_ours_below_it() -> None:
-    assert own_error(chain(asyncio.CancelledError(), OURS)) is None
+    assert find_own_error(chain(asyncio.CancelledError(), OURS)) is None
 
 
 def test_an_exception_whose_cause_cannot_be_read_is_not_ours() -> None:
-    assert own_error(made("somebody.else:MyError", **broken("__cause__"))()) is None
+    assert find_own_error(made("somebody.else:MyError", **broken("__cause__"))()) is None
 
 
 # -- how often the client asked by itself --------------------------------------------------------------------------
@@ -791,9 +791,9 @@ def test_a_value_of_which_nothing_can_be_read_never_raises(client: str, name: st
 
 
 def test_a_thing_of_which_nothing_can_be_read_says_nothing() -> None:
-    assert signal_of(Broken(), now=NOW) is None
-    assert signal_of({"status": 200, "headers": Broken()}, now=NOW) is None
-    assert signal_of({"ResponseMetadata": Broken()}, now=NOW) is None
+    assert read_signal(Broken(), now=NOW) is None
+    assert read_signal({"status": 200, "headers": Broken()}, now=NOW) is None
+    assert read_signal({"ResponseMetadata": Broken()}, now=NOW) is None
 
 
 def test_a_class_without_a_proper_module_is_nobodys() -> None:
@@ -860,7 +860,7 @@ def test_junk_never_raises(client: str, facts: dict[str, Any]) -> None:
 @at_any_pace
 @given(ANYTHING)
 def test_junk_at_hand_never_raises(thing: object) -> None:
-    signal_of(thing, now=NOW)
+    read_signal(thing, now=NOW)
 
 
 # -- whatever a worker has in hand ---------------------------------------------------------------------------------
@@ -871,7 +871,7 @@ USED = {"input_tokens": 11.0, "output_tokens": 7.0}
 
 
 def at_hand(thing: object) -> Signal:
-    signal = signal_of(thing, now=NOW)
+    signal = read_signal(thing, now=NOW)
     assert signal is not None
     return signal
 
@@ -879,12 +879,12 @@ def at_hand(thing: object) -> Signal:
 def test_a_signal_is_taken_as_it_is() -> None:
     signal = Signal(Event.BUSY)
 
-    assert signal_of(signal, now=NOW) is signal
+    assert read_signal(signal, now=NOW) is signal
 
 
 def test_an_exception_is_looked_into() -> None:
     assert at_hand(OPENAI_429).event is Event.LIMITED
-    assert signal_of(ValueError(), now=NOW) is None
+    assert read_signal(ValueError(), now=NOW) is None
 
 
 @pytest.mark.parametrize("name", ["status", "status_code"])
@@ -994,7 +994,7 @@ def test_a_parsed_answer_that_failed_on_its_way_is_not_fine() -> None:
     ids=named,
 )
 def test_anything_else_says_nothing(thing: object) -> None:
-    assert signal_of(thing, now=NOW) is None
+    assert read_signal(thing, now=NOW) is None
 
 
 def test_who_does_not_tell_the_hour_means_this_moment(monkeypatch: pytest.MonkeyPatch) -> None:

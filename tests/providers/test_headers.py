@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from agentos.providers import classify
-from agentos.providers.answers.headers import REPEATED, fields_of
+from agentos.providers.answers.headers import REPEATED, parse_headers
 
 from ..parameter_ids import named
 
@@ -123,7 +123,7 @@ def test_of_a_repeated_count_the_last_valid_value_counts() -> None:
 
 
 def test_only_what_tells_something_is_kept() -> None:
-    fields, dialect = fields_of({"Set-Cookie": "secret", "Authorization": "secret", "Date": "x", "date": "y"})
+    fields, dialect = parse_headers({"Set-Cookie": "secret", "Authorization": "secret", "Date": "x", "date": "y"})
 
     assert fields == {"date": f"x{REPEATED}y"}
     assert dialect is None

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentos.providers.dialects import DIALECTS, dialect_at
-from agentos.providers.key_owner import PROVIDERS, hosts_of, owner_of, provider_at
+from agentos.providers.dialects import DIALECTS, find_dialect
+from agentos.providers.key_owner import PROVIDERS, find_hosts, find_provider, guess_provider
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,7 @@ from agentos.providers.key_owner import PROVIDERS, hosts_of, owner_of, provider_
     ],
 )
 def test_a_key_is_known_by_the_shape_its_provider_gives_it(secret: str, provider: str) -> None:
-    assert owner_of(secret) == provider
+    assert guess_provider(secret) == provider
     assert provider in PROVIDERS
 
 
@@ -54,12 +54,12 @@ def test_a_key_is_known_by_the_shape_its_provider_gives_it(secret: str, provider
     ],
 )
 def test_a_shape_that_many_use_tells_nothing(secret: str) -> None:
-    assert owner_of(secret) is None
+    assert guess_provider(secret) is None
 
 
 @given(st.text())
 def test_any_text_has_a_known_owner_or_none(secret: str) -> None:
-    assert owner_of(secret) in (None, *PROVIDERS)
+    assert guess_provider(secret) in (None, *PROVIDERS)
 
 
 def test_every_dialect_but_the_common_one_is_a_provider() -> None:
@@ -68,12 +68,12 @@ def test_every_dialect_but_the_common_one_is_a_provider() -> None:
 
 @pytest.mark.parametrize("provider", PROVIDERS)
 def test_every_provider_has_hosts(provider: str) -> None:
-    assert hosts_of(provider)
+    assert find_hosts(provider)
 
 
 @pytest.mark.parametrize("provider", ["", "default", "nobody", "OPENAI"])
 def test_what_is_no_provider_has_no_hosts(provider: str) -> None:
-    assert hosts_of(provider) == ()
+    assert find_hosts(provider) == ()
 
 
 @pytest.mark.parametrize(
@@ -90,12 +90,12 @@ def test_what_is_no_provider_has_no_hosts(provider: str) -> None:
     ],
 )
 def test_a_host_is_its_providers(host: str, provider: str) -> None:
-    assert provider_at(host) == provider
+    assert find_provider(host) == provider
 
 
 @pytest.mark.parametrize("host", ["", "openai.com", "evil-api.openai.com", "api.openai.com.evil.test", "127.0.0.1"])
 def test_a_host_of_somebody_else_is_no_providers(host: str) -> None:
-    assert provider_at(host) is None
+    assert find_provider(host) is None
 
 
 @pytest.mark.parametrize(
@@ -108,8 +108,8 @@ def test_a_host_of_somebody_else_is_no_providers(host: str) -> None:
     ],
 )
 def test_a_key_of_bedrock_may_go_to_a_service_in_a_region(host: str) -> None:
-    assert provider_at(host) == "bedrock"
-    assert dialect_at(host) is DIALECTS["bedrock"]
+    assert find_provider(host) == "bedrock"
+    assert find_dialect(host) is DIALECTS["bedrock"]
 
 
 @pytest.mark.parametrize(
@@ -124,4 +124,4 @@ def test_a_key_of_bedrock_may_go_to_a_service_in_a_region(host: str) -> None:
     ],
 )
 def test_a_key_of_bedrock_does_not_go_to_a_bucket_or_a_machine_that_is_called_so(host: str) -> None:
-    assert provider_at(host) is None
+    assert find_provider(host) is None

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentos.providers.answers.number_formats import delay_from, instant_from, number_from, shown
+from agentos.providers.answers.number_formats import format_quoted, parse_delay, parse_instant, parse_number
 from agentos.providers.signal import LONGEST_DELAY
 
 NOW = 1_800_000_000.0  # Friday, 2027-01-15 08:00:00 UTC
@@ -32,7 +32,7 @@ NOW = 1_800_000_000.0  # Friday, 2027-01-15 08:00:00 UTC
     ],
 )
 def test_seconds_are_read_as_they_are(said: object, seconds: float) -> None:
-    assert delay_from(said, wall=NOW) == seconds
+    assert parse_delay(said, wall=NOW) == seconds
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_seconds_are_read_as_they_are(said: object, seconds: float) -> None:
     ],
 )
 def test_a_duration_is_the_sum_of_its_parts(said: str, seconds: float) -> None:
-    assert delay_from(said, wall=NOW) == pytest.approx(seconds, abs=1e-9)
+    assert parse_delay(said, wall=NOW) == pytest.approx(seconds, abs=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -74,16 +74,16 @@ def test_a_duration_is_the_sum_of_its_parts(said: str, seconds: float) -> None:
     ],
 )
 def test_all_forms_of_an_instant_are_the_same_instant(said: object) -> None:
-    assert delay_from(said, wall=NOW) == 30.0
+    assert parse_delay(said, wall=NOW) == 30.0
 
 
 def test_the_fraction_and_the_offset_of_an_instant_count() -> None:
-    assert instant_from("2026-01-02T03:04:05.678+01:00") == pytest.approx(1_767_319_445.678)
+    assert parse_instant("2026-01-02T03:04:05.678+01:00") == pytest.approx(1_767_319_445.678)
 
 
 def test_an_epoch_in_seconds_and_one_in_milliseconds_are_told_apart() -> None:
-    assert delay_from("1655120964", wall=1_655_120_900.0) == 64.0
-    assert delay_from("1791331200000", wall=1_791_331_140.0) == 60.0
+    assert parse_delay("1655120964", wall=1_655_120_900.0) == 64.0
+    assert parse_delay("1791331200000", wall=1_791_331_140.0) == 60.0
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_an_epoch_in_seconds_and_one_in_milliseconds_are_told_apart() -> None:
     [formatdate(NOW - 30, usegmt=True), "2025-08-21T12:40:59Z", "1799999000", "Sun, 06 Nov 1994 08:49:37 GMT"],
 )
 def test_an_instant_in_the_past_means_now(said: str) -> None:
-    assert delay_from(said, wall=NOW) == 0.0
+    assert parse_delay(said, wall=NOW) == 0.0
 
 
 @pytest.mark.parametrize(
@@ -130,32 +130,32 @@ def test_an_instant_in_the_past_means_now(said: str) -> None:
     ],
 )
 def test_junk_says_nothing(said: object) -> None:
-    assert delay_from(said, wall=NOW) is None
+    assert parse_delay(said, wall=NOW) is None
 
 
 @pytest.mark.parametrize("said", [LONGEST_DELAY + 1, "36d", "2030-01-01T00:00:00Z", "1900000000", "999999999"])
 def test_a_delay_beyond_35_days_is_unknown(said: object) -> None:
-    assert delay_from(said, wall=NOW) is None
+    assert parse_delay(said, wall=NOW) is None
 
 
 def test_35_days_are_still_a_delay() -> None:
-    assert delay_from(LONGEST_DELAY, wall=NOW) == LONGEST_DELAY
+    assert parse_delay(LONGEST_DELAY, wall=NOW) == LONGEST_DELAY
 
 
 def test_a_leap_second_is_read() -> None:
-    assert delay_from("2027-01-15T08:00:60Z", wall=NOW) == 60.0
+    assert parse_delay("2027-01-15T08:00:60Z", wall=NOW) == 60.0
 
 
 @given(st.one_of(st.text(), st.floats(), st.integers(), st.binary(), st.none(), st.booleans(), st.datetimes().map(str)))
 def test_nothing_raises_and_nothing_means_for_ever(said: object) -> None:
-    delay = delay_from(said, wall=NOW)
+    delay = parse_delay(said, wall=NOW)
 
     assert delay is None or 0 <= delay <= LONGEST_DELAY
 
 
 @given(st.text(alphabet="0123456789.dhmsunµ:-TZ+, GMTJanFri", max_size=40))
 def test_what_looks_nearly_right_does_not_raise_either(said: str) -> None:
-    delay = delay_from(said, wall=NOW)
+    delay = parse_delay(said, wall=NOW)
 
     assert delay is None or 0 <= delay <= LONGEST_DELAY
 
@@ -165,7 +165,7 @@ def test_what_looks_nearly_right_does_not_raise_either(said: str) -> None:
     [("0", 0.0), (" 5000 ", 5000.0), ("0.5", 0.5), ("-1", None), ("", None), ("many", None), ("9" * 40, None)],
 )
 def test_a_count_below_zero_is_not_told(said: str, count: float | None) -> None:
-    assert number_from(said) == count
+    assert parse_number(said) == count
 
 
 @pytest.mark.parametrize(
@@ -173,4 +173,4 @@ def test_a_count_below_zero_is_not_told(said: str, count: float | None) -> None:
     [("20", "20"), (" 6m0s ", "6m0s"), ("Fri, 15 Jan 2027 08:00:30 GMT", "30 s ahead")],
 )
 def test_a_date_is_quoted_anew(said: str, quoted: str) -> None:
-    assert shown(said, wall=NOW) == quoted
+    assert format_quoted(said, wall=NOW) == quoted

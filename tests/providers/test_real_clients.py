@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from agentos.providers import Event, Signal, from_exception, signal_of
+from agentos.providers import Event, Signal, from_exception, read_signal
 
 from . import real_clients as clients
 from .real_clients import CLIENTS, SECRET, Client, failure, outcome
@@ -168,7 +168,7 @@ def test_requests_is_not_made_to_download(server: Provider) -> None:
     server.will(Answer(429, error("insufficient_quota"), {"Retry-After": "7"}))
 
     with clients.requests.post(server.url, stream=True, timeout=60) as response:
-        signal = signal_of(response, now=NOW)
+        signal = read_signal(response, now=NOW)
         assert response._content is False
 
     assert signal is not None
@@ -236,7 +236,7 @@ def test_the_retries_of_a_call_that_went_well_are_counted(server: Provider) -> N
     with clients.openai.OpenAI(api_key=SECRET, base_url=server.url, max_retries=1) as client:
         raw = client.chat.completions.with_raw_response.create(model="a-model", messages=clients.MESSAGES)
 
-    signal = signal_of(raw, now=NOW)
+    signal = read_signal(raw, now=NOW)
     assert signal is not None
     assert (signal.event, signal.retried) == (Event.OK, 1)
 
@@ -314,7 +314,7 @@ USED = {"input_tokens": 11.0, "output_tokens": 7.0}
 def test_a_parsed_answer_tells_its_usage(server: Provider, ask: Any, body: object, provider: str) -> None:
     server.will(Answer(200, body))
 
-    signal = signal_of(outcome(ask, server.url), now=NOW)
+    signal = read_signal(outcome(ask, server.url), now=NOW)
 
     assert signal is not None
     assert (signal.event, signal.provider, signal.model) == (Event.OK, provider, "a-model")
@@ -338,7 +338,7 @@ LIMITS = {"x-ratelimit-limit-requests": "500", "x-ratelimit-remaining-requests":
 def test_a_response_tells_its_limits_and_its_usage(server: Provider, ask: Any) -> None:
     server.will(Answer(200, CHAT, LIMITS))
 
-    signal = signal_of(outcome(ask, server.url), now=NOW)
+    signal = read_signal(outcome(ask, server.url), now=NOW)
 
     assert signal is not None
     assert (signal.event, signal.usage) == (Event.OK, USED)
@@ -348,7 +348,7 @@ def test_a_response_tells_its_limits_and_its_usage(server: Provider, ask: Any) -
 def test_urllibs_response_tells_its_limits(server: Provider) -> None:
     server.will(Answer(200, CHAT, LIMITS))
 
-    signal = signal_of(outcome(clients.urllib_sync, server.url), now=NOW)
+    signal = read_signal(outcome(clients.urllib_sync, server.url), now=NOW)
 
     assert signal is not None
     assert [reading.remaining for reading in signal.readings] == [499.0]
@@ -361,10 +361,10 @@ def test_a_raw_response_of_openai_tells_its_limits(server: Provider, kind: str) 
     with clients.openai.OpenAI(api_key=SECRET, base_url=server.url, max_retries=0) as client:
         asked = getattr(client.chat.completions, kind).create(model="a-model", messages=clients.MESSAGES)
         if kind == "with_raw_response":
-            signal = signal_of(asked, now=NOW)
+            signal = read_signal(asked, now=NOW)
         else:
             with asked as response:
-                signal = signal_of(response, now=NOW)
+                signal = read_signal(response, now=NOW)
 
     assert signal is not None
     assert (signal.event, signal.provider) == (Event.OK, "openai")
@@ -379,7 +379,7 @@ def test_a_raw_response_of_anthropic_tells_its_limits(server: Provider) -> None:
     with clients.anthropic.Anthropic(api_key=SECRET, base_url=server.url, max_retries=0) as client:
         raw = client.messages.with_raw_response.create(model="a-model", max_tokens=5, messages=clients.MESSAGES)
 
-    signal = signal_of(raw, now=NOW)
+    signal = read_signal(raw, now=NOW)
     assert signal is not None
     assert (signal.provider, signal.usage) == ("anthropic", USED)
     assert [reading.remaining for reading in signal.readings] == [49.0]
@@ -392,7 +392,7 @@ def test_a_stream_of_openai_tells_its_limits_before_it_is_read(server: Provider)
         clients.openai.OpenAI(api_key=SECRET, base_url=server.url, max_retries=0) as client,
         client.chat.completions.create(model="a-model", messages=clients.MESSAGES, stream=True) as chunks,
     ):
-        signal = signal_of(chunks, now=NOW)
+        signal = read_signal(chunks, now=NOW)
         read = list(chunks)
 
     assert signal is not None
@@ -403,7 +403,7 @@ def test_a_stream_of_openai_tells_its_limits_before_it_is_read(server: Provider)
 def test_a_gemini_answer_keeps_its_headers(server: Provider) -> None:
     server.will(Answer(200, GENERATED, LIMITS))
 
-    signal = signal_of(outcome(clients.genai_sync, server.url), now=NOW)
+    signal = read_signal(outcome(clients.genai_sync, server.url), now=NOW)
 
     assert signal is not None
     assert [reading.remaining for reading in signal.readings] == [499.0]
@@ -413,7 +413,7 @@ def test_an_answer_of_bedrock_tells_its_usage_in_headers(server: Provider) -> No
     used = {"X-Amzn-Bedrock-Input-Token-Count": "11", "X-Amzn-Bedrock-Output-Token-Count": "7"}
     server.will(Answer(200, {}, used))
 
-    signal = signal_of(outcome(clients.botocore_sync, server.url), now=NOW)
+    signal = read_signal(outcome(clients.botocore_sync, server.url), now=NOW)
 
     assert signal is not None
     assert (signal.event, signal.provider, signal.usage) == (Event.OK, "bedrock", USED)

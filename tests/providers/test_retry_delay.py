@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from agentos.providers import Event, Signal, classify
-from agentos.providers.answers.calendar_reset import until_midnight, until_next_month, zone_named
+from agentos.providers.answers.calendar_reset import load_zone, until_midnight, until_next_month
 
 NOW = 1_800_014_400.0  # 2027-01-15 12:00:00 UTC, 04:00 in California
 HOUR = 3600.0
@@ -182,7 +182,7 @@ def test_the_provider_s_day_is_measured_by_its_own_date() -> None:
 
 
 def test_where_the_zone_is_unknown_the_day_is_that_of_utc() -> None:
-    assert zone_named("Nowhere/At_All") is datetime.UTC
+    assert load_zone("Nowhere/At_All") is datetime.UTC
     assert until_midnight(NOW, "Nowhere/At_All") == 12 * HOUR
 
 

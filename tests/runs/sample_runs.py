@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from agentos.runs.exports.append_file import AppendedLines
+from agentos.runs.exports.append_file import AppendOnlyFile
 from agentos.workflows.parallel import CredentialCoordinator, ParallelCoordinator, WorkflowResult
 
 SECRETS = ["sk-first-secret-000", "sk-second-secret-111"]
@@ -141,7 +141,7 @@ def card(folder: Path, *arguments: str, cwd: Path, **more: Any) -> None:
 
 
 def events(folder: Path, *facts: dict[str, Any]) -> None:
-    lines = AppendedLines(folder / "events.jsonl", what="a test")
+    lines = AppendOnlyFile(folder / "events.jsonl", what="a test")
     for fact in facts:
         lines.add(json.dumps(fact))
     lines.close()

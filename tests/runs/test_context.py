@@ -12,13 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentos import CredentialCoordinator, ParallelCoordinator
-from agentos.runs.context import CheckpointFolder, Context, file_name_of
+from agentos.runs.context import CheckpointFolder, Context, build_file_name
 from agentos.testing import FakeClock
 
 
 @pytest.mark.parametrize("item_id", ["a", "item-1", "a.b_c-9", "x" * 80, "_", "2024-01-01", "a.tar.gz"])
 def test_an_id_that_is_a_file_name_is_its_own(item_id: str) -> None:
-    assert file_name_of(item_id) == item_id
+    assert build_file_name(item_id) == item_id
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_an_id_that_is_a_file_name_is_its_own(item_id: str) -> None:
     ],
 )
 def test_any_other_id_becomes_a_harmless_name_of_its_own(item_id: str, tmp_path: Path) -> None:
-    name = file_name_of(item_id)
+    name = build_file_name(item_id)
 
     assert re.fullmatch(r"([A-Za-z0-9_][A-Za-z0-9_-]{0,59})?~[0-9a-f]{16}", name)
     (tmp_path / name).write_text("kept")
@@ -57,19 +57,19 @@ def test_any_other_id_becomes_a_harmless_name_of_its_own(item_id: str, tmp_path:
 
 @given(st.text(max_size=200), st.text(max_size=200))
 def test_two_ids_never_share_a_file_and_none_is_a_path(one: str, other: str) -> None:
-    assert (file_name_of(one) == file_name_of(other)) is (one == other)
-    assert Path(file_name_of(one)).name == file_name_of(one)
-    assert len(file_name_of(one)) <= 80
+    assert (build_file_name(one) == build_file_name(other)) is (one == other)
+    assert Path(build_file_name(one)).name == build_file_name(one)
+    assert len(build_file_name(one)) <= 80
 
 
 def test_an_id_cannot_pose_as_the_name_made_for_another() -> None:
-    made = file_name_of("../x")
+    made = build_file_name("../x")
 
-    assert file_name_of(made) != made
+    assert build_file_name(made) != made
 
 
 def test_ids_that_differ_only_in_case_have_files_that_differ_otherwise() -> None:
-    assert file_name_of("Report").lower() != file_name_of("report").lower()
+    assert build_file_name("Report").lower() != build_file_name("report").lower()
 
 
 # -- the folder ---------------------------------------------------------------------------------------------------
@@ -82,7 +82,7 @@ def test_a_folder_of_a_journal_is_made_when_it_is_used_and_keeps_what_is_not_don
     folder.path_for("b").write_text("half of b")
 
     folder.item_done("a")
-    folder.run_over()
+    folder.on_run_end()
 
     again = CheckpointFolder(tmp_path / "run" / "checkpoints")
     assert not again.path_for("a").exists()
@@ -94,7 +94,7 @@ def test_an_empty_folder_does_not_stay(tmp_path: Path) -> None:
     folder.path_for("a").write_text("half")
     folder.item_done("a")
 
-    folder.run_over()
+    folder.on_run_end()
 
     assert list(tmp_path.iterdir()) == []
 
@@ -130,16 +130,16 @@ def test_without_a_journal_the_folder_is_temporary_and_gone_with_the_run() -> No
     folder.item_done("a")
     assert not path.exists()
     assert other.exists()
-    folder.run_over()
+    folder.on_run_end()
 
     assert not path.parent.exists()
-    folder.run_over()
+    folder.on_run_end()
 
 
 def test_a_run_that_keeps_nothing_makes_no_folder(tmp_path: Path) -> None:
     folder = CheckpointFolder(tmp_path / "checkpoints")
     folder.item_done("a")
-    folder.run_over()
+    folder.on_run_end()
 
     assert list(tmp_path.iterdir()) == []
 
@@ -163,7 +163,7 @@ def test_many_threads_may_ask_for_their_path_at_once(tmp_path: Path) -> None:
 
     assert len({path.parent for path in paths}) == 1
     assert len(set(paths)) == 8
-    folder.run_over()
+    folder.on_run_end()
 
 
 # -- the context --------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from agentos.runs import progress
-from agentos.runs.progress import Announcer, Progress
+from agentos.runs.progress import Progress, ProgressDispatcher
 from agentos.runs.results import ProgressStats, WorkflowResult
 
 LONG = 20.0
@@ -91,9 +91,9 @@ def test_the_counts_of_an_event_are_those_of_its_moment() -> None:
     ],
 )  # fmt: skip
 def test_what_the_log_says(log: logging.Logger, lines: Lines, event: Progress, said: list[tuple[str, str]]) -> None:
-    announcer = Announcer(None, log=log)
+    announcer = ProgressDispatcher(None, log=log)
 
-    announcer.say(event)
+    announcer.emit(event)
 
     assert announcer.close(LONG)
     assert lines.said == [(level, "[COORDINATOR] " + line) for level, line in said]
@@ -115,9 +115,9 @@ def test_the_last_line_sums_the_run_up(log: logging.Logger, lines: Lines, ended:
     counts.success_count, counts.failed = 9, 1
     for name, value in ended.items():
         setattr(counts, name, value)
-    announcer = Announcer(None, log=log)
+    announcer = ProgressDispatcher(None, log=log)
 
-    announcer.say(Progress("run_finished", counts))
+    announcer.emit(Progress("run_finished", counts))
 
     assert announcer.close(LONG)
     assert lines.said == [("INFO", "[COORDINATOR] Execution complete: " + said)]
@@ -125,11 +125,11 @@ def test_the_last_line_sums_the_run_up(log: logging.Logger, lines: Lines, ended:
 
 def test_every_event_is_heard_in_order_on_one_thread(log: logging.Logger) -> None:
     heard: list[tuple[Progress, str]] = []
-    announcer = Announcer(lambda event: heard.append((event, threading.current_thread().name)), log=log)
+    announcer = ProgressDispatcher(lambda event: heard.append((event, threading.current_thread().name)), log=log)
     events = [finished(number) for number in range(1000)]
 
     for event in events:
-        announcer.say(event)
+        announcer.emit(event)
 
     assert announcer.close(LONG)
     assert [event for event, _ in heard] == events
@@ -140,10 +140,10 @@ def test_no_wake_up_is_lost(log: logging.Logger) -> None:
     """One event at a time, each said only after the last was heard: the thread falls asleep before every one."""
     log.setLevel(logging.ERROR)
     heard = threading.Semaphore(0)
-    announcer = Announcer(lambda event: heard.release(), log=log)
+    announcer = ProgressDispatcher(lambda event: heard.release(), log=log)
 
     for number in range(3000):
-        announcer.say(finished(number))
+        announcer.emit(finished(number))
         assert heard.acquire(timeout=LONG), f"event {number} was never said"
 
     assert announcer.close(LONG)
@@ -152,10 +152,10 @@ def test_no_wake_up_is_lost(log: logging.Logger) -> None:
 def test_in_a_hurry_too_what_can_be_said_in_a_moment_is_said(
     log: logging.Logger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(progress, "_IN_A_HURRY", LONG)
+    monkeypatch.setattr(progress, "_HURRY_TIMEOUT", LONG)
     pressed = threading.Event()
-    announcer = Announcer(lambda event: assert_set(pressed), log=log)
-    announcer.say(finished(1))
+    announcer = ProgressDispatcher(lambda event: assert_set(pressed), log=log)
+    announcer.emit(finished(1))
 
     def hurry() -> bool:
         pressed.set()
@@ -171,13 +171,13 @@ def assert_set(event: threading.Event) -> None:
 def test_many_threads_may_speak_at_once(log: logging.Logger) -> None:
     log.setLevel(logging.ERROR)
     heard: list[Progress] = []
-    announcer = Announcer(heard.append, log=log)
+    announcer = ProgressDispatcher(heard.append, log=log)
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-5)
 
     def speak() -> None:
         for number in range(300):
-            announcer.say(finished(number))
+            announcer.emit(finished(number))
 
     try:
         threads = [threading.Thread(target=speak) for _ in range(8)]
@@ -194,11 +194,11 @@ def test_many_threads_may_speak_at_once(log: logging.Logger) -> None:
 
 def test_nobody_waits_for_a_callback_that_stands_still(log: logging.Logger) -> None:
     gate = Gate()
-    announcer = Announcer(gate, log=log)
+    announcer = ProgressDispatcher(gate, log=log)
     events = [finished(number) for number in range(100)]
 
     for event in events:
-        announcer.say(event)  # would never come back if it waited
+        announcer.emit(event)  # would never come back if it waited
 
     assert gate.entered.wait(LONG)
     gate.let_go.set()
@@ -211,15 +211,15 @@ def test_too_many_waiting_events_of_items_are_dropped_oldest_first_and_counted(
 ) -> None:
     log.setLevel(logging.WARNING)
     gate = Gate()
-    announcer = Announcer(gate, log=log, most_waiting=10)
+    announcer = ProgressDispatcher(gate, log=log, most_waiting=10)
     first, stopping = Progress("run_started", stats()), Progress("stopping", stats(), message="stop")
-    announcer.say(first)
+    announcer.emit(first)
     assert gate.entered.wait(LONG)
-    announcer.say(stopping)
+    announcer.emit(stopping)
     events = [finished(number) for number in range(100)]
 
     for event in events:
-        announcer.say(event)
+        announcer.emit(event)
     gate.let_go.set()
 
     assert announcer.close(LONG)
@@ -240,9 +240,9 @@ def test_a_failing_callback_is_complained_of_once_and_called_again(
         heard.append(event)
         raise KeyboardInterrupt if len(heard) > 1 else LookupError("no such thing")
 
-    announcer = Announcer(failing, log=log)
+    announcer = ProgressDispatcher(failing, log=log)
     for number in range(3):
-        announcer.say(finished(number))
+        announcer.emit(finished(number))
 
     assert announcer.close(LONG)
     assert len(heard) == 3
@@ -262,9 +262,9 @@ def test_a_failing_log_keeps_nobody_from_hearing() -> None:
     log = logging.Logger("agentos-test", logging.INFO)
     log.addHandler(Broken())
     heard: list[Progress] = []
-    announcer = Announcer(heard.append, log=log)
+    announcer = ProgressDispatcher(heard.append, log=log)
 
-    announcer.say(finished(1))
+    announcer.emit(finished(1))
 
     assert announcer.close(LONG)
     assert len(heard) == 1
@@ -272,9 +272,9 @@ def test_a_failing_log_keeps_nobody_from_hearing() -> None:
 
 def test_closing_gives_up_on_a_callback_that_never_returns(log: logging.Logger) -> None:
     gate = Gate()
-    announcer = Announcer(gate, log=log)
-    announcer.say(finished(1))
-    announcer.say(finished(2))
+    announcer = ProgressDispatcher(gate, log=log)
+    announcer.emit(finished(1))
+    announcer.emit(finished(2))
     assert gate.entered.wait(LONG)
 
     assert not announcer.close(0.01)
@@ -288,21 +288,21 @@ def test_closing_gives_up_on_a_callback_that_never_returns(log: logging.Logger) 
 
 
 def test_closing_twice_or_with_nothing_ever_said_is_fine(log: logging.Logger) -> None:
-    announcer = Announcer(None, log=log)
+    announcer = ProgressDispatcher(None, log=log)
     assert announcer.close(0.0)
     assert announcer.close(0.0)
 
-    other = Announcer(None, log=log)
-    other.say(finished(1))
+    other = ProgressDispatcher(None, log=log)
+    other.emit(finished(1))
     assert other.close(LONG)
     assert other.close(0.0)
 
 
 def test_after_closing_nothing_is_said(log: logging.Logger, lines: Lines) -> None:
-    announcer = Announcer(None, log=log)
+    announcer = ProgressDispatcher(None, log=log)
     announcer.close(LONG)
 
-    announcer.say(finished(1))
+    announcer.emit(finished(1))
 
     assert announcer._thread is None
     assert lines.said == []
@@ -310,8 +310,8 @@ def test_after_closing_nothing_is_said(log: logging.Logger, lines: Lines) -> Non
 
 def test_a_callback_may_close(log: logging.Logger) -> None:
     answers: list[bool] = []
-    announcer = Announcer(lambda event: answers.append(announcer.close(LONG)), log=log)
-    announcer.say(finished(1))
+    announcer = ProgressDispatcher(lambda event: answers.append(announcer.close(LONG)), log=log)
+    announcer.emit(finished(1))
 
     announcer.close(LONG)
 
@@ -319,19 +319,19 @@ def test_a_callback_may_close(log: logging.Logger) -> None:
 
 
 def test_no_thread_runs_before_the_first_event(log: logging.Logger) -> None:
-    announcer = Announcer(lambda event: None, log=log)
+    announcer = ProgressDispatcher(lambda event: None, log=log)
     assert announcer._thread is None
 
-    announcer.say(finished(1))
+    announcer.emit(finished(1))
 
     assert announcer.close(LONG)
 
 
 def test_items_are_wanted_by_a_callback_or_a_log_at_info(log: logging.Logger) -> None:
-    assert Announcer(None, log=log).wants_items
+    assert ProgressDispatcher(None, log=log).wants_items
     log.setLevel(logging.WARNING)
-    assert not Announcer(None, log=log).wants_items
-    assert Announcer(lambda event: None, log=log).wants_items
+    assert not ProgressDispatcher(None, log=log).wants_items
+    assert ProgressDispatcher(lambda event: None, log=log).wants_items
 
 
 async def coroutine(event: Progress, more: int = 0) -> None: ...
@@ -346,4 +346,4 @@ class AsyncCallable:
 )
 def test_what_cannot_be_called_on_a_thread_is_refused(on_progress: object) -> None:
     with pytest.raises(ValueError, match="on_progress"):
-        Announcer(on_progress)  # type: ignore[arg-type]
+        ProgressDispatcher(on_progress)  # type: ignore[arg-type]

@@ -9,7 +9,7 @@ from unittest.mock import AsyncMock, Mock
 
 import pytest
 
-from agentos.runs.worker import worker_of
+from agentos.runs.worker import inspect_worker
 
 HERE = __name__
 
@@ -86,14 +86,14 @@ class Made:
     ids=lambda value: getattr(value, "__qualname__", None) or type(value).__name__,
 )
 def test_a_worker_is_known_for_what_it_is(function: Any, is_async: bool, wants_context: bool, name: str) -> None:
-    worker = worker_of(function)
+    worker = inspect_worker(function)
 
     assert (worker.is_async, worker.wants_context, worker.name) == (is_async, wants_context, name)
     assert worker.call is function
 
 
 def test_a_lambda_is_known_by_the_place_it_was_written_in() -> None:
-    worker = worker_of(lambda item, credential: None)
+    worker = inspect_worker(lambda item, credential: None)
 
     assert worker.name == f"{HERE}:test_a_lambda_is_known_by_the_place_it_was_written_in.<locals>.<lambda>"
 
@@ -102,7 +102,7 @@ def test_a_decorated_worker_is_known_as_what_it_decorates() -> None:
     @functools.wraps(with_context)
     def wrapper(*args: Any, **kwargs: Any) -> None: ...
 
-    worker = worker_of(wrapper)
+    worker = inspect_worker(wrapper)
 
     assert (worker.wants_context, worker.name) == (True, f"{HERE}:with_context")
 
@@ -110,7 +110,7 @@ def test_a_decorated_worker_is_known_as_what_it_decorates() -> None:
 @pytest.mark.parametrize("wrong", [None, 5, "print", object()])
 def test_what_cannot_be_called_is_refused(wrong: object) -> None:
     with pytest.raises(ValueError, match=r"worker_func must be a function of \(item, credential\), not"):
-        worker_of(wrong)
+        inspect_worker(wrong)
 
 
 def yielding(item: Any, credential: str | None) -> Iterator[int]:
@@ -124,7 +124,7 @@ async def yielding_async(item: Any, credential: str | None) -> AsyncIterator[int
 @pytest.mark.parametrize("wrong", [yielding, yielding_async, functools.partial(yielding)])
 def test_a_generator_function_is_refused(wrong: object) -> None:
     with pytest.raises(ValueError, match="must return its result, not yield"):
-        worker_of(wrong)
+        inspect_worker(wrong)
 
 
 class YieldingCallable:
@@ -134,13 +134,13 @@ class YieldingCallable:
 
 def test_an_object_whose_call_is_a_generator_is_refused_too() -> None:
     with pytest.raises(ValueError, match="must return its result, not yield"):
-        worker_of(YieldingCallable())
+        inspect_worker(YieldingCallable())
 
 
 def test_a_class_is_not_a_coroutine_function_because_its_instances_are() -> None:
-    assert not worker_of(AwaitedCallable).is_async
+    assert not inspect_worker(AwaitedCallable).is_async
 
 
 def test_mocks_are_workers_too() -> None:
-    assert worker_of(Mock()).is_async is False
-    assert worker_of(AsyncMock()).is_async is True
+    assert inspect_worker(Mock()).is_async is False
+    assert inspect_worker(AsyncMock()).is_async is True

@@ -9,15 +9,15 @@ import pytest
 
 from agentos.providers import Event, Signal, classify
 from agentos.simulator import Admitted, KeyPlan, Provider, ProviderPlan, QuotaPlan, Refused, Scripted, equal_keys
-from agentos.simulator.parsed_request import Asked, place_of, read_request
+from agentos.simulator.parsed_request import ParsedRequest, parse_target, read_request
 from agentos.simulator.success_answers import streamed_answer, whole_answer
 
 SECRET = "simulated-secret-1"
 MODEL = "gemini-2.5-flash"
 
 
-def asked(verb: str = "generateContent", query: str = "", max_output: int = 100) -> tuple[Asked, Admitted]:
-    place = place_of(f"/v1beta/models/{MODEL}:{verb}", query)
+def asked(verb: str = "generateContent", query: str = "", max_output: int = 100) -> tuple[ParsedRequest, Admitted]:
+    place = parse_target(f"/v1beta/models/{MODEL}:{verb}", query)
     assert place is not None
     told = {"contents": [{"parts": [{"text": "x" * 40}]}], "generationConfig": {"maxOutputTokens": max_output}}
     request = read_request(place, json.dumps(told).encode())

@@ -6,12 +6,12 @@ import random
 
 import pytest
 
-from agentos.simulator.http_parser import MAX_BODY, MAX_HEAD, BadRequest, Request, RequestReader
+from agentos.simulator.http_parser import MAX_BODY, MAX_HEAD, BadRequest, HttpRequest, RequestReader
 
 HOST = b"Host: here\r\n"
 
 
-def read_all(data: bytes, size: int | None = None) -> list[Request]:
+def read_all(data: bytes, size: int | None = None) -> list[HttpRequest]:
     reader = RequestReader()
     found = []
     step = size or len(data) or 1

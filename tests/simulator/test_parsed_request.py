@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from agentos.simulator.parsed_request import NotUnderstood, Place, place_of, read_request
+from agentos.simulator.parsed_request import NotUnderstood, RequestTarget, parse_target, read_request
 
 GENERATE = "/v1beta/models/gemini-2.5-flash:generateContent"
 
 
-def at(path: str, query: str = "") -> Place:
-    place = place_of(path, query)
+def at(path: str, query: str = "") -> RequestTarget:
+    place = parse_target(path, query)
     assert place is not None
     return place
 
@@ -51,7 +51,7 @@ def test_the_style_follows_the_address(path: str, style: str) -> None:
     ],
 )
 def test_other_addresses_lead_nowhere(path: str) -> None:
-    assert place_of(path) is None
+    assert parse_target(path) is None
 
 
 @pytest.mark.parametrize(

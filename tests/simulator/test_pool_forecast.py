@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from agentos import Credential, CredentialCoordinator, Limit
-from agentos.pool.core.forecast import Outlook, outlook
+from agentos.pool.core.forecast import CapacityForecast, forecast_completion
 from agentos.simulator import Latency, ProviderPlan, VirtualRun, Work, equal_keys, forecast
-from agentos.simulator.virtual import specs_of
+from agentos.simulator.virtual import build_key_specs
 from agentos.testing import FakeClock
 
 from ..background_threads import Background
@@ -32,7 +32,7 @@ def test_it_agrees_with_a_run_in_virtual_time(seed: int) -> None:
     duration = luck.uniform(0.5, 4.0)
     plan = equal_keys(keys, rpm=rpm, latency=Latency(median=duration, sigma=0.0), seed=seed)
     count = luck.randint(500, 3_000)
-    run = VirtualRun(plan, [Work()] * count, specs=specs_of(plan, slots=64, known=True), parallel=parallel)
+    run = VirtualRun(plan, [Work()] * count, specs=build_key_specs(plan, slots=64, known=True), parallel=parallel)
 
     seen = run.run()
 
@@ -117,13 +117,13 @@ def test_nobody_waits_for_the_pool_while_it_reckons(monkeypatch: pytest.MonkeyPa
     pool = CredentialCoordinator([Credential("not-a-secret", name="a", slots=50)], clock=FakeClock())
     served: list[bool] = []
 
-    def reckon(*arguments: Any) -> Outlook:
+    def reckon(*arguments: Any) -> CapacityForecast:
         call = Background(pool.acquire_nowait)
         call.result()  # raises where it has to wait
         served.append(True)
-        return outlook(*arguments)
+        return forecast_completion(*arguments)
 
-    monkeypatch.setattr("agentos.pool.runtime.inspection.outlook", reckon)
+    monkeypatch.setattr("agentos.pool.runtime.inspection.forecast_completion", reckon)
 
     said = pool.forecast(100, duration=3.0, parallel=4)
 

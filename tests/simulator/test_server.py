@@ -13,7 +13,7 @@ from typing import Any, cast
 import pytest
 
 from agentos.simulator import KeyPlan, Latency, ProviderPlan, QuotaPlan, Running, Scripted, Simulator, equal_keys
-from agentos.simulator.server import Connection, Service
+from agentos.simulator.server import ClientConnection, Service
 
 AT_ONCE = Latency(0, 0)
 HOURS = Latency(3600.0, 0.0)
@@ -581,7 +581,7 @@ class Loop:
 def test_a_stream_that_hangs_sends_the_first_half_of_its_pieces_and_serves_nothing_after_it() -> None:
     wire, loop = Wire(), Loop()
     plan = equal_keys(1, latency=AT_ONCE, script=(Scripted("hang", call=1),))
-    connection = Connection(Service(plan), cast(asyncio.AbstractEventLoop, loop))
+    connection = ClientConnection(Service(plan), cast(asyncio.AbstractEventLoop, loop))
     connection.connection_made(wire)
 
     connection.data_received(request_bytes(json.dumps({**BODY, "stream": True}).encode()) + request_bytes())
@@ -596,7 +596,7 @@ def test_a_stream_that_hangs_sends_the_first_half_of_its_pieces_and_serves_nothi
 
 def test_a_client_that_does_not_read_is_answered_no_further_until_it_does() -> None:
     wire, loop = Wire(), Loop()
-    connection = Connection(Service(equal_keys(1, latency=AT_ONCE)), cast(asyncio.AbstractEventLoop, loop))
+    connection = ClientConnection(Service(equal_keys(1, latency=AT_ONCE)), cast(asyncio.AbstractEventLoop, loop))
     connection.connection_made(wire)
 
     connection.pause_writing()
@@ -609,7 +609,7 @@ def test_a_client_that_does_not_read_is_answered_no_further_until_it_does() -> N
 
 def test_what_comes_after_junk_is_thrown_away_and_the_client_is_given_time_to_read_why() -> None:
     wire, loop = Wire(), Loop()
-    connection = Connection(Service(equal_keys(1, latency=AT_ONCE)), cast(asyncio.AbstractEventLoop, loop))
+    connection = ClientConnection(Service(equal_keys(1, latency=AT_ONCE)), cast(asyncio.AbstractEventLoop, loop))
     connection.connection_made(wire)
 
     connection.data_received(b"\0" + request_bytes())

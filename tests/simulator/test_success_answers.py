@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from agentos.simulator import Admitted, Provider, equal_keys
-from agentos.simulator.parsed_request import Asked, place_of, read_request
+from agentos.simulator.parsed_request import ParsedRequest, parse_target, read_request
 from agentos.simulator.success_answers import streamed_answer, whole_answer
 
 ROUTES = ("chat/completions", "completions", "responses", "messages")
 
 
-def asked(route: str, prefix: str = "", **told: Any) -> tuple[Asked, Admitted]:
-    place = place_of(f"{prefix}/v1/{route}")
+def asked(route: str, prefix: str = "", **told: Any) -> tuple[ParsedRequest, Admitted]:
+    place = parse_target(f"{prefix}/v1/{route}")
     assert place is not None
     request = read_request(place, json.dumps({"model": 'a "model"', "max_tokens": 100, **told}).encode())
     answer = Provider(equal_keys(1)).arrive("simulated-secret-1", request.tokens, 0.0, max_output=request.max_output)

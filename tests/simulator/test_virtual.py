@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from agentos.pool.core.checked_pool import AuditedPool
-from agentos.pool.core.learning.adaptive_pool import LearningPool
+from agentos.pool.core.checked_pool import CheckedPool
+from agentos.pool.core.learning.adaptive_pool import AdaptivePool
 from agentos.pool.core.quota_codec import pack_quota, unpack_quota
 from agentos.pool.core.states import Life
 from agentos.simulator import (
@@ -24,7 +24,7 @@ from agentos.simulator import (
     Work,
     lower_bound,
 )
-from agentos.simulator.virtual import Finished, specs_of
+from agentos.simulator.virtual import Finished, build_key_specs
 
 CALLS_TAKE = Latency(median=0.3, sigma=0.3, least=0.15)
 UNEQUAL = (30.0, 60.0, 110.0, 240.0, 480.0, 900.0, 1_500.0, 2_600.0)
@@ -83,7 +83,7 @@ def test_a_drain_is_nearly_as_fast_as_the_limits_allow(
     plan = provider(tuple(rpm * luck.uniform(0.8, 1.2) for rpm in rpms), seed=seed, **manners)
     calls = calls_for(plan, 60)
 
-    finished, efficiency = drained(plan, calls, specs=specs_of(plan, known=known))
+    finished, efficiency = drained(plan, calls, specs=build_key_specs(plan, known=known))
 
     assert (finished.done, finished.failed, finished.unfinished) == (calls, 0, 0)
     assert efficiency >= least_efficiency
@@ -107,7 +107,7 @@ def test_a_dead_and_a_spent_key_cost_one_call_each() -> None:
 def test_exclusive_keys_are_never_used_twice_at_once() -> None:
     plan = provider(tuple(QuotaPlan(f"org-{n}", concurrency=1) for n in range(8)), seed=4)
 
-    finished, efficiency = drained(plan, 2_000, specs=specs_of(plan, slots=1))
+    finished, efficiency = drained(plan, 2_000, specs=build_key_specs(plan, slots=1))
 
     assert finished.done == 2_000
     assert finished.rejected == 0
@@ -133,8 +133,8 @@ def test_what_was_learned_carries_over_to_the_next_run() -> None:
     first = VirtualRun(plan, [Work()] * calls_for(plan, 60), parallel=400, seed=6)
     first.run(until=30.0)
     before = first.provider.statistics()
-    pool = LearningPool()
-    for spec in specs_of(plan):
+    pool = AdaptivePool()
+    for spec in build_key_specs(plan):
         pool.add(spec, first.now)
         unpack_quota(pool.keys[spec.name].quota, pack_quota(first.pool.keys[spec.name].quota))
     rest = first.board.taken - first.board.done
@@ -162,7 +162,7 @@ def test_the_same_seed_gives_the_same_log() -> None:
 def test_the_pools_own_promises_hold_all_along() -> None:
     plan = provider((60.0, 120.0, 300.0), dialect="retry-after", error_rate=0.05, overload_rate=0.02, seed=9)
 
-    finished = VirtualRun(plan, [Work()] * 700, parallel=50, seed=9, pool=AuditedPool()).run()
+    finished = VirtualRun(plan, [Work()] * 700, parallel=50, seed=9, pool=CheckedPool()).run()
 
     assert finished.done == 700
 

@@ -8,10 +8,10 @@ from typing import Any
 from agentos import Credential, CredentialCoordinator, CredentialState, Limit
 from agentos.pool.core.records import KeySpec
 from agentos.providers import Event, Reading, Signal
-from agentos.stores.admin import look
-from agentos.stores.dump import Sighting
-from agentos.stores.redis.url import RedisPlace
-from agentos.stores.sqlite.location import place_of
+from agentos.stores.admin import read_store
+from agentos.stores.dump import CredentialRow
+from agentos.stores.redis.url import RedisLocation
+from agentos.stores.sqlite.location import parse_location
 
 from ..contract.store_contract import Place
 
@@ -38,15 +38,15 @@ def spec(name: str) -> KeySpec:
     return KeySpec(name, slots, made.quota, made.limits, auto=made.slots == "auto")
 
 
-def at(place: Place) -> Path | RedisPlace:
+def at(place: Place) -> Path | RedisLocation:
     """Where it is, as whoever looks at it is told."""
-    found = place_of(place.store.url(place.folder), {})
+    found = parse_location(place.store.url(place.folder), {})
     assert found is not None
     return found
 
 
-def seen(place: Place, *specs: KeySpec) -> dict[str, Sighting]:
-    found = look(at(place), specs, place.clock)
+def seen(place: Place, *specs: KeySpec) -> dict[str, CredentialRow]:
+    found = read_store(at(place), specs, place.clock)
     assert found is not None
     return {each.state.name: each for each in found}
 
@@ -74,4 +74,4 @@ def refuse(pool: CredentialCoordinator) -> None:
     with pool.lease() as lease:
         lease.rejected("401")
     pool.close()
-    assert pool._runtime.is_over()
+    assert pool._runtime.is_finished()

@@ -5,10 +5,10 @@ from __future__ import annotations
 import sqlite3
 from typing import Any
 
-from agentos.stores.sqlite.udp_wakeup import DeafBell
+from agentos.stores.sqlite.udp_wakeup import LocalWakeup
 
 
-class Bells(DeafBell):
+class Bells(LocalWakeup):
     """A bell with a number, that takes down whom it was used to ring."""
 
     def __init__(self, port: int) -> None:
@@ -18,7 +18,7 @@ class Bells(DeafBell):
         self.sessions_rung: list[str] = []
         self.interrupts = False
 
-    def call(self, port: int, session: str) -> None:
+    def notify_peers(self, port: int, session: str) -> None:
         self.rang.append(port)
         self.sessions_rung.append(session)
         if self.interrupts:

@@ -153,7 +153,7 @@ class Puppet:
         *clock*: a file that says what time it is; *boot*: to which boot of the machine we belong.
         """
         if boot is not None:
-            setattr(file, "time_base", lambda: boot)  # noqa: B010 - it is imported there, not exported
+            setattr(file, "read_boot_id", lambda: boot)  # noqa: B010 - it is imported there, not exported
         self._pools[pool] = CredentialCoordinator(
             credentials_of(credentials),
             store=url or f"sqlite:///{path}",

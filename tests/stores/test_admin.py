@@ -12,7 +12,7 @@ import pytest
 
 from agentos import CredentialCoordinator, CredentialState
 from agentos.providers import Event, Reading, Signal
-from agentos.stores.admin import clear, look
+from agentos.stores.admin import read_store, reset_credentials
 
 from ..contract.store_contract import SHARED, Place, Store, ended
 from .admin_helpers import KEYS, at, credential, limited, on, opened, refuse, seen, spec, state
@@ -29,7 +29,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
 
 
 def test_a_store_that_nobody_has_used_is_nothing_to_look_at_and_is_not_made(place: Place) -> None:
-    assert look(at(place), [], place.clock) is None
+    assert read_store(at(place), [], place.clock) is None
     assert place.kept() == {}
 
 
@@ -152,7 +152,7 @@ def test_what_is_cleared_is_as_if_it_had_never_been_used(place: Place) -> None:
         lease.release()
     before = {row.name: row.state for row in pool.snapshot()}
 
-    done = clear(at(place), ["alice", "dave"], [spec("alice"), spec("dave")], place.clock)
+    done = reset_credentials(at(place), ["alice", "dave"], [spec("alice"), spec("dave")], place.clock)
 
     assert before == {"alice": "dead", "dave": "dead"}
     assert [(each.name, each.secrets) for each in done] == [("alice", 1), ("dave", 1)]
@@ -170,7 +170,7 @@ def test_whoever_waits_for_what_is_cleared_starts_soon(place: Place, name: str) 
     lease.release()
     waiter = place.waiting(pool, "item-8")
 
-    clear(at(place), [name], [spec("bob"), spec("carol")], place.clock)
+    reset_credentials(at(place), [name], [spec("bob"), spec("carol")], place.clock)
 
     place.soon(ended(waiter))
     assert waiter.result().held
@@ -185,7 +185,7 @@ def test_slots_that_were_found_out_are_forgotten_by_those_at_work_too(place: Pla
             lease.release()
     grown = pool.snapshot()[0].slots
 
-    clear(at(place), ["dave"], [], place.clock)
+    reset_credentials(at(place), ["dave"], [], place.clock)
 
     assert grown > 1
     assert pool.snapshot()[0].slots == 1
@@ -195,7 +195,7 @@ def test_leases_in_force_stay_when_their_credential_is_cleared(place: Place) -> 
     pool = opened(place, "alice")
     lease = pool.acquire_nowait("item-7")
 
-    clear(at(place), ["alice"], [spec("alice")], place.clock)
+    reset_credentials(at(place), ["alice"], [spec("alice")], place.clock)
 
     assert lease.held
     assert seen(place, spec("alice"))["alice"].state.leases == 1
@@ -206,7 +206,7 @@ def test_every_secret_of_a_name_is_cleared(place: Place) -> None:
     for secret in ("the-first-secret", "the-second-secret"):
         refuse(place.open(credential("alice", secret)))
 
-    (done,) = clear(at(place), ["alice", "alice", "nobody"], [], place.clock)
+    (done,) = reset_credentials(at(place), ["alice", "alice", "nobody"], [], place.clock)
 
     assert (done.name, done.secrets) == ("alice", 2)
     for secret in ("the-first-secret", "the-second-secret"):
@@ -219,7 +219,7 @@ def test_what_belongs_to_a_quota_nobody_knows_stays(place: Place) -> None:
     lease.rate_limited(600)
     lease.release()
 
-    (done,) = clear(at(place), ["bob"], [], place.clock)
+    (done,) = reset_credentials(at(place), ["bob"], [], place.clock)
 
     assert done.quota is None
     assert {row.name: row.state for row in pool.snapshot()}["bob"] == "cooling"

@@ -578,7 +578,7 @@ def test_when_the_hour_is_set_real_processes_neither_lose_leases_nor_start_early
 
 
 def boot(monkeypatch: pytest.MonkeyPatch, base: str) -> None:
-    monkeypatch.setattr(file, "time_base", lambda: base)
+    monkeypatch.setattr(file, "read_boot_id", lambda: base)
 
 
 @pytest.mark.parametrize("now", [12.0, 900_000.0])

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from agentos import NotAStore, StoreDamaged, StoreTooNew, StoreUnavailable
-from agentos.stores.admin import clear, label_of, look, resting
+from agentos.stores.admin import format_location, read_pause, read_store, reset_credentials
 from agentos.stores.redis import read_state, reset
-from agentos.stores.redis.resp_connection import Wire
-from agentos.stores.redis.store_connection import Link
-from agentos.stores.redis.url import RedisPlace
-from agentos.stores.sqlite.location import place_of
+from agentos.stores.redis.resp_connection import RespConnection
+from agentos.stores.redis.store_connection import StoreConnection
+from agentos.stores.redis.url import RedisLocation
+from agentos.stores.sqlite.location import parse_location
 from agentos.util.clock import Clock, SystemClock
 
 from ..contract.store_contract import STORES, Place
@@ -44,7 +44,7 @@ def server() -> Iterator[Any]:
 
 def key(place: Place, name: str) -> str:
     there = at(place)
-    assert isinstance(there, RedisPlace)
+    assert isinstance(there, RedisLocation)
     return there.key(name)
 
 
@@ -82,18 +82,18 @@ def test_instants_are_by_the_clock_of_who_looks(place: Place) -> None:
 
 def test_why_no_lease_starts_is_told_as_long_as_that_lasts(place: Place, server: Any) -> None:
     opened(place, "alice")
-    assert resting(at(place), place.clock) is None
+    assert read_pause(at(place), place.clock) is None
 
     server.hset(key(place, "meta"), mapping={"paused_until": repr(place.clock.now() + 20.0), "why": "it was flushed"})
 
-    assert str(resting(at(place), place.clock)) == "no lease starts in the next 20 s: it was flushed"
+    assert str(read_pause(at(place), place.clock)) == "no lease starts in the next 20 s: it was flushed"
     place.clock.advance(20.0)
-    assert resting(at(place), place.clock) is None
+    assert read_pause(at(place), place.clock) is None
 
 
 def test_nothing_rests_where_nobody_has_been(place: Place) -> None:
-    assert resting(at(place), place.clock) is None
-    assert resting(place.folder / "pool.db", place.clock) is None
+    assert read_pause(at(place), place.clock) is None
+    assert read_pause(place.folder / "pool.db", place.clock) is None
 
 
 # -- clearing beside others -------------------------------------------------------------------------------------------
@@ -102,18 +102,18 @@ def test_nothing_rests_where_nobody_has_been(place: Place) -> None:
 def test_what_somebody_does_in_the_middle_of_it_is_not_lost(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     pool = opened(place, "alice")
     on(pool, "alice").rejected("401")
-    read = read_state.read_all
+    read = read_state.read_store_copy
     copies = []
 
-    def overtaken(link: Link, wire: Wire, clock: Clock) -> Any:
+    def overtaken(link: StoreConnection, wire: RespConnection, clock: Clock) -> Any:
         copies.append(read(link, wire, clock))
         if len(copies) == 1:
             pool.mark_rate_limited("planted-secret-of-alice", 600)
         return copies[-1]
 
-    monkeypatch.setattr(reset, "read_all", overtaken)
+    monkeypatch.setattr(reset, "read_store_copy", overtaken)
 
-    clear(at(place), ["alice"], [spec("alice")], place.clock)
+    reset_credentials(at(place), ["alice"], [spec("alice")], place.clock)
 
     assert len(copies) == 2
     assert state(place, "alice", spec("alice")).rate_limited_until == 0.0
@@ -121,25 +121,25 @@ def test_what_somebody_does_in_the_middle_of_it_is_not_lost(place: Place, monkey
 
 def test_a_store_that_others_never_leave_alone_is_given_up(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     pool = opened(place, "alice")
-    read = read_state.read_all
+    read = read_state.read_store_copy
 
-    def overtaken(link: Link, wire: Wire, clock: Clock) -> Any:
+    def overtaken(link: StoreConnection, wire: RespConnection, clock: Clock) -> Any:
         copy = read(link, wire, clock)
         pool.mark_rate_limited("planted-secret-of-alice", 600)
         return copy
 
-    monkeypatch.setattr(reset, "read_all", overtaken)
+    monkeypatch.setattr(reset, "read_store_copy", overtaken)
     monkeypatch.setattr(reset, "_INSIST", 0.02)
 
     with pytest.raises(StoreUnavailable, match="others change the same records"):
-        clear(at(place), ["alice"], [spec("alice")], place.clock)
+        reset_credentials(at(place), ["alice"], [spec("alice")], place.clock)
 
 
 def test_clearing_nothing_writes_nothing(place: Place) -> None:
     refuse(opened(place, "alice"))
     before = place.kept()
 
-    assert clear(at(place), ["nobody"], [], place.clock) == []
+    assert reset_credentials(at(place), ["nobody"], [], place.clock) == []
     assert place.kept() == before
 
 
@@ -147,14 +147,14 @@ def test_clearing_nothing_writes_nothing(place: Place) -> None:
 
 
 def test_a_server_that_does_not_answer_is_named_without_its_password() -> None:
-    place = place_of(NOBODY, {})
-    assert isinstance(place, RedisPlace)
+    place = parse_location(NOBODY, {})
+    assert isinstance(place, RedisLocation)
 
     with pytest.raises(StoreUnavailable) as refused:
-        look(place, [], SystemClock())
+        read_store(place, [], SystemClock())
 
-    assert label_of(place) == "redis://127.0.0.1:1/0?pool=night"
-    assert label_of(place) in str(refused.value)
+    assert format_location(place) == "redis://127.0.0.1:1/0?pool=night"
+    assert format_location(place) in str(refused.value)
     assert "planted" not in str(refused.value)
 
 
@@ -162,14 +162,14 @@ def test_a_key_of_somebody_elses_is_refused(place: Place, server: Any) -> None:
     server.hset(key(place, "meta"), "colour", "red")
 
     with pytest.raises(NotAStore):
-        look(at(place), [], place.clock)
+        read_store(at(place), [], place.clock)
 
 
 def test_a_key_of_another_type_is_refused(place: Place, server: Any) -> None:
     server.set(key(place, "meta"), "red")
 
     with pytest.raises(NotAStore):
-        look(at(place), [], place.clock)
+        read_store(at(place), [], place.clock)
 
 
 def test_a_newer_store_is_refused(place: Place, server: Any) -> None:
@@ -177,7 +177,7 @@ def test_a_newer_store_is_refused(place: Place, server: Any) -> None:
     server.hset(key(place, "meta"), "format", "99")
 
     with pytest.raises(StoreTooNew):
-        look(at(place), [], place.clock)
+        read_store(at(place), [], place.clock)
 
 
 @pytest.mark.parametrize("record", ["not json", "[]", '["a", "b"]\n[1]'])
@@ -186,6 +186,6 @@ def test_a_record_that_cannot_be_read_is_said_to_be_damaged(place: Place, server
     server.hset(key(place, "records"), "c1", record)
 
     with pytest.raises(StoreDamaged):
-        look(at(place), [spec("alice")], place.clock)
+        read_store(at(place), [spec("alice")], place.clock)
     with pytest.raises(StoreDamaged):
-        clear(at(place), ["alice"], [], place.clock)
+        reset_credentials(at(place), ["alice"], [], place.clock)

@@ -12,9 +12,9 @@ import pytest
 
 from agentos import Limit
 from agentos.errors import NoUsableCredential
-from agentos.pool.core.fair_queue import PASSED, PATIENCE
-from agentos.pool.core.records import PLAIN, Ask, Grant, KeySpec, Ticket
-from agentos.pool.core.states import Wait
+from agentos.pool.core.fair_queue import DECLINED, NOTIFY_TIMEOUT
+from agentos.pool.core.records import PLAIN, Grant, KeySpec, LeaseRequest, Ticket
+from agentos.pool.core.states import TicketState
 from agentos.providers.signal import Event, Signal
 from agentos.stores.shared_pool.pool import SharedPool
 from agentos.stores.sqlite.file import StoreFile
@@ -46,7 +46,7 @@ class Pool(SharedPool):
         self.key = self.keys["key-0"]
 
     def try_take(self, tokens: float | None = None) -> Grant | None:
-        ask = PLAIN if tokens is None else Ask((1.0, tokens, tokens, tokens))
+        ask = PLAIN if tokens is None else LeaseRequest((1.0, tokens, tokens, tokens))
         return self.acquire(ask, None, self.clock.now())
 
     def take(self, tokens: float | None = None) -> Grant:
@@ -55,7 +55,7 @@ class Pool(SharedPool):
         return grant
 
     def get_in_line(self, model: str | None = None) -> Ticket:
-        ticket = Ticket(Ask(model=model), None)
+        ticket = Ticket(LeaseRequest(model=model), None)
         self.enqueue(ticket, self.clock.now())
         return ticket
 
@@ -191,7 +191,7 @@ def test_what_the_provider_said_is_known_here_before_it_can_be_written(place: Pl
     pool.tick(place.clock.now())
     assert pool.try_take() is None
     place.clock.advance(0.1)
-    pool.keep_up(place.clock.now(), called=False)
+    pool.maintain(place.clock.now(), called=False)
     assert other.try_take() is None
     assert other.key.quota.closed_until == place.clock.now() + 59.9
 
@@ -219,7 +219,7 @@ def test_a_lease_that_is_given_back_too_late_to_be_told_is_lost(place: Place) ->
     place.clock.advance(TTL)
 
     assert not pool.end(late)
-    assert pool.loss_of(late, place.clock.now()) is not None
+    assert pool.find_loss_reason(late, place.clock.now()) is not None
     blocker.close()
 
 
@@ -249,12 +249,12 @@ def test_a_session_that_is_lost_teaches_nothing_and_the_pool_goes_on(place: Plac
 
     pool.tick(place.clock.now())
 
-    assert all(pool.loss_of(grant, place.clock.now()) is not None for grant in lost)
+    assert all(pool.find_loss_reason(grant, place.clock.now()) is not None for grant in lost)
     assert not any(pool.end(grant) for grant in lost)
     assert place.row("select record from quotas") == before
     assert not any(key.proven for key in pool.keys.values())
     assert (pool._memory.troubled, pool._memory.well) == ({}, set())
-    assert all(key.quota.width is not None and not key.quota.width._in_flight for key in pool.keys.values())
+    assert all(key.quota.concurrency is not None and not key.quota.concurrency._in_flight for key in pool.keys.values())
     again = pool.take()
     assert pool.end(again)
     assert again.key.proven  # from what ends well it still learns
@@ -282,10 +282,10 @@ def test_when_it_is_anothers_turn_a_pool_waits_for_a_moment_and_asks_no_more(pla
 
     assert pool.try_take() is None
 
-    assert pool.not_before == place.clock.now() + PATIENCE
+    assert pool.not_before == place.clock.now() + NOTIFY_TIMEOUT
     pool.faults.arm("begin", AssertionError("it asked again"), done=False)
     assert pool.try_take() is None
-    place.clock.advance(PATIENCE + 0.01)
+    place.clock.advance(NOTIFY_TIMEOUT + 0.01)
     pool.faults.disarm()
     assert pool.try_take() is not None
 
@@ -307,7 +307,7 @@ def test_a_free_key_that_nobody_ahead_would_take_lets_no_pool_jump_the_line(plac
     pool, other = place.open(slots=1), place.open(slots=1)  # with a key that is free all the time
     for each in (pool, other):
         each.add(KeySpec("special", slots=1, labels=special), place.clock.now())
-    ask = Ask(labels=special)
+    ask = LeaseRequest(labels=special)
     grant = pool.acquire(ask, None, place.clock.now())
     assert grant is not None
     other.enqueue(Ticket(ask, None), place.clock.now())
@@ -316,9 +316,9 @@ def test_a_free_key_that_nobody_ahead_would_take_lets_no_pool_jump_the_line(plac
 
     assert pool.acquire(ask, None, place.clock.now()) is None
 
-    assert pool.not_before == place.clock.now() + PATIENCE  # it is the other's turn
+    assert pool.not_before == place.clock.now() + NOTIFY_TIMEOUT  # it is the other's turn
     assert place.row("select count(*) from leases") == (0,)
-    other.keep_up(place.clock.now(), called=True)
+    other.maintain(place.clock.now(), called=True)
     assert [held.key.name for held in other.leases.values()] == ["special"]
 
 
@@ -336,7 +336,7 @@ def test_a_pool_that_waits_for_a_model_that_cools_is_neither_called_nor_waited_f
     assert place.line(pool) == (since, None)
     assert pool.bell.port not in other.bell.take_rings()
     assert other.take()
-    assert ticket.state is Wait.WAITING
+    assert ticket.state is TicketState.WAITING
 
 
 def test_a_pool_that_could_use_what_another_holds_is_called_though_it_expects_a_cooling_to_end_first(
@@ -354,8 +354,8 @@ def test_a_pool_that_could_use_what_another_holds_is_called_though_it_expects_a_
 
     assert pool.bell.port in other.bell.take_rings()
     assert other.try_take() is None  # it is the other's turn
-    pool.keep_up(place.clock.now(), called=True)
-    assert ticket.state is Wait.GRANTED
+    pool.maintain(place.clock.now(), called=True)
+    assert ticket.state is TicketState.GRANTED
 
 
 def test_a_pool_whose_waiter_was_served_says_so_again_when_the_next_one_waits(place: Place) -> None:
@@ -366,8 +366,8 @@ def test_a_pool_whose_waiter_was_served_says_so_again_when_the_next_one_waits(pl
     assert place.line(pool) == (since, None)
     other.end(grant)
     place.clock.advance(1.0)
-    pool.keep_up(place.clock.now(), called=True)
-    assert first.state is Wait.GRANTED
+    pool.maintain(place.clock.now(), called=True)
+    assert first.state is TicketState.GRANTED
     assert place.line(pool) == (None, None)
 
     pool.get_in_line()
@@ -383,10 +383,10 @@ def test_a_pool_that_is_called_for_what_it_cannot_use_passes(place: Place) -> No
     other.end(grant)
     assert place.line(pool) == (place.clock.now(), place.clock.now())
 
-    pool.keep_up(place.clock.now(), called=True)
+    pool.maintain(place.clock.now(), called=True)
 
-    assert ticket.state is Wait.WAITING
-    assert place.line(pool) == (place.clock.now(), PASSED)
+    assert ticket.state is TicketState.WAITING
+    assert place.line(pool) == (place.clock.now(), DECLINED)
 
 
 def test_a_pool_whose_session_was_lost_is_in_line_again(place: Place) -> None:
@@ -394,10 +394,10 @@ def test_a_pool_whose_session_was_lost_is_in_line_again(place: Place) -> None:
     other.take()
     pool.get_in_line()
     place.clock.advance(TTL - 1.0)
-    other.keep_up(place.clock.now(), called=False)
+    other.maintain(place.clock.now(), called=False)
     place.clock.advance(1.0)
 
-    pool.keep_up(place.clock.now(), called=False)
+    pool.maintain(place.clock.now(), called=False)
     pool.tick(place.clock.now())
 
     assert place.line(pool) == (place.clock.now(), None)
@@ -409,9 +409,9 @@ def test_a_pool_that_waits_is_told_when_another_has_spent_the_last_money(place: 
     ticket = pool.get_in_line()
 
     other.spend(other.key, "insufficient_quota", place.clock.now())
-    pool.keep_up(place.clock.now(), called=False)
+    pool.maintain(place.clock.now(), called=False)
 
-    assert ticket.state is Wait.FAILED
+    assert ticket.state is TicketState.FAILED
     assert isinstance(ticket.error, NoUsableCredential)
 
 
@@ -436,7 +436,7 @@ def test_who_waited_alone_is_known_to_wait_once_somebody_else_is_there(place: Pl
     assert other.try_take() is None
     alone.release(grant, place.clock.now())
 
-    assert (first.state, second.state) == (Wait.GRANTED, Wait.WAITING)
+    assert (first.state, second.state) == (TicketState.GRANTED, TicketState.WAITING)
     assert place.line(alone)[0] is not None
 
 
@@ -449,6 +449,6 @@ def test_who_waited_alone_lines_up_as_soon_as_somebody_else_does_something(place
     other.get_in_line()
 
     other.cool(5.0)
-    alone.keep_up(place.clock.now(), called=False)
+    alone.maintain(place.clock.now(), called=False)
 
     assert place.line(alone)[0] is not None

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from agentos.transport.abandoned_streams import OpenStreams, Watchman
+from agentos.transport.abandoned_streams import CollectionTimer, OpenStreams
 
 
 class Later:
@@ -93,7 +93,7 @@ def test_nothing_is_looked_for_while_no_stream_is_open(streams: OpenStreams, lat
     streams.add(Stream())
     gc.collect()
 
-    with streams.looked_through():
+    with streams.collecting_while_waiting():
         assert later.set == []
 
 
@@ -102,7 +102,7 @@ def test_a_call_that_waits_has_forgotten_streams_found_in_a_moment(
 ) -> None:
     streams.add(Stream())
 
-    with streams.looked_through():
+    with streams.collecting_while_waiting():
         (timer,) = later.set
         timer.go_off()
 
@@ -113,7 +113,7 @@ def test_a_call_that_waits_has_forgotten_streams_found_in_a_moment(
 def test_a_stream_handed_up_while_calls_wait_is_looked_for_too(
     streams: OpenStreams, later: Later, looks: list[int]
 ) -> None:
-    with streams.looked_through():
+    with streams.collecting_while_waiting():
         streams.add(Stream())
         later.set[0].go_off()
 
@@ -124,7 +124,7 @@ def test_one_timer_does_for_all_calls_that_wait(streams: OpenStreams, later: Lat
     stream = Stream()
     streams.add(stream)
 
-    with streams.looked_through(), streams.looked_through():
+    with streams.collecting_while_waiting(), streams.collecting_while_waiting():
         assert len(later.set) == 1
 
 
@@ -140,7 +140,7 @@ def test_after_a_look_in_vain_the_next_one_is_put_off_for_longer_each_time(
     monkeypatch.setattr(gc, "collect", slow)
     streams.add(stream)
 
-    with streams.looked_through():
+    with streams.collecting_while_waiting():
         for number in range(3):
             later.set[number].go_off()
             time.now += later.set[-1].seconds
@@ -156,7 +156,7 @@ def test_after_a_find_the_next_look_comes_as_soon_as_the_first(
     streams.add(kept)
     streams.add(Stream())
 
-    with streams.looked_through():
+    with streams.collecting_while_waiting():
         later.set[0].go_off()
 
         assert len(looks) == 1
@@ -169,7 +169,7 @@ def test_when_the_last_call_has_its_key_nothing_is_looked_for_any_more(
     stream = Stream()
     streams.add(stream)
 
-    with streams.looked_through():
+    with streams.collecting_while_waiting():
         pass
     (timer,) = later.set
     timer.go_off()  # it was on its way already
@@ -183,7 +183,7 @@ def test_when_the_last_call_has_its_key_nothing_is_looked_for_any_more(
 
 
 def test_a_watchman_does_one_thing_after_the_other() -> None:
-    watchman = Watchman()
+    watchman = CollectionTimer()
     for _ in range(3):
         done = threading.Event()
         watchman(0.0, done.set)
@@ -192,7 +192,7 @@ def test_a_watchman_does_one_thing_after_the_other() -> None:
 
 def test_what_was_called_off_is_not_done(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("agentos.transport.abandoned_streams._STAYS", 0.001)
-    watchman, called_off, threads = Watchman(), threading.Event(), queue.SimpleQueue[threading.Thread]()
+    watchman, called_off, threads = CollectionTimer(), threading.Event(), queue.SimpleQueue[threading.Thread]()
 
     def act() -> None:  # on the thread that would do the next thing, so that nothing is done in between
         watchman(0.0, called_off.set).cancel()
@@ -208,7 +208,7 @@ def test_what_was_called_off_is_not_done(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_all_waits_share_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("agentos.transport.abandoned_streams._STAYS", 60.0)  # however slow this test is
-    watchman, ran_on = Watchman(), set[int]()
+    watchman, ran_on = CollectionTimer(), set[int]()
     for _ in range(5):
         watchman(60.0, lambda: None)  # slept through, and not to its end
         done = threading.Event()

@@ -17,7 +17,7 @@ import pytest
 
 from agentos import CredentialCoordinator, ForeignHost, LeaseLost, Limit, NoCredentialAvailable
 from agentos.pool.core.records import Grant
-from agentos.pool.lease import HOLDING, ItemLease
+from agentos.pool.lease import CURRENT_ATTEMPT, ItemLease
 from agentos.providers import Event, Signal
 from agentos.testing import FakeClock
 from agentos.transport import CallRecord
@@ -486,13 +486,13 @@ def test_a_stream_that_breaks_off_is_told_to_the_pool(
     way: Way, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pool, told = pool_of(clock, "one"), list[Event]()
-    hear = pool._runtime.hear
+    hear = pool._runtime.report_signal
 
     def heard(grant: Grant, signal: Signal, **sure: Any) -> Any:
         told.append(signal.event)
         return hear(grant, signal, **sure)
 
-    monkeypatch.setattr(pool._runtime, "hear", heard)
+    monkeypatch.setattr(pool._runtime, "report_signal", heard)
 
     with pytest.raises(way.library.ReadError):
         way.ask(way.transport(pool, breaking(way, 1)))
@@ -755,7 +755,7 @@ def test_no_call_is_begun_with_a_lease_that_was_lost_meanwhile(
     way: Way, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pool, provider = pool_of(clock, "one"), Provider()
-    monkeypatch.setattr(pool._runtime, "loss_of", lambda _: "this process stood still")
+    monkeypatch.setattr(pool._runtime, "find_loss_reason", lambda _: "this process stood still")
 
     with pytest.raises(LeaseLost, match="lease 2 on credential one is lost: this process stood still"):
         way.ask(way.transport(pool, provider))
@@ -770,7 +770,7 @@ def test_a_lease_that_was_lost_before_anything_was_sent_is_replaced(
 ) -> None:
     pool, provider = pool_of(clock, "one"), Provider()
     monkeypatch.setattr(
-        pool._runtime, "loss_of", lambda grant: "this process stood still" if grant.token == 1 else None
+        pool._runtime, "find_loss_reason", lambda grant: "this process stood still" if grant.token == 1 else None
     )
 
     assert way.ask(way.transport(pool, provider)).status_code == 200
@@ -795,13 +795,13 @@ class Attempt:
 
 @contextmanager
 def an_item(pool: CredentialCoordinator) -> Iterator[Attempt]:
-    pool._runtime.lends = True
+    pool._runtime.is_used_by_run = True
     attempt = Attempt(pool)
-    token = HOLDING.set(attempt)
+    token = CURRENT_ATTEMPT.set(attempt)
     try:
         yield attempt
     finally:
-        HOLDING.reset(token)
+        CURRENT_ATTEMPT.reset(token)
         attempt.lease.release()
 
 
@@ -833,7 +833,7 @@ def test_a_stream_that_an_item_left_open_is_closed_before_its_key_is_used_again(
         pieces = response.iter_raw()
         next(pieces)
 
-        item.lent.over()
+        item.lent.end_attempt()
 
         assert (body.closed, leased(pool)) == (0, ["one"])  # the run gives it back
     way.ask(transport)

@@ -17,7 +17,7 @@ import pytest
 
 from agentos import Credential, CredentialCoordinator
 from agentos.testing import FakeClock
-from agentos.transport.error_body import ErrorBody, masked_answer
+from agentos.transport.error_body import ErrorBody, redact_response
 
 from ..background_threads import Background
 from .fakes import (
@@ -83,7 +83,7 @@ def read_of(body: bytes) -> ErrorBody:
 def handed_up(library: Any, body: bytes, headers: dict[str, str]) -> tuple[Any, bytes]:
     """The answer of which *body* was read, in a pool that has no secrets, and what that was taken to say."""
     response = library.Response(500, headers=headers, stream=library.ByteStream(body))
-    answer, content = masked_answer(library, response, read_of(body), str)
+    answer, content = redact_response(library, response, read_of(body), str)
     answer.read()
     return answer, content
 
@@ -452,7 +452,7 @@ def test_an_error_without_a_secret_has_the_headers_it_came_with(way: Way, body: 
     came_with = {"X-Odd-Case": "Kept", **headers, "Content-Length": "15"}
     response = way.library.Response(500, headers=came_with)
 
-    answer, _ = masked_answer(way.library, response, read_of(body), str)
+    answer, _ = redact_response(way.library, response, read_of(body), str)
 
     assert answer.headers.raw == response.headers.raw
 
@@ -461,6 +461,6 @@ def test_an_error_without_a_secret_has_the_headers_it_came_with(way: Way, body: 
 def test_the_connection_of_an_error_that_was_read_is_not_handed_up(way: Way) -> None:
     response = way.library.Response(500, extensions={"network_stream": object(), "http_version": b"HTTP/2"})
 
-    answer, _ = masked_answer(way.library, response, read_of(b""), str)
+    answer, _ = redact_response(way.library, response, read_of(b""), str)
 
     assert answer.extensions == {"http_version": b"HTTP/2"}

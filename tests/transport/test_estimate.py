@@ -11,16 +11,16 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from agentos.pool.core.cost import INPUT, OUTPUT, REQUESTS, TOKENS
-from agentos.transport.estimate import Asked, Estimator
+from agentos.transport.estimate import Estimator, RequestEstimate
 
 at_any_pace = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # a busy machine is not a fault
 
 CHAT = b"/v1/chat/completions"
 
 
-def asked(body: object = None, path: bytes = CHAT, estimator: Estimator | None = None) -> Asked:
+def asked(body: object = None, path: bytes = CHAT, estimator: Estimator | None = None) -> RequestEstimate:
     data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
-    return (estimator or Estimator()).asked(data, path)
+    return (estimator or Estimator()).estimate(data, path)
 
 
 # -- the model -------------------------------------------------------------------------------------------------------
@@ -146,7 +146,7 @@ def test_answers_correct_the_estimate_step_by_step() -> None:
     for _ in range(20):
         estimate = asked(body, estimator=estimator)
         gaps.append((estimate.cost[INPUT] or 0.0) - real)
-        estimator.told(estimate, {"input_tokens": real})
+        estimator.record_usage(estimate, {"input_tokens": real})
 
     assert gaps[0] == size / 4 - real
     assert gaps == sorted(gaps, reverse=True)
@@ -156,7 +156,7 @@ def test_answers_correct_the_estimate_step_by_step() -> None:
 def test_what_comes_out_is_taken_to_be_what_usually_does() -> None:
     estimator, body = Estimator(), {"model": "m", "max_tokens": 4000}
     for made in [*range(10, 110, 10), *([50] * 10)]:
-        estimator.told(asked(body, estimator=estimator), {"output_tokens": float(made)})
+        estimator.record_usage(asked(body, estimator=estimator), {"output_tokens": float(made)})
 
     assert asked(body, estimator=estimator).cost[OUTPUT] in (90.0, 100.0)
     assert asked({**body, "max_tokens": 30}, estimator=estimator).cost[OUTPUT] == 30.0
@@ -165,7 +165,7 @@ def test_what_comes_out_is_taken_to_be_what_usually_does() -> None:
 
 def test_what_one_model_takes_says_nothing_of_another() -> None:
     estimator = Estimator()
-    estimator.told(asked({"model": "a"}, estimator=estimator), {"input_tokens": 1.0, "output_tokens": 7.0})
+    estimator.record_usage(asked({"model": "a"}, estimator=estimator), {"input_tokens": 1.0, "output_tokens": 7.0})
 
     assert asked({"model": "b"}, estimator=estimator).cost == asked({"model": "b"}).cost
 
@@ -174,7 +174,7 @@ def test_a_request_with_a_picture_does_not_teach_how_long_a_token_is() -> None:
     estimator, text = Estimator(), {"model": "m", "content": "word " * 400}
     picture = {"model": "m", "image": base64.b64encode(bytes(100_000)).decode()}
 
-    estimator.told(asked(picture, estimator=estimator), {"input_tokens": 765.0})
+    estimator.record_usage(asked(picture, estimator=estimator), {"input_tokens": 765.0})
 
     assert asked(text, estimator=estimator).cost[INPUT] == asked(text).cost[INPUT]
 
@@ -184,7 +184,7 @@ def test_an_absurd_answer_does_not_make_an_absurd_estimate(real: float) -> None:
     estimator, body = Estimator(), {"model": "m", "content": "word " * 400}
     size = len(json.dumps(body))
     for _ in range(100):
-        estimator.told(asked(body, estimator=estimator), {"input_tokens": real})
+        estimator.record_usage(asked(body, estimator=estimator), {"input_tokens": real})
 
     given = asked(body, estimator=estimator).cost[INPUT]
     assert given is not None
@@ -194,7 +194,7 @@ def test_an_absurd_answer_does_not_make_an_absurd_estimate(real: float) -> None:
 def test_the_models_that_are_remembered_are_not_without_end() -> None:
     estimator = Estimator()
     for number in range(1500):
-        estimator.told(asked({"model": f"m-{number}"}, estimator=estimator), {"output_tokens": 5.0})
+        estimator.record_usage(asked({"model": f"m-{number}"}, estimator=estimator), {"output_tokens": 5.0})
 
     assert asked({"model": "m-0"}, estimator=estimator).cost[OUTPUT] == 5.0
     assert asked({"model": "m-1499"}, estimator=estimator).cost[OUTPUT] is None
@@ -220,9 +220,9 @@ bodies = st.none() | st.binary(max_size=200) | anything.map(lambda value: json.d
 def test_whatever_is_asked_it_is_read_without_complaint(body: bytes | None, path: bytes) -> None:
     estimator = Estimator()
 
-    first = estimator.asked(body, path)
-    estimator.told(first, {"input_tokens": 3.0, "output_tokens": 2.0})
-    second = estimator.asked(body, path)
+    first = estimator.estimate(body, path)
+    estimator.record_usage(first, {"input_tokens": 3.0, "output_tokens": 2.0})
+    second = estimator.estimate(body, path)
 
     for found in (first, second):
         assert found.cost[REQUESTS] == 1.0

@@ -10,7 +10,7 @@ from itertools import pairwise
 import pytest
 
 from agentos.pool.secret import Secret
-from agentos.transport.event_stream import Events
+from agentos.transport.event_stream import EventStreamFilter
 
 SECRET = "planted-aab-0123456789"
 SAID = f"data: 1\n\ndata: not {SECRET}, {SECRET}{SECRET}!\n\ndata: 3\n\n".encode()
@@ -19,8 +19,8 @@ SHOWN = b"data: 1\n\ndata: not <secret>, <secret><secret>!\n\ndata: 3\n\n"
 
 def passed(*pieces: bytes, coding: str = "", secret: str = SECRET) -> list[bytes]:
     """What goes on for each of the *pieces*, and what at the end."""
-    events = Events(Secret(secret), coding)
-    return [*(events.masked(events.unpacked(piece)) for piece in pieces), events.rest()]
+    events = EventStreamFilter(Secret(secret), coding)
+    return [*(events.redact(events.decompress(piece)) for piece in pieces), events.flush()]
 
 
 def in_two(data: bytes) -> list[tuple[bytes, bytes]]:

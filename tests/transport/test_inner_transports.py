@@ -14,7 +14,7 @@ import httpx2
 import pytest
 
 from agentos.testing import FakeClock
-from agentos.transport.inner_transports import Senders
+from agentos.transport.inner_transports import InnerTransports
 
 from .fakes import HOST, Provider, Way, in_both_libraries, in_every_way, leased, pool_of
 
@@ -28,7 +28,7 @@ def _no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def proxy_for(url: str) -> str | None:
     """The address of the proxy that a request for *url* would go through."""
-    sender = Senders(None, "HTTPTransport").for_request(httpx2.Request("GET", url))
+    sender = InnerTransports(None, "HTTPTransport").for_request(httpx2.Request("GET", url))
     proxy = getattr(sender._pool, "_proxy_url", None)
     return None if proxy is None else f"{proxy.scheme.decode()}://{proxy.host.decode()}:{proxy.port}"
 
@@ -114,7 +114,7 @@ def test_a_transport_that_is_given_sends_everything_and_is_left_as_it_is(
     provider = Provider()
     before = dict(vars(provider))
 
-    senders = Senders(provider, "HTTPTransport")
+    senders = InnerTransports(provider, "HTTPTransport")
 
     assert senders.for_request(way.library.Request("GET", "https://api.openai.com/")) is provider
     assert senders.all() == [provider]
@@ -166,7 +166,7 @@ def test_a_client_that_is_closed_leaves_the_pool_open(way: Way) -> None:
 
 @in_both_libraries
 def test_connections_are_kept_for_the_next_request_and_not_counted(way: Way) -> None:
-    senders = Senders(None, "HTTPTransport")
+    senders = InnerTransports(None, "HTTPTransport")
     first, second = (senders.for_request(way.library.Request("GET", f"https://{host}/")) for host in ("a.com", "b.com"))
 
     assert first is second
@@ -174,7 +174,7 @@ def test_connections_are_kept_for_the_next_request_and_not_counted(way: Way) -> 
 
 
 def test_each_library_has_a_transport_of_its_own_kind() -> None:
-    senders = Senders(None, "HTTPTransport")
+    senders = InnerTransports(None, "HTTPTransport")
 
     kinds = [type(senders.for_request(library.Request("GET", "https://a.com/"))) for library in (httpx, httpx2)]
 
@@ -198,7 +198,7 @@ def test_a_transport_of_the_other_library_is_refused_naming_both(way: Way) -> No
 
 
 def test_a_child_that_was_forked_has_connections_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    senders, request = Senders(None, "HTTPTransport"), httpx2.Request("GET", "https://a.com/")
+    senders, request = InnerTransports(None, "HTTPTransport"), httpx2.Request("GET", "https://a.com/")
     of_the_parent = senders.for_request(request)
 
     monkeypatch.setattr("agentos.transport.inner_transports.getpid", lambda: -1)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from agentos import CredentialCoordinator, Limit, NoCredentialAvailable
 from agentos.testing import FakeClock
-from agentos.transport.estimate import Estimator, model_near_the_ends
+from agentos.transport.estimate import Estimator, find_model_near_ends
 
 from .fakes import URL, Provider, credential
 from .sdks import anthropic, genai, mistral, openai
@@ -86,7 +86,7 @@ def test_an_sdks_request_with_a_large_picture_has_its_model(ask: Callable[[Any],
 
     (request,) = seen
     assert len(request.content) > 4 * 1024 * 1024
-    assert Estimator().asked(request.content, request.url.raw_path).model == "gpt-5"
+    assert Estimator().estimate(request.content, request.url.raw_path).model == "gpt-5"
 
 
 def test_a_limit_of_one_model_is_kept_for_requests_with_large_pictures() -> None:
@@ -122,8 +122,8 @@ def test_what_is_found_is_what_a_parser_finds(document: dict[str, Any], near: in
     model = document.get("model")
     wanted = model if isinstance(model, str) else None
 
-    assert model_near_the_ends(body, near) in (wanted, None)
-    assert model_near_the_ends(body, len(body)) == wanted
+    assert find_model_near_ends(body, near) in (wanted, None)
+    assert find_model_near_ends(body, len(body)) == wanted
 
 
 @at_any_pace
@@ -132,18 +132,18 @@ def test_what_is_found_is_what_a_parser_finds(document: dict[str, Any], near: in
 @example(b'{"model":"\n"}', 100)
 @example(b'{"model":"\\', 100)
 def test_no_junk_fails(junk: bytes, near: int) -> None:
-    model_near_the_ends(junk, near)
-    model_near_the_ends(b"{" + junk + b"}", near)
+    find_model_near_ends(junk, near)
+    find_model_near_ends(b"{" + junk + b"}", near)
 
 
 @pytest.mark.parametrize("text", ["A" * 300, "\\" * 300, '"' * 300, "}" * 300, '\\"' * 150, '"model":"no",' * 30])
 def test_a_model_behind_any_text_is_found(text: str) -> None:
     body = json.dumps({"messages": [{"content": text}], "model": "gpt-5", "stream": True}).encode()
 
-    assert {model_near_the_ends(body, near) for near in range(40, len(body))} == {"gpt-5"}
+    assert {find_model_near_ends(body, near) for near in range(40, len(body))} == {"gpt-5"}
 
 
 def test_a_model_in_the_midst_of_much_else_is_not_looked_for() -> None:
     body = json.dumps({"a": "x" * 300, "model": "gpt-5", "b": "x" * 300}).encode()
 
-    assert model_near_the_ends(body, 250) is None
+    assert find_model_near_ends(body, 250) is None

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from agentos import Credential, CredentialCoordinator, ForeignHost
-from agentos.pool.allowed_hosts import place_of
+from agentos.pool.allowed_hosts import build_origin
 from agentos.testing import FakeClock
-from agentos.transport.outgoing import sent_with
+from agentos.transport.outgoing import build_outgoing
 
 from .fakes import HOST, URL, Provider, Way, credential, in_both_libraries, in_every_way, leased, pool_of
 
@@ -146,6 +146,6 @@ def test_a_request_is_not_even_made_with_such_a_secret_and_no_frame_shows_it(way
     request = way.library.Request("POST", URL)
 
     with pytest.raises(ValueError, match="the secret of mine cannot be sent in a header") as refused:
-        sent_with(unsendable(), "mine", request, {}, place_of("https", HOST, None), HOST.encode(), None)
+        build_outgoing(unsendable(), "mine", request, {}, build_origin("https", HOST, None), HOST.encode(), None)
 
     assert shown_by(refused.value) == []

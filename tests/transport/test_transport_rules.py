@@ -260,7 +260,7 @@ def test_a_fault_of_our_own_gives_the_slot_back(
         raise ZeroDivisionError
 
     pool = pool_of(clock, "one")
-    monkeypatch.setattr(pool._runtime, "hear", fail)
+    monkeypatch.setattr(pool._runtime, "report_signal", fail)
 
     with pytest.raises(ZeroDivisionError):
         way.ask(way.transport(pool, Provider(Says(status, {}))))

@@ -12,10 +12,10 @@ import pytest
 
 from agentos.errors import JournalMismatch
 from agentos.runs.exports.results_file import result_lines
-from agentos.runs.journal import files_of
-from agentos.runs.report.item_states import each_item, ended_with
-from agentos.runs.report.run_report import report_of
-from agentos.runs.report.run_summary import brief_of
+from agentos.runs.journal import locate_files
+from agentos.runs.report.item_states import build_end_check, list_items
+from agentos.runs.report.run_report import build_report
+from agentos.runs.report.run_summary import build_summary
 from agentos.util import id_digest as module
 from agentos.util.id_digest import id_digest
 from agentos.workflows.parallel import ParallelCoordinator
@@ -89,21 +89,21 @@ def test_ids_with_equal_hashes_run_once_each_and_are_resumed(tmp_path: Path, kin
 def test_reports_and_results_tell_ids_with_equal_hashes_apart(tmp_path: Path) -> None:
     folder = tmp_path / "r"
     stop_after(folder, ["bad-1", *PAIRS], 3)  # "of" and "景" are not begun
-    files = files_of(folder)
+    files = locate_files(folder)
 
-    report, brief = report_of(folder), brief_of(folder)
+    report, brief = build_report(folder), build_summary(folder)
 
     assert (report.total, report.counts["done"], report.counts["failed"], report.not_begun) == (5, 2, 1, 2)
     assert report.unfinished["pending"] == ("of", "景")
     assert (brief.total, brief.done, brief.failed, brief.left) == (5, 2, 1, 2)
-    assert {each.id: each.state for each in each_item(files)} == {
+    assert {each.id: each.state for each in list_items(files)} == {
         "bad-1": "failed",
         "no": "done",
         "潮": "done",
         "of": "pending",
         "景": "pending",
     }
-    assert [ended_with(files, "done")(each) for each in PAIRS] == [True, True, False, False]
+    assert [build_end_check(files, "done")(each) for each in PAIRS] == [True, True, False, False]
     assert [(line["id"], line["index"]) for line in map(json.loads, result_lines(files))] == [
         *[("bad-1", 0), ("no", 1), ("潮", 2)]
     ]

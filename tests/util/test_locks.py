@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from agentos.util import locks
-from agentos.util.locks import PoliteLock, contend
+from agentos.util.locks import FairLock, acquire_contended
 
 ROUNDS = 2_000
 PATIENCE = 10.0
 
 
-def another_thread_can_have(lock: PoliteLock) -> bool:
+def another_thread_can_have(lock: FairLock) -> bool:
     """Whether a thread other than this one could have it at once; it gives it back."""
     got: list[bool] = []
 
@@ -34,11 +34,11 @@ def another_thread_can_have(lock: PoliteLock) -> bool:
 
 
 def test_a_thread_that_takes_it_again_and_again_does_not_keep_another_from_it() -> None:
-    lock = PoliteLock()
+    lock = FairLock()
     got_it, a_step = threading.Event(), threading.Event()
 
     def once() -> None:
-        contend(lock)
+        acquire_contended(lock)
         got_it.set()
         lock.release()
 
@@ -53,7 +53,7 @@ def test_a_thread_that_takes_it_again_and_again_does_not_keep_another_from_it() 
         a_step.wait(0.000_1)  # as in a step of a store: others may run, and find it taken
         lock.release()
         if not lock.acquire(False):
-            contend(lock)
+            acquire_contended(lock)
         rounds += 1
     in_time = got_it.is_set()
     lock.release()
@@ -64,7 +64,7 @@ def test_a_thread_that_takes_it_again_and_again_does_not_keep_another_from_it() 
 
 
 def test_who_has_it_can_take_it_again_and_must_give_it_back_as_often() -> None:
-    lock = PoliteLock()
+    lock = FairLock()
     assert lock.acquire()
     assert lock.acquire(False)
 
@@ -81,7 +81,7 @@ class Queueing:
     """A lock that this thread holds, and threads that queue for it one after the other."""
 
     def __init__(self) -> None:
-        self.lock = PoliteLock()
+        self.lock = FairLock()
         self.order: list[str] = []  # who had it
         self._threads: list[threading.Thread] = []
         self.lock.acquire()
@@ -91,7 +91,7 @@ class Queueing:
         before = len(self.lock.queue)
 
         def work() -> None:
-            contend(self.lock)
+            acquire_contended(self.lock)
             self.order.append(name)
             self.lock.release()
 
@@ -172,21 +172,21 @@ def test_a_signal_handler_that_interrupts_a_thread_in_the_queue_takes_the_lock_a
         def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
             if not order:
                 order.append("signal")
-                contend(lock)
+                acquire_contended(lock)
                 order.append("handler")
                 lock.release()
             return bool(self._inner.acquire(blocking, timeout))
 
-    original = locks._Place
+    original = locks._QueueEntry
 
-    def place(is_loop: bool) -> locks._Place:
+    def place(is_loop: bool) -> locks._QueueEntry:
         made = original(is_loop)
         made.turn = InterruptedWait(made.turn)  # type: ignore[assignment]
         return made
 
     queueing.join("ahead")
     with monkeypatch.context() as patch:
-        patch.setattr(locks, "_Place", place)
+        patch.setattr(locks, "_QueueEntry", place)
         queueing.join("interrupted")
     queueing.join("behind")
 
@@ -211,7 +211,7 @@ class Interrupts:
 
 @pytest.mark.parametrize("having_it", [False, True], ids=["while waiting", "having just got the lock"])
 def test_an_interrupt_of_the_first_in_the_queue_leaves_nothing_behind(having_it: bool) -> None:
-    lock = PoliteLock()
+    lock = FairLock()
     plain = lock._lock
     has_it, done = threading.Event(), threading.Event()
 
@@ -228,7 +228,7 @@ def test_an_interrupt_of_the_first_in_the_queue_leaves_nothing_behind(having_it:
     lock._lock = Interrupts(plain, having_it=having_it)  # type: ignore[assignment]
 
     with pytest.raises(KeyboardInterrupt):
-        contend(lock)
+        acquire_contended(lock)
 
     lock._lock = plain
     assert not lock.queue
@@ -247,12 +247,12 @@ def test_an_interrupt_further_back_in_the_queue_holds_up_nobody(monkeypatch: pyt
 
     def give_up() -> None:
         try:
-            contend(queueing.lock)
+            acquire_contended(queueing.lock)
         except KeyboardInterrupt:
             interrupted.set()
 
     with monkeypatch.context() as patch:
-        patch.setattr(locks, "_Place", place)
+        patch.setattr(locks, "_QueueEntry", place)
         thread = threading.Thread(target=give_up, daemon=True)
         thread.start()
         assert interrupted.wait(PATIENCE)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentos.util.sanitize import as_shown, printable, shortened
+from agentos.util.sanitize import apply_carriage_returns, make_printable, shorten
 
 
 @pytest.mark.parametrize(
@@ -29,23 +29,23 @@ from agentos.util.sanitize import as_shown, printable, shortened
     ],
 )
 def test_what_a_terminal_would_obey_is_left_out(text: str, shown: str) -> None:
-    assert printable(text) == shown
+    assert make_printable(text) == shown
 
 
 def test_a_tab_becomes_a_blank_where_columns_count() -> None:
-    assert printable("a\tb", tabs=False) == "a b"
+    assert make_printable("a\tb", tabs=False) == "a b"
 
 
 @given(st.text(st.characters()))
 def test_nothing_but_tabs_is_left_that_controls_anything(text: str) -> None:
-    assert not any(unicodedata.category(each)[0] == "C" for each in printable(text) if each != "\t")
+    assert not any(unicodedata.category(each)[0] == "C" for each in make_printable(text) if each != "\t")
 
 
 @pytest.mark.parametrize(("line", "shown"), [("10%\r50%\r99%", "99%"), ("text\r", "text"), ("text", "text"), ("", "")])
 def test_a_carriage_return_starts_the_line_over(line: str, shown: str) -> None:
-    assert as_shown(line) == shown
+    assert apply_carriage_returns(line) == shown
 
 
 def test_what_is_too_long_ends_in_dots() -> None:
-    assert shortened("abcdefgh", 6) == "abc..."
-    assert shortened("abcdef", 6) == "abcdef"
+    assert shorten("abcdefgh", 6) == "abc..."
+    assert shorten("abcdef", 6) == "abcdef"

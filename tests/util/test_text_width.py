@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentos.util.text_width import cells, clipped, padded, wrapped
+from agentos.util.text_width import clip, display_width, pad, wrap
 
 TEXTS = st.text(st.sampled_from("ab c文é\u0301🙂"), max_size=40)
 
@@ -15,7 +15,7 @@ TEXTS = st.text(st.sampled_from("ab c文é\u0301🙂"), max_size=40)
     ("text", "width"), [("", 0), ("abc", 3), ("é", 1), ("文書", 4), ("e\u0301", 1), ("🙂", 2), ("\uff21", 2)]
 )
 def test_each_character_takes_the_columns_a_terminal_gives_it(text: str, width: int) -> None:
-    assert cells(text) == width
+    assert display_width(text) == width
 
 
 @pytest.mark.parametrize(
@@ -30,21 +30,21 @@ def test_each_character_takes_the_columns_a_terminal_gives_it(text: str, width: 
     ],
 )
 def test_text_that_is_too_long_is_cut_and_says_so_where_there_is_room(text: str, width: int, expected: str) -> None:
-    assert clipped(text, width) == expected
+    assert clip(text, width) == expected
 
 
 @given(TEXTS, st.integers(0, 30))
 def test_cut_text_never_takes_more_columns_than_there_are(text: str, width: int) -> None:
-    assert cells(clipped(text, width)) <= width
+    assert display_width(clip(text, width)) <= width
 
 
 @given(TEXTS, st.integers(0, 30))
 def test_padded_text_takes_exactly_its_columns(text: str, width: int) -> None:
-    assert cells(padded(text, width)) == width
+    assert display_width(pad(text, width)) == width
 
 
 def test_lines_are_broken_between_words_and_words_only_where_they_must_be() -> None:
-    assert wrapped("nothing more starts, abcdefghijklmnop ends", 10) == [
+    assert wrap("nothing more starts, abcdefghijklmnop ends", 10) == [
         "nothing",
         "more",
         "starts,",
@@ -56,7 +56,7 @@ def test_lines_are_broken_between_words_and_words_only_where_they_must_be() -> N
 
 @given(TEXTS, st.integers(2, 30))
 def test_wrapped_lines_fit_and_lose_nothing(text: str, width: int) -> None:
-    lines = wrapped(text, width)
+    lines = wrap(text, width)
 
-    assert all(cells(line) <= width for line in lines)
+    assert all(display_width(line) <= width for line in lines)
     assert "".join("".join(lines).split()) == "".join(text.split())

@@ -642,7 +642,7 @@ def loop_handlers(stage: Stage) -> None:
 def comparing(stage: Stage, *, catches: bool = False) -> None:
     """A run that goes on with a journal, and is signalled while the journal is open and nothing has begun."""
 
-    compare = Run.compare
+    compare = Run.compare_with_journal
     runs = count(1)
 
     def compare_slowly(run: Run) -> None:
@@ -651,7 +651,7 @@ def comparing(stage: Stage, *, catches: bool = False) -> None:
             stage.go.wait()
         compare(run)
 
-    Run.compare = compare_slowly  # type: ignore[method-assign, assignment]
+    Run.compare_with_journal = compare_slowly  # type: ignore[method-assign, assignment]
     work = thread_worker(stage, "free", 30)
     before = handlers()
     for _ in range(2):

@@ -23,7 +23,7 @@ from agentos import (
     RateLimited,
     WorkflowResult,
 )
-from agentos.runs.journal import Journal, State
+from agentos.runs.journal import Journal, RecordedState
 from agentos.testing import FakeClock
 
 from ..contract.engine_contract import PATIENCE, eventually
@@ -106,7 +106,7 @@ def test_an_item_without_an_id_takes_no_others_place(tmp_path: Path) -> None:
         (hit,) = journal.known.find(["item-1"], journal.ids_at)
         journal.close()
         assert hit is not None
-        assert hit.state is State.DONE
+        assert hit.state is RecordedState.DONE
         assert (stats.success_count, stats.failed) == (1, 1)
 
 
@@ -351,7 +351,7 @@ def test_a_cancelled_execute_async_has_closed_its_journal(tmp_path: Path) -> Non
     async def main() -> None:
         run = ParallelCoordinator(2, journal=tmp_path / "run")
         task = asyncio.create_task(run.execute_async(range(4), worker, str))
-        while not run.stats or not run._running or len(run._running[0].state.board.running) < 2:
+        while not run.stats or not run._running or len(run._running[0].state.scheduler.running) < 2:
             await asyncio.sleep(0.001)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -391,7 +391,7 @@ def test_a_stream_whose_run_has_been_concluded_is_left_in_one_step() -> None:
         (run,) = coordinator._running
         coordinator.shutdown(force=True)
         async with asyncio.timeout(PATIENCE):
-            while not run.over:
+            while not run.is_over:
                 await asyncio.sleep(0)
         run.conclude()
 
@@ -482,7 +482,7 @@ def test_items_that_wait_for_a_key_are_among_those_that_did_not_finish() -> None
     def work(item: str, key: str | None) -> None:
         if not seen:  # whichever has the key first
             run = coordinator._running[0]
-            eventually(lambda: run.admission.requests)
+            eventually(lambda: run.dispatcher.requests)
             seen.append(coordinator.get_checkpoints())
 
     coordinator.execute_parallel(iter("ab"), work, str)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from agentos import Cause, CredentialCoordinator, ParallelCoordinator, RateLimited
-from agentos.pool.completion_queue import Desk, DeskTicket
+from agentos.pool.completion_queue import CompletionQueue, QueuedRequest
 from agentos.testing import FakeClock
 
 from ..background_threads import Background
@@ -167,9 +167,12 @@ class TwoModels:
             return
         (inside,) = self.run._running
         eventually(
-            lambda: self.clock.now() < inside.admission.desk.armed_at < math.inf and not inside.state.board.running
+            lambda: (
+                self.clock.now() < inside.dispatcher.completions.armed_at < math.inf
+                and not inside.state.scheduler.running
+            )
         )
-        inside.supervisor._look_whether_parked(self.clock.now())
+        inside.timers._check_parked(self.clock.now())
         self._looked += 1
 
     def everybody_stands_in_line(self) -> None:
@@ -204,7 +207,7 @@ def test_a_run_does_not_end_while_a_request_is_on_its_way_to_the_pool(monkeypatc
     story.everybody_stands_in_line()
     story.looks_when = "on its way"
 
-    def slowly(ticket: DeskTicket) -> None:
+    def slowly(ticket: QueuedRequest) -> None:
         story.look("on its way", ticket.item.id)
         enqueue(ticket)
 
@@ -214,20 +217,23 @@ def test_a_run_does_not_end_while_a_request_is_on_its_way_to_the_pool(monkeypatc
 
 
 def test_a_run_does_not_end_while_an_answer_is_being_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    story, made = TwoModels(monkeypatch, "planted-1", "planted-2"), Desk.__init__  # the second is in the answer
+    story, made = (
+        TwoModels(monkeypatch, "planted-1", "planted-2"),
+        CompletionQueue.__init__,
+    )  # the second is in the answer
     story.everybody_stands_in_line()
     story.looks_when = "taken"
 
-    class Answered(deque[DeskTicket]):
-        def popleft(self) -> DeskTicket:
+    class Answered(deque[QueuedRequest]):
+        def popleft(self) -> QueuedRequest:
             ticket = super().popleft()
             story.look("taken", ticket.item.id)
             return ticket
 
-    def make(desk: Desk, on_news: Callable[[], None]) -> None:
+    def make(desk: CompletionQueue, on_news: Callable[[], None]) -> None:
         made(desk, on_news)
-        desk.answered = Answered()
+        desk.completed = Answered()
 
-    monkeypatch.setattr(Desk, "__init__", make)
+    monkeypatch.setattr(CompletionQueue, "__init__", make)
 
     story.end()

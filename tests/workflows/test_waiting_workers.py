@@ -34,7 +34,7 @@ def waiting_while(
         if len(begun) == done + 1:
             (run,) = coordinator._running
             until = time.monotonic() + PATIENCE
-            while not (len(run.state.idle) == WORKERS - 1 and run.admission.requests):
+            while not (len(run.state.idle) == WORKERS - 1 and run.dispatcher.requests):
                 assert time.monotonic() < until, "the others do not come to rest"
                 time.sleep(0)
             seen.append((len(run.state.idle), coordinator.get_waiting()))

@@ -21,9 +21,9 @@ def demo(
     300 items is killed half-way, the same command goes on with it, and what was promised is held against what the
     provider counted. Everything is in a temporary folder. Exit code 1: a promise was not kept.
     """
-    from ..demo.scenario import play
+    from ..demo.scenario import run_demo
 
     try:
-        return play(items, keep=keep)
+        return run_demo(items, keep=keep)
     except BrokenPipeError:
         return ExitCode.OK  # whoever read it has seen enough; left to itself the parser would call it a failure

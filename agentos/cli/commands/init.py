@@ -10,9 +10,9 @@ from typing import Annotated, Final
 
 import typer
 
-from ..config.files import FILE_NAME, current_folder, label_of
-from ..config.run_options import RUN_OPTIONS, twin
-from ..usage_error import Refusal
+from ..config.files import FILE_NAME, current_folder, format_path
+from ..config.run_options import RUN_OPTIONS, build_variable_name
+from ..usage_error import UsageError
 
 # Variables whose names tell that they hold a key, and of what kind.
 PATTERNS: Final = ("OPENAI_API_KEY*", "ANTHROPIC_API_KEY*", "GEMINI_API_KEY*", "MISTRAL_API_KEY*")
@@ -71,22 +71,22 @@ def init(
     if os.path.isdir(target):  # a name that is too long for any file is none
         target /= FILE_NAME
     cwd = current_folder()
-    found = variables_at_hand(os.environ)
-    _write(target, contents(found), force=force)
-    label = label_of(cwd / target, cwd)
+    found = find_key_variables(os.environ)
+    _write(target, build_contents(found), force=force)
+    label = format_path(cwd / target, cwd)
     print(f"wrote {label}")
     for line in _next_steps(found, label, default=cwd / target == cwd / FILE_NAME):
         print(f"  {line}")
 
 
-def variables_at_hand(environ: Mapping[str, str]) -> dict[str, str | None]:
+def find_key_variables(environ: Mapping[str, str]) -> dict[str, str | None]:
     """The variables that hold keys; for one with the same secret as an earlier one, the name of that."""
-    from ...pool.secret_sources import SecretUnavailable, from_env, matching
+    from ...pool.secret_sources import SecretUnavailable, find_variables, from_env
 
     found: dict[str, str | None] = {}
     secrets: dict[str, str] = {}
     for pattern in PATTERNS:
-        for variable in matching(pattern, environ):
+        for variable in find_variables(pattern, environ):
             if not _ORDINARY.fullmatch(variable):
                 continue
             try:
@@ -98,20 +98,20 @@ def variables_at_hand(environ: Mapping[str, str]) -> dict[str, str | None]:
     return found
 
 
-def contents(found: Mapping[str, str | None]) -> str:
+def build_contents(found: Mapping[str, str | None]) -> str:
     """The file, with entries for these variables."""
-    from ...pool.secret_sources import name_of
+    from ...pool.secret_sources import derive_name
 
     text = [_HEAD]
     width = max(len(f"{name} = {option.example}") for name, option in RUN_OPTIONS.items())
     for name, option in RUN_OPTIONS.items():
-        text.append(f"# {f'{name} = {option.example}':<{width}}  # {option.help} ({twin(name)})\n")
+        text.append(f"# {f'{name} = {option.example}':<{width}}  # {option.help} ({build_variable_name(name)})\n")
     text.append(_CREDENTIALS)
     for variable, same in found.items():
         if same is not None:
             text.append(f"\n# {variable} holds the same secret as {same}.\n")
         else:
-            text.append(f'\n[[credentials]]\nname = "{name_of(variable)}"\nenv = "{variable}"\n')
+            text.append(f'\n[[credentials]]\nname = "{derive_name(variable)}"\nenv = "{variable}"\n')
     if not found:
         text.append(_EXAMPLE)
     return "".join(text)
@@ -148,7 +148,7 @@ def _write(target: Path, text: str, *, force: bool) -> None:
         raise _exists(target) from None
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or "not a path"
-        raise Refusal(f"{target} cannot be written: {reason}", "name another place: agentos init PATH") from None
+        raise UsageError(f"{target} cannot be written: {reason}", "name another place: agentos init PATH") from None
 
 
 def _put(draft: Path, target: Path, *, force: bool) -> None:
@@ -165,5 +165,7 @@ def _put(draft: Path, target: Path, *, force: bool) -> None:
         os.rename(draft, target)
 
 
-def _exists(target: Path) -> Refusal:
-    return Refusal(f"{target} is there already, and was left as it is", "write another: agentos init PATH; or --force")
+def _exists(target: Path) -> UsageError:
+    return UsageError(
+        f"{target} is there already, and was left as it is", "write another: agentos init PATH; or --force"
+    )

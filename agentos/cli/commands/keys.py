@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Annotated, Final, TypeVar
 
 import typer
 
-from ..config.files import Settings, current_folder, load
-from ..config.run_options import from_flag
-from ..usage_error import Refusal
+from ..config.files import Settings, current_folder, load_settings
+from ..config.run_options import parse_flag
+from ..usage_error import UsageError
 
 if TYPE_CHECKING:
     from ...pool.core.records import KeySpec
-    from ...stores.dump import Sighting
-    from ...stores.redis.url import RedisPlace
+    from ...stores.dump import CredentialRow
+    from ...stores.redis.url import RedisLocation
     from ...util.clock import Clock
 
 T = TypeVar("T")
@@ -39,11 +39,11 @@ _ConfigOption = Annotated[Path | None, typer.Option(help="Read this file instead
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _KeyOptions:
     """What the options of both commands come to."""
 
     settings: Settings
-    place: Path | RedisPlace
+    place: Path | RedisLocation
     label: str  # what is said of that place
     specs: list[KeySpec]
 
@@ -67,25 +67,25 @@ def keys(
     context.obj = (store, config)
     if context.invoked_subcommand is not None:
         return
-    from ...stores.admin import resting
-    from ..terminal.key_table import paused, rows_of, show
+    from ...stores.admin import read_pause
+    from ..terminal.key_table import build_rows, mark_paused, print_keys
 
-    asked = _asked(store, config, keys or [])
-    seen = _look(asked)
-    rows, more = rows_of(seen or [], asked.specs, _disabled(asked, keys or []), everything=all or not asked.specs)
-    pause = _answer(lambda clock: resting(asked.place, clock))
+    asked = _parse_options(store, config, keys or [])
+    seen = _read_store(asked)
+    rows, more = build_rows(seen or [], asked.specs, _disabled(asked, keys or []), everything=all or not asked.specs)
+    pause = _query_store(lambda clock: read_pause(asked.place, clock))
     if pause is not None:
-        rows = paused(rows, pause, time.time())
+        rows = mark_paused(rows, pause, time.time())
     if json:
         import json as encoder
 
         for row in rows:
             print(encoder.dumps(row.as_json(), ensure_ascii=False))
         return
-    from ..terminal.color import colour
+    from ..terminal.color import use_color
 
     missing = None if seen is not None else asked.label
-    show(rows, more, missing, pause=pause, coloured=colour(sys.stdout, os.environ, color))
+    print_keys(rows, more, missing, pause=pause, coloured=use_color(sys.stdout, os.environ, color))
 
 
 @app.command()
@@ -101,17 +101,17 @@ def clear(
     quota is forgotten for all keys that share it.
     """
     outer_store, outer_config = context.obj or (None, None)
-    asked = _asked(store or outer_store, config or outer_config, [])
-    seen = _look(asked)
+    asked = _parse_options(store or outer_store, config or outer_config, [])
+    seen = _read_store(asked)
     if seen is None:
-        raise Refusal(f"no run has used a store at {asked.label} yet: there is nothing to clear", _OTHER_STORE)
+        raise UsageError(f"no run has used a store at {asked.label} yet: there is nothing to clear", _OTHER_STORE)
     known = {each.state.name for each in seen}
     for name in names:
         if name not in known:
-            raise Refusal(f"the store at {asked.label} knows no such key", _hint(name, known))
-    from ...stores.admin import clear as forget
+            raise UsageError(f"the store at {asked.label} knows no such key", _hint(name, known))
+    from ...stores.admin import reset_credentials as forget
 
-    done = _answer(lambda clock: forget(asked.place, names, asked.specs, clock))
+    done = _query_store(lambda clock: forget(asked.place, names, asked.specs, clock))
     shared = {spec.name: spec.quota for spec in asked.specs}
     for each in done:
         quota = shared.get(each.name)
@@ -131,56 +131,56 @@ def clear(
 _OTHER_STORE: Final = "if runs use another, name it with --store"
 
 
-def _asked(store: str | None, config: Path | None, keys: list[str]) -> _Asked:
-    from ...stores.admin import label_of
-    from ...stores.sqlite.location import place_of
-    from ..config.key_selection import specs
-    from ..config.store_url import address_of
+def _parse_options(store: str | None, config: Path | None, keys: list[str]) -> _KeyOptions:
+    from ...stores.admin import format_location
+    from ...stores.sqlite.location import parse_location
+    from ..config.key_selection import build_specs
+    from ..config.store_url import resolve_address
 
     environ = os.environ
-    settings = load(config, current_folder(), environ)
+    settings = load_settings(config, current_folder(), environ)
     for warning in settings.warnings:
         print(f"agentos: {warning}", file=sys.stderr)
-    said, who = (from_flag("store", store), "--store") if store else _set_before(settings)
+    said, who = (parse_flag("store", store), "--store") if store else _find_configured_store(settings)
     try:
-        place = place_of(address_of(said, environ, who=who), environ)
+        place = parse_location(resolve_address(said, environ, who=who), environ)
     except ValueError as error:
-        raise Refusal(f"{who} {str(error).removeprefix('store ')}") from None
+        raise UsageError(f"{who} {str(error).removeprefix('store ')}") from None
     if place is None:
-        raise Refusal(
+        raise UsageError(
             "a store in memory belongs to its run alone: nobody else can look at it",
             "use --store sqlite, which is what runs use unless told otherwise",
         )
-    return _Asked(settings, place, label_of(place), specs(settings, keys, environ))
+    return _KeyOptions(settings, place, format_location(place), build_specs(settings, keys, environ))
 
 
-def _set_before(settings: Settings) -> tuple[str, str]:
+def _find_configured_store(settings: Settings) -> tuple[str, str]:
     """The store that was named before anything was typed, and where."""
     setting = settings.run.get("store")
     return ("sqlite", "store") if setting is None else (setting.value, setting.where)
 
 
-def _look(asked: _Asked) -> list[Sighting] | None:
-    from ...stores.admin import look
+def _read_store(asked: _KeyOptions) -> list[CredentialRow] | None:
+    from ...stores.admin import read_store
 
-    return _answer(lambda clock: look(asked.place, asked.specs, clock))
+    return _query_store(lambda clock: read_store(asked.place, asked.specs, clock))
 
 
-def _answer(ask: Callable[[Clock], T]) -> T:
+def _query_store(ask: Callable[[Clock], T]) -> T:
     """What the store answers. Raises Refusal if it cannot be asked."""
     from ...errors import StoreError
     from ...util.clock import SystemClock
-    from ..config.store_url import not_installed, unusable
+    from ..config.store_url import build_missing_package_error, build_store_error
 
     try:
         return ask(SystemClock())
     except StoreError as error:
-        raise unusable(error, _OTHER_STORE) from None
+        raise build_store_error(error, _OTHER_STORE) from None
     except ImportError as error:
-        raise not_installed(error) from None
+        raise build_missing_package_error(error) from None
 
 
-def _disabled(asked: _Asked, keys: list[str]) -> list[str]:
+def _disabled(asked: _KeyOptions, keys: list[str]) -> list[str]:
     return [] if keys else [entry.name for entry in asked.settings.credentials if entry.disabled]
 
 

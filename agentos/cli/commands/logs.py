@@ -11,12 +11,12 @@ import typer
 
 from ..exit_codes import ExitCode
 from ..session.find_run import base_folder, find_run
-from ..usage_error import Refusal
+from ..usage_error import UsageError
 
 if TYPE_CHECKING:
     from ...runs.journal.journal_files import JournalFiles
-    from ...runs.report.item_states import Last
-    from ..terminal.follow import Growing
+    from ...runs.report.item_states import LastEntry
+    from ..terminal.follow import GrowingFile
 
 _PAUSE: Final = 0.2  # seconds between two looks at a log that is followed
 
@@ -36,69 +36,69 @@ def logs(
     ] = None,
 ) -> int:
     """Print the log of an item: all of its attempts, without secrets. If it has none, say why."""
-    from ...runs.context import file_name_of
-    from ...runs.journal.journal_files import files_of
+    from ...runs.context import build_file_name
+    from ...runs.journal.journal_files import locate_files
 
     folder = find_run(base_folder(dir), run)
-    files = files_of(folder)
+    files = locate_files(folder)
     _require_no_link(folder)
-    if not _log_of(folder, file_name_of(item)).exists():
-        item = _the_item(files, item, folder.name)
-    path = _log_of(folder, file_name_of(item))
+    if not _find_log(folder, build_file_name(item)).exists():
+        item = _find_item(files, item, folder.name)
+    path = _find_log(folder, build_file_name(item))
     if follow or path.exists():
-        shown = _print_log(path, tail=tail, raw=raw, ended=_ending(files, item) if follow else None)
+        shown = _print_log(path, tail=tail, raw=raw, ended=_build_end_check(files, item) if follow else None)
         if shown:
             return ExitCode.OK
-    _say_why(files, item, folder.name, is_empty=path.exists())
+    _explain_missing_log(files, item, folder.name, is_empty=path.exists())
     return ExitCode.OK
 
 
 def _require_no_link(folder: Path) -> None:
     """Refuse logs behind a link that may have come with a repository."""
     from ...util.private_folder import PrivateFolder, UnsafePath
-    from ..session.find_run import accepted_to_read, not_followed
+    from ..session.find_run import accepted_to_read, build_link_error
 
     try:
         with PrivateFolder.at(folder, accept=accepted_to_read()) as run:
             run.enter("logs").close()
     except UnsafePath as unsafe:
-        raise not_followed(unsafe) from None
+        raise build_link_error(unsafe) from None
     except OSError:
         pass  # there are none yet
 
 
-def _log_of(folder: Path, file_name: str) -> Path:
+def _find_log(folder: Path, file_name: str) -> Path:
     return folder / "logs" / f"{file_name}.log"
 
 
-def _the_item(files: JournalFiles, given: str, run: str) -> str:
+def _find_item(files: JournalFiles, given: str, run: str) -> str:
     """The id that was meant."""
-    from ...runs.report.item_states import ids_like
+    from ...runs.report.item_states import find_ids
 
     if files.size(files.db) is None:
-        raise Refusal(f"{run} has not begun, and so has no logs")
-    found = ids_like(files, given)
+        raise UsageError(f"{run} has not begun, and so has no logs")
+    found = find_ids(files, given)
     if len(found) == 1:
         return found[0]
     from ..terminal.report_text import clean
 
     if found:
-        raise Refusal(f"several items of {run} begin with {given!r}", f"which one: {clean(', '.join(found), 500)}?")
-    raise Refusal(f"{run} knows of no item {given!r}", f"agentos show {run} --items lists them")
+        raise UsageError(f"several items of {run} begin with {given!r}", f"which one: {clean(', '.join(found), 500)}?")
+    raise UsageError(f"{run} knows of no item {given!r}", f"agentos show {run} --items lists them")
 
 
 def _print_log(path: Path, *, tail: int | None, raw: bool, ended: Callable[[], bool] | None) -> bool:
     """Print what there is, and what comes until *ended*; False if that was nothing at all."""
-    from ..terminal.follow import Growing, Neutralised
+    from ..terminal.follow import GrowingFile, SanitizedLines
 
     neutralised = None
     if sys.stdout.isatty() and not raw:
-        from ...util.sanitize import printable
+        from ...util.sanitize import make_printable
 
-        neutralised = Neutralised(sys.stdout.write, printable)
-    growing = Growing(path, sys.stdout.buffer.write if neutralised is None else neutralised.feed, lines=tail)
+        neutralised = SanitizedLines(sys.stdout.write, make_printable)
+    growing = GrowingFile(path, sys.stdout.buffer.write if neutralised is None else neutralised.feed, lines=tail)
     try:
-        shown = growing.more()
+        shown = growing.write_new()
         if ended is not None:
             shown = _follow(growing, ended) or shown
         if neutralised is not None:
@@ -108,13 +108,13 @@ def _print_log(path: Path, *, tail: int | None, raw: bool, ended: Callable[[], b
     return shown or (tail == 0 and path.exists())
 
 
-def _follow(growing: Growing, ended: Callable[[], bool]) -> bool:
+def _follow(growing: GrowingFile, ended: Callable[[], bool]) -> bool:
     """Print what comes until *ended*, asked before the last reading: what is printed at the very end counts."""
     shown = False
     while True:
         sys.stdout.flush()
         is_over = ended()
-        came = growing.more()
+        came = growing.write_new()
         shown = shown or came
         if is_over:
             return shown
@@ -128,18 +128,18 @@ def _pause() -> None:
     time.sleep(_PAUSE)
 
 
-def _ending(files: JournalFiles, item_id: str) -> Callable[[], bool]:
+def _build_end_check(files: JournalFiles, item_id: str) -> Callable[[], bool]:
     """Whether the item has ended, or nobody runs it: each time only newer entries are looked at."""
-    from ...runs.journal.entry_text import harmless
-    from ...runs.report.item_states import last_of
-    from ...runs.report.status import owner_of
+    from ...runs.journal.entry_text import replace_surrogates
+    from ...runs.report.item_states import find_last_entry
+    from ...runs.report.status import find_owner
 
     seen = 0
 
     def ended() -> bool:
         nonlocal seen
-        is_on = owner_of(files.lock) is not None  # asked first: what its last commit says is there afterwards
-        last = last_of(files, harmless(item_id), after=seen)
+        is_on = find_owner(files.lock) is not None  # asked first: what its last commit says is there afterwards
+        last = find_last_entry(files, replace_surrogates(item_id), after=seen)
         if last is not None:
             seen = last.seq
         return not is_on or (last is not None and last.final)
@@ -147,13 +147,13 @@ def _ending(files: JournalFiles, item_id: str) -> Callable[[], bool]:
     return ended
 
 
-def _say_why(files: JournalFiles, item_id: str, run: str, *, is_empty: bool) -> None:
+def _explain_missing_log(files: JournalFiles, item_id: str, run: str, *, is_empty: bool) -> None:
     """There is no log: why, and what the journal has of the item instead."""
-    from ...runs.journal.entry_text import harmless
-    from ...runs.report.item_states import last_of
+    from ...runs.journal.entry_text import replace_surrogates
+    from ...runs.report.item_states import find_last_entry
     from ..terminal.report_text import clean
 
-    last = last_of(files, harmless(item_id)) if files.size(files.db) is not None else None
+    last = find_last_entry(files, replace_surrogates(item_id)) if files.size(files.db) is not None else None
     name = clean(item_id)
     if last is None:
         print(f"agentos: {name} has not started; agentos show {run} tells how the run stands", file=sys.stderr)
@@ -164,9 +164,9 @@ def _say_why(files: JournalFiles, item_id: str, run: str, *, is_empty: bool) -> 
         _print_error(last)
 
 
-def _print_error(last: Last) -> None:
-    from ...util.sanitize import printable
+def _print_error(last: LastEntry) -> None:
+    from ...util.sanitize import make_printable
 
     told = last.traceback or last.error or ""
     for line in told.rstrip("\n").split("\n"):
-        print(printable(line))
+        print(make_printable(line))

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..session.find_run import DEFAULT_BASE, Base, base_folder, find_run, open_folder
+from ..session.find_run import DEFAULT_BASE, BaseFolder, base_folder, find_run, open_folder
 from ..terminal.report_text import kept_arguments, options_end
-from ..usage_error import Refusal
+from ..usage_error import UsageError
 
 if TYPE_CHECKING:
     from ...runs.report.run_card import RunCard
@@ -35,15 +35,15 @@ def retry(
     found = find_run(base, run)
     named = found.parent.parent != base.path  # by its path
     folder = Path(os.path.realpath(found) if named else os.path.abspath(found))
-    card = _card_in(None if named else base, folder, trust=trust)
+    card = _read_card(None if named else base, folder, trust=trust)
     if card is None:
-        raise Refusal(
+        raise UsageError(
             f"how {folder.name} was started is not recorded",
             f"{folder / 'run.json'} is missing or unreadable; a run started from Python goes on by the same call, "
             "with retry_failed=True",
         )
     if folder.parent.name != "runs":
-        raise Refusal(
+        raise UsageError(
             f"{folder} is not where agentos keeps runs, so that no command would find it again",
             f"move it into a folder called runs, or go on by the same command: agentos run in {card.cwd}",
         )
@@ -52,7 +52,7 @@ def retry(
     try:
         os.chdir(card.cwd)
     except OSError as error:
-        raise Refusal(
+        raise UsageError(
             f"{folder.name} was started in {card.cwd}, and that folder cannot be entered: {error.strerror}",
             "restore it, or start the run anew from where its items are now",
         ) from None
@@ -62,27 +62,27 @@ def retry(
     return main(["run", *arguments[:end], *(["--trust"] if trust else []), *arguments[end:]])
 
 
-def _card_in(base: Base | None, folder: Path, *, trust: bool) -> RunCard | None:
+def _read_card(base: BaseFolder | None, folder: Path, *, trust: bool) -> RunCard | None:
     """How the run was started; None if that is not recorded. *base* is None for a run that was named by its path.
 
-    Raises ``Refusal`` unless the folder is known or trusted: what is written there can run anything.
+    Raises ``UsageError`` unless the folder is known or trusted: what is written there can run anything.
     """
-    from ...runs.report.run_card import CARD_NAME, LONGEST_CARD, card_from
+    from ...runs.report.run_card import CARD_NAME, MAX_CARD_SIZE, parse_card
     from ...util.private_folder import PrivateFolder, UnsafePath
-    from ..session.run_folder import refusal_of, require_known, trusting
-    from ..session.trusted_runs import KnownRuns
+    from ..session.run_folder import accept_any, build_error, require_known
+    from ..session.trusted_runs import TrustedRuns
 
-    memory = KnownRuns()
-    accept = trusting if trust else memory.accepts
+    memory = TrustedRuns()
+    accept = accept_any if trust else memory.accepts
     try:
         runs = PrivateFolder.at(folder.parent, accept=accept) if base is None else open_folder(base, ["runs"], accept)
         with runs, runs.enter(folder.name) as opened:
-            content = opened.read(CARD_NAME, LONGEST_CARD)
+            content = opened.read(CARD_NAME, MAX_CARD_SIZE)
             if not trust:
                 require_known(opened, memory)
-            return card_from(content)
+            return parse_card(content)
     except UnsafePath as unsafe:
-        raise refusal_of(unsafe, folder) from None
+        raise build_error(unsafe, folder) from None
     except OSError:
         return None
 
@@ -96,32 +96,34 @@ def retry_arguments(card: RunCard, folder: Path) -> list[str]:
     kept = kept_arguments(card.arguments)
     end = options_end(kept)
     more = ["--retry-failed"]
-    if value_of(kept[:end], "--name") != folder.name:
+    if find_option_value(kept[:end], "--name") != folder.name:
         more += ["--name", folder.name]
     base = folder.parent.parent
-    if os.path.realpath(Path(card.cwd, value_of(kept[:end], "--dir") or DEFAULT_BASE)) != os.path.realpath(base):
+    if os.path.realpath(Path(card.cwd, find_option_value(kept[:end], "--dir") or DEFAULT_BASE)) != os.path.realpath(
+        base
+    ):
         more += ["--dir", str(base)]
     return [*kept[:end], *more, *kept[end:]]
 
 
 def _check(card: RunCard, folder: Path, arguments: list[str]) -> None:
-    from ...runs.journal.journal_files import files_of
-    from ...runs.report.status import owner_of
+    from ...runs.journal.journal_files import locate_files
+    from ...runs.report.status import find_owner
 
-    owner = owner_of(files_of(folder).lock)
+    owner = find_owner(locate_files(folder).lock)
     if owner is not None:
-        raise Refusal(
+        raise UsageError(
             f"{folder.name} is still {owner}",
             "its failed items can be run again when it has ended; Ctrl-C there, or SIGTERM, ends it early",
         )
     if card.source_kind == "stdin":
-        raise Refusal(
+        raise UsageError(
             f"the items of {folder.name} came from standard input, and are not kept",
             f"give them again: ... | agentos run {shlex.join(arguments)}",
         )
 
 
-def value_of(options: list[str], name: str) -> str | None:
+def find_option_value(options: list[str], name: str) -> str | None:
     """What was typed for an option, the last time it was."""
     found = None
     for word, following in zip(options, [*options[1:], None], strict=False):

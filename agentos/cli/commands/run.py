@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from ..session.argv import Typed
-from ..usage_error import Refusal
+from ..session.argv import ParsedArguments
+from ..usage_error import UsageError
 
 # After \b a paragraph keeps its lines.
 EPILOG = """\b
@@ -203,10 +203,10 @@ def run(
     1 some failed; 2 wrongly typed; 3 halted; 4 no usable credential; 70 a fault, of agentos or of a cluster; 74 output
     cannot be written; 75 parked on a limit; 130 and 143 stopped by a signal.
     """
-    from ..session.request import Flags, request_from
-    from ..session.run_session import carry_out
+    from ..session.request import Flags, build_request
+    from ..session.run_session import run_session
 
-    typed: Typed = context.obj
+    typed: ParsedArguments = context.obj
     for one, other, names in (
         (items, items_from, "ITEMS and --arg-file"),
         (items or items_from, listed, "items and --items"),
@@ -214,7 +214,7 @@ def run(
         (progress, bar or None, "--progress and --bar"),
     ):
         if one is not None and other is not None:
-            raise Refusal(f"{names} were both given", "give one of them")
+            raise UsageError(f"{names} were both given", "give one of them")
     flags = Flags(
         typed=typed,
         items=items if items is not None else items_from,
@@ -261,4 +261,4 @@ def run(
         },
         trust=trust,
     )
-    return carry_out(request_from(flags))
+    return run_session(build_request(flags))

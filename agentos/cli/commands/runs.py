@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..exit_codes import ExitCode
-from ..session.find_run import Base, base_folder, require_no_link, runs_in
-from ..usage_error import Refusal
+from ..session.find_run import BaseFolder, base_folder, list_runs, require_no_link
+from ..usage_error import UsageError
 
 if TYPE_CHECKING:
-    from ...runs.report.run_summary import Brief
+    from ...runs.report.run_summary import RunSummary
 
 
 def runs(
@@ -25,7 +25,7 @@ def runs(
 ) -> int:
     """List the runs, the newest first: how each stands, what is done, failed and left, when and how long it was on."""
     base = base_folder(dir)
-    briefs = [_brief_of(base, folder) for folder in runs_in(base)]
+    briefs = [_build_summary(base, folder) for folder in list_runs(base)]
     briefs.sort(key=lambda brief: brief.started_at or 0.0, reverse=True)
     if json:
         _print_json(briefs)
@@ -36,34 +36,34 @@ def runs(
     return ExitCode.OK
 
 
-def _brief_of(base: Base, folder: Path) -> Brief:
-    from ...runs.report.run_summary import Brief, brief_of
-    from ...runs.report.status import Standing
+def _build_summary(base: BaseFolder, folder: Path) -> RunSummary:
+    from ...runs.report.run_summary import RunSummary, build_summary
+    from ...runs.report.status import RunStatus
 
     try:
         require_no_link(base, folder)
-    except Refusal as refusal:
-        return Brief(folder.name, str(folder), Standing("unreadable"), problem=refusal.message)
-    return brief_of(folder)
+    except UsageError as refusal:
+        return RunSummary(folder.name, str(folder), RunStatus("unreadable"), problem=refusal.message)
+    return build_summary(folder)
 
 
-def _print_json(briefs: list[Brief]) -> None:
+def _print_json(briefs: list[RunSummary]) -> None:
     import json
 
     for brief in briefs:
         print(json.dumps(brief.as_json()))
 
 
-def _print_table(briefs: list[Brief], color: str) -> None:
+def _print_table(briefs: list[RunSummary], color: str) -> None:
     import os
     import time
 
-    from ...util.durations import how_long
-    from ..terminal.color import colour
-    from ..terminal.phrases import DIM, Paint, ago, table
-    from ..terminal.report_text import clean, state_in_colour
+    from ...util.durations import format_duration
+    from ..terminal.color import use_color
+    from ..terminal.phrases import DIM, Paint, align_table, format_ago
+    from ..terminal.report_text import clean, color_state
 
-    paint = Paint(colour(sys.stdout, os.environ, color))
+    paint = Paint(use_color(sys.stdout, os.environ, color))
     now = time.time()
     head = ("run", "state", "done", "failed", "left", "started", "on for")
     rows = [
@@ -73,18 +73,18 @@ def _print_table(briefs: list[Brief], color: str) -> None:
             f"{brief.done:,}",
             f"{brief.failed:,}",
             "?" if brief.left is None else f"{brief.left:,}",
-            "-" if brief.started_at is None else ago(brief.started_at, now),
-            "-" if brief.seconds is None else how_long(brief.seconds),
+            "-" if brief.started_at is None else format_ago(brief.started_at, now),
+            "-" if brief.seconds is None else format_duration(brief.seconds),
         )
         for brief in briefs
     ]
-    lines = table([head, *rows], right=(2, 3, 4))
+    lines = align_table([head, *rows], right=(2, 3, 4))
     print(paint(lines[0], DIM))
     for brief, row, line in zip(briefs, rows, lines[1:], strict=True):
         # Painted last: colours have no width, and the table could not know.
         begin = line.index(row[1], len(row[0]))
         end = begin + len(row[1])
-        print(line[:begin] + state_in_colour(brief.state.word, row[1], paint) + line[end:])
+        print(line[:begin] + color_state(brief.state.word, row[1], paint) + line[end:])
     for brief in briefs:
         if brief.problem is not None:
             print(f"agentos: {clean(brief.name, 60)}: {clean(brief.problem, 300)}", file=sys.stderr)

@@ -10,7 +10,7 @@ import typer
 
 from ..exit_codes import ExitCode
 from ..session.find_run import base_folder, find_run
-from ..usage_error import Refusal
+from ..usage_error import UsageError
 
 if TYPE_CHECKING:
     from ...runs.report.item_states import ItemState
@@ -48,10 +48,10 @@ def show(
         run, state = None, run  # `show --items failed` is about the newest run
     if failed:
         if state not in (None, "failed"):
-            raise Refusal(f"--failed lists failed items, and {state} ones were asked for", "use --items STATE")
+            raise UsageError(f"--failed lists failed items, and {state} ones were asked for", "use --items STATE")
         state = "failed"
     if state is not None and state not in _STATES:
-        raise Refusal(f"there is no state {state!r}", f"an item is {', '.join(_STATES[:-1])} or {_STATES[-1]}")
+        raise UsageError(f"there is no state {state!r}", f"an item is {', '.join(_STATES[:-1])} or {_STATES[-1]}")
     folder = find_run(base_folder(dir), run)
     _require_begun(folder)
     if items or failed or state is not None:
@@ -66,36 +66,36 @@ def _require_begun(folder: Path) -> None:
     import os
 
     if not any(os.path.lexists(folder / name) for name in ("journal.sqlite", "journal.sqlite.head")):
-        raise Refusal(f"{folder.name} has not begun: there is no journal in {folder}")
+        raise UsageError(f"{folder.name} has not begun: there is no journal in {folder}")
 
 
 def _show(folder: Path, *, as_json: bool, color: str, base: str | None) -> None:
     import os
     import time
 
-    from ...runs.report.run_report import report_of
+    from ...runs.report.run_report import build_report
 
-    report = report_of(folder)
+    report = build_report(folder)
     if as_json:
         import json
 
         print(json.dumps(report.as_json(), allow_nan=False))
         return
-    from ..terminal.color import colour
+    from ..terminal.color import use_color
     from ..terminal.phrases import Paint
-    from ..terminal.report_text import lines_of
+    from ..terminal.report_text import format_report
 
-    paint = Paint(colour(sys.stdout, os.environ, color))
-    for line in lines_of(report, now=time.time(), paint=paint, cwd=os.getcwd(), base=base):
+    paint = Paint(use_color(sys.stdout, os.environ, color))
+    for line in format_report(report, now=time.time(), paint=paint, cwd=os.getcwd(), base=base):
         print(line)
 
 
 def _list_items(folder: Path, state: str | None, *, as_json: bool) -> None:
-    from ...runs.journal.journal_files import files_of
-    from ...runs.report.item_states import each_item
+    from ...runs.journal.journal_files import locate_files
+    from ...runs.report.item_states import list_items
 
     to_line = _json_line if as_json else _line
-    for item in each_item(files_of(folder), state):
+    for item in list_items(locate_files(folder), state):
         sys.stdout.write(to_line(item))
 
 

@@ -11,11 +11,11 @@ import typer
 
 from ..exit_codes import ExitCode
 from ..session.find_run import base_folder, find_run
-from ..usage_error import Refusal
+from ..usage_error import UsageError
 
 if TYPE_CHECKING:
     from ...util.private_folder import PrivateFolder, UnsafePath
-    from ..session.trusted_runs import KnownRuns
+    from ..session.trusted_runs import TrustedRuns
 
 _LONGEST: Final = 4_000  # characters of what would be run
 
@@ -36,22 +36,22 @@ def trust(
     link, another user's, or writable by others. Look at what is shown: whoever made the folder chose it.
     """
     from ...util.private_folder import UnsafePath
-    from ..session.trusted_runs import KnownRuns
+    from ..session.trusted_runs import TrustedRuns
 
-    folder = _meant(path, dir)
-    memory = KnownRuns()
+    folder = _find_folder(path, dir)
+    memory = TrustedRuns()
     try:
         _trust(folder, memory, look=look)
     except UnsafePath as unsafe:
-        raise Refusal(f"{unsafe}: agentos would write to it", "remove it first") from None
+        raise UsageError(f"{unsafe}: agentos would write to it", "remove it first") from None
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         where = f": {error.filename}" if isinstance(error, OSError) and error.filename else ""
-        raise Refusal(f"{folder} cannot be trusted: {reason}{where}") from None
+        raise UsageError(f"{folder} cannot be trusted: {reason}{where}") from None
     return ExitCode.OK
 
 
-def _meant(path: str, base: str | None) -> Path:
+def _find_folder(path: str, base: str | None) -> Path:
     """The folder at *path*, with the links in it as they are; else the run of that name."""
     folder = Path(os.path.abspath(path))
     if os.path.isdir(folder):
@@ -61,17 +61,17 @@ def _meant(path: str, base: str | None) -> Path:
     return Path(os.path.abspath(find_run(base_folder(base), path)))
 
 
-def _trust(folder: Path, memory: KnownRuns, *, look: bool) -> None:
+def _trust(folder: Path, memory: TrustedRuns, *, look: bool) -> None:
     from ..session.run_folder import is_new, require_own_files
 
     found: list[UnsafePath] = []
-    with _opened(folder, found) as opened:
+    with _open_folder(folder, found) as opened:
         is_run = not is_new(opened) and any(os.path.lexists(folder / name) for name in ("journal.sqlite", "run.json"))
         print(f"{'run' if is_run else 'folder'}      {folder}")
         if is_run:
             opened.owners = None
             require_own_files(opened)
-            for line in _what_it_runs(opened):
+            for line in _describe_runs(opened):
                 print(line)
         for unsafe in found:
             print(f"note     {unsafe}")
@@ -90,7 +90,7 @@ def _trust(folder: Path, memory: KnownRuns, *, look: bool) -> None:
         print("nothing has to be trusted: it is no run, it is yours, and no other user may write to it")
 
 
-def _opened(folder: Path, found: list[UnsafePath]) -> PrivateFolder:
+def _open_folder(folder: Path, found: list[UnsafePath]) -> PrivateFolder:
     """Open it as a run would, noting all that a run would refuse on the way."""
     from ...util.private_folder import PrivateFolder
 
@@ -107,36 +107,36 @@ def _opened(folder: Path, found: list[UnsafePath]) -> PrivateFolder:
     return opened
 
 
-def _remember(folder: PrivateFolder, memory: KnownRuns) -> None:
+def _remember(folder: PrivateFolder, memory: TrustedRuns) -> None:
     from ...errors import JournalInUse
     from ...runs.journal.owner_lock import OwnerLock
     from ...util.private_folder import current_user
-    from ..session.run_folder import LOCK_NAME, enroll
+    from ..session.run_folder import LOCK_NAME, enrol
 
     try:
         lock = OwnerLock(folder.path / LOCK_NAME, journal=folder.path, run=folder.path.name, folder=folder)
     except JournalInUse as error:
-        raise Refusal(str(error)) from None
+        raise UsageError(str(error)) from None
     try:
         others = [name for name in folder.names() if (there := folder.find(name)) and there.st_uid != current_user()]
-        enroll(folder, memory, any_owner=bool(others))
+        enrol(folder, memory, any_owner=bool(others))
     finally:
         lock.release()
 
 
-def _what_it_runs(folder: PrivateFolder) -> Iterator[str]:
+def _describe_runs(folder: PrivateFolder) -> Iterator[str]:
     """What ``agentos retry`` would do, line by line."""
     import json
     import shlex
 
-    from ...runs.report.run_card import CARD_NAME, LONGEST_CARD, card_from
+    from ...runs.report.run_card import CARD_NAME, MAX_CARD_SIZE, parse_card
     from ..terminal.report_text import clean, run_command
 
     try:
-        content = folder.read(CARD_NAME, LONGEST_CARD)
+        content = folder.read(CARD_NAME, MAX_CARD_SIZE)
     except FileNotFoundError:
         content = b""
-    card = card_from(content)
+    card = parse_card(content)
     if card is None:
         yield "runs     nothing by itself: how it was started is not recorded, so that retry refuses it"
         return
@@ -154,18 +154,18 @@ def _config(cwd: str, arguments: tuple[str, ...]) -> Iterator[str]:
     """The configuration that it names, and the commands in it that would be run to get keys."""
     import shlex
 
-    from ..config.files import read
+    from ..config.files import read_config_file
     from ..terminal.report_text import clean, options_end
-    from .retry import value_of
+    from .retry import find_option_value
 
-    named = value_of(list(arguments[: options_end(arguments)]), "--config")
+    named = find_option_value(list(arguments[: options_end(arguments)]), "--config")
     if named is None:
         return
     path = Path(cwd, os.path.expanduser(named))
     yield f"config   {clean(str(path), _LONGEST)}"
     try:
-        entries = read(path, trusted=True, cwd=Path(cwd))[1] if path.is_file() else []
-    except Refusal as refusal:
+        entries = read_config_file(path, trusted=True, cwd=Path(cwd))[1] if path.is_file() else []
+    except UsageError as refusal:
         yield f"         {clean(refusal.message, _LONGEST)}"
         return
     for entry in entries:

@@ -10,7 +10,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn
 
-from ..usage_error import Refusal
+from ..usage_error import UsageError
 from .run_options import OURS, BadValue, Kind, flag, key_variable, shown, text, unknown, variable
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ IN_YOUR_OWN: Final = "put it into agentos.toml in your own configuration folder,
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class ConfigFile:
     """A file of configuration that was read: *trusted* if the user named it, or keeps it in a folder of their own."""
 
     path: Path
@@ -49,7 +49,7 @@ class Source:
     trusted: bool
     lines: Mapping[tuple[str | int, ...], int]
 
-    def at(self, *way: str | int) -> str:
+    def describe_location(self, *way: str | int) -> str:
         """Say where: "agentos.toml, line 12", the nearest place that is known."""
         for length in range(len(way), 0, -1):
             line = self.lines.get(way[:length])
@@ -184,11 +184,11 @@ _FIELDS: Final[Mapping[str, Kind]] = {
 # -- reading them -----------------------------------------------------------------------------------------------------
 
 
-def entries_of(given: Any, source: Source) -> list[CredentialEntry]:
+def parse_entries(given: Any, source: ConfigFile) -> list[CredentialEntry]:
     """The entries of one file, checked. Every refusal names the line."""
     if not isinstance(given, list) or not all(isinstance(each, dict) for each in given):
-        raise Refusal(
-            f"{source.at('credentials')}: credentials must be a list of tables",
+        raise UsageError(
+            f"{source.describe_location('credentials')}: credentials must be a list of tables",
             "begin each of them with a line [[credentials]], in double brackets",
         )
     found: dict[str, CredentialEntry] = {}
@@ -209,11 +209,11 @@ def require_not_replaced(entry: CredentialEntry, known: Mapping[str, CredentialE
         )
 
 
-def _taken(entry: CredentialEntry, other: CredentialEntry, hint: str) -> Refusal:
-    return Refusal(f"{entry.where}: the name {entry.name} is taken by {other.where}", hint)
+def _taken(entry: CredentialEntry, other: CredentialEntry, hint: str) -> UsageError:
+    return UsageError(f"{entry.where}: the name {entry.name} is taken by {other.where}", hint)
 
 
-def _entry(given: Mapping[str, Any], number: int, source: Source) -> CredentialEntry:
+def _entry(given: Mapping[str, Any], number: int, source: ConfigFile) -> CredentialEntry:
     fields = dict(given)
     if isinstance(fields.get("env"), dict):  # variables that go with it; as text it says where the secret is
         if "extra_env" in fields:
@@ -235,7 +235,7 @@ def _entry(given: Mapping[str, Any], number: int, source: Source) -> CredentialE
     entry = CredentialEntry(
         source=kind,
         place=place,
-        where=source.at("credentials", number),
+        where=source.describe_location("credentials", number),
         folder=source.path.parent,
         trusted=source.trusted,
         **checked,
@@ -244,14 +244,16 @@ def _entry(given: Mapping[str, Any], number: int, source: Source) -> CredentialE
     return entry
 
 
-def _checked(field: str, value: Any, number: int, source: Source) -> Any:
+def _checked(field: str, value: Any, number: int, source: ConfigFile) -> Any:
     if field not in _FIELDS:
         if _IN_CLEAR.fullmatch(field):
             _refuse(source, number, field, "holds a secret in clear, which does not belong in this file", _INSTEAD)
         near = get_close_matches(field, _FIELDS, 1)
         hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(_FIELDS)}"
-        raise Refusal(
-            f"{source.at('credentials', number, field)}: {unknown(field, f'credentials[{number + 1}].')}", hint
+        raise UsageError(
+            f"{source.describe_location('credentials', number, field)}: "
+            f"{unknown(field, f'credentials[{number + 1}].')}",
+            hint,
         )
     try:
         checked = _FIELDS[field](value, False)
@@ -265,7 +267,7 @@ def _checked(field: str, value: Any, number: int, source: Source) -> Any:
     return checked
 
 
-def _require_harmless(checked: Mapping[str, Any], number: int, source: Source) -> None:
+def _require_harmless(checked: Mapping[str, Any], number: int, source: ConfigFile) -> None:
     for field, problem in _OWN_ONLY.items():
         if field in checked:
             _refuse(source, number, field, problem, IN_YOUR_OWN)
@@ -273,15 +275,15 @@ def _require_harmless(checked: Mapping[str, Any], number: int, source: Source) -
         _refuse(source, number, "env_key", NOT_FOR_KEYS, IN_YOUR_OWN)
 
 
-def _default_name(kind: str, place: Any, number: int, source: Source) -> str:
-    from ...pool.secret_sources import called, name_of
+def _default_name(kind: str, place: Any, number: int, source: ConfigFile) -> str:
+    from ...pool.secret_sources import derive_name, displayable_name
 
-    if kind == "env" and called(place) != called(""):
-        return name_of(place)
+    if kind == "env" and displayable_name(place) != displayable_name(""):
+        return derive_name(place)
     _refuse(source, number, "", "has no name", 'give it one: name = "alice"')
 
 
-def _require_good(entry: CredentialEntry, number: int, source: Source) -> None:
+def _require_good(entry: CredentialEntry, number: int, source: ConfigFile) -> None:
     """What only a whole credential shows: an address that is none, a limit that admits nothing."""
     from ...pool.credential import Credential
 
@@ -295,13 +297,13 @@ def _require_good(entry: CredentialEntry, number: int, source: Source) -> None:
         _refuse(source, number, field, problem.removeprefix("amount "))
 
 
-def _refuse(source: Source, number: int, field: str, problem: str, hint: str | None = None) -> NoReturn:
+def _refuse(source: ConfigFile, number: int, field: str, problem: str, hint: str | None = None) -> NoReturn:
     # In a list that was typed people count from one; the line says it in any case.
     what = f"credentials[{number + 1}]" + (f".{field}" if field else "")
     way: tuple[str | int, ...] = ("credentials", number, field) if field else ("credentials", number)
     if field == "extra_env" and way not in source.lines:
         way = ("credentials", number, "env")
-    raise Refusal(f"{source.at(*way)}: {what} {problem}", hint)
+    raise UsageError(f"{source.describe_location(*way)}: {what} {problem}", hint)
 
 
 def require_same_limits(entries: list[CredentialEntry]) -> None:
@@ -312,7 +314,7 @@ def require_same_limits(entries: list[CredentialEntry]) -> None:
             continue
         other = first.setdefault(entry.quota, entry)
         if set(other.limits()) != set(entry.limits()):
-            raise Refusal(
+            raise UsageError(
                 f"{entry.where}: the limits of {entry.name} are not those of {other.name} ({other.where}), "
                 f"with which it shares the quota {entry.quota}",
                 "limits belong to the quota: state the same rpm, tpm and rpd for both",

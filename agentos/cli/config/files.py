@@ -19,18 +19,27 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final
 
-from ..usage_error import Refusal
+from ..usage_error import UsageError
 from .credential_entries import (
     IN_YOUR_OWN,
     NOT_FOR_KEYS,
+    ConfigFile,
     CredentialEntry,
-    Source,
-    entries_of,
     is_for_keys,
+    parse_entries,
     require_not_replaced,
     require_same_limits,
 )
-from .run_options import HERE, PASSWORDS_ELSEWHERE, RUN_OPTIONS, BadValue, in_the_open, shown, twin, unknown
+from .run_options import (
+    HERE,
+    PASSWORDS_ELSEWHERE,
+    RUN_OPTIONS,
+    BadValue,
+    build_variable_name,
+    find_exposure,
+    shown,
+    unknown,
+)
 
 FILE_NAME: Final = "agentos.toml"
 _LARGEST: Final = 4 * 1024 * 1024
@@ -74,14 +83,14 @@ class Settings:
         return default if setting is None else setting.value
 
 
-def load(config: Path | None, cwd: Path, environ: Mapping[str, str]) -> Settings:
+def load_settings(config: Path | None, cwd: Path, environ: Mapping[str, str]) -> Settings:
     """Read what there is. Raises Refusal, which names file and line, or the variable."""
     run: dict[str, Setting] = {}
     entries: dict[str, CredentialEntry] = {}
     files = []
     _require_named(config, cwd, environ)
     for path, trusted in _files(config, cwd, environ):
-        settings, found = read(path, trusted=trusted, cwd=cwd)
+        settings, found = read_config_file(path, trusted=trusted, cwd=cwd)
         files.append(path)
         run.update(settings)
         for entry in found:
@@ -94,9 +103,9 @@ def load(config: Path | None, cwd: Path, environ: Mapping[str, str]) -> Settings
     return Settings(run, credentials, cwd, tuple(files), warnings)
 
 
-def read(path: Path, *, trusted: bool, cwd: Path) -> tuple[dict[str, Setting], list[CredentialEntry]]:
+def read_config_file(path: Path, *, trusted: bool, cwd: Path) -> tuple[dict[str, Setting], list[CredentialEntry]]:
     """What one file says. *trusted*: the user has chosen it, and it may say anything."""
-    given, source = _parsed(path, label_of(path, cwd), trusted)
+    given, source = _parsed(path, format_path(path, cwd), trusted)
     for name in given:
         if name not in ("run", "credentials"):
             hint = 'the file has a table [run], and a [[credentials]] for each key; "agentos init" writes an example'
@@ -104,8 +113,8 @@ def read(path: Path, *, trusted: bool, cwd: Path) -> tuple[dict[str, Setting], l
             if near:
                 where = "" if near[0] in ("run", "credentials") else ", under [run]"
                 hint = f"did you mean {near[0]}{where}?"
-            raise Refusal(f"{source.at(name)}: {unknown(name)}", hint)
-    return _run_of(given.get("run", {}), source), entries_of(given.get("credentials", []), source)
+            raise UsageError(f"{source.describe_location(name)}: {unknown(name)}", hint)
+    return _parse_run_table(given.get("run", {}), source), parse_entries(given.get("credentials", []), source)
 
 
 # -- files ------------------------------------------------------------------------------------------------------------
@@ -124,7 +133,7 @@ def _files(config: Path | None, cwd: Path, environ: Mapping[str, str]) -> list[t
     """The files to read, what wins last, and whether each is trusted."""
     named = environ.get("AGENTOS_CONFIG") if config is None else config
     if named:
-        return [(cwd / expanded(str(named), environ), True)]
+        return [(cwd / expand_path(str(named), environ), True)]
     folder = user_folder(environ)
     own = None if folder is None else folder / FILE_NAME
     project = cwd / FILE_NAME
@@ -142,16 +151,16 @@ def _require_named(config: Path | None, cwd: Path, environ: Mapping[str, str]) -
     if not named:
         return
     try:
-        os.stat(cwd / expanded(named, environ))
+        os.stat(cwd / expand_path(named, environ))
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or "not a path"
         is_path = named.endswith(".toml") and named.isprintable()
         file = f'"{named}"' if is_path else f"the file named there ({shown(named)})"
         who = "--config" if config is not None else "AGENTOS_CONFIG"
-        raise Refusal(f"{who}: {file} cannot be read: {reason}", '"agentos init" writes an example') from None
+        raise UsageError(f"{who}: {file} cannot be read: {reason}", '"agentos init" writes an example') from None
 
 
-def expanded(path: str, environ: Mapping[str, str]) -> Path:
+def expand_path(path: str, environ: Mapping[str, str]) -> Path:
     """A path as it was written, ``~`` being the home folder."""
     home = environ.get("HOME")
     if home and (path == "~" or path.startswith("~/")):
@@ -164,55 +173,57 @@ def current_folder() -> Path:
     try:
         return Path.cwd()
     except OSError:
-        raise Refusal("the current folder is gone", "go to another one: cd") from None
+        raise UsageError("the current folder is gone", "go to another one: cd") from None
 
 
-def label_of(path: Path, cwd: Path) -> str:
+def format_path(path: Path, cwd: Path) -> str:
     """A path as messages have it: short where it is below the current folder."""
     return str(path.relative_to(cwd)) if path.is_relative_to(cwd) and path != cwd else str(path)
 
 
-def _parsed(path: Path, label: str, trusted: bool) -> tuple[dict[str, Any], Source]:
+def _parsed(path: Path, label: str, trusted: bool) -> tuple[dict[str, Any], ConfigFile]:
     import tomllib
 
-    from .toml_lines import lines_of
+    from .toml_lines import find_lines
 
     try:
-        data = _bytes_of(path, trusted)
+        data = _read_bytes(path, trusted)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or "not a path"
-        raise Refusal(f"{label} cannot be read: {reason}", '"agentos init" writes an example') from None
+        raise UsageError(f"{label} cannot be read: {reason}", '"agentos init" writes an example') from None
     if len(data) > _LARGEST:
-        raise Refusal(f"{label} is larger than 4 MiB: it is no agentos.toml")
+        raise UsageError(f"{label} is larger than 4 MiB: it is no agentos.toml")
     try:
         # As tomllib does it for files, so that lines are counted in the text that it reads.
         text = data.decode("utf-8").replace("\r\n", "\n")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        raise Refusal(f"{label}, line {line}: not UTF-8", "save the file as UTF-8") from None
+        raise UsageError(f"{label}, line {line}: not UTF-8", "save the file as UTF-8") from None
     try:
         given = tomllib.loads(text)
-        lines = lines_of(text)
+        lines = find_lines(text)
     except tomllib.TOMLDecodeError as error:
-        raise Refusal(f"{label}, {_fault(str(error), text)}", "the file is TOML: see https://toml.io") from None
+        raise UsageError(
+            f"{label}, {_format_toml_error(str(error), text)}", "the file is TOML: see https://toml.io"
+        ) from None
     except RecursionError:
-        raise Refusal(f"{label} is nested too deeply: it is no agentos.toml") from None
-    return given, Source(path, label, trusted, lines)
+        raise UsageError(f"{label} is nested too deeply: it is no agentos.toml") from None
+    return given, ConfigFile(path, label, trusted, lines)
 
 
-def _bytes_of(path: Path, trusted: bool) -> bytes:
+def _read_bytes(path: Path, trusted: bool) -> bytes:
     """What is in the file, a little more than is allowed at most. One that is not *trusted* is not waited for."""
-    with open(path, "rb", opener=None if trusted else _without_waiting) as file:
+    with open(path, "rb", opener=None if trusted else _open_nonblocking) as file:
         if not trusted and not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise OSError(0, "it is no ordinary file")
         return file.read(_LARGEST + 1)
 
 
-def _without_waiting(path: str, flags: int) -> int:
+def _open_nonblocking(path: str, flags: int) -> int:
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
-def _fault(message: str, text: str) -> str:
+def _format_toml_error(message: str, text: str) -> str:
     """What tomllib says is wrong, with the line in front. Of the text itself nothing is shown: it may be a secret."""
     import re
 
@@ -223,31 +234,31 @@ def _fault(message: str, text: str) -> str:
     return f"line {number}: {said[:1].lower()}{said[1:]}"
 
 
-def _run_of(given: Any, source: Source) -> dict[str, Setting]:
+def _parse_run_table(given: Any, source: ConfigFile) -> dict[str, Setting]:
     if not isinstance(given, dict):
-        raise Refusal(f"{source.at('run')}: run must be a table", "begin it with a line [run]")
+        raise UsageError(f"{source.describe_location('run')}: run must be a table", "begin it with a line [run]")
     found = {}
     for name, value in given.items():
-        where = source.at("run", name)
+        where = source.describe_location("run", name)
         option = RUN_OPTIONS.get(name)
         if option is None:
             near = get_close_matches(name.replace("-", "_"), RUN_OPTIONS, 1)
             hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(RUN_OPTIONS)}"
-            raise Refusal(f"{where}: {unknown(name, 'run.')}", hint)
+            raise UsageError(f"{where}: {unknown(name, 'run.')}", hint)
         try:
             found[name] = Setting(option.kind(value, False), where, source.trusted, source.path.parent)
         except BadValue as error:
-            raise Refusal(f"{where}: run.{name} {error}", f"for example: {name} = {option.example}") from None
-        problem = in_the_open(name, found[name].value)
+            raise UsageError(f"{where}: run.{name} {error}", f"for example: {name} = {option.example}") from None
+        problem = find_exposure(name, found[name].value)
         if problem is not None:
-            raise Refusal(f"{where}: run.{name} {problem}", PASSWORDS_ELSEWHERE)
-        problem = None if source.trusted else _harm(name, found[name].value, source.path.parent)
+            raise UsageError(f"{where}: run.{name} {problem}", PASSWORDS_ELSEWHERE)
+        problem = None if source.trusted else _find_harm(name, found[name].value, source.path.parent)
         if problem is not None:
-            raise Refusal(f"{where}: run.{name} {problem}", IN_YOUR_OWN)
+            raise UsageError(f"{where}: run.{name} {problem}", IN_YOUR_OWN)
     return found
 
 
-def _harm(name: str, value: Any, folder: Path) -> str | None:
+def _find_harm(name: str, value: Any, folder: Path) -> str | None:
     """What is wrong with an option that a project's file in *folder* sets; None: it can do no harm."""
     if name == "env_key":
         return None if is_for_keys(value) else NOT_FOR_KEYS
@@ -274,7 +285,7 @@ def _is_within(folder: Path, path: str) -> bool:
 
 
 def _environment(environ: Mapping[str, str]) -> tuple[dict[str, Setting], tuple[str, ...]]:
-    twins = {twin(name): name for name in RUN_OPTIONS}
+    twins = {build_variable_name(name): name for name in RUN_OPTIONS}
     found, warnings = {}, []
     for variable in sorted(v for v in environ if v.startswith("AGENTOS_")):
         name = twins.get(variable)
@@ -290,5 +301,5 @@ def _environment(environ: Mapping[str, str]) -> tuple[dict[str, Setting], tuple[
             try:
                 found[name] = Setting(RUN_OPTIONS[name].kind(environ[variable], True), variable, trusted)
             except BadValue as error:
-                raise Refusal(f"{variable} {error}", "set it right, or unset it") from None
+                raise UsageError(f"{variable} {error}", "set it right, or unset it") from None
     return found, tuple(warnings)

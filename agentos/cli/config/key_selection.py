@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ..exit_codes import ExitCode
-from ..usage_error import Refusal
+from ..usage_error import UsageError
 from .credential_entries import CredentialEntry, require_not_replaced, require_same_limits
-from .files import Settings, expanded, label_of, read
+from .files import Settings, expand_path, format_path, read_config_file
 from .run_options import OURS
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ _LONG_ENOUGH: Final = 8  # to be looked for in other variables: a shorter one co
 
 
 @dataclass(frozen=True, slots=True)
-class KeyGiven:
+class SelectedKey:
     """One credential, ready for a pool.
 
     ``env_key`` is the variable in which a command expects it, if that can be told. ``sources`` are the variables of the
@@ -48,7 +48,7 @@ class KeyGiven:
 
 
 @dataclass(frozen=True, slots=True)
-class _Chosen:
+class _ChosenKey:
     """A credential that was chosen. Its secret is at hand only if it had to be read to know the name."""
 
     entry: CredentialEntry
@@ -56,7 +56,7 @@ class _Chosen:
     stem: str | None = None  # of the pattern that found it
 
 
-def credentials(settings: Settings, keys: list[str], environ: Mapping[str, str]) -> list[KeyGiven]:
+def load_credentials(settings: Settings, keys: list[str], environ: Mapping[str, str]) -> list[SelectedKey]:
     """The credentials to use, in the order they were named; none at all: no pool is wanted.
 
     *keys* is what was typed. What ``[run]`` says is found in *settings*, with how far it is to be trusted: handed in
@@ -65,23 +65,23 @@ def credentials(settings: Settings, keys: list[str], environ: Mapping[str, str])
     """
     from ...pool.secret_sources import SecretUnavailable, require_distinct
 
-    found = _Choice(settings, environ).of(keys)
+    found = _KeySelection(settings, environ).select(keys)
     chosen = [each for each in found if not each.entry.disabled]
     if found and not chosen:
-        raise Refusal(
+        raise UsageError(
             f"every credential is disabled: {', '.join(each.entry.name for each in found)}",
             "remove disabled = true from one of them, or choose others with --keys",
             ExitCode.NO_CREDENTIAL,
         )
-    given = [(each, _secret_of(each, environ)) for each in chosen]
+    given = [(each, _read_secret(each, environ)) for each in chosen]
     try:
         require_distinct((f"{each.entry.where} ({each.entry.name})", secret) for each, secret in given)
     except SecretUnavailable as error:
-        raise Refusal(f"{error.source} {error.problem}", error.advice) from None
+        raise UsageError(f"{error.source} {error.problem}", error.advice) from None
     return [_ready(each, secret, environ) for each, secret in given]
 
 
-def specs(settings: Settings, keys: list[str], environ: Mapping[str, str]) -> list[KeySpec]:
+def build_specs(settings: Settings, keys: list[str], environ: Mapping[str, str]) -> list[KeySpec]:
     """What is stated of the same credentials, for looking at a store: the secrets need not be there."""
     from ...pool.core.records import KeySpec
 
@@ -93,7 +93,7 @@ def specs(settings: Settings, keys: list[str], environ: Mapping[str, str]) -> li
             entry.limits(),
             auto=entry.slots == "auto",
         )
-        for entry in (each.entry for each in _Choice(settings, environ, names_only=True).of(keys))
+        for entry in (each.entry for each in _KeySelection(settings, environ, names_only=True).select(keys))
         if not entry.disabled
     ]
 
@@ -101,7 +101,7 @@ def specs(settings: Settings, keys: list[str], environ: Mapping[str, str]) -> li
 # -- choosing ---------------------------------------------------------------------------------------------------------
 
 
-class _Choice:
+class _KeySelection:
     """Finds the credentials that words name. With *names_only* it does not mind a variable that is not set."""
 
     def __init__(self, settings: Settings, environ: Mapping[str, str], *, names_only: bool = False) -> None:
@@ -111,20 +111,20 @@ class _Choice:
         self._by_name = {entry.name: entry for entry in settings.credentials}
         self._by_variable = {str(entry.place): entry for entry in settings.credentials if entry.source == "env"}
 
-    def of(self, keys: list[str]) -> list[_Chosen]:
+    def select(self, keys: list[str]) -> list[_ChosenKey]:
         """Each credential once, disabled ones included."""
-        found: dict[str, _Chosen] = {}
+        found: dict[str, _ChosenKey] = {}
         for each in self._named(keys):
             other = found.setdefault(each.entry.name, each)
             if (other.entry.where, other.entry.place) != (each.entry.where, each.entry.place):
-                raise Refusal(
+                raise UsageError(
                     f"two credentials are called {each.entry.name}: {other.entry.where} and {each.entry.where}",
                     "give one of them another name, or leave it out",
                 )
         require_same_limits([each.entry for each in found.values()])
         return list(found.values())
 
-    def _named(self, keys: list[str]) -> Iterator[_Chosen]:
+    def _named(self, keys: list[str]) -> Iterator[_ChosenKey]:
         settings = self._settings
         setting = settings.run.get("keys")
         # The same words as in a file are taken for the file's: it must not be trusted more for being repeated.
@@ -134,9 +134,9 @@ class _Choice:
             folder = setting.folder or settings.cwd
             yield from self._words(setting.value, setting.where, folder, trusted=setting.trusted)
         else:
-            yield from (_Chosen(entry) for entry in settings.credentials)
+            yield from (_ChosenKey(entry) for entry in settings.credentials)
 
-    def _words(self, words: list[str], where: str, folder: Path, *, trusted: bool) -> Iterator[_Chosen]:
+    def _words(self, words: list[str], where: str, folder: Path, *, trusted: bool) -> Iterator[_ChosenKey]:
         for number, word in enumerate(words, start=1):
             # Which of them is meant is said by its place: what was typed there may be a secret.
             place = f"{where}, word {number}" if len(words) > 1 else where
@@ -147,20 +147,20 @@ class _Choice:
             else:
                 yield from self._in_file(word, place, folder, trusted=trusted)
 
-    def _entry(self, entry: CredentialEntry, place: str) -> _Chosen:
+    def _entry(self, entry: CredentialEntry, place: str) -> _ChosenKey:
         if entry.disabled and not self._names_only:
-            raise Refusal(
+            raise UsageError(
                 f"{place}: {entry.name} is disabled ({entry.where})",
                 "remove disabled = true there",
                 ExitCode.NO_CREDENTIAL,
             )
-        return _Chosen(entry)
+        return _ChosenKey(entry)
 
-    def _in_environment(self, pattern: str, place: str) -> Iterator[_Chosen]:
-        from ...pool.secret_sources import SecretUnavailable, name_of
+    def _in_environment(self, pattern: str, place: str) -> Iterator[_ChosenKey]:
+        from ...pool.secret_sources import SecretUnavailable, derive_name
 
         if not re.fullmatch(r"[A-Za-z0-9_*?\[\]!-]+", pattern):
-            raise Refusal(
+            raise UsageError(
                 f"{place}: what follows env: is no name of a variable", "such as env:OPENAI_API_KEY, or env:ACME_*"
             )
         stem = pattern[:-1].rstrip("_") if pattern.endswith("*") and "*" not in pattern[:-1] else None
@@ -169,39 +169,39 @@ class _Choice:
         except SecretUnavailable as error:
             raise _unavailable(place, error) from None
         for variable, secret in found.items():
-            entry = CredentialEntry(name_of(variable), "env", variable, f"environment variable {variable}", Path())
-            yield _Chosen(entry, secret, stem)
+            entry = CredentialEntry(derive_name(variable), "env", variable, f"environment variable {variable}", Path())
+            yield _ChosenKey(entry, secret, stem)
 
     def _variables(self, pattern: str) -> Mapping[str, str | None]:
-        from ...pool.secret_sources import from_env, from_env_pattern, matching
+        from ...pool.secret_sources import find_variables, from_env, from_env_pattern
 
         is_pattern = bool(set("*?[") & set(pattern))
         if self._names_only:
-            return dict.fromkeys(matching(pattern, self._environ) if is_pattern else [pattern])
+            return dict.fromkeys(find_variables(pattern, self._environ) if is_pattern else [pattern])
         return from_env_pattern(pattern, self._environ) if is_pattern else {pattern: from_env(pattern, self._environ)}
 
-    def _in_file(self, word: str, place: str, folder: Path, *, trusted: bool) -> Iterator[_Chosen]:
+    def _in_file(self, word: str, place: str, folder: Path, *, trusted: bool) -> Iterator[_ChosenKey]:
         for each in self._read(word, place, folder, trusted=trusted):
             require_not_replaced(each.entry, self._by_name)
             yield each
 
-    def _read(self, word: str, place: str, folder: Path, *, trusted: bool) -> Iterator[_Chosen]:
+    def _read(self, word: str, place: str, folder: Path, *, trusted: bool) -> Iterator[_ChosenKey]:
         from ...pool.secret_sources import SecretUnavailable, from_file
 
         cwd = self._settings.cwd
-        path = folder / expanded(word, self._environ)
+        path = folder / expand_path(word, self._environ)
         if not word or "\0" in word or not _is_there(path):
-            raise Refusal(f"{place}: no credential of that name, and no such file", self._hint(word))
+            raise UsageError(f"{place}: no credential of that name, and no such file", self._hint(word))
         if path.suffix == ".toml":
-            yield from (_Chosen(entry) for entry in read(path, trusted=trusted, cwd=cwd)[1])
+            yield from (_ChosenKey(entry) for entry in read_config_file(path, trusted=trusted, cwd=cwd)[1])
             return
         try:
             found = from_file(path, pipes=trusted)
         except SecretUnavailable as error:
             raise _unavailable(place, error) from None
         for name, secret in found.items():
-            where = label_of(path, cwd)
-            yield _Chosen(CredentialEntry(name, "file", word, where, path.parent, trusted=trusted), secret)
+            where = format_path(path, cwd)
+            yield _ChosenKey(CredentialEntry(name, "file", word, where, path.parent, trusted=trusted), secret)
 
     def _hint(self, word: str) -> str:
         near = get_close_matches(word, self._by_name, 1)
@@ -231,7 +231,7 @@ def _is_there(path: Path) -> bool:
 # -- fetching ---------------------------------------------------------------------------------------------------------
 
 
-def _secret_of(chosen: _Chosen, environ: Mapping[str, str]) -> str:
+def _read_secret(chosen: _ChosenKey, environ: Mapping[str, str]) -> str:
     from ...pool.secret_sources import SecretUnavailable, from_command, from_env
 
     entry = chosen.entry
@@ -250,7 +250,7 @@ def _secret_of(chosen: _Chosen, environ: Mapping[str, str]) -> str:
 def _only_one(entry: CredentialEntry, place: str, environ: Mapping[str, str]) -> str:
     from ...pool.secret_sources import SecretUnavailable, from_file
 
-    found = from_file(entry.folder / expanded(place, environ))
+    found = from_file(entry.folder / expand_path(place, environ))
     if len(found) > 1:
         raise SecretUnavailable(
             source="the file named there",
@@ -260,25 +260,25 @@ def _only_one(entry: CredentialEntry, place: str, environ: Mapping[str, str]) ->
     return next(iter(found.values()))
 
 
-def _unavailable(place: str, error: Exception) -> Refusal:
+def _unavailable(place: str, error: Exception) -> UsageError:
     from ...pool.secret_sources import SecretUnavailable
 
     assert isinstance(error, SecretUnavailable)  # noqa: S101 - for the type checker
-    return Refusal(f"{place}: {error.source} {error.problem}", error.advice, ExitCode.NO_CREDENTIAL)
+    return UsageError(f"{place}: {error.source} {error.problem}", error.advice, ExitCode.NO_CREDENTIAL)
 
 
-def _ready(chosen: _Chosen, secret: str, environ: Mapping[str, str]) -> KeyGiven:
+def _ready(chosen: _ChosenKey, secret: str, environ: Mapping[str, str]) -> SelectedKey:
     from ...pool.credential import Credential
 
     entry = chosen.entry
     try:
         credential = Credential(secret, **entry.stated())
     except ValueError as error:
-        raise Refusal(f"{entry.where}: {entry.name if secret not in entry.name else 'it'}: {error}") from None
-    return KeyGiven(credential, _env_key(chosen), _holding(secret, entry, environ), entry.where)
+        raise UsageError(f"{entry.where}: {entry.name if secret not in entry.name else 'it'}: {error}") from None
+    return SelectedKey(credential, _env_key(chosen), _find_variables(secret, entry, environ), entry.where)
 
 
-def _holding(secret: str, entry: CredentialEntry, environ: Mapping[str, str]) -> tuple[str, ...]:
+def _find_variables(secret: str, entry: CredentialEntry, environ: Mapping[str, str]) -> tuple[str, ...]:
     """Where in the environment the secret stands: also in variables it was not taken from."""
     return tuple(
         variable
@@ -289,7 +289,7 @@ def _holding(secret: str, entry: CredentialEntry, environ: Mapping[str, str]) ->
     )
 
 
-def _env_key(chosen: _Chosen) -> str | None:
+def _env_key(chosen: _ChosenKey) -> str | None:
     """Where a program looks for such a key: OPENAI_API_KEY for OPENAI_API_KEY_3, if nothing else was said."""
     entry = chosen.entry
     if entry.env_key is not None:

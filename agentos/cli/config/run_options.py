@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ..usage_error import Refusal
+from ..usage_error import UsageError
 
 PROGRESS: Final = ("auto", "bar", "plain", "json", "none")
 FORMATS: Final = ("jsonl", "csv", "tsv", "text")
@@ -105,7 +105,7 @@ def one_of(words: tuple[str, ...]) -> Kind:
 
 def duration(value: Any, _from_text: bool) -> float:
     """Seconds, as a number or as people write them: ``"90s"``, ``"5m"``, ``"1h30m"``."""
-    from .typed_durations import seconds
+    from .typed_durations import parse_duration
 
     problem = f'must be a time such as 30, "90s", "5m" or "1h30m", not {shown(value)}'
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
@@ -115,8 +115,8 @@ def duration(value: Any, _from_text: bool) -> float:
             raise BadValue(problem)
         return float(value)
     try:
-        return seconds(value)
-    except Refusal:
+        return parse_duration(value)
+    except UsageError:
         raise BadValue(problem) from None
 
 
@@ -144,11 +144,11 @@ def key_variable(value: Any, _from_text: bool = False) -> str:
 
 def halt_clause(value: Any, _from_text: bool = False) -> str:
     """When to give up, in the words of GNU parallel."""
-    from ...runs.core.halt import halt_of
+    from ...runs.core.halt import parse_halt
 
     clause = text(value)
     try:
-        halt_of(clause)
+        parse_halt(clause)
     except ValueError:
         problem = f'must be never, or like "soon,fail=10%" or "now,fail=1", not {shown(clause)}'
         raise BadValue(problem) from None
@@ -174,7 +174,7 @@ def engine_place(value: Any, _from_text: bool = False) -> str:
     return place
 
 
-def in_the_open(name: str, value: Any) -> str | None:
+def find_exposure(name: str, value: Any) -> str | None:
     """What is wrong with a value that others can read, as they can a process list; None: nothing."""
     if name != "store" or not _WITH_PASSWORD.match(value):
         return None
@@ -224,18 +224,18 @@ RUN_OPTIONS: Final[Mapping[str, Option]] = {
 }
 
 
-def twin(name: str) -> str:
+def build_variable_name(name: str) -> str:
     """The environment variable that says the same as this option."""
     return RUN_OPTIONS[name].variable or f"AGENTOS_{name.upper()}"
 
 
-def from_flag(name: str, given: Any) -> Any:
+def parse_flag(name: str, given: Any) -> Any:
     """The value of an option as it was typed, checked as everywhere else. Raises Refusal, which names the flag."""
     try:
         value = RUN_OPTIONS[name].kind(given, isinstance(given, str))
     except BadValue as error:
-        raise Refusal(f"--{name.replace('_', '-')} {error}") from None
-    problem = in_the_open(name, value)
+        raise UsageError(f"--{name.replace('_', '-')} {error}") from None
+    problem = find_exposure(name, value)
     if problem is not None:
-        raise Refusal(f"--{name} {problem}", PASSWORDS_ELSEWHERE)
+        raise UsageError(f"--{name} {problem}", PASSWORDS_ELSEWHERE)
     return value

@@ -20,7 +20,7 @@ _BASIC: Final = re.compile(r'"(?:[^"\\\n]|\\.)*"')
 _LITERAL: Final = re.compile(r"'[^'\n]*'")
 
 
-def lines_of(text: str) -> dict[Path, int]:
+def find_lines(text: str) -> dict[Path, int]:
     """The line (the first is 1) of every table, key and element, by the way to it: ``("credentials", 1, "rpm")``."""
     finder = _Finder(text)
     finder.document()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from datetime import date, datetime, time, timedelta
 
-from ..usage_error import Refusal
+from ..usage_error import UsageError
 
 _NUMBER = r"(\d+(?:\.\d+)?|\.\d+)"
 _PLAIN = re.compile(_NUMBER, re.ASCII)
@@ -19,33 +19,33 @@ _EXAMPLES = "examples: 30, 1.5, 30s, 5m, 2h, 1d, 1h30m"
 _EXAMPLES_OF_ENDS = "examples: 2h (from now), 07:00 (when it is that next), 2026-11-16T07:00"
 
 
-def seconds(text: str, option: str = "the duration") -> float:
+def parse_duration(text: str, option: str = "the duration") -> float:
     """How long *text* is: a number of seconds, or numbers with d, h, m or s, the largest first.
 
-    Raises ``Refusal``, which names *option*, for anything else, and for more than a hundred years.
+    Raises ``UsageError``, which names *option*, for anything else, and for more than a hundred years.
     """
     found = _seconds(text)
     if found is None:
-        raise Refusal(f"{option} is no length of time: {_shown(text)}", _EXAMPLES)
+        raise UsageError(f"{option} is no length of time: {_shown(text)}", _EXAMPLES)
     if found > _LONGEST:
-        raise Refusal(f"{option} is longer than a hundred years: {_shown(text)}", _EXAMPLES)
+        raise UsageError(f"{option} is longer than a hundred years: {_shown(text)}", _EXAMPLES)
     return found
 
 
-def deadline(text: str, now: datetime | None = None, option: str = "--deadline") -> datetime:
+def parse_deadline(text: str, now: datetime | None = None, option: str = "--deadline") -> datetime:
     """The instant *text* means: so long after *now*, the next time a clock here shows ``07:00``, or a date and time.
 
-    A date and time without a zone is local. Raises ``Refusal``, which names *option*, if it is none or has passed.
+    A date and time without a zone is local. Raises ``UsageError``, which names *option*, if it is none or has passed.
     """
     now = (now or datetime.now()).astimezone()
     stripped = text.strip()
     if _seconds(stripped) is not None:
-        return now + timedelta(seconds=seconds(stripped, option))
+        return now + timedelta(seconds=parse_duration(stripped, option))
     end = _instant(stripped, now)
     if end is None:
-        raise Refusal(f"{option} is no time to end at: {_shown(text)}", _EXAMPLES_OF_ENDS)
+        raise UsageError(f"{option} is no time to end at: {_shown(text)}", _EXAMPLES_OF_ENDS)
     if end <= now:
-        raise Refusal(f"{option} has already passed: {_shown(text)}", _EXAMPLES_OF_ENDS)
+        raise UsageError(f"{option} has already passed: {_shown(text)}", _EXAMPLES_OF_ENDS)
     return end
 
 
@@ -53,21 +53,21 @@ def _instant(text: str, now: datetime) -> datetime | None:
     clock = _CLOCK.fullmatch(text)
     try:
         if clock is not None:
-            return _next(time(int(clock[1]), int(clock[2]), int(clock[3] or 0)), now)
+            return _find_next(time(int(clock[1]), int(clock[2]), int(clock[3] or 0)), now)
         # A date alone could mean its first instant or its last.
         return datetime.fromisoformat(text).astimezone() if _DATE_AND_TIME.fullmatch(text) else None
     except (ValueError, OverflowError, OSError):
         return None
 
 
-def _next(clock: time, now: datetime) -> datetime:
+def _find_next(clock: time, now: datetime) -> datetime:
     """The first instant after *now* at which clocks here show *clock*."""
     today = now.date()
     days = (today + timedelta(days=after) for after in range(3))
-    return next(end for day in days for end in _on(day, clock) if end > now)
+    return next(end for day in days for end in _find_on_day(day, clock) if end > now)
 
 
-def _on(day: date, clock: time) -> list[datetime]:
+def _find_on_day(day: date, clock: time) -> list[datetime]:
     """When it is *clock* on *day*: twice if clocks are put back over it; a little later if they are put forward."""
     both = sorted(datetime.combine(day, clock).replace(fold=fold).astimezone() for fold in (0, 1))
     return [end for end in both if end.time() == clock] or both[1:]

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from ..terminal.phrases import count
+from ..terminal.phrases import format_count
 
 if TYPE_CHECKING:
     from ...simulator import Statistics
@@ -39,57 +39,57 @@ class Evidence:
 
 
 @dataclass(frozen=True, slots=True)
-class Promise:
+class DemoPromise:
     """One promise, and whether it was kept."""
 
     kept: bool
-    told: str
+    text: str
 
 
-def promises(seen: Evidence) -> Iterator[Promise]:
+def check_promises(seen: Evidence) -> Iterator[DemoPromise]:
     """Each promise with its numbers."""
-    yield Promise(len(seen.done) == seen.items, f"{len(seen.done):,} of {count(seen.items, 'item')} done")
+    yield DemoPromise(len(seen.done) == seen.items, f"{len(seen.done):,} of {format_count(seen.items, 'item')} done")
     yield _nothing_twice(seen)
     yield _few_refusals(seen)
     yield _within_slots(seen)
     yield _dead_key_left_alone(seen)
     where = f"found in {', '.join(seen.leaks)}" if seen.leaks else "in no journal, log or result"
-    yield Promise(not seen.leaks, f"the secrets of the {len(seen.slots)} keys: {where}")
-    yield from (Promise(False, each) for each in seen.ended_badly)
+    yield DemoPromise(not seen.leaks, f"the secrets of the {len(seen.slots)} keys: {where}")
+    yield from (DemoPromise(False, each) for each in seen.ended_badly)
 
 
-def _nothing_twice(seen: Evidence) -> Promise:
+def _nothing_twice(seen: Evidence) -> DemoPromise:
     again = [item for item, at in seen.done_before.items() if seen.done.get(item) != at]
     left = seen.items - len(seen.done_before)
     answered = seen.at_end.total.ok - seen.at_kill.total.ok
     twice = f"{len(again):,} of them ran again" if again else "none of them ran again"
     told = f"{len(seen.done_before):,} done before the kill, {twice}: "
-    told += f"{count(answered, 'answer')} after it for the {left:,} left"
-    return Promise(not again and answered == left, told)
+    told += f"{format_count(answered, 'answer')} after it for the {left:,} left"
+    return DemoPromise(not again and answered == left, told)
 
 
-def _few_refusals(seen: Evidence) -> Promise:
+def _few_refusals(seen: Evidence) -> DemoPromise:
     total = seen.at_end.total
     refused = sum(number for reason, number in total.rejected.items() if reason not in _ANSWERS_ABOUT_A_KEY)
     allowed = max(_LESSONS * len(seen.at_end.quotas), int(total.calls * _FEW))
     share = 100 * refused / max(1, total.calls)
-    told = f"{count(total.calls, 'call')} in all, {refused:,} of them refused for a limit (429): {share:.1f} %"
-    return Promise(refused <= allowed, told)
+    told = f"{format_count(total.calls, 'call')} in all, {refused:,} of them refused for a limit (429): {share:.1f} %"
+    return DemoPromise(refused <= allowed, told)
 
 
-def _within_slots(seen: Evidence) -> Promise:
+def _within_slots(seen: Evidence) -> DemoPromise:
     most = {name: tally.most_in_flight for name, tally in seen.at_end.keys.items()}
     above = [f"{name} had {most[name]}, and has {slots}" for name, slots in seen.slots.items() if most[name] > slots]
     told = "never more calls at once on a key than it has slots"
-    return Promise(
+    return DemoPromise(
         not above, told if not above else f"more calls at once on a key than it has slots: {'; '.join(above)}"
     )
 
 
-def _dead_key_left_alone(seen: Evidence) -> Promise:
+def _dead_key_left_alone(seen: Evidence) -> DemoPromise:
     calls = seen.at_end.keys[seen.dead].calls
     after = calls - seen.at_kill.keys[seen.dead].calls
     later = f"{after:,} of them" if after else "not once"
-    told = f"the dead key was tried {count(calls, 'time')}, {later} after the kill"
+    told = f"the dead key was tried {format_count(calls, 'time')}, {later} after the kill"
     # A run that is killed before it has heard the third refusal takes what it suspected with it.
-    return Promise(max(calls - after, after) <= _TRIES_OF_A_DEAD_KEY, told)
+    return DemoPromise(max(calls - after, after) <= _TRIES_OF_A_DEAD_KEY, told)

@@ -92,7 +92,7 @@ class DemoFolder:
         """The folder of the one run; None while there is none."""
         return next((self.path / _BASE / "runs").glob("*"), None)
 
-    def finished(self) -> int:
+    def count_finished(self) -> int:
         """How many results are written down so far."""
         run = self.run
         try:
@@ -100,7 +100,7 @@ class DemoFolder:
         except OSError:
             return 0  # not yet, or just being made anew
 
-    def holding(self, secrets: tuple[str, ...]) -> list[str]:
+    def find_leaks(self, secrets: tuple[str, ...]) -> list[str]:
         """The files in which any of the secrets stands, besides those they are kept in."""
         wanted = [secret.encode() for secret in secrets]
         found = []

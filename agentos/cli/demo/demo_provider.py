@@ -21,7 +21,7 @@ class Organisation:
     keys: int
     slots: int
     rpm: float | None
-    told: str
+    description: str
 
 
 ORGANISATIONS: Final = (
@@ -33,7 +33,7 @@ SLOW: Final = "initech-1"
 DEAD: Final = "initech-2"
 
 
-def slots_of() -> dict[str, int]:
+def count_slots() -> dict[str, int]:
     """How many calls at once each key bears, by its name."""
     return {
         f"{organisation.name}-{number}": organisation.slots
@@ -42,7 +42,7 @@ def slots_of() -> dict[str, int]:
     }
 
 
-def provider(items: int) -> ProviderPlan:
+def build_provider(items: int) -> ProviderPlan:
     """The plan for so many items, with secrets that were never used before."""
     import secrets
 
@@ -62,7 +62,7 @@ def provider(items: int) -> ProviderPlan:
             dead=name == DEAD,
             slowness=max(2.0, _SLOWNESS * scale) if name == SLOW else 1.0,
         )
-        for name in slots_of()
+        for name in count_slots()
     )
     return ProviderPlan(quotas, keys, latency=Latency(0.3, 0.3), script=_mishaps(items, max(1, round(_REST * scale))))
 

@@ -13,38 +13,38 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from ...util.durations import how_long
+from ...util.durations import format_duration
 from ...util.terminal import is_terminal
 from ..exit_codes import ExitCode
-from ..terminal.color import colour
-from ..terminal.phrases import BOLD, CYAN, DIM, GREEN, RED, Paint, count, table
-from ..usage_error import Refusal
-from .checks import Evidence, promises
+from ..terminal.color import use_color
+from ..terminal.phrases import BOLD, CYAN, DIM, GREEN, RED, Paint, align_table, format_count
+from ..usage_error import UsageError
+from .checks import Evidence, check_promises
 from .demo_folder import RUN, DemoFolder
-from .demo_provider import DEAD, ORGANISATIONS, provider, slots_of
+from .demo_provider import DEAD, ORGANISATIONS, build_provider, count_slots
 
 if TYPE_CHECKING:
     from ...simulator import Running
 
-_LOOK_EVERY: Final = 0.02
+_POLL_INTERVAL: Final = 0.02
 _PATIENCE: Final = 1.0  # for a command that was asked to end; then it is asked once more
 _SHOW_CURSOR: Final = "\x1b[?25h"
 
 
-def play(items: int, *, keep: bool) -> ExitCode:
+def run_demo(items: int, *, keep: bool) -> ExitCode:
     """All of it. Whatever ends it, no process is left, and without *keep* no file."""
     began = time.monotonic()
     with _signals_end_it(), _folder(keep=keep) as path, _served(items) as simulator:
         folder = DemoFolder(path)
         try:
-            folder.fill(simulator, slots_of(), items)
+            folder.fill(simulator, count_slots(), items)
         except OSError as error:
             raise _no_folder(error) from None
-        code = _Play(folder, simulator, items, Paint(colour(sys.stdout, os.environ))).all_acts(began, kept=keep)
+        code = _Demo(folder, simulator, items, Paint(use_color(sys.stdout, os.environ))).run(began, kept=keep)
     return code
 
 
-class _Play:
+class _Demo:
     def __init__(self, folder: DemoFolder, simulator: Running, items: int, paint: Paint) -> None:
         self._folder = folder
         self._simulator = simulator
@@ -52,7 +52,7 @@ class _Play:
         self._paint = paint
         self._ended_badly: list[str] = []
 
-    def all_acts(self, began: float, *, kept: bool) -> ExitCode:
+    def run(self, began: float, *, kept: bool) -> ExitCode:
         self._introduce(kept=kept)
         self._run_and_kill()
         # Those calls whose client is gone end when the provider notices.
@@ -67,67 +67,67 @@ class _Play:
             done=self._done(),
             at_kill=at_kill,
             at_end=self._simulator.statistics(),
-            slots=slots_of(),
+            slots=count_slots(),
             dead=DEAD,
-            leaks=tuple(self._folder.holding(self._simulator.keys)),
+            leaks=tuple(self._folder.find_leaks(self._simulator.keys)),
             ended_badly=tuple(self._ended_badly),
         )
-        code = self._hold_against(evidence)
-        self._take_leave(time.monotonic() - began, kept=kept)
+        code = self._check_promises(evidence)
+        self._print_end(time.monotonic() - began, kept=kept)
         return code
 
     # -- words ------------------------------------------------------------------------------------------------
 
     def _introduce(self, *, kept: bool) -> None:
-        slots = slots_of()
-        self._say(
+        slots = count_slots()
+        self._print(
             self._paint(f"{self._items:,} prompts, {len(slots)} keys, one crash.", BOLD)
             + " The provider is simulated, and nobody tells agentos its limits:",
-            *(f"  {line}" for line in table(_introduced())),
+            *(f"  {line}" for line in align_table(_print_introduction())),
             f"All of it is in {self._folder.path}{'' if kept else ', and removed at the end'}.",
         )
 
-    def _hold_against(self, evidence: Evidence) -> ExitCode:
-        self._say("", self._paint("What was promised, by the journal and by the provider's own count:", BOLD))
+    def _check_promises(self, evidence: Evidence) -> ExitCode:
+        self._print("", self._paint("What was promised, by the journal and by the provider's own count:", BOLD))
         broken = 0
-        for promise in promises(evidence):
+        for promise in check_promises(evidence):
             broken += not promise.kept
             mark = self._paint("kept  ", GREEN) if promise.kept else self._paint("BROKEN", RED, BOLD)
-            self._say(f"  {mark}  {promise.told}")
+            self._print(f"  {mark}  {promise.text}")
         if broken:
-            self._say(f"{count(broken, 'promise')} not kept: please report this, with what is above.")
+            self._print(f"{format_count(broken, 'promise')} not kept: please report this, with what is above.")
         return ExitCode.SOME_FAILED if broken else ExitCode.OK
 
-    def _take_leave(self, seconds: float, *, kept: bool) -> None:
-        self._say("", f"That took {how_long(seconds)}. Now with keys of your own:")
+    def _print_end(self, seconds: float, *, kept: bool) -> None:
+        self._print("", f"That took {format_duration(seconds)}. Now with keys of your own:")
         for typed, meaning in (
             ("agentos init", "writes an agentos.toml, with the keys it finds in your environment"),
             ("agentos run --help", "items from files, globs and pipes; commands and Python functions"),
         ):
-            self._say(f"  {self._paint(f'{typed:<18}', CYAN)}  {meaning}")
-        self._say("The README has a tour of five minutes.")
+            self._print(f"  {self._paint(f'{typed:<18}', CYAN)}  {meaning}")
+        self._print("The README has a tour of five minutes.")
         if kept:
-            self._say(f"Look around: cd {shlex.quote(str(self._folder.path))}; agentos show; agentos keys")
+            self._print(f"Look around: cd {shlex.quote(str(self._folder.path))}; agentos show; agentos keys")
 
-    def _say(self, *lines: str) -> None:
+    def _print(self, *lines: str) -> None:
         print(*lines, sep="\n", flush=True)
 
     def _echo(self, arguments: tuple[str, ...]) -> None:
-        self._say("", f"{self._paint('$', DIM)} {self._paint(shlex.join(('agentos', *arguments)), CYAN)}")
+        self._print("", f"{self._paint('$', DIM)} {self._paint(shlex.join(('agentos', *arguments)), CYAN)}")
 
     # -- deeds ------------------------------------------------------------------------------------------------
 
     def _run_and_kill(self) -> None:
         self._echo(RUN)
         with self._started(RUN) as child:
-            while self._folder.finished() < self._items // 2:
+            while self._folder.count_finished() < self._items // 2:
                 with contextlib.suppress(subprocess.TimeoutExpired):
-                    raise _too_early(child.wait(_LOOK_EVERY))
+                    raise _too_early(child.wait(_POLL_INTERVAL))
             child.kill()
             child.wait()
         _restore_terminal()
-        told = f", with {self._folder.finished():,} of {self._items:,} done. The same command goes on:"
-        self._say(self._paint(f"kill -9 {child.pid}", RED, BOLD) + told)
+        told = f", with {self._folder.count_finished():,} of {self._items:,} done. The same command goes on:"
+        self._print(self._paint(f"kill -9 {child.pid}", RED, BOLD) + told)
 
     def _run_to_the_end(self, *arguments: str) -> None:
         self._echo(arguments)
@@ -151,20 +151,24 @@ class _Play:
             raise
 
     def _done(self) -> Mapping[str, float]:
-        from ...runs.journal.journal_files import files_of
-        from ...runs.report.item_states import each_item
+        from ...runs.journal.journal_files import locate_files
+        from ...runs.report.item_states import list_items
 
         run = self._folder.run
-        return {} if run is None else {item.id: item.at or 0.0 for item in each_item(files_of(run), "done")}
+        return {} if run is None else {item.id: item.at or 0.0 for item in list_items(locate_files(run), "done")}
 
 
-def _introduced() -> Iterator[tuple[str, str, str]]:
+def _print_introduction() -> Iterator[tuple[str, str, str]]:
     for each in ORGANISATIONS:
-        yield each.name, f"{count(each.keys, 'key')} with {count(each.slots, 'slot')} each", each.told
+        yield (
+            each.name,
+            f"{format_count(each.keys, 'key')} with {format_count(each.slots, 'slot')} each",
+            each.description,
+        )
 
 
-def _too_early(code: int) -> Refusal:
-    return Refusal(
+def _too_early(code: int) -> UsageError:
+    return UsageError(
         f"the run ended with code {code} before it could be killed half-way",
         "what it said is above; if that is no fault of this machine, please report it",
         ExitCode.SOME_FAILED,
@@ -194,19 +198,19 @@ def _folder(*, keep: bool) -> Iterator[Path]:
 def _served(items: int) -> Iterator[Running]:
     from ...simulator import Simulator
 
-    simulator = Simulator(provider(items))
+    simulator = Simulator(build_provider(items))
     try:
         simulator.start()
     except OSError as error:
-        raise Refusal(
+        raise UsageError(
             f"the simulated provider cannot listen on 127.0.0.1: {error.strerror}", code=ExitCode.SOME_FAILED
         ) from None
     with contextlib.closing(simulator):
         yield simulator
 
 
-def _no_folder(error: OSError) -> Refusal:
-    return Refusal(
+def _no_folder(error: OSError) -> UsageError:
+    return UsageError(
         f"the demo's folder cannot be written: {error.strerror}", "set TMPDIR to a folder of yours that has room"
     )
 

@@ -15,7 +15,7 @@ ONCE = ("--fresh", "--retry-failed", "--new-command", "--force", "--trust", "--d
 
 
 @dataclass(frozen=True, slots=True)
-class Typed:
+class ParsedArguments:
     """The arguments of ``agentos run``, taken apart. ``words`` and ``command`` are None where there was no mark."""
 
     options: tuple[str, ...]
@@ -24,31 +24,31 @@ class Typed:
     words_last: bool = False
 
     @property
-    def again(self) -> list[str]:
+    def resume_arguments(self) -> list[str]:
         """What to type to go on: the same, without what was meant for this one time."""
-        return self.again_with()
+        return self.resume_arguments_with()
 
-    def again_with(self, *more: str) -> list[str]:
+    def resume_arguments_with(self, *more: str) -> list[str]:
         """The same, and *more* options."""
         kept = (each for each in self.options if each not in ONCE)
-        return replace(self, options=(*kept, *more)).whole
+        return replace(self, options=(*kept, *more)).all_arguments
 
     @property
-    def whole(self) -> list[str]:
+    def all_arguments(self) -> list[str]:
         """All of it."""
         words = [] if self.words is None else [":::", *self.words]
         command = [] if self.command is None else ["--", *self.command]
         return [*self.options, *command, *words] if self.words_last else [*self.options, *words, *command]
 
 
-def take_apart(arguments: Sequence[str]) -> Typed:
+def split_arguments(arguments: Sequence[str]) -> ParsedArguments:
     """Take apart what was typed after ``agentos run``."""
     options, command = _split(arguments, "--")
     options, words = _split(options, ":::")
     words_last = words is None
     if command is not None and words is None:
         command, words = _split(command, ":::")
-    return Typed(
+    return ParsedArguments(
         tuple(_with_number(options or ())),
         None if words is None else tuple(words),
         None if command is None else tuple(command),

@@ -9,30 +9,30 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..usage_error import Refusal
+from ..usage_error import UsageError
 from .find_run import require_no_link
-from .item_worker import command_of, function_of, not_installed
-from .run_pool import make_pool, variables
+from .item_worker import build_command, find_missing_package_error, load_function
+from .run_pool import build_pool, list_variables
 
 if TYPE_CHECKING:
     from ...pool.protocols import PoolInterface
     from ...workflows.parallel import CredentialCoordinator
-    from .request import Request
+    from .request import RunRequest
 
 _SHOWN_ON_A_TERMINAL = 20
 _SUPPOSED_SECONDS = 10.0
 
 
-def show_what_would_run(request: Request) -> None:
+def print_dry_run(request: RunRequest) -> None:
     """Print it: for people, or one JSON object a line. What could not be run at all is refused here too."""
-    pool = make_pool(request, only_look=True)
+    pool = build_pool(request, only_look=True)
     try:
-        if command_of(request) is None:
+        if build_command(request) is None:
             from ...runs.output.stream_redaction import Redaction
 
             inside = _runtime(pool)
-            redactors = None if inside is None else Redaction(inside.masker, inside.secret_of).stream
-            function_of(request, redactors, str if inside is None else inside.masked)
+            redactors = None if inside is None else Redaction(inside.masker, inside.get_secret).stream
+            load_function(request, redactors, str if inside is None else inside.masked)
         _print_json(request, pool) if request.flags.json else _print(request, pool)
     finally:
         if pool is not None:
@@ -63,7 +63,7 @@ class _Counts:
         return ", ".join(parts)
 
 
-def _commands(request: Request, pool: CredentialCoordinator | None, counts: _Counts) -> Iterator[dict[str, Any]]:
+def _commands(request: RunRequest, pool: CredentialCoordinator | None, counts: _Counts) -> Iterator[dict[str, Any]]:
     """What would be run, item by item; all items are counted."""
     from ...runs.commands.template import Template, TemplateError
 
@@ -88,10 +88,10 @@ def _commands(request: Request, pool: CredentialCoordinator | None, counts: _Cou
         yield row
 
 
-def _results(request: Request) -> tuple[Callable[[str], bool], Callable[[str], bool]]:
+def _results(request: RunRequest) -> tuple[Callable[[str], bool], Callable[[str], bool]]:
     """Of which ids the run knows that they are done, and of which that they failed and will not run again."""
-    from ...runs.journal.journal_files import files_of
-    from ...runs.report.item_states import ended_with
+    from ...runs.journal.journal_files import locate_files
+    from ...runs.report.item_states import build_end_check
 
     def of_none(_: str) -> bool:
         return False
@@ -99,36 +99,36 @@ def _results(request: Request) -> tuple[Callable[[str], bool], Callable[[str], b
     if request.flags.fresh:
         return of_none, of_none
     require_no_link(request.base, request.folder)
-    files = files_of(request.folder)
-    return ended_with(files, "done"), of_none if request.flags.retry_failed else ended_with(files, "failed")
+    files = locate_files(request.folder)
+    return build_end_check(files, "done"), of_none if request.flags.retry_failed else build_end_check(files, "failed")
 
 
-def _template(request: Request) -> object:
+def _template(request: RunRequest) -> object:
     from ...runs.commands.template import Template, TemplateError
 
     try:
         return Template(request.command or ())
     except TemplateError as error:
-        raise Refusal(str(error), error.hint) from None
+        raise UsageError(str(error), error.hint) from None
 
 
 def _on_one_line(text: str) -> str:
     """Harmless for a terminal, and never more than a line."""
     if sys.stdout.isatty():
-        from ...util.sanitize import printable
+        from ...util.sanitize import make_printable
 
-        return printable(text, tabs=False)
+        return make_printable(text, tabs=False)
     return text.replace("\r", "\\r").replace("\n", "\\n")
 
 
-def _print_json(request: Request, pool: CredentialCoordinator | None) -> None:
+def _print_json(request: RunRequest, pool: CredentialCoordinator | None) -> None:
     counts = _Counts()
     for row in _commands(request, pool, counts):
         print(json.dumps(row))
     print(json.dumps(_summary(request, pool, counts)))
 
 
-def _summary(request: Request, pool: CredentialCoordinator | None, counts: _Counts) -> dict[str, Any]:
+def _summary(request: RunRequest, pool: CredentialCoordinator | None, counts: _Counts) -> dict[str, Any]:
     summary: dict[str, Any] = {
         "run": request.name,
         "folder": str(request.folder),
@@ -137,11 +137,11 @@ def _summary(request: Request, pool: CredentialCoordinator | None, counts: _Coun
         "done": counts.done,
         "failed": counts.failed,
         "engine": request.engine,
-        "engine_is_installed": not_installed(request) is None,
+        "engine_is_installed": find_missing_package_error(request) is None,
         "keys": [],
     }
     if pool is not None:
-        where = variables(request)
+        where = list_variables(request)
         summary["keys"] = [
             {"name": row.name, "quota": row.quota, "state": row.state, "why": row.why, "variable": where[row.name]}
             for row in pool.snapshot()
@@ -151,7 +151,7 @@ def _summary(request: Request, pool: CredentialCoordinator | None, counts: _Coun
     return summary
 
 
-def _print(request: Request, pool: CredentialCoordinator | None) -> None:
+def _print(request: RunRequest, pool: CredentialCoordinator | None) -> None:
     flags = request.flags
     most = _SHOWN_ON_A_TERMINAL if sys.stdout.isatty() else None
     counts = _Counts()
@@ -171,12 +171,12 @@ def _print(request: Request, pool: CredentialCoordinator | None) -> None:
         lines.append(f"         {counts.already}")
     if request.engine is not None:
         lines.append(f"engine   {request.engine}")
-        if (refusal := not_installed(request)) is not None:
+        if (refusal := find_missing_package_error(request)) is not None:
             lines.append(f"         {refusal.message}, which is not installed: {refusal.hint}")
     if pool is None:
         lines.append("keys     none: the items run without a credential")
     else:
-        where = variables(request)
+        where = list_variables(request)
         for row_ in pool.snapshot():
             why = f" ({row_.why})" if row_.why else ""
             given = f", in ${where[row_.name]}" if request.command else ""
@@ -186,10 +186,10 @@ def _print(request: Request, pool: CredentialCoordinator | None) -> None:
     print(*lines, sep="\n", file=sys.stderr)
 
 
-def _forecast_text(request: Request, pool: CredentialCoordinator, count: int) -> str:
+def _forecast_text(request: RunRequest, pool: CredentialCoordinator, count: int) -> str:
     found = pool.forecast(count, duration=_SUPPOSED_SECONDS, parallel=request.parallel)
     return f"if an item takes {_SUPPOSED_SECONDS:g}s: " + str(found).replace("\n", "\n        ")
 
 
-def _again(request: Request) -> str:
-    return "agentos run " + shlex.join(request.flags.typed.whole)
+def _again(request: RunRequest) -> str:
+    return "agentos run " + shlex.join(request.flags.typed.all_arguments)

@@ -35,7 +35,9 @@ def exit_code(stats: ProgressStats, pressed: BaseException | None = None, *, tot
     return ExitCode.SOME_FAILED if stats.failed else ExitCode.OK
 
 
-def last_words(stats: ProgressStats, code: ExitCode, *, name: str, again: str, retry: str, retried: bool) -> list[str]:
+def build_next_steps(
+    stats: ProgressStats, code: ExitCode, *, name: str, again: str, retry: str, retried: bool
+) -> list[str]:
     """What to type next; nothing if all is done and was done now. *name* is what other commands find the run by."""
     words: list[str] = []
     left = stats.unfinished or 0

@@ -10,7 +10,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from ..usage_error import Refusal
+from ..usage_error import UsageError
 
 if TYPE_CHECKING:
     from ...util.private_folder import Accept, PrivateFolder, UnsafePath
@@ -23,7 +23,7 @@ _SHOWN: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Base(os.PathLike[str]):
+class BaseFolder(os.PathLike[str]):
     """The folder that runs are kept in, and how much of its path the user has named.
 
     ``below`` is a folder under which nobody has: links from there on may have come with a repository, and are followed
@@ -40,13 +40,13 @@ class Base(os.PathLike[str]):
         return str(self.path)
 
 
-def base_folder(flag: str | None, environ: Mapping[str, str] = os.environ) -> Base:
+def base_folder(flag: str | None, environ: Mapping[str, str] = os.environ) -> BaseFolder:
     """The folder that all is kept in: ``--dir``, else AGENTOS_BASE_DIR, else agentos.toml, else ``.agentos`` here."""
     given = flag or environ.get(BASE_VARIABLE)
-    return Base(Path(given).expanduser()) if given else _configured(environ)
+    return BaseFolder(Path(given).expanduser()) if given else _configured(environ)
 
 
-def open_folder(base: Base, names: Sequence[str], accept: Accept, *, make: bool = False) -> PrivateFolder:
+def open_folder(base: BaseFolder, names: Sequence[str], accept: Accept, *, make: bool = False) -> PrivateFolder:
     """Open the folder that *names* lead to from *base*; with *make*, make what is missing, for this user alone.
 
     Every folder on the way must be this user's, no link, and not writable by others; *accept* is asked about one that
@@ -92,14 +92,14 @@ def _written(file: int, content: bytes) -> int:
     return file
 
 
-def folder_of(base: Path | Base, name: str) -> Path:
+def build_run_path(base: Path | BaseFolder, name: str) -> Path:
     """The folder of the run *name*, whether it is there or not."""
     return Path(base) / "runs" / name
 
 
-def runs_in(base: Base) -> list[Path]:
+def list_runs(base: BaseFolder) -> list[Path]:
     """The folders of all runs in *base*, the one that something last happened to first. Links in it are among them."""
-    from ...runs.report.run_summary import last_touched
+    from ...runs.report.run_summary import find_last_change
 
     try:
         with open_folder(base, ["runs"], accepted_to_read()) as folder:
@@ -108,35 +108,35 @@ def runs_in(base: Base) -> list[Path]:
         return []
     except OSError as error:
         raise _unlisted(base, error) from None
-    folders = [folder_of(base, name) for name in names]
-    return sorted(filter(_is_run, folders), key=last_touched, reverse=True)
+    folders = [build_run_path(base, name) for name in names]
+    return sorted(filter(_is_run, folders), key=find_last_change, reverse=True)
 
 
-def _unlisted(base: Base, error: OSError) -> Refusal:
+def _unlisted(base: BaseFolder, error: OSError) -> UsageError:
     from ...util.private_folder import UnsafePath
 
     if isinstance(error, UnsafePath):
-        return not_followed(error)
-    return Refusal(f"the runs in {base} cannot be listed: {error.strerror}")
+        return build_link_error(error)
+    return UsageError(f"the runs in {base} cannot be listed: {error.strerror}")
 
 
 def accepted_to_read() -> Accept:
     """Whether to look into a folder: whosever it is, but through no link that was not trusted."""
-    from .trusted_runs import KnownRuns
+    from .trusted_runs import TrustedRuns
 
-    known = KnownRuns()
+    known = TrustedRuns()
     return lambda unsafe: not unsafe.is_link or known.accepts(unsafe)
 
 
-def not_followed(unsafe: UnsafePath) -> Refusal:
+def build_link_error(unsafe: UnsafePath) -> UsageError:
     """What to say of a link in the way to a run."""
-    return Refusal(
+    return UsageError(
         f"{unsafe}: such a link is not followed, as it may have come with a repository",
         f"name the folder that it leads to with --dir, or use the link from now on: agentos trust {unsafe.filename}",
     )
 
 
-def require_no_link(base: Base, folder: Path) -> None:
+def require_no_link(base: BaseFolder, folder: Path) -> None:
     """Raise Refusal if the run *folder*, found in *base*, is behind a link that the user has neither named nor trusted.
 
     A run that was found by its path was named by the user.
@@ -148,12 +148,12 @@ def require_no_link(base: Base, folder: Path) -> None:
     try:
         open_folder(base, ["runs", folder.name], accepted_to_read()).close()
     except UnsafePath as unsafe:
-        raise not_followed(unsafe) from None
+        raise build_link_error(unsafe) from None
     except OSError:
         pass  # whoever reads it says what is wrong
 
 
-def find_run(base: Base, run: str | None) -> Path:
+def find_run(base: BaseFolder, run: str | None) -> Path:
     """The folder of the run that *run* names: its name, the beginning of it, its path; None or "latest": the newest.
 
     Raises Refusal, which tells the nearest names, or that it is behind a link.
@@ -163,25 +163,25 @@ def find_run(base: Base, run: str | None) -> Path:
     return found
 
 
-def _find(base: Base, run: str | None) -> Path:
+def _find(base: BaseFolder, run: str | None) -> Path:
     if run is not None and run != LATEST:
         return _named(base, run)
-    if run is not None and _is_run(folder_of(base, run)):
-        return folder_of(base, run)
-    found = runs_in(base)
+    if run is not None and _is_run(build_run_path(base, run)):
+        return build_run_path(base, run)
+    found = list_runs(base)
     if not found:
-        raise Refusal(f"there are no runs in {base}", "agentos run starts one; --dir names another folder")
+        raise UsageError(f"there are no runs in {base}", "agentos run starts one; --dir names another folder")
     return found[0]
 
 
-def _named(base: Base, run: str) -> Path:
+def _named(base: BaseFolder, run: str) -> Path:
     is_name = bool(run) and "\0" not in run and Path(run).name == run and run not in (".", "..")
-    if is_name and _is_run(folder_of(base, run)):
-        return folder_of(base, run)
-    path = None if "\0" in run else _at(Path(run))
+    if is_name and _is_run(build_run_path(base, run)):
+        return build_run_path(base, run)
+    path = None if "\0" in run else _find_at(Path(run))
     if path is not None:
         return path
-    found = runs_in(base)
+    found = list_runs(base)
     names = [folder.name for folder in found]
     beginnings = [folder for folder in found if run and folder.name.startswith(run)]
     if len(beginnings) == 1:
@@ -189,13 +189,13 @@ def _named(base: Base, run: str) -> Path:
     if beginnings:
         fitting = ", ".join(folder.name for folder in beginnings[:_SHOWN])
         more = f" and {len(beginnings) - _SHOWN} more" if len(beginnings) > _SHOWN else ""
-        raise Refusal(f"{len(beginnings)} runs begin with {run!r}", f"which one: {fitting}{more}?")
+        raise UsageError(f"{len(beginnings)} runs begin with {run!r}", f"which one: {fitting}{more}?")
     near = get_close_matches(run, names, _SHOWN, 0.5) or names[:_SHOWN]
     hint = f"there is: {', '.join(near)}" if near else "there are no runs yet"
-    raise Refusal(f"no run is called {run!r} in {base}", f"{hint} (agentos runs lists them)" if near else hint)
+    raise UsageError(f"no run is called {run!r} in {base}", f"{hint} (agentos runs lists them)" if near else hint)
 
 
-def _at(path: Path) -> Path | None:
+def _find_at(path: Path) -> Path | None:
     """The run folder that a path leads to: the folder itself, or its journal."""
     folder = Path(os.path.abspath(path.parent if path.name == "journal.sqlite" else path))
     return folder if _is_run(Path(os.path.realpath(folder))) else None
@@ -211,14 +211,14 @@ def _is_run(folder: Path) -> bool:
         return False
 
 
-def _configured(environ: Mapping[str, str]) -> Base:
-    from ..config.files import load
+def _configured(environ: Mapping[str, str]) -> BaseFolder:
+    from ..config.files import load_settings
 
     try:
-        said = load(None, Path.cwd(), environ).run.get("dir")
-    except (Refusal, OSError):
+        said = load_settings(None, Path.cwd(), environ).run.get("dir")
+    except (UsageError, OSError):
         said = None  # what is wrong there is for whoever starts a run; looking at old ones needs no credentials
     if said is None:
-        return Base(Path(DEFAULT_BASE), Path.cwd())
+        return BaseFolder(Path(DEFAULT_BASE), Path.cwd())
     folder = said.folder or Path()
-    return Base(folder / Path(said.value).expanduser(), None if said.trusted else folder)
+    return BaseFolder(folder / Path(said.value).expanduser(), None if said.trusted else folder)

@@ -7,19 +7,19 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ...errors import CommandFailed
-from ..config.store_url import variable_of
+from ..config.store_url import find_variable
 from ..exit_codes import ExitCode
-from ..usage_error import Refusal
-from .run_pool import variables
+from ..usage_error import UsageError
+from .run_pool import list_variables
 
 if TYPE_CHECKING:
     from ...runs.commands.command import Command
     from ...runs.output.capture import Redactors
-    from .request import Request
+    from .request import RunRequest
 
 
-def command_of(request: Request) -> Command | None:
-    """The command that was typed; None: a function was named. Raises ``Refusal`` if it cannot be run at all."""
+def build_command(request: RunRequest) -> Command | None:
+    """The command that was typed; None: a function was named. Raises ``UsageError`` if it cannot be run at all."""
     argv = request.command
     if argv is None:
         return None
@@ -27,11 +27,11 @@ def command_of(request: Request) -> Command | None:
     from ...runs.commands.template import TemplateError
 
     if request.engine is None and "{" not in argv[0] and shutil.which(argv[0]) is None:
-        raise Refusal(f"command not found: {argv[0]}", "nothing was run")
+        raise UsageError(f"command not found: {argv[0]}", "nothing was run")
     try:
         command = Command(
             argv,
-            env_key=variables(request),
+            env_key=list_variables(request),
             stdin=bool(request.option("stdin")),
             idle_timeout=request.option("idle_timeout"),
             kill_after=request.option("kill_after"),
@@ -41,60 +41,60 @@ def command_of(request: Request) -> Command | None:
         if request.total is not None:
             command.template.check(next(iter(request.items)))  # a field that it does not have is found at once
     except TemplateError as error:
-        raise Refusal(str(error), error.hint) from None
+        raise UsageError(str(error), error.hint) from None
     return command
 
 
-def _withheld_variables(request: Request) -> frozenset[str]:
+def _withheld_variables(request: RunRequest) -> frozenset[str]:
     """Variables that have a secret of a key, chosen or not, or the URL of the store."""
     of_entries = (str(entry.place) for entry in request.settings.credentials if entry.source == "env")
-    of_store = variable_of(request.option("store"))
+    of_store = find_variable(request.option("store"))
     return frozenset(
         [*of_entries, *(name for key in request.keys for name in key.sources), *([of_store] if of_store else [])]
     )
 
 
-def function_of(request: Request, redactors: Redactors | None, masked: Callable[[str], str]) -> Callable[..., Any]:
+def load_function(request: RunRequest, redactors: Redactors | None, masked: Callable[[str], str]) -> Callable[..., Any]:
     """The function that was named. What its module prints and raises as it is imported comes out without secrets."""
-    from ..terminal.print_capture import redacted
+    from ..terminal.print_capture import build_redacted_streams
     from .worker_function import load_worker
 
     try:
-        with redacted(redactors, all_to_stderr=request.flags.json):
+        with build_redacted_streams(redactors, all_to_stderr=request.flags.json):
             return load_worker(str(request.flags.worker))
-    except Refusal as refusal:
-        raise Refusal(masked(refusal.message), refusal.hint, refusal.code) from None
+    except UsageError as refusal:
+        raise UsageError(masked(refusal.message), refusal.hint, refusal.code) from None
 
 
-def elsewhere(request: Request) -> dict[str, Any]:
-    """What ``ParallelCoordinator`` is told of a cluster; nothing if the items run here. Raises ``Refusal``."""
+def build_cluster_options(request: RunRequest) -> dict[str, Any]:
+    """What ``ParallelCoordinator`` is told of a cluster; nothing if the items run here. Raises ``UsageError``."""
     if request.engine is None:
         return {}
     from ...runs.remote.dask_config import Dask
 
-    if (refusal := not_installed(request)) is not None:
+    if (refusal := find_missing_package_error(request)) is not None:
         raise refusal
     return {"engine": Dask(request.engine), "ship_secrets": request.option("ship_secrets")}
 
 
-def not_installed(request: Request) -> Refusal | None:
+def find_missing_package_error(request: RunRequest) -> UsageError | None:
     """What is missing on this machine for the cluster that was named; None: nothing."""
     if request.engine is None:
         return None
-    from ...runs.remote.dask_config import EXTRA, missing_package
+    from ...runs.remote.dask_config import EXTRA, find_missing_package
 
-    missing = missing_package()
-    return None if missing is None else Refusal(f"--engine needs the package {missing}", f"pip install '{EXTRA}'")
+    missing = find_missing_package()
+    return None if missing is None else UsageError(f"--engine needs the package {missing}", f"pip install '{EXTRA}'")
 
 
-def retry_rule(request: Request) -> dict[str, Any]:
+def build_retry_options(request: RunRequest) -> dict[str, Any]:
     """Which failures are tried again. A function has the run's own rule, which also reads what providers answered."""
     if request.command is None:
         return {}
-    return {"retry_if": _in_passing if request.option("retries") is None else _any_failure}
+    return {"retry_if": _is_transient if request.option("retries") is None else _any_failure}
 
 
-def _in_passing(error: BaseException) -> bool:
+def _is_transient(error: BaseException) -> bool:
     """What another try may cure; of commands, those that say so with exit code 75."""
     from ...runs.execution.error_policy import is_transient
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ...pool.snapshot import RESTING, CredentialStatus
+from ...pool.snapshot import UNAVAILABLE, CredentialStatus
 
 if TYPE_CHECKING:
     from ...pool.snapshot import CredentialState
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("agentos")
 
-_LOOK_EVERY = 1.0
-_TICK_EVERY = 30.0
-_PATIENCE = 2.0
+_REFRESH_INTERVAL = 1.0
+_TICK_INTERVAL = 30.0
+_CLOSE_TIMEOUT = 2.0
 _SHORT_REST = 10.0  # seconds of being limited that are the ordinary course of things
 _MOVED = 5.0  # seconds by which the end of a rest must move to be news
 
@@ -31,7 +31,7 @@ class Snapshots(Protocol):
     def snapshot(self) -> Sequence[CredentialState]: ...
 
 
-class KeyWatch:
+class KeyMonitor:
     """A daemon thread that looks at *pool* once a second, and whenever it is poked, from ``start`` to ``close``.
 
     *idle* says how many workers could run but wait for a key. *on_change* is told ``(name, state, until, why)`` when a
@@ -59,17 +59,17 @@ class KeyWatch:
         self._on_tick = on_tick
         self._clock = clock
         self._looking = threading.Lock()
-        self._bell = threading.Lock()
-        self._bell.acquire()
+        self._wakeup = threading.Lock()
+        self._wakeup.acquire()
         self._closed = False
         self._thread: threading.Thread | None = None
         self._rows: tuple[CredentialState, ...] = ()
-        self._told: dict[str, tuple[str, float | None]] = {}
-        self._looked_at: float | None = None
+        self._last_states: dict[str, tuple[str, float | None]] = {}
+        self._refreshed_at: float | None = None
         self._ticked_at = clock.now()
         self._waiting = 0
         self._lost: dict[str, float] = {}
-        self._complained: set[str] = set()
+        self._has_warned: set[str] = set()
 
     def rows(self) -> Sequence[CredentialState]:
         """The keys as they were at the last look."""
@@ -86,14 +86,14 @@ class KeyWatch:
 
     def start(self) -> None:
         """Look once, at once; then go on looking."""
-        self.look()
-        self._thread = threading.Thread(target=self._go_on, name="agentos-keys", daemon=True)
+        self.refresh()
+        self._thread = threading.Thread(target=self._run, name="agentos-keys", daemon=True)
         self._thread.start()
 
-    def poke(self) -> None:
+    def wake(self) -> None:
         """Look now: something has changed."""
         try:
-            self._bell.release()
+            self._wakeup.release()
         except RuntimeError:
             pass  # it rings already
 
@@ -102,42 +102,42 @@ class KeyWatch:
         if self._closed:
             return
         self._closed = True
-        self.poke()
+        self.wake()
         if self._thread is not None:
-            self._thread.join(_PATIENCE)
-        self.look()
+            self._thread.join(_CLOSE_TIMEOUT)
+        self.refresh()
 
-    def look(self) -> None:
+    def refresh(self) -> None:
         """See what the keys are, count the time since the last look, and tell what has changed."""
         with self._looking:
             now, wall = self._clock.now(), self._clock.wall()
             self._count(now)
-            self._waiting = max(0, self._ask("the count of waiting workers", self._idle, self._waiting))
-            self._rows = tuple(self._ask("the snapshot of the keys", self._pool.snapshot, self._rows))
+            self._waiting = max(0, self._read_snapshot("the count of waiting workers", self._idle, self._waiting))
+            self._rows = tuple(self._read_snapshot("the snapshot of the keys", self._pool.snapshot, self._rows))
             changes = self._changes(wall)
-            ticks = now - self._ticked_at >= _TICK_EVERY
+            ticks = now - self._ticked_at >= _TICK_INTERVAL
             if ticks:
                 self._ticked_at = now
         if self._on_change is not None:
             for change in changes:
-                self._ask("whoever is told of keys", partial(self._on_change, *change), None)
+                self._read_snapshot("whoever is told of keys", partial(self._on_change, *change), None)
         if ticks and self._on_tick is not None:
-            self._ask("whoever is called every half minute", self._on_tick, None)
+            self._read_snapshot("whoever is called every half minute", self._on_tick, None)
 
-    def _go_on(self) -> None:
+    def _run(self) -> None:
         while not self._closed:
-            self._clock.wait(self._bell, self._clock.now() + _LOOK_EVERY)
+            self._clock.wait(self._wakeup, self._clock.now() + _REFRESH_INTERVAL)
             if not self._closed:
-                self.look()
+                self.refresh()
 
     def _count(self, now: float) -> None:
         """The time since the last look goes to what was seen then."""
-        since = now if self._looked_at is None else self._looked_at
-        self._looked_at = now
+        since = now if self._refreshed_at is None else self._refreshed_at
+        self._refreshed_at = now
         lost = self._waiting * (now - since)
         if lost <= 0:
             return
-        names = [row.name for row in self._rows if row.state in RESTING] or [NO_KEY]
+        names = [row.name for row in self._rows if row.state in UNAVAILABLE] or [NO_KEY]
         shares = dict(self._lost)  # a new one: whoever reads the totals may be in the midst of the old
         for name in names:
             shares[name] = shares.get(name, 0.0) + lost / len(names)
@@ -149,19 +149,19 @@ class KeyWatch:
             until = row.rate_limited_until if row.rate_limited_until > wall else None
             short = row.state == CredentialStatus.LIMITED and (until is None or until - wall <= _SHORT_REST)
             state = CredentialStatus.AVAILABLE if row.state == CredentialStatus.LEASED or short else row.state
-            until = until if state in RESTING else None
-            before, until_before = self._told.get(row.name, (CredentialStatus.AVAILABLE, None))
+            until = until if state in UNAVAILABLE else None
+            before, until_before = self._last_states.get(row.name, (CredentialStatus.AVAILABLE, None))
             longer = until is not None and until_before is not None and until > until_before + _MOVED
             if state != before or longer:
-                self._told[row.name] = (state, until)
+                self._last_states[row.name] = (state, until)
                 changes.append((row.name, state, until, "" if state == CredentialStatus.AVAILABLE else row.why))
         return changes
 
-    def _ask(self, whom: str, question: Callable[[], Any], otherwise: Any) -> Any:
+    def _read_snapshot(self, whom: str, question: Callable[[], Any], otherwise: Any) -> Any:
         try:
             return question()
         except Exception as error:  # noqa: BLE001 - the watch must go on whatever is the matter with others
-            if whom not in self._complained:
-                self._complained.add(whom)
+            if whom not in self._has_warned:
+                self._has_warned.add(whom)
                 log.warning("%s failed (said only once): %s: %s", whom, type(error).__name__, error)
             return otherwise

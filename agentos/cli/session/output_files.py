@@ -10,26 +10,26 @@ import os
 import stat
 from typing import TYPE_CHECKING
 
-from ..usage_error import Refusal
+from ..usage_error import UsageError
 
 if TYPE_CHECKING:
-    from .request import Request
+    from .request import RunRequest
 
 
-def require_own_files(request: Request) -> None:
-    """Raise ``Refusal`` for a file that cannot be written, or that is not ours to write."""
+def require_own_files(request: RunRequest) -> None:
+    """Raise ``UsageError`` for a file that cannot be written, or that is not ours to write."""
     results, joblog = request.option("results"), request.option("joblog")
     for option, path in (("results", results), ("joblog", joblog)):
         if path is None:
             continue
         named = f"--{option} {path}"
         if request.source["kind"] == "file" and _is_same(path, request.source["name"]):
-            raise Refusal(f"{named} is the file of the items", "name another file for it")
+            raise UsageError(f"{named} is the file of the items", "name another file for it")
         if any(_is_same(path, descriptor) for descriptor in (1, 2) if _is_file(descriptor)):
-            raise Refusal(f"{named} is the file that standard output goes to", "name another file, or use --json")
+            raise UsageError(f"{named} is the file that standard output goes to", "name another file, or use --json")
         _require(option, path, named)
     if results is not None and joblog is not None and _is_same(results, joblog):
-        raise Refusal(f"--results and --joblog name the same file, {results}", "give each a file of its own")
+        raise UsageError(f"--results and --joblog name the same file, {results}", "give each a file of its own")
 
 
 def _require(option: str, path: str, named: str) -> None:
@@ -41,9 +41,11 @@ def _require(option: str, path: str, named: str) -> None:
             os.unlink(path)
         if ordinary and length and not _is_ours(option, path):
             what = "results" if option == "results" else "a joblog"
-            raise Refusal(f"{named} is there, and does not hold {what}", "it would be overwritten: name another file")
+            raise UsageError(
+                f"{named} is there, and does not hold {what}", "it would be overwritten: name another file"
+            )
     except OSError as error:
-        raise Refusal(f"{named} cannot be written: {error.strerror}") from None
+        raise UsageError(f"{named} cannot be written: {error.strerror}") from None
 
 
 def _is_ours(option: str, path: str) -> bool:

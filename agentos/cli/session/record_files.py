@@ -15,18 +15,18 @@ if TYPE_CHECKING:
     from ...runs.results import ProgressStats, WorkflowResult
     from ...util.private_folder import PrivateFolder
     from ..exit_codes import ExitCode
-    from .key_monitor import KeyWatch
-    from .request import Request
+    from .key_monitor import KeyMonitor
+    from .request import RunRequest
 
 _EVENTS = ("item_retried", "item_limited", "stopping", "held", "going_on")
 
 
-class Records:
+class SessionRecords:
     """Takes results and events, from the moment the run's folder is ours."""
 
     def __init__(
         self,
-        request: Request,
+        request: RunRequest,
         folder: PrivateFolder,
         masked: Callable[[str], str],
         command: Command | None,
@@ -42,8 +42,8 @@ class Records:
         self._began = time.time()
         self._stdout = stdout
         self._stdout_is_gone = stdout is None
-        self.trouble: str | None = None  # what is missing of what was asked for
-        self._watch: KeyWatch | None = None
+        self.error: str | None = None  # what is missing of what was asked for
+        self._watch: KeyMonitor | None = None
         more, joblog, retried = request.option("results"), request.option("joblog"), request.flags.retry_failed
         self._events = EventLog(folder.path / EVENTS_NAME, folder=folder)
         own = ResultsFile(folder.path / RESULTS_NAME, folder, retry_failed=retried, mask=masked, folder=folder)
@@ -55,29 +55,27 @@ class Records:
     def close(self) -> None:
         for results in self._results:
             if not results.close():
-                self.trouble = (
-                    f"{results.path} lacks results; the journal has them, and the same command writes it anew"
-                )
+                self.error = f"{results.path} lacks results; the journal has them, and the same command writes it anew"
         if self._joblog is not None:
             self._joblog.close()
         self._events.close()
 
     # -- events -------------------------------------------------------------------------------------------------
 
-    def began(self, pid: int, watch: KeyWatch | None) -> None:
+    def on_begin(self, pid: int, watch: KeyMonitor | None) -> None:
         """The session begins; *watch* knows the keys."""
         self._watch = watch
         self._events.write("session", pid=pid, parallel=self._request.parallel)
         request = self._request
-        self._say("start", run=request.name, folder=str(request.folder), total=request.total)
+        self._write_event("start", run=request.name, folder=str(request.folder), total=request.total)
 
-    def happened(self, event: Progress) -> None:
+    def on_event(self, event: Progress) -> None:
         """The run says something."""
         if event.kind in _EVENTS:
             facts = {"item": event.item_id, "why": event.message}
             self._events.write(event.kind, **{name: fact for name, fact in facts.items() if fact})
 
-    def key_changed(self, name: str, state: str, until: float | None, why: str) -> None:
+    def on_key_change(self, name: str, state: str, until: float | None, why: str) -> None:
         """A key is another than it was."""
         self._events.write("key", name=name, state=state, until=until, why=why)
 
@@ -89,7 +87,7 @@ class Records:
 
     # -- results ------------------------------------------------------------------------------------------------
 
-    def take(self, result: WorkflowResult) -> None:
+    def add_result(self, result: WorkflowResult) -> None:
         """A result is in the journal: write it where it was asked for."""
         now = time.time()
         for file in self._results:
@@ -103,14 +101,14 @@ class Records:
                 received=len(str(said).encode()),
             )
         if self._request.flags.json:
-            from ...runs.exports.results_file import line_of_result
+            from ...runs.exports.results_file import format_result
 
-            line = line_of_result(result, now, self._masked)
+            line = format_result(result, now, self._masked)
             self._print(f'{{"event": "item", "cached": {json.dumps(result.cached)}, {line[1:]}')
 
-    def ended(self, stats: ProgressStats, code: ExitCode) -> None:
+    def on_end(self, stats: ProgressStats, code: ExitCode) -> None:
         """The last word to a program."""
-        self._say(
+        self._write_event(
             "done",
             run=self._request.name,
             exit=int(code),
@@ -134,7 +132,7 @@ class Records:
         except (TypeError, ValueError, LookupError):
             return shlex.join(self._command.argv)  # of standard input, or of an item that does not fit
 
-    def _say(self, event: str, **facts: Any) -> None:
+    def _write_event(self, event: str, **facts: Any) -> None:
         if self._request.flags.json:
             self._print(json.dumps({"event": event, **facts}))
 
@@ -145,4 +143,4 @@ class Records:
             except (OSError, ValueError) as error:
                 self._stdout_is_gone = True  # the run goes on
                 if not isinstance(error, BrokenPipeError):  # else whoever read it has heard enough
-                    self.trouble = f"standard output cannot be written: {getattr(error, 'strerror', None) or error}"
+                    self.error = f"standard output cannot be written: {getattr(error, 'strerror', None) or error}"

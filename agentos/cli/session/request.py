@@ -9,17 +9,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..config.files import Settings, load
-from ..config.run_options import HERE, RUN_OPTIONS, from_flag
-from ..usage_error import Refusal
-from .argv import Typed
-from .find_run import Base
+from ..config.files import Settings, load_settings
+from ..config.run_options import HERE, RUN_OPTIONS, parse_flag
+from ..usage_error import UsageError
+from .argv import ParsedArguments
+from .find_run import BaseFolder
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from ...runs.inputs import InputError, Items, Place
-    from ..config.key_selection import KeyGiven
+    from ...runs.inputs import InputError, InputLocation, Items
+    from ..config.key_selection import SelectedKey
 
 _DEFAULTS: Mapping[str, Any] = {
     "tag": True,
@@ -44,7 +44,7 @@ _PATHS = ("dir", "results", "joblog")
 class Flags:
     """What was typed. ``options`` are those that files and the environment may give too; None: not typed."""
 
-    typed: Typed
+    typed: ParsedArguments
     items: str | None
     listed: str | None
     worker: str | None
@@ -64,7 +64,7 @@ class Flags:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class RunRequest:
     """Everything a run needs to know. ``options`` has a value, perhaps None, for every name of ``RUN_OPTIONS``."""
 
     flags: Flags
@@ -72,10 +72,10 @@ class Request:
     where: Mapping[str, str]  # of an option: who said so
     settings: Settings
     name: str
-    base: Base
+    base: BaseFolder
     items: Items
     source: Mapping[str, str]
-    keys: tuple[KeyGiven, ...]
+    keys: tuple[SelectedKey, ...]
     deadline: datetime | None
     id_of: Callable[[Any], str]
 
@@ -123,46 +123,46 @@ class Request:
         return self.options[name]
 
 
-def request_from(flags: Flags, environ: Mapping[str, str] = os.environ) -> Request:
-    """Check and join. Raises ``Refusal`` for whatever cannot be done, before anything is touched."""
+def build_request(flags: Flags, environ: Mapping[str, str] = os.environ) -> RunRequest:
+    """Check and join. Raises ``UsageError`` for whatever cannot be done, before anything is touched."""
     command = flags.typed.command
     if not command and flags.worker is None:
-        raise Refusal(
+        raise UsageError(
             "there is nothing to run for the items",
             "put a command after --, as in: agentos run items.txt -- echo {}\n"
             "or name a Python function: agentos run items.jsonl --worker mymodule:myfunction",
         )
     if command and flags.worker is not None:
-        raise Refusal("--worker and a command after -- were both given; a run has one of them")
-    settings = load(flags.config, Path.cwd(), environ)
+        raise UsageError("--worker and a command after -- were both given; a run has one of them")
+    settings = load_settings(flags.config, Path.cwd(), environ)
     options, where = _joined(flags, settings)
     _check_together(flags, options, where)
     if flags.options.get("line_buffer"):
         options["group"] = options["keep_order"] = False  # typed, it wins over what a file says
-    from ..config.key_selection import credentials
-    from ..config.store_url import passwords_of
-    from .run_name import default_name, given_name
+    from ..config.key_selection import load_credentials
+    from ..config.store_url import find_passwords
+    from .run_name import build_name, check_name
 
     typed = flags.options.get("keys") or []
-    keys = [] if options["keys"] == [_NO_KEYS] else credentials(settings, typed, environ)
-    masked = _masking(keys, passwords_of(options["store"], environ))
+    keys = [] if options["keys"] == [_NO_KEYS] else load_credentials(settings, typed, environ)
+    masked = _masking(keys, find_passwords(options["store"], environ))
     _refuse_typed_secrets(flags, masked)
     try:
-        place = _place(flags)
+        place = _locate_items(flags)
         source = {"kind": place.kind, "name": shlex.join(place.words) if place.kind == "words" else place.name}
         if flags.name is not None:
-            name = given_name(flags.name)
+            name = check_name(flags.name)
         else:
-            name = default_name(command, flags.worker, source, options["id"])
+            name = build_name(command, flags.worker, source, options["id"])
         items = _items(place, options)
-    except Refusal as refusal:  # it may quote the input
-        raise Refusal(masked(refusal.message), refusal.hint, refusal.code) from None
+    except UsageError as refusal:  # it may quote the input
+        raise UsageError(masked(refusal.message), refusal.hint, refusal.code) from None
     deadline = None
     if options["deadline"] is not None:
-        from ..config.typed_durations import deadline as read_deadline
+        from ..config.typed_durations import parse_deadline as read_deadline
 
         deadline = read_deadline(options["deadline"], option=where["deadline"])
-    return Request(
+    return RunRequest(
         flags=flags,
         options=options,
         where=where,
@@ -177,15 +177,15 @@ def request_from(flags: Flags, environ: Mapping[str, str] = os.environ) -> Reque
     )
 
 
-def _base(path: str, flags: Flags, settings: Settings) -> Base:
+def _base(path: str, flags: Flags, settings: Settings) -> BaseFolder:
     """Where runs are kept. A project's file does not name it for the user, and neither does the default."""
     said = settings.run.get("dir")
     if flags.options.get("dir") is not None or (said is not None and said.trusted):
-        return Base(Path(path).absolute())
-    return Base(Path(os.path.abspath(path)), Path.cwd() if said is None or said.folder is None else said.folder)
+        return BaseFolder(Path(path).absolute())
+    return BaseFolder(Path(os.path.abspath(path)), Path.cwd() if said is None or said.folder is None else said.folder)
 
 
-def _masking(keys: Sequence[KeyGiven], passwords: Sequence[str]) -> Callable[[str], str]:
+def _masking(keys: Sequence[SelectedKey], passwords: Sequence[str]) -> Callable[[str], str]:
     if not keys and not passwords:
         return str
     from ...pool.redaction import Masker
@@ -195,8 +195,8 @@ def _masking(keys: Sequence[KeyGiven], passwords: Sequence[str]) -> Callable[[st
 
 
 def _refuse_typed_secrets(flags: Flags, masked: Callable[[str], str]) -> None:
-    if any(masked(word) != word for word in flags.typed.whole):
-        raise Refusal(
+    if any(masked(word) != word for word in flags.typed.all_arguments):
+        raise UsageError(
             "what was typed contains the secret of a credential, or the store's password: every user of this machine "
             "can read it there",
             "leave it out: the command finds its credential in an environment variable (--env-key VAR)",
@@ -211,7 +211,7 @@ def _ids_without_secrets(items: Items, masked: Callable[[str], str]) -> Callable
     if ids is not None:
         together = "\n".join(ids)
         if masked(together) != together:
-            raise Refusal(
+            raise UsageError(
                 "the id of an item holds the secret of a credential, or the store's password, and ids are shown "
                 "everywhere",
                 "take the secret out of the items, or name another field for their ids with --id FIELD",
@@ -236,7 +236,7 @@ def _joined(flags: Flags, settings: Settings) -> tuple[dict[str, Any], dict[str,
         typed = flags.options.get(name)
         said = settings.run.get(name)
         if typed is not None:
-            options[name], where[name] = from_flag(name, typed), f"--{name.replace('_', '-')}"
+            options[name], where[name] = parse_flag(name, typed), f"--{name.replace('_', '-')}"
         elif said is not None:
             options[name], where[name] = said.value, said.where
         else:
@@ -249,48 +249,50 @@ def _joined(flags: Flags, settings: Settings) -> tuple[dict[str, Any], dict[str,
 
 def _check_together(flags: Flags, options: Mapping[str, Any], where: Mapping[str, str]) -> None:
     if flags.color not in ("auto", "always", "never"):
-        raise Refusal(f"--color must be auto, always or never, not {flags.color!r}")
+        raise UsageError(f"--color must be auto, always or never, not {flags.color!r}")
     if flags.worker is not None:
         for name in ("idle_timeout", "stdin"):
             if options[name] and flags.options.get(name):
-                raise Refusal(f"--{name.replace('_', '-')} is for commands; a Python function has none of it")
+                raise UsageError(f"--{name.replace('_', '-')} is for commands; a Python function has none of it")
     if flags.options.get("ship_secrets") and options["engine"] in (None, HERE):
-        raise Refusal("--ship-secrets is for a cluster, and the items run on this machine", "name one: --engine WHERE")
+        raise UsageError(
+            "--ship-secrets is for a cluster, and the items run on this machine", "name one: --engine WHERE"
+        )
     for name in ("timeout", "idle_timeout", "kill_after"):
         if options[name] == 0:
-            raise Refusal(f"{where[name]}: {name} must be above 0")
-    from ...runs.core.halt import halt_of
+            raise UsageError(f"{where[name]}: {name} must be above 0")
+    from ...runs.core.halt import parse_halt
 
     try:
-        halt_of(options["halt"])
+        parse_halt(options["halt"])
     except ValueError as error:
-        raise Refusal(f"{where['halt']}: {error}") from None
+        raise UsageError(f"{where['halt']}: {error}") from None
 
 
-def _place(flags: Flags) -> Place:
+def _locate_items(flags: Flags) -> InputLocation:
     """Where the items come from."""
-    from ...runs.inputs import InputError, place_of, words_of
+    from ...runs.inputs import InputError, locate_input, split_words
 
     words, given = flags.typed.words, flags.items
     if flags.listed is not None:
         if words is not None:
-            raise Refusal("items were given twice: by --items and after :::")
-        words = tuple(words_of(flags.listed))
+            raise UsageError("items were given twice: by --items and after :::")
+        words = tuple(split_words(flags.listed))
     if words is not None and given is not None:
-        raise Refusal(f"items were given twice: {given} and the words after :::")
+        raise UsageError(f"items were given twice: {given} and the words after :::")
     if words is None and given is None:
-        raise Refusal(
+        raise UsageError(
             "no items were given",
             "name a file, a glob or a folder, read standard input with -, or put words after :::, as in:\n"
             "agentos run -- echo {} ::: a b c",
         )
     try:
-        return place_of(words if given is None else given)  # type: ignore[arg-type]
+        return locate_input(words if given is None else given)  # type: ignore[arg-type]
     except InputError as error:
         raise _refused(error) from None
 
 
-def _items(place: Place, options: Mapping[str, Any]) -> Items:
+def _items(place: InputLocation, options: Mapping[str, Any]) -> Items:
     from ...runs.inputs import InputError, open_items
 
     try:
@@ -299,5 +301,5 @@ def _items(place: Place, options: Mapping[str, Any]) -> Items:
         raise _refused(error) from None
 
 
-def _refused(error: InputError) -> Refusal:
-    return Refusal(str(error), error.hint)
+def _refused(error: InputError) -> UsageError:
+    return UsageError(str(error), error.hint)

@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING, Final
 from ...errors import JournalInUse
 from ...runs.exports.event_log import EVENTS_NAME
 from ...runs.exports.results_file import RESULTS_NAME
-from ...runs.journal.journal_files import files_of
+from ...runs.journal.journal_files import locate_files
 from ...runs.journal.owner_lock import OwnerLock
-from ...runs.report.run_card import CARD_NAME, LONGEST_CARD
+from ...runs.report.run_card import CARD_NAME, MAX_CARD_SIZE
 from ...util.private_folder import Accept, PrivateFolder, UnsafePath, current_user, unless_link
-from ..usage_error import Refusal
+from ..usage_error import UsageError
 from .find_run import open_folder
-from .trusted_runs import ID_NAME, KnownRun, KnownRuns, digest, digest_of, id_in, new_id
+from .trusted_runs import ID_NAME, TrustedRun, TrustedRuns, digest, new_id, read_digest, read_id
 
 if TYPE_CHECKING:
-    from .request import Request
+    from .request import RunRequest
 
 LOCK_NAME: Final = "run.lock"
 _FOLDERS: Final = ("logs", "checkpoints")
@@ -36,8 +36,8 @@ class RunFolder:
     """The folder of a run, from the moment nobody else may use it."""
 
     folder: PrivateFolder
-    known: KnownRun
-    _memory: KnownRuns
+    known: TrustedRun
+    _memory: TrustedRuns
     _lock: OwnerLock
 
     def release(self) -> None:
@@ -45,50 +45,50 @@ class RunFolder:
         self._lock.release()
         self.folder.close()
 
-    def write_card(self, request: Request) -> None:
-        """Write down what ``agentos show`` and ``agentos retry`` want to know of this start. Raises ``Refusal``."""
+    def write_card(self, request: RunRequest) -> None:
+        """Write down what ``agentos show`` and ``agentos retry`` want to know of this start. Raises ``UsageError``."""
         try:
             content = _card(request, self.folder)
-            before, now = digest_of(self.folder), digest(content)
+            before, now = read_digest(self.folder), digest(content)
             # Both, until it is written: a run that is killed in between must be known, too.
             self._remember(replace(self.known, cards=(before, now)), durable=True)
             self.folder.write(CARD_NAME, content)
             self._remember(replace(self.known, cards=(now,)), durable=False)
         except OSError as error:
             said = str(error) if isinstance(error, UnsafePath) else f"{error.strerror}: {request.folder}"
-            raise Refusal(f"the run's folder cannot be written: {said}") from None
+            raise UsageError(f"the run's folder cannot be written: {said}") from None
 
-    def _remember(self, known: KnownRun, *, durable: bool) -> None:
+    def _remember(self, known: TrustedRun, *, durable: bool) -> None:
         self.known = known
         with contextlib.suppress(OSError, ValueError):  # it was said at the start
             self._memory.record(known, durable=durable)
 
 
-def own(request: Request) -> RunFolder:
+def claim_folder(request: RunRequest) -> RunFolder:
     """Make the run's folder, or with ``--fresh`` set the old one aside, and keep all others out until it is released.
 
-    The journal has a lock of its own; this one is taken before results are written anew. Raises ``Refusal``, also for a
-    folder that this user has not started: it may have come with a repository.
+    The journal has a lock of its own; this one is taken before results are written anew. Raises ``UsageError``, also
+    for a folder that this user has not started: it may have come with a repository.
     """
-    memory = KnownRuns()
+    memory = TrustedRuns()
     try:
-        return _own(request, memory, trusting if request.flags.trust else memory.accepts)
+        return _claim_folder(request, memory, accept_any if request.flags.trust else memory.accepts)
     except UnsafePath as unsafe:
-        raise refusal_of(unsafe, request.folder) from None
+        raise build_error(unsafe, request.folder) from None
     except JournalInUse as error:
-        raise Refusal(str(error), "wait for it, or give this run another --name") from None
+        raise UsageError(str(error), "wait for it, or give this run another --name") from None
     except OSError as error:
-        raise Refusal(
+        raise UsageError(
             f"the run's folder cannot be used: {error.strerror}: {error.filename or request.folder}",
             "name another place with --dir FOLDER, or AGENTOS_BASE_DIR",
         ) from None
 
 
-def _own(request: Request, memory: KnownRuns, accept: Accept) -> RunFolder:
+def _claim_folder(request: RunRequest, memory: TrustedRuns, accept: Accept) -> RunFolder:
     flags = request.flags
     with open_folder(request.base, ["runs"], accept, make=True) as runs:
         if flags.fresh and runs.find(request.name) is not None:
-            _set_aside(runs, request.name, memory, accept)
+            _archive_old_run(runs, request.name, memory, accept)
         runs.make(request.name)
         folder = runs.enter(request.name)
     try:
@@ -100,8 +100,8 @@ def _own(request: Request, memory: KnownRuns, accept: Accept) -> RunFolder:
         lock = OwnerLock(folder.path / LOCK_NAME, journal=folder.path, run=request.name, folder=folder)
         try:
             known = memory.find(folder.path) if flags.trust else require_known(folder, memory)
-            if known is None or _fault(folder, known) is not None:
-                known = enroll(folder, memory)
+            if known is None or _find_difference(folder, known) is not None:
+                known = enrol(folder, memory)
         except BaseException:
             lock.release()
             raise
@@ -111,25 +111,25 @@ def _own(request: Request, memory: KnownRuns, accept: Accept) -> RunFolder:
     return RunFolder(folder, known, memory, lock)
 
 
-def trusting(_: UnsafePath) -> bool:
+def accept_any(_: UnsafePath) -> bool:
     """Accept a folder whatever is the matter with it."""
     return True
 
 
-def require_known(folder: PrivateFolder, memory: KnownRuns) -> KnownRun | None:
+def require_known(folder: PrivateFolder, memory: TrustedRuns) -> TrustedRun | None:
     """Return what is known of *folder*: it is as this user's last start left it, or nothing has begun in it.
 
-    Any other raises ``Refusal``.
+    Any other raises ``UsageError``.
     """
     fault = None
     for _ in range(_LOOKS):  # a run that starts just now writes to both
         known = memory.find(folder.path)
         if is_new(folder):
             return known
-        fault = _fault(folder, known)
+        fault = _find_difference(folder, known)
         if fault is None:
             return known
-    raise Refusal(
+    raise UsageError(
         f"the run folder {folder.path} may not be yours: {fault}",
         "it may have come with a repository or an archive, or been moved or changed since; runs of earlier versions\n"
         "are not known either. To go on with it:\n"
@@ -139,13 +139,13 @@ def require_known(folder: PrivateFolder, memory: KnownRuns) -> KnownRun | None:
     )
 
 
-def _fault(folder: PrivateFolder, known: KnownRun | None) -> str | None:
+def _find_difference(folder: PrivateFolder, known: TrustedRun | None) -> str | None:
     """In what *folder* is not what is known of it."""
     if known is None:
         return "nothing is known here of a run in it"
-    if id_in(folder) != known.id:
+    if read_id(folder) != known.id:
         return "it is not the folder that was there before"
-    if digest_of(folder) not in known.cards:
+    if read_digest(folder) not in known.cards:
         return f"its {CARD_NAME}, which says what to run, is not the one that was written last"
     return None
 
@@ -157,7 +157,7 @@ def is_new(folder: PrivateFolder) -> bool:
 
 def require_own_files(folder: PrivateFolder) -> None:
     """Raise UnsafePath if anything that agentos would write in *folder* is a link, a pipe, or another user's."""
-    files = files_of(folder)
+    files = locate_files(folder)
     journal = (files.db, files.wal, files.shm, files.rollback, files.head, files.lock)
     folder.check(LOCK_NAME, ID_NAME, CARD_NAME, RESULTS_NAME, EVENTS_NAME, *(path.name for path in journal))
     for name in _FOLDERS:
@@ -165,9 +165,9 @@ def require_own_files(folder: PrivateFolder) -> None:
             folder.enter(name).close()
 
 
-def enroll(folder: PrivateFolder, memory: KnownRuns, *, any_owner: bool = False) -> KnownRun:
+def enrol(folder: PrivateFolder, memory: TrustedRuns, *, any_owner: bool = False) -> TrustedRun:
     """Give the folder an id, and remember it as it is now. If it cannot be remembered, that is said."""
-    known = KnownRun(os.path.realpath(folder.path), new_id(), (digest_of(folder),), any_owner)
+    known = TrustedRun(os.path.realpath(folder.path), new_id(), (read_digest(folder),), any_owner)
     try:
         memory.record(known)
     except (OSError, ValueError) as error:
@@ -178,11 +178,11 @@ def enroll(folder: PrivateFolder, memory: KnownRuns, *, any_owner: bool = False)
     return known
 
 
-def refusal_of(unsafe: UnsafePath, folder: Path) -> Refusal:
+def build_error(unsafe: UnsafePath, folder: Path) -> UsageError:
     """What to say of something in the way, and what to do about it."""
     path = str(unsafe.filename)
     if Path(path).parent == folder and Path(path).name not in _FOLDERS:
-        return Refusal(
+        return UsageError(
             f"{unsafe}: agentos does not write to it",
             "remove it, or start over with --fresh, which keeps this folder under another name",
         )
@@ -194,11 +194,13 @@ def refusal_of(unsafe: UnsafePath, folder: Path) -> Refusal:
     if Path(path) == folder:
         ways.append("--fresh  starts over, and keeps it under another name")
     if unsafe.is_link:
-        return Refusal(f"{unsafe}: such a link is not followed, as it may have come with a repository", "\n".join(ways))
-    return Refusal(f"{unsafe}: what others can change is not safe to go on with", "\n".join(ways))
+        return UsageError(
+            f"{unsafe}: such a link is not followed, as it may have come with a repository", "\n".join(ways)
+        )
+    return UsageError(f"{unsafe}: what others can change is not safe to go on with", "\n".join(ways))
 
 
-def _set_aside(runs: PrivateFolder, name: str, memory: KnownRuns, accept: Accept) -> None:
+def _archive_old_run(runs: PrivateFolder, name: str, memory: TrustedRuns, accept: Accept) -> None:
     """Keep a run that is to be started over, under the next free name. What is no run of ours is moved unopened."""
     lock = None
     runs.accept = unless_link
@@ -221,19 +223,19 @@ def _set_aside(runs: PrivateFolder, name: str, memory: KnownRuns, accept: Accept
             lock.release()
 
 
-def _card(request: Request, folder: PrivateFolder) -> bytes:
+def _card(request: RunRequest, folder: PrivateFolder) -> bytes:
     from ...version import __version__
 
     created = now = time.time()
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-        created = float(json.loads(folder.read(CARD_NAME, LONGEST_CARD))["created"])
+        created = float(json.loads(folder.read(CARD_NAME, MAX_CARD_SIZE))["created"])
     card = {
         "format": 1,
         "name": request.name,
         "created": created,
         "started": now,
         "cwd": os.getcwd(),
-        "arguments": request.flags.typed.again,
+        "arguments": request.flags.typed.resume_arguments,
         "command": None if request.command is None else list(request.command),
         "worker": request.flags.worker,
         "source": dict(request.source),

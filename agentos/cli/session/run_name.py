@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 
-from ..usage_error import Refusal
+from ..usage_error import UsageError
 
 _SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _LONGEST = 80
@@ -18,38 +18,38 @@ _FILE = re.compile(r"([A-Za-z][\w-]{0,30})\.[A-Za-z]{1,4}", re.ASCII)
 _RULE = "letters, digits, dots, dashes and underscores, at most 80, the first a letter or digit"
 
 
-def given_name(name: str) -> str:
-    """*name*, if a folder can be called that anywhere. Raises ``Refusal``, which says what is wrong with it."""
+def check_name(name: str) -> str:
+    """*name*, if a folder can be called that anywhere. Raises ``UsageError``, which says what is wrong with it."""
     if not name:
-        raise _refused("is empty")
+        raise _build_error("is empty")
     if os.path.isabs(name) or re.match(r"[A-Za-z]:[\\/]", name):
-        raise _refused("is an absolute path; a run has a name, and --dir says where it is kept")
+        raise _build_error("is an absolute path; a run has a name, and --dir says where it is kept")
     if ".." in re.split(r"[/\\]", name):
-        raise _refused("leads out of its folder with '..'")
+        raise _build_error("leads out of its folder with '..'")
     if "/" in name or "\\" in name:
-        raise _refused("has a path separator in it; --dir says where runs are kept")
+        raise _build_error("has a path separator in it; --dir says where runs are kept")
     if len(name) > _LONGEST:
-        raise _refused(f"has {len(name)} characters")
+        raise _build_error(f"has {len(name)} characters")
     if not _SAFE.fullmatch(name):
         odd = re.sub(r"[A-Za-z0-9._-]", "", name)
-        raise _refused(f"has {odd[0]!r} in it" if odd else f"begins with {name[0]!r}")
+        raise _build_error(f"has {odd[0]!r} in it" if odd else f"begins with {name[0]!r}")
     if name.endswith("."):
-        raise _refused("ends with a dot, which some file systems drop")
+        raise _build_error("ends with a dot, which some file systems drop")
     if _RESERVED.fullmatch(name):
-        raise _refused(f"is {name!r}, which is a device on Windows")
+        raise _build_error(f"is {name!r}, which is a device on Windows")
     return name
 
 
-def default_name(
+def build_name(
     command: Sequence[str] | None, worker: str | None, source: Mapping[str, str], id_field: str | None = None
 ) -> str:
     """A name made of what is run and the items it is run for: readable first, then eight hex digits of both.
 
     *source* has ``kind`` and ``name``, as a run folder keeps them; a file is known by its absolute path, a glob by its
-    pattern, words by themselves. Standard input has nothing to be known by: that raises ``Refusal``.
+    pattern, words by themselves. Standard input has nothing to be known by: that raises ``UsageError``.
     """
     if source["kind"] == "stdin":
-        raise Refusal(
+        raise UsageError(
             "items from standard input need --name",
             "by it the run is found again, to go on after a stop: agentos run - --name nightly -- ...",
         )
@@ -74,20 +74,20 @@ def _slug(command: Sequence[str], worker: str | None) -> str:
         stem = os.path.basename(module).removesuffix(".py").rpartition(".")[2]
         words = [stem] if stem == function else [stem, function]
     else:
-        words = _telling_words(command)
+        words = _find_significant_words(command)
     slug = "-".join(filter(None, (re.sub(r"[^a-z0-9_]+", "-", word.lower()).strip("-_") for word in words)))
     return slug[:_LONGEST_SLUG].rstrip("-_") or "run"
 
 
-def _telling_words(command: Sequence[str]) -> list[str]:
+def _find_significant_words(command: Sequence[str]) -> list[str]:
     """The program, and the first of its words that says what it does: ``python-summarize``, ``git-clone``."""
-    from ...runs.commands.embedded_code import code_in, program_at
+    from ...runs.commands.embedded_code import find_code, find_program
 
     if not command:
         return []
-    at = program_at(command)
+    at = find_program(command)
     program = os.path.basename(command[at])
-    code = code_in(command)
+    code = find_code(command)
     for index in range(at + 1, len(command)):
         element = command[index]
         if index in code.languages:
@@ -101,5 +101,5 @@ def _telling_words(command: Sequence[str]) -> list[str]:
     return [program]
 
 
-def _refused(what: str) -> Refusal:
-    return Refusal(f"--name {what}", f"a name has {_RULE}")
+def _build_error(what: str) -> UsageError:
+    return UsageError(f"--name {what}", f"a name has {_RULE}")

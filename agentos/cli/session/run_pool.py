@@ -7,56 +7,58 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ..exit_codes import ExitCode
-from ..usage_error import Refusal
+from ..usage_error import UsageError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ...stores.redis.url import RedisPlace
+    from ...stores.redis.url import RedisLocation
     from ...workflows.parallel import CredentialCoordinator
-    from .request import Request
+    from .request import RunRequest
 
 
-def make_pool(request: Request, *, only_look: bool = False) -> CredentialCoordinator | None:
+def build_pool(request: RunRequest, *, only_look: bool = False) -> CredentialCoordinator | None:
     """The pool; None if no credentials were given. With *only_look* no file is made: what is known is used."""
     if not request.keys:
         return None
     from ...errors import StoreError
     from ...pool.protocols import runtime_of
-    from ...stores.sqlite.location import place_of
+    from ...stores.sqlite.location import parse_location
     from ...workflows.parallel import CredentialCoordinator
-    from ..config.store_url import address_of, not_installed, passwords_of, unusable
+    from ..config.store_url import build_missing_package_error, build_store_error, find_passwords, resolve_address
 
-    store = address_of(request.option("store"), os.environ, who=request.where.get("store", "--store"))
+    store = resolve_address(request.option("store"), os.environ, who=request.where.get("store", "--store"))
     try:
-        place = place_of(store, os.environ)
+        place = parse_location(store, os.environ)
     except ValueError as error:
         said_by = request.where.get("store", "--store")
-        raise Refusal(f"{said_by} {str(error).removeprefix('store ')}") from None
+        raise UsageError(f"{said_by} {str(error).removeprefix('store ')}") from None
     try:
         if only_look and place is not None and _is_new(place):
             store = "memory"
         pool = CredentialCoordinator([key.credential for key in request.keys], store=store)
     except StoreError as error:
-        raise unusable(error, "name another place with --store sqlite:///path, or use --store memory") from None
+        raise build_store_error(
+            error, "name another place with --store sqlite:///path, or use --store memory"
+        ) from None
     except ImportError as error:
-        raise not_installed(error) from None
+        raise build_missing_package_error(error) from None
     except ValueError as error:
-        raise Refusal(f"the credentials cannot be used together: {error}", code=ExitCode.USAGE) from None
-    for password in passwords_of(request.option("store"), os.environ):
+        raise UsageError(f"the credentials cannot be used together: {error}", code=ExitCode.USAGE) from None
+    for password in find_passwords(request.option("store"), os.environ):
         runtime_of(pool).masker.add_password(password)
     return pool
 
 
-def _is_new(place: Path | RedisPlace) -> bool:
+def _is_new(place: Path | RedisLocation) -> bool:
     """Whether nobody has used the store yet. Looking makes none."""
-    from ...stores.admin import look
+    from ...stores.admin import read_store
     from ...util.clock import SystemClock
 
-    return look(place, (), SystemClock()) is None
+    return read_store(place, (), SystemClock()) is None
 
 
-def variables(request: Request) -> Mapping[str, str]:
+def list_variables(request: RunRequest) -> Mapping[str, str]:
     """For each credential, by name, the environment variable in which a command finds it."""
     told = request.option("env_key")
     from ...runs.commands.command import DEFAULT_ENV_KEY

@@ -15,29 +15,29 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import AgentOSError
 from ..exit_codes import ExitCode
-from ..forced_exit import current, return_leases
-from ..terminal.log_lines import logged
-from ..usage_error import Refusal
-from .exit_summary import exit_code, last_words
-from .item_worker import command_of, elsewhere, function_of, retry_rule
+from ..forced_exit import find_current, return_leases
+from ..terminal.log_lines import showing_log
+from ..usage_error import UsageError
+from .exit_summary import build_next_steps, exit_code
+from .item_worker import build_cluster_options, build_command, build_retry_options, load_function
 from .output_files import require_own_files
-from .record_files import Records
-from .run_folder import RunFolder, own
-from .run_pool import make_pool
+from .record_files import SessionRecords
+from .run_folder import RunFolder, claim_folder
+from .run_pool import build_pool
 
 if TYPE_CHECKING:
     from ...errors import InputFailed
     from ...pool.protocols import PoolInterface
     from ...runs.commands.command import Command
     from ...runs.display.eta import PoolForecast
-    from ...runs.output.capture import Outputs, Redactors
+    from ...runs.output.capture import OutputCapture, Redactors
     from ...runs.progress import Progress
     from ...runs.results import ProgressStats, WorkflowResult
     from ...workflows.parallel import CredentialCoordinator, ParallelCoordinator
     from ..terminal.item_output import LineScreen
     from ..terminal.progress_mode import Reporter
-    from .key_monitor import KeyWatch
-    from .request import Request
+    from .key_monitor import KeyMonitor
+    from .request import RunRequest
 
 # A rest that is longer than this is not waited for with --no-wait; the pool calls such a key parked.
 _PARKED_FROM = 600.0
@@ -46,14 +46,14 @@ _PARKED_FROM = 600.0
 _SAME_TERM = 0.3
 
 
-def carry_out(request: Request) -> int:
+def run_session(request: RunRequest) -> int:
     """Run it, or show what would be run; returns the exit code."""
     for warning in request.warnings:
         print(f"agentos: {warning}", file=sys.stderr)
     if request.flags.dry_run:
-        from .dry_run import show_what_would_run
+        from .dry_run import print_dry_run
 
-        show_what_would_run(request)
+        print_dry_run(request)
         return int(ExitCode.OK)
     with contextlib.ExitStack() as ends:
         return _Session(request, ends).run()
@@ -62,45 +62,45 @@ def carry_out(request: Request) -> int:
 class _Session:
     """Opens what a run needs, in an order in which nothing is touched before it is ours, and closes it again."""
 
-    def __init__(self, request: Request, ends: contextlib.ExitStack) -> None:
+    def __init__(self, request: RunRequest, ends: contextlib.ExitStack) -> None:
         self._request = request
         self._ends = ends
         self._pool: CredentialCoordinator | None = None
         self._runtime: PoolInterface | None = None  # of the pool
         self._redactors: Redactors | None = None
         self._coordinator: ParallelCoordinator | None = None
-        self._watch: KeyWatch | None = None
+        self._watch: KeyMonitor | None = None
         self._forecast: PoolForecast | None = None
         self._screen: LineScreen | None = None
         self._stdout = sys.stdout  # before foreign code gets another in its place
-        self._records: Records | None = None
+        self._records: SessionRecords | None = None
         self._owned: RunFolder
         self._has_said_the_end = False
         self._elsewhere: dict[str, Any]
         self._reporter: Reporter
-        self._outputs: Outputs
+        self._outputs: OutputCapture
 
     def run(self) -> int:
         """All of it."""
         request, ends = self._request, self._ends
-        if (forced_exit := current()) is not None:
+        if (forced_exit := find_current()) is not None:
             forced_exit.arm()
-        self._pool = make_pool(request)
+        self._pool = build_pool(request)
         if self._pool is not None:
             from ...pool.protocols import runtime_of
             from ...runs.output.stream_redaction import Redaction
 
             self._runtime = runtime_of(self._pool)
-            self._redactors = Redaction(self._runtime.masker, self._runtime.secret_of).stream
+            self._redactors = Redaction(self._runtime.masker, self._runtime.get_secret).stream
             ends.callback(self._pool.close)
-        command = command_of(request)
-        function = None if command is not None else function_of(request, self._redactors, self._masked)
-        self._elsewhere = elsewhere(request)
+        command = build_command(request)
+        function = None if command is not None else load_function(request, self._redactors, self._masked)
+        self._elsewhere = build_cluster_options(request)
         require_own_files(request)
-        self._owned = own(request)
+        self._owned = claim_folder(request)
         ends.callback(self._owned.release)
         self._show()
-        return self._carry_out(command, function)
+        return self._run_coordinator(command, function)
 
     def _masked(self, text: str) -> str:
         return text if self._runtime is None else self._runtime.masked(text)
@@ -109,18 +109,20 @@ class _Session:
 
     def _show(self) -> None:
         """Progress, output of the items and the log: all on one terminal, each line whole."""
-        from ...runs.output.capture import Outputs
-        from ..terminal.item_output import screen_for
-        from ..terminal.progress_mode import reporter
+        from ...runs.output.capture import OutputCapture
+        from ..terminal.item_output import build_screen
+        from ..terminal.progress_mode import build_reporter
 
         request, flags, pool = self._request, self._request.flags, self._pool
         if pool is not None:
             from ...runs.display.eta import PoolForecast
-            from .key_monitor import KeyWatch
+            from .key_monitor import KeyMonitor
 
             self._forecast = PoolForecast(pool, request.parallel)
-            self._watch = KeyWatch(pool, idle=self._waiting, on_change=self._key_changed, on_tick=self._note_waiting)
-        self._reporter = reporter(
+            self._watch = KeyMonitor(
+                pool, idle=self._waiting, on_change=self._on_key_change, on_tick=self._note_waiting
+            )
+        self._reporter = build_reporter(
             request.option("progress"),
             stream=sys.stderr,
             environ=os.environ,
@@ -132,9 +134,9 @@ class _Session:
             last_line=self._last_line,
         )
         self._ends.callback(self._reporter.close)
-        if (forced_exit := current()) is not None:
+        if (forced_exit := find_current()) is not None:
             forced_exit.restore_terminal = self._reporter.close
-        self._screen = screen_for(
+        self._screen = build_screen(
             tag=request.option("tag"),
             group=request.option("group"),
             keep_order=request.option("keep_order"),
@@ -144,7 +146,7 @@ class _Session:
         )
         if self._screen is not None:
             self._ends.callback(self._screen.close)
-        self._outputs = Outputs(request.folder / "logs", self._redactors, self._screen, folder=self._owned.folder)
+        self._outputs = OutputCapture(request.folder / "logs", self._redactors, self._screen, folder=self._owned.folder)
 
     def _waiting(self) -> int:
         return 0 if self._coordinator is None else self._coordinator.get_waiting()
@@ -157,24 +159,24 @@ class _Session:
     def _last_line(self, item_id: str) -> str | None:
         return self._outputs.last_line(item_id)
 
-    def _key_changed(self, name: str, state: str, until: float | None, why: str) -> None:
+    def _on_key_change(self, name: str, state: str, until: float | None, why: str) -> None:
         if self._records is not None:
-            self._records.key_changed(name, state, until, why)
+            self._records.on_key_change(name, state, until, why)
 
     def _note_waiting(self) -> None:
         if self._records is not None:
             self._records.note_waiting()
 
-    def _happened(self, event: Progress) -> None:
+    def _on_event(self, event: Progress) -> None:
         """What the run says: shown, and written down."""
         if self._forecast is not None:
             self._forecast.note(event)
         self._reporter(event)
         self._has_said_the_end = event.kind == "run_finished"
         if self._records is not None:
-            self._records.happened(event)
+            self._records.on_event(event)
         if self._watch is not None and event.kind == "item_limited":
-            self._watch.poke()
+            self._watch.wake()
 
     def _print(self, text: str) -> None:
         """A few lines for a person, above whatever is drawn."""
@@ -190,7 +192,7 @@ class _Session:
 
     # -- the run ----------------------------------------------------------------------------------------------
 
-    def _carry_out(self, command: Command | None, function: Callable[..., Any] | None) -> int:
+    def _run_coordinator(self, command: Command | None, function: Callable[..., Any] | None) -> int:
         from ...errors import InputFailed
 
         request = self._request
@@ -199,7 +201,9 @@ class _Session:
         pressed: BaseException | None = None
         refused = explained = None
         without_display = request.option("progress") == "none"
-        speaking = logged(self._print, self._masked, without_display=without_display, verbose=request.flags.verbose)
+        speaking = showing_log(
+            self._print, self._masked, without_display=without_display, verbose=request.flags.verbose
+        )
         with _hangup_is_a_request_to_end(), speaking:
             try:
                 for result in coordinator.stream(request.items, worker, request.id_of):
@@ -213,24 +217,24 @@ class _Session:
         if explained is not None:
             self._break_off(coordinator.stats, explained)
             raise explained
-        if (forced_exit := current()) is not None:
+        if (forced_exit := find_current()) is not None:
             forced_exit.end_on_signal()
             if forced_exit.must_exit:
                 return_leases()  # before anything that a full pipe may hold up
         if coordinator.stats is None or self._records is None:  # a signal came before anything had begun
             return int(ExitCode.TERMINATED if isinstance(pressed, SystemExit) else ExitCode.INTERRUPTED)
         if self._watch is not None:
-            self._watch.look()
+            self._watch.refresh()
         self._records.note_waiting()
         return self._close(self._records, coordinator.stats, pressed, refused)
 
     def _begin(self, command: Command | None) -> None:
         """The journal is open and has nothing against it: from here on the run's other files are written."""
         self._owned.write_card(self._request)
-        self._records = Records(self._request, self._owned.folder, self._masked, command, self._stdout)
+        self._records = SessionRecords(self._request, self._owned.folder, self._masked, command, self._stdout)
         self._ends.callback(self._records.close)
-        self._records.began(os.getpid(), self._watch)
-        if (forced_exit := current()) is not None and command is None and self._request.engine is None:
+        self._records.on_begin(os.getpid(), self._watch)
+        if (forced_exit := find_current()) is not None and command is None and self._request.engine is None:
             forced_exit.watch_signals(self._request.option("grace"), _SAME_TERM)
         if self._watch is not None:
             self._watch.start()
@@ -256,8 +260,8 @@ class _Session:
             accept_loss=request.flags.force,
             accept_worker=request.flags.new_command,
             on_begin=partial(self._begin, command),
-            on_progress=self._happened,
-            **retry_rule(request),
+            on_progress=self._on_event,
+            **build_retry_options(request),
             **self._elsewhere,
         )
 
@@ -266,29 +270,29 @@ class _Session:
         if command is not None:
             return replace(command, outputs=self._outputs)
         assert function is not None  # noqa: S101 - for the type checker: there is one or the other
-        from .worker_function import folder_of, known_as
+        from .worker_function import find_journal_name, find_worker_folder
 
         if self._request.engine is not None:
-            from ..terminal.remote_prints import made_to_travel
+            from ..terminal.remote_prints import ship_function
 
             named = str(self._request.flags.worker)
-            return made_to_travel(function, known_as(named), folder_of(named), self._outputs)
-        from ..terminal.print_capture import Prints
+            return ship_function(function, find_journal_name(named), find_worker_folder(named), self._outputs)
+        from ..terminal.print_capture import PrintCapture
 
-        prints = Prints(self._outputs, all_to_stderr=self._request.flags.json, write=self._reporter.write_above)
-        return self._ends.enter_context(prints).wrap(function, known_as(str(self._request.flags.worker)))
+        prints = PrintCapture(self._outputs, all_to_stderr=self._request.flags.json, write=self._reporter.write_above)
+        return self._ends.enter_context(prints).wrap(function, find_journal_name(str(self._request.flags.worker)))
 
     def _take(self, result: WorkflowResult) -> None:
         if self._records is not None:
-            self._records.take(result)
+            self._records.add_result(result)
         if self._screen is not None:
-            self._screen.settled(result.index)
+            self._screen.item_settled(result.index)
         elif not result.success and not result.cached:
             from ..terminal.item_output import failure_block
 
             self._print(failure_block(result.item_id, result.error, result.metadata.get("tail", ())))
 
-    def _explained(self, error: AgentOSError) -> Refusal:
+    def _explained(self, error: AgentOSError) -> UsageError:
         """What the run itself refuses, with what to type."""
         from ...errors import (
             DuplicateItems,
@@ -313,58 +317,60 @@ class _Session:
         elif isinstance(error, EngineUnavailable):
             hint = "start it, or run here: --engine local"
         code = ExitCode.INTERNAL if isinstance(error, (JournalUnavailable, EngineUnavailable)) else ExitCode.USAGE
-        return Refusal(self._masked(str(error)), hint, code)
+        return UsageError(self._masked(str(error)), hint, code)
 
-    def _break_off(self, stats: ProgressStats | None, refusal: Refusal) -> None:
+    def _break_off(self, stats: ProgressStats | None, refusal: UsageError) -> None:
         """A run that had begun ends by an error: whoever reads its files or its JSON is told so."""
         if stats is None or self._records is None:
             return
         self._records.note_waiting()
         self._ends.pop_all().close()  # as at any other end
-        self._records.ended(stats, refusal.code)
+        self._records.on_end(stats, refusal.code)
 
     def _close(
-        self, records: Records, stats: ProgressStats, pressed: BaseException | None, refused: InputFailed | None
+        self, records: SessionRecords, stats: ProgressStats, pressed: BaseException | None, refused: InputFailed | None
     ) -> int:
         code = exit_code(stats, pressed, total=self._request.total) if refused is None else ExitCode.USAGE
         if self._request.total is None and stats.total == 0 and code is ExitCode.OK:
             code = ExitCode.USAGE  # as for an empty file: whatever was to write them may have failed
             self._print("agentos: no items came on standard input\n")
         self._ends.pop_all().close()  # the display is gone by then: the last words come below it
-        records.ended(stats, code)
-        troubles = [] if self._screen is None else self._screen.troubles()
+        records.on_end(stats, code)
+        troubles = [] if self._screen is None else self._screen.list_errors()
         for trouble in troubles:
             self._print(f"agentos: {trouble}\n")
-        if records.trouble is not None:
-            self._print(f"agentos: {records.trouble}\n")
-        if code is ExitCode.OK and (troubles or records.trouble is not None):
+        if records.error is not None:
+            self._print(f"agentos: {records.error}\n")
+        if code is ExitCode.OK and (troubles or records.error is not None):
             code = ExitCode.OUTPUT
         if refused is not None:
             self._print(f"agentos: {self._masked(str(refused.__cause__ or refused))}\n")
         request = self._request
         if request.option("progress") not in ("none", "json") and not request.flags.json:
             retried = request.flags.retry_failed
-            name = shlex.quote(request.name) + self._where()
-            again = retry = self._typed_again("--retry-failed")  # what has failed would be left alone without it
+            name = shlex.quote(request.name) + self._build_folder_option()
+            again = retry = self._build_resume_command(
+                "--retry-failed"
+            )  # what has failed would be left alone without it
             if not retried:
-                again = self._typed_again()
+                again = self._build_resume_command()
                 retry = retry if request.source["kind"] == "stdin" else f"agentos retry {name}"
             if not self._has_said_the_end:  # there was no time for it
-                from ...runs.display.phrases import closing
+                from ...runs.display.phrases import format_closing
 
-                self._print("".join(f"{line}\n" for line in closing(stats, request.name)))
-            words = last_words(stats, code, name=name, again=again, retry=retry, retried=retried)
+                self._print("".join(f"{line}\n" for line in format_closing(stats, request.name)))
+            words = build_next_steps(stats, code, name=name, again=again, retry=retry, retried=retried)
             self._print("".join(f"{line}\n" for line in words))
         return int(code)
 
-    def _where(self) -> str:
+    def _build_folder_option(self) -> str:
         """What other commands need to find the run: nothing, unless its folder was typed."""
         typed = self._request.flags.options["dir"]
         return "" if typed is None else f" --dir {shlex.quote(typed)}"
 
-    def _typed_again(self, *more: str) -> str:
+    def _build_resume_command(self, *more: str) -> str:
         """What to type to go on; items from standard input have to come again."""
-        typed = "agentos run " + shlex.join(self._request.flags.typed.again_with(*more))
+        typed = "agentos run " + shlex.join(self._request.flags.typed.resume_arguments_with(*more))
         return f"... | {typed}" if self._request.source["kind"] == "stdin" else typed
 
 

@@ -16,7 +16,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Final
 
-from ...runs.report.run_card import CARD_NAME, LONGEST_CARD
+from ...runs.report.run_card import CARD_NAME, MAX_CARD_SIZE
 from ...util.private_folder import PrivateFolder, UnsafePath, make_folders
 
 ID_NAME: Final = "run.id"
@@ -28,7 +28,7 @@ _NO_CARD: Final = ""
 
 
 @dataclass(frozen=True, slots=True)
-class KnownRun:
+class TrustedRun:
     """A run folder as it was left. ``cards`` are the digests that its run.json may have: two while it is written.
 
     ``any_owner``: files of other users in it were seen, and trusted.
@@ -40,23 +40,23 @@ class KnownRun:
     any_owner: bool = False
 
 
-class KnownRuns:
+class TrustedRuns:
     """The memory of the user whose environment this is. What cannot be read is not known."""
 
     def __init__(self, environ: Mapping[str, str] = os.environ) -> None:
         self._environ = environ
 
-    def find(self, folder: Path) -> KnownRun | None:
+    def find(self, folder: Path) -> TrustedRun | None:
         """What is known of the run in *folder*."""
         path = os.path.realpath(folder)
         found = self._read(_name("run", path))
         try:
-            known = KnownRun(found["path"], found["id"], tuple(found["cards"]), bool(found["any_owner"]))
+            known = TrustedRun(found["path"], found["id"], tuple(found["cards"]), bool(found["any_owner"]))
         except (KeyError, TypeError):
             return None
         return known if known.path == path else None
 
-    def record(self, known: KnownRun, *, durable: bool = True) -> None:
+    def record(self, known: TrustedRun, *, durable: bool = True) -> None:
         """Remember a run folder as it is now. Raises OSError, or ValueError if this user has no state folder."""
         content = {"path": known.path, "id": known.id, "cards": list(known.cards), "any_owner": known.any_owner}
         self._write(_name("run", known.path), content, durable=durable)
@@ -106,10 +106,10 @@ def new_id() -> str:
     return secrets.token_hex(16)
 
 
-def digest_of(folder: PrivateFolder) -> str:
+def read_digest(folder: PrivateFolder) -> str:
     """The digest of run.json in *folder*, as it is known by. Raises OSError if it is no ordinary file."""
     try:
-        return digest(folder.read(CARD_NAME, LONGEST_CARD))
+        return digest(folder.read(CARD_NAME, MAX_CARD_SIZE))
     except FileNotFoundError:
         return _NO_CARD
 
@@ -119,7 +119,7 @@ def digest(card: bytes) -> str:
     return blake2b(card, digest_size=32).hexdigest()
 
 
-def id_in(folder: PrivateFolder) -> str | None:
+def read_id(folder: PrivateFolder) -> str | None:
     """The id that the folder itself has; None if it has none."""
     try:
         return folder.read(ID_NAME, 1024).decode("ascii").strip()

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from ..usage_error import Refusal
+from ..usage_error import UsageError
 
 _SHAPE = "write it as def work(item, credential): ..., or async def; a context comes to one more parameter of that name"
 _EXAMPLE = "name it as package.module:function or path/to/file.py:function"
@@ -25,28 +25,28 @@ def load_worker(named: str) -> Callable[..., Any]:
     """
     place, _, attribute = named.rpartition(":")
     if not place or not attribute:
-        raise Refusal(f"--worker {named}: there is no function in it", _EXAMPLE)
+        raise UsageError(f"--worker {named}: there is no function in it", _EXAMPLE)
     if sys.path[:1] != [""]:
         sys.path.insert(0, "")
     module = _from_file(Path(place), named) if place.endswith(".py") else _from_name(place, named)
     found: Any = module
     for part in attribute.split("."):
         if not hasattr(found, part):
-            raise Refusal(f"--worker {named}: {place} has no {part!r}", _what_it_has(module))
+            raise UsageError(f"--worker {named}: {place} has no {part!r}", _what_it_has(module))
         found = getattr(found, part)
     if not callable(found):
-        raise Refusal(f"--worker {named}: {attribute} is no function", _EXAMPLE)
+        raise UsageError(f"--worker {named}: {attribute} is no function", _EXAMPLE)
     _require_a_worker(found, named)
     return found  # type: ignore[no-any-return]
 
 
-def known_as(named: str) -> str | None:
+def find_journal_name(named: str) -> str | None:
     """By what name a journal is to know the worker: a file's by its path from here. None: by its own, it has one."""
     place, _, attribute = named.rpartition(":")
     return f"{os.path.relpath(place)}:{attribute}" if place.endswith(".py") else None
 
 
-def folder_of(named: str) -> Path | None:
+def find_worker_folder(named: str) -> Path | None:
     """The folder of a file that was named: no other machine has it. None: a module was named, and may be anywhere."""
     place = named.rpartition(":")[0]
     return Path(place).resolve().parent if place.endswith(".py") else None
@@ -55,12 +55,12 @@ def folder_of(named: str) -> Path | None:
 def _require_a_worker(function: Callable[..., Any], named: str) -> None:
     import inspect
 
-    from ...runs.worker import worker_of
+    from ...runs.worker import inspect_worker
 
     try:
-        worker = worker_of(function)
+        worker = inspect_worker(function)
     except ValueError:
-        raise Refusal(f"--worker {named}: it yields; a worker returns its result", _SHAPE) from None
+        raise UsageError(f"--worker {named}: it yields; a worker returns its result", _SHAPE) from None
     try:
         # Its own, not that of what it may wrap: a decorator can add parameters and take some away.
         signature = inspect.signature(function, follow_wrapped=False)
@@ -70,7 +70,7 @@ def _require_a_worker(function: Callable[..., Any], named: str) -> None:
         signature.bind("item", "credential", **({"context": None} if worker.wants_context else {}))
     except TypeError as error:
         called = "(item, credential, context=...)" if worker.wants_context else "(item, credential)"
-        raise Refusal(f"--worker {named}: it cannot be called with {called}: {error}", _SHAPE) from None
+        raise UsageError(f"--worker {named}: it cannot be called with {called}: {error}", _SHAPE) from None
 
 
 def _from_name(name: str, named: str) -> ModuleType:
@@ -78,33 +78,33 @@ def _from_name(name: str, named: str) -> ModuleType:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
-            raise Refusal(f"--worker {named}: there is no module {error.name}", _EXAMPLE) from None
-        raise Refusal(
+            raise UsageError(f"--worker {named}: there is no module {error.name}", _EXAMPLE) from None
+        raise UsageError(
             f"--worker {named}: it needs the module {error.name}, which is not installed here",
             f"install it where agentos is: {sys.executable} -m pip install ...",
         ) from None
     except (Exception, SystemExit) as error:
-        raise _broken(named, error) from error
+        raise _build_import_error(named, error) from error
 
 
 def _from_file(path: Path, named: str) -> ModuleType:
     if not path.is_file():
-        raise Refusal(f"--worker {named}: there is no file {path}", _EXAMPLE)
+        raise UsageError(f"--worker {named}: there is no file {path}", _EXAMPLE)
     sys.path.insert(0, str(path.resolve().parent))
     # Under its own name, as if it had been imported: what it pickles or logs should say so.
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None:
-        raise Refusal(f"--worker {named}: {path} cannot be imported", _EXAMPLE)
+        raise UsageError(f"--worker {named}: {path} cannot be imported", _EXAMPLE)
     module = importlib.util.module_from_spec(spec)
     sys.modules.setdefault(path.stem, module)
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
-        raise _broken(named, error) from error
+        raise _build_import_error(named, error) from error
     return module
 
 
-def _broken(named: str, error: BaseException) -> Refusal:
+def _build_import_error(named: str, error: BaseException) -> UsageError:
     """It was found, and importing it raised."""
     import traceback
 
@@ -112,7 +112,7 @@ def _broken(named: str, error: BaseException) -> Refusal:
     where = next((f"{f.filename}, line {f.lineno}" for f in reversed(frames) if "importlib" not in f.filename), "")
     if isinstance(error, SyntaxError):
         where = f"{error.filename}, line {error.lineno}"
-    return Refusal(f"--worker {named}: importing it fails: {type(error).__name__}: {error}", where or None)
+    return UsageError(f"--worker {named}: importing it fails: {type(error).__name__}: {error}", where or None)
 
 
 def _what_it_has(module: ModuleType) -> str:

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from typing import TextIO
 
 from ...util.terminal import is_terminal
-from ..usage_error import Refusal
+from ..usage_error import UsageError
 
 _OFF = ("NO_COLOR", "AGENTOS_NO_COLOR")
 
 
-def colour(stream: TextIO | None, environ: Mapping[str, str], flag: str = "auto") -> bool:
+def use_color(stream: TextIO | None, environ: Mapping[str, str], flag: str = "auto") -> bool:
     """What *flag* says (``--color auto|always|never``), else the environment, else whether *stream* is a terminal.
 
     A variable counts if it is not empty. ``NO_COLOR`` wins over ``FORCE_COLOR``: where both are set, a log without
@@ -20,7 +20,7 @@ def colour(stream: TextIO | None, environ: Mapping[str, str], flag: str = "auto"
     if flag in ("always", "never"):
         return flag == "always"
     if flag != "auto":
-        raise Refusal(f"--color: {flag!r} is not known", "give auto, always or never")
+        raise UsageError(f"--color: {flag!r} is not known", "give auto, always or never")
     if any(environ.get(name) for name in _OFF):
         return False
     if environ.get("FORCE_COLOR"):

@@ -13,7 +13,7 @@ _BLOCK: Final = 64 * 1024
 _LONGEST_LINE: Final = 64 * 1024
 
 
-class Growing:
+class GrowingFile:
     """Hands the bytes of *path* to *write*, from the last *lines* lines on, or all of it. It may not exist yet.
 
     Memory is bounded by a block, whatever the length of the file or of a line in it. Raises UnsafePath for what is no
@@ -26,7 +26,7 @@ class Growing:
         self._lines = lines
         self._file: BinaryIO | None = None
 
-    def more(self) -> bool:
+    def write_new(self) -> bool:
         """Write what has come since the last time; False if that was nothing."""
         if self._file is None:
             try:
@@ -47,7 +47,7 @@ class Growing:
             self._file.close()
 
 
-class Neutralised:
+class SanitizedLines:
     """For a terminal: passes lines on as text that cannot steer it. A line of unusual length comes in pieces."""
 
     def __init__(self, write: Callable[[str], object], printable: Callable[[str], str]) -> None:

@@ -7,9 +7,9 @@ import threading
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, TextIO
 
-from ...util.sanitize import as_shown, printable, shortened
-from .spill_buffer import Spool, Spools
-from .stream_writer import Sink, Write, sinks_for
+from ...util.sanitize import apply_carriage_returns, make_printable, shorten
+from .spill_buffer import SpillBuffer, SpillBuffers
+from .stream_writer import StreamWriter, Write, build_writers
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -18,7 +18,7 @@ _LONGEST_ID = 40
 _LONGEST_ERROR = 200
 
 
-def screen_for(
+def build_screen(
     *,
     tag: bool = True,
     group: bool = False,
@@ -36,7 +36,7 @@ def screen_for(
     """
     if quiet:
         return None
-    sinks = sinks_for(stdout, stderr, all_to_stderr=json, write=write)
+    sinks = build_writers(stdout, stderr, all_to_stderr=json, write=write)
     if keep_order:
         return OrderedScreen(sinks, tag=tag)
     return GroupScreen(sinks, tag=tag) if group else LineScreen(sinks, tag=tag)
@@ -49,7 +49,7 @@ class LineScreen:
     came, unless a line of another item comes between: then the line is broken there.
     """
 
-    def __init__(self, sinks: dict[str, Sink], *, tag: bool = True) -> None:
+    def __init__(self, sinks: dict[str, StreamWriter], *, tag: bool = True) -> None:
         self._sinks = sinks
         self._tag = tag
         self._lock = threading.Lock()
@@ -59,19 +59,19 @@ class LineScreen:
         """Nobody reads our standard output any more (``| head``), or it cannot be written."""
         return self._sinks["stdout"].is_gone
 
-    def troubles(self) -> list[str]:
+    def list_errors(self) -> list[str]:
         """What kept output from being shown, other than that its reader left: a full disk, say."""
-        return list(dict.fromkeys(sink.trouble for sink in self._sinks.values() if sink.trouble))
+        return list(dict.fromkeys(sink.error for sink in self._sinks.values() if sink.error))
 
     def line(self, item_id: str, index: int, stream: str, text: str, whole: bool) -> None:
         with self._lock:
             self._show(item_id, stream, text, whole)
 
-    def ended(self, item_id: str, index: int, log: Path | None) -> None:
+    def attempt_ended(self, item_id: str, index: int, log: Path | None) -> None:
         with self._lock:
             self._end_lines(item_id)
 
-    def settled(self, index: int) -> None:
+    def item_settled(self, index: int) -> None:
         """Nothing more comes of the item at *index*: it is done, failed, or was not run at all."""
 
     def close(self) -> None:
@@ -84,7 +84,7 @@ class LineScreen:
         writer = (item_id, stream)
         prefix = f"[{_short(item_id)}] " if self._tag else ""
         if sink.is_terminal:
-            text = printable(as_shown(_readable(text)))
+            text = make_printable(apply_carriage_returns(_readable(text)))
             sink.write(stream, f"{prefix if text else ''}{text}\n")
             return
         goes_on = sink.unfinished == writer
@@ -104,16 +104,16 @@ class LineScreen:
 class GroupScreen(LineScreen):
     """Shows the output of an attempt in one piece, when it has ended. Until then it waits, most of it on disk."""
 
-    def __init__(self, sinks: dict[str, Sink], *, tag: bool = True) -> None:
+    def __init__(self, sinks: dict[str, StreamWriter], *, tag: bool = True) -> None:
         super().__init__(sinks, tag=tag)
-        self._spools = Spools()
-        self._waiting: dict[tuple[int, str], Spool] = {}
+        self._spools = SpillBuffers()
+        self._waiting: dict[tuple[int, str], SpillBuffer] = {}
 
     def line(self, item_id: str, index: int, stream: str, text: str, whole: bool) -> None:
         if not self._sinks[stream].is_gone:
             self._spool(item_id, index).add(_record(stream, text, whole))
 
-    def ended(self, item_id: str, index: int, log: Path | None) -> None:
+    def attempt_ended(self, item_id: str, index: int, log: Path | None) -> None:
         self._release(item_id, index)
 
     def close(self) -> None:
@@ -121,7 +121,7 @@ class GroupScreen(LineScreen):
             self._release(item_id, index)
         self._spools.close()
 
-    def _spool(self, item_id: str, index: int) -> Spool:
+    def _spool(self, item_id: str, index: int) -> SpillBuffer:
         spool = self._waiting.get((index, item_id))
         return spool or self._waiting.setdefault((index, item_id), self._spools.new())
 
@@ -132,8 +132,8 @@ class GroupScreen(LineScreen):
         with self._lock:
             for stream, text, whole in _records(spool):
                 self._show(item_id, stream, text, whole)
-            if spool.trouble:
-                self._show(item_id, "stderr", f"... the rest of the output is missing here: {spool.trouble}", True)
+            if spool.error:
+                self._show(item_id, "stderr", f"... the rest of the output is missing here: {spool.error}", True)
             self._end_lines(item_id)
         spool.close()
 
@@ -141,22 +141,23 @@ class GroupScreen(LineScreen):
 class OrderedScreen(GroupScreen):
     """Shows the output of each item in one piece, in the order of the input, all its attempts together.
 
-    It must be told of every item when it is ``settled``, also of one that was not run: the next ones wait for that.
+    It must be told of every item when it is ``item_settled``, also of one that was not run: the next ones wait for
+    that.
     """
 
-    def __init__(self, sinks: dict[str, Sink], *, tag: bool = True) -> None:
+    def __init__(self, sinks: dict[str, StreamWriter], *, tag: bool = True) -> None:
         super().__init__(sinks, tag=tag)
         self._next = 0
         self._settled: set[int] = set()
         self._ids: dict[int, str] = {}
         self._turn = threading.Lock()
 
-    def ended(self, item_id: str, index: int, log: Path | None) -> None:
+    def attempt_ended(self, item_id: str, index: int, log: Path | None) -> None:
         spool = self._waiting.get((index, item_id))  # there may be another attempt
         if spool is not None:
-            spool.park()
+            spool.spill()
 
-    def settled(self, index: int) -> None:
+    def item_settled(self, index: int) -> None:
         with self._turn:
             if index >= self._next:
                 self._settled.add(index)
@@ -167,7 +168,7 @@ class OrderedScreen(GroupScreen):
                     self._release(item_id, self._next)
                 self._next += 1
 
-    def _spool(self, item_id: str, index: int) -> Spool:
+    def _spool(self, item_id: str, index: int) -> SpillBuffer:
         self._ids[index] = item_id
         return super()._spool(item_id, index)
 
@@ -176,15 +177,15 @@ def failure_block(item_id: str, error: str | None, tail: Sequence[str], log: Pat
     """What is said of a failed item whose output was not shown: why, its last lines, where the rest is."""
     name = _short(item_id)
     reason = next((line for line in (error or "").splitlines() if line.strip()), "no reason given")
-    lines = [f"[{name}] failed: {shortened(printable(reason), _LONGEST_ERROR)}"]
-    lines += [f"[{name}] | {printable(as_shown(line))}" for line in tail]
+    lines = [f"[{name}] failed: {shorten(make_printable(reason), _LONGEST_ERROR)}"]
+    lines += [f"[{name}] | {make_printable(apply_carriage_returns(line))}" for line in tail]
     if log is not None:
-        lines.append(f"[{name}] all of its output: {printable(str(log))}")
+        lines.append(f"[{name}] all of its output: {make_printable(str(log))}")
     return "".join(f"{line}\n" for line in lines)
 
 
 def _short(item_id: str) -> str:
-    return shortened(printable(item_id[: 10 * _LONGEST_ID], tabs=False), _LONGEST_ID)
+    return shorten(make_printable(item_id[: 10 * _LONGEST_ID], tabs=False), _LONGEST_ID)
 
 
 def _readable(text: str) -> str:
@@ -200,7 +201,7 @@ def _record(stream: str, text: str, whole: bool) -> bytes:
     return _HEAD.pack(stream == "stderr", whole, len(data)) + data
 
 
-def _records(spool: Spool) -> Iterator[tuple[str, str, bool]]:
+def _records(spool: SpillBuffer) -> Iterator[tuple[str, str, bool]]:
     for file in spool.parts():
         while len(head := file.read(_HEAD.size)) == _HEAD.size:
             is_error, whole, length = _HEAD.unpack(head)

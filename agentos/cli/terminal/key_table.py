@@ -10,20 +10,20 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from ...pool.snapshot import CredentialStatus
-from ...util.durations import about
-from .table import table
+from ...util.durations import format_rough_duration
+from .table import format_table
 
 if TYPE_CHECKING:
     from ...pool.core.credential_report import Headroom
     from ...pool.core.records import KeySpec
-    from ...stores.dump import Pause, Sighting
+    from ...stores.dump import CredentialRow, GrantPause
 
 NEVER_USED: Final = "never used"
 DISABLED: Final = "disabled"
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class KeyRow:
     """One key as it is shown. Instants are epoch seconds; ``until`` is None where no instant is known."""
 
     name: str
@@ -59,9 +59,9 @@ class Row:
         }
 
 
-def rows_of(
-    seen: Sequence[Sighting], specs: Sequence[KeySpec], disabled: Sequence[str], *, everything: bool
-) -> tuple[list[Row], int]:
+def build_rows(
+    seen: Sequence[CredentialRow], specs: Sequence[KeySpec], disabled: Sequence[str], *, everything: bool
+) -> tuple[list[KeyRow], int]:
     """The rows, those that are stated first and in their order; and how many more the store has."""
     by_name = {each.state.name: each for each in seen}
     rows = [_row(by_name.pop(spec.name)) if spec.name in by_name else _unused(spec) for spec in specs]
@@ -70,14 +70,14 @@ def rows_of(
     return [*rows, *(rest if everything else ()), *off], 0 if everything else len(rest)
 
 
-def paused(rows: Sequence[Row], pause: Pause, now: float) -> list[Row]:
+def mark_paused(rows: Sequence[KeyRow], pause: GrantPause, now: float) -> list[KeyRow]:
     """The same rows while the store grants nothing: each key is what it is, and none can be had."""
     return [replace(row, available=False, paused_until=now + pause.left, paused_why=pause.why) for row in rows]
 
 
-def _row(seen: Sighting) -> Row:
+def _row(seen: CredentialRow) -> KeyRow:
     state = seen.state
-    return Row(
+    return KeyRow(
         name=state.name,
         state=state.state,
         available=state.is_available,
@@ -104,13 +104,13 @@ def _limit_json(limit: Headroom) -> dict[str, Any]:
     }
 
 
-def _unused(spec: KeySpec) -> Row:
-    return Row(spec.name, NEVER_USED, True, None, "", spec.quota or spec.name, spec.slots, 0, (), (), 0)
+def _unused(spec: KeySpec) -> KeyRow:
+    return KeyRow(spec.name, NEVER_USED, True, None, "", spec.quota or spec.name, spec.slots, 0, (), (), 0)
 
 
-def _switched_off(name: str, seen: Sighting | None) -> Row:
+def _switched_off(name: str, seen: CredentialRow | None) -> KeyRow:
     if seen is None:
-        return Row(name, DISABLED, False, None, "", name, 1, 0, (), (), 0)
+        return KeyRow(name, DISABLED, False, None, "", name, 1, 0, (), (), 0)
     return replace(_row(seen), state=DISABLED, available=False, until=None)
 
 
@@ -130,7 +130,9 @@ _COLOURS: Final[Mapping[str, str]] = {
 _HEADINGS: Final = ("KEY", "STATE", "IN USE", "UNTIL", "LEFT", "WHY")
 
 
-def show(rows: Sequence[Row], more: int, missing: str | None, *, pause: Pause | None = None, coloured: bool) -> None:
+def print_keys(
+    rows: Sequence[KeyRow], more: int, missing: str | None, *, pause: GrantPause | None = None, coloured: bool
+) -> None:
     """Print how many are available, and a table.
 
     *missing*: there is no store yet, and it would be there. *pause*: the store grants nothing for now.
@@ -144,7 +146,7 @@ def show(rows: Sequence[Row], more: int, missing: str | None, *, pause: Pause | 
     if rows:
         colours = [_COLOURS.get(row.state) if coloured else None for row in rows]
         print()
-        for line in table(_HEADINGS, [_cells(row) for row in rows], colours, coloured_column=1):
+        for line in format_table(_HEADINGS, [_cells(row) for row in rows], colours, coloured_column=1):
             print(line)
     elif missing is None:
         print("the store knows no key yet; keys are made known by the first run that uses them")
@@ -152,15 +154,15 @@ def show(rows: Sequence[Row], more: int, missing: str | None, *, pause: Pause | 
         print(f"\n{more} more in the store; --all shows them")
 
 
-def _cells(row: Row) -> tuple[str, ...]:
+def _cells(row: KeyRow) -> tuple[str, ...]:
     use = f"{row.leases}/{row.slots}" if row.state not in (NEVER_USED, DISABLED) else ""
     why = [row.why] if row.why else []
     if row.holders:
         why.append(f"held by {_some(row.holders)}")
     if row.secrets > 1:
         why.append(f"{row.secrets} secrets have had this name: the newest is shown")
-    until = "" if row.until is None else until_text(row.until, time.time())
-    return row.name, row.state, use, until, ", ".join(map(_left, row.limits)), "; ".join(why)
+    until = "" if row.until is None else format_until(row.until, time.time())
+    return row.name, row.state, use, until, ", ".join(map(_format_left, row.limits)), "; ".join(why)
 
 
 def _some(holders: Sequence[str]) -> str:
@@ -168,14 +170,14 @@ def _some(holders: Sequence[str]) -> str:
     return ", ".join(holders[:3]) + more
 
 
-def until_text(until: float, now: float) -> str:
+def format_until(until: float, now: float) -> str:
     """An instant to come: "15:32 (in 4 min)", with the day if that is not today."""
     at, today = (datetime.datetime.fromtimestamp(min(each, _LAST_INSTANT)) for each in (until, now))
     if at.date() == today.date():
         hour = f"{at:%H:%M:%S}" if until - now < 120 else f"{at:%H:%M}"
     else:
         hour = f"{at:%a %H:%M}" if until - now < 6 * 86_400 else f"{at:%Y-%m-%d %H:%M}"
-    return f"{hour} (in {about(until - now)})"
+    return f"{hour} (in {format_rough_duration(until - now)})"
 
 
 _LAST_INSTANT: Final = 253_000_000_000.0  # in the year 9987: datetime knows none after 9999
@@ -183,12 +185,12 @@ _LAST_INSTANT: Final = 253_000_000_000.0  # in the year 9987: datetime knows non
 _PERIODS: Final = {1.0: "a second", 60.0: "a minute", 3_600.0: "an hour", 86_400.0: "a day", "day": "a day"}
 
 
-def _left(limit: Mapping[str, Any]) -> str:
+def _format_left(limit: Mapping[str, Any]) -> str:
     """What is left of a limit: "38/60 requests a minute"."""
-    from ...pool.core.limits.base import figure
+    from ...pool.core.limits.base import format_number
 
     per = _PERIODS.get(limit["per"]) or f"in {limit['per']:g} s"
     model = f" for {limit['model']}" if limit["model"] else ""
     note = " (learned)" if limit["learned"] else " (set aside)" if limit["set_aside"] else ""
-    left = figure(float(int(max(0.0, limit["left"]))))
-    return f"{left}/{figure(limit['amount'])} {limit['dimension'].replace('_', ' ')} {per}{model}{note}"
+    left = format_number(float(int(max(0.0, limit["left"]))))
+    return f"{left}/{format_number(limit['amount'])} {limit['dimension'].replace('_', ' ')} {per}{model}{note}"

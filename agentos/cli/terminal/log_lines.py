@@ -11,7 +11,7 @@ _EVERYDAY = ("rate-limited for", "Credential pool exhausted")
 
 
 @contextlib.contextmanager
-def logged(
+def showing_log(
     say: Callable[[str], None], masked: Callable[[str], str], *, without_display: bool, verbose: bool
 ) -> Iterator[None]:
     """While it lasts, *say* gets what is logged, *masked*, and nobody else does.
@@ -19,7 +19,7 @@ def logged(
     What a display tells anyway is left out, but for the news that the run stops, if it is *without_display*.
     """
     logger = logging.getLogger("agentos")
-    handler = _Saying(say, masked, without_display=without_display, verbose=verbose)
+    handler = _LogHandler(say, masked, without_display=without_display, verbose=verbose)
     propagate, level = logger.propagate, logger.level
     logger.addHandler(handler)
     logger.propagate = False
@@ -33,12 +33,12 @@ def logged(
         logger.setLevel(level)
 
 
-class _Saying(logging.Handler):
+class _LogHandler(logging.Handler):
     def __init__(
         self, say: Callable[[str], None], masked: Callable[[str], str], *, without_display: bool, verbose: bool
     ) -> None:
         super().__init__()
-        self._say = say
+        self._print = say
         self._masked = masked
         self._without_display = without_display
         self._verbose = verbose
@@ -49,6 +49,6 @@ class _Saying(logging.Handler):
             if record.module == "progress" and not (self._without_display and "Stopping" in message):
                 return
             if self._verbose or not any(words in message for words in _EVERYDAY):
-                self._say(self._masked(message) + "\n")
+                self._print(self._masked(message) + "\n")
         except Exception:  # noqa: BLE001 - whatever is wrong with a message, the run goes on
             self.handleError(record)

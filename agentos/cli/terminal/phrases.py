@@ -27,18 +27,18 @@ class Paint:
         return f"\x1b[{';'.join(codes)}m{text}\x1b[0m" if self._on and codes and text else text
 
 
-def ago(at: float, now: float) -> str:
-    """``just now``, ``5 min ago``, ``3 d ago``."""
+def format_ago(at: float, now: float) -> str:
+    """``just now``, ``5 min format_ago``, ``3 d format_ago``."""
     seconds = now - at
     if seconds < 60:
-        return "just now" if seconds > -60 else when(at)
+        return "just now" if seconds > -60 else format_time(at)
     for size, unit in UNITS[:3]:
         if seconds >= size:
             return f"{int(seconds // size)} {unit} ago"
-    return when(at)
+    return format_time(at)
 
 
-def when(at: float) -> str:
+def format_time(at: float) -> str:
     """``2026-11-15 15:02``, local time."""
     try:
         return time.strftime("%Y-%m-%d %H:%M", time.localtime(at))
@@ -46,23 +46,23 @@ def when(at: float) -> str:
         return "?"
 
 
-def table(rows: Iterable[Sequence[str]], right: Sequence[int] = ()) -> list[str]:
+def align_table(rows: Iterable[Sequence[str]], right: Sequence[int] = ()) -> list[str]:
     """Aligned lines; the columns in *right* stand to the right. The last column is not padded."""
-    from ...util.text_width import cells
+    from ...util.text_width import display_width
 
     whole = [tuple(row) for row in rows]
-    widths = [max(map(cells, column)) for column in zip(*whole, strict=True)]
+    widths = [max(map(display_width, column)) for column in zip(*whole, strict=True)]
     return ["  ".join(_aligned(row, widths, right)).rstrip() for row in whole]
 
 
 def _aligned(row: Sequence[str], widths: Sequence[int], right: Sequence[int]) -> Iterable[str]:
-    from ...util.text_width import cells
+    from ...util.text_width import display_width
 
     for number, (cell, width) in enumerate(zip(row, widths, strict=True)):
-        blanks = " " * (width - cells(cell))
+        blanks = " " * (width - display_width(cell))
         yield blanks + cell if number in right else cell if number == len(row) - 1 else cell + blanks
 
 
-def count(number: int, one: str, many: str | None = None) -> str:
+def format_count(number: int, one: str, many: str | None = None) -> str:
     """``1 item``, ``2 items``, ``12,000 items``."""
     return f"{number:,} {one if number == 1 else many or one + 's'}"

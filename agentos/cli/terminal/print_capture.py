@@ -11,17 +11,17 @@ from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
-from .redacted_stream import Stray
+from .redacted_stream import RedactedStream
 
 if TYPE_CHECKING:
     from ...runs.context import Context
     from ...runs.output.capture import Redactors
     from .stream_writer import Write
 
-_printing: ContextVar[Printing | None] = ContextVar("agentos_printing", default=None)
+_printing: ContextVar[CurrentOutput | None] = ContextVar("agentos_printing", default=None)
 
 
-class Output(Protocol):
+class AttemptOutput(Protocol):
     """Takes what one attempt prints."""
 
     @property
@@ -32,16 +32,16 @@ class Output(Protocol):
     def finish(self) -> object: ...
 
 
-class Outputs(Protocol):
+class OutputOpener(Protocol):
     """Opens the output of an attempt; ``redactors`` take secrets out of what is no item's."""
 
     @property
     def redactors(self) -> Redactors | None: ...
 
-    def open(self, item_id: str, index: int, attempt: int, credential_name: str | None = None) -> Output: ...
+    def open(self, item_id: str, index: int, attempt: int, credential_name: str | None = None) -> AttemptOutput: ...
 
 
-class Prints:
+class PrintCapture:
     """Routes ``print`` and its like: inside a worker to its item, elsewhere to where they always went, less secrets.
 
     A context manager: from ``install`` to ``uninstall`` it stands in for ``sys.stdout`` and ``sys.stderr``. A task or
@@ -50,13 +50,13 @@ class Prints:
     *write*, if given, because a live display may own it.
     """
 
-    def __init__(self, outputs: Outputs, *, all_to_stderr: bool = False, write: Write | None = None) -> None:
+    def __init__(self, outputs: OutputOpener, *, all_to_stderr: bool = False, write: Write | None = None) -> None:
         self._outputs = outputs
         self._all_to_stderr = all_to_stderr
         self._write = write
         self._replaced: dict[str, tuple[TextIO | None, RoutedText]] = {}
 
-    def __enter__(self) -> Prints:
+    def __enter__(self) -> PrintCapture:
         self.install()
         return self
 
@@ -68,7 +68,7 @@ class Prints:
         for name, real in reals.items():
             if name not in self._replaced:
                 goes_to = reals["stderr"] if self._all_to_stderr else real
-                routed = RoutedText(name, Stray(goes_to, self._outputs.redactors, self._above()))
+                routed = RoutedText(name, RedactedStream(goes_to, self._outputs.redactors, self._above()))
                 self._replaced[name] = (real, routed)
                 setattr(sys, name, routed)
 
@@ -81,7 +81,7 @@ class Prints:
         for name, (real, routed) in self._replaced.items():
             if getattr(sys, name) is routed:
                 setattr(sys, name, real)
-            routed.stray.finish()
+            routed.redacted.finish()
         self._replaced.clear()
 
     def wrap(self, function: Callable[..., Any], name: str | None = None) -> Callable[..., Any]:
@@ -89,14 +89,14 @@ class Prints:
 
         A journal knows it by *name*, which has a colon in it; else as it would know *function*.
         """
-        from ...runs.worker import worker_of
+        from ...runs.worker import inspect_worker
 
-        worker = worker_of(function)
+        worker = inspect_worker(function)
         call: Callable[..., Any]
         if worker.is_async:
 
             async def call(item: Any, credential: Any, *, context: Context) -> Any:
-                with Printing(self._outputs, context):
+                with CurrentOutput(self._outputs, context):
                     if worker.wants_context:
                         return await worker.call(item, credential, context=context)
                     return await worker.call(item, credential)
@@ -104,7 +104,7 @@ class Prints:
         else:
 
             def call(item: Any, credential: Any, *, context: Context) -> Any:
-                with Printing(self._outputs, context):
+                with CurrentOutput(self._outputs, context):
                     if worker.wants_context:
                         return worker.call(item, credential, context=context)
                     return worker.call(item, credential)
@@ -116,21 +116,21 @@ class Prints:
 
 
 @contextlib.contextmanager
-def redacted(redactors: Redactors | None, *, all_to_stderr: bool = False) -> Iterator[None]:
+def build_redacted_streams(redactors: Redactors | None, *, all_to_stderr: bool = False) -> Iterator[None]:
     """While it lasts, standard output and error are without secrets, and with *all_to_stderr* all is on the latter."""
     if redactors is None and not all_to_stderr:
         yield
         return
-    from ...runs.output.capture import Outputs
+    from ...runs.output.capture import OutputCapture
 
-    with Prints(Outputs(None, redactors), all_to_stderr=all_to_stderr):
+    with PrintCapture(OutputCapture(None, redactors), all_to_stderr=all_to_stderr):
         yield
 
 
-class Printing:
+class CurrentOutput:
     """While it is entered, what the context prints is the output of this attempt."""
 
-    def __init__(self, outputs: Outputs, context: Context) -> None:
+    def __init__(self, outputs: OutputOpener, context: Context) -> None:
         name = None if context.lease is None else context.lease.name
         self.output = outputs.open(context.item_id, context.index, context.attempt, name)
         self._process = os.getpid()
@@ -149,7 +149,7 @@ class Printing:
             self.output.finish()
 
 
-def _item() -> Output | None:
+def _item() -> AttemptOutput | None:
     """Whose output it is now. A task that outlives its item is nobody's."""
     printing = _printing.get()
     if printing is None or printing.is_in_a_child or printing.output.finished:
@@ -157,7 +157,7 @@ def _item() -> Output | None:
     return printing.output
 
 
-def _give(item: Output, stream: str, data: bytes) -> None:
+def _give(item: AttemptOutput, stream: str, data: bytes) -> None:
     # Who shows or logs the item's line may print too, to the very stream that brought us here.
     token = _printing.set(None)
     try:
@@ -169,14 +169,14 @@ def _give(item: Output, stream: str, data: bytes) -> None:
 class RoutedText(io.TextIOBase):
     """Stands in for ``sys.stdout`` or ``sys.stderr``; what is no item's goes to *stray*. Closing it does nothing."""
 
-    def __init__(self, name: str, stray: Stray) -> None:
+    def __init__(self, name: str, stray: RedactedStream) -> None:
         self._name = name
-        self.stray = stray
+        self.redacted = stray
         self.buffer = RoutedBytes(name, stray)
 
     @property
     def _real(self) -> TextIO | None:
-        return self.stray.real
+        return self.redacted.real
 
     def write(self, text: str) -> int:
         if not isinstance(text, str):
@@ -185,12 +185,12 @@ class RoutedText(io.TextIOBase):
         if item is not None:
             _give(item, self._name, text.encode("utf-8", "backslashreplace"))
         else:
-            self.stray.text(text)
+            self.redacted.write_text(text)
         return len(text)
 
     def flush(self) -> None:
         if _item() is None:
-            self.stray.flush()
+            self.redacted.flush()
 
     def isatty(self) -> bool:
         # An item's output goes to its log as well: it is to have no colours and no bars.
@@ -223,13 +223,13 @@ class RoutedText(io.TextIOBase):
 class RoutedBytes(io.RawIOBase):
     """The ``buffer`` of a routed stream."""
 
-    def __init__(self, name: str, stray: Stray) -> None:
+    def __init__(self, name: str, stray: RedactedStream) -> None:
         self._name = name
-        self._stray = stray
+        self._redacted = stray
 
     @property
     def _real(self) -> TextIO | None:
-        return self._stray.real
+        return self._redacted.real
 
     def write(self, data: Any) -> int:
         written = bytes(data) if not isinstance(data, int | str) else _no_bytes(data)
@@ -237,12 +237,12 @@ class RoutedBytes(io.RawIOBase):
         if item is not None:
             _give(item, self._name, written)
         else:
-            self._stray.data(written)
+            self._redacted.write_bytes(written)
         return len(written)
 
     def flush(self) -> None:
         if _item() is None:
-            self._stray.flush()
+            self._redacted.flush()
 
     def isatty(self) -> bool:
         return self._real is not None and _item() is None and self._real.isatty()

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 from ...util.terminal import is_terminal
-from ..usage_error import Refusal
-from .color import colour, is_dumb
+from ..usage_error import UsageError
+from .color import is_dumb, use_color
 
 if TYPE_CHECKING:
     from ...pool.snapshot import CredentialState
@@ -34,7 +34,7 @@ class Reporter(Protocol):
     def close(self) -> None: ...
 
 
-def reporter(
+def build_reporter(
     mode: str,
     *,
     stream: TextIO,
@@ -51,8 +51,8 @@ def reporter(
     So is ``bar``, for nothing else can be done in a file; and without rich both are plain lines.
     """
     if mode not in MODES:
-        raise Refusal(f"--progress: {mode!r} is not known", f"give one of {', '.join(MODES)}")
-    colourful = colour(stream, environ, colour_flag)  # in each mode: a wrong flag is refused in each
+        raise UsageError(f"--progress: {mode!r} is not known", f"give one of {', '.join(MODES)}")
+    colourful = use_color(stream, environ, colour_flag)  # in each mode: a wrong flag is refused in each
     if mode == "none":
         return _Silent()
     if mode == "json":
@@ -126,7 +126,7 @@ class _Json:
             return
         try:
             # Plain ASCII in one piece: no encoding can refuse it, and no other writer's line can tear it.
-            self._stream.write(json.dumps(_facts(event)) + "\n")
+            self._stream.write(json.dumps(_build_facts(event)) + "\n")
             self._stream.flush()
         except (OSError, ValueError):
             self._is_gone = True
@@ -134,7 +134,7 @@ class _Json:
     def close(self) -> None: ...
 
 
-def _facts(event: Progress) -> dict[str, Any]:
+def _build_facts(event: Progress) -> dict[str, Any]:
     stats = event.stats
     facts: dict[str, Any] = {"at": round(time.time(), 3), "kind": event.kind}
     if event.item_id is not None:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TextIO
 
 from ...runs.output.line_buffer import LineBuffer, split
-from ...util.sanitize import as_shown, printable
+from ...util.sanitize import apply_carriage_returns, make_printable
 from ...util.terminal import is_terminal
 from .stream_writer import write_bytes
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ...runs.output.capture import Redactors
 
 
-class Stray:
+class RedactedStream:
     """What belongs to no item, on its way to *real* in whole lines: without secrets, and harmless for a terminal.
 
     Lines for a terminal go through *write*, if given, because a live display may own it. A child that is forked begins
@@ -37,7 +37,7 @@ class Stray:
         if self._redactor is not None:
             # Makes it learn the secrets now. A child forked while another thread does would wait for that for ever.
             self._redactor.flush()
-        _strays.add(self)
+        _streams.add(self)
 
     def _begin(self) -> None:
         self._lock = threading.RLock()  # a signal handler may print in the middle of a print
@@ -45,11 +45,11 @@ class Stray:
         self._lines = LineBuffer()
         self._is_terminal = is_terminal(self.real)
 
-    def text(self, text: str) -> None:
+    def write_text(self, text: str) -> None:
         if self.real is not None:
-            self.data(text.encode(self._encoding, "backslashreplace"))
+            self.write_bytes(text.encode(self._encoding, "backslashreplace"))
 
-    def data(self, data: bytes) -> None:
+    def write_bytes(self, data: bytes) -> None:
         with self._lock:
             if self._redactor is not None:
                 data = self._redactor.feed(data)
@@ -69,7 +69,7 @@ class Stray:
 
     def begin_in_child(self) -> None:
         """Call it in a process that was forked: whoever holds a lock here is not in it."""
-        self.real = _bare(self.real)
+        self.real = _open_unbuffered(self.real)
         self._write = None
         self._begin()
         _finish_when_it_ends(self)
@@ -92,16 +92,16 @@ class Stray:
 
     def _harmless(self, data: bytes) -> str:
         if self._redactor is not None:
-            data = self._redactor.shown_plain(data)
+            data = self._redactor.redact_without_colors(data)
         lines = [line.decode(self._encoding, "replace") for line, _ in split(data, at_end=True)]
-        return "".join(f"{printable(as_shown(line))}\n" for line in lines)
+        return "".join(f"{make_printable(apply_carriage_returns(line))}\n" for line in lines)
 
 
-_strays: weakref.WeakSet[Stray] = weakref.WeakSet()
+_streams: weakref.WeakSet[RedactedStream] = weakref.WeakSet()
 
 
 def _begin_in_child() -> None:
-    for stray in list(_strays):
+    for stray in list(_streams):
         stray.begin_in_child()
 
 
@@ -109,7 +109,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_begin_in_child)
 
 
-def _bare(stream: TextIO | None) -> TextIO | None:
+def _open_unbuffered(stream: TextIO | None) -> TextIO | None:
     """The same descriptor without a buffer: that of *stream* may be locked, or hold what the parent will write."""
     if stream is None:
         return None
@@ -120,7 +120,7 @@ def _bare(stream: TextIO | None) -> TextIO | None:
     return io.TextIOWrapper(file, encoding=stream.encoding, errors=stream.errors, write_through=True)
 
 
-def _finish_when_it_ends(stray: Stray) -> None:
+def _finish_when_it_ends(stray: RedactedStream) -> None:
     """A process of ``multiprocessing`` leaves by ``os._exit``, but not without asking those who said so."""
     util = sys.modules.get("multiprocessing.util")
     if util is not None:

@@ -1,6 +1,6 @@
 """Ship a function of the command line to other machines, and send what it prints there to the driver.
 
-A cluster's connection has channels for output. The driver writes what they carry to the run's ``Outputs``.
+A cluster's connection has channels for output. The driver writes what they carry to the run's ``OutputCapture``.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
-from ...runs.worker import SendsOutput, worker_of
-from .print_capture import Printing, Prints
+from ...runs.worker import SendsOutput, inspect_worker
+from .print_capture import CurrentOutput, PrintCapture
 
 if TYPE_CHECKING:
     from ...runs.context import Context
-    from ...runs.output.capture import Outputs
+    from ...runs.output.capture import OutputCapture
     from ...runs.remote.worker_context import SendOutput
 
 _LINE_BY_LINE: Final = 500  # messages; after those, lines are sent together, for each message has its cost
@@ -27,23 +27,23 @@ _TOGETHER: Final = 1_400  # bytes
 _LARGEST: Final = 1 << 16  # bytes of one message
 
 
-def made_to_travel(
-    function: Callable[..., Any], name: str | None, folder: Path | None, outputs: Outputs | None = None
-) -> Sent:
+def ship_function(
+    function: Callable[..., Any], name: str | None, folder: Path | None, outputs: OutputCapture | None = None
+) -> ShippedFunction:
     """The worker to give to a run whose items run elsewhere. It always wants a context.
 
     With a *folder*, the modules in it are only here: the function and what it uses of them travel as they stand. A
     journal knows it by *name*, which has a colon in it; else as it would know *function*. The driver writes what it
     prints to *outputs*.
     """
-    worker = worker_of(function)
-    kind = SentCoroutine if worker.is_async else Sent
+    worker = inspect_worker(function)
+    kind = ShippedCoroutine if worker.is_async else ShippedFunction
     sent = kind(function, name or worker.name, wants_context=worker.wants_context, folder=folder)
     sent.outputs = outputs
     return sent
 
 
-class Sent(SendsOutput):
+class ShippedFunction(SendsOutput):
     """The user's function. It pickles by value, where it has to."""
 
     def __init__(
@@ -63,11 +63,11 @@ class Sent(SendsOutput):
         return {"context": context} if self._wants_context else {}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        packed = _packed(self._function, self._folder)
-        return _arrived, (type(self), packed, f"{self.__module__}:{self.__qualname__}", self._wants_context)
+        packed = _pack_function(self._function, self._folder)
+        return _unpack_function, (type(self), packed, f"{self.__module__}:{self.__qualname__}", self._wants_context)
 
 
-class SentCoroutine(Sent):
+class ShippedCoroutine(ShippedFunction):
     """The same for a coroutine function."""
 
     async def __call__(self, item: Any, credential: Any, *, context: Context) -> Any:
@@ -75,7 +75,7 @@ class SentCoroutine(Sent):
             return await self._function(item, credential, **self._more(context))
 
 
-def _packed(function: Callable[..., Any], folder: Path | None) -> bytes:
+def _pack_function(function: Callable[..., Any], folder: Path | None) -> bytes:
     cloudpickle = importlib.import_module("cloudpickle")  # which Dask brings
     beside = [] if folder is None else _modules_in(folder)
     for module in beside:
@@ -97,7 +97,7 @@ def _modules_in(folder: Path) -> list[ModuleType]:
     return found
 
 
-def _arrived(kind: type[Sent], packed: bytes, name: str, wants_context: bool) -> Sent:
+def _unpack_function(kind: type[ShippedFunction], packed: bytes, name: str, wants_context: bool) -> ShippedFunction:
     import pickle
 
     return kind(pickle.loads(packed), name, wants_context=wants_context)  # noqa: S301 - it comes from the run itself
@@ -115,7 +115,7 @@ def _sent_home(context: Context) -> Iterator[None]:
     if send is None:
         yield
         return
-    with _streams, Printing(_Captures(send), context):
+    with _streams, CurrentOutput(_Captures(send), context):
         yield
 
 
@@ -126,7 +126,7 @@ class _Streams:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._prints = Prints(self)
+        self._prints = PrintCapture(self)
         self._running = 0
 
     def __enter__(self) -> None:

@@ -6,13 +6,13 @@ import shlex
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
-from ...util.durations import how_long
+from ...util.durations import format_duration
 from ..session.argv import ONCE
-from .phrases import BOLD, CYAN, DIM, GREEN, RED, YELLOW, Paint, ago, count, table
+from .phrases import BOLD, CYAN, DIM, GREEN, RED, YELLOW, Paint, align_table, format_ago, format_count
 
 if TYPE_CHECKING:
     from ...runs.report.run_card import RunCard
-    from ...runs.report.run_report import Report
+    from ...runs.report.run_report import RunReport
 
 _CAUSES: Final = 10
 _IDS: Final = 6
@@ -24,7 +24,7 @@ _COLOURS: Final = {"finished": GREEN, "running": CYAN, "crashed": RED, "unreadab
 # Options that belong to one start of a run and not to those that follow.
 
 
-def lines_of(report: Report, *, now: float, paint: Paint, cwd: str, base: str | None = None) -> Iterator[str]:
+def format_report(report: RunReport, *, now: float, paint: Paint, cwd: str, base: str | None = None) -> Iterator[str]:
     """The report, line by line. Its commands can be typed in *cwd*; *base* is what ``--dir`` said, if anything."""
     yield from _headline(report, now, paint)
     if report.damage is not None:
@@ -38,30 +38,30 @@ def lines_of(report: Report, *, now: float, paint: Paint, cwd: str, base: str | 
 
 def clean(text: str, longest: int = _LONGEST_CAUSE) -> str:
     """*text* from outside on one line: no control characters, not too long."""
-    from ...util.sanitize import printable, shortened
+    from ...util.sanitize import make_printable, shorten
 
-    return shortened(printable(text[: 10 * longest]), longest)
+    return shorten(make_printable(text[: 10 * longest]), longest)
 
 
-def state_in_colour(word: str, text: str, paint: Paint) -> str:
+def color_state(word: str, text: str, paint: Paint) -> str:
     """Paint *text* in the color of the state that *word* names."""
     return paint(text, _COLOURS.get(word, YELLOW))
 
 
-def _headline(report: Report, now: float, paint: Paint) -> Iterator[str]:
+def _headline(report: RunReport, now: float, paint: Paint) -> Iterator[str]:
     reason, *advice = clean(str(report.state), _LONGEST_REASON).split("; ")
-    state = state_in_colour(report.state.word, reason, paint)
+    state = color_state(report.state.word, reason, paint)
     last = report.sessions[-1] if report.sessions else None
-    since = "" if last is None else f", {ago(last.started_at if last.ended_at is None else last.ended_at, now)}"
+    since = "" if last is None else f", {format_ago(last.started_at if last.ended_at is None else last.ended_at, now)}"
     if last is not None and last.ended_at is None:
-        since = f", for {how_long(now - last.started_at)}"
+        since = f", for {format_duration(now - last.started_at)}"
     yield f"{paint(clean(report.name, _LONGEST_ID), BOLD)}: {state}{since}"
     yield from (f"  {each}" for each in advice)
     yield f"  {_counts(report, paint)}"
     yield from (f"  {line}" for line in _speed(report))
 
 
-def _counts(report: Report, paint: Paint) -> str:
+def _counts(report: RunReport, paint: Paint) -> str:
     counts = report.counts
     of = "" if report.total is None else f" of {report.total:,}"
     parts = [paint(f"{counts['done']:,}{of} done", GREEN)]
@@ -79,11 +79,11 @@ def _counts(report: Report, paint: Paint) -> str:
     return ", ".join(parts)
 
 
-def _speed(report: Report) -> Iterator[str]:
+def _speed(report: RunReport) -> Iterator[str]:
     if not report.sessions:
         return
     sessions = len(report.sessions)
-    on = f"on for {how_long(report.wall)}" + (f" in {sessions} sessions" if sessions > 1 else "")
+    on = f"on for {format_duration(report.wall)}" + (f" in {sessions} sessions" if sessions > 1 else "")
     if report.rate is not None:
         rate = report.rate
         on += f", {rate:,.{0 if rate >= 100 else 1}f} items a second" if rate >= 0.5 else f", {rate * 60:.2g} a minute"
@@ -93,22 +93,22 @@ def _speed(report: Report) -> Iterator[str]:
     if report.durations is not None:
         times = report.durations
         yield (
-            f"an item takes {how_long(times.p50)} (half of them), {how_long(times.p95)} (19 of 20), "
-            f"{how_long(times.longest)} at most"
+            f"an item takes {format_duration(times.p50)} (half of them), {format_duration(times.p95)} (19 of 20), "
+            f"{format_duration(times.longest)} at most"
         )
     if report.retried or report.limited:
         yield (
-            f"{count(report.attempts, 'attempt')}: {report.retried:,} tried again after an error, "
+            f"{format_count(report.attempts, 'attempt')}: {report.retried:,} tried again after an error, "
             f"{report.limited:,} stopped by a limit"
         )
 
 
-def _failures(report: Report, paint: Paint) -> Iterator[str]:
+def _failures(report: RunReport, paint: Paint) -> Iterator[str]:
     if not report.failures:
         return
     failed = report.counts["failed"]
     yield ""
-    yield paint(f"{count(failed, 'failure')}, by cause", BOLD)
+    yield paint(f"{format_count(failed, 'failure')}, by cause", BOLD)
     shown = report.failures[:_CAUSES]
     rows = [(f"{each.count:,}", _cause(each.cause, each.error_type), clean(each.example, 40)) for each in shown]
     width = max(len(cause) for _, cause, _ in rows)
@@ -126,12 +126,12 @@ def _cause(cause: str, error_type: str | None) -> str:
     return clean(f"{error_type}: {cause}" if named else cause)
 
 
-def _keys(report: Report, paint: Paint) -> Iterator[str]:
+def _keys(report: RunReport, paint: Paint) -> Iterator[str]:
     if report.waiting.seconds >= 0.05:
         yield ""
         busy = report.waiting.by_key.get("", 0.0)
-        because = f", {how_long(busy)} of it while all keys were busy" if busy >= 0.05 else ""
-        yield paint(f"{how_long(report.waiting.seconds)} of workers' time lost waiting for keys{because}", BOLD)
+        because = f", {format_duration(busy)} of it while all keys were busy" if busy >= 0.05 else ""
+        yield paint(f"{format_duration(report.waiting.seconds)} of workers' time lost waiting for keys{because}", BOLD)
         if busy * 2 > report.waiting.seconds:
             yield "  more keys, or more slots for keys that bear it, would use that time; a larger -j would not"
     elif report.keys:
@@ -145,22 +145,22 @@ def _keys(report: Report, paint: Paint) -> Iterator[str]:
                 f"{key.done:,}",
                 f"{key.failed:,}",
                 f"{key.limited:,}",
-                how_long(key.seconds),
-                how_long(key.waited) if key.waited else "-",
+                format_duration(key.seconds),
+                format_duration(key.waited) if key.waited else "-",
             )
             for key in report.keys
         ]
-        lines = table([head, *rows], right=(1, 2, 3, 4, 5))
+        lines = align_table([head, *rows], right=(1, 2, 3, 4, 5))
         yield f"  {paint(lines[0], DIM)}"
         yield from (f"  {line}" for line in lines[1:])
 
 
-def _unfinished(report: Report, paint: Paint) -> Iterator[str]:
+def _unfinished(report: RunReport, paint: Paint) -> Iterator[str]:
     if not report.unfinished:
         return
     yield ""
     yield paint("unfinished", BOLD)
-    names = table([(state,) for state in report.unfinished])
+    names = align_table([(state,) for state in report.unfinished])
     width = max(map(len, names))
     for state, ids in report.unfinished.items():
         more = report.counts[state] - len(ids[:_IDS])
@@ -168,8 +168,8 @@ def _unfinished(report: Report, paint: Paint) -> Iterator[str]:
         yield f"  {state.ljust(width)}  {listed}"
 
 
-def _next(report: Report, paint: Paint, cwd: str, base: str | None) -> Iterator[str]:
-    from ...util.sanitize import printable
+def _next(report: RunReport, paint: Paint, cwd: str, base: str | None) -> Iterator[str]:
+    from ...util.sanitize import make_printable
 
     rows = list(_commands(report, cwd, "" if base is None else f" --dir {shlex.quote(base)}"))
     if rows:
@@ -177,11 +177,11 @@ def _next(report: Report, paint: Paint, cwd: str, base: str | None) -> Iterator[
         yield paint("next:", BOLD)
         width = min(60, max(len(command) for command, _ in rows))
         for command, what in rows:
-            command = "\n".join(map(printable, command.split("\n")))  # it may have come with a repository
+            command = "\n".join(map(make_printable, command.split("\n")))  # it may have come with a repository
             yield f"  {command.ljust(width)}  {paint(f'# {what}', DIM)}"
 
 
-def _commands(report: Report, cwd: str, base: str) -> Iterator[tuple[str, str]]:
+def _commands(report: RunReport, cwd: str, base: str) -> Iterator[tuple[str, str]]:
     """What may be typed now, and what for."""
     name = shlex.quote(report.name)
     running = report.state.word == "running"
@@ -194,7 +194,7 @@ def _commands(report: Report, cwd: str, base: str) -> Iterator[tuple[str, str]]:
     unfinished = bool(report.left) or report.total is None or report.state.word in ("crashed", "stopped")
     if card is not None and not running:
         if unfinished:
-            what = f"go on with {count(report.left, 'item')}" if report.left else "go on"
+            what = f"go on with {format_count(report.left, 'item')}" if report.left else "go on"
             yield run_command(card, cwd, *renamed), what
         if failed:
             again = "run the failed one again" if failed == 1 else f"run the {failed:,} failed ones again"

@@ -12,7 +12,7 @@ _IN_MEMORY = 16 << 20  # bytes, of all spools together
 _WORTH_A_WRITE = 1 << 12  # bytes
 
 
-class Spools:
+class SpillBuffers:
     """The spools of a screen, and the temporary folder they may use. No file stays open."""
 
     def __init__(self, in_memory: int = _IN_MEMORY) -> None:
@@ -21,8 +21,8 @@ class Spools:
         self._folder: str | None = None
         self._made = 0
 
-    def new(self) -> Spool:
-        return Spool(self)
+    def new(self) -> SpillBuffer:
+        return SpillBuffer(self)
 
     def close(self) -> None:
         """Remove the folder. The spools are used no more."""
@@ -54,27 +54,27 @@ class Spools:
             return os.path.join(self._folder, str(self._made))
 
 
-class Spool:
+class SpillBuffer:
     """Pieces of bytes in the order they came, until they are read."""
 
-    def __init__(self, spools: Spools) -> None:
+    def __init__(self, spools: SpillBuffers) -> None:
         self._spools = spools
         self._lock = threading.Lock()
         self._memory = bytearray()
         self._path: str | None = None
-        self.trouble: str | None = None  # why it does not have all
+        self.error: str | None = None  # why it does not have all
 
     def add(self, data: bytes) -> None:
         """Keep *data*. If the disk does not take it, nothing that follows is kept either."""
         with self._lock:
-            if self.trouble is not None:
+            if self.error is not None:
                 return
             self._memory += data
             self._spools.count(len(data))
             if self._spools.are_full and len(self._memory) >= _WORTH_A_WRITE:
                 self._to_disk()
 
-    def park(self) -> None:
+    def spill(self) -> None:
         """It may be long until it is read: leave the memory to others, if there is not enough."""
         with self._lock:
             if self._memory and self._spools.are_full:
@@ -87,7 +87,7 @@ class Spool:
                 with open(self._path, "rb") as file:
                     yield file
             except OSError as error:
-                self.trouble = _reason(error)
+                self.error = _reason(error)
         yield io.BytesIO(self._memory)
 
     def close(self) -> None:
@@ -105,7 +105,7 @@ class Spool:
                 self._path = self._spools.new_path()
             _append(self._path, bytes(self._memory))
         except OSError as error:
-            self.trouble = _reason(error)
+            self.error = _reason(error)
         self._forget_memory()
 
     def _forget_memory(self) -> None:

@@ -13,7 +13,7 @@ from ...util.terminal import is_terminal
 Write = Callable[[str, str], object]  # "stdout" or "stderr", and whole lines, harmless for a terminal
 
 
-class Sink:
+class StreamWriter:
     """Writes text to a stream: to a terminal what it can show, elsewhere the very bytes that came.
 
     It never raises. When the stream cannot be written any more, it is gone. Its user holds a lock.
@@ -23,7 +23,7 @@ class Sink:
         self._stream = stream
         self._name = name
         self.is_gone = stream is None
-        self.trouble: str | None = None  # why it is gone; None too if only its reader left
+        self.error: str | None = None  # why it is gone; None too if only its reader left
         self.unfinished: tuple[str, str] | None = None  # whose line has no end yet: item and stream
         self.is_terminal = is_terminal(stream)
         self._write = write if self.is_terminal else None
@@ -38,36 +38,36 @@ class Sink:
         try:
             write_bytes(self._stream, self._encoded(self._stream, text))
         except (OSError, ValueError) as error:
-            self._lose(self._stream, error)
+            self._on_write_error(self._stream, error)
 
     def _encoded(self, stream: TextIO, text: str) -> bytes:
         if self.is_terminal:
             return text.encode(stream.encoding or "utf-8", "replace")
         return text.encode("utf-8", "surrogateescape")
 
-    def _lose(self, stream: TextIO, error: OSError | ValueError) -> None:
+    def _on_write_error(self, stream: TextIO, error: OSError | ValueError) -> None:
         self.is_gone = True
         if isinstance(error, OSError) and error.errno in (errno.EPIPE, errno.ECONNRESET):
             # What Python itself still has to write there must not fail when it ends.
             _point_at_nothing(stream)
         else:
             reason = error.strerror if isinstance(error, OSError) else "it is closed"
-            self.trouble = f"{self._name} cannot be written: {reason}; the output is in the logs of the run"
+            self.error = f"{self._name} cannot be written: {reason}; the output is in the logs of the run"
 
 
-def sinks_for(
+def build_writers(
     stdout: TextIO | None = None,
     stderr: TextIO | None = None,
     *,
     all_to_stderr: bool = False,
     write: Write | None = None,
-) -> dict[str, Sink]:
+) -> dict[str, StreamWriter]:
     """The sinks for ``"stdout"`` and ``"stderr"``. Where both are the same terminal, pipe or file they are one."""
     out, err = stdout or sys.stdout, stderr or sys.stderr
-    errors = Sink(err, "standard error", write)
+    errors = StreamWriter(err, "standard error", write)
     if all_to_stderr or _are_the_same(out, err):
         return {"stdout": errors, "stderr": errors}
-    return {"stdout": Sink(out, "standard output", write), "stderr": errors}
+    return {"stdout": StreamWriter(out, "standard output", write), "stderr": errors}
 
 
 def write_bytes(stream: TextIO, data: bytes) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 _GAP = "  "
 
 
-def table(
+def format_table(
     headings: Sequence[str],
     rows: Sequence[Sequence[str]],
     colours: Sequence[str | None],
@@ -18,20 +18,21 @@ def table(
 
     *colours* has for each row the code of a terminal colour for its cell in *coloured_column*.
     """
-    from ...util.sanitize import printable
-    from ...util.text_width import cells, padded
+    from ...util.sanitize import make_printable
+    from ...util.text_width import display_width, pad
 
-    shown = [[printable(cell, tabs=False) for cell in row] for row in rows]
+    shown = [[make_printable(cell, tabs=False) for cell in row] for row in rows]
     kept = [number for number in range(len(headings)) if any(row[number] for row in shown)]
     widths = {
-        number: max(cells(text) for text in (headings[number], *(row[number] for row in shown))) for number in kept
+        number: max(display_width(text) for text in (headings[number], *(row[number] for row in shown)))
+        for number in kept
     }
-    yield _GAP.join(padded(headings[number], widths[number]) for number in kept).rstrip()
+    yield _GAP.join(pad(headings[number], widths[number]) for number in kept).rstrip()
     for row, colour in zip(shown, colours, strict=True):
         # Blanks at the end go before colours come.
         last = max((number for number in kept if row[number]), default=-1)
         line = [
-            row[number] if number == last else padded(row[number], widths[number]) for number in kept if number <= last
+            row[number] if number == last else pad(row[number], widths[number]) for number in kept if number <= last
         ]
         if colour is not None and coloured_column in kept[: len(line)]:
             place = kept.index(coloured_column)

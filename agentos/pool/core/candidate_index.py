@@ -21,12 +21,12 @@ from operator import attrgetter
 
 from .limits.base import FOREVER
 from .records import Key, Labels
-from .wait_queue import Line
+from .wait_queue import WaitQueue
 
 _by_use = attrgetter("used")
 
 
-class Level:
+class LoadLevel:
     """Ready keys with the same number of leases, the longest unused first.
 
     Keys that come back from *later* do not belong at the end. They wait beside the queue, in a heap, and are
@@ -89,7 +89,7 @@ class Level:
         return key in self.queue or key in self.returned
 
 
-class Lane:
+class CandidateIndex:
     """The keys that may serve one kind of request, and the tickets of that kind that wait."""
 
     __slots__ = ("bounds", "filled", "labels", "later", "levels", "limited", "model", "waiting")
@@ -97,12 +97,12 @@ class Lane:
     def __init__(self, labels: Labels, model: str | None) -> None:
         self.labels = labels
         self.model = model
-        self.levels: list[Level] = [Level()]
+        self.levels: list[LoadLevel] = [LoadLevel()]
         self.filled = 0  # bit n: level n is not empty
         self.later: list[tuple[float, int, Key]] = []
         self.bounds: dict[Key, float] = {}  # of the keys in `later`; an entry with another bound is void
         self.limited = False  # some key has limits, so that cost matters
-        self.waiting = Line()
+        self.waiting = WaitQueue()
 
     # -- where a key is ---------------------------------------------------------------------------------------
 
@@ -110,11 +110,11 @@ class Lane:
         """A key has a free slot, and may be ready: at the end of its level."""
         n = key.leases
         while n >= len(self.levels):
-            self.levels.append(Level())
+            self.levels.append(LoadLevel())
         self.levels[n].queue[key] = None
         self.filled |= 1 << n
 
-    def taken(self, key: Key, n: int) -> None:
+    def slot_taken(self, key: Key, n: int) -> None:
         """One of the key's slots was leased; *n* were before."""
         if key in self.bounds:
             return  # it cannot start anything for this lane yet, however many slots are free
@@ -129,7 +129,7 @@ class Lane:
         if n + 1 < key.slots:
             self.insert(key)
 
-    def given_back(self, key: Key, n: int) -> None:
+    def slot_freed(self, key: Key, n: int) -> None:
         """One of the key's slots came free; *n* are leased now."""
         if key in self.bounds or n >= key.slots:
             return  # not yet open to this lane; or one that lost slots while they were leased
@@ -169,7 +169,7 @@ class Lane:
         if self.bounds.pop(key, None) is not None:
             self.put_back(key)
 
-    def promote(self, now: float) -> None:
+    def promote_due(self, now: float) -> None:
         """Look again at the keys whose instant has come."""
         later = self.later
         while later and later[0][0] <= now:
@@ -184,7 +184,7 @@ class Lane:
         if n >= key.slots:
             return
         while n >= len(self.levels):
-            self.levels.append(Level())
+            self.levels.append(LoadLevel())
         self.levels[n].put_back(key)
         self.filled |= 1 << n
 
@@ -216,5 +216,5 @@ class Lane:
             yield from self.levels[lowest.bit_length() - 1].in_order()
             filled ^= lowest
 
-    def holds_ready(self, key: Key) -> bool:
+    def has_ready(self, key: Key) -> bool:
         return key.leases < len(self.levels) and key in self.levels[key.leases]

@@ -9,14 +9,14 @@ from ...errors import InvariantViolated
 from ...providers.signal import Signal
 from . import invariants
 from .cost import Used
-from .learning.adaptive_pool import Heard, LearningPool
+from .learning.adaptive_pool import AdaptivePool, FeedbackResult
 from .limits.base import FOREVER, LimitState
-from .records import Ask, Grant, Key, KeySpec, Quota, Ticket
+from .records import Grant, Key, KeySpec, LeaseRequest, Quota, Ticket
 
 _STARTS_REMEMBERED = 2_000
 
 
-class AuditedPool(LearningPool):
+class CheckedPool(AdaptivePool):
     """Does what ``LeasePool`` does, and raises ``InvariantViolated`` where a promise does not hold."""
 
     def __init__(self, *, keep_free: int = 0, max_lease: float | None = None, wall_offset: float = 0.0) -> None:
@@ -27,7 +27,7 @@ class AuditedPool(LearningPool):
         self._starts: dict[LimitState, deque[list[float]]] = {}
         self._start_of: dict[tuple[int, LimitState], list[float]] = {}
 
-    def acquire(self, ask: Ask, requester: str | None, now: float) -> Grant | None:
+    def acquire(self, ask: LeaseRequest, requester: str | None, now: float) -> Grant | None:
         grant = super().acquire(ask, requester, now)
         if grant is not None:
             self._note(grant)
@@ -46,16 +46,16 @@ class AuditedPool(LearningPool):
     def end(self, grant: Grant) -> bool:
         was_current = self.leases.get(grant.token) is grant
         changed = super().end(grant)
-        was_current = was_current and self.loss_of(grant, -FOREVER) is None
+        was_current = was_current and self.find_loss_reason(grant, -FOREVER) is None
         self._require(invariants.l3_only_a_current_token_changes_anything(was_current, changed), "L3")
         for state, *_ in grant.draws:
             self._start_of.pop((grant.token, state), None)
         return changed
 
-    def _pass_on(self, grant: Grant, now: float) -> Ticket | None:
+    def _grant_next(self, grant: Grant, now: float) -> Ticket | None:
         before = dict.fromkeys(self.tickets())
         was_current = self.leases.get(grant.token) is grant
-        ticket = super()._pass_on(grant, now)
+        ticket = super()._grant_next(grant, now)
         if ticket is not None:
             assert ticket.grant is not None  # noqa: S101 - for the type checker
             self._require(invariants.l3_only_a_current_token_changes_anything(was_current, True), "L3")
@@ -73,7 +73,7 @@ class AuditedPool(LearningPool):
             if start is not None and actual is not None:
                 start[1] = min(start[2], actual)  # what exceeds the reservation, nobody could know of before
         touched = super().settle(grant, used, now)
-        was_current = was_current and self.loss_of(grant, now) is None
+        was_current = was_current and self.find_loss_reason(grant, now) is None
         self._require(invariants.l3_only_a_current_token_changes_anything(was_current, touched is not None), "L3")
         return None if touched is None else self._checked(touched, now)
 
@@ -92,14 +92,14 @@ class AuditedPool(LearningPool):
     def reject(self, key: Key, evidence: str, now: float) -> Sequence[Ticket]:
         return self._checked(super().reject(key, evidence, now), now)
 
-    def report(self, grant: Grant, signal: Signal, now: float, *, sure: bool = True) -> Heard | None:
+    def report(self, grant: Grant, signal: Signal, now: float, *, sure: bool = True) -> FeedbackResult | None:
         was_current = self.leases.get(grant.token) is grant
         heard = super().report(grant, signal, now, sure=sure)
-        was_current = was_current and self.loss_of(grant, now) is None
+        was_current = was_current and self.find_loss_reason(grant, now) is None
         self._require(invariants.l3_only_a_current_token_changes_anything(was_current, heard is not None), "L3")
         if heard is not None:
             self.review_closings(grant.key.quota)
-            self._checked(heard.touched, now)
+            self._checked(heard.to_wake, now)
         return heard
 
     def add(self, spec: KeySpec, now: float) -> Sequence[Ticket]:
@@ -128,10 +128,10 @@ class AuditedPool(LearningPool):
         if quota.spent is not None:
             self._spent.add(quota)
 
-    def wall_moved(self, offset: float) -> None:
+    def on_wall_clock_change(self, offset: float) -> None:
         for state in [state for state in self._starts if not state.refills]:
             del self._starts[state]  # by a clock that is set, days cannot be told apart
-        super().wall_moved(offset)
+        super().on_wall_clock_change(offset)
 
     def _serve(self, now: float) -> list[Ticket]:
         before = dict.fromkeys(self.tickets())

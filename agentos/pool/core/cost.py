@@ -23,7 +23,7 @@ class AbsurdUsage(ValueError):
     """A figure of what was used is below zero, not finite, or larger than `MOST_USED`."""
 
 
-def used_of(argument: str, told: Mapping[str, float], *, whole: bool = True) -> Used:
+def parse_used(argument: str, told: Mapping[str, float], *, whole: bool = True) -> Used:
     """Check the caller's figures and complete them: tokens are what was *given* to the model and *made* by it.
 
     Input tokens alone are all that was used, as of an embedding, unless the call did not come to its end: then *whole*
@@ -104,7 +104,7 @@ def request_cost(told: Mapping[str, float] | None) -> Cost:
     return (requests, tokens, given, made)
 
 
-def no_smaller(cost: Cost, other: Cost) -> bool:
+def is_at_least(cost: Cost, other: Cost) -> bool:
     """Whether *cost* surely takes at least as much as *other* of everything."""
     return cost == other or all(
         mine is not None and theirs is not None and mine >= theirs for mine, theirs in zip(cost, other, strict=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .limits.base import FOREVER, figure
+from .limits.base import FOREVER, format_number
 from .pool import LeasePool
 from .records import Key, Ticket
 from .reservations import starts_at
@@ -39,17 +39,17 @@ class KeyReport:
     history: tuple[tuple[float, str], ...] = ()
 
 
-def report(pool: LeasePool, now: float) -> list[KeyReport]:
+def build_report(pool: LeasePool, now: float) -> list[KeyReport]:
     """Every credential, in the order they joined."""
     holders: dict[Key, list[str]] = {}
     for grant in pool.leases.values():
         holder = f"lease {grant.token}" if grant.requester is None else str(grant.requester)
         holders.setdefault(grant.key, []).append(holder)
-    return [_report(key, (*holders.get(key, ()), *key.elsewhere), now) for key in pool.keys.values()]
+    return [_report(key, (*holders.get(key, ()), *key.leases_elsewhere), now) for key in pool.keys.values()]
 
 
 def _report(key: Key, holders: tuple[str, ...], now: float) -> KeyReport:
-    state, until, why = state_of_key(key, now)
+    state, until, why = derive_state(key, now)
     headroom = tuple(
         Headroom(s.limit.dimension, s.limit.amount, s.left(now), s.scope, s.usage.set_aside, s.limit.per, s.learned)
         for s in key.quota.limits
@@ -58,7 +58,7 @@ def _report(key: Key, holders: tuple[str, ...], now: float) -> KeyReport:
     return KeyReport(key.name, key.quota.name, state, until, why, key.slots, holders, headroom, history)
 
 
-def state_of_key(key: Key, now: float) -> tuple[CredentialStatus, float, str]:
+def derive_state(key: Key, now: float) -> tuple[CredentialStatus, float, str]:
     """The one word for a credential, until when it holds, and how we know. What matters most comes first."""
     if key.life is not Life.ALIVE:
         return CredentialStatus(key.life.value), FOREVER, key.evidence
@@ -72,7 +72,7 @@ def state_of_key(key: Key, now: float) -> tuple[CredentialStatus, float, str]:
         return CredentialStatus.LEASED, until, why
     if closed and whole is not None:
         return CredentialStatus(whole.gate.value), whole.until, whole.evidence
-    held_back = key.quota.held_back_until(None)
+    held_back = key.quota.probe_holds_until(None)
     if held_back > now:
         return CredentialStatus.COOLING, held_back, "one request tries whether a long rest is over"
     at, which = now, ""
@@ -84,7 +84,7 @@ def state_of_key(key: Key, now: float) -> tuple[CredentialStatus, float, str]:
             return CredentialStatus.LIMITED, FOREVER, why
         if ready > at:
             found = " (learned)" if limit.learned else ""
-            at, which = ready, f"limit of {figure(limit.limit.amount)} {limit.limit.dimension}{found} is used up"
+            at, which = ready, f"limit of {format_number(limit.limit.amount)} {limit.limit.dimension}{found} is used up"
     if at > now:
         return CredentialStatus.LIMITED, at, which
     closed_models = [
@@ -96,16 +96,16 @@ def state_of_key(key: Key, now: float) -> tuple[CredentialStatus, float, str]:
     return CredentialStatus.AVAILABLE, now, "; ".join(closed_models)
 
 
-def why_waiting(pool: LeasePool, ticket: Ticket, now: float) -> list[str]:
+def explain_wait(pool: LeasePool, ticket: Ticket, now: float) -> list[str]:
     """What keeps *ticket* from starting on each credential that could serve it, nearest first."""
     reasons = []
     for key in pool.keys.values():
-        ask = ticket.ask
+        ask = ticket.request
         if not ask.labels <= key.labels:
             continue
-        state, _, why = state_of_key(key, now)
-        if state is CredentialStatus.LEASED and key.elsewhere:
-            why += f", by {', '.join(key.elsewhere)}"
+        state, _, why = derive_state(key, now)
+        if state is CredentialStatus.LEASED and key.leases_elsewhere:
+            why += f", by {', '.join(key.leases_elsewhere)}"
         block = key.quota.block_for(ask.model)
         at = FOREVER if state is CredentialStatus.LEASED or state in OUT_OF_USE else starts_at(key.quota, ask, now)
         if state is CredentialStatus.AVAILABLE and block is not None and block.until > now:
@@ -114,9 +114,9 @@ def why_waiting(pool: LeasePool, ticket: Ticket, now: float) -> list[str]:
             state, why = CredentialStatus.LIMITED, "not enough left for its cost"
         elif state is CredentialStatus.AVAILABLE:
             why = "kept for a request ahead of it, or by keep_free"
-        reasons.append((at, f"{key.name}: {state}{f' ({why})' if why else ''}{_in(at - now)}"))
+        reasons.append((at, f"{key.name}: {state}{f' ({why})' if why else ''}{_format_delay(at - now)}"))
     return [text for _, text in sorted(reasons, key=lambda pair: pair[0])]
 
 
-def _in(seconds: float) -> str:
+def _format_delay(seconds: float) -> str:
     return f", in {seconds:.1f}s" if 0 < seconds < FOREVER else ""

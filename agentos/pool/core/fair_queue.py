@@ -14,28 +14,28 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 # How long a called process is waited for, in seconds. Far above what waking one takes, on a machine that is busy.
-PATIENCE = 0.05
+NOTIFY_TIMEOUT = 0.05
 
 # In the place of the instant at which a process was called: it came, and there was nothing for it.
-PASSED = -1.0
+DECLINED = -1.0
 
 
-class Session:
+class StoreSession:
     """One process that uses the pool, as the others know it."""
 
     __slots__ = (
-        "bell",
-        "called_at",
         "claim",
         "expires_at",
         "host",
         "id",
         "idle_until",
-        "out_for",
+        "notified_at",
         "pid",
+        "remote_use_for",
         "served",
         "ttl",
         "waiting_since",
+        "wakeup_port",
         "wanted",
         "weight",
     )
@@ -62,13 +62,15 @@ class Session:
         self.weight = weight
         self.served = served
         self.waiting_since = waiting_since  # None: nobody in it waits
-        self.wanted = wanted  # credentials by number, as `wanted_text` writes them; None: any
-        self.called_at = called_at  # its turn came then, and it has done nothing since; or PASSED
+        self.wanted = wanted  # credentials by number, as `encode_wanted` writes them; None: any
+        self.notified_at = called_at  # its turn came then, and it has done nothing since; or PASSED
         self.idle_until = idle_until  # it can start nothing before, whatever comes free; None: anything may do
         self.claim = claim  # the refill it waits for, as ``keeping`` writes it
-        self.bell = bell  # how to wake it
+        self.wakeup_port = bell  # how to wake it
         self.pid = pid
-        self.out_for = out_for  # so many seconds after it is gone its leases may still be in use; None: not at all
+        self.remote_use_for = (
+            out_for  # so many seconds after it is gone its leases may still be in use; None: not at all
+        )
         self.host = host  # of another machine; empty: this one
         self.ttl = ttl  # how long it lasts when it is not renewed, where each has its own
 
@@ -80,45 +82,47 @@ class Session:
             and (self.wanted is None or f" {credential} " in self.wanted)
         )
 
-    def may_be_called(self) -> bool:
+    def can_be_notified(self) -> bool:
         """Whether it was not told, since it last did something, that there may be something for it."""
-        return self.called_at is None or self.called_at == PASSED
+        return self.notified_at is None or self.notified_at == DECLINED
 
     def order(self) -> tuple[float, float, str]:
         """Its place among those that wait: the smaller, the earlier."""
         return (self.served, self.waiting_since or 0.0, self.id)
 
 
-def wanted_text(credentials: Iterable[int]) -> str:
+def encode_wanted(credentials: Iterable[int]) -> str:
     """A list of credentials in which one can be found without taking it apart."""
     return f" {' '.join(map(str, credentials))} "
 
 
-def place_of(me: Session, served: float, now: float) -> tuple[float, float, str]:
+def find_queue_position(me: StoreSession, served: float, now: float) -> tuple[float, float, str]:
     """The place of *me*, who asks for something; *served* is where those who wait are."""
     return (max(me.served, served), now, me.id) if me.waiting_since is None else me.order()
 
 
-def ahead_of(me: Session, others: Iterable[Session], credential: int, served: float, now: float) -> list[Session]:
+def sessions_ahead(
+    me: StoreSession, others: Iterable[StoreSession], credential: int, served: float, now: float
+) -> list[StoreSession]:
     """The processes that may have *credential* before *me*, who asks for it; *served* is where those who wait are."""
     # Of two that wait, both must see the same one ahead, or each would let the other go first.
-    mine = place_of(me, served, now)
+    mine = find_queue_position(me, served, now)
     return [
         other
         for other in others
         if other.wants(credential, now)
         and other.order() < mine
-        and (other.called_at is None or now - other.called_at <= PATIENCE)
+        and (other.notified_at is None or now - other.notified_at <= NOTIFY_TIMEOUT)
     ]
 
 
-def to_call(sessions: Iterable[Session], credential: int, now: float) -> Session | None:
+def next_to_notify(sessions: Iterable[StoreSession], credential: int, now: float) -> StoreSession | None:
     """Whom to tell that *credential* is free: the first of those who want it and were not called yet."""
-    waiting = [session for session in sessions if session.may_be_called() and session.wants(credential, now)]
-    return min(waiting, key=Session.order) if waiting else None
+    waiting = [session for session in sessions if session.can_be_notified() and session.wants(credential, now)]
+    return min(waiting, key=StoreSession.order) if waiting else None
 
 
-def charge(me: Session, served: float) -> float:
+def charge(me: StoreSession, served: float) -> float:
     """*me* is served while others wait. Returns where those who wait are now."""
     start = max(me.served, served)
     me.served = start + 1.0 / me.weight

@@ -8,29 +8,29 @@ from collections.abc import Collection
 from ...errors import NeverFits, NoUsableCredential
 from .cost import DIMENSIONS
 from .limits.base import LimitState
-from .records import Ask, Key
-from .reservations import told_amount, too_large_for
+from .records import Key, LeaseRequest
+from .reservations import declared_amount, find_exceeded_limit
 from .states import CredentialStatus, Life
 
 
-def hopeless(keys: Collection[Key], ask: Ask, keep_free: int) -> NoUsableCredential | NeverFits | None:
+def why_infeasible(keys: Collection[Key], ask: LeaseRequest, keep_free: int) -> NoUsableCredential | NeverFits | None:
     """Why *ask* can never start as things stand; None if there may be an instant at which it can."""
     widest: LimitState | None = None
     for key in keys:
         if key.could_serve(ask.labels, ask.model):
-            limit = too_large_for(key.quota, ask)
+            limit = find_exceeded_limit(key.quota, ask)
             if limit is None:
-                return _all_kept(keys, keep_free) if keep_free else None
+                return _all_kept_free(keys, keep_free) if keep_free else None
             # Of one dimension the largest; of several the first, since tokens and requests do not compare.
             if widest is None or (limit.dimension == widest.dimension and limit.largest > widest.largest):
                 widest = limit
     if widest is None:
         return NoUsableCredential(reason=_why_unusable(keys, ask))
-    cost = told_amount(widest, ask) or 0.0
+    cost = declared_amount(widest, ask) or 0.0
     return NeverFits(dimension=DIMENSIONS[widest.dimension], cost=cost, largest=widest.largest)
 
 
-def _all_kept(keys: Collection[Key], keep_free: int) -> NoUsableCredential | None:
+def _all_kept_free(keys: Collection[Key], keep_free: int) -> NoUsableCredential | None:
     if sum(key.slots for key in keys if key.life is Life.ALIVE and key.quota.spent is None) > keep_free:
         return None
     return NoUsableCredential(
@@ -38,21 +38,21 @@ def _all_kept(keys: Collection[Key], keep_free: int) -> NoUsableCredential | Non
     )
 
 
-def _why_unusable(keys: Collection[Key], ask: Ask) -> str:
+def _why_unusable(keys: Collection[Key], ask: LeaseRequest) -> str:
     if not keys:
         return "the pool is empty; add a credential"
     fitting = [key for key in keys if ask.labels <= key.labels]
     if not fitting:
         wanted = ", ".join(f"{name}={value}" if value else name for name, value in sorted(ask.labels))
         return f"none of {len(keys)} has the labels {wanted}"
-    counts = Counter(_what_it_is(key, ask) for key in fitting)
+    counts = Counter(_describe_state(key, ask) for key in fitting)
     said = ", ".join(f"{count} {state}" for state, count in counts.items())
     of_the_model = ask.model is not None and {CredentialStatus.SPENT, "not entitled"} & counts.keys()
     model = f" for model {ask.model}" if of_the_model else ""
     return f"of {len(fitting)} that could serve{model}, {said}; revive one or add another"
 
 
-def _what_it_is(key: Key, ask: Ask) -> str:
+def _describe_state(key: Key, ask: LeaseRequest) -> str:
     if key.life is not Life.ALIVE:
         return str(key.life.value)
     return "not entitled" if ask.model in key.barred else CredentialStatus.SPENT

@@ -12,19 +12,19 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
 from .cost import DIMENSIONS
-from .learning.adaptive_concurrency import WIDEST
-from .learning.adaptive_rate import Pace
-from .learning.reported import Told
-from .limits.base import FOREVER, CalendarWindow, LimitState, figure, next_reset
-from .records import Ask, Key, Quota
-from .reservations import amount_of
+from .learning.adaptive_concurrency import MAX_SLOTS
+from .learning.adaptive_rate import AdaptiveRate
+from .learning.reported import ReportedLimit
+from .limits.base import FOREVER, CalendarWindow, LimitState, format_number, next_reset
+from .records import Key, LeaseRequest, Quota
+from .reservations import estimate_amount
 
 _FURTHEST = 400 * 86_400.0  # beyond this nobody plans
-_WORTH_SAYING = 0.02  # of the time
+_SMALLEST_GAIN = 0.02  # of the time
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class Improvement:
     """Something that would change when it is over, and how long it would take then."""
 
     what: str
@@ -32,12 +32,12 @@ class Move:
 
 
 @dataclass(frozen=True, slots=True)
-class Outlook:
+class CapacityForecast:
     """When it is over, what holds it up, and what would move it. ``seconds`` is infinite where nothing can serve."""
 
     seconds: float
     binding: str
-    moves: tuple[Move, ...] = ()
+    moves: tuple[Improvement, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class _Supply:
 
 
 @dataclass(frozen=True, slots=True)
-class Survey:
+class CapacitySurvey:
     """What is known of the quotas that could serve, at one instant: all that a forecast needs."""
 
     supplies: tuple[_Supply, ...]
@@ -100,35 +100,37 @@ class Survey:
     duration: float
 
 
-def survey(keys: Collection[Key], ask: Ask, *, duration: float, now: float, wall: float) -> Survey:
+def collect_capacity(
+    keys: Collection[Key], ask: LeaseRequest, *, duration: float, now: float, wall: float
+) -> CapacitySurvey:
     """Look at what requests like *ask*, each of *duration* seconds, will find. *wall* is the hour now."""
     supplies = tuple(_supplies(keys, ask, duration, now, wall))
-    return Survey(supplies, tuple(_overestimates(keys, ask)), duration)
+    return CapacitySurvey(supplies, tuple(_overestimates(keys, ask)), duration)
 
 
-def outlook(found: Survey, count: int, parallel: int | None) -> Outlook:
+def forecast_completion(found: CapacitySurvey, count: int, parallel: int | None) -> CapacityForecast:
     """When *count* requests will be through, with *parallel* under way at most."""
     supplies, duration = list(found.supplies), found.duration
     if count <= 0:
-        return Outlook(0.0, "nothing to do")
+        return CapacityForecast(0.0, "nothing to do")
     if not supplies:
-        return Outlook(FOREVER, "no credential can serve")
+        return CapacityForecast(FOREVER, "no credential can serve")
     seconds = _through(supplies, count, duration, parallel)
     if seconds == FOREVER:
-        return Outlook(FOREVER, _binding(supplies, _FURTHEST, parallel, duration))
+        return CapacityForecast(FOREVER, _binding(supplies, _FURTHEST, parallel, duration))
     binding = _binding(supplies, seconds, parallel, duration)
     variants = _variants(supplies, found.overestimates, parallel, seconds)
-    return Outlook(seconds, binding, tuple(_moves(supplies, variants, count, seconds)))
+    return CapacityForecast(seconds, binding, tuple(_improvements(supplies, variants, count, seconds)))
 
 
-def _supplies(keys: Iterable[Key], ask: Ask, duration: float, now: float, wall: float) -> list[_Supply]:
+def _supplies(keys: Iterable[Key], ask: LeaseRequest, duration: float, now: float, wall: float) -> list[_Supply]:
     usable: dict[Quota, list[Key]] = {}
     for key in keys:
         if key.could_serve(ask.labels, ask.model):
             usable.setdefault(key.quota, []).append(key)
     found = []
     for quota, its_keys in usable.items():
-        slots = sum(WIDEST if key.auto and not _known(quota) else key.slots for key in its_keys)
+        slots = sum(MAX_SLOTS if key.auto and not _known(quota) else key.slots for key in its_keys)
         opens_in = max(0.0, quota.closed_for(ask.model) - now)
         flows = tuple(
             flow for state in quota.limits_for(ask.model) if (flow := _flow(quota, state, ask, now, wall)) is not None
@@ -138,25 +140,25 @@ def _supplies(keys: Iterable[Key], ask: Ask, duration: float, now: float, wall: 
 
 
 def _known(quota: Quota) -> bool:
-    return quota.width is not None and quota.width.known
+    return quota.concurrency is not None and quota.concurrency.known
 
 
-def _flow(quota: Quota, state: LimitState, ask: Ask, now: float, wall: float) -> _Flow | None:
-    amount = amount_of(state, ask)
+def _flow(quota: Quota, state: LimitState, ask: LeaseRequest, now: float, wall: float) -> _Flow | None:
+    amount = estimate_amount(state, ask)
     if not amount:
         return None
     limit = state.limit
     learned = ", learned" if state.learned else ""
     per = "a day" if limit.per == "day" else "a minute" if limit.per == 60 else f"in {limit.per:g}s"
-    what = f"{figure(limit.amount)} {DIMENSIONS[state.dimension]} {per} of quota {quota.name}{learned}"
+    what = f"{format_number(limit.amount)} {DIMENSIONS[state.dimension]} {per} of quota {quota.name}{learned}"
     left = max(0.0, state.left(now)) / amount
     if isinstance(state, CalendarWindow):
         first = next_reset(limit, wall) - wall
         days = tuple(first + 86_400.0 * day for day in range(400))
         return _Flow(what, limit.dimension, left, 0.0, left, days, limit.amount / amount)
     assert limit.per != "day"  # noqa: S101 - for the type checker
-    rate = state.rate if isinstance(state, Pace) else limit.amount / float(limit.per)
-    largest = limit.amount if isinstance(state, (Told, Pace)) else limit.largest
+    rate = state.rate if isinstance(state, AdaptiveRate) else limit.amount / float(limit.per)
+    largest = limit.amount if isinstance(state, (ReportedLimit, AdaptiveRate)) else limit.largest
     return _Flow(what, limit.dimension, left, rate / amount, max(left, largest / amount))
 
 
@@ -199,12 +201,14 @@ def _binding(supplies: list[_Supply], seconds: float, parallel: int | None, dura
 Variant = tuple[str, list[_Supply], int | None]  # what is different, and the supplies and the parallelism then
 
 
-def _moves(supplies: list[_Supply], variants: Iterable[Variant], count: int, seconds: float) -> Iterable[Move]:
+def _improvements(
+    supplies: list[_Supply], variants: Iterable[Variant], count: int, seconds: float
+) -> Iterable[Improvement]:
     duration = supplies[0].duration
     for what, changed, parallel in variants:
         then = _through(changed, count, duration, parallel)
-        if then < seconds * (1 - _WORTH_SAYING):
-            yield Move(what, then)
+        if then < seconds * (1 - _SMALLEST_GAIN):
+            yield Improvement(what, then)
 
 
 def _variants(
@@ -225,7 +229,7 @@ def _variants(
             yield f"quota {closed.name}, if it were open now", opened, parallel
     for dimension, reserved, used in overestimates:
         factor = reserved / used
-        what = f"a cost of {figure(used)} {dimension}: {factor:.1f} times what is used is reserved"
+        what = f"a cost of {format_number(used)} {dimension}: {factor:.1f} times what is used is reserved"
         yield what, [_with_less(supply, dimension, factor) for supply in supplies], parallel
 
 
@@ -235,7 +239,7 @@ def _with_less(supply: _Supply, dimension: str, factor: float) -> _Supply:
     return replace(supply, flows=flows)
 
 
-def _overestimates(keys: Iterable[Key], ask: Ask) -> Iterable[tuple[str, float, float]]:
+def _overestimates(keys: Iterable[Key], ask: LeaseRequest) -> Iterable[tuple[str, float, float]]:
     """Dimensions of which more is reserved than was used of late: what is reserved, and what is used on average."""
     seen: dict[int, list[float]] = {}
     for key in keys:
@@ -246,7 +250,7 @@ def _overestimates(keys: Iterable[Key], ask: Ask) -> Iterable[tuple[str, float, 
     for dimension, means in seen.items():
         reserved = ask.cost[dimension]
         used = sum(means) / len(means)
-        if reserved is not None and reserved > used * (1 + _WORTH_SAYING):
+        if reserved is not None and reserved > used * (1 + _SMALLEST_GAIN):
             yield DIMENSIONS[dimension], reserved, used
 
 

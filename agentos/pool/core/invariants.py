@@ -12,13 +12,13 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from ...providers.signal import LONGEST_DELAY
 from ..limit import Limit
-from .cost import no_smaller
-from .credential_report import state_of_key
-from .learning.adaptive_concurrency import WIDEST
+from .cost import is_at_least
+from .credential_report import derive_state
+from .learning.adaptive_concurrency import MAX_SLOTS
 from .limits.base import FOREVER, ROUNDING, next_reset
 from .pool import LeasePool
-from .records import Ask, Grant, Key, Quota, Ticket
-from .states import OUT_OF_USE, RESTING, Life, Wait
+from .records import Grant, Key, LeaseRequest, Quota, Ticket
+from .states import OUT_OF_USE, UNAVAILABLE, Life, TicketState
 
 Start = Sequence[float]  # (instant, amount)
 
@@ -29,9 +29,9 @@ def l1_no_more_leases_than_slots(pool: LeasePool) -> str | None:
     for grant in pool.leases.values():
         counted[grant.key] += 1
     for key, ours in counted.items():
-        count = ours + len(key.elsewhere)
+        count = ours + len(key.leases_elsewhere)
         # Slots that are found out may become fewer while they are leased.
-        if count > (WIDEST if key.auto else key.slots) or count != key.leases:
+        if count > (MAX_SLOTS if key.auto else key.slots) or count != key.leases:
             return f"{key.name} has {count} leases in force, {key.leases} on record, {key.slots} slots"
     return None
 
@@ -54,7 +54,7 @@ def l3_only_a_current_token_changes_anything(was_current: bool, changed: bool) -
 def l6_grants_go_to_those_who_wait(tickets: Iterable[Ticket], waiting_before: Mapping[Ticket, None]) -> str | None:
     """L6: a grant goes only to a request that was waiting: not withdrawn, not granted before."""
     for ticket in tickets:
-        if ticket.state is Wait.GRANTED and ticket not in waiting_before:
+        if ticket.state is TicketState.GRANTED and ticket not in waiting_before:
             return f"{ticket.requester or 'a request'} was granted without waiting"
     return None
 
@@ -63,12 +63,12 @@ def l10_slots_add_up(pool: LeasePool, now: float) -> str | None:
     """L10: free, held, cooling and disabled slots are together the slots there are, and each key is in one place."""
     counts = {"free": 0, "held": 0, "cooling": 0, "disabled": 0}
     for key in pool.keys.values():
-        state, _, _ = state_of_key(key, now)
+        state, _, _ = derive_state(key, now)
         counts["held"] += key.leases
         free = max(0, key.slots - key.leases)
         if state in OUT_OF_USE:
             counts["disabled"] += free
-        elif state in RESTING:
+        elif state in UNAVAILABLE:
             counts["cooling"] += free
         else:
             counts["free"] += free
@@ -79,7 +79,7 @@ def l10_slots_add_up(pool: LeasePool, now: float) -> str | None:
 
 
 def _each_key_is_in_one_place(pool: LeasePool) -> str | None:
-    for lane in pool.lanes():
+    for lane in pool.candidate_indexes():
         ready: dict[Key, int] = {}
         for key in lane.ready():
             ready[key] = ready.get(key, 0) + 1
@@ -146,9 +146,9 @@ def r3_nobody_waits_past_a_free_key(pool: LeasePool, now: float) -> str | None:
     if not tickets:
         return None
     head = tickets[0]
-    best = min((_could_start(pool, key, head.ask, now) for key in pool.keys.values()), default=FOREVER)
+    best = min((_could_start(pool, key, head.request, now) for key in pool.keys.values()), default=FOREVER)
     if pool.keep_free:
-        best = max(best, pool.spare_at(now))
+        best = max(best, pool.next_spare_slot_at(now))
     best = max(best, pool.not_before)
     if best <= now:
         return f"{head.requester or 'the first in line'} waits although a key is free for it"
@@ -157,7 +157,7 @@ def r3_nobody_waits_past_a_free_key(pool: LeasePool, now: float) -> str | None:
     return None
 
 
-def _could_start(pool: LeasePool, key: Key, ask: Ask, now: float) -> float:
+def _could_start(pool: LeasePool, key: Key, ask: LeaseRequest, now: float) -> float:
     if key.leases >= key.slots or not key.could_serve(ask.labels, ask.model):
         return FOREVER
     return pool.starts_at(key, ask, now)
@@ -167,11 +167,11 @@ def r4_served_in_order(pool: LeasePool, granted: Iterable[Ticket]) -> str | None
     """R4: nobody is passed by a later request that wants the same and takes as much."""
     waiting = pool.tickets()
     for ticket in granted:
-        if ticket.state is not Wait.GRANTED:
+        if ticket.state is not TicketState.GRANTED:
             continue
         for other in waiting:
-            same = (other.ask.labels, other.ask.model) == (ticket.ask.labels, ticket.ask.model)
-            if same and other.order < ticket.order and no_smaller(ticket.ask.cost, other.ask.cost):
+            same = (other.request.labels, other.request.model) == (ticket.request.labels, ticket.request.model)
+            if same and other.order < ticket.order and is_at_least(ticket.request.cost, other.request.cost):
                 return f"{ticket.requester or 'a later request'} passed {other.requester or 'an earlier one'}"
     return None
 

@@ -12,14 +12,14 @@ _SNAPSHOT = re.compile(r"(-20\d\d-?[01]\d-?[0-3]\d|-latest|@[\w.-]+)$")
 
 
 @lru_cache(maxsize=1024)
-def family_of(model: str) -> str:
+def get_family(model: str) -> str:
     """Return *model* without the part that names one snapshot of it."""
     return _SNAPSHOT.sub("", model) or model
 
 
-def scopes_of(model: str, declared: Iterable[str]) -> tuple[str, ...]:
+def find_scopes(model: str, declared: Iterable[str]) -> tuple[str, ...]:
     """Return the scopes a request for *model* falls under: each declared one that covers it, then its family."""
-    family = family_of(model)
+    family = get_family(model)
     covering = [scope for scope in declared if scope != family and _covers(scope, model, family)]
     return (*covering, family)
 

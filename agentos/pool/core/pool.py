@@ -2,7 +2,7 @@
 
 The rule: requests are served in order of priority, then arrival. Each takes the key on which it can start
 earliest, and starts if that is now. A later request may start before one that still waits only if it takes nothing
-that would have let the earlier one start sooner (``needs.Claims``).
+that would have let the earlier one start sooner (``needs.RefillClaims``).
 
 Operations return the tickets whose wait they ended, granted or failed; the caller tells their owners. After each,
 ``next_at`` is the instant at which ``tick`` should be called if nothing else happens, and ``next_ticket`` whom that
@@ -16,19 +16,19 @@ from collections.abc import Callable, Iterable, Sequence
 
 from ...errors import PoolClosed
 from ...providers.signal import PARKED_FROM
-from .candidate_index import Lane
+from .candidate_index import CandidateIndex
 from .cost import DIMENSIONS, Used
-from .feasibility import hopeless
+from .feasibility import why_infeasible
 from .limits.base import FOREVER, LimitState, WallTime
-from .queue_cursor import Cursor
-from .records import NO_LABELS, Ask, Block, Draw, Grant, Key, KeySpec, Labels, Quota, Ticket
-from .reservations import Claims, reserve, starts_at
-from .selection import Affinities, find_key, make_lane, spare_at
-from .states import LIFE, Event, Gate, Life, Wait
+from .queue_cursor import QueueCursor
+from .records import NO_LABELS, Block, Draw, Grant, Key, KeySpec, Labels, LeaseRequest, Quota, Ticket
+from .reservations import RefillClaims, reserve, starts_at
+from .selection import Affinities, find_key, make_lane, next_spare_slot_at
+from .states import LIFE, Gate, Life, LifeEvent, TicketState
 
 NOBODY: tuple[Ticket, ...] = ()
 NOTHING: tuple[Draw, ...] = ()
-_LANES_REMEMBERED = 64
+_INDEXES_REMEMBERED = 64
 
 
 class LeasePool:
@@ -37,9 +37,9 @@ class LeasePool:
     def __init__(self, *, keep_free: int = 0, max_lease: float | None = None, wall_offset: float = 0.0) -> None:
         self.keys: dict[str, Key] = {}
         self.keep_free = keep_free
-        self._plain = Lane(NO_LABELS, None)
-        self._lanes: dict[tuple[Labels, str | None], Lane] = {(NO_LABELS, None): self._plain}
-        self._lane_list = [self._plain]
+        self._plain = CandidateIndex(NO_LABELS, None)
+        self._indexes: dict[tuple[Labels, str | None], CandidateIndex] = {(NO_LABELS, None): self._plain}
+        self._index_list = [self._plain]
         self._may_be_straight = not keep_free and max_lease is None
         self._straight = self._may_be_straight  # there is but one kind of request, and nothing to restrict it
         self._models_matter = False  # some limit or some cooling is for one model only
@@ -66,7 +66,7 @@ class LeasePool:
 
     # -- starting at once -------------------------------------------------------------------------------------
 
-    def acquire(self, ask: Ask, requester: str | None, now: float) -> Grant | None:
+    def acquire(self, ask: LeaseRequest, requester: str | None, now: float) -> Grant | None:
         """Start now, or not at all: None if the request would have to wait, or others already do."""
         if self.waiting:
             return None
@@ -92,7 +92,7 @@ class LeasePool:
                         return grant
         if self.closed:
             return None
-        lane = self._lane_for(ask.labels, ask.model)
+        lane = self._index_for(ask.labels, ask.model)
         if self.max_lease is not None:
             self._expire(now)
         started = self._start_on_first(lane, ask, requester, now)
@@ -103,7 +103,9 @@ class LeasePool:
             started = self._start(found, ask, requester, now)
         return started
 
-    def _start_on_first(self, lane: Lane, ask: Ask, requester: str | None, now: float) -> Grant | None:
+    def _start_on_first(
+        self, lane: CandidateIndex, ask: LeaseRequest, requester: str | None, now: float
+    ) -> Grant | None:
         """Lease the key that is first in line, if that can start *ask* now; None: look at all of them.
 
         It nearly always can, and then ``_find`` would only have asked its limits what ``reserve`` asks them again.
@@ -119,28 +121,28 @@ class LeasePool:
             return None
         self._token = token = self._token + 1
         grant = Grant(key, token, requester, now, ask.model, draws)
-        self._book(grant, ask)
+        self._record_lease(grant, ask)
         return grant
 
-    def _start(self, key: Key, ask: Ask, requester: str | None, now: float) -> Grant | None:
+    def _start(self, key: Key, ask: LeaseRequest, requester: str | None, now: float) -> Grant | None:
         """Lease *key*, which was chosen. None, if it turned out to be taken: then it is known to be by now."""
         draws = NOTHING if key.quota.open_wide else reserve(key.quota, ask, now)
         assert draws is not None, "a key was chosen that cannot start now"  # noqa: S101
         self._token = token = self._token + 1
         grant = Grant(key, token, requester, now, ask.model, draws)
-        self._book(grant, ask)
+        self._record_lease(grant, ask)
         return grant
 
-    def _book(self, grant: Grant, ask: Ask) -> None:
+    def _record_lease(self, grant: Grant, ask: LeaseRequest) -> None:
         """A lease begins: its key has one slot less."""
         self.leases[grant.token] = grant
         key = grant.key
         before = key.leases
         key.leases = before + 1
         self._used = key.used = self._used + 1
-        for lane in self._lane_list:
+        for lane in self._index_list:
             if not lane.labels or lane.labels <= key.labels:
-                lane.taken(key, before)
+                lane.slot_taken(key, before)
         if ask.affinity is not None:
             self._affinities.remember(ask.affinity, key)
         if key.auto:
@@ -154,36 +156,36 @@ class LeasePool:
     def enqueue(self, ticket: Ticket, now: float) -> Sequence[Ticket]:
         """Put a request in line. It may be granted, or failed, by the time this returns."""
         if self.closed:
-            ticket.state, ticket.error = Wait.FAILED, PoolClosed()
+            ticket.state, ticket.error = TicketState.FAILED, PoolClosed()
             return (ticket,)
-        error = hopeless(self.keys.values(), ticket.ask, self.keep_free)
+        error = why_infeasible(self.keys.values(), ticket.request, self.keep_free)
         if error is not None:
-            ticket.state, ticket.error = Wait.FAILED, error
+            ticket.state, ticket.error = TicketState.FAILED, error
             return (ticket,)
         if self.max_lease is not None:
             self._expire(now)
-        ask = ticket.ask
+        ask = ticket.request
         self._arrivals += 1
         ticket.order = (-ask.priority, self._arrivals)
         ticket.queued_at = now
-        ticket.lane = lane = self._lane_for(ask.labels, ask.model)
+        ticket.index = lane = self._index_for(ask.labels, ask.model)
         lane.waiting.add(ticket)
         self.waiting += 1
         return self._serve(now)
 
     def withdraw(self, ticket: Ticket, now: float) -> Sequence[Ticket]:
         """Leave the line. If the grant has just come, it goes on to the next."""
-        if ticket.state is Wait.GRANTED:
+        if ticket.state is TicketState.GRANTED:
             assert ticket.grant is not None  # noqa: S101 - for the type checker
             return self.release(ticket.grant, now) or NOBODY
-        if ticket.state is not Wait.WAITING or ticket.lane is None:
+        if ticket.state is not TicketState.WAITING or ticket.index is None:
             return NOBODY  # it has left already, or never got here
-        self._leave(ticket, Wait.WITHDRAWN)
+        self._leave(ticket, TicketState.WITHDRAWN)
         return self._serve(now)
 
-    def _leave(self, ticket: Ticket, state: Wait) -> None:
+    def _leave(self, ticket: Ticket, state: TicketState) -> None:
         ticket.state = state
-        ticket.lane.waiting.remove(ticket)
+        ticket.index.waiting.remove(ticket)
         self.waiting -= 1
 
     def tick(self, now: float) -> Sequence[Ticket]:
@@ -196,14 +198,14 @@ class LeasePool:
 
     def release(self, grant: Grant, now: float) -> Sequence[Ticket] | None:
         """Give the slot back. None: that lease has already ended, and nothing changed."""
-        ticket = self._pass_on(grant, now)
+        ticket = self._grant_next(grant, now)
         if ticket is not None:
             return (ticket,)
         if not self.end(grant):
             return None
         return self._serve(now) if self.waiting else NOBODY
 
-    def _pass_on(self, grant: Grant, now: float) -> Ticket | None:
+    def _grant_next(self, grant: Grant, now: float) -> Ticket | None:
         """Give the key straight to the first in line, where nothing else can matter; None if something might.
 
         What ``end`` and ``_serve`` would do, in the case that matters most: everybody waits for a slot, of keys
@@ -224,12 +226,12 @@ class LeasePool:
         ticket = lane.waiting.head()
         assert ticket is not None  # noqa: S101 - for the type checker: there is but one lane, and somebody waits
         self._token = token = self._token + 1
-        ask = ticket.ask
+        ask = ticket.request
         ticket.grant = self.leases[token] = Grant(key, token, ticket.requester, now, ask.model, NOTHING)
         self._used = key.used = self._used + 1
         if ask.affinity is not None:
             self._affinities.remember(ask.affinity, key)
-        self._leave(ticket, Wait.GRANTED)
+        self._leave(ticket, TicketState.GRANTED)
         self.next_at, self.next_ticket = FOREVER, None
         return ticket
 
@@ -251,19 +253,19 @@ class LeasePool:
                 lane.levels[0].queue[key] = None
                 lane.filled |= 1
                 return True
-            for lane in self._lane_list:
+            for lane in self._index_list:
                 if not lane.labels or lane.labels <= key.labels:
-                    lane.given_back(key, n)
+                    lane.slot_freed(key, n)
         if self._watchful:
-            self._watch_end(grant)
+            self._on_lease_end(grant)
         return True
 
     @property
-    def is_watchful(self) -> bool:
+    def tracks_lease_ends(self) -> bool:
         """Whether the end of a lease may mean something."""
         return self._watchful
 
-    def _watch_end(self, grant: Grant) -> None:
+    def _on_lease_end(self, grant: Grant) -> None:
         """A lease has ended; there is something to be learned from that."""
 
     def _end_draws(self, grant: Grant) -> None:
@@ -272,8 +274,8 @@ class LeasePool:
                 self._end_guess(grant, draw[0])
 
     def _end_guess(self, grant: Grant, state: LimitState) -> None:
-        state.usage.landed()
-        if state.usage.ended_silently():
+        state.usage.end_in_flight()
+        if state.usage.end_unreported():
             self.notes.append(
                 f"quota {grant.key.quota.name}: the limit on {DIMENSIONS[state.dimension]} is set aside, because no "
                 "lease gives a cost and none reports usage; pass cost= or call lease.settle()"
@@ -303,15 +305,15 @@ class LeasePool:
         """The holder of an abandoned lease has ended at last. None: it was not abandoned."""
         return None
 
-    def holds(self, grant: Grant, _now: float) -> bool:
+    def is_in_force(self, grant: Grant, _now: float) -> bool:
         """Whether that lease is in force."""
         return self.leases.get(grant.token) is grant
 
-    def hold_on(self, grant: Grant, now: float) -> Grant | None:
+    def reacquire(self, grant: Grant, now: float) -> Grant | None:
         """The lease, if it is in force though this process stood still; else another on its key, if that is free."""
-        return grant if self.holds(grant, now) else None
+        return grant if self.is_in_force(grant, now) else None
 
-    def loss_of(self, _grant: Grant, _now: float) -> str | None:
+    def find_loss_reason(self, _grant: Grant, _now: float) -> str | None:
         """Why that lease must not be used any more though nobody here gave it back; None if it may."""
         return None
 
@@ -337,13 +339,13 @@ class LeasePool:
                 continue
             if actual > state.heaviest:
                 actual = state.heaviest
-            state.usage.reported(actual)
+            state.usage.add(actual)
             if actual != amount or guessed:
                 changed = True
                 stamp = state.correct(stamp, actual - amount, now)
                 draws[i] = (state, actual, False, stamp)  # type: ignore[index]  # there is one, so it is a list
                 if guessed:
-                    state.usage.landed()
+                    state.usage.end_in_flight()
         if len(draws) < len(grant.key.quota.limits):
             self._take_late(grant, used, now)
         return changed
@@ -356,7 +358,7 @@ class LeasePool:
             actual = used[state.dimension]
             if actual is not None and state not in drawn:
                 actual = min(actual, state.heaviest)
-                state.usage.reported(actual)
+                state.usage.add(actual)
                 grant.draws = [*grant.draws, (state, actual, False, state.take(actual, now))]
 
     # -- what the provider said -------------------------------------------------------------------------------
@@ -368,7 +370,7 @@ class LeasePool:
         return self._serve(now) if self.waiting else NOBODY
 
     def _close_quota(self, key: Key, until: float, model: str | None, evidence: str, now: float) -> bool:
-        self._excuse(key)
+        self._reset_silence(key)
         if until <= now:
             return False
         gate = Gate.COOLING if until - now <= PARKED_FROM else Gate.PARKED
@@ -377,45 +379,45 @@ class LeasePool:
             return False
         if scope is not None and not self._models_matter:
             self._models_matter = True
-            self._relane()
+            self._reindex_waiting()
         return True
 
     def spend(self, key: Key, evidence: str, now: float) -> Sequence[Ticket]:
         """The money of this key's quota is gone: closed until a person acts."""
         self._spend(key, evidence, now)
-        return self._fewer(now)
+        return self._after_key_loss(now)
 
     def _spend(self, key: Key, evidence: str, now: float) -> None:
-        self._excuse(key)
+        self._reset_silence(key)
         key.quota.spend(Block(Gate.SPENT, FOREVER, now, evidence))
 
     @staticmethod
-    def _excuse(key: Key) -> None:
+    def _reset_silence(key: Key) -> None:
         """A request that was refused has no usage to report: its silence says nothing."""
         for state in key.quota.limits:
             state.usage.silent = 0
 
     def reject(self, key: Key, evidence: str, now: float) -> Sequence[Ticket]:
         """The provider refused the credential itself: dead until a person acts."""
-        self._excuse(key)
-        self._change_life(key, Event.REJECTED, evidence, now)
-        return self._fewer(now)
+        self._reset_silence(key)
+        self._change_life(key, LifeEvent.REJECTED, evidence, now)
+        return self._after_key_loss(now)
 
-    def _fewer(self, now: float) -> Sequence[Ticket]:
+    def _after_key_loss(self, now: float) -> Sequence[Ticket]:
         """Some key serves no more: who could use no other is told."""
-        failed = self._fail_hopeless()
+        failed = self._fail_infeasible()
         return [*failed, *self._serve(now)]
 
-    def _change_life(self, key: Key, event: Event, evidence: str, now: float) -> None:
+    def _change_life(self, key: Key, event: LifeEvent, evidence: str, now: float) -> None:
         before, key.life = key.life, LIFE[key.life][event]
         if key.life is before:
             return
         key.evidence, key.since = evidence, now
         if key.life is not Life.ALIVE:
-            for lane in self._lane_list:
+            for lane in self._index_list:
                 lane.remove(key)
         elif before is not Life.ALIVE:
-            for lane in self._lane_list:
+            for lane in self._index_list:
                 if lane.labels <= key.labels:
                     lane.put_back(key)
 
@@ -436,27 +438,27 @@ class LeasePool:
             self.has_calendar = self.has_calendar or quota.has_calendar()
             if not self._models_matter and any(limit.model for limit in spec.limits):
                 self._models_matter = True
-                self._relane()
+                self._reindex_waiting()
         self._used += 1
         key = self.keys[spec.name] = Key(spec, quota, self._used)
         quota.keys.append(key)
-        for lane in self._lane_list:
+        for lane in self._index_list:
             if lane.labels <= key.labels:
                 lane.insert(key)
                 lane.limited = lane.limited or bool(quota.limits)
         return key
 
-    def occupy(self, key: Key, elsewhere: tuple[str, ...]) -> None:
+    def set_leases_elsewhere(self, key: Key, elsewhere: tuple[str, ...]) -> None:
         """Others have so many leases on this key, in a pool that is shared. ``tick`` must follow."""
-        leases = key.leases - len(key.elsewhere) + len(elsewhere)
-        key.elsewhere = elsewhere
+        leases = key.leases - len(key.leases_elsewhere) + len(elsewhere)
+        key.leases_elsewhere = elsewhere
         if leases == key.leases:
             return
         self._move(key, leases, key.slots)
 
     def _move(self, key: Key, leases: int, slots: int) -> None:
         """So many of so many slots of a key are leased, from now on: its place in the lanes is another."""
-        lanes = [lane for lane in self._lane_list if lane.labels <= key.labels and key not in lane.bounds]
+        lanes = [lane for lane in self._index_list if lane.labels <= key.labels and key not in lane.bounds]
         for lane in lanes:
             lane.remove(key)
         key.leases, key.slots = leases, slots
@@ -466,8 +468,8 @@ class LeasePool:
 
     def retire(self, key: Key, now: float) -> Sequence[Ticket]:
         """A credential leaves: its leases run on, nothing new starts on it."""
-        self._change_life(key, Event.RETIRED, "retired by hand", now)
-        return self._fewer(now)
+        self._change_life(key, LifeEvent.RETIRED, "retired by hand", now)
+        return self._after_key_loss(now)
 
     def revive(self, key: Key, now: float) -> Sequence[Ticket]:
         """A person has acted: a dead, retired or spent credential may be used again."""
@@ -475,7 +477,7 @@ class LeasePool:
         return self._reopened(key.quota, now)
 
     def _revive(self, key: Key, now: float) -> None:
-        self._change_life(key, Event.REVIVED, "", now)
+        self._change_life(key, LifeEvent.REVIVED, "", now)
         key.quota.spend(None)
 
     def clear(self, key: Key, now: float) -> Sequence[Ticket]:
@@ -484,8 +486,8 @@ class LeasePool:
         return self._reopened(key.quota, now)
 
     def _clear(self, key: Key, now: float) -> None:
-        self._change_life(key, Event.REVIVED, "", now)
-        key.quota.forget()
+        self._change_life(key, LifeEvent.REVIVED, "", now)
+        key.quota.reset()
 
     def close(self) -> Sequence[Ticket]:
         """Grant nothing more; every waiter is told."""
@@ -493,7 +495,7 @@ class LeasePool:
         self._straight = self._may_be_straight = False
         tickets = self.tickets()
         for ticket in tickets:
-            self._leave(ticket, Wait.FAILED)
+            self._leave(ticket, TicketState.FAILED)
             ticket.error = PoolClosed()
         self.next_at, self.next_ticket = FOREVER, None
         return tickets
@@ -501,7 +503,7 @@ class LeasePool:
     def forget_waiting(self) -> None:
         """Nobody waits any more, and nobody is told: in a copy of the pool without those who did."""
         for ticket in self.tickets():
-            self._leave(ticket, Wait.WITHDRAWN)
+            self._leave(ticket, TicketState.WITHDRAWN)
         self.next_at, self.next_ticket = FOREVER, None
 
     def _reopened(self, quota: Quota, now: float) -> Sequence[Ticket]:
@@ -510,25 +512,25 @@ class LeasePool:
         return self._serve(now) if self.waiting else NOBODY
 
     def _reopen(self, quota: Quota) -> None:
-        for lane in self._lane_list:
+        for lane in self._index_list:
             if lane.bounds:
                 for key in quota.keys:
                     lane.reopen(key)
 
-    def wall_moved(self, offset: float) -> None:
+    def on_wall_clock_change(self, offset: float) -> None:
         """The wall clock was set: a new day is nearer, or further off, than was thought. ``tick`` must follow."""
         self.wall.offset = offset
         for quota in self.quotas.values():
             if quota.has_calendar():
                 self._reopen(quota)
 
-    def _relane(self) -> None:
+    def _reindex_waiting(self) -> None:
         """Models begin to matter: those who wait for one line up apart."""
         for ticket in self.tickets():
-            if ticket.ask.model is not None:
-                ticket.lane.waiting.remove(ticket)
-                ticket.lane = self._lane_for(ticket.ask.labels, ticket.ask.model)
-                ticket.lane.waiting.add(ticket)
+            if ticket.request.model is not None:
+                ticket.index.waiting.remove(ticket)
+                ticket.index = self._index_for(ticket.request.labels, ticket.request.model)
+                ticket.index.waiting.add(ticket)
 
     def _apply(
         self,
@@ -543,13 +545,13 @@ class LeasePool:
         """Make a change to what is known of a key or its quota. Where that is kept elsewhere, it is made there."""
         change(now)
 
-    def taken_elsewhere(self) -> bool:
+    def is_leased_elsewhere(self) -> bool:
         """Whether others than those this pool knows have leased something of it: only where it is shared."""
         return False
 
     def tickets(self) -> list[Ticket]:
         """Who waits, in order."""
-        return sorted((t for lane in self._lane_list for t in lane.waiting), key=Ticket.rank)
+        return sorted((t for lane in self._index_list for t in lane.waiting), key=Ticket.rank)
 
     # -- the rule ---------------------------------------------------------------------------------------------
 
@@ -557,13 +559,13 @@ class LeasePool:
         """Go through the waiting requests in order and start each that may."""
         granted: list[Ticket] = []
         self.next_at, self.next_ticket = FOREVER, None
-        cursors = [Cursor(lane) for lane in self._lane_list if lane.waiting]
-        claims = Claims()
+        cursors = [QueueCursor(lane) for lane in self._index_list if lane.waiting]
+        claims = RefillClaims()
         skipped: list[Ticket] = []
         while cursors:
-            cursor = cursors[0] if len(cursors) == 1 else min(cursors, key=Cursor.order)
+            cursor = cursors[0] if len(cursors) == 1 else min(cursors, key=QueueCursor.order)
             ticket = cursor.ticket
-            if cursor.in_vain():
+            if cursor.is_already_blocked():
                 # It cannot start now; what it has a right to matters only if somebody behind it could.
                 skipped.append(ticket)
             else:
@@ -571,96 +573,98 @@ class LeasePool:
                     self._plan(earlier, now, claims)
                 skipped.clear()
                 key = self._plan(ticket, now, claims)
-                while key is not None and (grant := self._start(key, ticket.ask, ticket.requester, now)) is None:
+                while key is not None and (grant := self._start(key, ticket.request, ticket.requester, now)) is None:
                     key = self._plan(ticket, now, claims)
                 if key is None:
-                    cursor.blocked()
+                    cursor.mark_blocked()
                 else:
                     ticket.grant = grant
-                    self._leave(ticket, Wait.GRANTED)
+                    self._leave(ticket, TicketState.GRANTED)
                     granted.append(ticket)
-            if not cursor.go_on():
+            if not cursor.advance():
                 cursors.remove(cursor)
         if self.waiting and self.max_lease is not None and self.leases:
             expiry = next(iter(self.leases.values())).granted_at + self.max_lease
             if expiry < self.next_at:
                 self.next_at = expiry
                 self.next_ticket = min(
-                    (Cursor(lane) for lane in self._lane_list if lane.waiting), key=Cursor.order
+                    (QueueCursor(lane) for lane in self._index_list if lane.waiting), key=QueueCursor.order
                 ).ticket
         return granted
 
-    def _plan(self, ticket: Ticket, now: float, claims: Claims) -> Key | None:
+    def _plan(self, ticket: Ticket, now: float, claims: RefillClaims) -> Key | None:
         """The key on which *ticket* can start now; None if it must wait, and then it claims what it waits for."""
-        key, at = self._find(ticket.lane, ticket.ask, now, claims)
+        key, at = self._find(ticket.index, ticket.request, now, claims)
         if at <= now:
             return key
         ticket.planned, ticket.starts_at = key, at
         if at < self.next_at:
             self.next_at, self.next_ticket = at, ticket
         if key is not None:
-            claims.add(key, ticket.ask, now, at)
+            claims.add(key, ticket.request, now, at)
         return None
 
     # -- what can never be ------------------------------------------------------------------------------------
 
-    def _fail_hopeless(self) -> list[Ticket]:
+    def _fail_infeasible(self) -> list[Ticket]:
         failed = []
-        for lane in self._lane_list:
+        for lane in self._index_list:
             for ticket in list(lane.waiting):
-                ticket.error = hopeless(self.keys.values(), ticket.ask, self.keep_free)
+                ticket.error = why_infeasible(self.keys.values(), ticket.request, self.keep_free)
                 if ticket.error is not None:
-                    self._leave(ticket, Wait.FAILED)
+                    self._leave(ticket, TicketState.FAILED)
                     failed.append(ticket)
         return failed
 
     # -- which key --------------------------------------------------------------------------------------------
 
-    def _find(self, lane: Lane, ask: Ask, now: float, claims: Claims | None) -> tuple[Key | None, float]:
+    def _find(
+        self, lane: CandidateIndex, ask: LeaseRequest, now: float, claims: RefillClaims | None
+    ) -> tuple[Key | None, float]:
         """The key on which *ask* can start earliest, and when. Without *claims* only "now" is of interest."""
         if lane.later:
-            lane.promote(now)
+            lane.promote_due(now)
         if self.keep_free:
-            at = self.spare_at(now)
+            at = self.next_spare_slot_at(now)
             if at > now:
                 return None, at
         return find_key(lane, ask, now, claims, self._affinities.get(ask.affinity), self._starts_at)
 
-    def _starts_at(self, key: Key, ask: Ask, now: float, claims: Claims | None) -> float:
+    def _starts_at(self, key: Key, ask: LeaseRequest, now: float, claims: RefillClaims | None) -> float:
         alone = starts_at(key.quota, ask, now)
         return alone if claims is None or key.quota not in claims else claims.starts_at(key, ask, now, alone)
 
-    def starts_at(self, key: Key, ask: Ask, now: float) -> float:
+    def starts_at(self, key: Key, ask: LeaseRequest, now: float) -> float:
         """When *ask* could start on *key*, if a slot of it is free and nobody here waits."""
         return self._starts_at(key, ask, now, None)
 
-    def spare_at(self, now: float) -> float:
+    def next_spare_slot_at(self, now: float) -> float:
         """From when on one slot more than those to be kept free is free and open."""
-        return spare_at(self.keys.values(), self._plain, self.keep_free, now)
+        return next_spare_slot_at(self.keys.values(), self._plain, self.keep_free, now)
 
-    def earliest(self, ask: Ask, now: float) -> float:
+    def earliest_start(self, ask: LeaseRequest, now: float) -> float:
         """When *ask* could start if nobody else waited; FOREVER: when somebody gives a slot back."""
-        return self._find(self._lane_for(ask.labels, ask.model), ask, now, Claims())[1]
+        return self._find(self._index_for(ask.labels, ask.model), ask, now, RefillClaims())[1]
 
     # -- kinds of requests ------------------------------------------------------------------------------------
 
-    def _lane_for(self, labels: Labels, model: str | None) -> Lane:
+    def _index_for(self, labels: Labels, model: str | None) -> CandidateIndex:
         kind = (labels, model if self._models_matter else None)
-        lane = self._lanes.get(kind)
+        lane = self._indexes.get(kind)
         if lane is None:
-            if len(self._lanes) >= _LANES_REMEMBERED:
-                self._forget_lanes()
-            lane = self._lanes[kind] = make_lane(*kind, self.keys.values())
-            self._lane_list.append(lane)
+            if len(self._indexes) >= _INDEXES_REMEMBERED:
+                self._drop_idle_indexes()
+            lane = self._indexes[kind] = make_lane(*kind, self.keys.values())
+            self._index_list.append(lane)
             self._straight = False
         return lane
 
-    def _forget_lanes(self) -> None:
+    def _drop_idle_indexes(self) -> None:
         """Drop the lanes nobody waits in; they are built again when asked for."""
-        self._lanes = {kind: lane for kind, lane in self._lanes.items() if lane is self._plain or lane.waiting}
-        self._lane_list = list(self._lanes.values())
-        self._straight = self._may_be_straight and len(self._lane_list) == 1
+        self._indexes = {kind: lane for kind, lane in self._indexes.items() if lane is self._plain or lane.waiting}
+        self._index_list = list(self._indexes.values())
+        self._straight = self._may_be_straight and len(self._index_list) == 1
 
-    def lanes(self) -> list[Lane]:
+    def candidate_indexes(self) -> list[CandidateIndex]:
         """The kinds of requests there have been, each with its index of the keys."""
-        return list(self._lane_list)
+        return list(self._index_list)

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from .candidate_index import Lane
-from .cost import Cost, no_smaller
+from .candidate_index import CandidateIndex
+from .cost import Cost, is_at_least
 from .records import Ticket
 
 # How many tickets behind one that waits are looked at, each time, for one that may pass. A larger number finds
 # more, at the price of looking at more on every release.
-LOOK_BEHIND = 16
+LOOKAHEAD = 16
 
 
-class Cursor:
+class QueueCursor:
     """How far the requests of one lane have been gone through."""
 
-    __slots__ = ("_behind", "_blocked", "lane", "ticket")
+    __slots__ = ("_behind", "_blocked", "index", "ticket")
 
-    def __init__(self, lane: Lane) -> None:
-        self.lane = lane
+    def __init__(self, lane: CandidateIndex) -> None:
+        self.index = lane
         head = lane.waiting.head()
         assert head is not None, "nobody waits in this lane"  # noqa: S101
         self.ticket: Ticket = head
@@ -28,26 +28,26 @@ class Cursor:
         """When this lane's next request is due to be looked at, among all lanes."""
         return self.ticket.order
 
-    def in_vain(self) -> bool:
+    def is_already_blocked(self) -> bool:
         """Whether an earlier request of the same kind that takes no more than this one could not start."""
-        return any(no_smaller(self.ticket.ask.cost, cost) for cost in self._blocked)
+        return any(is_at_least(self.ticket.request.cost, cost) for cost in self._blocked)
 
-    def blocked(self) -> None:
+    def mark_blocked(self) -> None:
         """The request cannot start now."""
-        self._blocked.append(self.ticket.ask.cost)
+        self._blocked.append(self.ticket.request.cost)
 
-    def go_on(self) -> bool:
+    def advance(self) -> bool:
         """Move to the next request worth a look; False if there is none."""
         if not self._blocked:
-            head = self.lane.waiting.head()
+            head = self.index.waiting.head()
             if head is None:
                 return False
             self.ticket = head
             return True
-        if not self.lane.limited:
+        if not self.index.limited:
             return False  # all want the same: what the first cannot have, nobody can
         if self._behind is None:
-            self._behind = self.lane.waiting.behind_head(LOOK_BEHIND)
+            self._behind = self.index.waiting.behind_head(LOOKAHEAD)
             self._behind.reverse()
         if not self._behind:
             return False

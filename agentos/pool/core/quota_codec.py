@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from .cost import MOST_USED
-from .learning.adaptive_rate import Pace
-from .learning.reported import Told
+from .learning.adaptive_rate import AdaptiveRate
+from .learning.reported import ReportedLimit
 from .limits.base import FOREVER, LimitState
 from .records import Block, Quota
 from .states import Gate
@@ -20,7 +20,7 @@ from .states import Gate
 Record = Mapping[str, Any]
 
 # The record of a quota of which nothing is known.
-NOTHING_KNOWN: Record = {}
+EMPTY_RECORD: Record = {}
 
 # What in the record of a limit is an instant.
 _INSTANTS = ("empty_at", "heard_at", "at", "anchor_at", "searching_since", "took_at", "resting_until")
@@ -30,7 +30,7 @@ _LARGEST_SUM = 1e13
 _ALL_MODELS = ""  # in a record, for the scope that is None here: a record's keys are text
 
 
-def pack_quota(quota: Quota, others: Record = NOTHING_KNOWN) -> dict[str, Any]:
+def pack_quota(quota: Quota, others: Record = EMPTY_RECORD) -> dict[str, Any]:
     """The record of *quota*. *others* is the record it came from: limits that only other processes know stay in it."""
     record: dict[str, Any] = {}
     if quota.blocks:
@@ -40,8 +40,8 @@ def pack_quota(quota: Quota, others: Record = NOTHING_KNOWN) -> dict[str, Any]:
     if quota.probation:
         tried = quota.probation.items()
         record["probation"] = {scope or _ALL_MODELS: None if at == -FOREVER else at for scope, at in tried}
-    if quota.width is not None:
-        record["width"] = quota.width.pack()
+    if quota.concurrency is not None:
+        record["width"] = quota.concurrency.pack()
     elif "width" in others:
         record["width"] = others["width"]  # of processes that leave it to be found out
     if quota.history:
@@ -63,11 +63,13 @@ def unpack_quota(quota: Quota, record: Record) -> None:
     quota.blocks = {scope or None: _unpack_block(packed) for scope, packed in record.get("blocks", {}).items()}
     spent = record.get("spent")
     quota.spend(None if spent is None else _unpack_block(spent))
-    limits = {name: _believed(packed) for name, packed in record.get("limits", {}).items() if not _is_hopeless(packed)}
+    limits = {
+        name: _sanitize_limit(packed) for name, packed in record.get("limits", {}).items() if not _is_unusable(packed)
+    }
     tried = record.get("probation", {}).items()
     quota.begin_probation({scope or None: -FOREVER if at is None else at for scope, at in tried})
-    if quota.width is not None and "width" in record:
-        quota.width.unpack(record["width"])
+    if quota.concurrency is not None and "width" in record:
+        quota.concurrency.unpack(record["width"])
     quota.history = [(at, text) for at, text in record.get("history", ())]
     _unpack_learned(quota, limits)
     for name, state in named_limits(quota):
@@ -80,12 +82,12 @@ def unpack_quota(quota: Quota, record: Record) -> None:
             state.usage.unpack(packed.get("usage"))
 
 
-def _believed(packed: Record) -> Record:
+def _sanitize_limit(packed: Record) -> Record:
     """The record of a limit, without what absurd usage has left in it: earlier versions took any figure."""
-    return _forgotten_limit(packed) if _is_poisoned(packed) else packed
+    return _reset_limit(packed) if _is_poisoned(packed) else packed
 
 
-def _is_hopeless(packed: Record) -> bool:
+def _is_unusable(packed: Record) -> bool:
     """A learned limit that absurd usage was counted against: the next answer tells of it anew."""
     return "learned" in packed and _is_poisoned(packed)
 
@@ -112,15 +114,15 @@ def _unpack_learned(quota: Quota, limits: Record) -> None:
 
 
 def _learned_limit(learned: list[Any]) -> LimitState:
-    return Told(*learned[1:]) if learned[0] == "told" else Pace(learned[1], 0.0)
+    return ReportedLimit(*learned[1:]) if learned[0] == "told" else AdaptiveRate(learned[1], 0.0)
 
 
-def moved(record: Record, by: float) -> dict[str, Any]:
+def shift_record_epoch(record: Record, by: float) -> dict[str, Any]:
     """The record with every instant later by *by* seconds, nobody being at work.
 
     For a new boot, whose clock begins anew. Calendar limits are kept by the wall clock and do not move.
     """
-    new = dict(shifted(record, by))
+    new = dict(shift_record(record, by))
     if "probation" in record:
         new["probation"] = dict.fromkeys(record["probation"])  # whoever tried is gone
     if "limits" in new:
@@ -128,7 +130,7 @@ def moved(record: Record, by: float) -> dict[str, Any]:
     return new
 
 
-def shifted(record: Record, by: float) -> Record:
+def shift_record(record: Record, by: float) -> Record:
     """The record with every instant later by *by* seconds, all else being as it is: the same moments, by another clock.
 
     Calendar limits are kept by the wall clock and do not move.
@@ -137,19 +139,19 @@ def shifted(record: Record, by: float) -> Record:
         return record
     new = dict(record)
     if "blocks" in record:
-        new["blocks"] = {scope: _moved_block(packed, by) for scope, packed in record["blocks"].items()}
+        new["blocks"] = {scope: _shift_block(packed, by) for scope, packed in record["blocks"].items()}
     if "spent" in record:
-        new["spent"] = _moved_block(record["spent"], by)
+        new["spent"] = _shift_block(record["spent"], by)
     if "probation" in record:
         new["probation"] = {scope: None if at is None else at + by for scope, at in record["probation"].items()}
     if "history" in record:
         new["history"] = [[at + by, text] for at, text in record["history"]]
     if "limits" in record:
-        new["limits"] = {name: _shifted_limit(packed, by) for name, packed in record["limits"].items()}
+        new["limits"] = {name: _shift_limit(packed, by) for name, packed in record["limits"].items()}
     return new
 
 
-def united(record: Record, other: Record) -> dict[str, Any]:
+def merge_records(record: Record, other: Record) -> dict[str, Any]:
     """What two know of one quota who have not heard of each other: all of *record*, and what only *other* has.
 
     Of two coolings of the same models the one that lasts longer.
@@ -179,17 +181,17 @@ def unpack_claim(text: str) -> tuple[int, float, dict[str, float]]:
     return int(quota), float(at), {name: float(amount) for amount, name in amounts}
 
 
-def forgotten(record: Record) -> dict[str, Any]:
+def reset_record(record: Record) -> dict[str, Any]:
     """The record of the same quota when nothing is known of it, also of limits that only others know.
 
     Takes stay counted, and requests in flight stay in flight: leases in force have yet to settle and to end.
     """
     limits = record.get("limits", {})
-    kept = {name: _forgotten_limit(packed) for name, packed in limits.items() if "learned" not in packed}
+    kept = {name: _reset_limit(packed) for name, packed in limits.items() if "learned" not in packed}
     return {"limits": kept}
 
 
-def in_flight_ended(record: Record, names: list[str]) -> dict[str, Any]:
+def without_in_flight(record: Record, names: list[str]) -> dict[str, Any]:
     """The record after a request of unknown cost ended with its process: it counts no more in the limits *names*."""
     limits = dict(record.get("limits", {}))
     for name in names:
@@ -232,7 +234,7 @@ def _unpack_block(packed: list[Any]) -> Block:
     return Block(Gate(gate), end, float(since), str(evidence), bool(probe and probe[0]))
 
 
-def _moved_block(packed: list[Any], by: float) -> list[Any]:
+def _shift_block(packed: list[Any], by: float) -> list[Any]:
     gate, until, since, *rest = packed
     return [gate, None if until is None else until + by, since + by, *rest]
 
@@ -242,7 +244,7 @@ def _ends_at(packed: list[Any]) -> float:
     return FOREVER if until is None else float(until)
 
 
-def _forgotten_limit(packed: Record) -> dict[str, Any]:
+def _reset_limit(packed: Record) -> dict[str, Any]:
     empty: dict[str, Any] = {"empty_at": None, "fullest": [], "starts": [], "used": 0.0, "usage": None}
     new = {**packed, **{name: value for name, value in empty.items() if name in packed}}
     usage = packed.get("usage")
@@ -251,7 +253,7 @@ def _forgotten_limit(packed: Record) -> dict[str, Any]:
     return new
 
 
-def _shifted_limit(packed: Record, by: float) -> dict[str, Any]:
+def _shift_limit(packed: Record, by: float) -> dict[str, Any]:
     new = dict(packed)
     for name in _INSTANTS:
         if packed.get(name) is not None:

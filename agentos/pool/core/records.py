@@ -12,10 +12,10 @@ from typing import Any
 
 from ..limit import Limit
 from .cost import ONE_REQUEST, Cost
-from .learning.adaptive_concurrency import Width
-from .limits.base import FOREVER, CalendarWindow, LimitState, WallTime, state_of
-from .model_family import scopes_of
-from .states import Gate, Life, Wait
+from .learning.adaptive_concurrency import AdaptiveConcurrency
+from .limits.base import FOREVER, CalendarWindow, LimitState, WallTime, build_limit_state
+from .model_family import find_scopes
+from .states import Gate, Life, TicketState
 
 Labels = frozenset[tuple[str, str]]
 NO_LABELS: Labels = frozenset()
@@ -53,6 +53,7 @@ class Quota:
         "blocks",
         "closed",
         "closed_until",
+        "concurrency",
         "history",
         "keys",
         "learned",
@@ -62,30 +63,29 @@ class Quota:
         "open_wide",
         "probation",
         "provider",
+        "reported_at",
         "scoped",
         "spent",
         "stated",
         "strikes",
         "struck_at",
-        "told_at",
         "unscoped",
-        "width",
     )
 
     def __init__(self, name: str, limits: tuple[Limit, ...], wall: WallTime) -> None:
         self.name = name
         self.keys: list[Key] = []
-        self.stated: tuple[LimitState, ...] = tuple(state_of(limit, wall) for limit in limits)
+        self.stated: tuple[LimitState, ...] = tuple(build_limit_state(limit, wall) for limit in limits)
         self.learned: dict[str, LimitState] = {}  # by the name under which they are kept
         self.limits = self.stated  # and those learned
         self.named: list[tuple[str, LimitState]] | None = None  # see ``keeping``
         self.unscoped = tuple(state for state in self.limits if state.scope is None)
-        self.width: Width | None = None  # of the credentials whose slots are to be found out
+        self.concurrency: AdaptiveConcurrency | None = None  # of the credentials whose slots are to be found out
         self.history: list[tuple[float, str]] = []  # what was learned when, the newest last
         self.strikes = 0  # refusals lately, though a stated limit was kept
         self.provider: str | None = None  # as the last answer showed
         self.struck_at = -FOREVER  # when the last of them came back
-        self.told_at = -FOREVER  # when an answer last told how much is left
+        self.reported_at = -FOREVER  # when an answer last told how much is left
         # By scope: since when one request tries whether a long rest is over, alone; -FOREVER: none has gone yet.
         self.probation: dict[str | None, float] = {}
         self.blocks: dict[str | None, Block] = {}
@@ -106,7 +106,7 @@ class Quota:
             declared = dict.fromkeys(state.scope for state in self.limits if state.scope is not None)
             if len(self._scopes) > _MODELS_REMEMBERED:
                 self._scopes.clear()
-            found = self._scopes[model] = scopes_of(model, declared)
+            found = self._scopes[model] = find_scopes(model, declared)
         return found
 
     def limits_for(self, model: str | None) -> tuple[LimitState, ...]:
@@ -125,42 +125,42 @@ class Quota:
     def learn(self, name: str, state: LimitState) -> None:
         """Keep to one limit more, that nobody stated."""
         self.learned[name] = state
-        self._look_at_limits()
+        self._index_limits()
 
     def unlearn(self, names: Iterable[str]) -> None:
         """Keep to these no more."""
         for name in list(names):
             del self.learned[name]
-        self._look_at_limits()
+        self._index_limits()
 
-    def _look_at_limits(self) -> None:
+    def _index_limits(self) -> None:
         self.limits = (*self.stated, *self.learned.values())
         self.unscoped = tuple(state for state in self.limits if state.scope is None)
         self.named = None
         self._by_model.clear()
         self._scopes.clear()
-        self._look_at_blocks()
+        self._refresh_blocks()
 
-    def note(self, at: float, text: str, instead_of: str | None = None) -> None:
+    def add_history(self, at: float, text: str, instead_of: str | None = None) -> None:
         """Remember what was learned, and when; in the place of the last, if that begins with *instead_of*."""
         if instead_of is not None and self.history and self.history[-1][1].startswith(instead_of):
             self.history.pop()
         last = self.history[-1][0] if self.history else at
         self.history.append((max(at, last), text))
-        del self.history[:-_LESSONS_REMEMBERED]
+        del self.history[:-_HISTORY_LENGTH]
 
-    def held_back_until(self, model: str | None) -> float:
+    def probe_holds_until(self, model: str | None) -> float:
         """When the next request for *model* may go, while one tries whether a long rest is over."""
         tried = [self.probation.get(scope, -FOREVER) for scope in (None, *self.scopes(model))]
-        return max(tried) + PROBE_PATIENCE
+        return max(tried) + PROBE_TIMEOUT
 
-    def try_it(self, model: str | None, now: float) -> None:
+    def begin_probe(self, model: str | None, now: float) -> None:
         """A request for *model* goes first."""
         for scope in (None, *self.scopes(model)):
             if scope in self.probation:
                 self.probation[scope] = now
 
-    def tried_by(self, model: str | None, began_at: float) -> list[str | None]:
+    def find_probed_scopes(self, model: str | None, began_at: float) -> list[str | None]:
         """The scopes that a request for *model* that began then has tried."""
         return [
             scope for scope in (None, *self.scopes(model)) if -FOREVER < self.probation.get(scope, FOREVER) <= began_at
@@ -169,11 +169,11 @@ class Quota:
     def end_probation(self, scopes: Iterable[str | None]) -> None:
         for scope in scopes:
             self.probation.pop(scope, None)
-        self._look_at_blocks()
+        self._refresh_blocks()
 
     def begin_probation(self, probation: dict[str | None, float]) -> None:
         self.probation = probation
-        self._look_at_blocks()
+        self._refresh_blocks()
 
     def block(self, scope: str | None, block: Block) -> bool:
         """Close *scope*; a later end always wins over an earlier one. Returns whether anything changed."""
@@ -181,22 +181,22 @@ class Quota:
         if current is not None and current.until >= block.until:
             return False
         self.blocks[scope] = block
-        self._look_at_blocks()
+        self._refresh_blocks()
         return True
 
     def spend(self, block: Block | None) -> None:
         """The money is gone, or (None) there is some again. A cooling in force stays what it is."""
         self.spent = block
-        self._look_at_blocks()
+        self._refresh_blocks()
 
     def forget_ended_blocks(self, now: float) -> None:
         for scope, block in self.blocks.items():
             if block.probe and block.until <= now:
                 self.probation[scope] = -FOREVER
         self.blocks = {scope: block for scope, block in self.blocks.items() if block.until > now}
-        self._look_at_blocks()
+        self._refresh_blocks()
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         """Nothing is known of it but the limits that were stated."""
         self.blocks = {}
         self.probation = {}
@@ -204,15 +204,15 @@ class Quota:
         self.history = []
         self.strikes = 0
         self.struck_at = -FOREVER
-        if self.width is not None:
-            self.width.start_over()
-        self._look_at_limits()
+        if self.concurrency is not None:
+            self.concurrency.reset()
+        self._index_limits()
         self.spend(None)
         for state in self.limits:
             state.reset()
-            state.usage.forget()
+            state.usage.reset()
 
-    def _look_at_blocks(self) -> None:
+    def _refresh_blocks(self) -> None:
         whole = self.spent or self.blocks.get(None)
         self.closed = whole is not None
         self.closed_until = -FOREVER if whole is None else whole.until
@@ -240,10 +240,10 @@ class Quota:
 
 
 _MODELS_REMEMBERED = 256
-_LESSONS_REMEMBERED = 20
+_HISTORY_LENGTH = 20
 
 # A request that tries whether a long rest is over is waited for so long; then the next may try.
-PROBE_PATIENCE = 60.0
+PROBE_TIMEOUT = 60.0
 
 
 class Key:
@@ -252,10 +252,10 @@ class Key:
     __slots__ = (
         "auto",
         "barred",
-        "elsewhere",
         "evidence",
         "labels",
         "leases",
+        "leases_elsewhere",
         "life",
         "name",
         "number",
@@ -274,7 +274,7 @@ class Key:
         self.labels = spec.labels
         self.quota = quota
         self.leases = 0  # ours and those of others
-        self.elsewhere: tuple[str, ...] = ()  # who else has leased it, in a pool that is shared
+        self.leases_elsewhere: tuple[str, ...] = ()  # who else has leased it, in a pool that is shared
         self.auto = spec.auto  # its slots are found out: see ``width``
         self.proven = False  # some call with it went well
         self.suspicions = 0  # refusals in a row that may have been somebody else's
@@ -293,13 +293,13 @@ class Key:
             and not (self.barred and model in self.barred)
         )
 
-    def wants_slots(self) -> int:
+    def target_slots(self) -> int:
         """How many slots it should have, where that is found out: one of ours, until a call with it went well."""
-        assert self.quota.width is not None  # noqa: S101 - for the type checker
-        return self.quota.width.slots if self.proven else 1 + len(self.elsewhere)
+        assert self.quota.concurrency is not None  # noqa: S101 - for the type checker
+        return self.quota.concurrency.slots if self.proven else 1 + len(self.leases_elsewhere)
 
 
-class Ask:
+class LeaseRequest:
     """What a request wants. Many requests may share one."""
 
     __slots__ = ("affinity", "cost", "labels", "model", "plain", "priority", "special")
@@ -321,7 +321,7 @@ class Ask:
         self.plain = model is None and not self.special
 
 
-PLAIN = Ask()
+PLAIN = LeaseRequest()
 
 
 # What a lease took from one limit, so that it can be corrected when the true amount is known: the limit, the amount,
@@ -356,31 +356,31 @@ class Ticket:
     """A request that waits. *owner* belongs to the shell; the core only carries it."""
 
     __slots__ = (
-        "ask",
         "error",
         "grant",
-        "lane",
+        "index",
         "order",
         "owner",
         "planned",
         "queued_at",
+        "request",
         "requester",
         "starts_at",
         "state",
     )
 
-    def __init__(self, ask: Ask, requester: str | None, owner: Any = None) -> None:
-        self.ask = ask
+    def __init__(self, ask: LeaseRequest, requester: str | None, owner: Any = None) -> None:
+        self.request = ask
         self.requester = requester
         self.owner = owner
-        self.state = Wait.WAITING
+        self.state = TicketState.WAITING
         self.grant: Grant | None = None
         self.error: Exception | None = None
         self.order: tuple[float, int] = (0, 0)  # (-priority, arrival)
         self.queued_at = 0.0
         self.starts_at = FOREVER  # as last computed; FOREVER: when somebody gives a slot back
         self.planned: Key | None = None  # where that is
-        self.lane: Any = None
+        self.index: Any = None
 
     def rank(self) -> tuple[float, int]:
         """Its place in line among all who wait: the smaller, the earlier."""

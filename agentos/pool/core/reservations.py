@@ -7,12 +7,12 @@ from collections.abc import Iterable
 
 from .cost import INPUT, OUTPUT, REQUESTS, TOKENS
 from .limits.base import FOREVER, LimitState
-from .records import Ask, Draw, Key, Quota
+from .records import Draw, Key, LeaseRequest, Quota
 
 _PADDING, _MOST_PADDINGS = 1.3, 8
 
 
-def told_amount(state: LimitState, ask: Ask) -> float | None:
+def declared_amount(state: LimitState, ask: LeaseRequest) -> float | None:
     """What the caller said *ask* takes from one limit; of tokens at least the part that was told."""
     amount = ask.cost[state.dimension]
     if amount is None and state.dimension == TOKENS:
@@ -21,22 +21,22 @@ def told_amount(state: LimitState, ask: Ask) -> float | None:
     return amount
 
 
-def amount_of(state: LimitState, ask: Ask) -> float | None:
+def estimate_amount(state: LimitState, ask: LeaseRequest) -> float | None:
     """What *ask* takes from one limit: as told, else as seen; None if nobody knows."""
     amount = ask.cost[state.dimension]
     if amount is not None:
         return amount
-    told, seen = told_amount(state, ask), state.usage.p95
+    told, seen = declared_amount(state, ask), state.usage.p95
     if seen is None:
         return told
     return max(told or 0.0, min(seen, state.largest))
 
 
-def draws_of(quota: Quota, ask: Ask) -> list[tuple[LimitState, float, bool]]:
+def compute_draws(quota: Quota, ask: LeaseRequest) -> list[tuple[LimitState, float, bool]]:
     """What *ask* would take from each limit it falls under: the limit, the amount, and whether that is a guess."""
     draws = []
     for state in quota.limits_for(ask.model):
-        amount = amount_of(state, ask)
+        amount = estimate_amount(state, ask)
         if amount is not None:
             draws.append((state, amount, False))
         elif not state.usage.set_aside:
@@ -44,21 +44,21 @@ def draws_of(quota: Quota, ask: Ask) -> list[tuple[LimitState, float, bool]]:
     return draws
 
 
-def reserve(quota: Quota, ask: Ask, now: float) -> list[Draw] | None:
+def reserve(quota: Quota, ask: LeaseRequest, now: float) -> list[Draw] | None:
     """Take what *ask* needs, or nothing and return None if the quota cannot carry it now."""
     model = ask.model
     if (quota.closed_for(model) if quota.scoped else quota.closed_until) > now:
         return None
     if quota.blocks:
         quota.forget_ended_blocks(now)
-    if quota.probation and quota.held_back_until(model) > now:
+    if quota.probation and quota.probe_holds_until(model) > now:
         return None
     cost = ask.cost
     draws: list[Draw] = []
     for state in quota.unscoped if model is None else quota.limits_for(model):
         amount = cost[state.dimension]
         if amount is None:
-            amount = amount_of(state, ask)
+            amount = estimate_amount(state, ask)
         if amount is not None:
             stamp = state.reserve(amount, now)
             if stamp is not None:
@@ -77,20 +77,20 @@ def reserve(quota: Quota, ask: Ask, now: float) -> list[Draw] | None:
             taken.usage.in_flight -= guessed
         return None
     if quota.probation:
-        quota.try_it(model, now)
+        quota.begin_probe(model, now)
     return draws
 
 
-def starts_at(quota: Quota, ask: Ask, now: float) -> float:
+def starts_at(quota: Quota, ask: LeaseRequest, now: float) -> float:
     """The first instant at which the quota can carry *ask*. FOREVER: never, or only when another lease ends."""
     model, cost = ask.model, ask.cost
     at = max(now, quota.closed_for(model))
     if quota.probation:
-        at = max(at, quota.held_back_until(model))
+        at = max(at, quota.probe_holds_until(model))
     for state in quota.limits_for(model):
         amount = cost[state.dimension]
         if amount is None:
-            amount = amount_of(state, ask)
+            amount = estimate_amount(state, ask)
         if amount is None:
             if state.usage.set_aside:
                 continue
@@ -109,7 +109,7 @@ def opens_at(quota: Quota, model: str | None, now: float) -> float:
     """A lower bound for every request for *model*, whatever its cost: before this instant none can start."""
     at = quota.closed_for(model)
     if quota.probation:
-        at = max(at, quota.held_back_until(model))
+        at = max(at, quota.probe_holds_until(model))
     for state in quota.limits_for(model):
         if state.usage.set_aside:
             continue  # who comes without a cost does not ask it
@@ -119,16 +119,16 @@ def opens_at(quota: Quota, model: str | None, now: float) -> float:
     return at
 
 
-def too_large_for(quota: Quota, ask: Ask) -> LimitState | None:
+def find_exceeded_limit(quota: Quota, ask: LeaseRequest) -> LimitState | None:
     """The limit that *ask*, as the caller told its cost, exceeds however long it waits."""
     for state in quota.limits_for(ask.model):
-        amount = told_amount(state, ask)
+        amount = declared_amount(state, ask)
         if amount is not None and amount > state.largest:
             return state
     return None
 
 
-def padded(ask: Ask, times: int, keys: Iterable[Key]) -> Ask:
+def with_margin(ask: LeaseRequest, times: int, keys: Iterable[Key]) -> LeaseRequest:
     """*ask*, reserving more tokens than was told, after a limit has stopped it so many times in a row.
 
     Most likely its cost was told too low: a pool that starts it as soon as that much is there is then refused every
@@ -139,14 +139,14 @@ def padded(ask: Ask, times: int, keys: Iterable[Key]) -> Ask:
     factor = max(1.0, min(_PADDING ** min(times, _MOST_PADDINGS), widest))
     requests, *tokens = ask.cost
     whole, given, made = (None if amount is None else amount * factor for amount in tokens)
-    return Ask((requests, whole, given, made), ask.model, ask.affinity, ask.priority, ask.labels)
+    return LeaseRequest((requests, whole, given, made), ask.model, ask.affinity, ask.priority, ask.labels)
 
 
-def _room(quota: Quota, ask: Ask) -> float:
+def _room(quota: Quota, ask: LeaseRequest) -> float:
     """How many times as many tokens as it needs *ask* may take of this quota, if that is full."""
     rooms = [FOREVER]
     for state in quota.limits_for(ask.model):
-        amount = told_amount(state, ask)
+        amount = declared_amount(state, ask)
         if amount and state.dimension != REQUESTS:
             largest = min(state.largest, state.limit.largest)
             room = largest / amount
@@ -154,7 +154,7 @@ def _room(quota: Quota, ask: Ask) -> float:
     return min(rooms)
 
 
-class Claim:
+class RefillClaim:
     """A request that waits for a quota to refill, and so has a right to it before any later one."""
 
     __slots__ = ("amounts", "at", "key")
@@ -165,7 +165,7 @@ class Claim:
         self.amounts = amounts  # its own needs and those of the earlier claims, so that the queue adds up
 
 
-class Claims:
+class RefillClaims:
     """The claims of the earlier requests while a queue is gone through. Only waiting for a refill makes one.
 
     Who waits for a cooling to end, or for a new day, claims nothing: what others use meanwhile does not make that
@@ -175,32 +175,32 @@ class Claims:
     __slots__ = ("_by_quota",)
 
     def __init__(self) -> None:
-        self._by_quota: dict[Quota, list[Claim]] = {}
+        self._by_quota: dict[Quota, list[RefillClaim]] = {}
 
     def __contains__(self, quota: Quota) -> bool:
         return quota in self._by_quota
 
-    def add(self, key: Key, ask: Ask, now: float, at: float) -> None:
+    def add(self, key: Key, ask: LeaseRequest, now: float, at: float) -> None:
         """*ask* will start on *key* at *at*: claim what it waits for there, if that is a refill."""
         quota = key.quota
         if quota.closed_for(ask.model) > now:
             return
         earlier = self._by_quota.get(quota)
         amounts = dict(earlier[-1].amounts) if earlier else {}
-        for state, amount, _ in draws_of(quota, ask):
+        for state, amount, _ in compute_draws(quota, ask):
             if not state.refills and state.ready_at(amount, now) > now:
                 return
             amounts[state] = amounts.get(state, 0.0) + amount
-        self._by_quota.setdefault(quota, []).append(Claim(key, at, amounts))
+        self._by_quota.setdefault(quota, []).append(RefillClaim(key, at, amounts))
 
-    def starts_at(self, key: Key, ask: Ask, now: float, alone: float) -> float:
+    def starts_at(self, key: Key, ask: LeaseRequest, now: float, alone: float) -> float:
         """When *ask* may start on *key*, given that it could at *alone* if nobody had claimed anything."""
         claims = self._by_quota.get(key.quota)
         if claims is None or alone == FOREVER:
             return alone
         if sum(claim.key is key for claim in claims) >= key.slots - key.leases:
             return FOREVER  # its free slots are all spoken for: as good as leased
-        draws = draws_of(key.quota, ask)
+        draws = compute_draws(key.quota, ask)
         if alone <= now and all(self._leaves(claim, draws, now) for claim in claims):
             return now
         # Behind those who claimed: what they take counts as taken.
@@ -211,7 +211,7 @@ class Claims:
         return at
 
     @staticmethod
-    def _leaves(claim: Claim, draws: list[tuple[LimitState, float, bool]], now: float) -> bool:
+    def _leaves(claim: RefillClaim, draws: list[tuple[LimitState, float, bool]], now: float) -> bool:
         """Whether starting with *draws* now leaves the claimant's start where it is."""
         return all(
             state.ready_at(claim.amounts[state], now, amount) <= claim.at

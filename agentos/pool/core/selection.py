@@ -9,18 +9,18 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Collection
 
-from .candidate_index import Lane
+from .candidate_index import CandidateIndex
 from .limits.base import FOREVER
-from .records import Ask, Key, Labels
-from .reservations import Claims, opens_at
+from .records import Key, Labels, LeaseRequest
+from .reservations import RefillClaims, opens_at
 from .states import Life
 
 _AFFINITIES_REMEMBERED = 10_000
 
-StartsAt = Callable[[Key, Ask, float, Claims | None], float]
+StartsAt = Callable[[Key, LeaseRequest, float, RefillClaims | None], float]
 
 
-def _barred(key: Key, ask: Ask) -> bool:
+def _is_barred(key: Key, ask: LeaseRequest) -> bool:
     """Whether the provider does not let this credential use that model."""
     return bool(key.barred) and ask.model in key.barred
 
@@ -44,17 +44,22 @@ class Affinities:
 
 
 def find_key(
-    lane: Lane, ask: Ask, now: float, claims: Claims | None, preferred: Key | None, starts_at: StartsAt
+    lane: CandidateIndex,
+    ask: LeaseRequest,
+    now: float,
+    claims: RefillClaims | None,
+    preferred: Key | None,
+    starts_at: StartsAt,
 ) -> tuple[Key | None, float]:
     """The key on which *ask* can start earliest, and when. Without *claims* only "now" is of interest."""
-    usable = preferred is not None and lane.holds_ready(preferred) and not _barred(preferred, ask)
+    usable = preferred is not None and lane.has_ready(preferred) and not _is_barred(preferred, ask)
     if usable and preferred is not None and starts_at(preferred, ask, now, claims) <= now:
         return preferred, now
     best: Key | None = None
     best_at = FOREVER
     closed: list[tuple[Key, float]] = []
     for key in lane.ready():
-        if key.barred and _barred(key, ask):
+        if key.barred and _is_barred(key, ask):
             continue
         at = now if key.quota.open_wide else starts_at(key, ask, now, claims)
         if at <= now:
@@ -73,7 +78,7 @@ def find_key(
     while lane.next_bound() < best_at:
         key = lane.take_next()
         looked_at.append(key)
-        if key.leases < key.slots and not _barred(key, ask):
+        if key.leases < key.slots and not _is_barred(key, ask):
             at = starts_at(key, ask, now, claims)
             if at < best_at:
                 best, best_at = key, at
@@ -82,10 +87,10 @@ def find_key(
     return best, best_at
 
 
-def spare_at(keys: Collection[Key], plain: Lane, keep_free: int, now: float) -> float:
+def next_spare_slot_at(keys: Collection[Key], plain: CandidateIndex, keep_free: int, now: float) -> float:
     """From when on one slot more than the *keep_free* to be kept is free and open; *plain* has all keys."""
     spare = -keep_free
-    plain.promote(now)  # nobody may have looked there for long
+    plain.promote_due(now)  # nobody may have looked there for long
     for key in plain.ready():  # enough of them is nearly always near
         if key.quota.open_wide or opens_at(key.quota, None, now) <= now:
             spare += key.slots - key.leases
@@ -104,9 +109,9 @@ def spare_at(keys: Collection[Key], plain: Lane, keep_free: int, now: float) -> 
     return FOREVER
 
 
-def make_lane(labels: Labels, model: str | None, keys: Collection[Key]) -> Lane:
+def make_lane(labels: Labels, model: str | None, keys: Collection[Key]) -> CandidateIndex:
     """Index the keys for one kind of request."""
-    lane = Lane(labels, model)
+    lane = CandidateIndex(labels, model)
     for key in sorted(keys, key=lambda key: key.used):
         if lane.labels <= key.labels:
             lane.limited = lane.limited or bool(key.quota.limits)

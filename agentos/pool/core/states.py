@@ -26,7 +26,7 @@ class Life(Enum):
     RETIRED = "retired"  # taken out by a person
 
 
-class Event(Enum):
+class LifeEvent(Enum):
     """What can happen to a credential's life."""
 
     REJECTED = "rejected"
@@ -34,15 +34,15 @@ class Event(Enum):
     REVIVED = "revived"
 
 
-LIFE: dict[Life, dict[Event, Life]] = {
-    Life.ALIVE: {Event.REJECTED: Life.DEAD, Event.RETIRED: Life.RETIRED, Event.REVIVED: Life.ALIVE},
-    Life.DEAD: {Event.REJECTED: Life.DEAD, Event.RETIRED: Life.RETIRED, Event.REVIVED: Life.ALIVE},
+LIFE: dict[Life, dict[LifeEvent, Life]] = {
+    Life.ALIVE: {LifeEvent.REJECTED: Life.DEAD, LifeEvent.RETIRED: Life.RETIRED, LifeEvent.REVIVED: Life.ALIVE},
+    Life.DEAD: {LifeEvent.REJECTED: Life.DEAD, LifeEvent.RETIRED: Life.RETIRED, LifeEvent.REVIVED: Life.ALIVE},
     # A late refusal of a call begun before retirement brings nothing back.
-    Life.RETIRED: {Event.REJECTED: Life.RETIRED, Event.RETIRED: Life.RETIRED, Event.REVIVED: Life.ALIVE},
+    Life.RETIRED: {LifeEvent.REJECTED: Life.RETIRED, LifeEvent.RETIRED: Life.RETIRED, LifeEvent.REVIVED: Life.ALIVE},
 }
 
 
-class Wait(Enum):
+class TicketState(Enum):
     """Where a ticket stands. Only WAITING has a way on; the other three are final."""
 
     WAITING = "waiting"
@@ -67,5 +67,7 @@ class CredentialStatus(StrEnum):
         return repr(self.value)  # in a snapshot it reads as the text it is
 
 
-RESTING = frozenset({CredentialStatus.COOLING, CredentialStatus.LIMITED, CredentialStatus.PARKED})  # until an instant
+UNAVAILABLE = frozenset(
+    {CredentialStatus.COOLING, CredentialStatus.LIMITED, CredentialStatus.PARKED}
+)  # until an instant
 OUT_OF_USE = frozenset({CredentialStatus.SPENT, CredentialStatus.DEAD, CredentialStatus.RETIRED})  # until a person acts

@@ -10,43 +10,43 @@ from itertools import chain, islice
 from .records import Ticket
 
 
-class Line:
+class WaitQueue:
     """Waiting tickets, the higher priority first, then the earlier arrival. Anyone may leave at any time."""
 
-    __slots__ = ("_lines", "_ranks")
+    __slots__ = ("_queues", "_ranks")
 
     def __init__(self) -> None:
         self._ranks: list[float] = []  # -priority, ascending; one entry for each line that is not empty
-        self._lines: dict[float, OrderedDict[Ticket, None]] = {}
+        self._queues: dict[float, OrderedDict[Ticket, None]] = {}
 
     def __bool__(self) -> bool:
         return bool(self._ranks)
 
     def __len__(self) -> int:
-        return sum(map(len, self._lines.values()))
+        return sum(map(len, self._queues.values()))
 
     def __iter__(self) -> Iterator[Ticket]:
-        return chain.from_iterable(self._lines[rank] for rank in self._ranks)
+        return chain.from_iterable(self._queues[rank] for rank in self._ranks)
 
     def add(self, ticket: Ticket) -> None:
         rank = ticket.order[0]
-        line = self._lines.get(rank)
+        line = self._queues.get(rank)
         if line is None:
-            line = self._lines[rank] = OrderedDict()
+            line = self._queues[rank] = OrderedDict()
             bisect.insort(self._ranks, rank)
         line[ticket] = None
 
     def remove(self, ticket: Ticket) -> None:
         rank = ticket.order[0]
-        line = self._lines[rank]
+        line = self._queues[rank]
         del line[ticket]
         if not line:
-            del self._lines[rank]
+            del self._queues[rank]
             self._ranks.remove(rank)
 
     def head(self) -> Ticket | None:
         ranks = self._ranks
-        return next(iter(self._lines[ranks[0]])) if ranks else None
+        return next(iter(self._queues[ranks[0]])) if ranks else None
 
     def behind_head(self, count: int) -> list[Ticket]:
         """The next *count* tickets after the first."""

@@ -6,10 +6,10 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from ...providers import Event, Signal, signal_of
-from ...providers.answers.number_formats import delay_from
-from ..core.cost import DIMENSIONS, MOST_USED, AbsurdUsage, used_of
-from ..core.learning.adaptive_pool import GRAVE, Heard
+from ...providers import Event, Signal, read_signal
+from ...providers.answers.number_formats import parse_delay
+from ..core.cost import DIMENSIONS, MOST_USED, AbsurdUsage, parse_used
+from ..core.learning.adaptive_pool import GRAVE, FeedbackResult
 from ..core.records import Grant, Key, Quota, Ticket
 from ..redaction import Masker
 from ..secret import Secret
@@ -19,7 +19,7 @@ _LONGEST_EVIDENCE = 500
 _REMEMBERED = 1_000  # names of organisations, and of what was not understood
 
 # A limit of a minute is everyday business; the rest is for a person to know of.
-_HOW_LOUD = {
+_LOG_LEVELS = {
     Event.LIMITED: logging.INFO,
     Event.PARKED: logging.WARNING,
     Event.NOT_ENTITLED: logging.WARNING,
@@ -49,16 +49,16 @@ class Feedback:
         self._masker = masker
         self._secret_of = secret_of
         self.default_backoff = default_backoff
-        self._said_retries = False
-        self._said_absurd = False
+        self._warned_retries = False
+        self._warned_absurd = False
         self._unknown: set[str] = set()
         self._organisations: dict[str, Key] = {}
-        self._told_shared: set[Quota] = set()
+        self._warned_shared: set[Quota] = set()
 
-    def limited(self, grant: Grant, retry_after: object, model: str | None) -> bool:
+    def report_rate_limited(self, grant: Grant, retry_after: object, model: str | None) -> bool:
         """The provider said "too many" to this lease's call."""
         model = model if model is None else self.masked(str(model))
-        delay = delay_from(retry_after, wall=self._scheduler.clock.wall())
+        delay = parse_delay(retry_after, wall=self._scheduler.clock.wall())
         if delay is not None:
             evidence = f"rate_limited(retry_after={delay:g}) by lease {grant.token}"
         else:
@@ -69,43 +69,43 @@ class Feedback:
             return False
         return True
 
-    def heard(self, grant: Grant, thing: object, *, sure: bool = True) -> tuple[Signal | None, bool]:
+    def report_answer(self, grant: Grant, thing: object, *, sure: bool = True) -> tuple[Signal | None, bool]:
         """An answer, or the lack of one. What it was taken for, and whether the pool acts on it.
 
         Not *sure* whether it is of the provider of the lease's credential: then that is not given up so soon.
         """
-        signal = signal_of(thing, now=self._scheduler.clock.wall(), model=grant.model)
+        signal = read_signal(thing, now=self._scheduler.clock.wall(), model=grant.model)
         if isinstance(thing, Signal):
             signal = _checked(thing)
         if signal is None:
-            self._say_unknown(type(thing).__qualname__)
+            self._log_unknown(type(thing).__qualname__)
             return None, False
-        return self.hear(grant, signal, sure=sure)
+        return self.report_signal(grant, signal, sure=sure)
 
-    def hear(self, grant: Grant, signal: Signal, *, sure: bool = True) -> tuple[Signal, bool]:
+    def report_signal(self, grant: Grant, signal: Signal, *, sure: bool = True) -> tuple[Signal, bool]:
         """The same, of an answer that was read already."""
         if signal.event is not Event.OK:
             signal = replace(signal, evidence=(self._evidence(grant, signal.why),))
-        elif not signal.readings and not self._core.is_watchful:  # no news for the core
+        elif not signal.readings and not self._core.tracks_lease_ends:  # no news for the core
             self.settle_usage(grant, signal.usage)
-            self._say_heard(grant, signal)
+            self._log_signal(grant, signal)
             return signal, False
-        heard: Heard | None = None
+        heard: FeedbackResult | None = None
 
         def hear(now: float) -> Sequence[Ticket] | None:
             nonlocal heard
             heard = self._core.report(grant, signal, now, sure=sure)
-            return None if heard is None else heard.touched
+            return None if heard is None else heard.to_wake
 
         if self._scheduler.run_report(hear) is None:
             log_stale_report(grant, f"what was taken for {signal.event.name}")
             return signal, False
         acted = heard is not None and heard.acted
         self.settle_usage(grant, signal.usage)
-        self._say_heard(grant, signal, believed=acted or sure)
+        self._log_signal(grant, signal, believed=acted or sure)
         return signal, acted
 
-    def _say_unknown(self, kind: str) -> None:
+    def _log_unknown(self, kind: str) -> None:
         if kind not in self._unknown and len(self._unknown) < _REMEMBERED:
             self._unknown.add(kind)
             log.warning(
@@ -120,7 +120,7 @@ class Feedback:
             return
         told = {name: used for name, used in usage.items() if name in DIMENSIONS}
         try:
-            used = used_of("usage", told, whole=whole)
+            used = parse_used("usage", told, whole=whole)
         except AbsurdUsage:
             self.ignore_usage(grant)
         else:
@@ -128,8 +128,8 @@ class Feedback:
 
     def ignore_usage(self, grant: Grant) -> bool:
         """A call is said to have used what no call can: what was reserved for it stays. Says so once."""
-        if not self._said_absurd:
-            self._said_absurd = True
+        if not self._warned_absurd:
+            self._warned_absurd = True
             log.warning(
                 "[COORDINATOR] lease %d on %s: ignored usage with a figure below zero, not finite or above %g; check "
                 "what is passed to settle() or written as usage. This is said once",
@@ -139,14 +139,14 @@ class Feedback:
             )
         return self._scheduler.is_held(grant)
 
-    def _say_heard(self, grant: Grant, signal: Signal, *, believed: bool = True) -> None:
-        level = _HOW_LOUD.get(signal.event)
+    def _log_signal(self, grant: Grant, signal: Signal, *, believed: bool = True) -> None:
+        level = _LOG_LEVELS.get(signal.event)
         if level is not None and (believed or signal.event not in GRAVE):
-            log.log(level, "[COORDINATOR] %s: %s", grant.key.name, _said(signal))
+            log.log(level, "[COORDINATOR] %s: %s", grant.key.name, _describe_signal(signal))
         elif level is not None:
-            log.info("[COORDINATOR] %s: not believed yet: %s", grant.key.name, _said(signal))
-        if signal.retried and not self._said_retries:
-            self._said_retries = True
+            log.info("[COORDINATOR] %s: not believed yet: %s", grant.key.name, _describe_signal(signal))
+        if signal.retried and not self._warned_retries:
+            self._warned_retries = True
             log.warning(
                 "[COORDINATOR] the %s client asked %d times more by itself before it told of a limit: the pool waits "
                 "better, so switch that off (max_retries=0)",
@@ -154,15 +154,15 @@ class Feedback:
                 signal.retried,
             )
         if signal.organisation is not None:
-            self._look_at_organisation(grant.key, signal.organisation)
+            self._check_organisation(grant.key, signal.organisation)
 
-    def _look_at_organisation(self, key: Key, organisation: str) -> None:
+    def _check_organisation(self, key: Key, organisation: str) -> None:
         """Credentials of one organisation share its limits, and should be told to."""
         if len(self._organisations) >= _REMEMBERED:
             return
         first = self._organisations.setdefault(organisation, key)
-        if first.quota is not key.quota and key.quota not in self._told_shared:
-            self._told_shared.add(key.quota)
+        if first.quota is not key.quota and key.quota not in self._warned_shared:
+            self._warned_shared.add(key.quota)
             log.warning(
                 "[COORDINATOR] %s and %s belong to one organisation and most likely share its limits: give them the "
                 'same quota="..."',
@@ -170,15 +170,15 @@ class Feedback:
                 key.name,
             )
 
-    def refused(self, grant: Grant, reason: str) -> bool:
+    def report_rejected(self, grant: Grant, reason: str) -> bool:
         """The provider refused the credential itself."""
-        return self._put_out_of_use(grant, reason, self._core.reject, f"credential {grant.key.name} is dead")
+        return self._disable_credential(grant, reason, self._core.reject, f"credential {grant.key.name} is dead")
 
-    def out_of_money(self, grant: Grant, reason: str) -> bool:
+    def report_out_of_money(self, grant: Grant, reason: str) -> bool:
         """The quota's money is gone."""
-        return self._put_out_of_use(grant, reason, self._core.spend, f"quota {grant.key.quota.name} is spent")
+        return self._disable_credential(grant, reason, self._core.spend, f"quota {grant.key.quota.name} is spent")
 
-    def _put_out_of_use(
+    def _disable_credential(
         self, grant: Grant, reason: str, act: Callable[[Key, str, float], Sequence[Ticket]], what: str
     ) -> bool:
         evidence = self._evidence(grant, reason)
@@ -221,6 +221,6 @@ def _checked(signal: Signal) -> Signal | None:
         return None
 
 
-def _said(signal: Signal) -> str:
+def _describe_signal(signal: Signal) -> str:
     wait = "" if signal.delay is None else f", for {signal.delay:.1f}s"
     return f"{signal.event.name.lower().replace('_', ' ')}{wait} ({signal.why})"

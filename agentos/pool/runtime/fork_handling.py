@@ -8,18 +8,18 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from ...errors import StoreUnavailable
-from ...util.fork_hooks import watch_forks
-from ...util.locks import PoliteLock
+from ...util.fork_hooks import register_fork_hooks
+from ...util.locks import FairLock
 
 if TYPE_CHECKING:
-    from ..core.learning.adaptive_pool import LearningPool
+    from ..core.learning.adaptive_pool import AdaptivePool
     from .waiters import WaiterTable
 
 # Far above what a step of a pool in memory takes, on a machine that is busy.
 _AT_REST_WITHIN = 5.0
 
 
-class ForkableShell:
+class ForkHandling:
     """What a pool's shell does at a fork.
 
     A pool in memory is held still meanwhile, so that its copy is whole. A pool with a store may be in the middle of a
@@ -28,16 +28,16 @@ class ForkableShell:
 
     store_location: str | None = None  # where the state is kept, if in a store: then no forked child can use the pool
     waiters: WaiterTable
-    lock: threading.RLock | PoliteLock
-    core: LearningPool
+    lock: threading.RLock | FairLock
+    core: AdaptivePool
     _inside: bool
-    _later: deque[Any]
+    _deferred: deque[Any]
 
     def __init__(self) -> None:
         self.refusal: StoreUnavailable | None = None  # set in a forked child that may not use this pool
         self._pid = os.getpid()
         self._held_by: set[int] = set()  # threads that fork
-        watch_forks(self)
+        register_fork_hooks(self)
 
     def before_fork(self) -> None:
         """Hold a pool in memory still."""
@@ -66,7 +66,7 @@ class ForkableShell:
             )
         self.lock = threading.RLock()
         self._inside = True  # for good: whatever wants the core is stopped by that
-        self._later.clear()
+        self._deferred.clear()
         self.waiters.clear()
 
     def _forget_waiting(self) -> None:

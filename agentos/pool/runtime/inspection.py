@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from ..core.credential_report import report, why_waiting
-from ..core.forecast import outlook, survey
+from ..core.credential_report import build_report, explain_wait
+from ..core.forecast import collect_capacity, forecast_completion
 from ..core.limits.base import FOREVER
-from ..core.records import Ask, Ticket
+from ..core.records import LeaseRequest, Ticket
 from ..protocols import SharedCore
-from ..snapshot import CredentialState, CredentialStatus, Explanation, Forecast, state_from
+from ..snapshot import CredentialState, CredentialStatus, Explanation, Forecast, build_state
 from .scheduler import Scheduler
 
 _COUNTED_AS: dict[CredentialStatus, str | None] = {
@@ -35,9 +35,9 @@ class PoolInspector:
         self._scheduler.bring_up_to_date()
         with self._scheduler.locked():
             now = self._scheduler.now()
-            rows = report(self._core, now)
+            rows = build_report(self._core, now)
         offset = self._scheduler.clock.wall() - now
-        return [state_from(row, now, offset) for row in rows]
+        return [build_state(row, now, offset) for row in rows]
 
     def explain(self, requester: str) -> Explanation:
         """Why *requester* waits, and when it will likely start."""
@@ -51,7 +51,7 @@ class PoolInspector:
         return Explanation(requester, "holding" if held else "unknown", why=held)
 
     def _explain(self, requester: str, ticket: Ticket, position: int, now: float) -> Explanation:
-        at = self._core.earliest(ticket.ask, now)
+        at = self._core.earliest_start(ticket.request, now)
         if now < ticket.starts_at < FOREVER:
             at = max(at, ticket.starts_at)  # behind others
         return Explanation(
@@ -60,11 +60,11 @@ class PoolInspector:
             position=position,
             waited=now - ticket.queued_at,
             starts_in=None if at == FOREVER else at - now,
-            why=(*self._why_nothing_starts(now), *why_waiting(self._core, ticket, now)),
+            why=(*self._why_nothing_starts(now), *explain_wait(self._core, ticket, now)),
         )
 
     def _why_nothing_starts(self, now: float) -> tuple[str, ...]:
-        return () if self._shared is None else self._shared.why_it_rests(now)
+        return () if self._shared is None else self._shared.find_pause_reason(now)
 
     def get_stats(self) -> dict[str, int]:
         """How many credentials are what; each is counted once, under what matters most about it.
@@ -74,7 +74,7 @@ class PoolInspector:
         """
         self._scheduler.bring_up_to_date()
         with self._scheduler.locked():
-            rows = report(self._core, self._scheduler.now())
+            rows = build_report(self._core, self._scheduler.now())
         counts = {"total": 0, "available": 0, "reserved": 0, "rate_limited": 0, "parked": 0, "dead": 0}
         for row in rows:
             held = row.state is CredentialStatus.RETIRED and row.holders
@@ -89,11 +89,11 @@ class PoolInspector:
             counts["reserved"] += kept  # for others
         return counts
 
-    def forecast(self, n_items: int, ask: Ask, duration: float, parallel: int | None) -> Forecast:
+    def forecast(self, n_items: int, ask: LeaseRequest, duration: float, parallel: int | None) -> Forecast:
         """Estimate when *n_items* requests will be through, and what holds them up."""
         self._scheduler.bring_up_to_date()
         with self._scheduler.locked():
             now, wall = self._scheduler.now(), self._scheduler.clock.wall()
-            surveyed = survey(self._core.keys.values(), ask, duration=duration, now=now, wall=wall)
-        found = outlook(surveyed, n_items, parallel)
+            surveyed = collect_capacity(self._core.keys.values(), ask, duration=duration, now=now, wall=wall)
+        found = forecast_completion(surveyed, n_items, parallel)
         return Forecast(found.seconds, wall + found.seconds, found.binding, found.moves)

@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, MutableMapping
 
 from ...errors import NeverFits, NoCredentialAvailable, NoUsableCredential
-from ...providers.answers.number_formats import delay_from
+from ...providers.answers.number_formats import parse_delay
 from ..core.records import PLAIN, Grant
 from ..secret import Secret
 from .feedback import Feedback
@@ -69,7 +69,7 @@ class LegacyVerbs:
         name = self._known(credential)
         if name is None:
             return
-        delay = delay_from(backoff_seconds, wall=self._scheduler.clock.wall())
+        delay = parse_delay(backoff_seconds, wall=self._scheduler.clock.wall())
         if delay is None:
             delay = self._default_backoff()
         # First the cooling: were the slot given back before, a waiter would get it.

@@ -9,41 +9,41 @@ from collections.abc import Callable
 
 from ...util.clock import Clock
 from ..protocols import MaintainedPool
-from ..store_protocol import Ringer
+from ..store_protocol import StoreWakeup
 
 log = logging.getLogger("agentos")
 
 _AFTER_A_FAILURE = 1.0
 
 
-class Housekeeper:
-    """Calls ``keep_up`` whenever that is due or the bell was rung, as long as the pool is in use.
+class MaintenanceThread:
+    """Calls ``maintain`` whenever that is due or the bell was rung, as long as the pool is in use.
 
     It does not keep the pool from being forgotten, and ends its session then: from here, since what is forgotten may be
     collected in the middle of anything. An extension that holds on to the interpreter for longer than the
     time to live keeps this thread from renewing, too; then the leases are lost, and it says so.
     """
 
-    def __init__(self, pool: MaintainedPool, clock: Clock, bell: Ringer, leave: Callable[[], None]) -> None:
+    def __init__(self, pool: MaintainedPool, clock: Clock, bell: StoreWakeup, leave: Callable[[], None]) -> None:
         self._pool = weakref.ref(pool)
         self._leave = leave
         self._clock = clock
-        self._bell = bell
+        self._wakeup = bell
         threading.Thread(target=self._run, name="agentos-pool", daemon=True).start()
 
     def _run(self) -> None:
         try:
             while (until := self._due_at()) is not None:
-                self._clock.wait(self._bell, until)
-                called, self._bell.called = self._bell.called, False
-                self._keep_up(called)
+                self._clock.wait(self._wakeup, until)
+                called, self._wakeup.was_notified = self._wakeup.was_notified, False
+                self._maintain(called)
         finally:
             self._leave()
-            self._bell.close()
+            self._wakeup.close()
 
     def _due_at(self) -> float | None:
         pool = self._pool()
-        if pool is None or pool.is_over():
+        if pool is None or pool.is_finished():
             return None
         try:
             return pool.due_at()
@@ -51,11 +51,11 @@ class Housekeeper:
             log.exception("[COORDINATOR] looking after the pool failed; going on")
             return self._clock.now() + _AFTER_A_FAILURE
 
-    def _keep_up(self, called: bool) -> None:
+    def _maintain(self, called: bool) -> None:
         pool = self._pool()
         if pool is None:
             return
         try:
-            pool.keep_up(called)
+            pool.maintain(called)
         except Exception:  # without this thread every lease would be lost
             log.exception("[COORDINATOR] looking after the pool failed; going on")

@@ -9,19 +9,19 @@ import weakref
 from collections.abc import Callable, Sequence
 
 from ...util.clock import Clock
-from ...util.locks import PoliteLock
-from ..core.learning.adaptive_pool import LearningPool
+from ...util.locks import FairLock
+from ..core.learning.adaptive_pool import AdaptivePool
 from ..core.limits.base import FOREVER
-from ..core.records import Ask, Grant, Ticket
-from ..core.reservations import padded
-from ..lease import HOLDING, ItemLease
+from ..core.records import Grant, LeaseRequest, Ticket
+from ..core.reservations import with_margin
+from ..lease import CURRENT_ATTEMPT, ItemLease
 from ..protocols import SharedCore
 from ..redaction import Masker
-from ..store_protocol import Lender, Ringer, Store
+from ..store_protocol import RemoteUser, Store, StoreWakeup
 from .feedback import Feedback
 from .inspection import PoolInspector
 from .legacy_verbs import LegacyVerbs
-from .maintenance_thread import Housekeeper
+from .maintenance_thread import MaintenanceThread
 from .registry import CredentialRegistry
 from .scheduler import Scheduler, log
 
@@ -29,7 +29,7 @@ _stores: weakref.WeakSet[Store] = weakref.WeakSet()
 
 
 @atexit.register
-def return_all_leases() -> None:
+def release_all_at_exit() -> None:
     """At the end of the process, what it holds is free at once, unless it is in use on other machines."""
     for store in list(_stores):
         store.leave()
@@ -44,96 +44,98 @@ class PoolRuntime:
 
     lease_ttl: float | None = None  # in a shared store; else leases last as long as this process
     store: Store | None = None  # only where it is shared
-    _bell: Ringer
+    _wakeup: StoreWakeup
 
     def __init__(
         self,
-        core: LearningPool,
+        core: AdaptivePool,
         clock: Clock,
         default_backoff: Callable[[], float],
         shared: SharedCore | None = None,
     ) -> None:
         """*shared*: the same core, if its state is in a store."""
         self._shared = shared
-        self.lends = False  # a run takes leases here, and its workers may ask for one: only then is that looked at
+        self.is_used_by_run = (
+            False  # a run takes leases here, and its workers may ask for one: only then is that looked at
+        )
         self.core = core
         self.clock = clock
         self.masker = masker = Masker()
-        lock = threading.RLock() if shared is None else PoliteLock()
+        lock = threading.RLock() if shared is None else FairLock()
         self.scheduler = scheduler = Scheduler(core, clock, lock)
         self.registry = registry = CredentialRegistry(scheduler, masker)
-        self.feedback = feedback = Feedback(scheduler, masker, registry.secret_of, default_backoff)
-        self.verbs = LegacyVerbs(scheduler, feedback, registry.names, registry.secret_of)
+        self.feedback = feedback = Feedback(scheduler, masker, registry.get_secret, default_backoff)
+        self.verbs = LegacyVerbs(scheduler, feedback, registry.names, registry.get_secret)
         self.inspector = PoolInspector(scheduler, shared)
-        self._said_stray = False
+        self._warned_stray = False
 
         self.take = scheduler.take
         self.take_now = scheduler.take_now
         self.wait = scheduler.wait
         self.wait_async = scheduler.wait_async
         self.enqueue = scheduler.enqueue
-        self.call_off = scheduler.call_off
-        self.look_out = scheduler.look_out
+        self.cancel = scheduler.cancel
+        self.on_timer = scheduler.on_timer
         self.give_back = scheduler.give_back
-        self.dropped = scheduler.dropped
-        self.in_doubt = scheduler.in_doubt
+        self.on_lease_dropped = scheduler.on_lease_dropped
+        self.mark_unknown_outcome = scheduler.mark_unknown_outcome
         self.settle = scheduler.settle
         self.is_held = scheduler.is_held
-        self.hold_on = scheduler.hold_on
-        self.loss_of = scheduler.loss_of
+        self.reacquire = scheduler.reacquire
+        self.find_loss_reason = scheduler.find_loss_reason
 
-        self.limited = feedback.limited
-        self.refused = feedback.refused
-        self.out_of_money = feedback.out_of_money
-        self.heard = feedback.heard
-        self.hear = feedback.hear
+        self.report_rate_limited = feedback.report_rate_limited
+        self.report_rejected = feedback.report_rejected
+        self.report_out_of_money = feedback.report_out_of_money
+        self.report_answer = feedback.report_answer
+        self.report_signal = feedback.report_signal
         self.settle_usage = feedback.settle_usage
         self.ignore_usage = feedback.ignore_usage
         self.masked = feedback.masked
 
-        self.size = registry.size
+        self.credential_count = registry.credential_count
         self.unsendable = registry.unsendable
-        self.credential = registry.credential
-        self.secret_of = registry.secret_of
-        self.labels_for = registry.labels_for
-        self.bases_at = registry.bases_at
+        self.get_credential = registry.get_credential
+        self.get_secret = registry.get_secret
+        self.find_labels = registry.find_labels
+        self.find_base_urls = registry.find_base_urls
 
     # -- a shared store ---------------------------------------------------------------------------------------
 
-    def attach_store(self, store: Store, bell: Ringer, ttl: float) -> None:
+    def attach_store(self, store: Store, bell: StoreWakeup, ttl: float) -> None:
         """Keep leases for *ttl* seconds in *store*, whose wake-ups come through *bell*."""
         self.lease_ttl = ttl
         self.store = store
-        self._bell = bell
+        self._wakeup = bell
         _stores.add(store)
         self.scheduler.store_location = store.where
-        self.scheduler.wake_maintenance = store.nudge
+        self.scheduler.wake_maintenance = store.wake_maintenance
 
     def start_maintenance(self) -> None:
         """Start the thread that renews leases in the store, as long as this object exists."""
         assert self.store is not None  # noqa: S101 - for the type checker
-        weakref.finalize(self, self._bell.release).atexit = False  # so that the thread sees that it is gone
-        Housekeeper(self, self.clock, self._bell, self.store.close)
+        weakref.finalize(self, self._wakeup.release).atexit = False  # so that the thread sees that it is gone
+        MaintenanceThread(self, self.clock, self._wakeup, self.store.close)
 
     def discard_store(self) -> None:
         """Leave the store again: the pool could not be made."""
         assert self.store is not None  # noqa: S101 - for the type checker
         self.store.close()
-        self._bell.close()
+        self._wakeup.close()
 
-    def keep_up(self, called: bool) -> None:
+    def maintain(self, called: bool) -> None:
         """Renew what is held, and see what others did. *called*: they say that it is our turn."""
         shared = self._shared
         assert shared is not None  # noqa: S101 - for the type checker
-        self.scheduler.run_step(lambda now: shared.keep_up(now, called=called))
+        self.scheduler.run_step(lambda now: shared.maintain(now, called=called))
 
     def due_at(self) -> float:
-        """When ``keep_up`` should be called."""
+        """When ``maintain`` should be called."""
         assert self._shared is not None  # noqa: S101 - for the type checker
         with self.scheduler.locked():
             return self._shared.due_at(self.scheduler.now())
 
-    def is_over(self) -> bool:
+    def is_finished(self) -> bool:
         """Closed, and nothing left to give back."""
         return self.core.closed and not self.core.leases
 
@@ -143,7 +145,7 @@ class PoolRuntime:
             return  # it is the parent's
         self.scheduler.run_step(lambda _now: self.core.close())
         if self.store is not None:
-            self._bell.release()  # so that the maintenance thread sees
+            self._wakeup.release()  # so that the maintenance thread sees
 
     # -- runs -------------------------------------------------------------------------------------------------
 
@@ -162,15 +164,15 @@ class PoolRuntime:
         self.scheduler.run_step(abandon)
         return self.lease_ttl if abandoned else None
 
-    def lend(self, lender: Lender, out_for: float) -> None:
+    def delegate(self, lender: RemoteUser, out_for: float) -> None:
         """Leases that begin from now on may be used on other machines, for *out_for* seconds after this one is gone.
 
-        In a shared store they then end by their time, and not with this process; see ``Store.lend``.
+        In a shared store they then end by their time, and not with this process; see ``Store.delegate``.
         """
         if self.store is not None:
-            self.store.lend(lender, out_for)
+            self.store.delegate(lender, out_for)
 
-    def good_for(self) -> float:
+    def valid_for(self) -> float:
         """For how many seconds leases may be used, if nothing is heard of the shared store any more."""
         return FOREVER if self.store is None else self.store.valid_until - self.clock.now()
 
@@ -194,37 +196,37 @@ class PoolRuntime:
         if self.store is not None:
             self.store.unlock_lease(grant.token)
 
-    def padded(self, ask: Ask, times: int) -> Ask:
+    def with_margin(self, ask: LeaseRequest, times: int) -> LeaseRequest:
         """The same request, reserving more than was told, after limits have stopped it so many times in a row."""
         with self.scheduler.locked():
-            return padded(ask, times, self.core.keys.values())
+            return with_margin(ask, times, self.core.keys.values())
 
     # -- calls ------------------------------------------------------------------------------------------------
 
-    def on_loan(self) -> ItemLease | None:
+    def current_item_lease(self) -> ItemLease | None:
         """The lease that the worker who asks was started with, if it was."""
-        if not self.lends:
+        if not self.is_used_by_run:
             return None
-        holding = HOLDING.get()
+        holding = CURRENT_ATTEMPT.get()
         if holding is not None and holding.pool is self and not holding.ended:
             return holding.item_lease()
         return None
 
-    def note_wait(self) -> None:
+    def on_wait(self) -> None:
         """A call has to wait for a key. If items of a run hold them, it may well be one of theirs that went astray."""
-        if self.lends and not self._said_stray and HOLDING.get() is None:
-            self._said_stray = True
+        if self.is_used_by_run and not self._warned_stray and CURRENT_ATTEMPT.get() is None:
+            self._warned_stray = True
             log.warning(
                 "[COORDINATOR] a call that belongs to no item waits for a key while items of a run hold keys of this "
                 "pool. If a worker made it in a thread of its own, the two wait for each other: start such a thread "
                 'with contextvars.copy_context().run, or use ParallelCoordinator(..., lease="call")'
             )
 
-    def wants_news(self, grant: Grant) -> bool:
+    def wants_readings(self, grant: Grant) -> bool:
         """Whether it is worth reading what an answer that went well tells of the limits."""
-        return self.core.is_news(grant, self.clock.now())
+        return self.core.wants_readings(grant, self.clock.now())
 
-    def rest_of(self, grant: Grant, model: str | None) -> float:
+    def cooldown_remaining(self, grant: Grant, model: str | None) -> float:
         """Seconds until the quota of this lease is open again for *model*; infinite if no instant is known."""
         with self.scheduler.locked():
             return max(0.0, min(math.inf, grant.key.quota.closed_for(model) - self.clock.now()))

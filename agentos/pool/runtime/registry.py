@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...errors import PoolClosed
-from ..allowed_hosts import Destinations, Place, is_sendable
+from ..allowed_hosts import AllowedHosts, Origin, is_sendable
 from ..core.records import NO_LABELS, Key, KeySpec, Labels, Ticket
 from ..credential import Credential
 from ..redaction import Masker
@@ -24,7 +24,7 @@ class CredentialRegistry:
         self._masker = masker
         self.credentials: dict[str, Credential] = {}
         self.names: dict[str, str] = {}  # secret -> name
-        self._destinations = Destinations()
+        self._destinations = AllowedHosts()
 
     def admit_all(self, given: Sequence[str | Credential]) -> None:
         """Admit the credentials that the pool begins with."""
@@ -62,7 +62,7 @@ class CredentialRegistry:
             self._check_quota(credential, argument)
             auto = credential.slots == "auto"
             slots = 1 if credential.slots == "auto" else credential.slots
-            labels = credential.labels | self._destinations.labels_of(credential)
+            labels = credential.labels | self._destinations.find_labels(credential)
             spec = KeySpec(name, slots, credential.quota, credential.limits, labels, auto)
             self.credentials[name] = credential
             try:
@@ -93,7 +93,7 @@ class CredentialRegistry:
 
     # -- finding ----------------------------------------------------------------------------------------------
 
-    def size(self) -> int:
+    def credential_count(self) -> int:
         """How many credentials there are; it only grows."""
         return len(self.credentials)
 
@@ -101,27 +101,27 @@ class CredentialRegistry:
         """The names of credentials whose secret no header can carry."""
         return [name for name, credential in self.credentials.items() if not is_sendable(credential)]
 
-    def labels_for(self, place: Place) -> Labels:
+    def find_labels(self, place: Origin) -> Labels:
         """What a credential must have to serve *place*. Raises ForeignHost if none may."""
         with self._scheduler.locked():
-            names = self._destinations.serving(place, self.credentials)
+            names = self._destinations.find_serving(place, self.credentials)
             if len(names) == len(self.credentials):
                 return NO_LABELS
-            label = self._destinations.label_of(place)
+            label = self._destinations.get_label(place)
             for name in names:
                 self._core.keys[name].labels |= {label}  # no lane asks for it yet, or it has it already
             return frozenset((label,))
 
-    def bases_at(self, place: Place) -> tuple[str, ...]:
+    def find_base_urls(self, place: Origin) -> tuple[str, ...]:
         """The base URLs of credentials that lead to *place*."""
         with self._scheduler.locked():
-            return self._destinations.bases_at(place, self.credentials)
+            return self._destinations.find_base_urls(place, self.credentials)
 
-    def secret_of(self, name: str) -> Secret:
+    def get_secret(self, name: str) -> Secret:
         """The secret of a credential, in its holder."""
         return self.credentials[name].secret
 
-    def credential(self, name: str) -> Credential:
+    def get_credential(self, name: str) -> Credential:
         """The credential of that name."""
         self.key(name)
         return self.credentials[name]

@@ -5,18 +5,18 @@ from __future__ import annotations
 import datetime
 import logging
 
-from ..core.credential_report import state_of_key
-from ..core.learning.adaptive_pool import LearningPool
+from ..core.credential_report import derive_state
+from ..core.learning.adaptive_pool import AdaptivePool
 from ..core.limits.base import FOREVER
 
-_SAID_AT_MOST_EVERY = 60.0
+_LOG_INTERVAL = 60.0
 _LAST_HOUR = 253_000_000_000.0  # in the year 9987: datetime knows none after 9999
 
 
 class ShortageLog:
     """Decides which request that has to wait is logged, and at which level. Used under the pool's lock."""
 
-    def __init__(self, core: LearningPool) -> None:
+    def __init__(self, core: AdaptivePool) -> None:
         self._core = core
         self.told: set[str] = set()  # the kinds that were logged in the present shortage
         self._quiet_until = -FOREVER  # of shortages in a run
@@ -30,7 +30,7 @@ class ShortageLog:
         core = self._core
         if core.not_before > now:
             return None  # a moment's wait for the store, or for another process: no shortage yet
-        exhausted = bool(core.leases) or core.next_at == FOREVER or core.taken_elsewhere()
+        exhausted = bool(core.leases) or core.next_at == FOREVER or core.is_leased_elsewhere()
         kind = "exhausted" if exhausted else "limited"
         if kind in self.told:
             return None
@@ -38,15 +38,15 @@ class ShortageLog:
         if of_a_run:
             if now < self._quiet_until:
                 return None
-            self._quiet_until = now + _SAID_AT_MOST_EVERY
+            self._quiet_until = now + _LOG_INTERVAL
         if exhausted:
             # To wait for a key that others use is the normal state of a busy pool.
             return logging.INFO, "Credential pool exhausted" + (", waiting for release..." if stay else "")
-        until = _hour(core.next_at + core.wall.offset)
+        until = _format_hour(core.next_at + core.wall.offset)
         planned = None if core.next_ticket is None else core.next_ticket.planned
-        why = "" if planned is None else state_of_key(planned, now)[2]  # not always a limit: a provider may be down
+        why = "" if planned is None else derive_state(planned, now)[2]  # not always a limit: a provider may be down
         return logging.WARNING, f"all keys rest until {until} (in {core.next_at - now:.1f}s){f': {why}' if why else ''}"
 
 
-def _hour(epoch: float) -> str:
+def _format_hour(epoch: float) -> str:
     return datetime.datetime.fromtimestamp(min(epoch, _LAST_HOUR)).astimezone().strftime("%Y-%m-%d %H:%M:%S %Z")

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 
 from ...util.clock import Alarm, Clock
 from ...util.event_loop import running_loop
-from ..completion_queue import Desk, DeskTicket
-from ..core.learning.adaptive_pool import LearningPool
+from ..completion_queue import CompletionQueue, QueuedRequest
+from ..core.learning.adaptive_pool import AdaptivePool
 from ..core.limits.base import FOREVER
 from ..core.records import Ticket
-from ..core.states import Wait
+from ..core.states import TicketState
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Future
 
-_PICKED_UP_WITHIN = 1.0
+_DELIVERY_TIMEOUT = 1.0
 
 
 class ThreadWaiter:
@@ -63,12 +63,12 @@ class TaskWaiter:
             self.future.set_result(None)
 
 
-class LoopAlarm:
+class LoopTimer:
     """One timer per loop in which tasks wait, so that a loop that is stuck delays only its own."""
 
     __slots__ = ("_alarm", "_clock", "_fire", "armed_at", "loop", "waiting")
 
-    def __init__(self, loop: AbstractEventLoop, clock: Clock, fire: Callable[[LoopAlarm], None]) -> None:
+    def __init__(self, loop: AbstractEventLoop, clock: Clock, fire: Callable[[LoopTimer], None]) -> None:
         self.loop = loop
         self.waiting = 0
         self.armed_at = FOREVER  # changed under the pool's lock only
@@ -85,9 +85,9 @@ class LoopAlarm:
             self._alarm.cancel()
             self._alarm = None
         if self.waiting and self.armed_at < FOREVER:
-            self._alarm = self._clock.call_at(self.loop, self.armed_at, self._ring)
+            self._alarm = self._clock.call_at(self.loop, self.armed_at, self._on_alarm)
 
-    def _ring(self) -> None:
+    def _on_alarm(self) -> None:
         self._alarm = None
         self._fire(self)
 
@@ -106,47 +106,47 @@ def call_on(loop: AbstractEventLoop, callback: Callable[[], None]) -> bool:
     return True
 
 
-Owner = ThreadWaiter | TaskWaiter | LoopAlarm | Desk
+Owner = ThreadWaiter | TaskWaiter | LoopTimer | CompletionQueue
 
 
 class WaiterTable:
     """The threads, event loops and desks that wait for a lease, and their alarms. Used under the pool's lock."""
 
-    def __init__(self, core: LearningPool, clock: Clock) -> None:
+    def __init__(self, core: AdaptivePool, clock: Clock) -> None:
         self._core = core
         self._clock = clock
         self.threads: OrderedDict[ThreadWaiter, None] = OrderedDict()
-        self.alarms: dict[AbstractEventLoop, LoopAlarm] = {}
-        self.desks: dict[Desk, None] = {}
+        self.alarms: dict[AbstractEventLoop, LoopTimer] = {}
+        self.desks: dict[CompletionQueue, None] = {}
         self.handed: dict[TaskWaiter, None] = {}  # granted, and not yet picked up
 
-    def register(self, ticket: Ticket, ring: Callable[[LoopAlarm], None]) -> None:
+    def register(self, ticket: Ticket, ring: Callable[[LoopTimer], None]) -> None:
         """Add the owner of a ticket that waits; *ring* is called when the alarm of its loop goes off."""
-        owner: ThreadWaiter | TaskWaiter | Desk = ticket.owner
+        owner: ThreadWaiter | TaskWaiter | CompletionQueue = ticket.owner
         if isinstance(owner, ThreadWaiter):
             self.threads[owner] = None
             return
-        if isinstance(ticket, DeskTicket):
-            ticket.in_line = True
+        if isinstance(ticket, QueuedRequest):
+            ticket.is_queued = True
             ticket.owner.waiting += 1
             self.desks[ticket.owner] = None
             return
         assert isinstance(owner, TaskWaiter)  # noqa: S101 - for the type checker
         alarm = self.alarms.get(owner.loop)
         if alarm is None:
-            alarm = self.alarms[owner.loop] = LoopAlarm(owner.loop, self._clock, ring)
+            alarm = self.alarms[owner.loop] = LoopTimer(owner.loop, self._clock, ring)
         alarm.waiting += 1
         owner.registered = True
 
     def forget(self, ticket: Ticket, wakes: list[Owner]) -> None:
         """Remove the owner of a ticket that no longer waits; those to wake because of that are added to *wakes*."""
-        owner: ThreadWaiter | TaskWaiter | Desk = ticket.owner
+        owner: ThreadWaiter | TaskWaiter | CompletionQueue = ticket.owner
         if isinstance(owner, ThreadWaiter):
             self.threads.pop(owner, None)
-        elif isinstance(ticket, DeskTicket):
-            if ticket.in_line:
-                ticket.in_line = False
-                desk: Desk = ticket.owner
+        elif isinstance(ticket, QueuedRequest):
+            if ticket.is_queued:
+                ticket.is_queued = False
+                desk: CompletionQueue = ticket.owner
                 desk.waiting -= 1
                 if not desk.waiting:
                     self.desks.pop(desk, None)
@@ -175,24 +175,24 @@ class WaiterTable:
             owner = ticket.owner
             self.forget(ticket, wakes)
             wakes.append(owner)
-            if isinstance(ticket, DeskTicket):
-                owner.answered.append(ticket)
-            elif isinstance(owner, TaskWaiter) and ticket.state is Wait.GRANTED:
+            if isinstance(ticket, QueuedRequest):
+                owner.completed.append(ticket)
+            elif isinstance(owner, TaskWaiter) and ticket.state is TicketState.GRANTED:
                 self.handed[owner] = None
         core = self._core
         if core.next_ticket is not None:
             owner = core.next_ticket.owner
-            if isinstance(owner, (ThreadWaiter, Desk)):
+            if isinstance(owner, (ThreadWaiter, CompletionQueue)):
                 self._arm(owner, core.next_at, wakes)
             else:
-                self._arm_everybody(core.next_at, wakes)
+                self._arm_all(core.next_at, wakes)
         if self.handed and core.waiting:
             # If a loop closes before its task has picked its lease up, somebody must be there to notice.
             handed = list(self.handed)  # a copy: who picks its lease up does so without the lock
-            self._arm_everybody(self._clock.now() + _PICKED_UP_WITHIN, wakes, but={waiter.loop for waiter in handed})
+            self._arm_all(self._clock.now() + _DELIVERY_TIMEOUT, wakes, but={waiter.loop for waiter in handed})
         return wakes
 
-    def _arm_everybody(self, at: float, wakes: list[Owner], but: Collection[AbstractEventLoop] = ()) -> None:
+    def _arm_all(self, at: float, wakes: list[Owner], but: Collection[AbstractEventLoop] = ()) -> None:
         """Every loop with waiting tasks, every desk, and the first waiting thread: one of them will be able to look."""
         for alarm in self.alarms.values():
             if alarm.loop not in but:
@@ -204,7 +204,7 @@ class WaiterTable:
             break
 
     @staticmethod
-    def _arm(owner: ThreadWaiter | LoopAlarm | Desk, at: float, wakes: list[Owner]) -> None:
+    def _arm(owner: ThreadWaiter | LoopTimer | CompletionQueue, at: float, wakes: list[Owner]) -> None:
         if owner.armed_at > at:
             owner.armed_at = at
             wakes.append(owner)

@@ -18,7 +18,7 @@ _MOST = 1e15
 Document = dict[str, Any]
 
 
-def document_of(body: object) -> Document | None:
+def parse_document(body: object) -> Document | None:
     """The JSON object in *body*: the body itself, the one in a list that has an error, or a stream's error event.
 
     Looks at 64 KiB at most: the beginning of text, the end of a stream. None where there is no such object.
@@ -28,20 +28,20 @@ def document_of(body: object) -> Document | None:
     if isinstance(body, (list, tuple)):  # Gemini answers a streamed request with a list
         objects = [item for item in body[:4] if isinstance(item, dict)]
         return next((item for item in objects if "error" in item), objects[0] if objects else None)
-    text = text_of(body)
+    text = get_text(body)
     if text.startswith(("{", "[")):
-        return document_of(_parsed(text))
+        return parse_document(_parsed(text))
     return _error_event(_text(body, tail=True)) if text.startswith(_STREAM_BEGINNINGS) else None
 
 
-def document_of_success(body: object) -> Document | None:
+def parse_success_document(body: object) -> Document | None:
     """The same, for an answer that is fine by its status: long text is left unparsed."""
     if isinstance(body, (str, bytes, bytearray)) and len(body) > LONGEST and body[:1] in ("{", b"{", "[", b"["):
         return None
-    return document_of(body)
+    return parse_document(body)
 
 
-def text_of(body: object) -> str:
+def get_text(body: object) -> str:
     """The beginning of a body that is text, without the white space before it; else empty."""
     return _text(body, tail=False)
 
@@ -96,38 +96,38 @@ def has_error(document: Document) -> bool:
     )
 
 
-def usage_of(document: Document) -> Mapping[str, float]:
+def find_usage(document: Document) -> Mapping[str, float]:
     """What the call has used of the limits, by ``input_tokens`` and ``output_tokens``, as far as told.
 
     Tokens read from a cache are left out where the provider does not count them against the limit.
     """
     usage = document.get("usage")
     if isinstance(usage, dict):
-        return usage_in(usage)
+        return parse_usage_object(usage)
     usage = document.get("usageMetadata")
     if isinstance(usage, dict):
-        return usage_in_metadata(usage)
+        return parse_gemini_usage(usage)
     return {}
 
 
-def usage_in(usage: Document) -> Mapping[str, float]:
-    """What a ``usage`` object tells, by the names that ``usage_of`` has."""
+def parse_usage_object(usage: Document) -> Mapping[str, float]:
+    """What a ``usage`` object tells, by the names that ``find_usage`` has."""
     taken = _first(usage, _GIVEN_TO)
     given = _first(usage, _MADE_BY)
     if "cache_creation_input_tokens" in usage and taken is not None:
         taken += _amount(usage["cache_creation_input_tokens"]) or 0.0
-    return _told(taken, given)
+    return _build_usage(taken, given)
 
 
-def usage_in_metadata(usage: Document) -> Mapping[str, float]:
+def parse_gemini_usage(usage: Document) -> Mapping[str, float]:
     """The same of the ``usageMetadata`` of Gemini."""
     given, thoughts = _amount(usage.get("candidatesTokenCount")), _amount(usage.get("thoughtsTokenCount"))
     if given is not None or thoughts is not None:
         given = (given or 0.0) + (thoughts or 0.0)
-    return _told(_amount(usage.get("promptTokenCount")), given)
+    return _build_usage(_amount(usage.get("promptTokenCount")), given)
 
 
-def _told(taken: float | None, given: float | None) -> Mapping[str, float]:
+def _build_usage(taken: float | None, given: float | None) -> Mapping[str, float]:
     told = {}
     if taken is not None:
         told["input_tokens"] = taken

@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Mapping
 from typing import Any
 
-from .bodies import LONGEST, usage_in, usage_in_metadata
+from .bodies import LONGEST, parse_gemini_usage, parse_usage_object
 
 # All of a short body is kept. Of a long one the beginning, where Anthropic tells what went in, and the end, where
 # everybody tells what came out.
@@ -26,7 +26,7 @@ _MARKS_OF_THE_END = re.compile(
 _DECODER = json.JSONDecoder()
 
 
-class Passing:
+class BodySniffer:
     """Feed it the pieces of a body; at the end it has the whole of a short one, or both ends of a long one.
 
     *encoding* is the answer's ``Content-Encoding``. What cannot be decoded is not seen, and nothing fails by it.
@@ -41,7 +41,7 @@ class Passing:
         # 32 + 15: gzip or zlib, whichever its first bytes say. The transport asks for no other coding.
         self._decoder = zlib.decompressobj(47) if encoding in ("gzip", "deflate", "x-gzip") else None
 
-    def see(self, piece: bytes) -> None:
+    def feed(self, piece: bytes) -> None:
         """Take the next piece."""
         if self._decoder is not None:
             self._unpack(self._decoder, piece)
@@ -129,4 +129,4 @@ def _usage_at(data: bytes, found: re.Match[bytes]) -> Mapping[str, float]:
         value, _ = _DECODER.raw_decode(text)
     except (ValueError, RecursionError):
         return {}
-    return usage_in(value) if found[1] == b"usage" else usage_in_metadata(value)
+    return parse_usage_object(value) if found[1] == b"usage" else parse_gemini_usage(value)

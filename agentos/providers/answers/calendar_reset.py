@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 
 
 @lru_cache(maxsize=16)
-def zone_named(name: str) -> datetime.tzinfo:
+def load_zone(name: str) -> datetime.tzinfo:
     """The time zone called *name*, or UTC where this machine does not know it: hours wrong at most, never lost."""
     try:
         return ZoneInfo(name)
@@ -18,7 +18,7 @@ def zone_named(name: str) -> datetime.tzinfo:
 
 def until_midnight(wall: float, zone: str) -> float:
     """Seconds from the instant *wall* until the next day begins in *zone*."""
-    tz = zone_named(zone)
+    tz = load_zone(zone)
     here = datetime.datetime.fromtimestamp(wall, tz)
     tomorrow = here.date() + datetime.timedelta(days=1)
     return datetime.datetime.combine(tomorrow, datetime.time(), tz).timestamp() - wall

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .bodies import Document
-from .number_formats import delay_from
+from .number_formats import parse_delay
 
 _LONGEST_MESSAGE = 4096
 _LONGEST_CODE = 200
@@ -28,7 +28,7 @@ _AMOUNTS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Quota:
+class QuotaViolation:
     """One quota that Google says was exceeded: its id in lower case, and what else is told of it."""
 
     name: str
@@ -38,14 +38,14 @@ class Quota:
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class ErrorDetails:
     """An error, taken apart. Of its message only what the patterns here find may go into evidence."""
 
     codes: tuple[tuple[str, str], ...] = ()  # (where, what), the most special first
     message: str = ""  # in lower case, cut
     delay: float | None = None  # as a field of its own
     delay_field: str = ""
-    quotas: tuple[Quota, ...] = ()
+    quotas: tuple[QuotaViolation, ...] = ()
     headers: dict[str, Any] = field(default_factory=dict)  # of another answer, handed on inside this one
     violated: tuple[str, ...] = ()  # names of IETF policies
 
@@ -55,9 +55,9 @@ class Fault:
         if match is None:
             return None
         if match["duration"]:
-            return delay_from(match["duration"], wall=0.0)
+            return parse_delay(match["duration"], wall=0.0)
         scale = next(seconds for beginning, seconds in _UNITS if match["unit"].startswith(beginning))
-        return delay_from(float(match["number"]) * scale, wall=0.0)
+        return parse_delay(float(match["number"]) * scale, wall=0.0)
 
     def regained_at(self) -> str | None:
         """The date, as RFC 3339, on which the message promises access again."""
@@ -70,25 +70,25 @@ class Fault:
         return None if match is None else float(match[1].replace(",", ""))
 
 
-def fault_of(document: Document | None, wall: float) -> Fault:
+def parse_error(document: Document | None, wall: float) -> ErrorDetails:
     """The error in *document*, wherever it is kept: under ``error``, in a choice, or the document itself."""
     if document is None:
-        return Fault()
-    error, path = _error_in(document)
+        return ErrorDetails()
+    error, path = _find_error(document)
     details = error.get("details")
-    codes = _codes_in(error, path, details)
+    codes = _find_codes(error, path, details)
     if error is not document:
-        codes += _codes_in(document, "", None)
-    delay, delay_field = _delay_in(error, path, details, wall)
+        codes += _find_codes(document, "", None)
+    delay, delay_field = _find_delay(error, path, details, wall)
     metadata = error.get("metadata")
     headers = metadata.get("headers") if isinstance(metadata, dict) else None
     violated = document.get("violated-policies")
-    return Fault(
+    return ErrorDetails(
         codes=tuple(codes),
-        message=_message_in(error, document, metadata),
+        message=_find_message(error, document, metadata),
         delay=delay,
         delay_field=delay_field,
-        quotas=tuple(_quotas_in(details)),
+        quotas=tuple(_find_quotas(details)),
         headers=headers if isinstance(headers, dict) else {},
         violated=tuple(name for name in violated[:_MOST_DETAILS] if isinstance(name, str))
         if isinstance(violated, list)
@@ -96,7 +96,7 @@ def fault_of(document: Document | None, wall: float) -> Fault:
     )
 
 
-def _error_in(document: Document) -> tuple[Document, str]:
+def _find_error(document: Document) -> tuple[Document, str]:
     for key in ("error", "Error", "detail"):
         inner = document.get(key)
         if isinstance(inner, dict):
@@ -112,7 +112,7 @@ def _error_in(document: Document) -> tuple[Document, str]:
     return document, ""
 
 
-def _codes_in(error: Document, path: str, details: object) -> list[tuple[str, str]]:
+def _find_codes(error: Document, path: str, details: object) -> list[tuple[str, str]]:
     found: list[tuple[str, object]] = []
     if isinstance(details, dict):
         found.append(("details.error_code", details.get("error_code")))
@@ -127,7 +127,7 @@ def _codes_in(error: Document, path: str, details: object) -> list[tuple[str, st
 
 
 def _code(value: object) -> str:
-    """The code itself: the last word of a problem type's url, or of ``namespace#Code:http://...``."""
+    """The code itself: the last word of a problem type's url, or of ``namespace#EmbeddedCode:http://...``."""
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value) if abs(value) < 1e6 else ""
     if not isinstance(value, str) or len(value) > _LONGEST_CODE:
@@ -138,12 +138,12 @@ def _code(value: object) -> str:
     return re.split(r"[/#]", value)[-1].strip()
 
 
-def code_in_header(value: str) -> str:
+def parse_code_header(value: str) -> str:
     """The code in a header such as ``ThrottlingException:http://...``."""
     return _code(value.strip())
 
 
-def _message_in(error: Document, document: Document, metadata: object) -> str:
+def _find_message(error: Document, document: Document, metadata: object) -> str:
     raw = metadata.get("raw") if isinstance(metadata, dict) else None  # OpenRouter: what the provider behind it said
     behind = raw[:_LONGEST_MESSAGE].lower() if isinstance(raw, str) else ""
     for holder in (error, document):
@@ -154,7 +154,7 @@ def _message_in(error: Document, document: Document, metadata: object) -> str:
     return behind
 
 
-def _delay_in(error: Document, path: str, details: object, wall: float) -> tuple[float | None, str]:
+def _find_delay(error: Document, path: str, details: object, wall: float) -> tuple[float | None, str]:
     holders = [("details.", entry) for entry in _entries(details)] if isinstance(details, list) else []
     metadata = error.get("metadata")
     if isinstance(metadata, dict):
@@ -164,20 +164,20 @@ def _delay_in(error: Document, path: str, details: object, wall: float) -> tuple
             value = holder.get(key)
             if isinstance(value, dict):  # a duration of protocol buffers; the nanos are no loss
                 value = value.get("seconds")
-            seconds = delay_from(value, wall=wall)
+            seconds = parse_delay(value, wall=wall)
             if seconds is not None:
                 return seconds, path + prefix + key
     return None, ""
 
 
-def _quotas_in(details: object) -> list[Quota]:
+def _find_quotas(details: object) -> list[QuotaViolation]:
     quotas = []
     for entry in _entries(details):
         for violation in _entries(entry.get("violations")):
             dimensions = violation.get("quotaDimensions")
             model = dimensions.get("model") if isinstance(dimensions, dict) else None
             quotas.append(
-                Quota(
+                QuotaViolation(
                     name=_short(violation.get("quotaId")),
                     metric=_short(violation.get("quotaMetric")),
                     value=_short(violation.get("quotaValue")),

@@ -6,9 +6,9 @@ import re
 
 from ..dialects.default import COMMON_CODES, COMMON_PHRASES, TWINS
 from ..signal import Event
-from .bodies import text_of
-from .error_details import Fault, code_in_header
-from .refusal import Refusal
+from .bodies import get_text
+from .error_details import ErrorDetails, parse_code_header
+from .refusal import RefusedAnswer
 
 _TRANSIENT = frozenset({408, 409, 425, 498, 499})  # 498: Groq has no capacity; 499: given up on the way
 _NOBODYS_FAULT = _TRANSIENT | {424, 429}
@@ -19,7 +19,7 @@ _NAMES_A_MODEL = re.compile(r"\bmodels?\b|\bdeployment\b")
 _LIMIT_WORDS = re.compile(r"\brate limit|\bquota\b|too many requests")
 
 
-def event_of(refusal: Refusal) -> Event:
+def determine_event(refusal: RefusedAnswer) -> Event:
     """The event, with the reason added to the evidence. LIMITED is still to be told from its longer kin."""
     status = refusal.status
     if status is None:
@@ -34,10 +34,10 @@ def event_of(refusal: Refusal) -> Event:
     if event is None and status == 404 and _NAMES_A_MODEL.search(refusal.fault.message):
         refusal.evidence.append("rule: 404 names a model")
         return Event.NOT_ENTITLED
-    return event or event_of_status(status)
+    return event or map_status(status)
 
 
-def event_of_status(status: int | None) -> Event:
+def map_status(status: int | None) -> Event:
     """What a status means where nothing else is told.
 
     Of 3xx, 304 is an answer and the others are a wrong address; 1xx says nothing yet. 409 and 425 pass by themselves.
@@ -51,7 +51,7 @@ def event_of_status(status: int | None) -> Event:
     return Event.BUSY if status in _TRANSIENT else _BY_STATUS.get(status, Event.CALLER)
 
 
-def twin_of(fault: Fault) -> int:
+def infer_status(fault: ErrorDetails) -> int:
     """The status an error inside a 200 would have had; 500 if it does not tell, since the request was accepted."""
     for _, code in fault.codes:
         if len(code) == 3 and code.isascii() and code.isdigit() and 400 <= int(code) <= 599:
@@ -61,10 +61,10 @@ def twin_of(fault: Fault) -> int:
     return 500
 
 
-def _by_code(refusal: Refusal, status: int) -> Event | None:
+def _by_code(refusal: RefusedAnswer, status: int) -> Event | None:
     codes = [(f"body {where}", code) for where, code in refusal.fault.codes]
     if "x-amzn-errortype" in refusal.fields:
-        codes.insert(0, ("header x-amzn-errortype", code_in_header(refusal.fields["x-amzn-errortype"])))
+        codes.insert(0, ("header x-amzn-errortype", parse_code_header(refusal.fields["x-amzn-errortype"])))
     for where, code in codes:
         plain = code.lower()
         event = refusal.dialect.codes.get(plain) or COMMON_CODES.get(plain)
@@ -76,7 +76,7 @@ def _by_code(refusal: Refusal, status: int) -> Event | None:
     return None
 
 
-def _by_words(refusal: Refusal, status: int) -> Event | None:
+def _by_words(refusal: RefusedAnswer, status: int) -> Event | None:
     message = refusal.fault.message
     for phrase in (*refusal.dialect.phrases, *COMMON_PHRASES):
         if status in phrase.statuses and phrase.pattern.search(message):
@@ -85,7 +85,7 @@ def _by_words(refusal: Refusal, status: int) -> Event | None:
     return None
 
 
-def _forbidden(refusal: Refusal) -> Event:
+def _forbidden(refusal: RefusedAnswer) -> Event:
     """A 403 that says nothing more precise.
 
     A key is not called dead without being told so: to take out a good key costs a run more than one item.
@@ -105,7 +105,7 @@ def _forbidden(refusal: Refusal) -> Event:
     return Event.CALLER
 
 
-def _looks_limited(refusal: Refusal) -> bool:
+def _looks_limited(refusal: RefusedAnswer) -> bool:
     return (
         "retry-after" in refusal.fields
         or any(reading.remaining == 0 for reading in refusal.readings)
@@ -113,5 +113,5 @@ def _looks_limited(refusal: Refusal) -> bool:
     )
 
 
-def _is_page(refusal: Refusal) -> bool:
-    return refusal.flag("content-type").startswith("text/html") or text_of(refusal.body).startswith("<")
+def _is_page(refusal: RefusedAnswer) -> bool:
+    return refusal.flag("content-type").startswith("text/html") or get_text(refusal.body).startswith("<")

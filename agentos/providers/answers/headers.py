@@ -37,7 +37,7 @@ _KEPT = (
 )
 
 
-def fields_of(headers: object) -> tuple[dict[str, str], Dialect | None]:
+def parse_headers(headers: object) -> tuple[dict[str, str], Dialect | None]:
     """Those of *headers* that tell something, by name in lower case, and the dialect their names give away.
 
     *headers* is a mapping, pairs, or a client's own object; names and values are text or bytes. What cannot be read
@@ -68,7 +68,7 @@ def fields_of(headers: object) -> tuple[dict[str, str], Dialect | None]:
     return found, mark
 
 
-def body_in(headers: Iterable[tuple[bytes, bytes]]) -> tuple[str, str]:
+def parse_body_type(headers: Iterable[tuple[bytes, bytes]]) -> tuple[str, str]:
     """What a body is by the headers of its answer, and how it is coded, in lower case; empty where they do not tell.
 
     Several codings are joined by ", " in the order they were applied; "identity" is none.

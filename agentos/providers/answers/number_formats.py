@@ -38,7 +38,7 @@ _RFC_3339 = re.compile(
 )
 
 
-def delay_from(value: object, *, wall: float) -> float | None:
+def parse_delay(value: object, *, wall: float) -> float | None:
     """Seconds to wait, in [0, 35 days], or None where *value* says nothing usable.
 
     Takes seconds (a number or text), a duration such as ``6m0s``, or an instant: an HTTP date, an RFC 3339 date, or
@@ -51,7 +51,7 @@ def delay_from(value: object, *, wall: float) -> float | None:
         text = value.strip()
         value = _seconds_in(text)
         if value is None:
-            at = instant_from(text)
+            at = parse_instant(text)
             value = None if at is None else max(0.0, at - wall)
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
@@ -65,7 +65,7 @@ def delay_from(value: object, *, wall: float) -> float | None:
 
 
 @lru_cache(maxsize=4096)
-def number_from(text: str) -> float | None:
+def parse_number(text: str) -> float | None:
     """A count such as a limit or what remains of it. Below zero is how some say "not told": None, like junk."""
     text = text.strip()
     if len(text) <= 20 and _SECONDS.fullmatch(text):
@@ -74,7 +74,7 @@ def number_from(text: str) -> float | None:
 
 
 @lru_cache(maxsize=256)
-def instant_from(text: str) -> float | None:
+def parse_instant(text: str) -> float | None:
     """The instant a date names, in epoch seconds; None if *text* is not a date. One without a zone is GMT."""
     if len(text) > _LONGEST_TEXT:
         return None
@@ -95,15 +95,15 @@ def instant_from(text: str) -> float | None:
         return None
 
 
-def shown(text: str, *, wall: float) -> str:
-    """How *text*, already read by :func:`delay_from`, is quoted: a number or duration as it is, a date anew.
+def format_quoted(text: str, *, wall: float) -> str:
+    """How *text*, already read by :func:`parse_delay`, is quoted: a number or duration as it is, a date anew.
 
     The general parser of dates overlooks words it does not know, so a date is never quoted as it came.
     """
     text = text.strip()
     if len(text) <= 40 and _seconds_in(text) is not None:
         return text
-    return f"{delay_from(text, wall=wall) or 0.0:g} s ahead"
+    return f"{parse_delay(text, wall=wall) or 0.0:g} s ahead"
 
 
 @lru_cache(maxsize=4096)

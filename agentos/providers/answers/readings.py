@@ -10,8 +10,8 @@ from functools import lru_cache
 from ..dialect import Dialect
 from ..signal import Reading
 from .headers import REPEATED
-from .number_formats import delay_from, instant_from, number_from
-from .structured_fields import Item, parse_dictionary, parse_list
+from .number_formats import parse_delay, parse_instant, parse_number
+from .structured_fields import StructuredItem, parse_dictionary, parse_list
 
 _MINUTE, _DAY = 60.0, 86_400.0
 _SECONDS = {"second": 1.0, "minute": _MINUTE, "hour": 3600.0, "day": _DAY, "week": 7 * _DAY, "month": 30 * _DAY}
@@ -33,7 +33,7 @@ _CLAIMS = {"five_hour": "5h", "seven_day": "7d"}
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _HeaderMeaning:
     """Which number of which limit a header is."""
 
     source: str  # the name, with * for the part: the same for all parts of one limit
@@ -42,11 +42,11 @@ class _Place:
     window: float | None
 
 
-def readings_of(fields: Mapping[str, str], dialect: Dialect, now: float) -> tuple[Reading, ...]:
+def parse_readings(fields: Mapping[str, str], dialect: Dialect, now: float) -> tuple[Reading, ...]:
     """A reading for each limit that *fields* tell of, in the order they came."""
-    groups: dict[str, tuple[_Place, list[str | None]]] = {}
+    groups: dict[str, tuple[_HeaderMeaning, list[str | None]]] = {}
     for name, value in fields.items():
-        place = _place_of(name)
+        place = _parse_header_name(name)
         if place is not None:
             group = groups.get(place.source)
             if group is None:
@@ -54,7 +54,7 @@ def readings_of(fields: Mapping[str, str], dialect: Dialect, now: float) -> tupl
             group[1][place.part] = value
     if not groups:
         return ()
-    wall = hour_of(fields, now)
+    wall = parse_provider_time(fields, now)
     readings: list[Reading | None] = []
     for source, (place, values) in groups.items():
         if source == _IETF:
@@ -66,10 +66,10 @@ def readings_of(fields: Mapping[str, str], dialect: Dialect, now: float) -> tupl
     return tuple([reading.sane() for reading in readings if reading is not None])
 
 
-def hour_of(fields: Mapping[str, str], now: float) -> float:
+def parse_provider_time(fields: Mapping[str, str], now: float) -> float:
     """The hour at the provider, as its ``Date`` tells, else *now*: what its own dates are measured against."""
     told = fields.get("date")
-    at = None if told is None else last_valid(told, instant_from)
+    at = None if told is None else last_valid(told, parse_instant)
     return now if at is None else at
 
 
@@ -87,11 +87,11 @@ def last_valid(text: str, read: Callable[[str], float | None]) -> float | None:
 
 
 @lru_cache(maxsize=4096)
-def _place_of(name: str) -> _Place | None:
+def _parse_header_name(name: str) -> _HeaderMeaning | None:
     if name in ("ratelimit", "ratelimit-policy"):
-        return _Place(_IETF, 0, "", None)
+        return _HeaderMeaning(_IETF, 0, "", None)
     if name.startswith(UNIFIED):
-        return _Place(UNIFIED, 0, "", None)
+        return _HeaderMeaning(UNIFIED, 0, "", None)
     family = next((family for family in _FAMILIES if name.startswith(family[0])), None)
     if family is None:
         return None
@@ -101,15 +101,15 @@ def _place_of(name: str) -> _Place | None:
     if words[at] not in _PARTS:
         return None
     part = _PARTS.index(words.pop(at))
-    dimension = dimension_in(" ".join(words)) or (implied if all(_window_of(word) for word in words) else None)
+    dimension = find_dimension(" ".join(words)) or (implied if all(_parse_window(word) for word in words) else None)
     if dimension is None:
         return None
-    window = next(filter(None, map(_window_of, words)), None)
+    window = next(filter(None, map(_parse_window, words)), None)
     words.insert(at, "*")
-    return _Place(prefix + "-".join(words), part, dimension, window)
+    return _HeaderMeaning(prefix + "-".join(words), part, dimension, window)
 
 
-def dimension_in(words: str) -> str | None:
+def find_dimension(words: str) -> str | None:
     """The dimension that *words*, in lower case, are about; None if about none of ours."""
     if "token" in words:
         if "input" in words or "prompt" in words:
@@ -120,19 +120,19 @@ def dimension_in(words: str) -> str | None:
     return "requests" if "req" in words else None
 
 
-def _window_of(word: str) -> float | None:
+def _parse_window(word: str) -> float | None:
     if match := _SHORT_WINDOW.fullmatch(word):
         return float(match[1]) * _LETTERS[match[2]] or None
     return _SECONDS.get(word.removesuffix("s"))
 
 
 def _reading(
-    place: _Place, values: list[str | None], fields: Mapping[str, str], dialect: Dialect, wall: float
+    place: _HeaderMeaning, values: list[str | None], fields: Mapping[str, str], dialect: Dialect, wall: float
 ) -> Reading | None:
     limit_text, remaining_text, reset_text = values
     limit, window = (None, None) if limit_text is None else _limit_and_window(limit_text)
-    remaining = None if remaining_text is None else last_valid(remaining_text, number_from)
-    reset = None if reset_text is None else last_valid(reset_text, lambda text: delay_from(text, wall=wall))
+    remaining = None if remaining_text is None else last_valid(remaining_text, parse_number)
+    reset = None if reset_text is None else last_valid(reset_text, lambda text: parse_delay(text, wall=wall))
     if reset == 0 and (dialect.zero_reset_is_unknown or limit is remaining is None):
         reset = None
     if limit is remaining is reset is None:
@@ -156,7 +156,7 @@ def _limit_and_window(text: str) -> tuple[float | None, float | None]:
             quotas = [item for item in items if item.value == limit and _count(item, "w")]
             return limit, _count(quotas[0], "w") if quotas else None
         return None, None
-    return last_valid(text, number_from), None
+    return last_valid(text, parse_number), None
 
 
 def _minute_or_day(limit: float | None, remaining: float | None, reset: float | None) -> float | None:
@@ -177,7 +177,7 @@ def _ietf_readings(fields: Mapping[str, str]) -> Iterable[Reading]:
     for name in dict.fromkeys([*states, *policies]):
         policy, state = policies.get(name, _NOTHING), states.get(name, _NOTHING)
         unit = policy.parameters.get("qu", "requests")
-        dimension = dimension_in(unit.lower()) if isinstance(unit, str) and unit != "concurrent-requests" else None
+        dimension = find_dimension(unit.lower()) if isinstance(unit, str) and unit != "concurrent-requests" else None
         limit, remaining = _count(policy, "q"), _count(state, "r")
         if dimension is not None and (limit, remaining) != (None, None):
             source = "ratelimit" if state is not _NOTHING else "ratelimit-policy"
@@ -190,7 +190,7 @@ def _ietf_readings(fields: Mapping[str, str]) -> Iterable[Reading]:
             yield Reading("requests", limit, remaining, _within_reason(reset), None, "ratelimit")
 
 
-_NOTHING = Item("")
+_NOTHING = StructuredItem("")
 
 
 def violated_resets(fields: Mapping[str, str], names: Iterable[str]) -> list[float]:
@@ -204,11 +204,11 @@ def _joined(fields: Mapping[str, str], name: str) -> str:
     return fields.get(name, "").replace(REPEATED, ",")
 
 
-def _count(item: Item, parameter: str) -> float | None:
+def _count(item: StructuredItem, parameter: str) -> float | None:
     return _natural(item.parameters.get(parameter))
 
 
-def _whole(item: Item | None) -> float | None:
+def _whole(item: StructuredItem | None) -> float | None:
     return None if item is None else _natural(item.value)
 
 
@@ -217,7 +217,7 @@ def _natural(value: object) -> float | None:
 
 
 def _within_reason(seconds: float | None) -> float | None:
-    return None if seconds is None else delay_from(seconds, wall=0.0)
+    return None if seconds is None else parse_delay(seconds, wall=0.0)
 
 
 def _unified_readings(fields: Mapping[str, str], wall: float) -> Iterable[Reading]:
@@ -228,12 +228,12 @@ def _unified_readings(fields: Mapping[str, str], wall: float) -> Iterable[Readin
         if name.startswith(UNIFIED) and name.endswith(("-utilization", "-reset", "-status"))
     }
     for label in labels:
-        window = _window_of(label.partition("_")[0])
+        window = _parse_window(label.partition("_")[0])
         if window is None:
             continue
         at = f"{UNIFIED}{label}-"
-        spent = last_valid(fields.get(at + "utilization", ""), number_from)
-        reset = last_valid(fields.get(at + "reset", ""), lambda text: delay_from(text, wall=wall))
+        spent = last_valid(fields.get(at + "utilization", ""), parse_number)
+        reset = last_valid(fields.get(at + "reset", ""), lambda text: parse_delay(text, wall=wall))
         # A subscription may go on beyond its share, for money: as long as it is allowed, nothing is used up.
         allowed = fields.get(f"{UNIFIED}status", "").strip().lower().startswith("allowed")
         rejected = fields.get(at + "status", "").strip().lower() == "rejected"
@@ -266,4 +266,4 @@ def unified_rejection(fields: Mapping[str, str], readings: Iterable[Reading], wa
     ]
     if spent:
         return max(spent)
-    return last_valid(fields.get(UNIFIED + "reset", ""), lambda text: delay_from(text, wall=wall))
+    return last_valid(fields.get(UNIFIED + "reset", ""), lambda text: parse_delay(text, wall=wall))

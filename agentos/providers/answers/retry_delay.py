@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from ..dialects import is_shared
 from ..signal import LONGEST_DELAY, PARKED_FROM, Event, Reading
 from .calendar_reset import until_midnight, until_next_month
-from .number_formats import delay_from, number_from, shown
+from .number_formats import format_quoted, parse_delay, parse_number
 from .readings import UNIFIED, last_valid, unified_rejection, violated_resets
-from .refusal import DAY_WORDS, Refusal, named_dimensions
+from .refusal import DAY_WORDS, RefusedAnswer, named_dimensions
 
 _LEAST_MONEY_DELAY = 3600.0
 _LONG_WINDOW = 3600.0
@@ -19,25 +19,25 @@ _NO_LIMIT_AT_ALL = re.compile(r"\blimit: 0\b(?!\.\d)|\brate limit of 0 |\blimit 
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class RetryHint:
     """A delay, and where it was told."""
 
     seconds: float
     evidence: str
 
 
-def wait_of(refusal: Refusal, event: Event) -> tuple[Event, float | None]:
+def determine_wait(refusal: RefusedAnswer, event: Event) -> tuple[Event, float | None]:
     """The event, a limit now told from its longer kin, and the seconds until it is worth asking again."""
     if event is Event.LIMITED:
         return _limited(refusal)
     if event is Event.MONEY_GONE:
         return event, _until_money(refusal)
     if event in (Event.BUSY, Event.RAMP, Event.NETWORK):
-        return event, _believe(refusal, told_delay(refusal))
+        return event, _accept_hint(refusal, find_delay(refusal))
     return event, None
 
 
-def _limited(refusal: Refusal) -> tuple[Event, float | None]:
+def _limited(refusal: RefusedAnswer) -> tuple[Event, float | None]:
     """A limit is reached: for seconds, for long, or in a way that no waiting helps."""
     fault, evidence = refusal.fault, refusal.evidence
     if _NO_LIMIT_AT_ALL.search(fault.message) or any(quota.value == "0" for quota in fault.quotas):
@@ -50,8 +50,8 @@ def _limited(refusal: Refusal) -> tuple[Event, float | None]:
     if refusal.flag(UNIFIED + "status") == "rejected":
         evidence.insert(0, f"header {UNIFIED}status: rejected")
         until = unified_rejection(refusal.fields, refusal.readings, refusal.wall)
-        return Event.PARKED, _believe(refusal, told_delay(refusal)) if until is None else until
-    told = told_delay(refusal)
+        return Event.PARKED, _accept_hint(refusal, find_delay(refusal)) if until is None else until
+    told = find_delay(refusal)
     if told is None and not fault.quotas and is_shared(refusal.dialect, refusal.host):
         evidence.insert(0, "rule: 429 without detail, where all customers share a quota")
         return Event.BUSY, None
@@ -60,11 +60,11 @@ def _limited(refusal: Refusal) -> tuple[Event, float | None]:
         return _day_used_up(refusal, told)
     if _LONG_WORDS.search(words):
         evidence.append("rule: a window of weeks")
-        return Event.PARKED, _believe(refusal, told or _reset(refusal))
-    return _by_delay(refusal, _believe(refusal, told or _reset(refusal)))
+        return Event.PARKED, _accept_hint(refusal, told or _reset(refusal))
+    return _by_delay(refusal, _accept_hint(refusal, told or _reset(refusal)))
 
 
-def _by_delay(refusal: Refusal, delay: float | None) -> tuple[Event, float | None]:
+def _by_delay(refusal: RefusedAnswer, delay: float | None) -> tuple[Event, float | None]:
     if delay is not None and delay > PARKED_FROM:
         refusal.evidence.append("rule: longer than 10 minutes")
         return Event.PARKED, delay
@@ -74,20 +74,20 @@ def _by_delay(refusal: Refusal, delay: float | None) -> tuple[Event, float | Non
     return Event.LIMITED, delay
 
 
-def _day_used_up(refusal: Refusal, told: Told | None) -> tuple[Event, float | None]:
+def _day_used_up(refusal: RefusedAnswer, told: RetryHint | None) -> tuple[Event, float | None]:
     dialect = refusal.dialect
     told = told or _reset(refusal)
     short = told is not None and told.seconds <= PARKED_FROM
     if short and dialect.days_refill:
-        return Event.LIMITED, _believe(refusal, told)
+        return Event.LIMITED, _accept_hint(refusal, told)
     refusal.evidence.append("rule: PerDay")
     if dialect.day_zone and (told is None or (short and dialect.misleading_day_delay)):
         refusal.evidence.append(f"rule: until midnight, {dialect.day_zone}")
         return Event.PARKED, until_midnight(refusal.wall, dialect.day_zone)
-    return Event.PARKED, _believe(refusal, told)
+    return Event.PARKED, _accept_hint(refusal, told)
 
 
-def _until_money(refusal: Refusal) -> float | None:
+def _until_money(refusal: RefusedAnswer) -> float | None:
     fault = refusal.fault
     if any(code.lower() in refusal.dialect.month_codes for _, code in fault.codes):
         refusal.evidence.append("rule: until the first of the month, UTC")
@@ -95,82 +95,82 @@ def _until_money(refusal: Refusal) -> float | None:
     regained = fault.regained_at()
     if regained is not None:
         refusal.evidence.append(f"rule: access again on {regained}")
-        return delay_from(regained, wall=refusal.wall)
-    told = told_delay(refusal)
+        return parse_delay(regained, wall=refusal.wall)
+    told = find_delay(refusal)
     # Nobody pays a bill within the hour because a header says so.
-    return _believe(refusal, told) if told is not None and told.seconds >= _LEAST_MONEY_DELAY else None
+    return _accept_hint(refusal, told) if told is not None and told.seconds >= _LEAST_MONEY_DELAY else None
 
 
-def _believe(refusal: Refusal, told: Told | None) -> float | None:
+def _accept_hint(refusal: RefusedAnswer, told: RetryHint | None) -> float | None:
     if told is None:
         return None
     refusal.evidence.append(told.evidence)
     return told.seconds
 
 
-def told_delay(refusal: Refusal) -> Told | None:
+def find_delay(refusal: RefusedAnswer) -> RetryHint | None:
     """The delay the server names: the finest header, else the other, else the longest in the body.
 
     Where it refuses a retry outright (``x-should-retry: false``), the longest of all it names, since soon is no good.
     """
-    told = [*_told_by_headers(refusal), *_told_by_body(refusal)]
+    told = [*_delay_in_headers(refusal), *_delay_in_body(refusal)]
     if refusal.flag("x-should-retry") == "false":
         refusal.evidence.append("header x-should-retry: false")
         return max(told, key=lambda each: each.seconds, default=None)
     return told[0] if told else None
 
 
-def _told_by_headers(refusal: Refusal) -> list[Told]:
+def _delay_in_headers(refusal: RefusedAnswer) -> list[RetryHint]:
     fields, wall = refusal.fields, refusal.wall
     told = []
     for name in ("retry-after-ms", "x-ms-retry-after-ms"):
-        milliseconds = last_valid(fields.get(name, ""), number_from)
+        milliseconds = last_valid(fields.get(name, ""), parse_number)
         if milliseconds is not None and milliseconds / 1000 <= LONGEST_DELAY:
-            told.append(Told(milliseconds / 1000, f"header {name}: {milliseconds:g}"))
+            told.append(RetryHint(milliseconds / 1000, f"header {name}: {milliseconds:g}"))
     text = fields.get("retry-after", "")
-    seconds = last_valid(text, lambda piece: delay_from(piece, wall=wall))
+    seconds = last_valid(text, lambda piece: parse_delay(piece, wall=wall))
     if seconds is not None:
-        quoted = shown(text, wall=wall) if delay_from(text, wall=wall) == seconds else f"{seconds:g}"
-        told.append(Told(seconds, f"header retry-after: {quoted}"))
+        quoted = format_quoted(text, wall=wall) if parse_delay(text, wall=wall) == seconds else f"{seconds:g}"
+        told.append(RetryHint(seconds, f"header retry-after: {quoted}"))
     return told
 
 
-def _told_by_body(refusal: Refusal) -> list[Told]:
+def _delay_in_body(refusal: RefusedAnswer) -> list[RetryHint]:
     fault = refusal.fault
     told = []
     if fault.delay is not None:
-        told.append(Told(fault.delay, f"body {fault.delay_field}: {fault.delay:g}"))
+        told.append(RetryHint(fault.delay, f"body {fault.delay_field}: {fault.delay:g}"))
     if (seconds := fault.text_delay()) is not None:
-        told.append(Told(seconds, f"message: retry in {seconds:g} s"))
+        told.append(RetryHint(seconds, f"message: retry in {seconds:g} s"))
     elif (seconds := _refill_time(refusal)) is not None:
-        told.append(Told(seconds, f"rule: Used + Requested - Limit refills in {seconds:g} s"))
+        told.append(RetryHint(seconds, f"rule: Used + Requested - Limit refills in {seconds:g} s"))
     told += [
-        Told(reading.resets_in, f"body {reading.source}: resets in {reading.resets_in:g} s")
+        RetryHint(reading.resets_in, f"body {reading.source}: resets in {reading.resets_in:g} s")
         for reading in refusal.told_in_body
         if reading.resets_in is not None and not reading.remaining
     ]
     return sorted(told, key=lambda each: -each.seconds)[:1]
 
 
-def _refill_time(refusal: Refusal) -> float | None:
+def _refill_time(refusal: RefusedAnswer) -> float | None:
     """What is missing, at the rate of a bucket that refills continuously: as OpenAI itself computes it."""
     limit, used, requested = (refusal.fault.amount(name) for name in ("limit", "used", "requested"))
     if not limit or used is None or requested is None:
         return None
     window = 86_400.0 if DAY_WORDS.search(refusal.fault.message) else 60.0
-    return delay_from(max(0.0, (used + requested - limit) * window / limit), wall=0.0)
+    return parse_delay(max(0.0, (used + requested - limit) * window / limit), wall=0.0)
 
 
-def _reset(refusal: Refusal) -> Told | None:
+def _reset(refusal: RefusedAnswer) -> RetryHint | None:
     """The reset of what is used up; else of what the body is about; else of the largest that could be."""
     violated = violated_resets(refusal.fields, refusal.fault.violated)
     if violated:
-        return Told(max(violated), f"header ratelimit: resets in {max(violated):g} s")
+        return RetryHint(max(violated), f"header ratelimit: resets in {max(violated):g} s")
     resets = [reading for reading in refusal.readings if reading.resets_in is not None]
     empty = [reading for reading in resets if reading.remaining == 0]
     hidden = refusal.dialect.hidden_limit_delay
     if not empty and hidden is not None:
-        return Told(hidden, "rule: a limit that no header tells of")
+        return RetryHint(hidden, "rule: a limit that no header tells of")
     named = named_dimensions(refusal.fault)
     about = [reading for reading in resets if reading.dimension in named]
     # Of these something is left: a minute may be for them, but hours would be a guess that costs too much.
@@ -178,7 +178,7 @@ def _reset(refusal: Refusal) -> Told | None:
     for candidates in (empty, about, likely):
         if candidates:
             last = max(candidates, key=_resets_in)
-            return Told(_resets_in(last), f"header {last.source}: resets in {_resets_in(last):g} s")
+            return RetryHint(_resets_in(last), f"header {last.source}: resets in {_resets_in(last):g} s")
     return None
 
 

@@ -26,7 +26,7 @@ _COMMA = re.compile(r"[ \t]*,[ \t]*")
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class StructuredItem:
     """One value and the parameters behind it."""
 
     value: Bare
@@ -37,10 +37,10 @@ class _Malformed(Exception):
     """Not a structured field."""
 
 
-def parse_list(text: str) -> list[Item] | None:
+def parse_list(text: str) -> list[StructuredItem] | None:
     """``"burst";q=100;w=60, "daily";q=1000`` as items; None if any of it is malformed."""
     try:
-        reader = _Reader(text)
+        reader = _FieldParser(text)
         items = [reader.item()]
         while reader.comma():
             items.append(reader.item())
@@ -49,10 +49,10 @@ def parse_list(text: str) -> list[Item] | None:
     return items
 
 
-def parse_dictionary(text: str) -> dict[str, Item] | None:
+def parse_dictionary(text: str) -> dict[str, StructuredItem] | None:
     """``limit=100, remaining=50`` as items by key, the last of each; None if any of it is malformed."""
     try:
-        reader = _Reader(text)
+        reader = _FieldParser(text)
         found = dict([reader.entry()])
         while reader.comma():
             key, item = reader.entry()
@@ -62,7 +62,7 @@ def parse_dictionary(text: str) -> dict[str, Item] | None:
     return found
 
 
-class _Reader:
+class _FieldParser:
     """A place in the text."""
 
     def __init__(self, text: str) -> None:
@@ -79,14 +79,14 @@ class _Reader:
         self._at = match.end()
         return True
 
-    def entry(self) -> tuple[str, Item]:
+    def entry(self) -> tuple[str, StructuredItem]:
         key = self._take(_KEY).group()
         if self._skip("="):
             return key, self.item()
-        return key, Item("1", self._parameters())
+        return key, StructuredItem("1", self._parameters())
 
-    def item(self) -> Item:
-        return Item(self._bare(), self._parameters())
+    def item(self) -> StructuredItem:
+        return StructuredItem(self._bare(), self._parameters())
 
     def _parameters(self) -> dict[str, Bare]:
         found: dict[str, Bare] = {}

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .answer import Answer
-from .untrusted import count_from, status_from
+from .untrusted import parse_count, parse_status
 
 # One exception class serves all of AWS: what it says of a bucket or a table must not be taken for a model's.
 _BEDROCK_OPERATIONS = {
@@ -21,14 +21,14 @@ _BEDROCK_OPERATIONS = {
 }
 
 
-def answer_of_boto(response: object, operation: object = None, *, streamed: bool = False) -> Answer | None:
+def parse_boto_answer(response: object, operation: object = None, *, streamed: bool = False) -> Answer | None:
     """A dict of boto: an error is under ``Error``, how it came under ``ResponseMetadata``."""
     if not isinstance(response, Mapping):
         return None
     about = response.get("ResponseMetadata")
     about = about if isinstance(about, Mapping) else {}
     headers = about.get("HTTPHeaders")
-    status = status_from(about.get("HTTPStatusCode"))
+    status = parse_status(about.get("HTTPStatusCode"))
     error = response.get("Error")
     body: dict[str, Any] = {}
     provider = None
@@ -42,7 +42,7 @@ def answer_of_boto(response: object, operation: object = None, *, streamed: bool
         body, provider = {"usage": usage}, "bedrock"  # nothing else of AWS counts tokens
     if status is None:
         return None
-    return Answer(status, headers, body, provider=provider, retried=count_from(about.get("RetryAttempts")))
+    return Answer(status, headers, body, provider=provider, retried=parse_count(about.get("RetryAttempts")))
 
 
 def _boto_usage(usage: object, headers: object) -> Mapping[str, Any]:
@@ -52,4 +52,4 @@ def _boto_usage(usage: object, headers: object) -> Mapping[str, Any]:
     if not isinstance(headers, Mapping):
         return {}
     told = {name: headers.get(f"x-amzn-bedrock-{name}-token-count") for name in ("input", "output")}
-    return {f"{name}_tokens": count_from(count) for name, count in told.items() if count is not None}
+    return {f"{name}_tokens": parse_count(count) for name, count in told.items() if count is not None}

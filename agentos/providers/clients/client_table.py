@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum, auto
 
 
-class Kind(Enum):
+class ErrorKind(Enum):
     """What an exception of a client tells of the call, by its class alone."""
 
     ANSWERED = auto()  # it carries an answer
@@ -16,86 +16,86 @@ class Kind(Enum):
     OURS = auto()  # the request could not even be sent as it was: nothing of the network
 
 
-NO_ANSWER = frozenset((Kind.UNANSWERED, Kind.GAVE_UP))
+NO_ANSWER = frozenset((ErrorKind.UNANSWERED, ErrorKind.GAVE_UP))
 
 _GENERATED = {  # clients made by one generator, so that they share their classes
-    "APIConnectionError": Kind.UNANSWERED,
-    "APITimeoutError": Kind.GAVE_UP,
-    "APIError": Kind.ANSWERED,
+    "APIConnectionError": ErrorKind.UNANSWERED,
+    "APITimeoutError": ErrorKind.GAVE_UP,
+    "APIError": ErrorKind.ANSWERED,
 }
 # A connection that takes too long is the network's. Once there is one, how long to wait is for the caller to say.
-_OUT_OF_PATIENCE = dict.fromkeys(("ReadTimeout", "WriteTimeout", "PoolTimeout"), Kind.GAVE_UP)
+_OUT_OF_PATIENCE = dict.fromkeys(("ReadTimeout", "WriteTimeout", "PoolTimeout"), ErrorKind.GAVE_UP)
 _HTTPX = {
     **_OUT_OF_PATIENCE,
-    "HTTPStatusError": Kind.ANSWERED,
-    "UnsupportedProtocol": Kind.OURS,
-    "LocalProtocolError": Kind.OURS,
-    "TransportError": Kind.UNANSWERED,
-    "DecodingError": Kind.UNANSWERED,
+    "HTTPStatusError": ErrorKind.ANSWERED,
+    "UnsupportedProtocol": ErrorKind.OURS,
+    "LocalProtocolError": ErrorKind.OURS,
+    "TransportError": ErrorKind.UNANSWERED,
+    "DecodingError": ErrorKind.UNANSWERED,
 }
 _HTTPCORE = {
     **_OUT_OF_PATIENCE,
-    **dict.fromkeys(("NetworkError", "TimeoutException", "RemoteProtocolError", "ProxyError"), Kind.UNANSWERED),
+    **dict.fromkeys(("NetworkError", "TimeoutException", "RemoteProtocolError", "ProxyError"), ErrorKind.UNANSWERED),
 }
 
 # Where a class comes from (two words for google), then its name. The first class of the method resolution order that
 # is in the table decides, so that an exception to a rule stands beside it under the name of the subclass.
-_CLASSES: dict[str, dict[str, Kind]] = {
+_CLASSES: dict[str, dict[str, ErrorKind]] = {
     "aiohttp": {
-        "ClientResponseError": Kind.ANSWERED,
-        "InvalidURL": Kind.OURS,
-        "ConnectionTimeoutError": Kind.UNANSWERED,
-        "ServerTimeoutError": Kind.GAVE_UP,
-        **dict.fromkeys(("ClientConnectionError", "ClientPayloadError", "HttpProcessingError"), Kind.UNANSWERED),
+        "ClientResponseError": ErrorKind.ANSWERED,
+        "InvalidURL": ErrorKind.OURS,
+        "ConnectionTimeoutError": ErrorKind.UNANSWERED,
+        "ServerTimeoutError": ErrorKind.GAVE_UP,
+        **dict.fromkeys(("ClientConnectionError", "ClientPayloadError", "HttpProcessingError"), ErrorKind.UNANSWERED),
     },
     "anthropic": _GENERATED,
     "botocore": {
-        "ClientError": Kind.ANSWERED,
-        "ReadTimeoutError": Kind.GAVE_UP,
-        **dict.fromkeys(("ConnectionError", "HTTPClientError", "IncompleteReadError"), Kind.UNANSWERED),
+        "ClientError": ErrorKind.ANSWERED,
+        "ReadTimeoutError": ErrorKind.GAVE_UP,
+        **dict.fromkeys(("ConnectionError", "HTTPClientError", "IncompleteReadError"), ErrorKind.UNANSWERED),
     },
     "builtins": {
-        "ConnectionError": Kind.UNANSWERED,
-        "TimeoutError": Kind.GAVE_UP,
-        "OSError": Kind.PERHAPS,
+        "ConnectionError": ErrorKind.UNANSWERED,
+        "TimeoutError": ErrorKind.GAVE_UP,
+        "OSError": ErrorKind.PERHAPS,
     },
     "cerebras": _GENERATED,
-    "google.api_core": {"GoogleAPICallError": Kind.ANSWERED},
-    "google.auth": {"TransportError": Kind.UNANSWERED},
-    "google.genai": {"APIError": Kind.ANSWERED},
+    "google.api_core": {"GoogleAPICallError": ErrorKind.ANSWERED},
+    "google.auth": {"TransportError": ErrorKind.UNANSWERED},
+    "google.genai": {"APIError": ErrorKind.ANSWERED},
     "groq": _GENERATED,
-    "h11": {"RemoteProtocolError": Kind.UNANSWERED},
-    "http": dict.fromkeys(("BadStatusLine", "IncompleteRead", "LineTooLong", "UnknownProtocol"), Kind.UNANSWERED),
+    "h11": {"RemoteProtocolError": ErrorKind.UNANSWERED},
+    "http": dict.fromkeys(("BadStatusLine", "IncompleteRead", "LineTooLong", "UnknownProtocol"), ErrorKind.UNANSWERED),
     "httpcore": _HTTPCORE,
     "httpcore2": _HTTPCORE,
     "httpx": _HTTPX,
     "httpx2": _HTTPX,
     "litellm": {},  # its exceptions are subclasses of openai's
     "mistralai": {
-        **dict.fromkeys(("MistralError", "SDKError", "HTTPValidationError"), Kind.ANSWERED),
-        "NoResponseError": Kind.UNANSWERED,
+        **dict.fromkeys(("MistralError", "SDKError", "HTTPValidationError"), ErrorKind.ANSWERED),
+        "NoResponseError": ErrorKind.UNANSWERED,
     },
     "openai": _GENERATED,
     "requests": {
-        "HTTPError": Kind.ANSWERED,
-        "RetryError": Kind.EXHAUSTED,
-        "ReadTimeout": Kind.GAVE_UP,
+        "HTTPError": ErrorKind.ANSWERED,
+        "RetryError": ErrorKind.EXHAUSTED,
+        "ReadTimeout": ErrorKind.GAVE_UP,
         **dict.fromkeys(
-            ("ConnectionError", "Timeout", "ChunkedEncodingError", "ContentDecodingError"), Kind.UNANSWERED
+            ("ConnectionError", "Timeout", "ChunkedEncodingError", "ContentDecodingError"), ErrorKind.UNANSWERED
         ),
     },
-    "socket": dict.fromkeys(("gaierror", "herror"), Kind.UNANSWERED),
-    "ssl": {"SSLError": Kind.UNANSWERED},
+    "socket": dict.fromkeys(("gaierror", "herror"), ErrorKind.UNANSWERED),
+    "ssl": {"SSLError": ErrorKind.UNANSWERED},
     "together": _GENERATED,
     "urllib": {
-        "HTTPError": Kind.ANSWERED,
-        "ContentTooShortError": Kind.UNANSWERED,
-        "URLError": Kind.PERHAPS,
+        "HTTPError": ErrorKind.ANSWERED,
+        "ContentTooShortError": ErrorKind.UNANSWERED,
+        "URLError": ErrorKind.PERHAPS,
     },
     "urllib3": {
-        "MaxRetryError": Kind.EXHAUSTED,
-        "LocationValueError": Kind.OURS,
-        "ReadTimeoutError": Kind.GAVE_UP,
+        "MaxRetryError": ErrorKind.EXHAUSTED,
+        "LocationValueError": ErrorKind.OURS,
+        "ReadTimeoutError": ErrorKind.GAVE_UP,
         **dict.fromkeys(
             (
                 "DecodeError",
@@ -107,7 +107,7 @@ _CLASSES: dict[str, dict[str, Kind]] = {
                 "SSLError",
                 "TimeoutError",
             ),
-            Kind.UNANSWERED,
+            ErrorKind.UNANSWERED,
         ),
     },
 }
@@ -124,11 +124,11 @@ PROVIDERS = {
 SDKS = {*PROVIDERS, "litellm", "together"}
 
 
-def kind_of(cls: type) -> tuple[str, Kind | None, str]:
+def find_kind(cls: type) -> tuple[str, ErrorKind | None, str]:
     """Whose exception it is, of which kind, and a name of it that is safe to show: the maker's, never a user's."""
     maker = shown = ""
     for base in cls.__mro__:
-        package = package_of(base)
+        package = get_package(base)
         names = _CLASSES.get(package)
         if names is None:
             continue
@@ -141,7 +141,7 @@ def kind_of(cls: type) -> tuple[str, Kind | None, str]:
     return maker, None, ""
 
 
-def package_of(cls: type) -> str:
+def get_package(cls: type) -> str:
     """The package *cls* comes from; of google, which shares one name among many, two words."""
     module: object = cls.__module__
     if not isinstance(module, str):
@@ -150,6 +150,6 @@ def package_of(cls: type) -> str:
     return f"google.{rest.partition('.')[0]}" if first == "google" else first
 
 
-def maker_of(cls: type, *packages: str) -> str:
+def find_maker(cls: type, *packages: str) -> str:
     """The first package of *cls* and its bases that is one of *packages*; empty if none."""
-    return next((package for package in map(package_of, cls.__mro__) if package in packages), "")
+    return next((package for package in map(get_package, cls.__mro__) if package in packages), "")

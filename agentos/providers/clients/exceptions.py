@@ -16,13 +16,13 @@ from dataclasses import replace
 
 from ...errors import AgentOSError
 from ..classify import classify
-from ..dialects import dialect_at, host_of
+from ..dialects import find_dialect, parse_host
 from ..signal import Event, Signal
 from .answer import Answer
-from .client_table import maker_of
-from .raised import answer_of_exception
-from .returned import answer_of_result
-from .untrusted import attribute, count_from
+from .client_table import find_maker
+from .raised import parse_exception
+from .returned import parse_result
+from .untrusted import parse_count, read_attribute
 
 _DEEPEST = 5  # causes below the exception itself
 _MOST = 64  # exceptions looked at in all: groups may hold groups
@@ -55,17 +55,17 @@ def from_exception(exc: BaseException, *, now: float | None = None, model: str |
     aiohttp, urllib and the builtin ones of the network, as well as any that carries a response (a status and headers).
     An exception that was raised ``from`` one of those counts as that one, up to five deep; of a group, the gravest
     signal in it. agentos' own errors are None: whoever raised them has decided already. So is a connection error that
-    was raised ``from`` one of them (see :func:`own_error`), and an exception about an answer in which nothing was
+    was raised ``from`` one of them (see :func:`find_own_error`), and an exception about an answer in which nothing was
     wrong. *now* is the hour, in epoch seconds; this moment, unless told. Never raises.
     """
     try:
-        found = _look(exc, time.time() if now is None else now, model, 0, set())
+        found = _inspect(exc, time.time() if now is None else now, model, 0, set())
     except Exception:  # noqa: BLE001 - an error while looking at an error would hide the one that matters
         return None
     return found if isinstance(found, Signal) else None
 
 
-def own_error(exc: BaseException) -> AgentOSError | None:
+def find_own_error(exc: BaseException) -> AgentOSError | None:
     """The error of agentos that *exc* is, or was raised ``from``, up to five deep; None if there is none.
 
     A client whose transport is ours may wrap what that raises, and anthropic's calls it a connection error. An answer
@@ -79,13 +79,13 @@ def own_error(exc: BaseException) -> AgentOSError | None:
             return exc
         if exc.__cause__ is None and not isinstance(exc, BaseExceptionGroup):
             return None  # as nearly all are: it need not be looked at any closer
-        found = _look(exc, 0.0, None, 0, set())
+        found = _inspect(exc, 0.0, None, 0, set())
     except Exception:  # noqa: BLE001 - see above
         return None
     return found if isinstance(found, AgentOSError) else None
 
 
-def signal_of(thing: object, *, now: float, model: str | None = None) -> Signal | None:
+def read_signal(thing: object, *, now: float, model: str | None = None) -> Signal | None:
     """What *thing* says, whatever a worker has in hand; None if it says nothing.
 
     A Signal is returned as it is, an exception goes to :func:`from_exception`. A response of the same clients is
@@ -98,13 +98,13 @@ def signal_of(thing: object, *, now: float, model: str | None = None) -> Signal 
             return thing
         if isinstance(thing, BaseException):
             return from_exception(thing, now=now, model=model)
-        answer = answer_of_result(thing)
+        answer = parse_result(thing)
         return None if answer is None else _classified(answer, now, model)
     except Exception:  # noqa: BLE001 - somebody else's object: what cannot be read says nothing
         return None
 
 
-def _look(
+def _inspect(
     exc: BaseException, now: float, model: str | None, depth: int, seen: set[int]
 ) -> Signal | AgentOSError | None:
     """What *exc* comes down to: what a provider or the network said, or what agentos had decided."""
@@ -116,7 +116,7 @@ def _look(
         return carried
     signal = None
     if isinstance(exc, BaseExceptionGroup):
-        inside = _gravest([_look(one, now, model, depth + 1, seen) for one in exc.exceptions[:_MOST]])
+        inside = _gravest([_inspect(one, now, model, depth + 1, seen) for one in exc.exceptions[:_MOST]])
         if inside is not None:
             return inside
     elif isinstance(exc, AgentOSError):
@@ -132,13 +132,15 @@ def _look(
     cause = exc.__cause__
     if cause is None:
         return signal
-    below = _look(cause, now, model, depth + 1, seen)
+    below = _inspect(cause, now, model, depth + 1, seen)
     if signal is not None:
         if signal.gave_up and isinstance(below, Signal) and not below.gave_up:
             return replace(signal, gave_up=False)  # an SDK has one timeout for all; its cause is about the connection
         return below if isinstance(below, AgentOSError) else signal
-    attempts = count_from(attribute(attribute(exc, "last_attempt"), "attempt_number"))  # tenacity's RetryError
-    if isinstance(below, Signal) and attempts > below.retried + 1 and maker_of(type(exc), "tenacity"):
+    attempts = parse_count(
+        read_attribute(read_attribute(exc, "last_attempt"), "attempt_number")
+    )  # tenacity's RetryError
+    if isinstance(below, Signal) and attempts > below.retried + 1 and find_maker(type(exc), "tenacity"):
         return replace(below, retried=attempts - 1)
     return below
 
@@ -158,7 +160,7 @@ def _gravest(found: list[Signal | AgentOSError | None]) -> Signal | AgentOSError
 
 def _own_signal(exc: Exception, now: float, model: str | None) -> Signal | None:
     """What *exc* itself says, whatever it was raised from."""
-    answer, shown = answer_of_exception(exc)
+    answer, shown = parse_exception(exc)
     if answer is None:
         return None
     signal = _classified(answer, now, model)
@@ -176,7 +178,7 @@ def _evidence_with(signal: Signal, shown: str) -> tuple[str, ...]:
 
 def _classified(answer: Answer, now: float, model: str | None) -> Signal:
     # The address goes before the client's name: many providers are asked with openai's client.
-    there = None if answer.url is None else dialect_at(host_of(answer.url))
+    there = None if answer.url is None else find_dialect(parse_host(answer.url))
     signal = classify(
         answer.status,
         answer.headers,

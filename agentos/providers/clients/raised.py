@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from .answer import Answer
-from .boto import answer_of_boto
-from .client_table import NO_ANSWER, PROVIDERS, SDKS, Kind, kind_of, package_of
-from .responses import address_of, answer_of_response, bare_address, is_response, retries_noted_on
-from .untrusted import attribute, count_from, first_filled, is_filled, status_from
+from .boto import parse_boto_answer
+from .client_table import NO_ANSWER, PROVIDERS, SDKS, ErrorKind, find_kind, get_package
+from .responses import count_noted_retries, find_url, is_response, parse_response, strip_url
+from .untrusted import first_truthy, is_truthy, parse_count, parse_status, read_attribute
 
 _STATUS_NAMES = {
     "aiohttp": ("status",),  # its ``code`` warns when it is looked at
@@ -24,69 +24,73 @@ _TOO_MANY = re.compile(r"too many ([1-5]\d\d) error responses", re.ASCII)
 _LITELLM_PROVIDERS = {"azure_ai": "azure", "vertex_ai": "gemini", "vertex_ai_beta": "gemini"}
 
 
-def answer_of_exception(exc: Exception) -> tuple[Answer | None, str]:
+def parse_exception(exc: Exception) -> tuple[Answer | None, str]:
     """The answer *exc* itself carries, whatever it was raised from, and a name of *exc* that is safe to show.
 
     The answer is None if *exc* is not about a call to a provider; the name is empty if no client we know made *exc*.
     """
-    maker, kind, shown = kind_of(type(exc))
-    if kind is Kind.PERHAPS:
-        kind = Kind.UNANSWERED if _is_of_the_network(exc) else None
+    maker, kind, shown = find_kind(type(exc))
+    if kind is ErrorKind.PERHAPS:
+        kind = ErrorKind.UNANSWERED if _is_of_the_network(exc) else None
     if kind is None:
         return _of_unknown_client(exc), shown
-    if kind is Kind.OURS:
+    if kind is ErrorKind.OURS:
         return None, shown
     if kind in NO_ANSWER or _is_garbled(exc):
-        gave_up = kind is Kind.GAVE_UP and attribute(exc, "errno") is None  # else it was the system that gave up
+        gave_up = (
+            kind is ErrorKind.GAVE_UP and read_attribute(exc, "errno") is None
+        )  # else it was the system that gave up
         return _unanswered(exc, maker, gave_up=gave_up), shown
-    if kind is Kind.EXHAUSTED:
+    if kind is ErrorKind.EXHAUSTED:
         return _exhausted(exc), shown
     if maker == "botocore":
         streamed = shown == "botocore.EventStreamError"
-        return answer_of_boto(attribute(exc, "response"), attribute(exc, "operation_name"), streamed=streamed), shown
+        return parse_boto_answer(
+            read_attribute(exc, "response"), read_attribute(exc, "operation_name"), streamed=streamed
+        ), shown
     return _answered(exc, maker), shown
 
 
 def _of_unknown_client(exc: Exception) -> Answer | None:
-    response = attribute(exc, "response")
+    response = read_attribute(exc, "response")
     # Not a client we know. A number alone may be anybody's: it takes a response to make it an HTTP status.
     if response is None or not is_response(response):
         return None
-    return answer_of_response(response, request=attribute(exc, "request"))
+    return parse_response(response, request=read_attribute(exc, "request"))
 
 
 def _is_of_the_network(exc: Exception) -> bool:
-    reason = attribute(exc, "reason")  # of urllib's URLError; some are mere words, for what could not be sent
+    reason = read_attribute(exc, "reason")  # of urllib's URLError; some are mere words, for what could not be sent
     if isinstance(reason, Exception):
-        return kind_of(type(reason))[1] in NO_ANSWER or attribute(reason, "errno") in _NETWORK_ERRNOS
-    return attribute(exc, "errno") in _NETWORK_ERRNOS
+        return find_kind(type(reason))[1] in NO_ANSWER or read_attribute(reason, "errno") in _NETWORK_ERRNOS
+    return read_attribute(exc, "errno") in _NETWORK_ERRNOS
 
 
 def _is_garbled(exc: Exception) -> bool:
     """Whether it is the 400 by which aiohttp calls an answer that was not HTTP."""
     return exc.__cause__ is not None and "HttpProcessingError" in {
-        base.__name__ for base in type(exc.__cause__).__mro__ if package_of(base) == "aiohttp"
+        base.__name__ for base in type(exc.__cause__).__mro__ if get_package(base) == "aiohttp"
     }
 
 
 def _unanswered(exc: Exception, maker: str, *, gave_up: bool) -> Answer:
-    request = attribute(exc, "request")
+    request = read_attribute(exc, "request")
     return Answer(
         status=None,
-        url=address_of(request, attribute(exc, "request_info")) or _endpoint(exc),
+        url=find_url(request, read_attribute(exc, "request_info")) or _endpoint(exc),
         provider=_provider(exc, maker),
-        retried=retries_noted_on(request),
+        retried=count_noted_retries(request),
         gave_up=gave_up,
     )
 
 
 def _endpoint(exc: Exception) -> str | None:
     """Whom an exception without a request was for: botocore's and aiohttp's tell so."""
-    facts = attribute(exc, "kwargs")
+    facts = read_attribute(exc, "kwargs")
     if isinstance(facts, Mapping):
-        return bare_address(facts.get("endpoint_url"))
-    host = attribute(exc, "host")
-    return bare_address(f"https://{host}") if isinstance(host, str) else None
+        return strip_url(facts.get("endpoint_url"))
+    host = read_attribute(exc, "host")
+    return strip_url(f"https://{host}") if isinstance(host, str) else None
 
 
 def _exhausted(exc: Exception) -> Answer | None:
@@ -94,61 +98,63 @@ def _exhausted(exc: Exception) -> Answer | None:
     ended = exc
     if exc.args and isinstance(exc.args[0], Exception):
         ended = exc.args[0]  # requests' RetryError is about urllib3's
-    reason = attribute(ended, "reason")
+    reason = read_attribute(ended, "reason")
     said = reason.args[0] if isinstance(reason, Exception) and reason.args else None
     found = _TOO_MANY.search(said[:200]) if isinstance(said, str) else None
-    kind = kind_of(type(reason))[1] if isinstance(reason, Exception) else Kind.UNANSWERED
+    kind = find_kind(type(reason))[1] if isinstance(reason, Exception) else ErrorKind.UNANSWERED
     if found is None and kind not in NO_ANSWER:
         return None  # too many redirects, for one
-    pool = attribute(ended, "pool")
-    scheme, host = attribute(pool, "scheme"), attribute(pool, "host")
+    pool = read_attribute(ended, "pool")
+    scheme, host = read_attribute(pool, "scheme"), read_attribute(pool, "host")
     return Answer(
         status=int(found[1]) if found else None,
-        url=address_of(attribute(exc, "request"))
-        or (bare_address(f"{scheme}://{host}") if isinstance(host, str) else None),
-        gave_up=found is None and kind is Kind.GAVE_UP,
+        url=find_url(read_attribute(exc, "request"))
+        or (strip_url(f"{scheme}://{host}") if isinstance(host, str) else None),
+        gave_up=found is None and kind is ErrorKind.GAVE_UP,
     )
 
 
 def _answered(exc: Exception, maker: str) -> Answer | None:
-    response = attribute(exc, "response")
+    response = read_attribute(exc, "response")
     if response is None:
-        response = attribute(exc, "raw_response")
-    request = attribute(exc, "request")
-    seen = answer_of_response(response, request=request) if is_response(response) else Answer(status=None)
+        response = read_attribute(exc, "raw_response")
+    request = read_attribute(exc, "request")
+    seen = parse_response(response, request=request) if is_response(response) else Answer(status=None)
     status, body = seen.status, seen.body
     for name in _STATUS_NAMES.get(maker, ("status_code",)):
-        status = status_from(attribute(exc, name)) if status is None else status
+        status = parse_status(read_attribute(exc, name)) if status is None else status
     if maker == "google.genai" or body is None:
         body = _body_in(exc, maker) or body
     if status is None:
         # An error event in a stream that had begun well; without a body of its own, something that never was answered.
-        if not is_filled(attribute(exc, "body")) and not is_filled(attribute(exc, "details")):
+        if not is_truthy(read_attribute(exc, "body")) and not is_truthy(read_attribute(exc, "details")):
             return None
         status = 200
         body = {"error": {"message": body}} if isinstance(body, str) else body
-    named = attribute(exc, "model") if maker == "litellm" else None
+    named = read_attribute(exc, "model") if maker == "litellm" else None
     return Answer(
         status=status,
-        headers=first_filled(seen.headers, attribute(exc, "headers"), attribute(exc, "litellm_response_headers")),
+        headers=first_truthy(
+            seen.headers, read_attribute(exc, "headers"), read_attribute(exc, "litellm_response_headers")
+        ),
         body=body,
-        url=None if maker == "litellm" else seen.url or address_of(request, attribute(exc, "request_info"), exc),
+        url=None if maker == "litellm" else seen.url or find_url(request, read_attribute(exc, "request_info"), exc),
         provider=_provider(exc, maker),
         model=named if isinstance(named, str) else None,
-        retried=seen.retried or retries_noted_on(request) or count_from(attribute(exc, "num_retries")),
+        retried=seen.retried or count_noted_retries(request) or parse_count(read_attribute(exc, "num_retries")),
     )
 
 
 def _body_in(exc: Exception, maker: str) -> Any:
     """The body as the client parsed it; if all that an SDK kept are the words of it, these."""
     for name in ("body", "details"):
-        body = attribute(exc, name)
+        body = read_attribute(exc, name)
         if isinstance(body, dict) and body:
             # openai keeps only what was under "error"
             return body if "error" in body else {"error": body}
         if isinstance(body, (str, bytes)) and body:
             return body
-    message = attribute(exc, "message")
+    message = read_attribute(exc, "message")
     # Of the other clients it is the reason phrase, which would make a proxy's page look like a provider's error.
     kept = isinstance(message, str) and (maker in SDKS or maker == "google.api_core")
     return {"error": {"message": message}} if kept else None
@@ -156,6 +162,6 @@ def _body_in(exc: Exception, maker: str) -> Any:
 
 def _provider(exc: Exception, maker: str) -> str | None:
     if maker == "litellm":
-        name = attribute(exc, "llm_provider")
+        name = read_attribute(exc, "llm_provider")
         return _LITELLM_PROVIDERS.get(name, name) if isinstance(name, str) else None
     return PROVIDERS.get(maker)

@@ -8,42 +8,43 @@ from __future__ import annotations
 from urllib.parse import urlsplit
 
 from .answer import Answer
-from .client_table import maker_of
-from .untrusted import attribute, count_from, status_from
+from .client_table import find_maker
+from .untrusted import parse_count, parse_status, read_attribute
 
 _LONGEST_URL = 2048
 
 
 def is_response(thing: object) -> bool:
     """It has a status and headers, as every client's response does."""
-    status = status_from(attribute(thing, "status_code")) or status_from(attribute(thing, "status"))
-    return status is not None and callable(attribute(attribute(thing, "headers"), "items"))
+    status = parse_status(read_attribute(thing, "status_code")) or parse_status(read_attribute(thing, "status"))
+    return status is not None and callable(read_attribute(read_attribute(thing, "headers"), "items"))
 
 
-def answer_of_response(response: object, *, request: object = None) -> Answer:
+def parse_response(response: object, *, request: object = None) -> Answer:
     """What *response* carries. *request* is what it answers, where the client keeps that elsewhere."""
     if request is None:
-        request = attribute(response, "request")
+        request = read_attribute(response, "request")
     return Answer(
-        status=status_from(attribute(response, "status_code")) or status_from(attribute(response, "status")),
-        headers=attribute(response, "headers"),
+        status=parse_status(read_attribute(response, "status_code"))
+        or parse_status(read_attribute(response, "status")),
+        headers=read_attribute(response, "headers"),
         body=_body_read(response),
-        url=address_of(response, request),
-        retried=retries_noted_on(request) or _retries_below(response),
+        url=find_url(response, request),
+        retried=count_noted_retries(request) or _retries_below(response),
     )
 
 
-def address_of(*things: object) -> str | None:
+def find_url(*things: object) -> str | None:
     """Where the first of *things* that has an address went to."""
     for thing in things:
         for name in ("url", "real_url"):
-            url = bare_address(attribute(thing, name)) if thing is not None else None
+            url = strip_url(read_attribute(thing, name)) if thing is not None else None
             if url:
                 return url
     return None
 
 
-def bare_address(url: object) -> str | None:
+def strip_url(url: object) -> str | None:
     """*url* without what may be secret in it: user, password, and the query, where some providers take the key."""
     if url is None or callable(url):
         return None
@@ -55,28 +56,28 @@ def bare_address(url: object) -> str | None:
     return f"{parts.scheme}://{host}{parts.path}" if host else None
 
 
-def retries_noted_on(request: object) -> int:
+def count_noted_retries(request: object) -> int:
     """How often it was asked before, as openai's and anthropic's clients note on the request itself."""
-    get = attribute(attribute(request, "headers"), "get")
+    get = read_attribute(read_attribute(request, "headers"), "get")
     try:
-        return count_from(get("x-stainless-retry-count")) if callable(get) else 0
+        return parse_count(get("x-stainless-retry-count")) if callable(get) else 0
     except Exception:  # noqa: BLE001 - somebody else's headers
         return 0
 
 
 def _retries_below(response: object) -> int:
     """How often urllib3 asked before, under requests or by itself. Its redirects are not counted."""
-    retries = attribute(response, "retries") or attribute(attribute(response, "raw"), "retries")
-    history = attribute(retries, "history")
+    retries = read_attribute(response, "retries") or read_attribute(read_attribute(response, "raw"), "retries")
+    history = read_attribute(retries, "history")
     if not isinstance(history, tuple):
         return 0
-    return sum(1 for one in history if attribute(one, "redirect_location") is None)
+    return sum(1 for one in history if read_attribute(one, "redirect_location") is None)
 
 
 def _body_read(response: object) -> bytes | str | None:
     """The body, if the client has it already. Asking requests or urllib3 for it by its public name would fetch it."""
-    if maker_of(type(response), "httpx", "httpx2"):
-        body = attribute(response, "content")  # raises if it has not been read
+    if find_maker(type(response), "httpx", "httpx2"):
+        body = read_attribute(response, "content")  # raises if it has not been read
     else:
-        body = attribute(response, "_content") or attribute(response, "_body")
+        body = read_attribute(response, "_content") or read_attribute(response, "_body")
     return body if isinstance(body, (bytes, str)) and body else None

@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from .answer import Answer
-from .boto import answer_of_boto
-from .client_table import PROVIDERS, SDKS, maker_of
-from .responses import answer_of_response, bare_address, is_response
-from .untrusted import attribute, count_from, status_from
+from .boto import parse_boto_answer
+from .client_table import PROVIDERS, SDKS, find_maker
+from .responses import is_response, parse_response, strip_url
+from .untrusted import parse_count, parse_status, read_attribute
 
 _USAGE_NAMES = (
     "prompt_tokens",
@@ -30,44 +30,44 @@ _GEMINI_USAGE_NAMES = {
 }
 
 
-def answer_of_result(thing: object) -> Answer | None:
+def parse_result(thing: object) -> Answer | None:
     """The answer *thing* carries; None if it is none of a client's, as most results of a worker are."""
     if isinstance(thing, Mapping):
         return _from_mapping(thing)
     if thing is None or isinstance(thing, (str, bytes, bool, int, float, list, tuple, type)):
         return None
-    maker = maker_of(type(thing), *SDKS)
+    maker = find_maker(type(thing), *SDKS)
     if maker:
         return _from_sdk(thing, maker)
-    return answer_of_response(thing) if is_response(thing) else None
+    return parse_response(thing) if is_response(thing) else None
 
 
 def _from_mapping(thing: Mapping[Any, Any]) -> Answer | None:
     if "ResponseMetadata" in thing:
-        return answer_of_boto(thing)
+        return parse_boto_answer(thing)
     headers = thing.get("headers")
-    status = status_from(thing.get("status")) or status_from(thing.get("status_code"))
+    status = parse_status(thing.get("status")) or parse_status(thing.get("status_code"))
     if status is None or not isinstance(headers, (Mapping, list, tuple)):
         return None  # a result of the user's own may well have a status
-    return Answer(status, headers, thing.get("body"), url=bare_address(thing.get("url")))
+    return Answer(status, headers, thing.get("body"), url=strip_url(thing.get("url")))
 
 
 def _from_sdk(thing: object, maker: str) -> Answer | None:
     """A raw response of an SDK or a stream, which have the client's under them; or a parsed answer."""
     provider = PROVIDERS.get(maker)
     for name in ("http_response", "response"):
-        response = attribute(thing, name)
+        response = read_attribute(thing, name)
         if response is not None and is_response(response):
-            answer = answer_of_response(response)
-            retried = answer.retried or count_from(attribute(thing, "retries_taken"))
+            answer = parse_response(response)
+            retried = answer.retried or parse_count(read_attribute(thing, "retries_taken"))
             return replace(answer, provider=provider, retried=retried)
     body = _parsed(thing)
     if not body:
         return None
-    model = attribute(thing, "model") or attribute(thing, "model_version")
+    model = read_attribute(thing, "model") or read_attribute(thing, "model_version")
     return Answer(
         status=200,
-        headers=attribute(attribute(thing, "sdk_http_response"), "headers"),  # google-genai keeps them
+        headers=read_attribute(read_attribute(thing, "sdk_http_response"), "headers"),  # google-genai keeps them
         body=body,
         provider=provider,
         model=model if isinstance(model, str) else None,
@@ -77,19 +77,19 @@ def _from_sdk(thing: object, maker: str) -> Answer | None:
 def _parsed(thing: object) -> dict[str, Any]:
     """The part of a parsed answer that counts, as it came over the wire."""
     body: dict[str, Any] = {}
-    metadata = attribute(thing, "usage_metadata")
-    usage = attribute(thing, "usage")
+    metadata = read_attribute(thing, "usage_metadata")
+    usage = read_attribute(thing, "usage")
     if metadata is not None:
         body["usageMetadata"] = _numbers(metadata, _GEMINI_USAGE_NAMES)
     elif usage is not None:
         body["usage"] = _numbers(usage, {name: name for name in _USAGE_NAMES})
-    error = attribute(thing, "error")  # a response that failed on its way, though the answer was a 200
-    code = attribute(error, "code")
+    error = read_attribute(thing, "error")  # a response that failed on its way, though the answer was a 200
+    code = read_attribute(error, "code")
     if isinstance(code, str):
-        body["error"] = {"code": code, "message": attribute(error, "message")}
+        body["error"] = {"code": code, "message": read_attribute(error, "message")}
     return {name: value for name, value in body.items() if value}
 
 
 def _numbers(thing: object, names: Mapping[str, str]) -> dict[str, int]:
-    found = {wire: attribute(thing, name) for name, wire in names.items()}
+    found = {wire: read_attribute(thing, name) for name, wire in names.items()}
     return {wire: value for wire, value in found.items() if isinstance(value, int) and not isinstance(value, bool)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 
-def attribute(thing: object, name: str) -> Any:
+def read_attribute(thing: object, name: str) -> Any:
     """The attribute, or None if there is none or looking at it raises."""
     try:
         return getattr(thing, name, None)
@@ -13,7 +13,7 @@ def attribute(thing: object, name: str) -> Any:
         return None
 
 
-def is_filled(thing: object) -> bool:
+def is_truthy(thing: object) -> bool:
     """Whether *thing* counts as true; what cannot say so does not."""
     try:
         return bool(thing)
@@ -21,19 +21,19 @@ def is_filled(thing: object) -> bool:
         return False
 
 
-def first_filled(*things: object) -> Any:
+def first_truthy(*things: object) -> Any:
     """The first of *things* that counts as true; None if none does."""
-    return next((thing for thing in things if is_filled(thing)), None)
+    return next((thing for thing in things if is_truthy(thing)), None)
 
 
-def status_from(value: object) -> int | None:
+def parse_status(value: object) -> int | None:
     """*value* if it can be the status of an HTTP answer: a whole number from 100 to 599."""
     if isinstance(value, int) and not isinstance(value, bool) and 100 <= value <= 599:
         return int(value)
     return None
 
 
-def count_from(value: object) -> int:
+def parse_count(value: object) -> int:
     """A count, or digits; 0 for anything else."""
     if isinstance(value, str) and len(value) < 10 and value.isascii() and value.isdecimal():
         return int(value)

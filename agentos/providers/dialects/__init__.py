@@ -19,7 +19,7 @@ from .openai import OPENAI
 from .openrouter import OPENROUTER
 from .xai import XAI
 
-__all__ = ["DEFAULT", "DIALECTS", "dialect_at", "host_of", "is_shared"]
+__all__ = ["DEFAULT", "DIALECTS", "find_dialect", "is_shared", "parse_host"]
 
 _TABLES = (OPENAI, AZURE, ANTHROPIC, GEMINI, MISTRAL, GROQ, CEREBRAS, XAI, OPENROUTER, BEDROCK, GITHUB, DEFAULT)
 DIALECTS = {table.name: table for table in _TABLES}
@@ -27,7 +27,7 @@ DIALECTS = {table.name: table for table in _TABLES}
 _LONGEST_HOST = 253
 
 
-def host_of(url: object) -> str:
+def parse_host(url: object) -> str:
     """The host of a url, or of anything that becomes one as text; empty if there is none."""
     text = url if isinstance(url, str) else str(url)
     rest = text[:2048].partition("://")[2] or text[:2048]
@@ -38,7 +38,7 @@ def host_of(url: object) -> str:
 
 
 @lru_cache(maxsize=256)
-def dialect_at(host: str) -> Dialect | None:
+def find_dialect(host: str) -> Dialect | None:
     """The dialect spoken at *host*, if it is one we know."""
     for table in _TABLES:
         if any(fnmatchcase(host, pattern) for pattern in table.hosts):

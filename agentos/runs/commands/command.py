@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from .template import Template
 
 if TYPE_CHECKING:
-    from ..output.capture import Outputs
+    from ..output.capture import OutputCapture
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 DEFAULT_ENV_KEY = "AGENTOS_CREDENTIAL"
@@ -43,7 +43,7 @@ class Command:
     env: Mapping[str, str] | None = field(default=None, repr=False)
     without: Collection[str] = frozenset()
     run_id: str | None = None
-    outputs: Outputs | None = field(default=None, compare=False, repr=False)
+    outputs: OutputCapture | None = field(default=None, compare=False, repr=False)
     template: Template = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:

@@ -16,9 +16,9 @@ from .interpreters import (
     UNKNOWN_SHELL,
     WRAPPERS,
     Language,
+    find_language,
     gives_arguments_to_code,
     is_shell,
-    language_of,
     may_be_shell,
 )
 from .shell_words import HOLE
@@ -40,7 +40,7 @@ class ShellScript:
 
 
 @dataclass(frozen=True, slots=True)
-class Code:
+class EmbeddedCode:
     """What is code among a command's arguments, by index."""
 
     program: int  # the one that does the work, behind ``env A=1``, ``timeout 30``, ``nice -n 5`` and the like
@@ -51,7 +51,7 @@ class Code:
     files: Mapping[int, int]  # of shells without a script: the file that one runs
 
 
-def code_in(argv: Sequence[str]) -> Code:
+def find_code(argv: Sequence[str]) -> EmbeddedCode:
     """Find the code in a command, behind ``env`` or ``docker run image`` too."""
     main, operands = _follow_wrappers(argv)
     scripts: dict[int, ShellScript] = {}
@@ -61,7 +61,7 @@ def code_in(argv: Sequence[str]) -> Code:
     for index, element in enumerate(argv):
         name = os.path.basename(element)
         if is_shell(name):
-            script, operand = _script_at(argv, index)
+            script, operand = _find_script(argv, index)
             if script is not None:
                 scripts[script] = _shell_script(argv, main, index, script)
                 interpreters[index] = script
@@ -70,20 +70,20 @@ def code_in(argv: Sequence[str]) -> Code:
                 if index == main:
                     operands[operand] = name
             continue
-        language = language_of(name, argv[index + 1] if index + 1 < len(argv) else "")
+        language = find_language(name, argv[index + 1] if index + 1 < len(argv) else "")
         if language is None and index == main and may_be_shell(name) and any(map(_SCRIPT_OPTION.fullmatch, argv)):
             language = UNKNOWN_SHELL
         # A program whose code is known by its place could be any word of another's: only the command itself counts.
         if language is None or (index != main and (language.operand is not None or language.sets_variables)):
             continue
-        code, plain = _code_at(language, argv, index)
+        code, plain = _find_code_arguments(language, argv, index)
         languages.update(dict.fromkeys(code, name))
         if code and gives_arguments_to_code(name, language):
             interpreters[index] = code[0]
         if index == main:
             operands.update(dict.fromkeys(plain, name))
     if main < len(argv) and (joined := JOINED.get(name := os.path.basename(argv[main]))) is not None:
-        first, rest = _joined_at(argv, main, *joined)
+        first, rest = _find_joined(argv, main, *joined)
         operands.update(dict.fromkeys(first, name))
         languages.update(dict.fromkeys(rest, name))
     if any(element.partition("=")[0] == "--entrypoint" for element in argv):
@@ -91,10 +91,10 @@ def code_in(argv: Sequence[str]) -> Code:
         options = (at for at, element in enumerate(argv[:-1], start=1) if _SCRIPT_OPTION.fullmatch(element))
         languages.update(dict.fromkeys((at for at in options if HOLE in argv[at] and at not in scripts), "a shell"))
     languages = {place: name for place, name in languages.items() if place not in scripts}
-    return Code(main, scripts, languages, operands, interpreters, files)
+    return EmbeddedCode(main, scripts, languages, operands, interpreters, files)
 
 
-def program_at(argv: Sequence[str]) -> int:
+def find_program(argv: Sequence[str]) -> int:
     """The index of the program that does the work: after ``env A=1``, ``timeout 30``, ``nice -n 5`` and the like."""
     return _follow_wrappers(argv)[0]
 
@@ -130,7 +130,7 @@ def _shell_script(argv: Sequence[str], main: int, shell: int, script: int) -> Sh
     return ShellScript(shell, tuple(argv[shell + 1 : script]), appended_by, None if is_known else argv[main])
 
 
-def _script_at(argv: Sequence[str], shell: int) -> tuple[int | None, int | None]:
+def _find_script(argv: Sequence[str], shell: int) -> tuple[int | None, int | None]:
     """The index of the script of ``sh [options] -c SCRIPT``, or that of the file of ``sh [options] FILE``."""
     has_script = False
     at = shell + 1
@@ -151,7 +151,7 @@ def _script_at(argv: Sequence[str], shell: int) -> tuple[int | None, int | None]
     return (at, None) if has_script else (None, at)
 
 
-def _joined_at(argv: Sequence[str], at: int, valued: str, words: int) -> tuple[range, range]:
+def _find_joined(argv: Sequence[str], at: int, valued: str, words: int) -> tuple[range, range]:
     """The first *words* arguments of a program, and the rest, which it joins and gives to a shell."""
     at += 1
     while at < len(argv) and argv[at].startswith("-") and len(argv[at]) > 1:
@@ -159,7 +159,7 @@ def _joined_at(argv: Sequence[str], at: int, valued: str, words: int) -> tuple[r
     return range(at, min(at + words, len(argv))), range(at + words, len(argv))
 
 
-def _code_at(language: Language, argv: Sequence[str], program: int) -> tuple[list[int], list[int]]:
+def _find_code_arguments(language: Language, argv: Sequence[str], program: int) -> tuple[list[int], list[int]]:
     """Which arguments are code, and which would be options if they began with "-"."""
     code: list[int] = []
     operands: list[int] = []
@@ -190,7 +190,7 @@ def _code_at(language: Language, argv: Sequence[str], program: int) -> tuple[lis
             has_code_option = has_code_option or name in ("--from-file", "--file")
             at += 1 if glued else 1 + language.long_valued.get(name, 0)
         else:
-            letter, rest = _telling_letter(language, option)
+            letter, rest = _find_significant_letter(language, option)
             if letter and letter in language.stops:
                 break
             if letter == HOLE or (letter and letter in language.code):
@@ -205,7 +205,7 @@ def _code_at(language: Language, argv: Sequence[str], program: int) -> tuple[lis
     return [each for each in code if each < len(argv)], [] if language.has_harmless_options else guarded
 
 
-def _telling_letter(language: Language, option: str) -> tuple[str, str]:
+def _find_significant_letter(language: Language, option: str) -> tuple[str, str]:
     """The first letter of a cluster (``-ne``) that has an argument, ends the options or is a hole; what follows it."""
     for place, letter in enumerate(option[1:], start=2):
         if letter in language.code + language.valued + language.glued + language.stops + HOLE:

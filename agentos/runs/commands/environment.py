@@ -12,7 +12,7 @@ from pathlib import Path
 from .helper_process import MARK
 
 # Linux takes no longer text than this in one variable or argument (128 KiB with its name and the end).
-LONGEST_VARIABLE = 131_072 - 64
+MAX_VARIABLE = 131_072 - 64
 
 _OF_AN_ITEM = frozenset(
     f"AGENTOS_{name}"
@@ -47,7 +47,7 @@ def base_environment(
     }
 
 
-class Surroundings:
+class CommandEnvironment:
     """Makes what is different in each command's environment. *folder* is private to the run, and made when needed."""
 
     def __init__(self, run_id: str, environ: Mapping[str, str], folder: Path) -> None:
@@ -57,7 +57,7 @@ class Surroundings:
         self._trace = found[1] if found else secrets.token_hex(16)
         self._flags = found[2] if found else "01"
 
-    def of(
+    def build_variables(
         self, *, item_id: str, item: str, attempt: int, slot: int, credential: str | None, checkpoint: Path, mark: str
     ) -> dict[str, str]:
         """The variables of one attempt."""
@@ -73,7 +73,7 @@ class Surroundings:
         }
         if credential is not None:
             variables["AGENTOS_CREDENTIAL_NAME"] = credential
-        if "\0" not in item and len(os.fsencode(item)) <= LONGEST_VARIABLE:
+        if "\0" not in item and len(os.fsencode(item)) <= MAX_VARIABLE:
             variables["AGENTOS_ITEM"] = item
         else:
             # No variable can hold it: the command finds it in a file.
@@ -86,7 +86,7 @@ class Surroundings:
         """Where the command may say how it went."""
         return self._file("outcome", item_id, attempt)
 
-    def forget(self, item_id: str, attempt: int) -> None:
+    def remove_files(self, item_id: str, attempt: int) -> None:
         """The attempt is over: remove its files."""
         for kind in ("outcome", "item"):
             try:

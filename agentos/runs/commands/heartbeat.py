@@ -13,14 +13,14 @@ import threading
 import time
 from collections.abc import Callable, Collection
 
-from .helper_client import Spawner
+from .helper_client import HelperClient
 
 log = logging.getLogger("agentos")
 
 _BEATS = 3  # in the time after which the helper stops the commands
 
 
-def silence_for(lease_ttl: float | None) -> float | None:
+def compute_max_silence(lease_ttl: float | None) -> float | None:
     """For how long the helper may hear nothing before it stops the commands; None: leases end with the process."""
     return None if lease_ttl is None else lease_ttl / 3
 
@@ -32,9 +32,9 @@ class Heartbeat:
     returns the marks of those that must not.
     """
 
-    def __init__(self, spawner: Spawner, look_at_leases: Callable[[float], Collection[str]]) -> None:
-        self._spawner = spawner
-        self._look_at_leases = look_at_leases
+    def __init__(self, spawner: HelperClient, look_at_leases: Callable[[float], Collection[str]]) -> None:
+        self._helper = spawner
+        self._find_lost_leases = look_at_leases
         self._every = None if spawner.within is None else spawner.within / _BEATS
         self._stopping = False  # by SIGTSTP: nothing goes on before ``after_continue``
         self._lock = threading.Lock()  # between that and what makes commands go on
@@ -52,7 +52,7 @@ class Heartbeat:
         """Stop the commands: this process is about to be stopped."""
         with self._lock:
             self._stopping = True
-            self._spawner.suspend()
+            self._helper.suspend()
 
     def after_continue(self) -> None:
         """Let the commands go on that may: this process was continued."""
@@ -72,7 +72,7 @@ class Heartbeat:
             pass  # it is awake already, or has ended
 
     def _run(self, wakes: socket.socket, wake: socket.socket) -> None:
-        spawner = self._spawner
+        spawner = self._helper
         try:
             while not self._closed:
                 since = spawner.stopped_since()
@@ -80,7 +80,7 @@ class Heartbeat:
                     if spawner.within is not None:
                         spawner.beat(time.monotonic() + spawner.within)
                     if since is not None:
-                        self._let_go_on(since)
+                        self._resume_commands(since)
                 spawner.wait_for_helper(wakes.fileno(), self._every)
                 try:
                     wakes.recv(4096)
@@ -90,15 +90,15 @@ class Heartbeat:
             wakes.close()
             wake.close()
 
-    def _let_go_on(self, since: float) -> None:
-        within, asked_at = self._spawner.within, time.monotonic()
+    def _resume_commands(self, since: float) -> None:
+        within, asked_at = self._helper.within, time.monotonic()
         stopped_for = asked_at - max(since, self._counted_until)
         self._counted_until = asked_at
         try:
-            lost = self._look_at_leases(stopped_for)
+            lost = self._find_lost_leases(stopped_for)
         except Exception:
             log.exception("[COORDINATOR] the leases of stopped commands could not be looked at; trying again")
             return
         with self._lock:
             if not self._stopping:
-                self._spawner.resume(lost, None if within is None else asked_at + within)
+                self._helper.resume(lost, None if within is None else asked_at + within)

@@ -24,7 +24,7 @@ _A_WHILE = 0.05
 _HELPER = Path(__file__).with_name("helper_process.py")
 
 
-class Child:
+class SpawnedCommand:
     """A command that was asked for: its pipes, and by ``status`` how it goes.
 
     On ``status`` comes what ``helper`` says of it, then the end of file.
@@ -40,7 +40,7 @@ class Child:
             os.close(descriptor)
 
 
-class Spawner:
+class HelperClient:
     """One helper process, started when the first command is, and again should it die. Any thread may call it.
 
     *session* is what the mark of each command begins with: by it those are found that left their group. *scratch* is
@@ -69,7 +69,7 @@ class Spawner:
         self._suspended = False  # the helper is to stop all commands, also one that is started anew
         self._stopped_since: float | None = None  # as the helper says
         self._resumed_at = -math.inf
-        self._heard = b""
+        self._helper_output = b""
 
     def start(self) -> None:
         """Have the helper ready."""
@@ -78,7 +78,7 @@ class Spawner:
 
     def spawn(
         self, argv: Sequence[str], environment: Mapping[str, str], stdin: bytes | None, lock: int | None = None
-    ) -> Child:
+    ) -> SpawnedCommand:
         """Start a command, in a session of its own, with these variables besides those of all commands.
 
         *lock* is the descriptor of a locked file: the command inherits it, and when it ends the file is unlocked.
@@ -95,7 +95,7 @@ class Spawner:
                     raise Transient(f"no pipe could be made for the command: {error.strerror}") from None
             time.sleep(_A_WHILE)  # others end meanwhile, and give theirs back
 
-    def _spawn(self, message: Mapping[str, object], stdin: bytes | None, lock: int | None) -> Child:
+    def _spawn(self, message: Mapping[str, object], stdin: bytes | None, lock: int | None) -> SpawnedCommand:
         theirs: list[int] = []
         ours: list[int] = []
         try:
@@ -112,7 +112,7 @@ class Spawner:
         finally:
             for descriptor in theirs:
                 os.close(descriptor)
-        return Child(*ours)
+        return SpawnedCommand(*ours)
 
     def kill(self, pid: int, after: float, mark: str) -> None:
         """Ask a command and all it started to end, and kill what has not after so many seconds."""
@@ -125,14 +125,14 @@ class Spawner:
 
     def beat(self, by: float) -> None:
         """Promise the helper to do this again by that instant; else it stops all commands."""
-        self._say({"do": "beat", "by": by})
+        self._send_message({"do": "beat", "by": by})
 
     def suspend(self) -> None:
         """Have all commands stopped, until ``resume``."""
         with self._lock:
             self._suspended = True
             self._stopped_since = time.monotonic()
-        self._say({"do": "suspend"})
+        self._send_message({"do": "suspend"})
 
     def resume(self, lost: Collection[str], by: float | None) -> None:
         """Let the commands go on, and kill those with the marks *lost*. After the instant *by* nothing is done."""
@@ -140,7 +140,7 @@ class Spawner:
             self._suspended = False
             self._stopped_since = None
             self._resumed_at = time.monotonic()
-        self._say({"do": "resume", "lost": list(lost), "by": by})
+        self._send_message({"do": "resume", "lost": list(lost), "by": by})
 
     def stopped_since(self) -> float | None:
         """Since when all commands are stopped; None: they are not."""
@@ -148,12 +148,12 @@ class Spawner:
             try:
                 while self._socket is not None:
                     data = self._socket.recv(4096, socket.MSG_DONTWAIT)
-                    self._heard += data
+                    self._helper_output += data
                     if not data:
                         self._disconnect()  # it died; the next command has another one
             except OSError:
                 pass  # nothing more was said
-            *lines, self._heard = self._heard.split(b"\n")
+            *lines, self._helper_output = self._helper_output.split(b"\n")
             if lines:
                 self._stopped_since = float(lines[-1].split()[1])
             return self._stopped_since
@@ -171,7 +171,7 @@ class Spawner:
             poll.register(descriptor, select.POLLIN)
         poll.poll(None if seconds is None else seconds * 1000)
 
-    def _say(self, message: Mapping[str, object]) -> None:
+    def _send_message(self, message: Mapping[str, object]) -> None:
         """Tell the helper, if there is one: without any there is no command either."""
         with self._lock:
             if self._socket is not None:
@@ -228,7 +228,7 @@ class Spawner:
                 )
             OWN_CHILDREN.add(self._process.pid)
             self._socket = mine
-            self._heard = b""
+            self._helper_output = b""
             self._transmit_to(mine, {"do": "base", "env": self._environment})
             if self._suspended:
                 self._transmit_to(mine, {"do": "suspend"})

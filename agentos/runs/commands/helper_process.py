@@ -47,7 +47,7 @@ _RESET = {signal.SIGINT, signal.SIGTERM, signal.SIGPIPE, signal.SIGHUP, signal.S
 MARK = "AGENTOS_MARK"
 
 
-class Helper:
+class HelperProcess:
     """Commands by process id, and when what is left of a group is to be killed."""
 
     def __init__(self, driver: socket.socket, session: str, scratch: str) -> None:
@@ -75,18 +75,18 @@ class Helper:
         poll.register(self._driver, select.POLLIN)
         poll.register(self._born, select.POLLIN)
         while True:
-            ready = [fd for fd, _ in poll.poll(self._patience())]
+            ready = [fd for fd, _ in poll.poll(self._compute_timeout())]
             if self._born in ready:
                 _drain(self._born)
                 self._reap()
             if self._driver.fileno() not in ready:
-                self._look_for_silence()
-            elif not self._obey():
+                self._check_silence()
+            elif not self._handle_message():
                 break
             self._kill_due()
         self._end()
 
-    def _patience(self) -> float | None:
+    def _compute_timeout(self) -> float | None:
         if self._stopped_at is not None:
             return None  # only the driver lets the commands go on, and their time with them
         due = [*self._terms.values(), *self._kills.values(), *self._sweeps.values()]
@@ -96,7 +96,7 @@ class Helper:
 
     # -- what the driver asks for -----------------------------------------------------------------------------
 
-    def _obey(self) -> bool:
+    def _handle_message(self) -> bool:
         """Do what the next message says. False: the driver is gone."""
         try:
             head, descriptors, _, _ = socket.recv_fds(self._driver, LENGTH.size, _DESCRIPTORS + 1)
@@ -109,10 +109,10 @@ class Helper:
             message = json.loads(self._read(LENGTH.unpack(head)[0]))
         except (OSError, EOFError):
             return False
-        self._do(message, descriptors)
+        self._execute(message, descriptors)
         return True
 
-    def _do(self, message: dict[str, Any], descriptors: list[int]) -> None:
+    def _execute(self, message: dict[str, Any], descriptors: list[int]) -> None:
         what = message["do"]
         if what == "base":
             self._base = message["env"]
@@ -143,7 +143,7 @@ class Helper:
 
     def _spawn(self, message: dict[str, Any], descriptors: list[int]) -> None:
         stdin, stdout, stderr, told, *locks = descriptors
-        lock = _moved_up(locks[0]) if locks else None
+        lock = _move_descriptor_up(locks[0]) if locks else None
         argv: list[str] = message["argv"]
         try:
             if lock is not None:
@@ -158,7 +158,7 @@ class Helper:
                 setsigdef=_RESET,
             )
         except (OSError, ValueError) as error:
-            _tell(told, f"E {getattr(error, 'errno', None) or errno.EINVAL}\n")
+            _send(told, f"E {getattr(error, 'errno', None) or errno.EINVAL}\n")
             os.close(told)
             _unlock(lock)
         else:
@@ -167,11 +167,11 @@ class Helper:
                 os.set_inheritable(lock, False)  # for the commands after it
                 self._locks[pid] = lock
             self._marks[pid] = message["env"].get(MARK, "")
-            _tell(told, f"S {pid}\n")
+            _send(told, f"S {pid}\n")
         _close((stdin, stdout, stderr))
 
     def _stop(self, pid: int, after: float, mark: str) -> None:
-        _tell(self._told[pid], "K\n")
+        _send(self._told[pid], "K\n")
         signal_group(pid, signal.SIGTERM)
         signal_group(pid, signal.SIGCONT)  # one that is stopped would not hear of it
         at = time.monotonic() + after
@@ -189,14 +189,14 @@ class Helper:
             for _ in range(_MOST_SCANS):
                 if not _signal_marked(self._session, signal.SIGSTOP, but_in=b"TtZX"):
                     break
-        self._say_that_they_are_stopped()
+        self._report_stopped()
 
-    def _look_for_silence(self) -> None:
+    def _check_silence(self) -> None:
         """Called when nothing more of the driver's is there to be read."""
         if self._beat_by is not None and self._stopped_at is None and time.monotonic() >= self._beat_by:
             self._suspend()
 
-    def _say_that_they_are_stopped(self) -> None:
+    def _report_stopped(self) -> None:
         try:
             self._driver.send(f"P {self._stopped_at!r}\n".encode(), socket.MSG_DONTWAIT)
         except OSError:
@@ -207,10 +207,10 @@ class Helper:
             return
         now = time.monotonic()
         if by is not None and now > by:
-            self._say_that_they_are_stopped()
+            self._report_stopped()
             return
         for pid in [pid for pid in self._told if self._marks[pid] in lost]:
-            _tell(self._told[pid], "K\n")
+            _send(self._told[pid], "K\n")
             signal_group(pid, signal.SIGKILL)
             self._kills.pop(pid, None)
         for mark in lost:
@@ -229,7 +229,7 @@ class Helper:
             if message["do"] == "spawn" and message["env"].get(MARK) in lost:
                 _close(descriptors)  # its driver sees the end of its pipes, and knows why
             else:
-                self._do(message, descriptors)
+                self._execute(message, descriptors)
 
     def _groups(self) -> set[int]:
         return {*self._told, *self._kills, *self._terms}
@@ -238,7 +238,7 @@ class Helper:
 
     def _reap(self) -> None:
         while True:
-            pid, status = _ended()
+            pid, status = _reap_child()
             if not pid:
                 return
             told = self._told.pop(pid, None)
@@ -250,7 +250,7 @@ class Helper:
                 self._kills.pop(pid, None)
             elif pid not in self._kills:
                 self._terms[pid] = time.monotonic() + _TO_FINISH
-            _tell(told, f"X {status}\n")
+            _send(told, f"X {status}\n")
             os.close(told)
 
     def _kill_due(self) -> None:
@@ -291,9 +291,9 @@ class Helper:
             signal_group(pid, signal.SIGKILL)
         kill_marked(self._session)
         _kill_children()
-        self._remove_what_they_said()
+        self._remove_outcome_files()
 
-    def _remove_what_they_said(self) -> None:
+    def _remove_outcome_files(self) -> None:
         """What commands wrote for the driver to read is not blotted out: nobody else should find it."""
         try:
             for name in os.listdir(self._scratch):
@@ -303,7 +303,7 @@ class Helper:
             pass  # the driver has done it, or the next one will
 
 
-def _ended() -> tuple[int, int]:
+def _reap_child() -> tuple[int, int]:
     """Reap a child that has ended; 0: none has."""
     try:
         return os.waitpid(-1, os.WNOHANG)
@@ -322,7 +322,7 @@ def signal_group(pid: int, number: int) -> bool:
     return True
 
 
-def _tell(descriptor: int, text: str) -> None:
+def _send(descriptor: int, text: str) -> None:
     try:
         os.write(descriptor, text.encode())
     except OSError:
@@ -334,7 +334,7 @@ def _close(descriptors: Iterable[int]) -> None:
         os.close(each)
 
 
-def _moved_up(descriptor: int) -> int:
+def _move_descriptor_up(descriptor: int) -> int:
     """The same open file under a number that no script uses, if there may be such a number."""
     try:
         moved = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _NOT_BELOW)
@@ -362,7 +362,7 @@ def _drain(descriptor: int) -> None:
 # -- processes that left their group, and those of a driver that is long gone ---------------------------------------
 
 
-def with_variable(name: str, value: str, *, whole: bool = False) -> Iterator[tuple[int, dict[str, str]]]:
+def find_by_variable(name: str, value: str, *, whole: bool = False) -> Iterator[tuple[int, dict[str, str]]]:
     """The processes whose variable *name* begins with *value* (or is the *whole* of it), and their AGENTOS_ variables.
 
     Only where /proc is.
@@ -388,21 +388,21 @@ def with_variable(name: str, value: str, *, whole: bool = False) -> Iterator[tup
 def kill_marked(mark: str, *, whole: bool = False) -> None:
     """Kill whatever bears the mark; twice, for those that were just being born."""
     for _ in range(2):
-        for pid, _variables in with_variable(MARK, mark, whole=whole):
+        for pid, _variables in find_by_variable(MARK, mark, whole=whole):
             _kill(pid)
 
 
 def _signal_marked(mark: str, number: int, *, but_in: bytes) -> bool:
     """Send a signal to whatever bears a mark that begins so, but for processes in these states. False: to none."""
     found = False
-    for pid, _variables in with_variable(MARK, mark):
-        if _state(pid) not in but_in:
+    for pid, _variables in find_by_variable(MARK, mark):
+        if _read_state(pid) not in but_in:
             found = True
             _kill(pid, number)
     return found
 
 
-def _state(pid: int) -> bytes:
+def _read_state(pid: int) -> bytes:
     """What a process does: ``R``, ``S``, ``T``, ``Z`` ... ``X``: it is no more."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
@@ -417,15 +417,15 @@ def _kill_children() -> None:
     So are the orphans of what is killed here: there may be a helper among it, of a run that was nested in an item.
     """
     until = time.monotonic() + _LAST_WORDS
-    while (children := _children()) and time.monotonic() < until:
+    while (children := _list_children()) and time.monotonic() < until:
         for pid in children:
             _kill(pid)
-        while _ended()[0]:
+        while _reap_child()[0]:
             pass
         time.sleep(0.005)
 
 
-def _children() -> list[int]:
+def _list_children() -> list[int]:
     found = []
     for entry in os.listdir("/proc") if os.path.isdir("/proc/self") else ():
         try:
@@ -460,7 +460,7 @@ def main() -> None:
         ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)
     with socket.socket(fileno=int(sys.argv[1])) as driver:
         driver.set_inheritable(False)
-        Helper(driver, sys.argv[2], sys.argv[3]).run()
+        HelperProcess(driver, sys.argv[2], sys.argv[3]).run()
 
 
 if __name__ == "__main__":

@@ -168,7 +168,7 @@ def is_shell(name: str) -> bool:
     return _SHELL.fullmatch(name) is not None
 
 
-def language_of(name: str, next_word: str = "") -> Language | None:
+def find_language(name: str, next_word: str = "") -> Language | None:
     """How the program of that name takes code; None: not at all, as far as is known."""
     if _PYTHON.fullmatch(name):
         return _LANGUAGES["python"]

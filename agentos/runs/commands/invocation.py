@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Order:
+class Invocation:
     """What to run for one attempt. The secret is not in it."""
 
     argv: tuple[str, ...]
@@ -27,13 +27,13 @@ class Order:
 
 
 @dataclass(frozen=True, slots=True)
-class Performed:
+class Completed:
     """How a command went, as the machine saw it that ran it."""
 
     status: int | None  # as the system tells it; None: the process that starts commands ended before
     fault: int | None  # why it could not be started
     asked_to_end: bool
-    silent: bool  # for too long, and asked to end for that
-    said: bytes | None  # what it wrote to AGENTOS_OUTCOME
-    misread: str | None = None  # why that cannot be read
+    was_silent: bool  # for too long, and asked to end for that
+    outcome: bytes | None  # what it wrote to AGENTOS_OUTCOME
+    outcome_error: str | None = None  # why that cannot be read
     host: str | None = None  # where; None: here

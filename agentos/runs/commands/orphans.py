@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from .helper_process import with_variable
+from .helper_process import find_by_variable
 
 _TIME_TO_END = 2.0
-_LOOK_EVERY = 0.02
+_POLL_INTERVAL = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,28 +27,28 @@ class Orphan:
         return f"{self.program} (pid {self.pid}, item {self.item_id})"
 
 
-def left_behind(folder: Path) -> list[Orphan]:
+def find_orphans(folder: Path) -> list[Orphan]:
     """The processes that still run for items of the run whose checkpoints are in *folder*. Only where /proc is."""
     return [
-        Orphan(pid, variables.get("AGENTOS_ITEM_ID", "?"), _program(pid))
-        for pid, variables in with_variable("AGENTOS_WORKFLOW_DB", f"{folder}{os.sep}")
+        Orphan(pid, variables.get("AGENTOS_ITEM_ID", "?"), _find_program(pid))
+        for pid, variables in find_by_variable("AGENTOS_WORKFLOW_DB", f"{folder}{os.sep}")
     ]
 
 
-def end(orphans: Sequence[Orphan]) -> None:
+def end_orphans(orphans: Sequence[Orphan]) -> None:
     """Ask them to end, and kill those that have not soon: their items are about to run again, with other keys."""
     for orphan in orphans:
         _signal(orphan.pid, signal.SIGTERM)
     until = time.monotonic() + _TIME_TO_END
     left = list(orphans)
     while left and time.monotonic() < until:
-        time.sleep(_LOOK_EVERY)
+        time.sleep(_POLL_INTERVAL)
         left = [orphan for orphan in left if _is_alive(orphan.pid)]
     for orphan in left:
         _signal(orphan.pid, signal.SIGKILL)
 
 
-def _program(pid: int) -> str:
+def _find_program(pid: int) -> str:
     try:
         return Path(f"/proc/{pid}/comm").read_text(errors="replace").strip()
     except OSError:

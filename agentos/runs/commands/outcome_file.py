@@ -15,12 +15,12 @@ from typing import Any
 
 from ...providers.signal import LONGEST_DELAY
 
-_LONGEST = 1_000_000  # bytes
+_MAX_SIZE = 1_000_000  # bytes
 _WORDS = ("rate_limited", "park_until", "rejected", "spent", "failed", "usage", "model")
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class CommandOutcome:
     """One JSON object; everything in it may be left out.
 
     ``rate_limited``: the provider said "too many": seconds to leave the key alone, or true. ``park_until``: the same,
@@ -38,17 +38,17 @@ class Said:
     model: str | None = None
 
 
-class Misread(ValueError):
+class InvalidOutcome(ValueError):
     """The file cannot be understood."""
 
 
-def read_said(path: Path, wall: float) -> Said | None:
-    """What the command said; None if it said nothing. Raises ``Misread``."""
-    return understood(read_outcome(path), wall)
+def load_outcome(path: Path, wall: float) -> CommandOutcome | None:
+    """What the command said; None if it said nothing. Raises ``InvalidOutcome``."""
+    return parse_outcome(read_outcome_file(path), wall)
 
 
-def read_outcome(path: Path) -> bytes | None:
-    """What the command wrote there; None if it wrote nothing. Raises ``Misread``."""
+def read_outcome_file(path: Path) -> bytes | None:
+    """What the command wrote there; None if it wrote nothing. Raises ``InvalidOutcome``."""
     try:
         # It may have put anything there: a pipe that nobody writes to, a link to somewhere else.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -56,30 +56,30 @@ def read_outcome(path: Path) -> bytes | None:
         return None
     with open(descriptor, "rb") as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise Misread("it is no file")
-        data = file.read(_LONGEST + 1)
-    if len(data) > _LONGEST:
-        raise Misread("it is longer than a megabyte")
+            raise InvalidOutcome("it is no file")
+        data = file.read(_MAX_SIZE + 1)
+    if len(data) > _MAX_SIZE:
+        raise InvalidOutcome("it is longer than a megabyte")
     return data
 
 
-def understood(data: bytes | None, wall: float) -> Said | None:
-    """What the command meant by it. Raises ``Misread``."""
+def parse_outcome(data: bytes | None, wall: float) -> CommandOutcome | None:
+    """What the command meant by it. Raises ``InvalidOutcome``."""
     if data is None or not data.strip():
         return None
     try:
         told = json.loads(data)
     except (ValueError, RecursionError):
-        raise Misread("it is not JSON") from None
+        raise InvalidOutcome("it is not JSON") from None
     if not isinstance(told, dict):
-        raise Misread(f"it must be an object with some of {', '.join(_WORDS)}")
-    return _said(told, wall)
+        raise InvalidOutcome(f"it must be an object with some of {', '.join(_WORDS)}")
+    return _parse_object(told, wall)
 
 
-def _said(told: dict[str, Any], wall: float) -> Said:
+def _parse_object(told: dict[str, Any], wall: float) -> CommandOutcome:
     unknown = [name for name in told if name not in _WORDS]
     if unknown:
-        raise Misread(f"nothing is known of {unknown[0][:40]!r}; it may have {', '.join(_WORDS)}")
+        raise InvalidOutcome(f"nothing is known of {unknown[0][:40]!r}; it may have {', '.join(_WORDS)}")
     limited, seconds = False, None
     if (told_limit := told.get("rate_limited")) not in (None, False):
         limited = True
@@ -90,8 +90,8 @@ def _said(told: dict[str, Any], wall: float) -> Said:
         seconds = min(max(seconds or 0.0, _instant(until) - wall, 0.0), LONGEST_DELAY)
     usage = told.get("usage") or {}
     if not isinstance(usage, dict):
-        raise Misread("usage must be an object such as {'input_tokens': 900, 'output_tokens': 120}")
-    return Said(
+        raise InvalidOutcome("usage must be an object such as {'input_tokens': 900, 'output_tokens': 120}")
+    return CommandOutcome(
         rate_limited=seconds,
         limited=limited,
         rejected=_text("rejected", told.get("rejected")),
@@ -108,13 +108,13 @@ def _number(name: str, value: object) -> float:
             return float(value)
     except OverflowError:
         pass  # a whole number of hundreds of digits
-    raise Misread(f"{name} must be a number of at least 0")
+    raise InvalidOutcome(f"{name} must be a number of at least 0")
 
 
 def _amount(name: str, value: object) -> float:
     """Any number, as one that JSON can keep: the pool ignores usage that no call can have, and says so."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise Misread(f"{name} must be a number of at least 0")
+        raise InvalidOutcome(f"{name} must be a number of at least 0")
     largest = sys.float_info.max
     return float(value) if -largest <= value <= largest else largest
 
@@ -125,7 +125,7 @@ def _text(name: str, value: object) -> str | None:
     if value is True:
         return f"the command said {name}"
     if not isinstance(value, str):
-        raise Misread(f"{name} must be text")
+        raise InvalidOutcome(f"{name} must be text")
     return value[:2_000]
 
 
@@ -136,4 +136,4 @@ def _instant(value: object) -> float:
     try:
         return datetime.datetime.fromisoformat(str(value)).timestamp()
     except (ValueError, OverflowError, OSError):
-        raise Misread("park_until must be a time such as 2026-11-16T05:00:00+01:00, or epoch seconds") from None
+        raise InvalidOutcome("park_until must be a time such as 2026-11-16T05:00:00+01:00, or epoch seconds") from None

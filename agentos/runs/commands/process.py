@@ -10,11 +10,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from .environment import Surroundings
-from .helper_client import Child, Spawner
+from .environment import CommandEnvironment
+from .helper_client import HelperClient, SpawnedCommand
 from .helper_process import kill_marked, signal_group
-from .invocation import Order, Performed
-from .outcome_file import Misread, read_outcome
+from .invocation import Completed, Invocation
+from .outcome_file import InvalidOutcome, read_outcome_file
 
 _CHUNK = 65_536
 _PIPES_FULL = 8
@@ -23,28 +23,28 @@ _AFTER_ITS_END = 1.0  # for what a command has said, if something it left behind
 Write = Callable[[str, bytes], object]  # "stdout" or "stderr", and what came on it
 
 
-class Performer:
+class ProcessRunner:
     """Performs orders, each on the thread of whoever asks for it."""
 
-    def __init__(self, spawner: Spawner, surroundings: Surroundings) -> None:
-        self._spawner = spawner
-        self._surroundings = surroundings
+    def __init__(self, spawner: HelperClient, surroundings: CommandEnvironment) -> None:
+        self._helper = spawner
+        self._environment = surroundings
 
-    def perform(
+    def run(
         self,
-        order: Order,
-        running: Running,
+        order: Invocation,
+        running: RunningCommand,
         secret: str | None,
         checkpoint: Path,
         write: Write,
         lock: int | None = None,
-    ) -> Performed:
+    ) -> Completed:
         """Run the command to its end. *write* gets what it prints, and may take its time.
 
         *lock* is a descriptor that it inherits, and that is closed here.
         """
         try:
-            variables = self._surroundings.of(
+            variables = self._environment.build_variables(
                 item_id=order.item_id,
                 item=order.text,
                 attempt=order.attempt,
@@ -57,32 +57,32 @@ class Performer:
                 variables[order.env_key] = secret
             variables.update(order.variables)
             stdin = os.fsencode(order.text) if order.stdin else None
-            child = self._spawner.spawn(order.argv, variables, stdin, lock)
+            child = self._helper.spawn(order.argv, variables, stdin, lock)
             if lock is not None:
                 os.close(lock)
                 lock = None
             try:
-                silent = _follow(child, running, write, order)
+                silent = _read_until_end(child, running, write, order)
             finally:
                 child.close()
             if running.status is None and running.fault is None:
                 running.kill()  # the helper is gone, and can do it no more
-            return self._performed(order, running, silent)
+            return self._build_completed(order, running, silent)
         finally:
             if lock is not None:
                 os.close(lock)
-            self._surroundings.forget(order.item_id, order.attempt)
+            self._environment.remove_files(order.item_id, order.attempt)
 
-    def _performed(self, order: Order, running: Running, silent: bool) -> Performed:
+    def _build_completed(self, order: Invocation, running: RunningCommand, silent: bool) -> Completed:
         said = misread = None
         try:
-            said = read_outcome(self._surroundings.outcome_file(order.item_id, order.attempt))
-        except Misread as error:
+            said = read_outcome_file(self._environment.outcome_file(order.item_id, order.attempt))
+        except InvalidOutcome as error:
             misread = str(error)
-        return Performed(running.status, running.fault, running.asked_to_end, silent, said, misread)
+        return Completed(running.status, running.fault, running.asked_to_end, silent, said, misread)
 
 
-def _follow(child: Child, running: Running, write: Write, order: Order) -> bool:
+def _read_until_end(child: SpawnedCommand, running: RunningCommand, write: Write, order: Invocation) -> bool:
     """Take in what the command says until it has ended. True: it was silent for too long, and told to end."""
     poll = select.poll()
     streams = {child.stdout: "stdout", child.stderr: "stderr"}
@@ -109,7 +109,7 @@ def _follow(child: Child, running: Running, write: Write, order: Order) -> bool:
         for descriptor, _ in ready:
             data = os.read(descriptor, _CHUNK)
             if descriptor == child.status:
-                if not running.hear(data):
+                if not running.read_helper(data):
                     poll.unregister(descriptor)
                 if running.ended:
                     until = time.monotonic() + _AFTER_ITS_END
@@ -124,10 +124,10 @@ def _follow(child: Child, running: Running, write: Write, order: Order) -> bool:
     return silent
 
 
-class Running:
+class RunningCommand:
     """A command from the moment it is asked for: what is known of it, and whether it is to end."""
 
-    def __init__(self, mark: str, spawner: Spawner) -> None:
+    def __init__(self, mark: str, spawner: HelperClient) -> None:
         self.mark = mark  # what the environment of all its processes says
         self.pid: int | None = None
         self.status: int | None = None  # as the system tells it
@@ -135,7 +135,7 @@ class Running:
         self.asked_to_end = False
         self.ended = False
         self.writing = False  # what it said waits to be shown: nothing is wrong with it
-        self._spawner = spawner
+        self._helper = spawner
         self._end_after: float | None = None
         self._told = b""
         self._over = False
@@ -144,11 +144,11 @@ class Running:
     @property
     def is_stopped(self) -> bool:
         """Whether it cannot go on now, because this process stood still."""
-        return self._spawner.stopped_since() is not None
+        return self._helper.stopped_since() is not None
 
     def stopped_until(self) -> float:
         """Until when it could not go on; the present instant, if it still cannot."""
-        return self._spawner.stopped_until()
+        return self._helper.stopped_until()
 
     def finish(self) -> None:
         """Nothing of it runs any more, and nothing will."""
@@ -162,7 +162,7 @@ class Running:
                 act()
             return not self._over
 
-    def hear(self, data: bytes) -> bool:
+    def read_helper(self, data: bytes) -> bool:
         """Take in what the helper says. False: it will say nothing more."""
         self._told += data
         while b"\n" in self._told:
@@ -175,7 +175,7 @@ class Running:
                     self.pid = int(number)
                     asked = self._end_after
                 if asked is not None:
-                    self._spawner.kill(self.pid, asked, self.mark)  # it was to end before it had begun
+                    self._helper.kill(self.pid, asked, self.mark)  # it was to end before it had begun
             elif kind == b"E":
                 self.fault = int(number)
                 self.ended = True
@@ -198,4 +198,4 @@ class Running:
             self._end_after = after
             pid = self.pid
         if pid is not None and not self.ended:
-            self._spawner.kill(pid, after, self.mark)
+            self._helper.kill(pid, after, self.mark)

@@ -2,7 +2,7 @@ r"""A reader of shell scripts that finds where the holes stand.
 
 It reads the part of the language that dash, bash, zsh, ksh and mksh read alike: simple commands, pipes and lists,
 groups and subshells, ``if``, ``for``, ``while``, ``until``, ``case``, functions, quotes, ``$name``, ``$(...)``, plain
-``${...}`` and arithmetic, redirections, comments. Everything else raises ``Unreadable``: here-documents, nested
+``${...}`` and arithmetic, redirections, comments. Everything else raises ``UnsupportedScript``: here-documents, nested
 ``${...}``, patterns with parentheses, whatever one shell reads in one way and another in another. So it may refuse a
 script that every shell understands, but does not misjudge one that it accepts.
 """
@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from .shell_words import ARITHMETIC, EXPANSION, NAME, Unreadable, Word, WordReader
+from .shell_words import ARITHMETIC, EXPANSION, NAME, UnsupportedScript, Word, WordReader
 
 _ASSIGNMENT = re.compile(rf"({NAME})(\[|\+?=)")
 _REDIRECTION = re.compile(r"[0-9]*(&>>|&>|<<<|<<|<>|<&|>\||>>|>&|<|>)")
@@ -39,7 +39,7 @@ class SimpleCommand:
 
 
 @dataclass(slots=True)
-class Script:
+class ParsedScript:
     """What a script consists of, as far as holes are concerned."""
 
     quotes: dict[int, str]  # of each hole: the quotes in which it stands, or ""
@@ -48,17 +48,17 @@ class Script:
     functions: set[str] = field(default_factory=set)
 
 
-def read_script(source: str) -> Script:
-    """Read *source*, in which holes are ``HOLE``. Raises ``Unreadable``."""
-    reader = _Reader(source)
+def read_script(source: str) -> ParsedScript:
+    """Read *source*, in which holes are ``HOLE``. Raises ``UnsupportedScript``."""
+    reader = _ScriptReader(source)
     reader.read_list(frozenset({""}))
     return reader.script
 
 
-class _Reader(WordReader):
+class _ScriptReader(WordReader):
     def __init__(self, source: str) -> None:
         super().__init__(source)
-        self.script = Script(self.quotes)
+        self.script = ParsedScript(self.quotes)
 
     # -- lists of commands ------------------------------------------------------------------------------------------
 
@@ -135,7 +135,7 @@ class _Reader(WordReader):
         try:
             self.read_list(frozenset(ends))
         except RecursionError:
-            raise Unreadable(begin, "the script is nested too deeply") from None
+            raise UnsupportedScript(begin, "the script is nested too deeply") from None
         found = next(each for each in ends if self._sees(each))
         self._at += len(found)
         return found

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from .embedded_code import ShellScript
 from .shell_grammar import read_script
 from .shell_rules import check_script, check_shell_options
-from .shell_words import HOLE, NUMBER, Unreadable
+from .shell_words import HOLE, NUMBER, UnsupportedScript
 
 _RESERVED = re.compile(r"agentos_[0-9]")
 
@@ -31,11 +31,11 @@ class PreparedScript:
 
 
 def prepare_script(source: str, names: Sequence[str]) -> PreparedScript:
-    """Put variables into *source*, in which ``HOLE`` stands for the holes with these *names*. Raises ``Unreadable``."""
+    """Put variables into *source*, where ``HOLE`` marks the holes with these *names*. Raises ``UnsupportedScript``."""
     if not names:
         return PreparedScript(source, (), frozenset())
     if (reserved := _RESERVED.search(source)) is not None:
-        raise Unreadable(reserved.start(), "variables with such names are for the holes")
+        raise UnsupportedScript(reserved.start(), "variables with such names are for the holes")
     script = read_script(source)
     guarded = check_script(script)
     holes = tuple(dict.fromkeys(names))
@@ -44,7 +44,7 @@ def prepare_script(source: str, names: Sequence[str]) -> PreparedScript:
     text = parts[0]
     for place, name, following in zip(places, names, parts[1:], strict=True):
         if place not in script.quotes:
-            raise Unreadable(place, "where it is not clear what it would be")
+            raise UnsupportedScript(place, "where it is not clear what it would be")
         quote = script.quotes[place]
         text += f'{quote}"$agentos_{holes.index(name) + 1}"{quote}{following}'
     numbers = range(1, len(holes) + 1)
@@ -57,11 +57,11 @@ def prepare_script(source: str, names: Sequence[str]) -> PreparedScript:
 
 
 def check_shell(found: ShellScript, *, has_name: bool) -> None:
-    """Raise ``Unreadable`` if the shell may read a script with holes in another way, or is given other arguments."""
+    """Raise ``UnsupportedScript`` if the shell may read the script differently, or is given other arguments."""
     check_shell_options(found.options)
     if found.hidden_by is not None:
-        raise Unreadable(0, f"it is not known how {found.hidden_by!r} passes it on to the shell")
+        raise UnsupportedScript(0, f"it is not known how {found.hidden_by!r} passes it on to the shell")
     if found.appended_by is not None and not has_name:
-        raise Unreadable(
+        raise UnsupportedScript(
             0, f"{found.appended_by} puts its first argument in place of $0", "a name after the script: sh"
         )

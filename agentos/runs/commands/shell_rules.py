@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 import re
 
-from .embedded_code import code_in
-from .interpreters import gives_arguments_to_code, is_shell, language_of
-from .shell_grammar import Script, SimpleCommand
+from .embedded_code import find_code
+from .interpreters import find_language, gives_arguments_to_code, is_shell
+from .shell_grammar import ParsedScript, SimpleCommand
 from .shell_tables import (
     BUILTINS,
     BUILTINS_FOR_DATA,
@@ -23,7 +23,7 @@ from .shell_tables import (
     RUNS_NEXT_WORD,
     is_special_variable,
 )
-from .shell_words import EXPANSION, HOLE, Unreadable, Word
+from .shell_words import EXPANSION, HOLE, UnsupportedScript, Word
 
 _PROGRAM = re.compile(r"(?:~/)?[A-Za-z0-9_./+@:][A-Za-z0-9_./+@:-]*|\[")
 _FORMAT = re.compile(r"(?:[^%]|%%|%[-0-9.]*[bcqs])*", re.DOTALL)
@@ -34,8 +34,8 @@ _LONG_SHELL_OPTIONS = frozenset({"--login", "--noediting", "--noprofile", "--nor
 _LONG_SHELL_OPTIONS_WITH_VALUE = frozenset({"--rcfile", "--init-file"})
 
 
-def check_script(script: Script) -> frozenset[int]:
-    """Raise ``Unreadable`` for a hole that stands where the item might be taken for more than data.
+def check_script(script: ParsedScript) -> frozenset[int]:
+    """Raise ``UnsupportedScript`` for a hole that stands where the item might be taken for more than data.
 
     Return the holes whose item must not begin with ``-``: an interpreter would take it for an option.
     """
@@ -50,7 +50,7 @@ def check_script(script: Script) -> frozenset[int]:
 
 
 def check_shell_options(options: tuple[str, ...], at: int = 0) -> None:
-    """Raise ``Unreadable`` for an option of a shell, or of ``set``, under which a script may be read in another way."""
+    """Raise ``UnsupportedScript`` for an option of a shell, or of ``set``, that changes how a script is read."""
     given = iter(options)
     for option in given:
         if option in ("-", "--") or option in _LONG_SHELL_OPTIONS:
@@ -62,7 +62,7 @@ def check_shell_options(options: tuple[str, ...], at: int = 0) -> None:
         is_known = set(letters) <= OPTION_LETTERS | set("coO") and option[:1] in ("-", "+") and letters != ""
         if is_known and all(next(given, "") in OPTION_NAMES for each in letters if each in "oO"):
             continue
-        raise Unreadable(at, f"with the option {option} the shell may read the script in another way")
+        raise UnsupportedScript(at, f"with the option {option} the shell may read the script in another way")
 
 
 def _check_what_it_changes(command: SimpleCommand) -> None:
@@ -78,27 +78,29 @@ def _check_what_it_changes(command: SimpleCommand) -> None:
     arguments = [word.text for word in words[1:]]
     _check_standard_input(words)
     if name in CHANGES_READING:
-        raise Unreadable(begin, f"after {name!r} it is not certain what the rest of the script does")
+        raise UnsupportedScript(begin, f"after {name!r} it is not certain what the rest of the script does")
     if name == "set":
         options = tuple(_options(arguments))
         check_shell_options(tuple(each for each in options if each != "--"), begin)
     elif name in ("shopt", "setopt", "unsetopt"):
         unknown = [each for each in arguments if each not in OPTION_NAMES and each not in ("-s", "-u", "-q", "-o")]
         if unknown:
-            raise Unreadable(begin, f"after {name!r} with {unknown[0]!r} the shell may read the script in another way")
+            raise UnsupportedScript(
+                begin, f"after {name!r} with {unknown[0]!r} the shell may read the script in another way"
+            )
     elif name in DECLARES | EXPORTS:
         for word in words[1:]:
             if word.text[:1] in ("-", "+") and set(word.text[1:]) - set("gprx-"):
-                raise Unreadable(word.begin, f"after {name!r} with {word.text!r} an assignment can run commands")
+                raise UnsupportedScript(word.begin, f"after {name!r} with {word.text!r} an assignment can run commands")
             if name in DECLARES and word.text.startswith(EXPANSION):
-                raise Unreadable(word.begin, f"the arguments of {name!r} must be seen to be names")
+                raise UnsupportedScript(word.begin, f"the arguments of {name!r} must be seen to be names")
 
 
 def _check_standard_input(words: list[Word]) -> None:
     """Refuse an interpreter that reads code from its standard input: ``echo {} | sh`` would run the item."""
-    code = code_in([word.text for word in words])
+    code = find_code([word.text for word in words])
     name, arguments = os.path.basename(words[code.program].text), words[code.program + 1 :]
-    language = language_of(name)
+    language = find_language(name)
     if is_shell(name):
         has_code = code.program in code.interpreters or code.program in code.files
         reads_code = not has_code or any(word.text == "-s" for word in arguments)
@@ -106,7 +108,7 @@ def _check_standard_input(words: list[Word]) -> None:
         is_interpreter = language is not None and gives_arguments_to_code(name, language)
         reads_code = is_interpreter and all(word.text == "-" for word in arguments)
     if reads_code:
-        raise Unreadable(words[code.program].begin, f"{name!r} reads code from its standard input here")
+        raise UnsupportedScript(words[code.program].begin, f"{name!r} reads code from its standard input here")
 
 
 def _options(arguments: list[str]) -> list[str]:
@@ -131,17 +133,17 @@ def _check_holes(command: SimpleCommand, functions: set[str]) -> frozenset[int]:
         return frozenset()
     name, arguments = command.words[0], command.words[1:]
     if name.holes:
-        raise Unreadable(name.holes[0], "as the name of a command")
+        raise UnsupportedScript(name.holes[0], "as the name of a command")
     if not name.is_literal or not _PROGRAM.fullmatch(name.text):
-        raise Unreadable(hole, "at a command whose name is not written out")
+        raise UnsupportedScript(hole, "at a command whose name is not written out")
     if name.text in functions:
-        raise Unreadable(
+        raise UnsupportedScript(
             hole, f"at {name.text!r}, which is a function of the script", "the hole in the function itself"
         )
     if name.text in BUILTINS and name.text not in BUILTINS_FOR_DATA:
         instead, is_code = _instead_of_builtin(name.text), name.text in (".", "eval", "source", "trap")
         what = f"at {name.text!r}, which the shell runs itself"
-        raise Unreadable(hole, what, instead, is_evaluated=instead is None, is_code=is_code)
+        raise UnsupportedScript(hole, what, instead, is_evaluated=instead is None, is_code=is_code)
     if name.text in ("[", "test"):
         _check_test(name.text, arguments)
     elif name.text == "printf":
@@ -152,7 +154,7 @@ def _check_holes(command: SimpleCommand, functions: set[str]) -> frozenset[int]:
 
 
 def _check_program(words: list[Word]) -> frozenset[int]:
-    code = code_in([word.text for word in words])
+    code = find_code([word.text for word in words])
     guarded: set[int] = set()
     names = {code.program: os.path.basename(words[code.program].text)}
     names.update({index: os.path.basename(words[index].text) for index in code.interpreters})
@@ -161,23 +163,25 @@ def _check_program(words: list[Word]) -> frozenset[int]:
             continue
         hole = word.holes[0]
         if index == code.program:
-            raise Unreadable(hole, "as the name of a command")
+            raise UnsupportedScript(hole, "as the name of a command")
         for interpreter in code.interpreters:
             if index > interpreter:
-                raise Unreadable(
+                raise UnsupportedScript(
                     hole, f"among the arguments of {names[interpreter]!r}, which is given code", is_code=True
                 )
         if index in code.languages:
-            raise Unreadable(hole, f"in the code for {code.languages[index]!r}", is_code=True)
+            raise UnsupportedScript(hole, f"in the code for {code.languages[index]!r}", is_code=True)
         name = names[code.program]
-        if is_shell(name) or language_of(name) is not None:
+        if is_shell(name) or find_language(name) is not None:
             for before in words[code.program + 1 : index]:
                 if EXPANSION in before.text and not set("/.") & set(before.text):
-                    raise Unreadable(hole, f"at {name!r} after an argument that is known only when the script runs")
+                    raise UnsupportedScript(
+                        hole, f"at {name!r} after an argument that is known only when the script runs"
+                    )
         if index in code.operands and is_shell(name):
-            raise Unreadable(hole, f"as the file that {name!r} runs")
+            raise UnsupportedScript(hole, f"as the file that {name!r} runs")
         if index in code.operands and word.text.startswith(EXPANSION):
-            raise Unreadable(hole, f"at {name!r}, which may take it for an option", "a -- before it")
+            raise UnsupportedScript(hole, f"at {name!r}, which may take it for an option", "a -- before it")
         if index in code.operands and word.text.startswith(HOLE):
             guarded.add(hole)
         assignment = _ASSIGNMENT.match(word.text)
@@ -193,11 +197,11 @@ def _check_test(name: str, arguments: list[Word]) -> None:
         return
     if name == "[":
         if not arguments or arguments[-1].source != "]":
-            raise Unreadable(hole, "in a [ that has no ]")
+            raise UnsupportedScript(hole, "in a [ that has no ]")
         arguments = arguments[:-1]
     for word in arguments:
         if word.may_split:
-            raise Unreadable(word.begin, f"in the same {name!r} as a hole, this needs double quotes", '"$name"')
+            raise UnsupportedScript(word.begin, f"in the same {name!r} as a hole, this needs double quotes", '"$name"')
     if arguments and arguments[0].source == "!":
         arguments = arguments[1:]
     match arguments:
@@ -207,7 +211,7 @@ def _check_test(name: str, arguments: list[Word]) -> None:
             return
         case [_, operator, _] if operator.is_literal and operator.text in _STRING_OPERATORS:
             return
-    raise Unreadable(
+    raise UnsupportedScript(
         hole,
         f"in a {name!r} that is more than one comparison of texts or question about a file",
         "[ -f {hole} ] && [ {hole} != x ]",
@@ -221,7 +225,7 @@ def _check_printf(arguments: list[Word]) -> None:
         return
     text = arguments[1:] if arguments[0].text == "--" else arguments
     if not text or not text[0].is_literal or text[0].text.startswith("-") or not _FORMAT.fullmatch(text[0].text):
-        raise Unreadable(hole, "at a printf whose format is more than text and %s", "printf '%s\\n' {hole}")
+        raise UnsupportedScript(hole, "at a printf whose format is more than text and %s", "printf '%s\\n' {hole}")
 
 
 def _instead_of_builtin(name: str) -> str | None:
@@ -234,5 +238,5 @@ def _instead_of_builtin(name: str) -> str | None:
     return None
 
 
-def _special(variable: str, at: int) -> Unreadable:
-    return Unreadable(at, f"as the value of {variable}, which means something to a shell or the system")
+def _special(variable: str, at: int) -> UnsupportedScript:
+    return UnsupportedScript(at, f"as the value of {variable}, which means something to a shell or the system")

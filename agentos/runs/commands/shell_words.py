@@ -1,7 +1,7 @@
 """The words of a shell script: quotes, expansions, and the holes in them.
 
 In the script a hole is the one character ``HOLE``, and a place for digits is ``NUMBER``: neither can be in an argument.
-What is not read alike by all shells raises ``Unreadable``.
+What is not read alike by all shells raises ``UnsupportedScript``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _DOLLAR_QUOTES = re.compile(r"\$'[^'\\\0]*(?:\\[^'\0][^'\\\0]*)*'")  # ends at t
 _AFTER_LITERAL_DOLLAR = frozenset(" \t\n;|&)/.,:%]}")
 
 
-class Unreadable(Exception):
+class UnsupportedScript(Exception):
     """A script cannot be followed from *at* on, or the hole there is refused: *what* says why or where it stands.
 
     *instead* shows how to write it, with ``{hole}`` for the hole. Where the item *is_code*, or *is_evaluated* as a
@@ -217,7 +217,7 @@ class WordReader(ABC):
         hole = self._source.find(HOLE, self._at)
         closed = self._source.find(name[-1], self._at + 2)
         if 0 <= hole < (closed if closed >= 0 else len(self._source)):
-            raise Unreadable(hole, f"inside {name}", instead, is_evaluated=name.startswith("arithmetic"))
+            raise UnsupportedScript(hole, f"inside {name}", instead, is_evaluated=name.startswith("arithmetic"))
         self._fail(f"{name} with quotes, lines or other expansions in it is not followed")
 
     def _skip_blanks(self) -> None:
@@ -256,4 +256,4 @@ class WordReader(ABC):
             self._at += 1
 
     def _fail(self, what: str, at: int | None = None, instead: str | None = None) -> NoReturn:
-        raise Unreadable(self._at if at is None else at, what, instead)
+        raise UnsupportedScript(self._at if at is None else at, what, instead)

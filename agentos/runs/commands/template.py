@@ -28,12 +28,12 @@ from typing import Any
 
 from ...errors import AgentOSError, error_fields
 from ...util.sanitize import is_utf8
-from ..inputs.fields import field_of
-from .embedded_code import ShellScript, code_in
+from ..inputs.fields import get_field
+from .embedded_code import ShellScript, find_code
 from .shell_quoting import PreparedScript, check_shell, prepare_script
-from .shell_words import HOLE, NUMBER, Unreadable
+from .shell_words import HOLE, NUMBER, UnsupportedScript
 
-LONGEST = 131072 - 1  # bytes of one argument or environment variable on Linux, without the NUL that ends it
+MAX_ARGUMENT = 131072 - 1  # bytes of one argument or environment variable on Linux, without the NUL that ends it
 
 _NAME = r"[A-Za-z_]\w*(?:\.\w+)*"
 _HOLE = re.compile(rf"\{{\{{(?:#|{_NAME})?\}}\}}|(?<!\$)\{{(?P<name>#|{_NAME}|)\}}")
@@ -99,7 +99,7 @@ class Template:
             raise TemplateError("no command to run", "give one after --")
         for element in self.argv:
             _check_passable(element, "the command")
-        code = code_in([_HOLE.sub(_mark, each) for each in self.argv])
+        code = find_code([_HOLE.sub(_mark, each) for each in self.argv])
         self._scripts = {index: _ScriptTemplate(self.argv, index, found) for index, found in code.scripts.items()}
         self._elements = [
             ("",) if index in self._scripts else _parts(each, code.languages.get(index), code.operands.get(index))
@@ -133,7 +133,7 @@ class Template:
             if index - 1 in self._scripts:
                 command += for_script
         if self._append and not self._scripts and not self._has_place_for(item):
-            command.append(text_of(item))
+            command.append(format_item(item))
             _check_passable(command[-1], "this item")
         return command
 
@@ -142,12 +142,12 @@ class Template:
         return any(not hole.needs_object or (has_fields and hole.language is None) for hole in self._holes)
 
     @staticmethod
-    def text_of(item: Any) -> str:
+    def format_item(item: Any) -> str:
         """What ``{}`` and ``AGENTOS_ITEM`` stand for."""
-        return text_of(item)
+        return format_item(item)
 
 
-def text_of(item: Any) -> str:
+def format_item(item: Any) -> str:
     """A text as it is, anything else as compact JSON."""
     if isinstance(item, str):
         return item
@@ -157,7 +157,7 @@ def text_of(item: Any) -> str:
     return text if is_utf8(text) else json.dumps(item, separators=(",", ":"))
 
 
-def why_not_passable(text: str, *, room: int = LONGEST) -> str | None:
+def find_passing_problem(text: str, *, room: int = MAX_ARGUMENT) -> str | None:
     """Why *text* cannot be an argument or the value of a variable, or None if it can; *room* is in bytes."""
     if "\0" in text:
         return "has a NUL character, which no argument can hold"
@@ -221,7 +221,7 @@ class _ScriptTemplate:
             if holes:
                 check_shell(self._found, has_name=self._has_name)
             return prepare_script(marked, holes)
-        except Unreadable as refusal:
+        except UnsupportedScript as refusal:
             return _misplaced(marked, [f"{{{name}}}" for name in holes], refusal)
 
 
@@ -245,7 +245,7 @@ def _parts(element: str, language: str | None, option_of: str | None) -> _Elemen
 def _put(hole: _Hole, item: Any, item_id: str, number: int) -> str:
     """What goes into *hole*; if it is none for this item, its own spelling."""
     if hole.name == "":
-        return text_of(item)
+        return format_item(item)
     if hole.name == "#":
         return str(number)
     if hole.name == "id":
@@ -253,7 +253,7 @@ def _put(hole: _Hole, item: Any, item_id: str, number: int) -> str:
     if not isinstance(item, dict):
         return str(hole)
     try:
-        text = text_of(field_of(item, hole.name))
+        text = format_item(get_field(item, hole.name))
     except KeyError:
         if hole.language is not None:
             return str(hole)
@@ -277,7 +277,7 @@ def _in_code(hole: _Hole, language: str) -> TemplateError:
     return TemplateError(f"{hole} stands in the code for {language}, where an item would be read as code", _IN_CODE)
 
 
-def _misplaced(marked: str, holes: list[str], refusal: Unreadable) -> TemplateError:
+def _misplaced(marked: str, holes: list[str], refusal: UnsupportedScript) -> TemplateError:
     """What is wrong with a script, with a picture of the place and the way to write it."""
     at = min(refusal.at, max(len(marked) - 1, 0))
     is_hole = marked[at : at + 1] == HOLE
@@ -288,10 +288,10 @@ def _misplaced(marked: str, holes: list[str], refusal: Unreadable) -> TemplateEr
         message = f"{hole} cannot be put into the shell script safely: {refusal.what}"
     advice = [] if refusal.instead is None else [f"write {refusal.instead.replace('{hole}', hole)}"]
     advice.append(_AS_CODE if refusal.is_code else _EVALUATED if refusal.is_evaluated else _IN_SCRIPT % hole)
-    return TemplateError(message, "\n".join([*_picture(marked, holes, at), *advice]))
+    return TemplateError(message, "\n".join([*_format_position(marked, holes, at), *advice]))
 
 
-def _picture(marked: str, holes: list[str], at: int) -> tuple[str, str]:
+def _format_position(marked: str, holes: list[str], at: int) -> tuple[str, str]:
     """The line of a script that has a certain place, and a caret below it."""
     spelled = iter(holes)
     texts = [next(spelled) if char == HOLE else "{#}" if char == NUMBER else char for char in marked]
@@ -315,7 +315,7 @@ def _unknown(hole: _Hole, item: dict[str, Any]) -> TemplateError:
 
 
 def _check_passable(text: str, what: str) -> None:
-    why = why_not_passable(text)
+    why = find_passing_problem(text)
     if why is not None:
         hint = "give the item on standard input: --stdin" if "bytes long" in why else None
         raise TemplateError(f"{what} {why}", hint)

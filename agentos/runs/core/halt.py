@@ -19,22 +19,22 @@ class Halt:
     """
 
     now: bool
-    what: str
+    counted: str
     number: float
     percent: bool
 
     def reached(self, done: int, failed: int) -> bool:
         finished = done + failed
-        count = {"fail": failed, "success": done, "done": finished}[self.what]
+        count = {"fail": failed, "success": done, "done": finished}[self.counted]
         if not self.percent:
             return count >= self.number
         return finished >= _ENOUGH_FOR_PERCENT and count * 100 >= self.number * finished and count > 0
 
     def __str__(self) -> str:
-        return f"{'now' if self.now else 'soon'},{self.what}={self.number:g}{'%' if self.percent else ''}"
+        return f"{'now' if self.now else 'soon'},{self.counted}={self.number:g}{'%' if self.percent else ''}"
 
 
-def halt_of(text: str | None) -> Halt | None:
+def parse_halt(text: str | None) -> Halt | None:
     """Read a halt clause; None or ``"never"``: no early stop. Raises ValueError for anything else it cannot read."""
     if text is None or text == "never":
         return None

@@ -67,7 +67,7 @@ class DigestTable:
         self._table = array("q", bytes(8 * self._stride * size))
 
 
-class SeenIds:
+class RecentIds:
     """Says whether an id was seen before, among at least the last *remembered*. Its size has a bound, its input none.
 
     *digest* makes 128 bits of an id.

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from ...pool.core.learning.adaptive_pool import GRAVE
 from ...providers.signal import Event, Signal
-from .states import Ended
+from .states import AttemptEnd
 
 TOO_MANY = frozenset({Event.LIMITED, Event.PARKED, Event.RAMP})
 # Another try may help: with another key, if nobody can be sure yet that this one is to blame.
-_PASSING = GRAVE | {Event.BUSY, Event.NETWORK}
+_TRANSIENT = GRAVE | {Event.BUSY, Event.NETWORK}
 
 
-def ended_by(event: Event, *, acted: bool) -> Ended | None:
+def classify_signal(event: Event, *, acted: bool) -> AttemptEnd | None:
     """How the attempt ended; None: nothing that waiting or another try would cure. *acted*: the pool sees to it."""
     if acted or event in TOO_MANY:
-        return Ended.LIMIT
-    return Ended.TRANSIENT if event in _PASSING else None
+        return AttemptEnd.LIMIT
+    return AttemptEnd.TRANSIENT if event in _TRANSIENT else None
 
 
 def lacks_tokens(signal: Signal | None) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .states import State
+from .states import ItemStatus
 
 NOTHING: dict[str, int] = {}  # never changed
 LOST = "lost"  # why an attempt is cancelled whose key others may have by now, because this process stood still
@@ -21,28 +21,28 @@ class Item:
         "id",
         "index",
         "limited",
-        "mark",
+        "no_key_waits",
         "payload",
-        "short",
         "state",
+        "successes_before",
+        "token_shortfalls",
         "tries",
-        "waited",
     )
 
     def __init__(self, index: int, item_id: str, payload: Any) -> None:
         self.index = index
         self.id = item_id
         self.payload = payload
-        self.state = State.PENDING
+        self.state = ItemStatus.PENDING
         self.fault: str | None = None  # why it cannot be run at all
         self.duplicate = False  # another item has its id, and the journal knows that one
         self.fingerprint: str | None = None
         self.attempts = 0  # begun so far, those of earlier runs included
         self.tries = 0  # failed tries that another one followed
         self.limited = 0  # attempts in a row that a limit stopped
-        self.short = 0  # of them, those that may have been for want of tokens
-        self.waited = 0  # of them, those that got no key in their own time
-        self.mark: dict[str, int] = NOTHING  # how many others had succeeded, by quota, when the row began
+        self.token_shortfalls = 0  # of them, those that may have been for want of tokens
+        self.no_key_waits = 0  # of them, those that got no key in their own time
+        self.successes_before: dict[str, int] = NOTHING  # how many others had succeeded, by quota, when the row began
 
 
 class Attempt:

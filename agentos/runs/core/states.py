@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum, StrEnum
 
 
-class State(Enum):
+class ItemStatus(Enum):
     """What an item is. Every item is exactly one of these."""
 
     PENDING = "pending"  # not begun, or between two attempts
@@ -28,15 +28,15 @@ class Verdict(Enum):
 
 
 # What an item becomes by a verdict on its running attempt. LATE is not in here: it changes nothing.
-AFTER: dict[Verdict, State] = {
-    Verdict.DONE: State.DONE,
-    Verdict.FAILED: State.FAILED,
-    Verdict.RETRY: State.PENDING,
-    Verdict.LIMITED: State.PENDING,
-    Verdict.INTERRUPTED: State.INTERRUPTED,
+STATUS_AFTER: dict[Verdict, ItemStatus] = {
+    Verdict.DONE: ItemStatus.DONE,
+    Verdict.FAILED: ItemStatus.FAILED,
+    Verdict.RETRY: ItemStatus.PENDING,
+    Verdict.LIMITED: ItemStatus.PENDING,
+    Verdict.INTERRUPTED: ItemStatus.INTERRUPTED,
 }
 
-FINAL = frozenset({State.DONE, State.FAILED})
+FINAL = frozenset({ItemStatus.DONE, ItemStatus.FAILED})
 
 
 class Cause(StrEnum):
@@ -60,7 +60,7 @@ class Phase(Enum):
     OVER = 3
 
 
-class Ended(Enum):
+class AttemptEnd(Enum):
     """How an attempt ended, as far as the run's rules care."""
 
     VALUE = "value"

@@ -16,7 +16,7 @@ Forecasting = Callable[[int], float | None]  # seconds for so many more items; N
 _FEWEST_ITEMS = 3
 _SHORTEST = 3.0
 _SETTLES_IN = 5.0  # seconds in which two thirds of a change of mind are shown
-_LOOK_EVERY = 1.0
+_REFRESH_INTERVAL = 1.0
 _SHARE_OF_TIME = 0.01  # that forecasts may take
 _REMEMBERED = 50
 _NOISE, _NOISE_SHARE = 1.0, 0.02  # by which a forecast may rise for no reason
@@ -39,24 +39,24 @@ class Eta:
         self._timer = timer
         self._lag = _Lag()
         self._ends_at: float | None = None
-        self._looked_at = -math.inf
-        self._look_at = -math.inf
+        self._refreshed_at = -math.inf
+        self._refresh_at = -math.inf
 
-    def left(self, stats: ProgressStats, now: float) -> float | None:
+    def seconds_left(self, stats: ProgressStats, now: float) -> float | None:
         """Seconds from *now* (epoch seconds); None: not known."""
         if stats.unfinished is None or stats.completed - stats.cached < _FEWEST_ITEMS or stats.elapsed < _SHORTEST:
             return None
-        if now >= self._look_at or now < self._looked_at:
-            self._look(stats, now)
+        if now >= self._refresh_at or now < self._refreshed_at:
+            self._refresh(stats, now)
         return None if self._ends_at is None else max(0.0, self._ends_at - now)
 
-    def _look(self, stats: ProgressStats, now: float) -> None:
+    def _refresh(self, stats: ProgressStats, now: float) -> None:
         began = self._timer()
         left = self._estimate(stats, now)
         # A pool of many closed quotas takes long to reckon with: then it is asked less often.
-        self._look_at = now + max(_LOOK_EVERY, (self._timer() - began) / _SHARE_OF_TIME)
-        passed = now - self._looked_at
-        self._looked_at = now
+        self._refresh_at = now + max(_REFRESH_INTERVAL, (self._timer() - began) / _SHARE_OF_TIME)
+        passed = now - self._refreshed_at
+        self._refreshed_at = now
         if not math.isfinite(left):
             self._ends_at = None
         elif self._ends_at is None or passed < 0:
@@ -73,7 +73,7 @@ class Eta:
             except Exception:  # noqa: BLE001 - it is given to us, and the display must go on
                 self._forecast = None
         if told is not None and not math.isnan(told):
-            return self._lag.corrected(told, now)
+            return self._lag.correct(told, now)
         return stats.elapsed / (stats.completed - stats.cached) * count  # what came from an earlier run took no time
 
 
@@ -91,7 +91,7 @@ class _Lag:
         self._news = 0
         self._news_at = -math.inf
 
-    def corrected(self, told: float, now: float) -> float:
+    def correct(self, told: float, now: float) -> float:
         """The forecast *told*, stretched by as much as earlier ones were too short."""
         if self._before is not None and math.isfinite(told) and math.isfinite(self._before[1]):
             passed, fell = now - self._before[0], self._before[1] - told

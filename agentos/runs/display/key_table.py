@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ...pool.snapshot import OUT_OF_USE, CredentialStatus
-from ...util.text_width import cells, clipped, padded
-from .phrases import Span, states, until
+from ...util.text_width import clip, display_width, pad
+from .phrases import Span, format_states, format_until
 
 if TYPE_CHECKING:
     from ...pool.core.credential_report import Headroom
@@ -46,7 +46,7 @@ _GAP = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Glyphs:
+class BarGlyphs:
     """What bars are made of."""
 
     line: str
@@ -54,18 +54,18 @@ class Glyphs:
     rest: str
 
 
-FINE = Glyphs(line="━", end="╸", rest="─")
-ASCII = Glyphs(line="=", end=">", rest="-")
+UNICODE_GLYPHS = BarGlyphs(line="━", end="╸", rest="─")
+ASCII_GLYPHS = BarGlyphs(line="=", end=">", rest="-")
 
 
-def key_rows(
+def render_key_rows(
     keys: Sequence[CredentialState],
     *,
     width: int,
     most: int,
     now: float,
     clean: Callable[[str], str],
-    glyphs: Glyphs = FINE,
+    glyphs: BarGlyphs = UNICODE_GLYPHS,
 ) -> list[Row]:
     """At most *most* rows of *width* columns. All keys in their own order, or the most interesting and a tally."""
     if most <= 0 or not keys:
@@ -82,23 +82,23 @@ def key_rows(
 
 def _tally(keys: Sequence[CredentialState]) -> Row:
     row: Row = []
-    for part in states(keys).split(", "):
+    for part in format_states(keys).split(", "):
         row += [(", ", ""), (part, STYLES.get(part.split()[-1], ""))]
     return row[1:]
 
 
 def _more(keys: Sequence[CredentialState]) -> str:
-    first, *others = states(keys).split(", ")
+    first, *others = format_states(keys).split(", ")
     count, state = first.split(" ", 1)
     return ", ".join([f"{count} more {state}", *others])
 
 
 def _table(
-    keys: Sequence[CredentialState], width: int, now: float, clean: Callable[[str], str], glyphs: Glyphs
+    keys: Sequence[CredentialState], width: int, now: float, clean: Callable[[str], str], glyphs: BarGlyphs
 ) -> list[Row]:
     """Name and state; the bar and the details, for as long as there is room."""
-    names = [clipped(clean(key.name), _LONGEST_NAME) for key in keys]
-    name_width = min(max(map(cells, names)), max(4, width - _STATE_WIDTH - _GAP))
+    names = [clip(clean(key.name), _LONGEST_NAME) for key in keys]
+    name_width = min(max(map(display_width, names)), max(4, width - _STATE_WIDTH - _GAP))
     left = width - name_width - _GAP - _STATE_WIDTH - _GAP
     has_bar = left - _BAR - _GAP >= _LEAST_DETAILS and any(_share(key) is not None for key in keys)
     if has_bar:
@@ -106,8 +106,8 @@ def _table(
     rows = []
     for key, name in zip(keys, names, strict=True):
         refused = key.state in (CredentialStatus.DEAD, CredentialStatus.SPENT)
-        row: Row = [(padded(name, name_width), "bold" if refused else ""), ("  ", "")]
-        row.append((padded(key.state, _STATE_WIDTH), STYLES.get(key.state, "")))
+        row: Row = [(pad(name, name_width), "bold" if refused else ""), ("  ", "")]
+        row.append((pad(key.state, _STATE_WIDTH), STYLES.get(key.state, "")))
         if has_bar:
             row += [("  ", ""), *_bar(_share(key), glyphs)]
         details = _details(key, now, clean, left)
@@ -118,12 +118,12 @@ def _table(
 def _details(key: CredentialState, now: float, clean: Callable[[str], str], width: int) -> str:
     """Until when, or how much room there is; and why, as far as there is room for that."""
     why = "" if key.state == CredentialStatus.LEASED else clean(key.why)
-    first = until(key.rate_limited_until, now) or ("" if key.state in OUT_OF_USE else _room(key))
+    first = format_until(key.rate_limited_until, now) or ("" if key.state in OUT_OF_USE else _room(key))
     for said in ([first, why], [first]):
         text = ": ".join(part for part in said if part)
-        if cells(text) <= width or (why and width - cells(first) > _LEAST_DETAILS):
-            return clipped(text, width)
-    return clipped(first.partition(" (")[0], width) if width >= _LEAST_DETAILS - 2 else ""
+        if display_width(text) <= width or (why and width - display_width(first) > _LEAST_DETAILS):
+            return clip(text, width)
+    return clip(first.partition(" (")[0], width) if width >= _LEAST_DETAILS - 2 else ""
 
 
 def _tightest(key: CredentialState) -> Headroom | None:
@@ -147,7 +147,7 @@ def _room(key: CredentialState) -> str:
     return f"{_share(key) or 0:.0%} of its {limit.dimension.replace('_', ' ')} left"
 
 
-def _bar(share: float | None, glyphs: Glyphs) -> Row:
+def _bar(share: float | None, glyphs: BarGlyphs) -> Row:
     if share is None:
         return [(" " * _BAR, "")]
     full = round(share * _BAR)

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ...util.durations import hours, minutes
-from ...util.text_width import cells, clipped, padded, wrapped
+from ...util.durations import format_hours, format_minutes
+from ...util.text_width import clip, display_width, pad, wrap
 from ..results import ProgressStats
-from .event_state import Failure
-from .key_table import FINE, Glyphs, Row, key_rows
-from .phrases import counts, how_far, resting, time_left
+from .event_state import FailedItem
+from .key_table import UNICODE_GLYPHS, BarGlyphs, Row, render_key_rows
+from .phrases import describe_unavailable_keys, format_counts, format_progress, format_time_left
 
 if TYPE_CHECKING:
     from ...pool.snapshot import CredentialState
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 _LABEL = 9
 _WIDE = 60  # columns from which rows have a label before them
 _TALL = 16  # rows from which a quarter of the terminal is left to what scrolls by
-_MOST_KEYS = 12
-_MOST_RUNNING = 8
-_MOST_NOTICE = 3
+_MAX_KEYS = 12
+_MAX_RUNNING = 8
+_MAX_NOTICE = 3
 _LEAST_BAR = 8
 _PULSE = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
+class RunningItem:
     """An item that runs: since when (epoch seconds), and what it printed last."""
 
     item_id: str
@@ -36,27 +36,32 @@ class Running:
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
+class DisplayState:
     """All that is shown, at one instant. Every text in it is harmless already, but for names of keys and reasons."""
 
     stats: ProgressStats
     now: float
     name: str = ""
-    left: float | None = None  # seconds
+    seconds_left: float | None = None  # seconds
     keys: Sequence[CredentialState] = ()
-    running: Sequence[Running] = ()
-    failures: Sequence[Failure] = ()
+    running: Sequence[RunningItem] = ()
+    failures: Sequence[FailedItem] = ()
     notice: str = ""
     stopping: bool = False
 
 
-def picture(
-    scene: Scene, width: int, height: int, *, clean: Callable[[str], str] = str, glyphs: Glyphs = FINE
+def render(
+    scene: DisplayState,
+    width: int,
+    height: int,
+    *,
+    clean: Callable[[str], str] = str,
+    glyphs: BarGlyphs = UNICODE_GLYPHS,
 ) -> list[Row]:
     """Rows that fit a terminal of *width* columns and *height* rows, one column and one row less than that at least."""
     width = max(1, width - 1)  # in its last column a terminal may break the line
     height = max(1, height - 1 if height < _TALL else height * 3 // 4)
-    most = _MOST_NOTICE if width >= _WIDE else 2 * _MOST_NOTICE
+    most = _MAX_NOTICE if width >= _WIDE else 2 * _MAX_NOTICE
     notice = _notice(scene.notice, width, max(1, min(most, height // 2)))
     head = list(_head(scene, width, height - len(notice), glyphs))[: height - len(notice)]
     sections = _sections(scene, width, clean, glyphs)
@@ -67,37 +72,37 @@ def picture(
 # -- the head and the notice ----------------------------------------------------------------------------------
 
 
-def _head(scene: Scene, width: int, height: int, glyphs: Glyphs) -> Iterator[Row]:
+def _head(scene: DisplayState, width: int, height: int, glyphs: BarGlyphs) -> Iterator[Row]:
     """The most important comes first where there is room for little."""
     if scene.name and height >= 6:
-        yield [(clipped(scene.name, width), "bold")]
+        yield [(clip(scene.name, width), "bold")]
     yield _overall(scene.stats, width, glyphs)
-    said = list(counts(scene.stats))
+    said = list(format_counts(scene.stats))
     if scene.running:
         said += [(", ", ""), (f"running {len(scene.running)}", "cyan")]
-    left = "" if scene.stopping or scene.stats.unfinished == 0 else time_left(scene.left, scene.now)
-    free = width - sum(cells(text) for text, _ in said) - cells(left)
+    left = "" if scene.stopping or scene.stats.unfinished == 0 else format_time_left(scene.seconds_left, scene.now)
+    free = width - sum(display_width(text) for text, _ in said) - display_width(left)
     if free >= 2:
         yield [*said, (" " * free, ""), (left, "")]
     else:
         yield said
         if left:
-            yield [(clipped(left, width), "")]
-    rest = resting(scene.keys, scene.now)
+            yield [(clip(left, width), "")]
+    rest = describe_unavailable_keys(scene.keys, scene.now)
     if rest:
-        yield [(clipped(rest, width), "yellow")]
+        yield [(clip(rest, width), "yellow")]
 
 
-def _overall(stats: ProgressStats, width: int, glyphs: Glyphs) -> Row:
-    far, elapsed = how_far(stats), hours(stats.elapsed)
+def _overall(stats: ProgressStats, width: int, glyphs: BarGlyphs) -> Row:
+    far, elapsed = format_progress(stats), format_hours(stats.elapsed)
     for ending in ([(f"  {far}", "bold"), (f"  {elapsed}", "")], [(f"  {far}", "bold")]):
-        room = width - sum(cells(text) for text, _ in ending)
+        room = width - sum(display_width(text) for text, _ in ending)
         if room >= _LEAST_BAR:
             return [*_bar(stats, room, glyphs), *ending]
-    return [(clipped(far, width), "bold")]
+    return [(clip(far, width), "bold")]
 
 
-def _bar(stats: ProgressStats, width: int, glyphs: Glyphs) -> Row:
+def _bar(stats: ProgressStats, width: int, glyphs: BarGlyphs) -> Row:
     if stats.total is None:  # no end in sight: a piece of it moves, to show that the display does
         place = int(stats.elapsed * 4) % width
         lit = min(_PULSE, width - place)
@@ -118,13 +123,13 @@ def _notice(text: str, width: int, most: int) -> list[Row]:
     """The whole of it; or what it begins with and the remark at its end, for that says what a second Ctrl-C will do."""
     if not text:
         return []
-    lines = wrapped(text, width)
+    lines = wrap(text, width)
     remark = text.rfind(" (") if text.endswith(")") else len(text)
     room = min(remark, width * most)
     while len(lines) > most and room > 0:
         room -= max(1, width // 8)
-        lines = wrapped(clipped(text[:remark], room) + text[remark:], width)
-    return [[(padded(line, width), "bold black on yellow")] for line in lines[:most]]
+        lines = wrap(clip(text[:remark], room) + text[remark:], width)
+    return [[(pad(line, width), "bold black on yellow")] for line in lines[:most]]
 
 
 # -- keys, running items, failures ----------------------------------------------------------------------------
@@ -139,9 +144,9 @@ class _Section:
     rows: Callable[[int, int], list[Row]]  # of at most so many columns, at most so many rows
 
 
-def _sections(scene: Scene, width: int, clean: Callable[[str], str], glyphs: Glyphs) -> list[_Section]:
+def _sections(scene: DisplayState, width: int, clean: Callable[[str], str], glyphs: BarGlyphs) -> list[_Section]:
     def keys(room: int, most: int) -> list[Row]:
-        return key_rows(scene.keys, width=room, most=most, now=scene.now, clean=clean, glyphs=glyphs)
+        return render_key_rows(scene.keys, width=room, most=most, now=scene.now, clean=clean, glyphs=glyphs)
 
     def running(room: int, most: int) -> list[Row]:
         if not scene.running:
@@ -153,8 +158,8 @@ def _sections(scene: Scene, width: int, clean: Callable[[str], str], glyphs: Gly
         return [_failure(each, room) for each in scene.failures[len(scene.failures) - most :]]
 
     return [
-        _Section("keys", "", "dim", min(_MOST_KEYS, len(scene.keys)), keys),
-        _Section("running", "> ", "dim", len(running(width - _LABEL, _MOST_RUNNING)), running),
+        _Section("keys", "", "dim", min(_MAX_KEYS, len(scene.keys)), keys),
+        _Section("running", "> ", "dim", len(running(width - _LABEL, _MAX_RUNNING)), running),
         _Section("failed", "x ", "red", len(scene.failures), failures),
     ]
 
@@ -166,7 +171,7 @@ def _body(sections: Sequence[_Section], height: int, width: int) -> Iterator[Row
             if width < _WIDE:
                 yield [(section.mark, section.style), *row]
             else:
-                yield [(padded("" if number else section.label, _LABEL), section.style), *row]
+                yield [(pad("" if number else section.label, _LABEL), section.style), *row]
 
 
 def _shares(wants: Sequence[int], height: int) -> list[int]:
@@ -180,18 +185,18 @@ def _shares(wants: Sequence[int], height: int) -> list[int]:
     return shares
 
 
-def _listed(running: Sequence[Running], now: float, width: int, most: int) -> list[Row]:
+def _listed(running: Sequence[RunningItem], now: float, width: int, most: int) -> list[Row]:
     """An item a row, with what it printed last; those that have run longest first."""
     if most == 1 and len(running) > 1:
         return _in_one_row(running, now)
     shown = running if len(running) <= most else running[: most - 1]
-    ids = min(max(cells(each.item_id) for each in shown), max(8, width // 3))
-    times = max(len(minutes(now - each.since)) for each in shown)
+    ids = min(max(display_width(each.item_id) for each in shown), max(8, width // 3))
+    times = max(len(format_minutes(now - each.since)) for each in shown)
     rows: list[Row] = [
         [
-            (padded(each.item_id, ids), "cyan"),
-            (f"  {minutes(now - each.since):>{times}}", ""),
-            (f"  {clipped(each.last_line, max(0, width - ids - times - 4))}", "dim"),
+            (pad(each.item_id, ids), "cyan"),
+            (f"  {format_minutes(now - each.since):>{times}}", ""),
+            (f"  {clip(each.last_line, max(0, width - ids - times - 4))}", "dim"),
         ]
         for each in shown
     ]
@@ -200,10 +205,10 @@ def _listed(running: Sequence[Running], now: float, width: int, most: int) -> li
     return rows
 
 
-def _side_by_side(running: Sequence[Running], now: float, width: int, most: int) -> list[Row]:
+def _side_by_side(running: Sequence[RunningItem], now: float, width: int, most: int) -> list[Row]:
     """As many as fit beside one another, in columns."""
-    ids = min(max(cells(each.item_id) for each in running), max(4, width - 8))
-    times = max(len(minutes(now - each.since)) for each in running)
+    ids = min(max(display_width(each.item_id) for each in running), max(4, width - 8))
+    times = max(len(format_minutes(now - each.since)) for each in running)
     across = max(1, (width + 2) // (ids + 1 + times + 2))
     if most == 1 and len(running) > across:
         return _in_one_row(running, now)
@@ -214,20 +219,22 @@ def _side_by_side(running: Sequence[Running], now: float, width: int, most: int)
         if place % across == 0:
             rows.append([])
         gap = "  " if place % across else ""
-        rows[-1] += [(gap + padded(each.item_id, ids), "cyan"), (f" {minutes(now - each.since):>{times}}", "dim")]
+        rows[-1] += [(gap + pad(each.item_id, ids), "cyan"), (f" {format_minutes(now - each.since):>{times}}", "dim")]
     if hidden:
         rows.append([(f"... and {hidden} more", "dim")])
     return rows
 
 
-def _in_one_row(running: Sequence[Running], now: float) -> list[Row]:
+def _in_one_row(running: Sequence[RunningItem], now: float) -> list[Row]:
     longest = running[0]
-    return [[(longest.item_id, "cyan"), (f" {minutes(now - longest.since)}, and {len(running) - 1} more", "dim")]]
+    return [
+        [(longest.item_id, "cyan"), (f" {format_minutes(now - longest.since)}, and {len(running) - 1} more", "dim")]
+    ]
 
 
-def _failure(failure: Failure, width: int) -> Row:
-    item_id = clipped(failure.item_id, max(8, width // 2))
-    return [(f"{item_id}: ", ""), (clipped(failure.why, max(0, width - cells(item_id) - 2)), "")]
+def _failure(failure: FailedItem, width: int) -> Row:
+    item_id = clip(failure.item_id, max(8, width // 2))
+    return [(f"{item_id}: ", ""), (clip(failure.why, max(0, width - display_width(item_id) - 2)), "")]
 
 
 def _fitted(row: Row, width: int) -> Row:
@@ -237,6 +244,6 @@ def _fitted(row: Row, width: int) -> Row:
     for text, style in row:
         if not text or room <= 0:
             continue
-        fitted.append((clipped(text, room), style))
-        room -= cells(fitted[-1][0])
+        fitted.append((clip(text, room), style))
+        room -= display_width(fitted[-1][0])
     return fitted

@@ -30,7 +30,7 @@ _ERASE_BELOW, _ERASE_LINE = "\x1b[J", "\x1b[K"
 _STREAM_IS_GONE = (OSError, ValueError)
 
 
-class Region:
+class TerminalRegion:
     """Which rows are on the terminal now, and what must be written to replace them. Writes nothing itself.
 
     The cursor rests at the start of the last row: what the terminal echoes there (``^C``) is drawn over, and no row
@@ -59,11 +59,11 @@ class Region:
         return "\r" + (f"\x1b[{up}A" if up else "")
 
 
-class Painter:
+class LiveRegion:
     """Keeps a region on *stream* from ``start`` to ``end``, by a daemon thread. Never raises.
 
-    *draw* gives the rows, four times a second; *columns* is the width of the terminal. Text for ``above`` is gathered
-    for some milliseconds; so it costs little, however much of it there is.
+    *draw* gives the rows, four times a second; *columns* is the width of the terminal. Text for ``write_above`` is
+    gathered for some milliseconds; so it costs little, however much of it there is.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class Painter:
         self._draw = draw
         self._columns = columns
         self._clock = clock
-        self._region = Region()
+        self._region = TerminalRegion()
         self._lock = threading.Lock()
         self._gathered: list[str] = []
         self._size = 0
@@ -95,10 +95,10 @@ class Painter:
         """Show the region."""
         with self._lock:
             self._write(_HIDE_CURSOR)
-        self.paint()
+        self.draw()
         atexit.register(self.end)  # whatever happens, the cursor comes back
         WATCH.job_control.add(self)
-        self._thread = threading.Thread(target=self._go_on, name="agentos-display", daemon=True)
+        self._thread = threading.Thread(target=self._resume, name="agentos-display", daemon=True)
         try:
             self._thread.start()
         except RuntimeError:
@@ -138,9 +138,9 @@ class Painter:
             if self._is_stopped and not self._ended.is_set():
                 self._write(_HIDE_CURSOR)
             self._is_stopped = False
-        self.hurry()
+        self.draw_soon()
 
-    def above(self, text: str) -> bool:
+    def write_above(self, text: str) -> bool:
         """Have *text*, whole lines, pass above the region. False: the region has ended, and nothing was done."""
         with self._lock:
             if self._ended.is_set():
@@ -153,7 +153,7 @@ class Painter:
             self._wake.set()
         return True
 
-    def make_way(self) -> str:
+    def clear_for_output(self) -> str:
         """What somebody else must write first who writes to the terminal now; it has some milliseconds for that.
 
         The region comes back by itself.
@@ -163,15 +163,15 @@ class Painter:
                 return ""
             way = self._region.redraw((), self._columns(), self._take())
             self._others_until = min(self._clock() + _GATHER, self._drawn_at + _LONGEST_GONE)
-        self.hurry()
+        self.draw_soon()
         return way
 
-    def hurry(self) -> None:
+    def draw_soon(self) -> None:
         """Draw at once what has changed."""
         self._draw_at = 0.0
         self._wake.set()
 
-    def paint(self) -> None:
+    def draw(self) -> None:
         """Write what has gathered; and if it is time, draw."""
         rows: Drawn | None = None
         now = self._clock()
@@ -182,17 +182,17 @@ class Painter:
             if self._is_stopped:
                 return
             if self._clock() < self._others_until:
-                self.hurry()  # as soon as they have
+                self.draw_soon()  # as soon as they have
             elif not self._ended.is_set() and (rows is not None or self._gathered):
                 self._drawn_at = now
                 self._write(self._region.redraw(rows, self._columns(), self._take()))
 
-    def _go_on(self) -> None:
+    def _resume(self) -> None:
         while not self._ended.is_set():
             if self._wake.wait(max(0.0, self._draw_at - self._clock())):
                 self._wake.clear()
                 self._ended.wait(_GATHER)
-            self.paint()
+            self.draw()
 
     def _rows(self) -> Drawn | None:
         try:
@@ -211,7 +211,7 @@ class Painter:
         if self._is_gone:
             return
         try:
-            put(self._stream, text)
+            write_text(self._stream, text)
         except BlockingIOError:
             pass  # some child made the terminal non-blocking, and it is slow just now; the next picture may pass
         except _STREAM_IS_GONE:
@@ -223,13 +223,13 @@ class Redirect:
 
     def __init__(self, above: Callable[[str], bool]) -> None:
         self._above = above
-        self._replaced: list[tuple[str, TextIO, _Passing]] = []
+        self._replaced: list[tuple[str, TextIO, _RedirectedStream]] = []
 
     def start(self) -> None:
         for name in ("stdout", "stderr"):
             stream = getattr(sys, name)
             if is_terminal(stream):
-                passing = _Passing(stream, self._above)
+                passing = _RedirectedStream(stream, self._above)
                 setattr(sys, name, passing)
                 self._replaced.append((name, stream, passing))
 
@@ -241,7 +241,7 @@ class Redirect:
         self._replaced.clear()
 
 
-class _Passing:
+class _RedirectedStream:
     """A stream whose whole lines go elsewhere. Threads do not tear one another's lines."""
 
     def __init__(self, stream: TextIO, above: Callable[[str], bool]) -> None:
@@ -281,7 +281,7 @@ class _Passing:
         return cast(object, getattr(self._stream, name))
 
 
-def put(stream: IO[str], text: str) -> None:
+def write_text(stream: IO[str], text: str) -> None:
     """Write *text*, and now; what *stream* cannot encode is spelled out."""
     try:
         stream.write(text)

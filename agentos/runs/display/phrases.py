@@ -7,8 +7,8 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from ...pool.snapshot import OUT_OF_USE, RESTING
-from ...util.durations import about, hours
+from ...pool.snapshot import OUT_OF_USE, UNAVAILABLE
+from ...util.durations import format_hours, format_rough_duration
 from ..results import ProgressStats
 
 if TYPE_CHECKING:
@@ -20,30 +20,30 @@ _DAY = 86_400.0
 Span = tuple[str, str]  # text, and its style in rich's words
 
 
-def hour(at: float, now: float) -> str:
+def format_clock_time(at: float, now: float) -> str:
     """``15:32``; with the day, where the hour alone would mislead."""
     far = at - now
     pattern = "%H:%M" if far < 0.8 * _DAY else "%a %H:%M" if far < 6 * _DAY else "%d %b %H:%M"
     return time.strftime(pattern, time.localtime(at))
 
 
-def until(at: float, now: float) -> str:
-    """``for 42 s``, ``until 15:32 (4 min)``, or nothing once *at* has come."""
+def format_until(at: float, now: float) -> str:
+    """``for 42 s``, ``format_until 15:32 (4 min)``, or nothing once *at* has come."""
     if at <= now:
         return ""
     if at - now < 90:
-        return f"for {about(at - now)}"
-    return f"until {hour(at, now)} ({about(at - now)})"
+        return f"for {format_rough_duration(at - now)}"
+    return f"until {format_clock_time(at, now)} ({format_rough_duration(at - now)})"
 
 
-def how_far(stats: ProgressStats) -> str:
+def format_progress(stats: ProgressStats) -> str:
     """``142/300 (47.3%)``, or only how many where the end is not known."""
     if stats.total is None:
         return str(stats.completed)
     return f"{stats.completed}/{stats.total} ({stats.completion_rate:.1f}%)"
 
 
-def counts(stats: ProgressStats) -> Iterator[Span]:
+def format_counts(stats: ProgressStats) -> Iterator[Span]:
     """How many ended how, and what befell them on the way."""
     yield f"done {stats.success_count}", "green"
     yield ", ", ""
@@ -54,29 +54,29 @@ def counts(stats: ProgressStats) -> Iterator[Span]:
             yield f", {name} {count}", ""
 
 
-def time_left(seconds: float | None, now: float) -> str:
-    """``about 0:12:30 left, done at 03:41``; no finer than anybody can know it."""
+def format_time_left(seconds: float | None, now: float) -> str:
+    """``format_rough_duration 0:12:30 left, done at 03:41``; no finer than anybody can know it."""
     if seconds is None or not math.isfinite(seconds):
         return "time left not known"
     step = next(step for limit, step in ((60, 1), (600, 10), (3_600, 30), (math.inf, 60)) if seconds < limit)
     rounded = round(seconds / step) * step
-    return f"about {hours(rounded)} left, done at {hour(now + seconds, now)}"
+    return f"about {format_hours(rounded)} left, done at {format_clock_time(now + seconds, now)}"
 
 
-def resting(keys: Sequence[CredentialState], now: float) -> str:
+def describe_unavailable_keys(keys: Sequence[CredentialState], now: float) -> str:
     """What to say when no key can be used for now, or ever; else nothing."""
     usable = [key for key in keys if key.state not in OUT_OF_USE]
     if keys and not usable:
-        return f"no key can be used any more: {states(keys)}"
-    if not usable or any(key.state not in RESTING or key.rate_limited_until <= now for key in usable):
+        return f"no key can be used any more: {format_states(keys)}"
+    if not usable or any(key.state not in UNAVAILABLE or key.rate_limited_until <= now for key in usable):
         return ""
     wakes = min(key.rate_limited_until for key in usable)
     if wakes - now < _WORTH_SAYING:
         return ""
-    return f"all keys rest; the next wakes at {hour(wakes, now)} (in {about(wakes - now)})"
+    return f"all keys rest; the next wakes at {format_clock_time(wakes, now)} (in {format_rough_duration(wakes - now)})"
 
 
-def states(keys: Sequence[CredentialState]) -> str:
+def format_states(keys: Sequence[CredentialState]) -> str:
     """``34 available, 2 cooling``: how many are what."""
     tally: dict[str, int] = {}
     for key in keys:
@@ -84,7 +84,7 @@ def states(keys: Sequence[CredentialState]) -> str:
     return ", ".join(f"{count} {state}" for state, count in tally.items())
 
 
-def closing(stats: ProgressStats, name: str = "") -> Iterator[str]:
+def format_closing(stats: ProgressStats, name: str = "") -> Iterator[str]:
     """How the run ended: what became of the items, how long it took, what is left of it, and what to do about it."""
     total = "" if stats.total is None else f" of {stats.total}"
     parts = [f"{stats.success_count}{total} done", f"{stats.failed} failed"]
@@ -98,7 +98,7 @@ def closing(stats: ProgressStats, name: str = "") -> Iterator[str]:
         if count
     ]
     yield (f"{name}: " if name else "") + ", ".join(parts)
-    yield f"took {hours(stats.elapsed)}{_how_fast(stats)}"
+    yield f"took {format_hours(stats.elapsed)}{_format_rate(stats)}"
     left = [(stats.interrupted, "interrupted"), (stats.parked, "parked")]
     not_begun = (stats.unfinished or 0) - stats.interrupted - stats.parked
     left += [(not_begun, "not begun")]
@@ -111,7 +111,7 @@ def closing(stats: ProgressStats, name: str = "") -> Iterator[str]:
         yield f"left over: {said}"
 
 
-def _how_fast(stats: ProgressStats) -> str:
+def _format_rate(stats: ProgressStats) -> str:
     """What came from an earlier run took no time."""
     ran = stats.completed - stats.cached
     if ran <= 0 or stats.elapsed <= 0:

@@ -8,11 +8,11 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, TextIO
 
-from ...util.durations import hours
+from ...util.durations import format_hours
 from ..progress import Progress
 from .eta import Eta, Forecasting
-from .event_state import Seen
-from .phrases import closing, counts, how_far, resting, time_left
+from .event_state import EventState
+from .phrases import describe_unavailable_keys, format_closing, format_counts, format_progress, format_time_left
 
 if TYPE_CHECKING:
     from ...pool.snapshot import CredentialState
@@ -42,8 +42,10 @@ class PlainProgress:
         self._keys = keys
         self._forecast = forecast
         self._now = now
-        self._seen = Seen(most_failures=failures, encoding=getattr(stream or sys.stderr, "encoding", None) or "utf-8")
-        self._name = self._seen.clean_id(name)
+        self._events = EventState(
+            most_failures=failures, encoding=getattr(stream or sys.stderr, "encoding", None) or "utf-8"
+        )
+        self._name = self._events.clean_id(name)
         self._lock = threading.Lock()
         self._on = False
         self._is_gone = False
@@ -57,55 +59,55 @@ class PlainProgress:
                 self._on = True
             if not self._on:
                 return
-            self._seen.note(event, self._now())
+            self._events.update(event, self._now())
             self._on = event.kind != "run_finished"
-            self._say(*self._lines(event))
+            self._write_line(*self._lines(event))
 
     def tick(self) -> None:
         """Say how far it is, if nothing was said for 30 seconds."""
         with self._lock:
             if self._on and self._is_time():
-                self._say(self._line())
+                self._write_line(self._line())
 
     def close(self) -> None:
         """Nothing more is said, until another run starts."""
         self._on = False  # without the lock: a stream that takes nothing may hold it for ever
 
     def _forget(self) -> None:
-        self._seen.forget()
+        self._events.reset()
         self._eta = Eta(self._forecast)
-        self._said_tenths = 0
-        self._said_at = 0.0
+        self._written_tenths = 0
+        self._written_at = 0.0
 
     def _lines(self, event: Progress) -> Iterator[str]:
         if event.kind == "run_finished":
-            yield from (f"failed {failure.item_id}: {failure.why}" for failure in self._seen.failures)
-            yield from map(self._seen.clean_whole, closing(event.stats, self._name))
+            yield from (f"failed {failure.item_id}: {failure.why}" for failure in self._events.failures)
+            yield from map(self._events.clean_whole, format_closing(event.stats, self._name))
             return
         if event.kind == "run_started":
-            yield self._seen.clean(event.message) or "Starting"
+            yield self._events.clean(event.message) or "Starting"
         elif event.kind in ("stopping", "held", "going_on") and event.message:
-            yield self._seen.clean(event.message, 10_000)
+            yield self._events.clean(event.message, 10_000)
         if self._is_time():
             yield self._line()
 
     def _is_time(self) -> bool:
-        stats = self._seen.stats
+        stats = self._events.stats
         tenths = stats.completed * _STEPS // stats.total if stats.total else 0
-        since = stats.elapsed - self._said_at
-        return (tenths > self._said_tenths and since >= _LINE_AT_MOST_EVERY) or since >= _LINE_EVERY
+        since = stats.elapsed - self._written_at
+        return (tenths > self._written_tenths and since >= _LINE_AT_MOST_EVERY) or since >= _LINE_EVERY
 
     def _line(self) -> str:
-        stats, now = self._seen.stats, self._now()
-        self._said_tenths = stats.completed * _STEPS // stats.total if stats.total else 0
-        self._said_at = stats.elapsed
-        parts = ["".join(text for text, _ in counts(stats)), hours(stats.elapsed)]
-        if stats.unfinished != 0 and not self._seen.stopping:
-            parts.append(time_left(self._eta.left(stats, now), now))
-        rest = resting(self._keys(), now) if self._keys is not None else ""
-        return f"{how_far(stats)}: {', '.join(parts)}{f'; {rest}' if rest else ''}"
+        stats, now = self._events.stats, self._now()
+        self._written_tenths = stats.completed * _STEPS // stats.total if stats.total else 0
+        self._written_at = stats.elapsed
+        parts = ["".join(text for text, _ in format_counts(stats)), format_hours(stats.elapsed)]
+        if stats.unfinished != 0 and not self._events.stopping:
+            parts.append(format_time_left(self._eta.seconds_left(stats, now), now))
+        rest = describe_unavailable_keys(self._keys(), now) if self._keys is not None else ""
+        return f"{format_progress(stats)}: {', '.join(parts)}{f'; {rest}' if rest else ''}"
 
-    def _say(self, *lines: str) -> None:
+    def _write_line(self, *lines: str) -> None:
         if self._is_gone or not lines:
             return
         stream = sys.stderr if self._stream is None else self._stream

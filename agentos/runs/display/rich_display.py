@@ -21,16 +21,16 @@ except ModuleNotFoundError as error:
         "agentos.runs.display.rich_display needs rich: pip install rich", name=error.name
     ) from error
 
-from ...util.sanitize import as_shown
+from ...util.sanitize import apply_carriage_returns
 from ...util.terminal import is_terminal
-from ...util.text_width import cells
+from ...util.text_width import display_width
 from ..progress import Progress
 from .eta import Eta, Forecasting
-from .event_state import Seen
-from .key_table import ASCII, FINE, Row
-from .layout import Running, Scene, picture
-from .live_region import Drawn, Painter, Redirect, put
-from .phrases import closing
+from .event_state import EventState
+from .key_table import ASCII_GLYPHS, UNICODE_GLYPHS, Row
+from .layout import DisplayState, RunningItem, render
+from .live_region import Drawn, LiveRegion, Redirect, write_text
+from .phrases import format_closing
 from .plain_lines import PlainProgress
 
 if TYPE_CHECKING:
@@ -79,16 +79,16 @@ class RichProgress:
         self._now_running = running
         self._last_line = last_line
         self._redirect = redirect
-        self._seen = Seen(most_failures=failures, encoding=self._console.encoding)
-        self._name = self._seen.clean_id(name)
+        self._events = EventState(most_failures=failures, encoding=self._console.encoding)
+        self._name = self._events.clean_id(name)
         self._eta = Eta(forecast)
-        self._glyphs = FINE if self._console.encoding.lower().startswith("utf") else ASCII
-        self._ink = _Ink(self._console)
+        self._glyphs = UNICODE_GLYPHS if self._console.encoding.lower().startswith("utf") else ASCII_GLYPHS
+        self._styler = _Styler(self._console)
         self._lock = threading.Lock()
         self._closed = False
-        self._live: _Live | None = None
+        self._live: _LiveDisplay | None = None
         self._plain = PlainProgress(
-            cast(TextIO, _FileOf(self._console)), name=name, keys=keys, forecast=forecast, failures=failures
+            cast(TextIO, _ConsoleFile(self._console)), name=name, keys=keys, forecast=forecast, failures=failures
         )
 
     @classmethod
@@ -112,20 +112,20 @@ class RichProgress:
 
     def _begin(self) -> None:
         self._closed = False
-        self._seen.forget()
+        self._events.reset()
         self._eta = Eta(self._forecast)
 
     def _show(self, event: Progress) -> None:
-        self._seen.note(event, time.time())
+        self._events.update(event, time.time())
         if event.kind == "run_finished":
             self._end()
-            self._print(*self._closing(event))
+            self._print(*self._build_closing(event))
             return
         if self._live is None:
-            self._live = _Live(self._console, self._draw, redirect=self._redirect)
+            self._live = _LiveDisplay(self._console, self._draw, redirect=self._redirect)
             self._live.start()
         if event.kind in ("stopping", "held", "going_on"):
-            self._live.painter.hurry()
+            self._live.region.draw_soon()
 
     def _end(self) -> None:
         live, self._live = self._live, None
@@ -141,11 +141,11 @@ class RichProgress:
         if not text.endswith("\n"):
             text += "\n"
         live = self._live
-        if live is not None and live.painter.above(text):
+        if live is not None and live.region.write_above(text):
             return
         target = sys.stdout if stream == "stdout" else self._console.file
         try:
-            put(target, text)
+            write_text(target, text)
         except _STREAM_IS_GONE:
             pass
 
@@ -164,54 +164,54 @@ class RichProgress:
 
     def _draw(self) -> Drawn:
         width, height = self._console.size
-        return self._ink.dried(self._rows(width, height))
+        return self._styler.render(self._rows(width, height))
 
     def _rows(self, width: int, height: int) -> list[Row]:
-        return picture(self._scene(), width, height, clean=self._seen.clean, glyphs=self._glyphs)
+        return render(self._build_state(), width, height, clean=self._events.clean, glyphs=self._glyphs)
 
-    def _scene(self) -> Scene:
-        seen, now = self._seen, time.time()
+    def _build_state(self) -> DisplayState:
+        seen, now = self._events, time.time()
         stats = seen.stats
-        return Scene(
+        return DisplayState(
             stats=stats,
             now=now,
             name=self._name,
-            left=self._eta.left(stats, now),
-            keys=_asked(self._keys, ()),
+            seconds_left=self._eta.seconds_left(stats, now),
+            keys=_call_or_default(self._keys, ()),
             running=self._running(),
             failures=seen.failures,
             notice=seen.notice,
             stopping=seen.stopping,
         )
 
-    def _running(self) -> list[Running]:
-        clean_id, clean = self._seen.clean_id, self._seen.clean
-        seen: Iterable[tuple[str, float]] = self._seen.running.items()
-        running = list(_asked(self._now_running, seen))
+    def _running(self) -> list[RunningItem]:
+        clean_id, clean = self._events.clean_id, self._events.clean
+        seen: Iterable[tuple[str, float]] = self._events.running.items()
+        running = list(_call_or_default(self._now_running, seen))
         said: list[str | None] = []
         if self._last_line is not None:
-            said = [_asked(partial(self._last_line, item_id), None) for item_id, _ in running[:_MOST_SAID]]
+            said = [_call_or_default(partial(self._last_line, item_id), None) for item_id, _ in running[:_MOST_SAID]]
         return [
-            Running(clean_id(item_id), since, clean(as_shown(line or "")))
+            RunningItem(clean_id(item_id), since, clean(apply_carriage_returns(line or "")))
             for (item_id, since), line in zip_longest(running, said)
         ]
 
-    def _closing(self, event: Progress) -> Iterable[Row]:
-        for failure in self._seen.failures:
+    def _build_closing(self, event: Progress) -> Iterable[Row]:
+        for failure in self._events.failures:
             yield [("failed   ", "red"), (f"{failure.item_id}: {failure.why}", "")]
-        first, *others = map(self._seen.clean_whole, closing(event.stats, self._name))
+        first, *others = map(self._events.clean_whole, format_closing(event.stats, self._name))
         yield [(first, "bold" if event.stats.success_count == event.stats.total else "bold yellow")]
         yield from ([(line, "")] for line in others)
 
     def _print(self, *rows: Row) -> None:
-        text = "".join(f"{line}\n" for line, _ in self._ink.dried(rows))
+        text = "".join(f"{line}\n" for line, _ in self._styler.render(rows))
         try:
-            put(self._console.file, text)
+            write_text(self._console.file, text)
         except _STREAM_IS_GONE:
             pass
 
 
-def _asked(question: Callable[[], T] | None, otherwise: T) -> T:
+def _call_or_default(question: Callable[[], T] | None, otherwise: T) -> T:
     """The answer; or *otherwise*, if nobody is there or it fails: the rest of the picture is drawn all the same."""
     if question is None:
         return otherwise
@@ -222,12 +222,12 @@ def _asked(question: Callable[[], T] | None, otherwise: T) -> T:
         return otherwise
 
 
-class _Ink:
+class _Styler:
     """Turns rows into text with the colours that a console can show."""
 
     def __init__(self, console: Console) -> None:
         # One of our own: what is drawn on the user's passes its hooks, and theirs is the thread that prints.
-        self._paper = Console(
+        self._console = Console(
             file=io.StringIO(),
             force_terminal=True,
             color_system=cast("None", console.color_system),
@@ -236,13 +236,13 @@ class _Ink:
             _environ={},
         )
 
-    def dried(self, rows: Iterable[Row]) -> Drawn:
+    def render(self, rows: Iterable[Row]) -> Drawn:
         """The rows as text, and how wide each is."""
         rows = list(rows)
-        with self._paper.capture() as captured:
-            self._paper.print(Segments(segments(rows)), end="", soft_wrap=True)
+        with self._console.capture() as captured:
+            self._console.print(Segments(segments(rows)), end="", soft_wrap=True)
         lines = captured.get().split("\n")
-        return [(line, sum(cells(text) for text, _ in row)) for line, row in zip(lines, rows, strict=False)]
+        return [(line, sum(display_width(text) for text, _ in row)) for line, row in zip(lines, rows, strict=False)]
 
 
 def segments(rows: Iterable[Row]) -> list[Segment]:
@@ -252,14 +252,16 @@ def segments(rows: Iterable[Row]) -> list[Segment]:
     return list(chain.from_iterable(pieces))
 
 
-class _Live(RenderHook):
+class _LiveDisplay(RenderHook):
     """A region on a console, and all who print to it passing above."""
 
     def __init__(self, console: Console, draw: Callable[[], Drawn], *, redirect: bool) -> None:
         self._console = console
-        self.painter = Painter(cast(TextIO, _FileOf(console)), draw, lambda: console.width)
+        self.region = LiveRegion(cast(TextIO, _ConsoleFile(console)), draw, lambda: console.width)
         # Prints to another terminal than the region's are nobody's business here.
-        self._redirect = Redirect(self.painter.above) if redirect and is_terminal(cast(TextIO, console.file)) else None
+        self._redirect = (
+            Redirect(self.region.write_above) if redirect and is_terminal(cast(TextIO, console.file)) else None
+        )
         self._hooked = False
 
     def start(self) -> None:
@@ -267,23 +269,23 @@ class _Live(RenderHook):
         self._hooked = True
         if self._redirect is not None:
             self._redirect.start()
-        self.painter.start()
+        self.region.start()
 
     def end(self) -> None:
         if self._redirect is not None:
             self._redirect.end()
-        self.painter.end()
+        self.region.end()
         if self._hooked:
             self._hooked = False
             self._console.pop_render_hook()
 
     def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
         # Marked as a control, so that rich does not take it for text that fills the line.
-        way = Segment(self.painter.make_way(), None, [(ControlType.CARRIAGE_RETURN,)])
+        way = Segment(self.region.clear_for_output(), None, [(ControlType.CARRIAGE_RETURN,)])
         return [Segments([way]), *renderables]
 
 
-class _FileOf:
+class _ConsoleFile:
     """What a console writes to, at the moment of writing: standard error may be replaced meanwhile."""
 
     def __init__(self, console: Console) -> None:

@@ -8,13 +8,13 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from ...errors import Interrupted
-from ...pool.lease import HOLDING
-from ...util.async_wakeup import AsyncBell
+from ...pool.lease import CURRENT_ATTEMPT
+from ...util.async_wakeup import AsyncWakeup
 from ..core.records import Attempt
 from ..core.states import Verdict
 from ..execution.attempt import PooledAttempt
 from ..execution.dispatcher import IDLE, Idle
-from .loop_executor import STARTED, StartedCalls, count_calls_in_threads
+from .loop_executor import STARTED, StartedCalls, install_loop_executor
 
 if TYPE_CHECKING:
     from ..execution.engine_run import EngineRun
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 log = logging.getLogger("agentos")
 
 # A worker that never really waits would keep the loop to itself.
-_ITEMS_BEFORE_OTHERS = 16
+_ITEMS_PER_YIELD = 16
 
 
-class LoopEngine:
+class AsyncioEngine:
     """As many tasks as the run has workers, on the loop it is started in."""
 
     clean_up = 1.0
@@ -37,7 +37,7 @@ class LoopEngine:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self, workers: int) -> None:
-        count_calls_in_threads(self._loop)
+        install_loop_executor(self._loop)
         for _ in range(workers):
             self._add()
 
@@ -47,14 +47,14 @@ class LoopEngine:
         task.add_done_callback(self._tasks.discard)
 
     def replace(self) -> None:
-        self._from_anywhere(self._add)
+        self._call_in_loop(self._add)
 
     def cancel(self, attempt: Attempt) -> bool:
         def cancel() -> None:
             if not attempt.ended and attempt.runner is not None:
                 attempt.runner.cancel()
 
-        return attempt.runner is not None and self._from_anywhere(cancel)
+        return attempt.runner is not None and self._call_in_loop(cancel)
 
     def kill(self) -> None: ...
 
@@ -63,9 +63,9 @@ class LoopEngine:
             for task in self._tasks:
                 task.cancel()
 
-        self._from_anywhere(cancel_all)
+        self._call_in_loop(cancel_all)
 
-    def _from_anywhere(self, callback: Any) -> bool:
+    def _call_in_loop(self, callback: Any) -> bool:
         try:
             self._loop.call_soon_threadsafe(callback)
         except RuntimeError:
@@ -85,30 +85,30 @@ class LoopEngine:
                 if attempt is None or await self._run_one(attempt) is Verdict.LATE:
                     return
                 in_a_row += 1
-                if in_a_row >= _ITEMS_BEFORE_OTHERS:
+                if in_a_row >= _ITEMS_PER_YIELD:
                     in_a_row = 0
                     await asyncio.sleep(0)
         except asyncio.CancelledError:
             raise
         except BaseException as error:
             log.exception("[COORDINATOR] a worker task of agentos itself failed")
-            run.shutdown.crashed(error)
+            run.shutdown.on_internal_error(error)
             if not isinstance(error, Exception):
                 raise  # the loop's to know of
 
     async def _wait(self) -> Attempt | Idle | None:
-        run, bell = self._run, AsyncBell(self._loop)
+        run, bell = self._run, AsyncWakeup(self._loop)
         run.state.idle.register(bell)
         attempt = run.next_attempt()
         if attempt is IDLE:
             try:
                 await bell.wait()
             except BaseException:
-                if not run.state.idle.leave(bell):
+                if not run.state.idle.unregister(bell):
                     run.state.idle.wake()  # we were woken for something, and leave
                 raise
             return IDLE
-        if not run.state.idle.leave(bell):
+        if not run.state.idle.unregister(bell):
             run.state.idle.wake()  # it was meant for other work than this
         return attempt
 
@@ -118,14 +118,14 @@ class LoopEngine:
         value: Any = None
         error: BaseException | None = None
         task = attempt.runner = asyncio.current_task()
-        holding = HOLDING.set(attempt if isinstance(attempt, PooledAttempt) else None)
+        holding = CURRENT_ATTEMPT.set(attempt if isinstance(attempt, PooledAttempt) else None)
         calls = None if attempt.grant is None else StartedCalls()
         counting = STARTED.set(calls)
         cancelled_by_others = False
         try:
             if attempt.cancelled is not None:
-                raise run.called_off(attempt)  # noqa: TRY301 - before there was a task to cancel
-            if run.ledger.strict:
+                raise run.build_cancellation(attempt)  # noqa: TRY301 - before there was a task to cancel
+            if run.recorder.strict:
                 await self._wait_for_start(attempt)
             if worker.wants_context:
                 context = run.context_for(attempt)
@@ -137,10 +137,10 @@ class LoopEngine:
                 cancelled_by_others = task is not None and task.cancelling() > 0
                 error = Interrupted("its task was cancelled") if cancelled_by_others else raised
             else:
-                error = run.called_off(attempt)
+                error = run.build_cancellation(attempt)
         except BaseException as raised:  # noqa: BLE001 - whatever a worker raises fails its item, not the run
             error = raised
-        HOLDING.reset(holding)
+        CURRENT_ATTEMPT.reset(holding)
         STARTED.reset(counting)
         if attempt.cancelled is not None and task is not None and task.cancelling():
             task.uncancel()  # it was meant for the attempt; the task goes on
@@ -155,22 +155,22 @@ class LoopEngine:
         return verdict
 
     async def _wait_for_start(self, attempt: Attempt) -> None:
-        on_disk = AsyncBell(self._loop)
-        self._run.ledger.confirm_start(attempt, on_disk.ring)
+        on_disk = AsyncWakeup(self._loop)
+        self._run.recorder.confirm_start(attempt, on_disk.wake)
         await on_disk.wait()
         self._run.check_still_wanted(attempt)
 
 
-class LoopThread:
+class AsyncioThreadEngine:
     """A loop of our own on a daemon thread, for coroutine workers of a caller that has none."""
 
-    clean_up = LoopEngine.clean_up
+    clean_up = AsyncioEngine.clean_up
     suspension = None
 
     def __init__(self, run: EngineRun) -> None:
         self._loop = asyncio.new_event_loop()
-        self._engine = LoopEngine(run, self._loop)
-        self._thread = threading.Thread(target=self._go, name="agentos-loop", daemon=True)
+        self._engine = AsyncioEngine(run, self._loop)
+        self._thread = threading.Thread(target=self._run_loop, name="agentos-loop", daemon=True)
 
     def start(self, workers: int) -> None:
         self._loop.call_soon(self._engine.start, workers)
@@ -191,7 +191,7 @@ class LoopThread:
             return
         self._thread.join(0.2)  # unless a coroutine holds it; then it is left behind
 
-    def _go(self) -> None:
+    def _run_loop(self) -> None:
         asyncio.set_event_loop(self._loop)
         try:
             self._loop.run_forever()

@@ -17,19 +17,19 @@ if TYPE_CHECKING:
     from ..worker import Worker
 
 
-def engine_for(run: EngineRun) -> Engine:
+def build_engine(run: EngineRun) -> Engine:
     """The engine for a caller who waits on a thread. That it can run the worker was seen by ``check_worker``."""
     wanted = run.state.options.engine
     if wanted is not None:
-        return _engine_elsewhere(run, wanted)
+        return _build_remote_engine(run, wanted)
     if run.worker.is_command:
-        from .subprocesses import CommandEngine
+        from .subprocesses import SubprocessEngine
 
-        return CommandEngine(run)
+        return SubprocessEngine(run)
     if run.worker.is_async:
-        from .asyncio_tasks import LoopThread
+        from .asyncio_tasks import AsyncioThreadEngine
 
-        return LoopThread(run)
+        return AsyncioThreadEngine(run)
     from .threads import ThreadEngine
 
     return ThreadEngine(run)
@@ -44,29 +44,29 @@ def check_worker(worker: Worker, options: RunOptions) -> None:
     if wanted is None:
         if worker.is_command and not hasattr(os, "posix_spawn"):
             raise ValueError("commands need a POSIX system (Linux, macOS): give this run a function instead")
-    elif is_executor(wanted) and _dask_behind(wanted) is None:
+    elif is_executor(wanted) and _find_dask(wanted) is None:
         from .executor import check_executor
 
         check_executor(wanted, worker, ship_secrets=options.ship_secrets)
     else:
-        _check_for_a_cluster(worker)
+        _check_cluster_options(worker)
 
 
-def _check_for_a_cluster(worker: Worker) -> None:
-    from ..remote.dask_config import EXTRA, missing_package
+def _check_cluster_options(worker: Worker) -> None:
+    from ..remote.dask_config import EXTRA, find_missing_package
     from ..remote.pickled import pack
 
-    if (missing := missing_package()) is not None:
+    if (missing := find_missing_package()) is not None:
         raise ImportError(f"engine='dask://...' needs the package {missing}: pip install '{EXTRA}'", name=missing)
     if not worker.is_command:
         import_module("cloudpickle")  # which Dask brings, and will have loaded when the worker is packed to be sent
         pack(worker.call, "the worker function")
 
 
-def _engine_elsewhere(run: EngineRun, wanted: Any) -> Engine:
+def _build_remote_engine(run: EngineRun, wanted: Any) -> Engine:
     placing: dict[str, Any] = {}
     if is_executor(wanted):
-        if (behind := _dask_behind(wanted)) is None:
+        if (behind := _find_dask(wanted)) is None:
             from .executor import ExecutorEngine
 
             return ExecutorEngine(run, wanted)
@@ -77,7 +77,7 @@ def _engine_elsewhere(run: EngineRun, wanted: Any) -> Engine:
     return dask_engine(run, wanted if isinstance(wanted, Dask) else Dask(wanted), **placing)
 
 
-def _dask_behind(executor: Executor) -> tuple[Any, dict[str, Any]] | None:
-    from .executor_kinds import dask_client_of
+def _find_dask(executor: Executor) -> tuple[Any, dict[str, Any]] | None:
+    from .executor_kinds import find_dask_client
 
-    return dask_client_of(executor)
+    return find_dask_client(executor)

@@ -18,13 +18,13 @@ import distributed
 from ...errors import EngineUnavailable
 from ...version import __version__
 from ..cluster.driver.command_engine import ClusterCommandEngine
-from ..cluster.driver.driver_server import Hub
+from ..cluster.driver.driver_server import DriverServer
 from ..cluster.driver.engine import ClusterEngine
-from ..cluster.worker.bootstrap import shipped
-from ..cluster.worker.client import Post
+from ..cluster.worker.bootstrap import build_slot_task
+from ..cluster.worker.client import DriverEndpoint
 from ..core.states import Cause
 from ..remote.dask_config import Dask
-from .dask_probe import look_for_scheduler
+from .dask_probe import probe_scheduler
 from .protocol import Engine
 
 if TYPE_CHECKING:
@@ -34,16 +34,16 @@ log = logging.getLogger("agentos")
 
 _Client: Any = distributed.Client  # its types are half-finished
 
-_TO_GREET = 5.0
-_TO_CONNECT = 10.0
-_TO_ANSWER = 5.0
-_TO_ABANDON = 0.5
-_LOOK_EVERY = 0.5
-_COUNT_EVERY = 2.0  # the threads of the cluster, where that matters
+_GREETING_TIMEOUT = 5.0
+_CONNECT_TIMEOUT = 10.0
+_ANSWER_TIMEOUT = 5.0
+_ABANDON_TIMEOUT = 0.5
+_CHECK_INTERVAL = 0.5
+_COUNT_INTERVAL = 2.0  # the threads of the cluster, where that matters
 _UNSERVED = 0.1  # a worker of the run that waits so long for a seat is not just between two items
 _SCHEDULER_LOST = 3.0  # for so long it may be out of reach
 _LAST_ITEMS = 5.0  # for what runs when it stays so
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 15.0  # before a seat that failed is placed again
+_FIRST_PAUSE, _MAX_PAUSE = 0.5, 15.0  # before a seat that failed is placed again
 _FAILURES = 3  # times in a row, without a worker that ever joined: then none will
 _PATIENCE = 10.0  # until it is said that no worker has come
 
@@ -54,10 +54,10 @@ def dask_engine(run: EngineRun, place: Dask, **placing: Any) -> Engine:
     *placing* is what ``Client.submit`` takes for that: ``workers``, ``allow_other_workers``, ``resources``.
     """
     kind = ClusterCommandEngine if run.worker.is_command else ClusterEngine
-    return kind(run, DaskSeating(run, place, **placing), ttl=place.ttl)
+    return kind(run, DaskPlacement(run, place, **placing), ttl=place.ttl)
 
 
-class DaskSeating:
+class DaskPlacement:
     """Seats as tasks of a Dask cluster, each of which lasts as long as the run has work for it."""
 
     def __init__(self, run: EngineRun, place: Dask, **placing: Any) -> None:
@@ -71,12 +71,12 @@ class DaskSeating:
         self._number = 0
         self._workers = 0
         self._width = 1
-        self._most = 0  # seats that would all have something to do
+        self._max_slots = 0  # seats that would all have something to do
         self._wanted = 0  # of them, those that have something to do now
         self._needed = False
         self._count_at = 0.0
-        self._post: Post | None = None
-        self._seats: list[Any] = []
+        self._endpoint: DriverEndpoint | None = None
+        self._slots: list[Any] = []
         self._wake = threading.Event()
         self._closed = False
         self._failures = 0  # in a row: times that we looked, and seats had failed
@@ -91,7 +91,7 @@ class DaskSeating:
         self._client = client = self._connected()
         self._address = client.scheduler.address
         state = self._run.state
-        if state.options.ship_secrets and state.lessor is not None and not _is_private(self._address):
+        if state.options.ship_secrets and state.pool is not None and not _is_private(self._address):
             log.warning(
                 "[COORDINATOR] secrets are shipped, and the Dask scheduler at %s is spoken to unencrypted: whoever can "
                 "read that, or its tasks, can join this run as a worker and be given them; use a tls:// scheduler, or "
@@ -100,12 +100,12 @@ class DaskSeating:
             )
         self._workers = workers
         try:
-            self._most = self._wanted = self._useful()
+            self._max_slots = self._wanted = self._useful()
         except OSError as error:
             raise self._unavailable(error) from None
         if self._run.worker.is_async:
-            self._width = math.ceil(workers / self._most)
-        host, port = self._place.listening or (_own_address(self._address), 0)
+            self._width = math.ceil(workers / self._max_slots)
+        host, port = self._place.listening or (_find_own_address(self._address), 0)
         return host, port, self._width
 
     def _useful(self) -> int:
@@ -113,26 +113,26 @@ class DaskSeating:
         places = min(self._workers, self._place.seats or self._workers)
         if not self._run.worker.is_async:
             return places
-        threads: int = sum(self._client.nthreads(callback_timeout=_TO_ANSWER).values())
+        threads: int = sum(self._client.nthreads(callback_timeout=_ANSWER_TIMEOUT).values())
         return max(1, min(places, threads))
 
-    def place(self, post: Post, hub: Hub) -> None:
-        self._post = post
+    def place(self, post: DriverEndpoint, hub: DriverServer) -> None:
+        self._endpoint = post
         threading.Thread(target=self._watch, args=(hub,), name="agentos-seats", daemon=True).start()
 
-    def one_more(self) -> None:
-        self._most += 1
+    def add_slot(self) -> None:
+        self._max_slots += 1
         self._wanted += 1
         self._wake.set()
 
-    def needed(self) -> None:
+    def request_slots(self) -> None:
         self._needed = True
         self._wake.set()
 
     def close(self) -> None:
         self._closed = True
         self._wake.set()
-        if self._post is None:
+        if self._endpoint is None:
             self._release()  # nobody watches yet
 
     # -- the cluster --------------------------------------------------------------------------------------------
@@ -149,10 +149,10 @@ class DaskSeating:
         else:
             scheme, _, rest = given.partition("://")
             self._address, options = f"{'tcp' if scheme == 'dask' else scheme}://{rest}", {}
-            self._look_at_address()
+            self._check_address()
         client = _Client.__new__(_Client)  # apart from its making, so that one which fails can be closed
         try:
-            client.__init__(self._address, timeout=_TO_CONNECT, set_as_default=False, name="agentos", **options)
+            client.__init__(self._address, timeout=_CONNECT_TIMEOUT, set_as_default=False, name="agentos", **options)
         except Exception as error:  # noqa: BLE001 - a worker of the cluster, for one, answers so that it is a TypeError
             _abandon(client)
             detail = str(error) if isinstance(error, OSError) else f"{error} (is it the port of a scheduler?)"
@@ -160,7 +160,7 @@ class DaskSeating:
         self._is_ours = True
         return client
 
-    def _look_at_address(self) -> None:
+    def _check_address(self) -> None:
         """Raises ``EngineUnavailable`` where the client would only time out, or not even that."""
         parts = urlsplit(self._address)
         tls = None
@@ -174,7 +174,7 @@ class DaskSeating:
         assert parts.hostname is not None  # noqa: S101 - for the type checker: the address was looked at before
         assert parts.port is not None  # noqa: S101
         try:
-            look_for_scheduler(parts.hostname, parts.port, tls, _TO_GREET)
+            probe_scheduler(parts.hostname, parts.port, tls, _GREETING_TIMEOUT)
         except OSError as error:
             raise self._unavailable(error) from None
 
@@ -183,45 +183,45 @@ class DaskSeating:
 
     # -- watching -----------------------------------------------------------------------------------------------
 
-    def _watch(self, hub: Hub) -> None:
+    def _watch(self, hub: DriverServer) -> None:
         began_at, has_said = time.monotonic(), False
         try:
             while not self._closed:
                 self._wake.clear()
                 if self._is_reachable(hub):
-                    self._look_at_seats(hub)
+                    self._check_slots(hub)
                     if not has_said and time.monotonic() > began_at + _PATIENCE:
                         has_said = True
-                        self._say_if_nobody_came(hub)
-                self._wake.wait(_LOOK_EVERY)
+                        self._warn_if_no_worker(hub)
+                self._wake.wait(_CHECK_INTERVAL)
         except Exception as error:
             log.exception("[COORDINATOR] the placing of seats failed")
-            self._run.shutdown.crashed(error)
+            self._run.shutdown.on_internal_error(error)
         finally:
             self._release()
 
-    def _is_reachable(self, hub: Hub) -> bool:
+    def _is_reachable(self, hub: DriverServer) -> bool:
         """Whether the scheduler is. While it is not, nothing begins; and if that lasts, the run ends."""
         if self._client.status == "running":
             if self._lost_since is not None:
                 self._lost_since = None
-                hub.hold(False)
+                hub.pause(False)
             return True
         now = time.monotonic()
         if self._lost_since is None:
             self._lost_since = now
-            hub.hold(True)  # workers that lose it too end soon, and what they run with them
+            hub.pause(True)  # workers that lose it too end soon, and what they run with them
             log.warning("[COORDINATOR] the Dask scheduler at %s is out of reach; nothing more starts", self._address)
         is_lost = now > self._lost_since + _SCHEDULER_LOST or self._client.status == "closed"
         if is_lost and not self._run.state.closing:
             self._run.shutdown.stop(
-                f"the loss of the Dask scheduler at {self._address}; {self._how_to_go_on()}",
+                f"the loss of the Dask scheduler at {self._address}; {self._build_resume_hint()}",
                 cause=Cause.FAULT,
                 grace=_LAST_ITEMS,
             )
         return False
 
-    def _how_to_go_on(self) -> str:
+    def _build_resume_hint(self) -> str:
         cluster = "a cluster"
         if isinstance(self._place.cluster, str):
             port = urlsplit(self._address).port
@@ -231,65 +231,65 @@ class DaskSeating:
             "interrupted runs again"
         )
 
-    def _look_at_seats(self, hub: Hub) -> None:
+    def _check_slots(self, hub: DriverServer) -> None:
         now = time.monotonic()
-        failed = [seat for seat in self._seats if seat.status == "error"]
-        let_go = sum(seat.status == "finished" for seat in self._seats)
-        self._seats = [seat for seat in self._seats if seat.status == "pending"]
+        failed = [seat for seat in self._slots if seat.status == "error"]
+        let_go = sum(seat.status == "finished" for seat in self._slots)
+        self._slots = [seat for seat in self._slots if seat.status == "pending"]
         if self._run.state.closing:
             return
-        self._look_at_need(let_go, now, hub)
+        self._adjust_worker_count(let_go, now, hub)
         if failed:
-            self._look_at_failure(failed[0], now, hub)
-        elif self._failures and now > self._failed_at + 2 * _LONGEST_PAUSE:
+            self._on_failure(failed[0], now, hub)
+        elif self._failures and now > self._failed_at + 2 * _MAX_PAUSE:
             self._failures = 0
-        while now >= self._place_again_at and len(self._seats) < self._wanted:
-            self._seats.append(self._placed())
+        while now >= self._place_again_at and len(self._slots) < self._wanted:
+            self._slots.append(self._placed())
 
-    def _look_at_need(self, let_go: int, now: float, hub: Hub) -> None:
+    def _adjust_worker_count(self, let_go: int, now: float, hub: DriverServer) -> None:
         """A seat that was let go is not placed again before somebody waits for one; a thread that joined has one."""
         self._wanted -= let_go
         if self._run.worker.is_async and now >= self._count_at:
-            self._count_at = now + _COUNT_EVERY
+            self._count_at = now + _COUNT_INTERVAL
             try:
-                joined = max(0, self._useful() - self._most)
+                joined = max(0, self._useful() - self._max_slots)
             except OSError:
                 joined = 0  # it does not answer; we look again
-            self._most += joined
+            self._max_slots += joined
             self._wanted += joined
         needed, self._needed = self._needed, False
-        if needed or hub.waiting(_UNSERVED):
-            more = math.ceil(max(1, hub.waiting()) / self._width)
-            self._wanted = max(self._wanted, min(self._most, len(self._seats) + more))
+        if needed or hub.count_waiting(_UNSERVED):
+            more = math.ceil(max(1, hub.count_waiting()) / self._width)
+            self._wanted = max(self._wanted, min(self._max_slots, len(self._slots) + more))
 
     def _placed(self) -> Any:
-        assert self._post is not None  # noqa: S101 - for the type checker: it is what began the watch
+        assert self._endpoint is not None  # noqa: S101 - for the type checker: it is what began the watch
         self._number += 1
         python = None if self._run.worker.is_command else sys.version_info[:2]
         return self._client.submit(
-            *shipped(self._post, python),
+            *build_slot_task(self._endpoint, python),
             key=f"{self._prefix}-{self._number}",
             pure=False,
             retries=0,
             **self._placing,
         )
 
-    def _look_at_failure(self, seat: Any, now: float, hub: Hub) -> None:
+    def _on_failure(self, seat: Any, now: float, hub: DriverServer) -> None:
         """Place it again, but not at once; and if none has ever worked, not for ever."""
-        error = _error_of(seat)
+        error = _find_error(seat)
         text = self._run.state.masked(f"{type(error).__name__}: {error}")
         if text not in self._troubles:  # a worker that cannot take part fails at each placing
             self._troubles.add(text)
             log.warning("[COORDINATOR] a seat on the Dask cluster failed: %s", text)
         self._failures += 1
         self._failed_at = now
-        self._place_again_at = now + min(_FIRST_PAUSE * 2.0 ** (self._failures - 1), _LONGEST_PAUSE)
+        self._place_again_at = now + min(_FIRST_PAUSE * 2.0 ** (self._failures - 1), _MAX_PAUSE)
         if self._failures >= _FAILURES and not hub.has_joined:
             self._run.shutdown.stop(
-                f"workers of the Dask cluster that cannot take part: {text}{_advice_on(error)}", cause=Cause.FAULT
+                f"workers of the Dask cluster that cannot take part: {text}{_build_hint(error)}", cause=Cause.FAULT
             )
 
-    def _say_if_nobody_came(self, hub: Hub) -> None:
+    def _warn_if_no_worker(self, hub: DriverServer) -> None:
         if not hub.has_joined:
             log.warning(
                 "[COORDINATOR] no worker of the Dask cluster at %s has come within %gs; still waiting for one. If "
@@ -305,10 +305,10 @@ class DaskSeating:
             return
         try:
             if client.status == "running":
-                client.cancel(self._seats, force=True)
-            self._seats.clear()
+                client.cancel(self._slots, force=True)
+            self._slots.clear()
             if self._is_ours:
-                client.close(timeout=_TO_ANSWER)
+                client.close(timeout=_ANSWER_TIMEOUT)
         except Exception as error:  # noqa: BLE001 - the run is over; its seats end by themselves
             log.debug("the Dask client could not be closed: %s", error)
 
@@ -316,21 +316,21 @@ class DaskSeating:
 def _abandon(client: Any) -> None:
     """Close a client that never got to its scheduler. It would take its time for that once it is not needed."""
     try:
-        client.close(timeout=_TO_ABANDON)
+        client.close(timeout=_ABANDON_TIMEOUT)
     except Exception as error:  # noqa: BLE001 - there was nothing to lose
         log.debug("a Dask client that had not connected could not be closed: %s", error)
     client.status = "closed"
 
 
-def _error_of(seat: Any) -> BaseException:
+def _find_error(seat: Any) -> BaseException:
     try:
-        error: BaseException = seat.exception(timeout=_TO_ANSWER)
+        error: BaseException = seat.exception(timeout=_ANSWER_TIMEOUT)
     except Exception as failure:  # noqa: BLE001 - why it failed cannot be had
         return failure
     return error
 
 
-def _advice_on(error: BaseException) -> str:
+def _build_hint(error: BaseException) -> str:
     if not isinstance(error, (ImportError, AttributeError)):
         return ""
     return (
@@ -350,7 +350,7 @@ def _is_private(scheduler: str) -> bool:
         return False  # a name
 
 
-def _own_address(scheduler: str) -> str:
+def _find_own_address(scheduler: str) -> str:
     """The address of this machine from which it reaches the scheduler."""
     parts = urlsplit(scheduler)
     if parts.scheme == "inproc" or parts.hostname is None:

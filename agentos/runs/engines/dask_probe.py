@@ -17,17 +17,17 @@ class NoScheduler(OSError):
     """There is none at that address. The text says what there is instead, and what to do."""
 
 
-def look_for_scheduler(host: str, port: int, tls: ssl.SSLContext | None, patience: float) -> None:
+def probe_scheduler(host: str, port: int, tls: ssl.SSLContext | None, patience: float) -> None:
     """Raises ``NoScheduler`` unless something at that address greets as Dask does, within *patience* seconds."""
     until = time.monotonic() + patience
     try:
         with socket.create_connection((host, port), patience) as bare:
             try:
                 if tls is None:
-                    _hear_greeting(bare, until)
+                    _read_greeting(bare, until)
                 else:
                     with tls.wrap_socket(bare, server_hostname=host) as wrapped:
-                        _hear_greeting(wrapped, until)
+                        _read_greeting(wrapped, until)
             except TimeoutError:
                 raise NoScheduler(_silent(patience, tls)) from None
             except (ssl.SSLError, ConnectionError) as error:
@@ -44,7 +44,7 @@ def look_for_scheduler(host: str, port: int, tls: ssl.SSLContext | None, patienc
         raise NoScheduler(f"no answer within {patience:g}s: is {host} up, and port {port} open to us?") from None
 
 
-def _hear_greeting(connection: socket.socket, until: float) -> None:
+def _read_greeting(connection: socket.socket, until: float) -> None:
     """A scheduler speaks first: the length of its greeting, and then that."""
     heard = b""
     while len(heard) < 8:

@@ -17,19 +17,19 @@ from types import CoroutineType
 from typing import TYPE_CHECKING, Any
 
 from ...errors import Interrupted, NotPicklable, WorkerLost
-from ...pool.lease import HOLDING
-from ...util.wakeup import ThreadBell
+from ...pool.lease import CURRENT_ATTEMPT
+from ...util.wakeup import ThreadWakeup
 from ..core.records import Attempt
 from ..core.states import Cause, Verdict
 from ..execution.attempt import PooledAttempt
 from ..execution.dispatcher import IDLE, Idle
-from ..execution.error_policy import text_of
-from ..remote.apply_report import replay
-from ..remote.assignment import Assigner
-from ..remote.attempt_report import Report
-from ..remote.pickled import Parcel, pack
+from ..execution.error_policy import format_error
+from ..remote.apply_report import apply_report
+from ..remote.assignment import AssignmentBuilder
+from ..remote.attempt_report import AttemptReport
+from ..remote.pickled import PickledObject, pack
 from ..remote.worker_call import agentos_item
-from .executor_kinds import Place, place_of
+from .executor_kinds import ExecutorKind, classify_executor
 
 if TYPE_CHECKING:
     from ..execution.engine_run import EngineRun
@@ -47,19 +47,21 @@ def check_executor(executor: Executor, worker: Worker, *, ship_secrets: bool) ->
             "engine: an executor runs functions and coroutines, not commands; leave engine out, which runs "
             'commands on this machine, or use "dask://host:port"'
         )
-    place = place_of(executor)
+    place = classify_executor(executor)
     if place.scheduled and ship_secrets:
         raise ValueError(
             "ship_secrets: an executor of Dask would send secrets through its scheduler, for all to read there; "
             'use engine=<the Client> or "dask://host:port", which has an encrypted link of its own, or leave '
             "ship_secrets out: then each key is found by its name on the worker's machine"
         )
-    _packed(worker, place)
+    _pack_worker(worker, place)
 
 
-def _packed(worker: Worker, place: Place) -> Parcel:
+def _pack_worker(worker: Worker, place: ExecutorKind) -> PickledObject:
     """The worker function, as it travels there."""
-    return Parcel(b"") if place.in_process else pack(worker.call, "the worker function", same_main=place.same_main)
+    return (
+        PickledObject(b"") if place.in_process else pack(worker.call, "the worker function", same_main=place.same_main)
+    )
 
 
 class ExecutorEngine:
@@ -73,19 +75,19 @@ class ExecutorEngine:
     suspension = None
 
     def __init__(self, run: EngineRun, executor: Executor) -> None:
-        place = place_of(executor)
+        place = classify_executor(executor)
         self._run = run
         self._executor = executor
-        self._place = place
-        self._send = self._send_here if place.in_process else self._send_there
-        self._function = _packed(run.worker, place)
+        self._kind = place
+        self._send = self._submit_local if place.in_process else self._submit_remote
+        self._function = _pack_worker(run.worker, place)
         ship = place.local or run.state.options.ship_secrets
-        self._assigner = Assigner(run, ship_secrets=ship, same_main=place.same_main, scheduled=place.scheduled)
-        pool: Any = run.state.lessor
+        self._assigner = AssignmentBuilder(run, ship_secrets=ship, same_main=place.same_main, scheduled=place.scheduled)
+        pool: Any = run.state.pool
         lease_ttl = None if place.local else getattr(pool, "lease_ttl", None)  # of a shared store
         if lease_ttl is not None:
-            pool.lend(self, lease_ttl)  # what is out when this process ends cannot be told to stop
-        self._bell = ThreadBell()
+            pool.delegate(self, lease_ttl)  # what is out when this process ends cannot be told to stop
+        self._wakeup = ThreadWakeup()
         self._news: deque[Callable[[], None]] = deque()  # what is to be done here, left by other threads
         self._lock = threading.Lock()
         self._workers = 0
@@ -96,51 +98,51 @@ class ExecutorEngine:
 
     def start(self, workers: int) -> None:
         self._workers = workers
-        if self._place.size < workers:
-            log.info("[COORDINATOR] the executor has %d workers: so many items run at once", self._place.size)
+        if self._kind.size < workers:
+            log.info("[COORDINATOR] the executor has %d workers: so many items run at once", self._kind.size)
         threading.Thread(target=self._dispatch, name="agentos-dispatcher", daemon=True).start()
 
     def replace(self) -> None:
         with self._lock:
             self._running -= 1
             self._left_behind += 1
-            stuck = self._left_behind >= self._place.size
+            stuck = self._left_behind >= self._kind.size
         if stuck:
             why = f"{self._left_behind} items that did not return, which hold every worker of the executor"
             self._run.shutdown.stop(why, cause=Cause.FAULT, force=True)
-        self._bell.ring()
+        self._wakeup.wake()
 
     def cancel(self, attempt: Attempt) -> bool:
         # A future of somebody else's may let itself be cancelled while its call goes on, as Dask's do, and never says
         # that it runs: the credential would go to another while it is in use. So it is left behind, as a thread is.
-        return self._place.local and attempt.runner is not None and bool(attempt.runner.cancel())
+        return self._kind.local and attempt.runner is not None and bool(attempt.runner.cancel())
 
     def kill(self) -> None: ...
 
     def close(self) -> None: ...
 
-    def cut_off(self) -> None:
+    def disconnect_workers(self) -> None:
         """Nobody there hears of this process anyway."""
 
     # -- the dispatcher ---------------------------------------------------------------------------------------
 
     def _dispatch(self) -> None:
         try:
-            while self._take_one():
+            while self._start_one():
                 pass
             # Even when nobody waits any more: those that were left behind give their credentials back as they return.
             while self._running + self._left_behind:
-                self._bell.wait()
-                self._see_to_news()
+                self._wakeup.wait()
+                self._process_news()
         except BaseException as error:
             log.exception("[COORDINATOR] the dispatcher of agentos itself failed")
-            self._run.shutdown.crashed(error)
+            self._run.shutdown.on_internal_error(error)
 
-    def _take_one(self) -> bool:
+    def _start_one(self) -> bool:
         """Hand over one more attempt, or sleep until that may be possible. False: there will be no more."""
-        self._see_to_news()
+        self._process_news()
         if self._room() < 1:
-            self._bell.wait()
+            self._wakeup.wait()
             return True
         attempt = self._run.next_attempt()
         if isinstance(attempt, Idle):
@@ -154,15 +156,15 @@ class ExecutorEngine:
 
     def _room(self) -> float:
         with self._lock:
-            return min(self._workers, self._place.size - self._left_behind) - self._running
+            return min(self._workers, self._kind.size - self._left_behind) - self._running
 
-    def _see_to_news(self) -> None:
+    def _process_news(self) -> None:
         while self._news:
             self._news.popleft()()
 
     def _wait(self) -> Attempt | Idle | None:
         """Sleep until there may be something to do, unless something came in this very moment."""
-        run, bell = self._run, self._bell
+        run, bell = self._run, self._wakeup
         places = range(min(int(self._room()), self._workers))
         for _ in places:
             run.state.idle.register(bell)  # each free place: who counts those who wait counts places
@@ -170,28 +172,28 @@ class ExecutorEngine:
         if attempt is IDLE and not self._news:
             bell.wait()
         for _ in places:
-            if not run.state.idle.leave(bell):
+            if not run.state.idle.unregister(bell):
                 break  # somebody has woken us, and took the rest of them; we look at everything anyway
         return attempt
 
-    def _leave_word(self, news: Callable[[], None]) -> None:
+    def _notify(self, news: Callable[[], None]) -> None:
         self._news.append(news)
-        self._bell.ring()
+        self._wakeup.wake()
 
     # -- one attempt ------------------------------------------------------------------------------------------
 
     def _begin(self, attempt: Attempt) -> None:
         with self._lock:
             self._running += 1
-        if self._run.ledger.strict:
-            started = partial(self._leave_word, partial(self._hand_over, attempt))
-            self._run.ledger.confirm_start(attempt, started)
+        if self._run.recorder.strict:
+            started = partial(self._notify, partial(self._submit, attempt))
+            self._run.recorder.confirm_start(attempt, started)
         else:
-            self._hand_over(attempt)
+            self._submit(attempt)
 
-    def _hand_over(self, attempt: Attempt) -> None:
+    def _submit(self, attempt: Attempt) -> None:
         try:
-            if self._run.ledger.strict:
+            if self._run.recorder.strict:
                 self._run.check_still_wanted(attempt)
             if attempt.cancelled == "stop":
                 raise Interrupted  # noqa: TRY301 - before there was a future to cancel
@@ -199,19 +201,19 @@ class ExecutorEngine:
         except (Interrupted, NotPicklable) as error:
             self._finish(attempt, None, error)
         except Exception as error:  # noqa: BLE001 - whatever it is that it raises: it takes nothing any more
-            self._finish(attempt, None, self._executor_is_gone(error))
+            self._finish(attempt, None, self._on_broken_executor(error))
         else:
             attempt.runner = future
-            future.add_done_callback(lambda ended: self._leave_word(partial(self._take_in, attempt, ended)))
+            future.add_done_callback(lambda ended: self._notify(partial(self._process_result, attempt, ended)))
 
-    def _send_there(self, attempt: Attempt) -> Future[Any]:
-        assignment = self._assigner.assignment(attempt)
+    def _submit_remote(self, attempt: Attempt) -> Future[Any]:
+        assignment = self._assigner.build(attempt)
         return self._executor.submit(agentos_item, self._function, assignment, self._run.worker.is_async)
 
-    def _send_here(self, attempt: Attempt) -> Future[Any]:
+    def _submit_local(self, attempt: Attempt) -> Future[Any]:
         return self._executor.submit(_call, self._run, attempt)
 
-    def _take_in(self, attempt: Attempt, future: Future[Any]) -> None:
+    def _process_result(self, attempt: Attempt, future: Future[Any]) -> None:
         try:
             value, error = self._outcome(attempt, future)
             self._finish(attempt, value, error)
@@ -221,20 +223,20 @@ class ExecutorEngine:
     def _outcome(self, attempt: Attempt, future: Future[Any]) -> tuple[Any, BaseException | None]:
         if future.cancelled():
             if attempt.cancelled is None:
-                return None, self._executor_is_gone(RuntimeError("it was shut down, and what waited in it cancelled"))
-            return None, self._run.called_off(attempt)
+                return None, self._on_broken_executor(RuntimeError("it was shut down, and what waited in it cancelled"))
+            return None, self._run.build_cancellation(attempt)
         failed = future.exception()
         if failed is None:
             result = future.result()
-            return replay(self._run, attempt, result) if isinstance(result, Report) else result
+            return apply_report(self._run, attempt, result) if isinstance(result, AttemptReport) else result
         if isinstance(failed, (BrokenExecutor, ImportError)):
-            return None, self._executor_is_gone(failed)
+            return None, self._on_broken_executor(failed)
         # Not the worker's error, which would be in its report: the executor could not run it, or lost it.
-        return None, WorkerLost(f"the executor lost it: {_said_by(failed)}")
+        return None, WorkerLost(f"the executor lost it: {_describe_error(failed)}")
 
-    def _executor_is_gone(self, error: BaseException) -> Interrupted:
+    def _on_broken_executor(self, error: BaseException) -> Interrupted:
         """Begin nothing more. Nothing was wrong with the items that it had: they run again another time."""
-        why = f"an executor that cannot be used ({self._run.state.masked(_said_by(error))})"
+        why = f"an executor that cannot be used ({self._run.state.masked(_describe_error(error))})"
         if not self._run.state.closing:
             self._run.shutdown.stop(f"{why}; {_AGAIN}", cause=Cause.FAULT)
         return Interrupted(f"stopped by {why}")
@@ -249,16 +251,16 @@ class ExecutorEngine:
                 self._running -= 1
 
 
-def _said_by(error: BaseException) -> str:
+def _describe_error(error: BaseException) -> str:
     """Its kind and its words, on one line: some executors write paragraphs."""
-    return f"{type(error).__name__}: {' '.join(text_of(error).split())}"
+    return f"{type(error).__name__}: {' '.join(format_error(error).split())}"
 
 
 def _call(run: EngineRun, attempt: Attempt) -> tuple[Any, BaseException | None]:
     """Call the worker on a thread of this process, where nothing has to travel: with its lease, and a live context."""
     worker = run.worker
     value: Any = None
-    holding = HOLDING.set(attempt if isinstance(attempt, PooledAttempt) else None)
+    holding = CURRENT_ATTEMPT.set(attempt if isinstance(attempt, PooledAttempt) else None)
     try:
         more = {"context": run.context_for(attempt)} if worker.wants_context else {}
         value = worker.call(attempt.item.payload, run.secret_for(attempt), **more)
@@ -270,5 +272,5 @@ def _call(run: EngineRun, attempt: Attempt) -> tuple[Any, BaseException | None]:
     except BaseException as error:  # noqa: BLE001 - whatever a worker raises fails its item, not the executor
         return None, error
     finally:
-        HOLDING.reset(holding)
+        CURRENT_ATTEMPT.reset(holding)
     return value, None

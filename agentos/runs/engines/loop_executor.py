@@ -68,7 +68,7 @@ class LoopExecutor(ThreadPoolExecutor):
         return call
 
 
-def count_calls_in_threads(loop: AbstractEventLoop) -> None:
+def install_loop_executor(loop: AbstractEventLoop) -> None:
     """Give *loop* such an executor, unless it has one of its own already, or does not tell."""
     # There is no public way to ask; a loop of another make that hides it is left as it is.
     if getattr(loop, "_default_executor", loop) is None:

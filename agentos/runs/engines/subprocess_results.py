@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import CommandFailed, RateLimited, Transient, WorkerLost
 from ..commands.command import Command
-from ..commands.invocation import Order, Performed
-from ..commands.outcome_file import Misread, Said, understood
+from ..commands.invocation import Completed, Invocation
+from ..commands.outcome_file import CommandOutcome, InvalidOutcome, parse_outcome
 from ..core.records import Attempt
 from ..execution.attempt import PooledAttempt
-from ..output.capture import Captured, ItemOutput, Outputs
+from ..output.capture import CapturedOutput, ItemOutput, OutputCapture
 from ..output.stream_redaction import Redaction
 
 if TYPE_CHECKING:
@@ -25,32 +25,32 @@ if TYPE_CHECKING:
 log = logging.getLogger("agentos")
 
 
-class CommandDesk:
+class CommandAttempts:
     """Makes the orders of one run, takes what their commands print, and judges how they went."""
 
     def __init__(self, run: EngineRun, command: Command) -> None:
         self._run = run
         self._command = command
         secrets = run.state.secrets
-        redactors = None if secrets is None else Redaction(secrets.masker, secrets.secret_of).stream
-        self._outputs = command.outputs or Outputs(None, redactors)
+        redactors = None if secrets is None else Redaction(secrets.masker, secrets.get_secret).stream
+        self._outputs = command.outputs or OutputCapture(None, redactors)
         self._slots: list[int] = []
-        self._most_slots = 0
+        self._max_slots = 0
         self._slots_lock = threading.Lock()
 
-    def order(self, attempt: Attempt, slot: int) -> Order:
+    def build_invocation(self, attempt: Attempt, slot: int) -> Invocation:
         """What to run for the attempt. Raises if the command's template asks for what the item has not."""
         item, command = attempt.item, self._command
         name = None if attempt.grant is None else attempt.grant.key.name
         variables: dict[str, str] = {}
         if name is not None and isinstance(attempt, PooledAttempt):
-            credential = attempt.pool.credential(name)
+            credential = attempt.pool.get_credential(name)
             if credential.base_url is not None:
                 variables["AGENTOS_BASE_URL"] = credential.base_url
             variables.update(credential.env)
-        return Order(
+        return Invocation(
             argv=tuple(command.template.fill(item.payload, item.id, item.index + 1)),
-            text=command.template.text_of(item.payload),
+            text=command.template.format_item(item.payload),
             stdin=command.stdin,
             item_id=item.id,
             attempt=attempt.number,
@@ -62,25 +62,27 @@ class CommandDesk:
             kill_after=command.kill_after,
         )
 
-    def output(self, attempt: Attempt) -> ItemOutput:
+    def open_output(self, attempt: Attempt) -> ItemOutput:
         """Where its command prints to. Whoever opens it finishes it."""
         return self._outputs.of_attempt(attempt)
 
     # -- how it went --------------------------------------------------------------------------------------------
 
-    def outcome(self, attempt: Attempt, order: Order, performed: Performed, captured: Captured) -> dict[str, Any]:
+    def evaluate(
+        self, attempt: Attempt, order: Invocation, performed: Completed, captured: CapturedOutput
+    ) -> dict[str, Any]:
         """The value of a command that did its work; anything else is raised."""
         status, ended_by_us = performed.status, performed.asked_to_end or performed.status != 0
         if performed.fault is not None:
             raise _not_started(order.argv[0], performed.fault, performed.host)
-        said = self._said(attempt, performed)
+        said = self._parse_outcome(attempt, performed)
         if said is not None:
-            self._tell(attempt, said)
+            self._report_to_pool(attempt, said)
         if attempt.cancelled is not None and ended_by_us:
-            raise self._run.called_off(attempt)
-        if performed.silent and ended_by_us:
+            raise self._run.build_cancellation(attempt)
+        if performed.was_silent and ended_by_us:
             raise TimeoutError(f"silent for {self._command.idle_timeout:g}s, and stopped")
-        if performed.asked_to_end and not performed.silent:
+        if performed.asked_to_end and not performed.was_silent:
             raise WorkerLost("its worker lost touch with the run, and ended it")  # for nobody here asked for its end
         if said is not None and said.limited:
             raise RateLimited(said.rate_limited, model=said.model)  # which the pool is told by it
@@ -94,12 +96,12 @@ class CommandDesk:
         value = {"exit": 0, "stdout": captured.stdout, "truncated": captured.truncated}
         return value if said is None or not said.usage else {**value, "usage": dict(said.usage)}
 
-    def _said(self, attempt: Attempt, performed: Performed) -> Said | None:
+    def _parse_outcome(self, attempt: Attempt, performed: Completed) -> CommandOutcome | None:
         try:
-            if performed.misread is not None:
-                raise Misread(performed.misread)  # noqa: TRY301 - the file's fault or its content's: said in one way
-            return understood(performed.said, self._run.state.clock.wall())
-        except Misread as error:
+            if performed.outcome_error is not None:
+                raise InvalidOutcome(performed.outcome_error)  # noqa: TRY301 - the file's fault or its content's: said in one way
+            return parse_outcome(performed.outcome, self._run.state.clock.wall())
+        except InvalidOutcome as error:
             log.warning(
                 "[COORDINATOR] %s: what its command wrote to AGENTOS_OUTCOME is not understood: %s",
                 attempt.item.id,
@@ -108,7 +110,7 @@ class CommandDesk:
             return None
 
     @staticmethod
-    def _tell(attempt: Attempt, said: Said) -> None:
+    def _report_to_pool(attempt: Attempt, said: CommandOutcome) -> None:
         """What the pool is to know of the key, whatever becomes of the item."""
         if not isinstance(attempt, PooledAttempt) or attempt.grant is None:
             return
@@ -130,10 +132,10 @@ class CommandDesk:
         with self._slots_lock:
             if self._slots:
                 return heapq.heappop(self._slots)
-            self._most_slots += 1
-            return self._most_slots
+            self._max_slots += 1
+            return self._max_slots
 
-    def give_slot(self, slot: int) -> None:
+    def release_slot(self, slot: int) -> None:
         with self._slots_lock:
             heapq.heappush(self._slots, slot)
 
@@ -151,12 +153,12 @@ def _not_started(program: str, number: int, host: str | None) -> Exception:
     return CommandFailed(reason=reason, exit=127 if number == errno.ENOENT else 126)
 
 
-def _failure(code: int, captured: Captured, said: Said | None) -> CommandFailed:
+def _failure(code: int, captured: CapturedOutput, said: CommandOutcome | None) -> CommandFailed:
     number = -code if code < 0 else None
     if said is not None and said.failed is not None:
         reason = said.failed
     elif number is not None:
-        reason = f"killed by {_name_of(number)}"
+        reason = f"killed by {_credential_name(number)}"
     else:
         reason = f"exit {code}"
         if captured.last_error:
@@ -164,7 +166,7 @@ def _failure(code: int, captured: Captured, said: Said | None) -> CommandFailed:
     return CommandFailed(reason=reason, exit=None if number else code, signal=number, tail=captured.tail)
 
 
-def _name_of(number: int) -> str:
+def _credential_name(number: int) -> str:
     try:
         return signal.Signals(number).name
     except ValueError:

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import Interrupted
 from ..commands.command import Command
-from ..commands.environment import Surroundings, base_environment
-from ..commands.heartbeat import Heartbeat, silence_for
-from ..commands.helper_client import Spawner
-from ..commands.orphans import end, left_behind
-from ..commands.process import Performer, Running
+from ..commands.environment import CommandEnvironment, base_environment
+from ..commands.heartbeat import Heartbeat, compute_max_silence
+from ..commands.helper_client import HelperClient
+from ..commands.orphans import end_orphans, find_orphans
+from ..commands.process import ProcessRunner, RunningCommand
 from ..core.records import LOST, Attempt
 from ..core.states import Verdict
 from ..execution.attempt import PooledAttempt
-from .subprocess_results import CommandDesk
+from .subprocess_results import CommandAttempts
 from .threads import ThreadEngine
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ _REAPED_WITHIN = 0.4
 FORCED = 0.2  # what a command gets to end in when nobody waits for it any more
 
 
-class CommandEngine(ThreadEngine):
+class SubprocessEngine(ThreadEngine):
     """Runs one command for each item, in a session and process group of its own."""
 
     def __init__(self, run: EngineRun) -> None:
@@ -43,8 +43,8 @@ class CommandEngine(ThreadEngine):
         command = run.worker.call
         assert isinstance(command, Command)  # noqa: S101 - for the type checker: only then is this engine chosen
         self._command = command
-        self._desk = CommandDesk(run, command)
-        place = run.folder.place()
+        self._command_attempts = CommandAttempts(run, command)
+        place = run.folder.ensure_folder()
         self._end_orphans(place)
         for left in place.glob(".attempts-*"):
             shutil.rmtree(left, ignore_errors=True)
@@ -53,28 +53,28 @@ class CommandEngine(ThreadEngine):
         self._attempts = place / f".attempts-{session}"  # what commands say of their end
         self._attempts.mkdir(mode=0o700)
         environ = os.environ if command.env is None else command.env
-        holds_secret = (lambda _: False) if run.state.secrets is None else run.state.secrets.masker.is_in
+        holds_secret = (lambda _: False) if run.state.secrets is None else run.state.secrets.masker.contains_secret
         base = base_environment(environ, command.without, holds_secret)
-        within = silence_for(getattr(run.state.lessor, "lease_ttl", None))
-        self._spawner = Spawner(base, f"{session}.", self._attempts, command.cwd, within)
-        self.suspension = self._heartbeat = Heartbeat(self._spawner, self._look_at_leases)
-        surroundings = Surroundings(command.run_id or name_of_run(run), environ, self._attempts)
-        self._performer = Performer(self._spawner, surroundings)
+        within = compute_max_silence(getattr(run.state.pool, "lease_ttl", None))
+        self._helper = HelperClient(base, f"{session}.", self._attempts, command.cwd, within)
+        self.suspension = self._heartbeat = Heartbeat(self._helper, self._find_lost_leases)
+        surroundings = CommandEnvironment(command.run_id or build_run_id(run), environ, self._attempts)
+        self._runner = ProcessRunner(self._helper, surroundings)
         # A command that is to end may take this long; only then is it left behind.
         self.clean_up = command.kill_after + 1.0
 
     @staticmethod
     def _end_orphans(place: Path) -> None:
         """What an earlier session left running when it was killed, together with its helper."""
-        orphans = left_behind(place)
+        orphans = find_orphans(place)
         if orphans:
             named = ", ".join(map(str, orphans[:_NAMED])) + (" ..." if len(orphans) > _NAMED else "")
             log.warning("[COORDINATOR] ending %d processes of an earlier session of this run: %s", len(orphans), named)
-            end(orphans)
+            end_orphans(orphans)
 
     def start(self, workers: int) -> None:
-        _make_room(_DESCRIPTORS_EACH * workers + _DESCRIPTORS_BESIDES)
-        self._spawner.start()
+        _raise_descriptor_limit(_DESCRIPTORS_EACH * workers + _DESCRIPTORS_BESIDES)
+        self._helper.start()
         self._heartbeat.start()
         super().start(workers)
 
@@ -86,11 +86,11 @@ class CommandEngine(ThreadEngine):
         return True
 
     def kill(self) -> None:
-        self._spawner.close(wait=_REAPED_WITHIN)
+        self._helper.close(wait=_REAPED_WITHIN)
 
     def close(self) -> None:
         self._heartbeat.close()
-        self._spawner.close()
+        self._helper.close()
         shutil.rmtree(self._attempts, ignore_errors=True)
         try:
             self._attempts.parent.rmdir()
@@ -101,66 +101,66 @@ class CommandEngine(ThreadEngine):
         run = self._run
         value: Any = None
         error: BaseException | None = None
-        running = attempt.runner = Running(next(self._marks), self._spawner)
-        slot = self._desk.take_slot()
+        running = attempt.runner = RunningCommand(next(self._marks), self._helper)
+        slot = self._command_attempts.take_slot()
         try:
             if attempt.cancelled is not None:
-                raise run.called_off(attempt)  # noqa: TRY301 - before there was anything to end
-            if run.ledger.strict:
+                raise run.build_cancellation(attempt)  # noqa: TRY301 - before there was anything to end
+            if run.recorder.strict:
                 self._wait_for_start(attempt)
-            value = self._carry_out(attempt, running, slot)
+            value = self._run_command(attempt, running, slot)
         except BaseException as raised:  # noqa: BLE001 - whatever happens fails its item, not the run
             error = raised
         finally:
-            self._desk.give_slot(slot)
+            self._command_attempts.release_slot(slot)
             running.finish()
             if isinstance(attempt, PooledAttempt) and attempt.grant is not None:
                 attempt.pool.unlock_lease(attempt.grant)
         try:
-            if attempt.cancelled == LOST and isinstance(error, Interrupted) and run.take_back(attempt, str(error)):
+            if attempt.cancelled == LOST and isinstance(error, Interrupted) and run.requeue(attempt, str(error)):
                 return Verdict.INTERRUPTED
             return run.finish(attempt, value, error)
         finally:
             error = None  # or it and its traceback, which holds this frame, keep each other alive
 
-    def _carry_out(self, attempt: Attempt, running: Running, slot: int) -> dict[str, Any]:
-        order = self._desk.order(attempt, slot)
-        if self._run.has_lost_its_key(attempt):  # this process stood still since the lease was granted
+    def _run_command(self, attempt: Attempt, running: RunningCommand, slot: int) -> dict[str, Any]:
+        order = self._command_attempts.build_invocation(attempt, slot)
+        if self._run.has_lost_lease(attempt):  # this process stood still since the lease was granted
             attempt.cancelled = LOST
-            raise self._run.called_off(attempt)
+            raise self._run.build_cancellation(attempt)
         secret, checkpoint = self._run.secret_for(attempt), self._run.folder.path_for(attempt.item.id)
-        output = self._desk.output(attempt)
+        output = self._command_attempts.open_output(attempt)
         lock = None
         if isinstance(attempt, PooledAttempt) and attempt.grant is not None:
             lock = attempt.pool.lock_lease(attempt.grant, running.mark)
         try:
-            performed = self._performer.perform(order, running, secret, checkpoint, output.write, lock)
+            performed = self._runner.run(order, running, secret, checkpoint, output.write, lock)
         finally:
             captured = output.finish()
-        return self._desk.outcome(attempt, order, performed, captured)
+        return self._command_attempts.evaluate(attempt, order, performed, captured)
 
     # -- after this process stood still -----------------------------------------------------------------------------
 
-    def _look_at_leases(self, stopped_for: float) -> list[str]:
+    def _find_lost_leases(self, stopped_for: float) -> list[str]:
         """Which of the commands, all of them stopped for so long, have lost their key: their marks."""
         run = self._run
         lost = []
         with run.state.lock:
-            running = [(attempt, attempt.runner) for attempt in run.state.board.running.values()]
+            running = [(attempt, attempt.runner) for attempt in run.state.scheduler.running.values()]
         for attempt, runner in running:
             if runner is not None and not self._keeps_lease(attempt, runner):
                 if attempt.cancelled is None:
                     attempt.cancelled, attempt.cancelled_at = LOST, run.state.clock.now()
                 lost.append(runner.mark)
-        run.stood_still(stopped_for)
+        run.credit_suspension(stopped_for)
         return lost
 
     @staticmethod
-    def _keeps_lease(attempt: Attempt, runner: Running) -> bool:
+    def _keeps_lease(attempt: Attempt, runner: RunningCommand) -> bool:
         grant = attempt.grant
         if not isinstance(attempt, PooledAttempt) or grant is None:
             return True
-        held = attempt.pool.hold_on(grant)
+        held = attempt.pool.reacquire(grant)
         if held is None or held is grant:
             return held is not None
         if not runner.unless_finished(lambda: setattr(attempt, "grant", held)):
@@ -168,13 +168,13 @@ class CommandEngine(ThreadEngine):
         return True
 
 
-def name_of_run(run: EngineRun) -> str:
+def build_run_id(run: EngineRun) -> str:
     """What AGENTOS_RUN_ID says, if nobody else has a name for the run."""
     journal = run.state.options.journal
     return f"run-{secrets.token_hex(4)}" if journal is None else os.path.basename(os.path.abspath(journal))
 
 
-def _make_room(descriptors: int) -> None:
+def _raise_descriptor_limit(descriptors: int) -> None:
     """Let this process have so many, as far as the system lets it: hundreds of commands have three pipes each."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < descriptors:

@@ -7,8 +7,8 @@ import threading
 from types import CoroutineType
 from typing import TYPE_CHECKING
 
-from ...pool.lease import HOLDING
-from ...util.wakeup import ThreadBell
+from ...pool.lease import CURRENT_ATTEMPT
+from ...util.wakeup import ThreadWakeup
 from ..core.records import Attempt
 from ..core.states import Verdict
 from ..execution.attempt import PooledAttempt
@@ -66,39 +66,39 @@ class ThreadEngine:
                     return
         except BaseException as error:
             log.exception("[COORDINATOR] a worker thread of agentos itself failed")
-            run.shutdown.crashed(error)
+            run.shutdown.on_internal_error(error)
 
     def _wait(self) -> Attempt | Idle | None:
         """Sleep until there may be something to do, unless something came in this very moment."""
-        bell = ThreadBell()
-        attempt = self._look_again(bell)
+        bell = ThreadWakeup()
+        attempt = self._recheck(bell)
         if attempt is IDLE:
             bell.wait()
         return attempt
 
-    def _look_again(self, bell: ThreadBell) -> Attempt | Idle | None:
+    def _recheck(self, bell: ThreadWakeup) -> Attempt | Idle | None:
         """Look for work once more. If there is none, *bell* rings when there is: nothing comes unnoticed between."""
         run = self._run
         run.state.idle.register(bell)
         attempt = run.next_attempt()
         if attempt is not IDLE:
-            self._found_work(bell)
+            self._unregister(bell)
         return attempt
 
-    def _found_work(self, bell: ThreadBell) -> None:
+    def _unregister(self, bell: ThreadWakeup) -> None:
         """Whoever registered its bell needs none."""
-        if not self._run.state.idle.leave(bell):
+        if not self._run.state.idle.unregister(bell):
             self._run.state.idle.wake()  # it was meant for other work than this
 
     def _run_one(self, attempt: Attempt) -> Verdict:
         run = self._run
         worker = run.worker
         value = error = None
-        holding = HOLDING.set(attempt if isinstance(attempt, PooledAttempt) else None)
+        holding = CURRENT_ATTEMPT.set(attempt if isinstance(attempt, PooledAttempt) else None)
         try:
             if attempt.cancelled is not None:
-                raise run.called_off(attempt)  # noqa: TRY301 - before it began
-            if run.ledger.strict:
+                raise run.build_cancellation(attempt)  # noqa: TRY301 - before it began
+            if run.recorder.strict:
                 self._wait_for_start(attempt)
             if worker.wants_context:
                 value = worker.call(attempt.item.payload, run.secret_for(attempt), context=run.context_for(attempt))
@@ -110,14 +110,14 @@ class ThreadEngine:
                 raise TypeError("the worker returned a coroutine and did not await it: declare it `async def`")  # noqa: TRY301
         except BaseException as raised:  # noqa: BLE001 - whatever a worker raises fails its item, not the run
             error = raised
-        HOLDING.reset(holding)
+        CURRENT_ATTEMPT.reset(holding)
         try:
             return run.finish(attempt, value, error)
         finally:
             error = None  # or it and its traceback, which holds this frame, keep each other alive
 
     def _wait_for_start(self, attempt: Attempt) -> None:
-        on_disk = ThreadBell()
-        self._run.ledger.confirm_start(attempt, on_disk.ring)
+        on_disk = ThreadWakeup()
+        self._run.recorder.confirm_start(attempt, on_disk.wake)
         on_disk.wait()
         self._run.check_still_wanted(attempt)

@@ -15,22 +15,22 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import CommandFailed, Interrupted, ValueNotRecorded
 from ...pool.protocols import RunPool
-from ...util.locks import contend
+from ...util.locks import acquire_contended
 from ..context import Context
 from ..core.outcome_rules import lacks_tokens
 from ..core.records import LOST, Attempt, Item
-from ..core.states import Cause, Ended, Phase, Verdict
+from ..core.states import AttemptEnd, Cause, Phase, Verdict
 from ..results import WorkflowResult
 from ..worker import Worker
 from .attempt import PooledAttempt
-from .dispatcher import Admission
-from .error_policy import asked_to_wait, hear, judge, text_of
-from .item_source import Source
-from .journal_writer import Ledger
+from .dispatcher import Dispatcher
+from .error_policy import classify_error, find_requested_delay, format_error, report_error
+from .item_source import ItemSource
+from .journal_writer import Recorder
 from .publisher import ResultPublisher
 from .run_state import RunState
 from .shutdown import Shutdown
-from .timers import Supervisor
+from .timers import TimerThread
 
 if TYPE_CHECKING:
     from ..engines.loop_executor import StartedCalls
@@ -44,29 +44,29 @@ class EngineRun:
     def __init__(
         self,
         worker: Worker,
-        source: Source,
+        source: ItemSource,
         state: RunState,
         publisher: ResultPublisher,
-        ledger: Ledger,
+        ledger: Recorder,
         shutdown: Shutdown,
-        supervisor: Supervisor,
+        supervisor: TimerThread,
     ) -> None:
         self.worker = worker
         self.source = source
         self.state = state
-        self.ledger = ledger
+        self.recorder = ledger
         self.shutdown = shutdown
-        self.supervisor = supervisor
+        self.timers = supervisor
         self.folder = publisher.folder
         self._publisher = publisher
-        self._running = state.board.running
-        self._secret_of = _revealing(state.lessor)
+        self._running = state.scheduler.running
+        self._secret_of = _build_secret_reader(state.pool)
         # Without a journal a result is published where it was made, and nobody may want to hear of it.
-        self._tells = worker.wants_context or publisher.wants_items
-        self.admission = Admission(
-            source, state, ledger, shutdown, supervisor, pausing=publisher.pausing, refuse=self.refuse
+        self._announces = worker.wants_context or publisher.wants_items
+        self.dispatcher = Dispatcher(
+            source, state, ledger, shutdown, supervisor, pausing=publisher.is_paused, refuse=self.refuse
         )
-        self.next_attempt = self.admission.next_attempt
+        self.next_attempt = self.dispatcher.next_attempt
 
     # -- for engines ------------------------------------------------------------------------------------------
 
@@ -81,10 +81,10 @@ class EngineRun:
 
     def check_still_wanted(self, attempt: Attempt) -> None:
         """After a wait that others could have ended: the attempt may have been given up meanwhile."""
-        if attempt.token not in self.state.board.running or self.state.board.phase is not Phase.RUNNING:
+        if attempt.token not in self.state.scheduler.running or self.state.scheduler.phase is not Phase.RUNNING:
             raise Interrupted
 
-    def called_off(self, attempt: Attempt) -> Exception:
+    def build_cancellation(self, attempt: Attempt) -> Exception:
         """What became of an attempt that was cancelled."""
         if attempt.cancelled == "stop":
             return Interrupted()
@@ -92,20 +92,22 @@ class EngineRun:
             return Interrupted("this process stood still for so long that its key was given to another one")
         return TimeoutError(f"timed out after {self.state.options.timeout:g}s")
 
-    def has_lost_its_key(self, attempt: Attempt) -> bool:
+    def has_lost_lease(self, attempt: Attempt) -> bool:
         """Whether others may have the attempt's key by now, because this process stood still."""
         grant = attempt.grant
-        return isinstance(attempt, PooledAttempt) and grant is not None and attempt.pool.loss_of(grant) is not None
+        if not isinstance(attempt, PooledAttempt) or grant is None:
+            return False
+        return attempt.pool.find_loss_reason(grant) is not None
 
-    def stood_still(self, seconds: float) -> None:
+    def credit_suspension(self, seconds: float) -> None:
         """What runs could not go on for so long until now: that time counts neither as its own nor as its timeout's."""
         with self.state.lock:
             now = self.state.clock.now()
-            for attempt in self.state.board.running.values():
+            for attempt in self.state.scheduler.running.values():
                 attempt.began_at += min(seconds, now - attempt.began_at)
                 if attempt.cancelled is not None:
                     attempt.cancelled_at += min(seconds, now - attempt.cancelled_at)
-        self.supervisor.wake()
+        self.timers.wake()
 
     # -- the end of an attempt ----------------------------------------------------------------------------------
 
@@ -116,115 +118,117 @@ class EngineRun:
 
         It keeps its lease while *calls* that it started in other threads still run.
         """
-        item, grant, ledger = attempt.item, attempt.grant, self.ledger
+        item, grant, ledger = attempt.item, attempt.grant, self.recorder
         state, publisher = self.state, self._publisher
         now = state.clock.now()
         name = row = trace = None
         luck = rest = 0.0
         if error is None:
-            ended = Ended.VALUE
+            ended = AttemptEnd.VALUE
         else:
-            signal = hear(attempt, error, state.lessor, state.clock.wall())
-            ended, luck = judge(attempt, error, state.options.retry_if, signal), SystemRandom().random()
+            signal = report_error(attempt, error, state.pool, state.clock.wall())
+            ended, luck = classify_error(attempt, error, state.options.retry_if, signal), SystemRandom().random()
             if isinstance(attempt, PooledAttempt) and grant is not None:
-                attempt.pool.in_doubt(grant)  # unless it is known by now how its call went
-                item.short += ended is Ended.LIMIT and lacks_tokens(signal or (attempt.lease and attempt.lease.signal))
-            if ended is not Ended.LIMIT or grant is None:  # else the pool lets the key rest, not the item
-                rest = asked_to_wait(error, signal, state.clock.wall())
+                attempt.pool.mark_unknown_outcome(grant)  # unless it is known by now how its call went
+                item.token_shortfalls += ended is AttemptEnd.LIMIT and lacks_tokens(
+                    signal or (attempt.lease and attempt.lease.signal)
+                )
+            if ended is not AttemptEnd.LIMIT or grant is None:  # else the pool lets the key rest, not the item
+                rest = find_requested_delay(error, signal, state.clock.wall())
         if grant is not None:
             name = grant.key.name
             if calls is None or not self._wait_for_calls(attempt, calls):
-                self.shutdown.left_behind.pop(attempt.token, None)
+                self.shutdown.lingering_attempts.pop(attempt.token, None)
                 if attempt.lease is not None:
-                    attempt.lease.over()
-                if self.admission.requests:
-                    self.admission.give_back(grant)
+                    attempt.lease.end_attempt()
+                if self.dispatcher.requests:
+                    self.dispatcher.release_lease(grant)
                 else:
-                    state.lessor.give_back(grant)  # type: ignore[union-attr]
+                    state.pool.give_back(grant)  # type: ignore[union-attr]
         # Whatever the user's objects have a hand in happens here, and nothing of it under the lock.
-        if error is None and ledger.keeps:
+        if error is None and ledger.enabled:
             try:
-                row = ledger.prepare(attempt, value, now)
+                row = ledger.build_row(attempt, value, now)
             except ValueNotRecorded as unrecorded:
-                error, ended = unrecorded, Ended.ERROR
+                error, ended = unrecorded, AttemptEnd.ERROR
         if error is None:
             result = WorkflowResult(item.id, True, None, now - attempt.began_at, {}, value, attempt.number, name)
             result.index = item.index
         else:
-            text, kind = state.masked(text_of(error)), state.masked(type(error).__qualname__)
+            text, kind = state.masked(format_error(error)), state.masked(type(error).__qualname__)
             result = self._failure(attempt, text, kind, now)
             if isinstance(error, CommandFailed):
                 result.metadata.update(exit=error.exit, signal=error.signal, tail=error.tail)
             elif self.worker.is_command:
                 result.metadata.update(exit=None, signal=None)  # it was ended by us, or did not begin
-            if ledger.keeps:
-                trace = ledger.trace(error)
-        lock, telling = state.lock, self._tells or error is not None
+            if ledger.enabled:
+                trace = ledger.format_trace(error)
+        lock, telling = state.lock, self._announces or error is not None
         if not lock.acquire(False):
-            contend(lock)
+            acquire_contended(lock)
         try:
             in_a_row = item.limited
             quota = None if grant is None else grant.key.quota.name
-            verdict = state.board.finish(attempt, ended, quota, now, luck, rest)
+            verdict = state.scheduler.finish(attempt, ended, quota, now, luck, rest)
             if verdict is Verdict.DONE:
                 if row is None:
                     publisher.note_success(result)
                 else:
-                    publisher.note_untold(item)
-                    ledger.done(row, result)
+                    publisher.note_unpublished(item)
+                    ledger.record_done(row, result)
             elif verdict is Verdict.FAILED:
-                publisher.note_untold(item)
-                if ended is Ended.LIMIT:
+                publisher.note_unpublished(item)
+                if ended is AttemptEnd.LIMIT:
                     result.error = (
                         f"never fits: limited {in_a_row + 1} times in a row, while others succeed; {result.error}"
                     )
-                ledger.failed(attempt, result, trace)
+                ledger.record_failed(attempt, result, trace)
             elif verdict is not Verdict.LATE:
-                ledger.row(verdict.value, attempt, result.error, trace)
+                ledger.record_end(verdict.value, attempt, result.error, trace)
             if telling:
                 publisher.telling.append(None)
         finally:
             lock.release()
         try:
             if verdict is Verdict.LATE:
-                ledger.late(attempt, value, result.error)
+                ledger.record_late(attempt, value, result.error)
             if verdict is Verdict.DONE or verdict is Verdict.FAILED:
-                if not ledger.keeps and (telling or publisher.listening):
-                    publisher.tell((result,))
+                if not ledger.enabled and (telling or publisher.listening):
+                    publisher.announce((result,))
                 if state.options.halt is not None:
-                    self._look_at_halt()
+                    self._check_halt()
             else:
-                self._went_otherwise(verdict, attempt, result)
+                self._requeue(verdict, attempt, result)
         finally:
             if telling:
                 publisher.telling.pop()
-        if state.board.exhausted or state.closing:
-            self.shutdown.look_whether_over()
+        if state.scheduler.exhausted or state.closing:
+            self.shutdown.finish_if_idle()
         if state.may_park and not self._running:
-            self.supervisor.wake()
+            self.timers.wake()
         return verdict
 
-    def take_back(self, attempt: Attempt, why: str) -> bool:
+    def requeue(self, attempt: Attempt, why: str) -> bool:
         """It could not go on: its key is given back, and its item is the next to run. It costs nothing.
 
         There was no place to run it in, or its key is another process's by now. False: it had been given up, or the run
         stops, and it is to be finished.
         """
         with self.state.lock:
-            if not self.state.board.take_back(attempt):
+            if not self.state.scheduler.requeue_attempt(attempt):
                 return False
-            self.ledger.row("interrupted", attempt, why, None)
-        self._give_back_late(attempt)
+            self.recorder.record_end("interrupted", attempt, why, None)
+        self._release_late(attempt)
         if self.state.closing:
-            self.shutdown.look_whether_over()
+            self.shutdown.finish_if_idle()
         if self.state.may_park and not self._running:
-            self.supervisor.wake()
+            self.timers.wake()
         return True
 
     def _wait_for_calls(self, attempt: Attempt, calls: StartedCalls) -> bool:
         """Keep the lease until the calls that the attempt started in threads have ended. False: they have."""
-        self.shutdown.left_behind[attempt.token] = attempt
-        if not calls.when_ended(partial(self._give_back_late, attempt)):
+        self.shutdown.lingering_attempts[attempt.token] = attempt
+        if not calls.when_ended(partial(self._release_late, attempt)):
             return False
         if attempt.cancelled is not None:
             name, key = attempt.item.id, attempt.grant.key.name
@@ -232,13 +236,13 @@ class EngineRun:
             self._publisher.say("worker_left", what, name)
         return True
 
-    def _give_back_late(self, attempt: Attempt) -> None:
+    def _release_late(self, attempt: Attempt) -> None:
         """Nobody uses the lease of an attempt any more, and it is no worker of this run that notices."""
-        self.shutdown.left_behind.pop(attempt.token, None)
+        self.shutdown.lingering_attempts.pop(attempt.token, None)
         if attempt.grant is not None:
             if attempt.lease is not None:
-                attempt.lease.over()
-            self.state.lessor.give_back(attempt.grant)  # type: ignore[union-attr]
+                attempt.lease.end_attempt()
+            self.state.pool.give_back(attempt.grant)  # type: ignore[union-attr]
 
     @staticmethod
     def _failure(attempt: Attempt, text: str, kind: str, now: float) -> WorkflowResult:
@@ -255,12 +259,14 @@ class EngineRun:
             index=attempt.item.index,
         )
 
-    def _went_otherwise(self, verdict: Verdict, attempt: Attempt, result: WorkflowResult) -> None:
-        board, stats = self.state.board, self.state.stats
+    def _requeue(self, verdict: Verdict, attempt: Attempt, result: WorkflowResult) -> None:
+        board, stats = self.state.scheduler, self.state.stats
         if verdict is Verdict.LATE:
-            self.supervisor.abandoned -= 1
+            self.timers.abandoned -= 1
             log.warning("[COORDINATOR] %s came back after it had been given up; kept as evidence", attempt.item.id)
-            self.state.idle.wake(len(self.admission.desk.answered))  # this worker leaves, and will not take them
+            self.state.idle.wake(
+                len(self.dispatcher.completions.completed)
+            )  # this worker leaves, and will not take them
         elif verdict is Verdict.INTERRUPTED:
             stats.interrupted = board.interrupted
         else:
@@ -268,12 +274,12 @@ class EngineRun:
             stats.retried, stats.limited = board.retried, board.limited
             if self._publisher.wants_items:
                 self._publisher.say(kind, result.error or "", attempt.item.id)
-            self.supervisor.look_at(board.next_due)
+            self.timers.schedule(board.next_due)
 
-    def _look_at_halt(self) -> None:
-        board = self.state.board
+    def _check_halt(self) -> None:
+        board = self.state.scheduler
         with self.state.lock:
-            reached = board.phase is Phase.RUNNING and board.halted()
+            reached = board.phase is Phase.RUNNING and board.is_halted()
         if reached and board.halt is not None:
             self.shutdown.stop(f"halt at {board.halt}", cause=Cause.HALT, force=board.halt.now)
 
@@ -284,50 +290,50 @@ class EngineRun:
         text = self.state.masked(why)
         result = WorkflowResult(item.id, False, text, attempts=item.attempts, outcome="failed", index=item.index)
         with self.state.lock:
-            self.state.board.refuse(item)
-            self._publisher.note_untold(item)
-            self.ledger.refused(item, result)
+            self.state.scheduler.refuse(item)
+            self._publisher.note_unpublished(item)
+            self.recorder.record_refused(item, result)
             self._publisher.telling.append(None)
-        self._failed_otherwise(result)
+        self._after_failure(result)
 
-    def overran(self, attempt: Attempt, timeout: float) -> bool:
+    def fail_overdue(self, attempt: Attempt, timeout: float) -> bool:
         """An attempt took too long and cannot be stopped: its item failed, it is left behind. False: it had ended."""
         what = "its worker could not be stopped and was left behind; it keeps its credential until it returns"
         text = f"timed out after {timeout:g}s; {what}"
         result = self._failure(attempt, text, "TimeoutError", self.state.clock.now())
         with self.state.lock:
-            if not self.shutdown.give_up(attempt, failed=True):
+            if not self.shutdown.abandon_attempt(attempt, failed=True):
                 return False
-            self._publisher.note_untold(attempt.item)
-            self.ledger.failed(attempt, result, None)
+            self._publisher.note_unpublished(attempt.item)
+            self.recorder.record_failed(attempt, result, None)
             self._publisher.telling.append(None)
         log.warning("[COORDINATOR] %s %s", attempt.item.id, text)
-        self._failed_otherwise(result)
+        self._after_failure(result)
         return True
 
-    def _failed_otherwise(self, result: WorkflowResult) -> None:
+    def _after_failure(self, result: WorkflowResult) -> None:
         try:
-            if not self.ledger.keeps:
-                self._publisher.tell((result,))
+            if not self.recorder.enabled:
+                self._publisher.announce((result,))
             if self.state.options.halt is not None:
-                self._look_at_halt()
+                self._check_halt()
         finally:
             self._publisher.telling.pop()
-        self.shutdown.look_whether_over()
+        self.shutdown.finish_if_idle()
 
     def interrupt(self, attempt: Attempt) -> None:
         """The run stops without waiting for this attempt."""
         with self.state.lock:
-            if not self.shutdown.give_up(attempt, failed=False):
+            if not self.shutdown.abandon_attempt(attempt, failed=False):
                 return
-            self.state.stats.interrupted = self.state.board.interrupted
-            self.ledger.row("interrupted", attempt, f"interrupted: {self.state.stats.stopped_by}", None)
-        self.shutdown.look_whether_over()
+            self.state.stats.interrupted = self.state.scheduler.interrupted
+            self.recorder.record_end("interrupted", attempt, f"interrupted: {self.state.stats.stopped_by}", None)
+        self.shutdown.finish_if_idle()
 
 
-def _revealing(lessor: RunPool | None) -> Callable[[Any], str]:
+def _build_secret_reader(lessor: RunPool | None) -> Callable[[Any], str]:
     """Return the function that gives the secret of a key to a worker."""
-    if lessor is not None and hasattr(lessor, "lends"):  # our pool
-        secret_of = lessor.secret_of
+    if lessor is not None and hasattr(lessor, "is_used_by_run"):  # our pool
+        secret_of = lessor.get_secret
         return lambda key: secret_of(key.name).reveal()
     return lambda key: key.secret.reveal()

@@ -6,10 +6,10 @@ from collections import deque
 from typing import Protocol
 
 
-class Bell(Protocol):
+class Wakeup(Protocol):
     """What wakes a worker, as its engine has it."""
 
-    def ring(self) -> object: ...
+    def wake(self) -> object: ...
 
 
 class IdleWorkers:
@@ -21,15 +21,15 @@ class IdleWorkers:
     __slots__ = ("_sleeping",)
 
     def __init__(self) -> None:
-        self._sleeping: deque[Bell] = deque()
+        self._sleeping: deque[Wakeup] = deque()
 
     def __len__(self) -> int:
         return len(self._sleeping)
 
-    def register(self, worker: Bell) -> None:
+    def register(self, worker: Wakeup) -> None:
         self._sleeping.append(worker)
 
-    def leave(self, worker: Bell) -> bool:
+    def unregister(self, worker: Wakeup) -> bool:
         """It found work by itself. False: somebody has just woken it, for work that another must now be woken for."""
         try:
             self._sleeping.remove(worker)
@@ -44,7 +44,7 @@ class IdleWorkers:
                 worker = self._sleeping.pop()
             except IndexError:
                 return
-            worker.ring()
+            worker.wake()
 
     def wake_all(self) -> None:
         self.wake(len(self._sleeping) + 1)

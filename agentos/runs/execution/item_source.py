@@ -13,9 +13,9 @@ from typing import Any
 from ...errors import DuplicateItems
 from ...util.fingerprint import fingerprint
 from ...util.id_digest import id_digest
-from ..core.id_set import SeenIds
+from ..core.id_set import RecentIds
 from ..core.records import Item
-from .error_policy import text_of
+from .error_policy import format_error
 
 log = logging.getLogger("agentos")
 
@@ -24,7 +24,7 @@ _SLOW = 0.001  # an input that takes longer for an item is asked for one at a ti
 _EXAMPLES = 5
 
 
-class Source:
+class ItemSource:
     """Turns what the user gave into ``Item`` objects, in order.
 
     ``total`` is the number of items, if it is known. One caller at a time.
@@ -36,31 +36,31 @@ class Source:
         self._index = 0
         self._nameless: dict[int, str] = {}  # by index: why it has no id
         self.is_async = isinstance(items, AsyncIterable)
-        self.comes_by_itself = self.is_async  # somebody pushes the items; or they are taken when they are wanted
+        self.is_pushed = self.is_async  # somebody pushes the items; or they are taken when they are wanted
         self.ids: list[str] | None = None  # of a list
         self.payloads: Sequence[Any] = ()
         self.total: int | None = None
         self.unchanged: bytearray | None = None  # by index: its recorded result holds, and it needs no fingerprint
         self._said_unprintable = False
-        self._seen: SeenIds | None = None
+        self._known_ids: RecentIds | None = None
         self.iterator: Iterator[Any] = iter(())
         if isinstance(items, (str, bytes)):
             raise ValueError("items must be a list of items or another iterable, not a single text")
         if self.is_async:
             self.async_items = items.__aiter__()
-            self._seen = SeenIds(id_digest)
+            self._known_ids = RecentIds(id_digest)
         elif isinstance(items, Iterable) and isinstance(items, Sized) and not hasattr(items, "__next__"):
             # A copy, unless it cannot change: ids and items must belong together to the end.
-            self.payloads = _kept(items)
-            self.ids = self._look_at_all(self.payloads)
+            self.payloads = _copy_items(items)
+            self.ids = self._check_ids(self.payloads)
             self.total = len(self.ids)
         elif isinstance(items, Iterable):
             self.iterator = iter(items)
-            self._seen = SeenIds(id_digest)
+            self._known_ids = RecentIds(id_digest)
         else:
             raise ValueError(f"items must be a list of items or another iterable, not {type(items).__name__}")
 
-    def _look_at_all(self, items: Iterable[Any]) -> list[str]:
+    def _check_ids(self, items: Iterable[Any]) -> list[str]:
         """The ids of a whole input. Raises ``DuplicateItems``, before anything has started."""
         if getattr(items, "unchanging", False) is True and getattr(items, "id_of", None) is self._id_of:
             return items.ids  # type: ignore[attr-defined,no-any-return]  # made and compared when it was opened
@@ -89,7 +89,10 @@ class Source:
                 return f"item-{index}", f"item_id_func gave no id for items[{index}]"
             return (found if type(found) is str else str(found)), None
         except Exception as error:  # noqa: BLE001 - whatever the user's function raises concerns this item only
-            return f"item-{index}", f"item_id_func failed for items[{index}]: {type(error).__name__}: {text_of(error)}"
+            return (
+                f"item-{index}",
+                f"item_id_func failed for items[{index}]: {type(error).__name__}: {format_error(error)}",
+            )
 
     # -- taking -----------------------------------------------------------------------------------------------
 
@@ -130,7 +133,7 @@ class Source:
         if why is not None:
             item.fault = why
             item.duplicate = True  # another item may really be called that, and its state must stay
-        elif self._seen is not None and not self._seen.add(item_id):
+        elif self._known_ids is not None and not self._known_ids.add(item_id):
             item.fault = f"duplicate id: an earlier item is {item_id!r} too"
             item.duplicate = True
         elif self._with_fingerprints:
@@ -144,7 +147,7 @@ class Source:
             log.warning("[COORDINATOR] item %s is not JSON: such items are known by their id alone", item.id)
 
 
-def _kept(items: Any) -> Sequence[Any]:
+def _copy_items(items: Any) -> Sequence[Any]:
     # Items that say they are unchanging are read when they are wanted: a copy would hold a whole file in memory.
     if isinstance(items, (tuple, range)) or getattr(items, "unchanging", False) is True:
         return items  # type: ignore[no-any-return]

@@ -37,24 +37,24 @@ class Suspendable(Protocol):
 
 
 class JobControl:
-    """Stops the process on SIGTSTP. *continued* is called in a handler when it goes on: ``go_on`` must follow it."""
+    """Stops the process on SIGTSTP. *continued* is called in a handler when it goes on: ``resume`` must follow it."""
 
     def __init__(self, continued: Callable[[], object]) -> None:
         self.due = False  # all have been told: the main thread is to stop the process
-        self._concerned: list[Suspendable] = []
-        self._told: list[Suspendable] | None = None  # until the process was continued
+        self._listeners: list[Suspendable] = []
+        self._notified: list[Suspendable] | None = None  # until the process was continued
         self._by = 0.0
         self._handled = False  # the handler of SIGTSTP has run, since the process was last stopped
         self._continued = continued
 
     def add(self, each: Suspendable) -> None:
         """Tell it from now on."""
-        self._concerned.append(each)
+        self._listeners.append(each)
 
     def remove(self, each: Suspendable) -> None:
         """Tell it no more; if it was never told, nothing happens."""
-        if each in self._concerned:
-            self._concerned.remove(each)
+        if each in self._listeners:
+            self._listeners.remove(each)
 
     def stop_if_due(self, signum: int) -> bool:
         """In the handler of *signum*, in the main thread: stop the process if all have been told.
@@ -81,16 +81,16 @@ class JobControl:
 
     def prepare(self) -> None:
         """SIGTSTP came: tell everybody. A second one before the process was continued is the same request."""
-        if self._told is not None:
+        if self._notified is not None:
             return
-        self._told = list(self._concerned)
-        for each in self._told:
+        self._notified = list(self._listeners)
+        for each in self._notified:
             _call(each.before_stop)
         self._by = time.monotonic() + _STOPS_WITHIN
         self.due = True
-        self.call_main()
+        self.stop_in_main_thread()
 
-    def call_main(self) -> None:
+    def stop_in_main_thread(self) -> None:
         """Have the main thread stop the process; or stop it from here, if that does not come to it."""
         if sys.platform == "win32":
             return
@@ -102,19 +102,19 @@ class JobControl:
         self.due = False
         if _has_a_shell():
             os.kill(os.getpid(), signal.SIGSTOP)
-        self.go_on()
+        self.resume()
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         """The process was continued, or is not to be stopped any more: tell everybody."""
         self.due = False
-        told, self._told = self._told, None
+        told, self._notified = self._notified, None
         for each in reversed(told or ()):
             _call(each.after_continue)
 
-    def forget(self) -> None:
+    def reset_in_child(self) -> None:
         """In a forked child: it was the parent that was told to stop."""
-        self._concerned = []
-        self._told = None
+        self._listeners = []
+        self._notified = None
         self.due = self._handled = False
 
 

@@ -9,73 +9,73 @@ from typing import Any, Protocol
 
 from ...errors import CommandFailed, JournalMismatch, JournalUnavailable, ValueNotRecorded
 from ...util.fingerprint import fingerprint
-from ...util.locks import contend
+from ...util.locks import acquire_contended
 from ..core.records import Attempt, Item
-from ..exports.value_codec import decode, encode
-from ..journal import Journal, State, StateRow, Writer, harmless, row_text
+from ..exports.value_codec import decode_value, encode_value
+from ..journal import Journal, JournalWriter, RecordedState, StateRow, encode_row, replace_surrogates
 from ..output.stream_redaction import Redaction
 from ..results import WorkflowResult
-from .error_policy import text_of, trace_of
+from .error_policy import format_error, format_traceback
 from .publisher import ResultPublisher
 from .run_state import RunState
 
 log = logging.getLogger("agentos")
 
 _AT_ONCE = 1_000
-_LONGEST_TRACE = 4_000
+_MAX_TRACE = 4_000
 
 
 class JournalEvents(Protocol):
     """The part of a run that is told what becomes of its journal."""
 
-    def journal_trouble(self, what: str | None) -> None: ...
+    def on_journal_trouble(self, what: str | None) -> None: ...
 
-    def journal_lost(self, error: JournalUnavailable) -> None: ...
+    def on_journal_lost(self, error: JournalUnavailable) -> None: ...
 
-    def look_whether_over(self) -> None: ...
+    def finish_if_idle(self) -> None: ...
 
 
-class NoLedger:
+class NoJournal:
     """Without a journal: nothing is written, everything is told at once."""
 
     resumes = False
     strict = False
-    keeps = False
+    enabled = False
 
     def __init__(self, note_published: Callable[[Sequence[WorkflowResult]], None]) -> None:
-        self._tell = note_published
+        self._announce = note_published
 
-    def sort_out(self, items: Iterable[Item], fresh: Callable[[Item], None]) -> None:
+    def split_known(self, items: Iterable[Item], fresh: Callable[[Item], None]) -> None:
         for item in items:
             fresh(item)
 
-    def began(self, attempt: Attempt) -> None: ...
+    def record_start(self, attempt: Attempt) -> None: ...
 
     def confirm_start(self, attempt: Attempt, confirmed: Callable[[], None]) -> None:
         confirmed()
 
-    def prepare(self, attempt: Attempt, value: Any, now: float) -> str:
+    def build_row(self, attempt: Attempt, value: Any, now: float) -> str:
         return ""
 
-    def done(self, row: str, result: WorkflowResult) -> None:
-        self._tell((result,))
+    def record_done(self, row: str, result: WorkflowResult) -> None:
+        self._announce((result,))
 
-    def trace(self, error: BaseException) -> str | None:
+    def format_trace(self, error: BaseException) -> str | None:
         return None
 
-    def failed(self, attempt: Attempt, result: WorkflowResult, trace: str | None) -> None:
-        self._tell((result,))
+    def record_failed(self, attempt: Attempt, result: WorkflowResult, trace: str | None) -> None:
+        self._announce((result,))
 
-    def refused(self, item: Item, result: WorkflowResult) -> None:
-        self._tell((result,))
+    def record_refused(self, item: Item, result: WorkflowResult) -> None:
+        self._announce((result,))
 
-    def row(self, kind: str, attempt: Attempt, text: str | None, trace: str | None) -> None: ...
+    def record_end(self, kind: str, attempt: Attempt, text: str | None, trace: str | None) -> None: ...
 
-    def late(self, attempt: Attempt, value: Any, text: str | None) -> None: ...
+    def record_late(self, attempt: Attempt, value: Any, text: str | None) -> None: ...
 
-    def item_row(self, kind: str, item: Item) -> None: ...
+    def record_item(self, kind: str, item: Item) -> None: ...
 
-    def note(self, text: str) -> None: ...
+    def record_note(self, text: str) -> None: ...
 
     def close(self, timeout: float) -> bool:
         return True
@@ -83,33 +83,33 @@ class NoLedger:
     def abandon(self) -> None: ...
 
 
-class JournalLedger:
+class JournalRecorder:
     """With a journal: starts, results and reasons are queued for it, in the order they were decided.
 
-    ``began``, ``done``, ``failed``, ``row``, ``refused`` and ``item_row`` are called under the run's lock: they only
-    queue.
+    ``record_start``, ``record_done``, ``record_failed``, ``record_end``, ``record_refused`` and ``record_item`` are
+    called under the run's lock: they only queue.
     """
 
-    keeps = True
+    enabled = True
 
     def __init__(self, journal: Journal, state: RunState, publisher: ResultPublisher, events: JournalEvents) -> None:
         self._journal = journal
         self._state = state
         self._publisher = publisher
-        self._look_whether_over = events.look_whether_over
+        self._look_whether_over = events.finish_if_idle
         self._known = journal.known
         self._retry_failed = state.options.retry_failed
         self.strict = state.options.start == "strict"
         self.resumes = len(journal.known) > 0
         self._mask = None if state.secrets is None else Redaction(state.secrets.masker).masked
         self._wall = state.clock.wall
-        self._writer: Writer = journal.writer(
-            on_committed=self._committed, on_trouble=events.journal_trouble, on_lost=events.journal_lost
+        self._writer: JournalWriter = journal.writer(
+            on_committed=self._committed, on_trouble=events.on_journal_trouble, on_lost=events.on_journal_lost
         )
 
     # -- what was known before --------------------------------------------------------------------------------
 
-    def check(self, ids: Sequence[str], items: Iterable[Any]) -> bytearray:
+    def compare_list(self, ids: Sequence[str], items: Iterable[Any]) -> bytearray:
         """Compare a list with the journal before anything starts. Returns which items have a result that still holds.
 
         Raises ``JournalMismatch`` if some are not what they were when their result was recorded.
@@ -119,7 +119,7 @@ class JournalLedger:
         given = iter(items)
         for begin in range(0, len(ids), _AT_ONCE):
             some = ids[begin : begin + _AT_ONCE]
-            hits = self._known.find([harmless(item_id) for item_id in some], self._journal.ids_at)
+            hits = self._known.find([replace_surrogates(item_id) for item_id in some], self._journal.ids_at)
             for index, (item_id, hit, item) in enumerate(zip(some, hits, given, strict=False), start=begin):
                 if hit is not None and self._is_reusable(hit.state):
                     holds[index] = 1
@@ -136,10 +136,10 @@ class JournalLedger:
             )
         return holds
 
-    def _is_reusable(self, state: State | None) -> bool:
-        return state is State.DONE or (state is State.FAILED and not self._retry_failed)
+    def _is_reusable(self, state: RecordedState | None) -> bool:
+        return state is RecordedState.DONE or (state is RecordedState.FAILED and not self._retry_failed)
 
-    def plan(self, ids: Sequence[str]) -> None:
+    def record_plan(self, ids: Sequence[str]) -> None:
         """Write down which items the run is to do, so that the journal alone can tell what is still to be done."""
         parts = [json.dumps(ids[begin : begin + _AT_ONCE]) for begin in range(0, len(ids), _AT_ONCE)]
         plan = fingerprint(parts)
@@ -148,9 +148,9 @@ class JournalLedger:
         for number, part in enumerate(parts, start=1):
             # Only the last part has the fingerprint: without it the plan was cut short, and is written anew.
             whole = plan if number == len(parts) else None
-            self._writer.put(row_text(self._wall(), "plan", fingerprint=whole, detail=part))
+            self._writer.put(encode_row(self._wall(), "plan", fingerprint=whole, detail=part))
 
-    def sort_out(self, items: Sequence[Item], fresh: Callable[[Item], None]) -> None:
+    def split_known(self, items: Sequence[Item], fresh: Callable[[Item], None]) -> None:
         """Items just taken: those with a recorded result are told at once, as cached; the others are *fresh*."""
         if not self.resumes:
             for item in items:
@@ -163,7 +163,7 @@ class JournalLedger:
             return {seq: row.item for seq, row in rows.items()}
 
         named = [item for item in items if not item.fault]
-        hits = dict(zip(named, self._known.find([harmless(item.id) for item in named], fetch), strict=True))
+        hits = dict(zip(named, self._known.find([replace_surrogates(item.id) for item in named], fetch), strict=True))
         cached: list[WorkflowResult] = []
         for item in items:
             hit = hits.get(item)
@@ -172,13 +172,13 @@ class JournalLedger:
                 if self._is_reusable(row.state) and not _differs(row, item.fingerprint):
                     cached.append(_cached(row, item))
                     continue
-                self._remember(item, row)
+                self._restore_item(item, row)
             fresh(item)
         if cached:
-            self._state.board.taken += len(cached)
-            self._publisher.cached(cached)
+            self._state.scheduler.taken += len(cached)
+            self._publisher.add_cached(cached)
 
-    def _remember(self, item: Item, row: StateRow) -> None:
+    def _restore_item(self, item: Item, row: StateRow) -> None:
         """An item of an earlier run that is run again, or cannot be."""
         if self._is_reusable(row.state):
             item.fault = (
@@ -191,7 +191,7 @@ class JournalLedger:
 
     # -- what happens now -------------------------------------------------------------------------------------
 
-    def began(self, attempt: Attempt) -> None:
+    def record_start(self, attempt: Attempt) -> None:
         if not self.strict:
             self._writer.put_start(_Start(attempt, self._wall()))
 
@@ -199,21 +199,21 @@ class JournalLedger:
         """``start="strict"``: *confirmed* is called once the start is on disk, or there will be none."""
         row = _Start(attempt, self._wall()).start_row()
         with self._state.lock:
-            wanted = attempt.token in self._state.board.running  # else its end is written down already
+            wanted = attempt.token in self._state.scheduler.running  # else its end is written down already
             if wanted:
                 self._writer.put(row, confirmed, urgent=True)
         if not wanted:
             confirmed()
 
-    def prepare(self, attempt: Attempt, value: Any, now: float) -> str:
+    def build_row(self, attempt: Attempt, value: Any, now: float) -> str:
         """The row of a success, made by the worker before anybody is held up by it. Raises ValueNotRecorded."""
         return self._row_with_value("done", attempt, now, value, None)
 
     def _row_with_value(self, kind: str, attempt: Attempt, now: float, value: Any, error: str | None) -> str:
         try:
-            text, shown = encode(value, self._mask)
+            text, shown = encode_value(value, self._mask)
         except BaseException as raised:  # its own methods may raise anything
-            detail = f"its own methods raised {type(raised).__qualname__}: {text_of(raised)}"
+            detail = f"its own methods raised {type(raised).__qualname__}: {format_error(raised)}"
             raise ValueNotRecorded(detail=detail) from raised
         try:
             return self._row(kind, attempt, now, text, error, shown)
@@ -225,7 +225,7 @@ class JournalLedger:
         self, kind: str, attempt: Attempt, now: float, value: str | None, error: str | None, detail: str | None
     ) -> str:
         item, grant = attempt.item, attempt.grant
-        return row_text(
+        return encode_row(
             self._wall(),
             kind,
             item.id,
@@ -239,25 +239,25 @@ class JournalLedger:
             detail,
         )
 
-    def done(self, row: str, result: WorkflowResult) -> None:
+    def record_done(self, row: str, result: WorkflowResult) -> None:
         self._writer.put(row, result)
 
-    def trace(self, error: BaseException) -> str | None:
+    def format_trace(self, error: BaseException) -> str | None:
         """What kind of error it was and where it happened, without secrets."""
         if isinstance(error, CommandFailed):
-            tail = self._state.masked("\n".join(error.tail))[-_LONGEST_TRACE:]
+            tail = self._state.masked("\n".join(error.tail))[-_MAX_TRACE:]
             return json.dumps({"type": "CommandFailed", "exit": error.exit, "signal": error.signal, "tail": tail})
-        trace = self._state.masked(trace_of(error))[-_LONGEST_TRACE:]
+        trace = self._state.masked(format_traceback(error))[-_MAX_TRACE:]
         return json.dumps({"type": self._state.masked(type(error).__qualname__), "traceback": trace})
 
-    def failed(self, attempt: Attempt, result: WorkflowResult, trace: str | None) -> None:
+    def record_failed(self, attempt: Attempt, result: WorkflowResult, trace: str | None) -> None:
         self._writer.put(self._row("failed", attempt, self._state.clock.now(), None, result.error, trace), result)
 
-    def row(self, kind: str, attempt: Attempt, text: str | None, trace: str | None) -> None:
+    def record_end(self, kind: str, attempt: Attempt, text: str | None, trace: str | None) -> None:
         """The end of an attempt that is no result."""
         self._writer.put(self._row(kind, attempt, self._state.clock.now(), None, text, trace))
 
-    def late(self, attempt: Attempt, value: Any, text: str | None) -> None:
+    def record_late(self, attempt: Attempt, value: Any, text: str | None) -> None:
         """What an attempt brought that had been given up: evidence."""
         now = self._state.clock.now()
         try:
@@ -266,20 +266,20 @@ class JournalLedger:
             row = self._row("late", attempt, now, None, text, self._state.masked(str(error)))
         self._writer.put(row)
 
-    def refused(self, item: Item, result: WorkflowResult) -> None:
+    def record_refused(self, item: Item, result: WorkflowResult) -> None:
         """An item failed without having been run. If its id is another item's, that one's state must stay."""
         kind = "duplicate" if item.duplicate else "failed"
-        row = row_text(
+        row = encode_row(
             self._wall(), kind, item.id, attempt=item.attempts, fingerprint=item.fingerprint, error=result.error
         )
         self._writer.put(row, result)
 
-    def item_row(self, kind: str, item: Item) -> None:
+    def record_item(self, kind: str, item: Item) -> None:
         """What an unfinished item is when the run is over."""
-        self._writer.put(row_text(self._wall(), kind, item.id, attempt=item.attempts, fingerprint=item.fingerprint))
+        self._writer.put(encode_row(self._wall(), kind, item.id, attempt=item.attempts, fingerprint=item.fingerprint))
 
-    def note(self, text: str) -> None:
-        self._writer.put(row_text(self._wall(), "note", detail=text))
+    def record_note(self, text: str) -> None:
+        self._writer.put(encode_row(self._wall(), "note", detail=text))
 
     def _committed(self, receipts: list[Any]) -> None:
         if not self.strict:
@@ -296,13 +296,13 @@ class JournalLedger:
         """They are on disk: tell of them."""
         state, lock = self._state, self._state.lock
         if not lock.acquire(False):
-            contend(lock)
+            acquire_contended(lock)
         try:
             self._publisher.note_published(results)
         finally:
             lock.release()
-        self._publisher.tell(results)
-        if state.board.exhausted or state.closing:
+        self._publisher.announce(results)
+        if state.scheduler.exhausted or state.closing:
             self._look_whether_over()
 
     def close(self, timeout: float) -> bool:
@@ -312,7 +312,7 @@ class JournalLedger:
         self._writer.abandon()
 
 
-Ledger = NoLedger | JournalLedger
+Recorder = NoJournal | JournalRecorder
 
 
 class _Start:
@@ -331,7 +331,7 @@ class _Start:
     def start_row(self) -> str:
         attempt = self._attempt
         grant = attempt.grant
-        return row_text(
+        return encode_row(
             self._at,
             "start",
             attempt.item.id,
@@ -355,7 +355,7 @@ def _cached(row: StateRow, item: Item) -> WorkflowResult:
         success=done,
         error=row.error,
         duration=row.duration or 0.0,
-        value=decode(row.value) if done else None,
+        value=decode_value(row.value) if done else None,
         attempts=row.attempt or 0,
         credential=row.credential,
         outcome=row.kind,

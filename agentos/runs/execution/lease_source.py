@@ -13,9 +13,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...errors import NoUsableCredential
-from ...pool.completion_queue import Desk, DeskTicket
-from ...pool.core.records import Ask
-from ...pool.core.states import Wait
+from ...pool.completion_queue import CompletionQueue, QueuedRequest
+from ...pool.core.records import LeaseRequest
+from ...pool.core.states import TicketState
 from ...pool.protocols import RunPool, has_runtime, runtime_of
 from ...pool.redaction import Masker
 from ...pool.secret import Secret
@@ -24,7 +24,7 @@ from ...util.clock import Clock
 log = logging.getLogger("agentos")
 
 
-def lessor_of(pool: Any, clock: Clock, *, on_loop: bool = False) -> RunPool | None:
+def build_run_pool(pool: Any, clock: Clock, *, on_loop: bool = False) -> RunPool | None:
     """How a run takes its leases from *pool*; *on_loop*, its threads may not block. ValueError: it is no pool."""
     if pool is None:
         return None
@@ -84,14 +84,14 @@ class ForeignPool:
         self._keys: dict[str, ForeignKey] = {}
         self._masker = Masker()
         self._lock = threading.Lock()
-        self._line: deque[DeskTicket] = deque()
+        self._line: deque[QueuedRequest] = deque()
         self._has_helper = False
         self._helper_sleeps = threading.Lock()  # released to wake the helper
         self._helper_sleeps.acquire()
 
     # -- taking -----------------------------------------------------------------------------------------------
 
-    def take_now(self, _ask: Ask, _requester: str | None) -> ForeignGrant | None:
+    def take_now(self, _ask: LeaseRequest, _requester: str | None) -> ForeignGrant | None:
         if self._line or self._on_loop:
             return None
         try:
@@ -115,9 +115,9 @@ class ForeignPool:
                 self._masker.add(secret)
         return ForeignGrant(key, raw)
 
-    def enqueue(self, ticket: DeskTicket) -> None:
+    def enqueue(self, ticket: QueuedRequest) -> None:
         with self._lock:
-            if ticket.recalled:
+            if ticket.is_withdrawn:
                 return  # its run has left meanwhile
             self._line.append(ticket)
             if self._has_helper:
@@ -125,14 +125,14 @@ class ForeignPool:
             self._has_helper = True
         threading.Thread(target=self._serve_line, name="agentos-foreign-pool", daemon=True).start()
 
-    def look_out(self, _desk: Desk) -> None:
+    def on_timer(self, _desk: CompletionQueue) -> None:
         """Do nothing: no desk is armed, the helper thread keeps its own time."""
 
-    def call_off(self, ticket: DeskTicket) -> None:
+    def cancel(self, ticket: QueuedRequest) -> None:
         with self._lock:
             if ticket in self._line:
                 self._line.remove(ticket)
-                ticket.state = Wait.WITHDRAWN
+                ticket.state = TicketState.WITHDRAWN
         if ticket.grant is not None:
             self.give_back(ticket.grant)  # type: ignore[arg-type]  # ours, put there by _answer
         self._wake_helper()
@@ -168,8 +168,8 @@ class ForeignPool:
         with self._lock:
             ticket = self._line.popleft() if self._line else None
             if ticket is not None:
-                ticket.grant, ticket.state = grant, Wait.GRANTED  # type: ignore[assignment]
-                ticket.owner.answered.append(ticket)
+                ticket.grant, ticket.state = grant, TicketState.GRANTED  # type: ignore[assignment]
+                ticket.owner.completed.append(ticket)
         if ticket is None:
             self.give_back(grant)  # nobody wants it any more
         else:
@@ -181,8 +181,8 @@ class ForeignPool:
         with self._lock:
             waiting, self._line = list(self._line), deque()
             for ticket in waiting:
-                ticket.error, ticket.state = NoUsableCredential(reason=reason), Wait.FAILED
-                ticket.owner.answered.append(ticket)
+                ticket.error, ticket.state = NoUsableCredential(reason=reason), TicketState.FAILED
+                ticket.owner.completed.append(ticket)
         for ticket in waiting:
             ticket.owner.wake()
 
@@ -203,7 +203,7 @@ class ForeignPool:
     def abandon(self, _grants: Sequence[ForeignGrant]) -> None:
         """Their holders still run, and give them back themselves."""
 
-    def limited(self, grant: ForeignGrant, retry_after: object, _model: str | None) -> bool:
+    def report_rate_limited(self, grant: ForeignGrant, retry_after: object, _model: str | None) -> bool:
         """Tell the pool, if it can be told. Some end the reservation by this, so nothing is given back twice."""
         mark = getattr(self._pool, "mark_rate_limited", None)
         if mark is None or not grant.held:
@@ -219,12 +219,12 @@ class ForeignPool:
         grant.held = False
         return True
 
-    def padded(self, ask: Ask, _times: int) -> Ask:
+    def with_margin(self, ask: LeaseRequest, _times: int) -> LeaseRequest:
         return ask  # it knows nothing of costs
 
     # -- for the run ------------------------------------------------------------------------------------------
 
-    def secret_of(self, name: str) -> Secret:
+    def get_secret(self, name: str) -> Secret:
         return next(key.secret for key in self._keys.values() if key.name == name)
 
     @property

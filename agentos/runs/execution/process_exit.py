@@ -10,10 +10,10 @@ import os
 from typing import Protocol
 
 
-class ProcessEnd(Protocol):
+class ProcessExitOwner(Protocol):
     """The owner of this process, as its runs see it. Called from any thread; nothing here may block for long."""
 
-    def heeded(self) -> None:
+    def on_first_signal(self) -> None:
         """A run has heeded the first signal."""
         ...
 
@@ -21,12 +21,12 @@ class ProcessEnd(Protocol):
         """A run must end at once because of *signum*: the process has a second left. Again: changes nothing."""
         ...
 
-    def workers_given_up(self) -> None:
+    def on_workers_abandoned(self) -> None:
         """A run waits for no worker any more, and its commands are dead: end the other child processes."""
         ...
 
 
-owner: ProcessEnd | None = None  # None: the process is not ours to end
+owner: ProcessExitOwner | None = None  # None: the process is not ours to end
 
 # Child processes that are part of agentos, and end by themselves when this process does.
 OWN_CHILDREN: set[int] = set()

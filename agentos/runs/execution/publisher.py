@@ -8,12 +8,12 @@ from typing import Any
 
 from ..context import CheckpointFolder
 from ..core.records import Item
-from ..progress import Announcer, Progress
+from ..progress import Progress, ProgressDispatcher
 from ..results import WorkflowResult
 from .run_state import RunState
 
-_MOST_UNTOLD = 1_024  # results that wait to be written down or taken; beyond it nothing more is begun
-SHOWN = 20  # names of items, where there may be thousands
+_MAX_UNPUBLISHED = 1_024  # results that wait to be written down or taken; beyond it nothing more is begun
+MAX_SHOWN = 20  # names of items, where there may be thousands
 
 
 class ResultPublisher:
@@ -23,10 +23,10 @@ class ResultPublisher:
         self._state = state
         self._lock = state.lock
         self._stats = state.stats
-        self._running = state.board.running
-        self.bell = bell  # wakes the caller that waits for the run
+        self._running = state.scheduler.running
+        self.wakeup = bell  # wakes the caller that waits for the run
         self.folder = folder
-        self.announcer = Announcer(state.options.on_progress)
+        self.announcer = ProgressDispatcher(state.options.on_progress)
         self.wants_items = self.announcer.wants_items
         self.listening = False  # the caller waits for a single result, not only for the end
         self._streamed = streamed
@@ -37,20 +37,20 @@ class ResultPublisher:
         self.telling: deque[None] = deque()  # one for each who has noted an end under the lock, and now tells of it
         self._backlogged = False
 
-    def pausing(self) -> bool:
+    def is_paused(self) -> bool:
         """Whether nothing may begin for now: the journal is in trouble, or results pile up."""
-        if self._state.held is not None:
+        if self._state.pause_reason is not None:
             return True
-        if self.untold < _MOST_UNTOLD and not (self._streamed and self._waiting_to_be_told() >= _MOST_UNTOLD):
+        if self.untold < _MAX_UNPUBLISHED and not (self._streamed and self._count_unpublished() >= _MAX_UNPUBLISHED):
             return False
         # Said first, then looked again: whoever makes room after that look will find it said, and wake us.
         self._backlogged = True
-        return self._waiting_to_be_told() >= _MOST_UNTOLD
+        return self._count_unpublished() >= _MAX_UNPUBLISHED
 
-    def _waiting_to_be_told(self) -> int:
+    def _count_unpublished(self) -> int:
         return self.untold + (len(self._results) if self._streamed else 0)
 
-    def note_untold(self, item: Item) -> None:
+    def note_unpublished(self, item: Item) -> None:
         """Under the lock: its result is made, and may not be told before it is written down."""
         self.untold += 1
         if self._finished is None:
@@ -83,11 +83,11 @@ class ResultPublisher:
             self._finished[result.index] = 1
         self._results.append(result)
 
-    def tell(self, results: Sequence[WorkflowResult]) -> None:
+    def announce(self, results: Sequence[WorkflowResult]) -> None:
         """Outside the lock, after they were noted: wake who waits for them, and let them be heard of."""
         if self.listening:
             self.listening = False
-            self.bell.ring()
+            self.wakeup.wake()
         if self._backlogged and not self._streamed:
             self.unblock()
         if self.folder.used:
@@ -98,7 +98,7 @@ class ResultPublisher:
             if self.wants_items or not result.success:
                 self.say("item_finished", "", result.item_id, result)
 
-    def cached(self, results: Sequence[WorkflowResult]) -> None:
+    def add_cached(self, results: Sequence[WorkflowResult]) -> None:
         """Results of an earlier run."""
         with self._lock:
             self.untold += len(results)
@@ -106,9 +106,9 @@ class ResultPublisher:
             self.note_published(results)
         if self.listening:
             self.listening = False
-            self.bell.ring()
+            self.wakeup.wake()
 
-    def take(self) -> list[WorkflowResult]:
+    def take_results(self) -> list[WorkflowResult]:
         """The results published since the last time."""
         with self._lock:
             results, self._results = self._results, []
@@ -118,16 +118,16 @@ class ResultPublisher:
 
     def unblock(self) -> None:
         """Let those go on who wait for room, once there is enough of it for all of them."""
-        if self._waiting_to_be_told() > _MOST_UNTOLD // 2 and not self._state.over:
+        if self._count_unpublished() > _MAX_UNPUBLISHED // 2 and not self._state.is_over:
             return
         self._backlogged = False
         self._state.idle.wake_all()
         self._state.on_room()
 
-    def listen(self) -> bool:
+    def request_wakeup(self) -> bool:
         """Ring the bell for the next result. False: there are some already, or there will be no more."""
         self.listening = True
-        if self._results or self._state.over:
+        if self._results or self._state.is_over:
             self.listening = False
             return False
         return True
@@ -141,9 +141,9 @@ class ResultPublisher:
         if self._finished is not None and ids is not None:
             return [item_id for item_id, done in zip(ids, self._finished, strict=True) if not done]
         with self._lock:
-            board = self._state.board
-            items = [*board.waiting(), *board.admitted, *(attempt.item for attempt in board.running.values())]
-            items += board.left
+            board = self._state.scheduler
+            items = [*board.waiting_items(), *board.admitted, *(attempt.item for attempt in board.running.values())]
+            items += board.interrupted_items
             found = {item.index: item.id for item in items} | self._unwritten
         return [found[index] for index in sorted(found)]
 
@@ -157,5 +157,5 @@ class ResultPublisher:
     ) -> None:
         if not running and self.wants_items:
             with self._lock:
-                running = tuple(a.item.id for a, _ in zip(self._running.values(), range(SHOWN), strict=False))
-        self.announcer.say(Progress(kind, self._stats, item_id, result, message, running))
+                running = tuple(a.item.id for a, _ in zip(self._running.values(), range(MAX_SHOWN), strict=False))
+        self.announcer.emit(Progress(kind, self._stats, item_id, result, message, running))

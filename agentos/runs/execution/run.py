@@ -9,7 +9,7 @@ from ...errors import InputFailed
 from ...pool.protocols import RunPool
 from ...util.clock import Clock
 from ..context import CheckpointFolder
-from ..core.item_scheduler import Board
+from ..core.item_scheduler import ItemScheduler
 from ..core.records import Attempt
 from ..core.states import Cause
 from ..engines.protocol import Engine
@@ -19,12 +19,12 @@ from ..results import ProgressStats, WorkflowResult
 from ..worker import Worker
 from .attempt import PooledAttempt
 from .engine_run import EngineRun
-from .item_source import Source
-from .journal_writer import JournalLedger, Ledger, NoLedger
+from .item_source import ItemSource
+from .journal_writer import JournalRecorder, NoJournal, Recorder
 from .publisher import ResultPublisher
 from .run_state import RunState
 from .shutdown import Shutdown
-from .timers import Supervisor
+from .timers import TimerThread
 
 
 class Run:
@@ -33,7 +33,7 @@ class Run:
     def __init__(
         self,
         worker: Worker,
-        source: Source,
+        source: ItemSource,
         options: RunOptions,
         lessor: RunPool | None,
         clock: Clock,
@@ -44,10 +44,10 @@ class Run:
         streamed: bool = False,
         on_main_thread: bool = False,
     ) -> None:
-        is_our_pool = lessor is not None and hasattr(lessor, "lends")
+        is_our_pool = lessor is not None and hasattr(lessor, "is_used_by_run")
         if is_our_pool:
-            lessor.lends = True  # type: ignore[union-attr]
-        board = Board(
+            lessor.is_used_by_run = True  # type: ignore[union-attr]
+        board = ItemScheduler(
             retries=options.retries,
             halt=options.halt_clause,
             last_token=0 if journal is None else journal.last_token,
@@ -60,24 +60,22 @@ class Run:
             folder = CheckpointFolder(journal.files.checkpoints, inside=journal.files.folder)
         self.stats = ProgressStats(total=source.total, start_time=clock.wall())
         self.state = RunState(options, self.stats, clock, board, lessor=lessor, secrets=secrets)
-        self.bell = bell  # wakes the caller that waits for the run
+        self.wakeup = bell  # wakes the caller that waits for the run
         self.publisher = ResultPublisher(self.state, bell, folder, streamed=streamed)
-        self.supervisor = Supervisor(self.state)
+        self.timers = TimerThread(self.state)
         self.shutdown = Shutdown(
             self.state,
             self.publisher,
-            self.supervisor,
+            self.timers,
             kill_commands=self._kill_commands,
             on_main_thread=on_main_thread,
         )
-        self.ledger: Ledger = NoLedger(self.publisher.note_published)
+        self.recorder: Recorder = NoJournal(self.publisher.note_published)
         if journal is not None:
-            self.ledger = JournalLedger(journal, self.state, self.publisher, self.shutdown)
-        self.attempts = EngineRun(
-            worker, source, self.state, self.publisher, self.ledger, self.shutdown, self.supervisor
-        )
-        self.admission = self.attempts.admission
-        self.shutdown.attach(self.admission, self.ledger)
+            self.recorder = JournalRecorder(journal, self.state, self.publisher, self.shutdown)
+        self.attempts = EngineRun(worker, source, self.state, self.publisher, self.recorder, self.shutdown, self.timers)
+        self.dispatcher = self.attempts.dispatcher
+        self.shutdown.attach(self.dispatcher, self.recorder)
         self.worker = worker
         self.source = source
         self._engine: Engine | None = None
@@ -85,19 +83,19 @@ class Run:
 
     # -- beginning --------------------------------------------------------------------------------------------
 
-    def compare(self) -> None:
+    def compare_with_journal(self) -> None:
         """A list is compared with what the journal knows, and written down as what is to be done."""
         ids = self.source.ids
-        if isinstance(self.ledger, JournalLedger) and ids is not None:
-            if self.ledger.resumes:
-                self.source.unchanged = self.ledger.check(ids, self.source.payloads)
-            self.ledger.plan(ids)
+        if isinstance(self.recorder, JournalRecorder) and ids is not None:
+            if self.recorder.resumes:
+                self.source.unchanged = self.recorder.compare_list(ids, self.source.payloads)
+            self.recorder.record_plan(ids)
 
     def begin(self, engine: Engine) -> None:
         """Start the workers."""
         self._engine = engine
         options, clock = self.state.options, self.state.clock
-        self.state.board.deadline = options.deadline_at(clock.now(), clock.wall())
+        self.state.scheduler.deadline = options.deadline_at(clock.now(), clock.wall())
         total = self.source.total
         count = "" if total is None else f" of {total} item{'' if total == 1 else 's'}"
         workers = options.max_workers if total is None else max(1, min(options.max_workers, total))
@@ -105,7 +103,7 @@ class Run:
             "run_started",
             f"Starting parallel execution{count} with {options.max_workers} workers",
         )
-        self.supervisor.start(engine, self.admission, self.shutdown, self.attempts)
+        self.timers.start(engine, self.dispatcher, self.shutdown, self.attempts)
         engine.start(workers)
 
     def close_engine(self) -> None:
@@ -119,8 +117,8 @@ class Run:
     # -- ending -------------------------------------------------------------------------------------------------
 
     @property
-    def over(self) -> bool:
-        return self.state.over
+    def is_over(self) -> bool:
+        return self.state.is_over
 
     def stop(self, reason: str, *, cause: Cause = Cause.ASKED, force: bool = False, grace: float | None = None) -> None:
         """Begin nothing more; let what runs end, within *grace* if given, or with *force* not even that."""
@@ -155,7 +153,7 @@ class Run:
         if self._engine is not None and self._engine.suspension is not None:
             self._engine.suspension.after_continue()
         else:
-            self.attempts.stood_still(time.monotonic() - self._stopped_at)
+            self.attempts.credit_suspension(time.monotonic() - self._stopped_at)
         self.state.suspended = False
 
     # -- what is left -------------------------------------------------------------------------------------------
@@ -164,19 +162,19 @@ class Run:
         """The ids of the items that are neither done nor failed, in order."""
         return self.publisher.unfinished(self.source.ids)
 
-    def under_way(self) -> list[tuple[str, float]]:
+    def list_running(self) -> list[tuple[str, float]]:
         """The ids of the running items and when they began, the oldest first."""
         with self.state.lock:
-            return [(attempt.item.id, attempt.began_at) for attempt in self.state.board.running.values()]
+            return [(attempt.item.id, attempt.began_at) for attempt in self.state.scheduler.running.values()]
 
     def waiting_workers(self) -> int:
         """How many workers could run something at once, and wait for a credential: no more than have an item."""
-        return min(len(self.state.idle), self._ready()) if self.admission.requests else 0
+        return min(len(self.state.idle), self._count_startable()) if self.dispatcher.requests else 0
 
-    def _ready(self) -> int:
+    def _count_startable(self) -> int:
         """How many items could begin now if there were leases for them; as many as there are workers, if not known."""
-        board, source = self.state.board, self.source
-        ready = len(board.fresh) + len(board.again) + len(board.admitted) + board.set_aside
+        board, source = self.state.scheduler, self.source
+        ready = len(board.fresh) + len(board.retry_ready) + len(board.admitted) + board.deferred_count
         if board.exhausted:
             return ready
         if source.total is None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from ...pool.protocols import RunPool
 from ...util.clock import Clock
-from ..core.item_scheduler import Board
+from ..core.item_scheduler import ItemScheduler
 from ..options import RunOptions
 from ..results import ProgressStats
 from .idle_workers import IdleWorkers
@@ -20,17 +20,17 @@ class RunState:
     """
 
     __slots__ = (
-        "board",
         "clock",
         "closing",
-        "held",
         "idle",
-        "lessor",
+        "is_over",
         "lock",
         "may_park",
         "on_room",
         "options",
-        "over",
+        "pause_reason",
+        "pool",
+        "scheduler",
         "secrets",
         "stats",
         "suspended",
@@ -41,7 +41,7 @@ class RunState:
         options: RunOptions,
         stats: ProgressStats,
         clock: Clock,
-        board: Board,
+        board: ItemScheduler,
         *,
         lessor: RunPool | None,
         secrets: RunPool | None,
@@ -49,16 +49,16 @@ class RunState:
         self.options = options
         self.stats = stats
         self.clock = clock
-        self.board = board
-        self.lessor = lessor
+        self.scheduler = board
+        self.pool = lessor
         self.secrets = secrets
         self.lock = threading.Lock()
         self.idle = IdleWorkers()
         # The run ends when the limits last longer than it may wait.
         self.may_park = lessor is not None and (options.max_wait is not None or options.deadline is not None)
         self.closing = False  # nothing more will begin
-        self.over = False  # nothing runs, and all results are published, or given up
-        self.held: str | None = None  # why nothing may begin for now
+        self.is_over = False  # nothing runs, and all results are published, or given up
+        self.pause_reason: str | None = None  # why nothing may begin for now
         self.suspended = False  # by SIGTSTP, until the stopped time is subtracted from the attempts' durations
         self.on_room: Callable[[], object] = int  # tells an input that is pushed that there is room
 

@@ -13,13 +13,13 @@ from ...errors import EngineUnavailable, InvariantViolated, JournalUnavailable
 from ..core.records import Attempt
 from ..core.states import Cause, Phase
 from . import process_exit
-from .dispatcher import Admission
-from .error_policy import text_of
-from .journal_writer import Ledger
-from .publisher import SHOWN, ResultPublisher
+from .dispatcher import Dispatcher
+from .error_policy import format_error
+from .journal_writer import Recorder
+from .publisher import MAX_SHOWN, ResultPublisher
 from .run_state import RunState
 from .signals import WATCH
-from .timers import Supervisor
+from .timers import TimerThread
 
 log = logging.getLogger("agentos")
 
@@ -35,14 +35,14 @@ class Shutdown:
     *kill_commands* kills what workers have started through agentos, and waits until it is reaped.
     """
 
-    _admission: Admission
-    _ledger: Ledger
+    _admission: Dispatcher
+    _ledger: Recorder
 
     def __init__(
         self,
         state: RunState,
         publisher: ResultPublisher,
-        supervisor: Supervisor,
+        supervisor: TimerThread,
         *,
         kill_commands: Callable[[], None],
         on_main_thread: bool,
@@ -55,7 +55,7 @@ class Shutdown:
         self.stopping = threading.Event()
         self.error: BaseException | None = None  # what the one who waits is to be told
         self.input_error: BaseException | None = None
-        self.left_behind: dict[int, Attempt] = {}  # by token: over for the run, and their workers still run
+        self.lingering_attempts: dict[int, Attempt] = {}  # by token: over for the run, and their workers still run
         self._signals = 0
         self._last_signal = 0
         self._terminated_at = -math.inf
@@ -66,7 +66,7 @@ class Shutdown:
         self._concluded = threading.Event()
         self._conclusion = threading.Lock()
 
-    def attach(self, admission: Admission, ledger: Ledger) -> None:
+    def attach(self, admission: Dispatcher, ledger: Recorder) -> None:
         """Set the parts that are made after this one: both stop the run by it, and are ended by it."""
         self._admission = admission
         self._ledger = ledger
@@ -75,15 +75,15 @@ class Shutdown:
 
     def stop(self, reason: str, *, cause: Cause = Cause.ASKED, force: bool = False, grace: float | None = None) -> None:
         """Begin nothing more; let what runs end, within *grace* if given, or with *force* not even that."""
-        board = self._state.board
+        board = self._state.scheduler
         if force and self._signals and process_exit.owner is not None:
             process_exit.owner.begin(self._last_signal)
         with self._state.lock:
-            if self._state.over:
+            if self._state.is_over:
                 return
             first = board.phase is Phase.RUNNING
             if first:
-                if not board.settled:  # else only its last results are not written down yet
+                if not board.is_settled:  # else only its last results are not written down yet
                     self._stats.stopped_by, self._stats.cause = reason, cause
                 board.phase = Phase.DRAINING
             if grace is not None:
@@ -92,8 +92,8 @@ class Shutdown:
             running = [attempt.item.id for attempt in board.running.values()]
         if first:
             self.stopping.set()
-            self._admission.recall()
-        self._say_stopping(reason, running, force, grace)
+            self._admission.withdraw_requests()
+        self._announce_stop(reason, running, force, grace)
         if force:  # only now: whoever waits for the run may end the process in that moment
             with self._state.lock:
                 if board.phase is Phase.DRAINING:
@@ -102,11 +102,11 @@ class Shutdown:
         self._state.idle.wake_all()
         self._state.on_room()
         self._supervisor.wake()
-        self.look_whether_over()
+        self.finish_if_idle()
 
-    def _say_stopping(self, reason: str, running: list[str], force: bool, grace: float | None) -> None:
+    def _announce_stop(self, reason: str, running: list[str], force: bool, grace: float | None) -> None:
         count = f"{len(running)} running item{'' if len(running) == 1 else 's'}"
-        shown = ", ".join(running[:SHOWN]) + (" ..." if len(running) > SHOWN else "")
+        shown = ", ".join(running[:MAX_SHOWN]) + (" ..." if len(running) > MAX_SHOWN else "")
         if force:
             what = f"not waiting for {count}: {shown}" if running else "nothing was running"
         elif running:
@@ -117,7 +117,7 @@ class Shutdown:
         else:
             what = "nothing more starts"
         why = reason.partition("; ")[0]  # what to do about it is said at the end
-        self._publisher.say("stopping", f"Stopping because of {why}: {what}", running=tuple(running[:SHOWN]))
+        self._publisher.say("stopping", f"Stopping because of {why}: {what}", running=tuple(running[:MAX_SHOWN]))
 
     def on_signal(self, signum: int) -> None:
         """A signal came (told by the watcher thread). The first drains, the second ends."""
@@ -130,7 +130,7 @@ class Shutdown:
         self._last_signal = signum
         name = signal.Signals(signum).name
         if process_exit.owner is not None:
-            process_exit.owner.begin(signum) if self._signals > 1 else process_exit.owner.heeded()
+            process_exit.owner.begin(signum) if self._signals > 1 else process_exit.owner.on_first_signal()
         if self._signals == 1:
             grace = self._state.options.grace if signum == signal.SIGTERM else None
             self.stop(name, cause=Cause.SIGNAL, grace=grace)
@@ -141,7 +141,7 @@ class Shutdown:
             self._supervisor.wake()
 
     @property
-    def pressed(self) -> bool:
+    def is_forced(self) -> bool:
         """Whether a second signal came: it all has to end at once, whoever waits for it."""
         return self._signals > 1
 
@@ -155,45 +155,47 @@ class Shutdown:
 
     # -- things that go wrong -------------------------------------------------------------------------------------
 
-    def input_failed(self, error: Exception) -> None:
+    def on_input_error(self, error: Exception) -> None:
         """The input raised while it was read. What was read before is run; then the one who waits is told."""
         self.input_error = error
-        self._stats.stopped_by = f"an error of the input: {type(error).__name__}: {self._state.masked(text_of(error))}"
+        self._stats.stopped_by = (
+            f"an error of the input: {type(error).__name__}: {self._state.masked(format_error(error))}"
+        )
         self._stats.cause = Cause.FAULT
         log.error("[COORDINATOR] the input failed (%s); the items read so far are finished", self._stats.stopped_by)
 
-    def crashed(self, error: BaseException) -> None:
+    def on_internal_error(self, error: BaseException) -> None:
         """Something of our own went wrong: end, and say so."""
         if self.error is None:
             self.error = error
         self.stop(f"an internal error: {type(error).__name__}", cause=Cause.FAULT, force=True)
-        self.give_up_waiting()
+        self.abandon_waiters()
 
-    def unable(self, error: BaseException) -> None:
+    def on_engine_unavailable(self, error: BaseException) -> None:
         """The place where the items were to run cannot be had. Nothing has begun, and nothing will.
 
         Called on a thread of its own: what an earlier run has done is told first.
         """
-        self._admission.count_known()
+        self._admission.count_recorded()
         if self.error is None:
             self.error = error
         # The error itself says the rest, to whoever waits.
-        reason = f"{error.place}, which cannot be used" if isinstance(error, EngineUnavailable) else text_of(error)
+        reason = f"{error.place}, which cannot be used" if isinstance(error, EngineUnavailable) else format_error(error)
         self.stop(self._state.masked(reason), cause=Cause.FAULT, force=True)
 
-    def journal_trouble(self, what: str | None) -> None:
+    def on_journal_trouble(self, what: str | None) -> None:
         """The journal cannot be written for now, or (None) can again. Nothing begins meanwhile."""
         if what is not None:
-            self._state.held = what
-            self._admission.recall()
+            self._state.pause_reason = what
+            self._admission.withdraw_requests()
             self._publisher.say("held", f"{what}; nothing more starts until it can be written again")
             return
-        self._state.held = None
+        self._state.pause_reason = None
         self._publisher.say("going_on", "the journal can be written again; going on")
         self._state.idle.wake_all()
         self._state.on_room()
 
-    def journal_lost(self, error: JournalUnavailable) -> None:
+    def on_journal_lost(self, error: JournalUnavailable) -> None:
         """The journal will not be writable again. What was not written down cannot be acknowledged."""
         if self.error is None:
             self.error = error
@@ -203,29 +205,31 @@ class Shutdown:
 
     # -- the end ----------------------------------------------------------------------------------------------
 
-    def look_whether_over(self) -> None:
+    def finish_if_idle(self) -> None:
         """Nothing runs and nothing more will: let the workers go; and if all is published, wake who waits for it."""
-        board = self._state.board
+        board = self._state.scheduler
         with self._state.lock:
-            settled = board.settled
+            settled = board.is_settled
             if settled:
                 self._state.closing = True
                 # Whoever still tells of an end looks again after it: the last word must not come before that.
-                self._state.over = self._state.over or (self._publisher.untold <= 0 and not self._publisher.telling)
+                self._state.is_over = self._state.is_over or (
+                    self._publisher.untold <= 0 and not self._publisher.telling
+                )
         if settled:
             self._state.idle.wake_all()
-            if self._state.over or self._publisher.listening:
-                self._publisher.bell.ring()
+            if self._state.is_over or self._publisher.listening:
+                self._publisher.wakeup.wake()
             if board.phase is Phase.FORCED:
                 self._supervisor.wake()
 
-    def give_up_waiting(self) -> None:
+    def abandon_waiters(self) -> None:
         """Whatever is not written down by now will not be."""
         with self._state.lock:
-            self._state.closing = self._state.over = True
+            self._state.closing = self._state.is_over = True
         self._state.idle.wake_all()
-        self._publisher.bell.ring()
-        if self.pressed and not self._concluding.wait(_PATIENCE):
+        self._publisher.wakeup.wake()
+        if self.is_forced and not self._concluding.wait(_PATIENCE):
             # The one who waits for us is busy elsewhere, or its loop is stuck: end the run without it.
             self.conclude(instead=True)
             # If it came back meanwhile it raises the error itself, when it has cleaned up.
@@ -252,20 +256,20 @@ class Shutdown:
             self._concluded.set()
 
     def _conclude(self) -> None:
-        board, stats = self._state.board, self._stats
+        board, stats = self._state.scheduler, self._stats
         forced = board.phase is Phase.FORCED
         with self._state.lock:
             for attempt in list(board.running.values()):
-                if self.give_up(attempt, failed=False):
-                    self._ledger.row("interrupted", attempt, f"interrupted: {stats.stopped_by}", None)
+                if self.abandon_attempt(attempt, failed=False):
+                    self._ledger.record_end("interrupted", attempt, f"interrupted: {stats.stopped_by}", None)
             board.phase = Phase.OVER
             parked = board.park()
             for item in parked:
-                self._ledger.item_row("parked", item)
-            if board.stranded and stats.stopped_by is None:
-                stats.stopped_by, stats.cause = self._admission.hopeless, Cause.CREDENTIALS
+                self._ledger.record_item("parked", item)
+            if board.unservable and stats.stopped_by is None:
+                stats.stopped_by, stats.cause = self._admission.unservable_reason, Cause.CREDENTIALS
             if stats.stopped_by is not None:
-                self._ledger.note(f"stopped by {stats.stopped_by}")
+                self._ledger.record_note(f"stopped by {stats.stopped_by}")
         stats.parked = len(parked)
         stats.interrupted = board.interrupted
         stats.retried, stats.limited = board.retried, board.limited
@@ -273,45 +277,45 @@ class Shutdown:
             stats.total = board.taken
         if forced and process_exit.owner is not None:
             self._kill_commands()
-            process_exit.owner.workers_given_up()
-        self._close_ledger()
+            process_exit.owner.on_workers_abandoned()
+        self._close_recorder()
         if forced and process_exit.owner is None:
             self._abandon_leases()
-        self._admission.wait_for_recall(_LAST_COMMIT, hurry=lambda: self.pressed)
+        self._admission.wait_for_withdrawal(_LAST_COMMIT, hurry=lambda: self.is_forced)
         stats.end_time = self._state.clock.wall()
         self._supervisor.end()
-        self._publisher.folder.run_over()
+        self._publisher.folder.on_run_end()
         self._check_counts()
         self._publisher.say("run_finished", "")
-        self._publisher.announcer.close(_LAST_WORDS, hurry=lambda: self.pressed)
+        self._publisher.announcer.close(_LAST_WORDS, hurry=lambda: self.is_forced)
 
-    def give_up(self, attempt: Attempt, *, failed: bool) -> bool:
+    def abandon_attempt(self, attempt: Attempt, *, failed: bool) -> bool:
         """Decide the attempt's item while its worker still runs. False: it had come back. The caller has the lock."""
-        if not self._state.board.give_up(attempt, failed=failed):
+        if not self._state.scheduler.abandon_attempt(attempt, failed=failed):
             return False
         if attempt.grant is not None:
-            self.left_behind[attempt.token] = attempt
+            self.lingering_attempts[attempt.token] = attempt
         return True
 
     def _abandon_leases(self) -> None:
         """Nobody waits for the workers that still run: their leases are not renewed any more."""
-        left = list(self.left_behind.values())
-        if not left or self._state.lessor is None:
+        left = list(self.lingering_attempts.values())
+        if not left or self._state.pool is None:
             return
-        within = self._state.lessor.abandon([attempt.grant for attempt in left])
+        within = self._state.pool.abandon([attempt.grant for attempt in left])
         when = "when it returns" if within is None else f"when it returns, and at the latest in {within:g}s"
         for attempt in left:
             name, key = attempt.item.id, attempt.grant.key.name
             what = f"{name} was stopped and its worker still runs with {key}, which is free for others {when}"
             self._publisher.say("worker_left", what, name)
 
-    def _close_ledger(self) -> None:
+    def _close_recorder(self) -> None:
         """Close the journal; if it cannot be written, wait for that as long as nobody presses."""
         patience = 0.0
         while not self._ledger.close(0.3):
             patience += 0.3
             stopped = self._state.clock.now() >= min(self._supervisor.forced_at, self._supervisor.grace_until)
-            if self.pressed or (patience >= _LAST_COMMIT and (stopped or self.error is not None)):
+            if self.is_forced or (patience >= _LAST_COMMIT and (stopped or self.error is not None)):
                 self._ledger.abandon()
                 if self._publisher.untold > 0:
                     count = self._publisher.untold
@@ -320,16 +324,16 @@ class Shutdown:
 
     def _check_counts(self) -> None:
         """Every item is in exactly one state; if not, this is a fault of agentos, and nobody may rely on the counts."""
-        board, stats = self._state.board, self._stats
+        board, stats = self._state.scheduler, self._stats
         with self._state.lock:
-            if self._admission.may_bring_more or board.admitted:
+            if self._admission.may_read_more or board.admitted:
                 return  # while we count; or a worker is putting one back
             counts = {
                 "done": board.done,
                 "failed": board.failed,
                 "interrupted": board.interrupted,
                 "cached": stats.cached,
-                "waiting": sum(1 for _ in board.waiting()),
+                "waiting": sum(1 for _ in board.waiting_items()),
             }
             wrong = j2_counts_add_up(board.taken, counts)
         if wrong is not None:

@@ -41,7 +41,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 # What is in the pipe: numbers of signals as the interpreter writes them, the same plus _BY_HANDLER, and four of ours.
 _BY_HANDLER = 0x80
-_LOOK = 0  # things have changed
+_CHECK = 0  # things have changed
 _MARK = 0x7F  # somebody waits until you have come this far
 _BEGIN = 0x7E  # what came before was for runs that have left
 _CONTINUED = 0x7D  # the process was stopped, and goes on
@@ -133,7 +133,7 @@ class SignalWatch:
                 return False
             self._error = (error, signum)
             self._wake_main(signum)
-        self._write(_LOOK)
+        self._write(_CHECK)
         return True
 
     # -- the handlers, in the main thread ---------------------------------------------------------------------
@@ -145,7 +145,7 @@ class SignalWatch:
             return
         if not self._on_main:
             self._put_back()
-            self._write(_LOOK)
+            self._write(_CHECK)
             signal.raise_signal(signum)
             return
         if signum in JOB_CONTROL:
@@ -250,7 +250,7 @@ class SignalWatch:
             self._on_main -= on_main
             if in_main and not self._on_main and self._previous:
                 self._put_back()
-                self._write(_LOOK)
+                self._write(_CHECK)
 
     # -- the watcher ------------------------------------------------------------------------------------------
 
@@ -264,7 +264,7 @@ class SignalWatch:
                 reader.recv(1, socket.MSG_PEEK)
                 arrived = reader.recv(4096)
             except TimeoutError:
-                arrived = bytes([_LOOK])
+                arrived = bytes([_CHECK])
                 self._send_again()
             except OSError:
                 return  # closed: the process ends
@@ -276,14 +276,14 @@ class SignalWatch:
                 elif number == _BEGIN:
                     self._begun += 1
                 elif number == _CONTINUED:
-                    self.job_control.go_on()
+                    self.job_control.resume()
                 elif self._counts(number):
                     signum = number & ~_BY_HANDLER
                     if signum not in JOB_CONTROL:
-                        self._tell(self.meanings.get(signum, signum))
+                        self._notify_runs(self.meanings.get(signum, signum))
                     elif signum == signal.SIGTSTP:  # SIGCONT is our own call of the main thread, or tells nothing new
                         self.job_control.prepare()
-            if _LOOK in arrived:
+            if _CHECK in arrived:
                 with self._lock:
                     if not self._previous and self._watcher is threading.current_thread():
                         self._watcher = None
@@ -310,7 +310,7 @@ class SignalWatch:
         sent_in, sent_at = self._own.get(signum, (0, 0.0))
         return sent_in == since and time.monotonic() - sent_at < _OWN_ARRIVES_WITHIN
 
-    def _tell(self, signum: int) -> None:
+    def _notify_runs(self, signum: int) -> None:
         with self._lock:
             runs = list(self._runs.values()) if self._on_main else []
         errors = []
@@ -346,9 +346,9 @@ class SignalWatch:
     def _send_again(self) -> None:
         if self.job_control.due:
             if self._previous:
-                self.job_control.call_main()
+                self.job_control.stop_in_main_thread()
             else:
-                self.job_control.go_on()  # the last run has left meanwhile
+                self.job_control.resume()  # the last run has left meanwhile
         with self._lock:
             if self._error is None:
                 return
@@ -389,7 +389,7 @@ class SignalWatch:
         self._begun = self._taken_over
         self._own.clear()
         self._catching_up.clear()
-        self.job_control.forget()
+        self.job_control.reset_in_child()
         self.after_fork()
 
     def close(self) -> None:

@@ -14,7 +14,7 @@ from typing import Protocol
 from ..core.records import LOST, Attempt
 from ..core.states import Cause, Phase
 from ..engines.protocol import Engine
-from .dispatcher import DEADLINE, Admission
+from .dispatcher import DEADLINE, Dispatcher
 from .run_state import RunState
 
 log = logging.getLogger("agentos")
@@ -22,7 +22,7 @@ log = logging.getLogger("agentos")
 # What was cancelled because the run is to end at once gets this long to clean up; then it is left behind.
 _CLEAN_UP_FORCED = 0.3
 # A worker that cannot help it that it has not returned is looked at again after so many seconds.
-_LOOK_AGAIN = 0.5
+_RECHECK_INTERVAL = 0.5
 # After a forced stop, results that cannot be written down within this time are given up.
 _LAST_COMMIT = 0.3
 
@@ -31,31 +31,31 @@ class Stopping(Protocol):
     """How the supervisor stops the run."""
 
     @property
-    def pressed(self) -> bool: ...
+    def is_forced(self) -> bool: ...
 
     @property
     def concluding(self) -> bool: ...
 
     def stop(self, reason: str, *, cause: Cause = ..., force: bool = ...) -> None: ...
 
-    def crashed(self, error: BaseException) -> None: ...
+    def on_internal_error(self, error: BaseException) -> None: ...
 
-    def give_up_waiting(self) -> None: ...
+    def abandon_waiters(self) -> None: ...
 
 
 class RunningAttempts(Protocol):
     """How the supervisor ends attempts that do not return."""
 
-    def overran(self, attempt: Attempt, timeout: float) -> bool: ...
+    def fail_overdue(self, attempt: Attempt, timeout: float) -> bool: ...
 
     def interrupt(self, attempt: Attempt) -> None: ...
 
 
-class Supervisor:
+class TimerThread:
     """Sleeps to the next instant that matters, and sees to it."""
 
     _engine: Engine
-    _admission: Admission
+    _admission: Dispatcher
     _shutdown: Stopping
     _attempts: RunningAttempts
 
@@ -69,12 +69,12 @@ class Supervisor:
         self.forced_at = math.inf
         self.abandoned = 0
 
-    def start(self, engine: Engine, admission: Admission, shutdown: Stopping, attempts: RunningAttempts) -> None:
+    def start(self, engine: Engine, admission: Dispatcher, shutdown: Stopping, attempts: RunningAttempts) -> None:
         self._engine = engine
         self._admission = admission
         self._shutdown = shutdown
         self._attempts = attempts
-        threading.Thread(target=self._supervise, name="agentos-supervisor", daemon=True).start()
+        threading.Thread(target=self._run_loop, name="agentos-supervisor", daemon=True).start()
 
     def wake(self) -> None:
         try:
@@ -82,7 +82,7 @@ class Supervisor:
         except RuntimeError:
             pass  # it is awake already, and will look at everything
 
-    def look_at(self, instant: float) -> None:
+    def schedule(self, instant: float) -> None:
         """Something is due at *instant*; wake up if that is earlier than planned, or may be too late to wait for."""
         if instant < self._until or self._state.may_park:
             self.wake()
@@ -91,7 +91,7 @@ class Supervisor:
         self._ended = True
         self.wake()
 
-    def _supervise(self) -> None:
+    def _run_loop(self) -> None:
         state = self._state
         try:
             while not self._ended:
@@ -100,80 +100,82 @@ class Supervisor:
                 self._until = until = self._next_instant()
                 state.clock.wait(self._sleeper, until)
                 self._until = -math.inf
-                self._see_to(state.clock.now())
+                self._run_due_timers(state.clock.now())
         except Exception as error:
             log.exception("[COORDINATOR] the supervisor of the run failed")
-            self._shutdown.crashed(error)
+            self._shutdown.on_internal_error(error)
 
     def _next_instant(self) -> float:
         state = self._state
         with state.lock:
-            phase = state.board.phase
-            due = state.board.next_due if phase is Phase.RUNNING else math.inf
+            phase = state.scheduler.phase
+            due = state.scheduler.next_due if phase is Phase.RUNNING else math.inf
             overdue = self._next_overdue()
-        instants = [self._admission.desk.armed_at, due, overdue]
+        instants = [self._admission.completions.armed_at, due, overdue]
         if phase is Phase.RUNNING:
-            instants.append(state.board.deadline)
+            instants.append(state.scheduler.deadline)
         if phase is Phase.DRAINING:
             instants.append(self.grace_until)
-        if phase is Phase.FORCED and not state.over:
-            instants.append(self.forced_at + _CLEAN_UP_FORCED + (_LAST_COMMIT if state.board.settled else 0.0))
-        if self._shutdown.pressed and not self._shutdown.concluding:
-            instants.append(self.forced_at if state.over else self.forced_at + _CLEAN_UP_FORCED + _LAST_COMMIT)
+        if phase is Phase.FORCED and not state.is_over:
+            instants.append(self.forced_at + _CLEAN_UP_FORCED + (_LAST_COMMIT if state.scheduler.is_settled else 0.0))
+        if self._shutdown.is_forced and not self._shutdown.concluding:
+            instants.append(self.forced_at if state.is_over else self.forced_at + _CLEAN_UP_FORCED + _LAST_COMMIT)
         return min(instants)
 
     def _next_overdue(self) -> float:
         timeout = self._state.options.timeout
-        if timeout is None or self._state.board.phase is Phase.FORCED:
+        if timeout is None or self._state.scheduler.phase is Phase.FORCED:
             return math.inf
         earliest, now = math.inf, self._state.clock.now()
-        for attempt in self._state.board.running.values():  # the oldest first
+        for attempt in self._state.scheduler.running.values():  # the oldest first
             if attempt.cancelled is None:
                 overdue = attempt.began_at + timeout
                 if overdue <= now and self._is_stopped(attempt):
-                    overdue = now + _LOOK_AGAIN
+                    overdue = now + _RECHECK_INTERVAL
                 return min(earliest, overdue)
             if attempt.cancelled == LOST:
                 continue  # it is being killed
             given_up_at = attempt.cancelled_at + self._engine.clean_up
             if _is_excused(attempt):
-                look_again_at = now + _LOOK_AGAIN
-                given_up_at = look_again_at if _is_kept(attempt) else max(given_up_at, look_again_at)
+                look_again_at = now + _RECHECK_INTERVAL
+                given_up_at = look_again_at if _is_blocked_on_output(attempt) else max(given_up_at, look_again_at)
             earliest = min(earliest, given_up_at)
         # Nothing runs, or all of it was cancelled: whatever begins from now on is not overdue before this.
         return min(earliest, now + timeout)
 
-    def _see_to(self, now: float) -> None:
+    def _run_due_timers(self, now: float) -> None:
         state = self._state
         with state.lock:
             # Before a key can come: an item that was to be tried again is the first to have it.
-            woken = state.board.wake_due(now) if state.board.phase is Phase.RUNNING else 0
-        if now >= self._admission.desk.armed_at:
-            self._admission.look_out()
-        if now >= state.board.deadline and state.board.phase is Phase.RUNNING:
+            woken = state.scheduler.release_due(now) if state.scheduler.phase is Phase.RUNNING else 0
+        if now >= self._admission.completions.armed_at:
+            self._admission.on_timer()
+        if now >= state.scheduler.deadline and state.scheduler.phase is Phase.RUNNING:
             self._shutdown.stop(DEADLINE, cause=Cause.DEADLINE)
-        if now >= self.grace_until and state.board.phase is Phase.DRAINING:
+        if now >= self.grace_until and state.scheduler.phase is Phase.DRAINING:
             self._shutdown.stop("the end of the grace period", force=True)
         if woken:
             state.idle.wake(woken)
         if state.may_park:
-            self._look_whether_parked(now)
+            self._check_parked(now)
         if state.options.timeout is not None:
             self._stop_overdue(now, state.options.timeout)
-        if state.board.phase is Phase.FORCED:
+        if state.scheduler.phase is Phase.FORCED:
             self._stop_all(now)
-        if self._shutdown.pressed and state.over and not self._shutdown.concluding:
-            self._shutdown.give_up_waiting()
+        if self._shutdown.is_forced and state.is_over and not self._shutdown.concluding:
+            self._shutdown.abandon_waiters()
 
-    def _look_whether_parked(self, now: float) -> None:
+    def _check_parked(self, now: float) -> None:
         """Nothing runs, and the first credential is due only after the deadline, or later than the run may wait."""
         state = self._state
-        if self._admission.at_work:  # asked first: what was in somebody's hands may be running by now, or in line
+        if (
+            self._admission.may_begin_work
+        ):  # asked first: what was in somebody's hands may be running by now, or in line
             return
-        wakes_at = min(self._admission.desk.armed_at, state.board.next_due)
+        wakes_at = min(self._admission.completions.armed_at, state.scheduler.next_due)
         longest = state.options.max_wait
-        last = min(state.board.deadline, math.inf if longest is None else now + longest)
-        if last < wakes_at < math.inf and not state.board.running and state.board.phase is Phase.RUNNING:
+        last = min(state.scheduler.deadline, math.inf if longest is None else now + longest)
+        if last < wakes_at < math.inf and not state.scheduler.running and state.scheduler.phase is Phase.RUNNING:
             state.stats.wakes_at = state.clock.wall() + wakes_at - now
             when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(state.stats.wakes_at))
             self._shutdown.stop(f"limits that last until {when}", cause=Cause.PARKED)
@@ -183,18 +185,18 @@ class Supervisor:
     def _stop_overdue(self, now: float, timeout: float) -> None:
         state = self._state
         with state.lock:
-            running = list(state.board.running.values())
+            running = list(state.scheduler.running.values())
         for attempt in running:
             if attempt.cancelled is None:
                 if attempt.began_at + timeout > now or self._is_stopped(attempt):
                     break  # those after it began later; while they are stopped, no time counts
                 self._cancel(attempt, "timeout", now)
-            elif _is_kept(attempt):
+            elif _is_blocked_on_output(attempt):
                 attempt.cancelled_at = now  # all the time that it may take to end is still to come
             given_up_at = attempt.cancelled_at + self._engine.clean_up
             is_stuck = given_up_at <= now and not _is_excused(attempt)
             if attempt.cancelled == "timeout" and (attempt.runner is None or is_stuck):
-                self._leave_behind(attempt, timeout)
+                self._abandon_worker(attempt, timeout)
 
     def _is_stopped(self, attempt: Attempt) -> bool:
         """Whether no time counts for it now: this process stood still, and what that means for it is not settled."""
@@ -206,9 +208,9 @@ class Supervisor:
         if not self._engine.cancel(attempt):
             attempt.runner = None  # it cannot be stopped, only left behind
 
-    def _leave_behind(self, attempt: Attempt, timeout: float) -> None:
+    def _abandon_worker(self, attempt: Attempt, timeout: float) -> None:
         state = self._state
-        if not self._attempts.overran(attempt, timeout):
+        if not self._attempts.fail_overdue(attempt, timeout):
             return
         self.abandoned += 1
         if self.abandoned > state.options.max_workers:
@@ -221,14 +223,14 @@ class Supervisor:
     def _stop_all(self, now: float) -> None:
         state = self._state
         with state.lock:
-            running = list(state.board.running.values())
+            running = list(state.scheduler.running.values())
         for attempt in running:
             if attempt.cancelled != "stop":
                 self._cancel(attempt, "stop", now)
             if attempt.runner is None or now >= self.forced_at + _CLEAN_UP_FORCED:
                 self._attempts.interrupt(attempt)
         if now >= self.forced_at + _CLEAN_UP_FORCED + _LAST_COMMIT:
-            self._shutdown.give_up_waiting()
+            self._shutdown.abandon_waiters()
 
 
 def _is_excused(attempt: Attempt) -> bool:
@@ -236,9 +238,9 @@ def _is_excused(attempt: Attempt) -> bool:
 
     The reader of our own output may keep it; or its worker is out of touch, and will soon be known to be lost.
     """
-    return _is_kept(attempt) or getattr(attempt.runner, "unheard", False)
+    return _is_blocked_on_output(attempt) or getattr(attempt.runner, "unheard", False)
 
 
-def _is_kept(attempt: Attempt) -> bool:
+def _is_blocked_on_output(attempt: Attempt) -> bool:
     """Whether the reader of our own output keeps it."""
     return getattr(attempt.runner, "writing", False)

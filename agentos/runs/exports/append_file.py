@@ -13,7 +13,7 @@ from ...util.private_folder import PrivateFolder
 log = logging.getLogger("agentos")
 
 
-class AppendedLines:
+class AppendOnlyFile:
     """Appends to *path*, each line in one write, from any thread. The file and its folder are made at the first line.
 
     A line that cannot be written is dropped; the first time that is logged, and *what* is what the log calls the file.
@@ -53,7 +53,7 @@ class AppendedLines:
                 return False
         return True
 
-    def in_place(self) -> bool:
+    def is_same_file(self) -> bool:
         """Whether the path still leads to the file that was written, or nothing was written yet."""
         with self._lock:
             try:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ...util.private_folder import PrivateFolder, folder_of
-from .append_file import AppendedLines
+from .append_file import AppendOnlyFile
 
 log = logging.getLogger("agentos")
 
@@ -33,17 +33,17 @@ class EventLog:
     def __init__(
         self, path: Path, *, folder: PrivateFolder | None = None, wall: Callable[[], float] = time.time
     ) -> None:
-        self._lines = AppendedLines(path, what="the event log", folder=folder)
+        self._lines = AppendOnlyFile(path, what="the event log", folder=folder)
         self._wall = wall
-        self._has_complained = False
+        self._has_warned = False
 
     def write(self, kind: str, /, **facts: Any) -> None:
         """Note that something of *kind* happened now."""
         try:
             line = json.dumps({"at": round(self._wall(), 4), "kind": kind, **facts}, allow_nan=False)
         except Exception as error:  # noqa: BLE001 - a fact may be any object, and no event is worth a run
-            if not self._has_complained:
-                self._has_complained = True
+            if not self._has_warned:
+                self._has_warned = True
                 log.warning("an event of kind %s is not JSON and was dropped (%s)", kind, type(error).__name__)
             return
         self._lines.add(line)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from ..results import WorkflowResult
-from .append_file import AppendedLines
+from .append_file import AppendOnlyFile
 
 _COLUMNS: Final = ("Seq", "Host", "Starttime", "JobRuntime", "Send", "Receive", "Exitval", "Signal", "Command")
 _HERE: Final = ":"
@@ -21,7 +21,7 @@ class JobLog:
     """
 
     def __init__(self, path: Path) -> None:
-        self._lines = AppendedLines(path, what="the joblog", header="\t".join(_COLUMNS))
+        self._lines = AppendOnlyFile(path, what="the joblog", header="\t".join(_COLUMNS))
 
     def add(self, result: WorkflowResult, *, command: str, started_at: float, received: int = 0) -> None:
         """A line for *result*: the item's number in the input from 1, and what its *command* was, without secrets.
@@ -31,7 +31,7 @@ class JobLog:
         """
         if result.cached:
             return
-        exit_code, signal = _ending(result)
+        exit_code, signal = _format_end(result)
         columns = (
             str(result.index + 1),
             _HERE,
@@ -49,7 +49,7 @@ class JobLog:
         self._lines.close()
 
 
-def _ending(result: WorkflowResult) -> tuple[int, int]:
+def _format_end(result: WorkflowResult) -> tuple[int, int]:
     facts = result.metadata
     signal = facts.get("signal") or 0
     if "exit" in facts:

@@ -22,14 +22,14 @@ from agentos.errors import JournalError, JournalInUse
 from ...util.id_digest import id_digest
 from ...util.private_folder import PrivateFolder, folder_of
 from ..core.id_set import DigestTable
-from ..journal.entry_text import harmless
-from ..journal.journal_files import JournalFiles, files_of
-from ..report.journal_access import CURRENT, REFUSED, STATE_OF, look, rows
+from ..journal.entry_text import replace_surrogates
+from ..journal.journal_files import JournalFiles, locate_files
+from ..report.journal_access import CURRENT, REFUSED, STATE_OF, query_rows, read_journal
 from ..report.planned_ids import Plan
-from ..report.status import owner_of
+from ..report.status import find_owner
 from ..results import WorkflowResult
-from .append_file import AppendedLines, is_ordinary
-from .value_codec import encode
+from .append_file import AppendOnlyFile, is_ordinary
+from .value_codec import encode_value
 
 log = logging.getLogger("agentos")
 
@@ -72,10 +72,10 @@ class ResultsFile:
     ) -> None:
         self.path = path if folder is not None else Path(os.path.realpath(path))  # a link stays one
         self._folder = folder
-        self._journal = files_of(journal)
+        self._journal = locate_files(journal)
         self._mask = mask
         self._lock = threading.Lock()
-        self._lines = AppendedLines(self.path, what="the results file", folder=folder)
+        self._lines = AppendOnlyFile(self.path, what="the results file", folder=folder)
         self._ordinary = folder is not None or is_ordinary(self.path)
         self._left_out = 0  # items that the file was made without
         self._plan: list[int] | None = None  # by which the items it was made with have their places; None: of none
@@ -86,7 +86,7 @@ class ResultsFile:
         """Append *result*, unless it comes from an earlier run: then it is there. Any thread may call it."""
         if result.cached:
             return
-        line = line_of_result(result, finished_at, self._mask)
+        line = format_result(result, finished_at, self._mask)
         with self._lock:
             # After a gap nothing is appended: the end writes the file anew, or it ends where it is sound.
             if self._whole or not self._ordinary:
@@ -99,7 +99,7 @@ class ResultsFile:
         False: it still is not.
         """
         with self._lock:
-            in_place = self._lines.in_place()
+            in_place = self._lines.is_same_file()
             self._lines.close()
             if self._ordinary and not (self._whole and in_place and self._is_as_recorded()):
                 self._whole = self._rewrite(_ALL)
@@ -110,7 +110,7 @@ class ResultsFile:
         if self._left_out:
             return False
         try:
-            return self._plan is None or self._plan == _plan_in(self._journal)
+            return self._plan is None or self._plan == _find_plan(self._journal)
         except JournalError:
             return False  # writing it anew says what is the matter
 
@@ -123,7 +123,7 @@ class ResultsFile:
                 self.path.parent.mkdir(parents=True, exist_ok=True)
             with folder_of(self.path, self._folder) as folder:
                 try:
-                    finished = Finished(self._journal)
+                    finished = FinishedItems(self._journal)
                     created = folder.create(draft, 0o666 if self._folder is None else 0o600)
                     with open(created, "w", encoding="ascii", newline="\n") as file:
                         for line in finished.lines(kinds):
@@ -149,13 +149,13 @@ class ResultsFile:
 
     def _check_ownership(self) -> None:
         """Another run appends to the file: replacing it would take the file from under its hands."""
-        owner = owner_of(self._journal.lock)
+        owner = find_owner(self._journal.lock)
         if owner is not None and owner.pid != os.getpid():
             raise JournalInUse(path=str(self._journal.db), owner=f"pid {owner.pid}")
 
     def _append_all(self, kinds: frozenset[str]) -> bool:
         try:
-            for line in Finished(self._journal).lines(kinds):
+            for line in FinishedItems(self._journal).lines(kinds):
                 self._lines.add(line)
         except JournalError as error:
             log.warning("earlier results cannot be read (%s)", error)
@@ -163,7 +163,7 @@ class ResultsFile:
         return not self._lines.dropped
 
 
-class Finished:
+class FinishedItems:
     """The finished items of a journal, in the order they finished; none if there is no journal.
 
     ``plan`` says by which plan their places in the input are told. ``left_out`` counts the items that were not asked
@@ -173,7 +173,7 @@ class Finished:
     def __init__(self, files: JournalFiles) -> None:
         self._files = files
         self._seqs, self._indices, self.plan = (
-            look(files, _finished) if _has_entries(files) else (array("q"), array("q"), list[int]())
+            read_journal(files, _find_finished) if _has_entries(files) else (array("q"), array("q"), list[int]())
         )
         self.left_out = 0
 
@@ -189,27 +189,27 @@ class Finished:
         for begin in range(0, len(self._seqs), _PAGE_LENGTH):
             page = self._seqs[begin : begin + _PAGE_LENGTH].tolist()
             indices = dict(zip(page, self._indices[begin : begin + _PAGE_LENGTH], strict=True))
-            for seq, kind, *facts in rows(self._files, _PAGE, json.dumps(page)):
+            for seq, kind, *facts in query_rows(self._files, _PAGE, json.dumps(page)):
                 if kind in kinds:
-                    yield _line_of_row(index if (index := indices[seq]) >= 0 else None, kind, *facts)
+                    yield _format_row(index if (index := indices[seq]) >= 0 else None, kind, *facts)
                 else:
                     self.left_out += 1
 
 
 def result_lines(files: JournalFiles) -> Iterator[str]:
     """The lines of all finished items, as the journal has them."""
-    return Finished(files).lines(_ALL)
+    return FinishedItems(files).lines(_ALL)
 
 
 def _has_entries(files: JournalFiles) -> bool:
     return bool(files.size(files.db))
 
 
-def _plan_in(files: JournalFiles) -> list[int]:
-    return look(files, lambda connection: Plan(connection).parts) if _has_entries(files) else []
+def _find_plan(files: JournalFiles) -> list[int]:
+    return read_journal(files, lambda connection: Plan(connection).parts) if _has_entries(files) else []
 
 
-def _finished(connection: sqlite3.Connection) -> tuple[array[int], array[int], list[int]]:
+def _find_finished(connection: sqlite3.Connection) -> tuple[array[int], array[int], list[int]]:
     """The entries that are results, for each its place in the input or -1, and by which plan these places are told."""
     plan = Plan(connection)
     seqs = array("q")
@@ -220,13 +220,13 @@ def _finished(connection: sqlite3.Connection) -> tuple[array[int], array[int], l
         seqs.append(seq)
     indices = array("q", [-1]) * len(seqs)
     for index, item_id in enumerate(plan.ids()):
-        number = numbers.number(id_digest(harmless(item_id)))
+        number = numbers.number(id_digest(replace_surrogates(item_id)))
         if number is not None:
             indices[number] = index
     return seqs, indices, plan.parts
 
 
-def _line_of_row(
+def _format_row(
     index: int | None,
     kind: str,
     item: str,
@@ -239,13 +239,13 @@ def _line_of_row(
     at: float,
 ) -> str:
     done = kind == "done"
-    return _line(
+    return _format_line(
         item,
         STATE_OF[kind].value,
         value,
         detail if done else None,
         error,
-        None if done else _type_in(detail),
+        None if done else _find_error_type(detail),
         attempts or 0,
         credential,
         duration or 0.0,
@@ -254,18 +254,18 @@ def _line_of_row(
     )
 
 
-def line_of_result(result: WorkflowResult, finished_at: float, mask: Callable[[str], str] | None) -> str:
+def format_result(result: WorkflowResult, finished_at: float, mask: Callable[[str], str] | None) -> str:
     """The line of a result that has just come."""
     try:
-        value, shown = encode(result.value, mask)
+        value, shown = encode_value(result.value, mask)
     except BaseException:  # noqa: BLE001 - its own methods; the journal, which has asked them before, has the value
         value, shown = None, f"<{type(result.value).__name__}>"
-    return _line(
-        harmless(result.item_id),
+    return _format_line(
+        replace_surrogates(result.item_id),
         result.outcome,
         value,
         shown,
-        None if result.error is None else harmless(result.error),
+        None if result.error is None else replace_surrogates(result.error),
         result.metadata.get("error_type"),
         result.attempts,
         result.credential,
@@ -275,7 +275,7 @@ def line_of_result(result: WorkflowResult, finished_at: float, mask: Callable[[s
     )
 
 
-def _line(
+def _format_line(
     item_id: str,
     outcome: str,
     value: str | None,
@@ -314,7 +314,7 @@ def _or_null(text: str | None) -> str:
     return "null" if text is None else _quoted(text)
 
 
-def _type_in(detail: str | None) -> str | None:
+def _find_error_type(detail: str | None) -> str | None:
     try:
         found: Any = json.loads(detail or "null")
     except ValueError:

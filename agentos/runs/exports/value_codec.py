@@ -6,13 +6,13 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from ...util.json_encoder import encoder_of
+from ...util.json_encoder import build_encoder
 
-_encode = encoder_of()
+_encode = build_encoder()
 _LONGEST_REPR = 2_000
 
 
-def encode(value: Any, mask: Callable[[str], str] | None) -> tuple[str | None, str | None]:
+def encode_value(value: Any, mask: Callable[[str], str] | None) -> tuple[str | None, str | None]:
     """The value as JSON, or, if it is not JSON, its ``repr``: one of the two. None is neither. No secret is in it."""
     if value is None:
         return None, None
@@ -44,7 +44,7 @@ def _only_text_keys(value: Any) -> bool:
     return not isinstance(value, (list, tuple)) or all(map(_only_text_keys, value))
 
 
-def decode(text: str | None) -> Any:
+def decode_value(text: str | None) -> Any:
     """The value again."""
     return None if text is None else json.loads(text)
 

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from .input_error import InputError
-from .input_location import Kind, Place, place_of, words_of
+from .input_location import InputLocation, Kind, locate_input, split_words
 from .open_items import Items, open_items
 
-__all__ = ["InputError", "Items", "Kind", "Place", "open_items", "place_of", "words_of"]
+__all__ = ["InputError", "InputLocation", "Items", "Kind", "locate_input", "open_items", "split_words"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 
-def field_of(item: Any, path: str) -> Any:
+def get_field(item: Any, path: str) -> Any:
     """The value at *path* (``"name"``, ``"user.name"``, ``"messages.0.role"``). Raises KeyError if there is none.
 
     A field that is really called ``"user.name"`` comes before one called ``"name"`` inside ``"user"``.
@@ -19,4 +19,4 @@ def field_of(item: Any, path: str) -> Any:
         inner = item[head]
     else:
         raise KeyError(path)
-    return field_of(inner, rest) if dot else inner
+    return get_field(inner, rest) if dot else inner

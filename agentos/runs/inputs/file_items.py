@@ -8,11 +8,11 @@ from array import array
 from collections.abc import Iterator, Sequence
 from typing import Any, overload
 
-from .formats import Format, Text, format_of, lines_in_json_file
+from .formats import Format, Text, check_json_lines, find_format_by_name
 from .input_error import InputError
-from .input_location import Place, cannot_read
-from .item_ids import Ids, NoId, refuse_duplicates
-from .text_lines import Lines
+from .input_location import InputLocation, build_read_error
+from .item_ids import IdFunction, MissingId, refuse_duplicates
+from .text_lines import NumberedLines
 
 _AT_ONCE = 256
 
@@ -27,7 +27,7 @@ class FileItems(Sequence[Any]):
 
     unchanging = True
 
-    def __init__(self, place: Place, form: Format | None, id_of: Ids) -> None:
+    def __init__(self, place: InputLocation, form: Format | None, id_of: IdFunction) -> None:
         self.kind = place.kind
         self.name = place.name
         self.id_of = id_of
@@ -36,11 +36,11 @@ class FileItems(Sequence[Any]):
         try:
             self._handle = os.open(place.path, os.O_RDONLY)
         except OSError as error:
-            raise cannot_read(place.name, error) from None
+            raise build_read_error(place.name, error) from None
         self._close = weakref.finalize(self, os.close, self._handle)
         try:
             self._version = self._version_now()
-            self._form = self._go_through(form or format_of(place.name))
+            self._form = self._scan(form or find_format_by_name(place.name))
         except BaseException:
             self.close()
             raise
@@ -68,18 +68,18 @@ class FileItems(Sequence[Any]):
 
     # -- reading ----------------------------------------------------------------------------------------------
 
-    def _go_through(self, form: Format | None) -> Format:
+    def _scan(self, form: Format | None) -> Format:
         """Look at every line once. Returns the format they are in."""
         with open(self._handle, "rb", closefd=False) as file:
-            lines = Lines(self.name, file.readline)
+            lines = NumberedLines(self.name, file.readline)
             if form is None:
-                form = lines_in_json_file(lines) if self.name.lower().endswith(".json") else Text()
+                form = check_json_lines(lines) if self.name.lower().endswith(".json") else Text()
             id_of, add_id = self.id_of, self.ids.append
             add_start, add_size, add_line = self._starts.append, self._sizes.append, self._lines.append
             for number, offset, size, item in form.records(lines):
                 try:
                     add_id(id_of(item))
-                except NoId as error:
+                except MissingId as error:
                     raise lines.error(str(error), line=number) from None
                 add_start(offset)
                 add_size(size)
@@ -97,7 +97,7 @@ class FileItems(Sequence[Any]):
         try:
             records = [os.pread(self._handle, self._sizes[index], self._starts[index]) for index in indexes]
         except OSError as error:
-            raise cannot_read(self.name, error) from None
+            raise build_read_error(self.name, error) from None
         self._refuse_changes()  # after reading: what was read before a change is good
         return [self._form.parse(record) for record in records]
 

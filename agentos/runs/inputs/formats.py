@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Protocol
 
 from .input_error import InputError
-from .text_lines import LONGEST, Line, Lines, is_blank
+from .text_lines import MAX_LINE, Line, NumberedLines, is_blank
 
 Record = tuple[int, int, int, Any]  # the number of its first line, offset and size in bytes, and the item
 
@@ -21,14 +21,14 @@ _ONE_DOCUMENT = "one JSON value per line is needed; of an array that is: jq -c '
 class Format(Protocol):
     """A way to read items. ``records`` goes through an input, ``parse`` reads one record of it again."""
 
-    def records(self, lines: Lines) -> Iterator[Record]: ...
+    def records(self, lines: NumberedLines) -> Iterator[Record]: ...
     def parse(self, raw: bytes) -> Any: ...
 
 
 class Text:
     """One item per line, as it stands; blank lines are skipped."""
 
-    def records(self, lines: Lines) -> Iterator[Record]:
+    def records(self, lines: NumberedLines) -> Iterator[Record]:
         for number, offset, size, text in lines:
             if not is_blank(text):
                 yield number, offset, size, _without_end(text)
@@ -40,7 +40,7 @@ class Text:
 class JsonLines:
     """One JSON value per line; blank lines are skipped."""
 
-    def records(self, lines: Lines) -> Iterator[Record]:
+    def records(self, lines: NumberedLines) -> Iterator[Record]:
         for number, offset, size, text in lines:
             if is_blank(text):
                 continue
@@ -65,9 +65,9 @@ class Table:
         self._delimiter = delimiter
         self._header: list[str] = []
 
-    def records(self, lines: Lines) -> Iterator[Record]:
-        if csv.field_size_limit() < LONGEST:
-            csv.field_size_limit(LONGEST)  # the default, 128 KiB, is less than a long prompt
+    def records(self, lines: NumberedLines) -> Iterator[Record]:
+        if csv.field_size_limit() < MAX_LINE:
+            csv.field_size_limit(MAX_LINE)  # the default, 128 KiB, is less than a long prompt
         taken: list[Line] = []  # the lines of the present row
         rows = self._rows(_noted(lines, taken))
         while True:
@@ -103,7 +103,7 @@ class Table:
     def _name(self) -> str:
         return "CSV" if self._delimiter == "," else "TSV"
 
-    def _checked(self, row: list[str], lines: Lines) -> list[str]:
+    def _checked(self, row: list[str], lines: NumberedLines) -> list[str]:
         header = [name.strip() for name in row]
         if len(header) == 1 and any(other in header[0] for other in ";\t,"):
             detail = f"the header is a single field, {header[0]!r}"
@@ -116,7 +116,7 @@ class Table:
         return header
 
 
-def format_named(name: str) -> Format:
+def get_format(name: str) -> Format:
     """The format that was asked for by name."""
     if name == "text":
         return Text()
@@ -127,18 +127,18 @@ def format_named(name: str) -> Format:
     raise InputError(source="--format", detail=f"must be {', '.join(NAMES[:-1])} or {NAMES[-1]}, not {name!r}")
 
 
-def format_of(path: str) -> Format | None:
+def find_format_by_name(path: str) -> Format | None:
     """The format that a file's name tells, if it tells one."""
     name = _BY_SUFFIX.get(os.path.splitext(path)[1].lower())
-    return None if name is None else format_named(name)
+    return None if name is None else get_format(name)
 
 
-def guessed(lines: Lines) -> Format:
+def guess_format(lines: NumberedLines) -> Format:
     """JSON lines if the first line that is not blank is a JSON object, else text."""
     return JsonLines() if _is_json_object(lines.first()) else Text()
 
 
-def lines_in_json_file(lines: Lines) -> Format:
+def check_json_lines(lines: NumberedLines) -> Format:
     """For a name that ends in ``.json``: some people call JSON lines so. Anything else is one document, and refused."""
     first = lines.first()
     if first and not _is_json_object(first):
@@ -168,7 +168,7 @@ def _without_end(text: str) -> str:
     return text.removesuffix("\n").removesuffix("\r")
 
 
-def _noted(lines: Lines, taken: list[Line]) -> Iterator[str]:
+def _noted(lines: NumberedLines, taken: list[Line]) -> Iterator[str]:
     for line in lines:
         taken.append(line)
         yield line[3]

@@ -19,7 +19,7 @@ _MAGIC = re.compile(r"[*?\[]")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class InputLocation:
     """One source of items. ``"stdin"`` is whatever can be read only once: standard input, a pipe, ``<(command)``."""
 
     kind: Kind
@@ -32,33 +32,33 @@ class Place:
         return os.path.abspath(self.name)
 
 
-def place_of(source: str | os.PathLike[str] | Sequence[str]) -> Place:
+def locate_input(source: str | os.PathLike[str] | Sequence[str]) -> InputLocation:
     """What *source* is: ``"-"`` (standard input), a file, a folder, a glob pattern, or a sequence of words.
 
     A name that exists is never taken for a pattern. Raises ``InputError`` if there is nothing of that name.
     """
     if not isinstance(source, (str, os.PathLike)):
         given = tuple(source)
-        return Place("words", f"{len(given)} word{'' if len(given) == 1 else 's'}", given)
+        return InputLocation("words", f"{len(given)} word{'' if len(given) == 1 else 's'}", given)
     name = os.fspath(source)
     if name == "-":
-        return Place("stdin", STANDARD_INPUT)
+        return InputLocation("stdin", STANDARD_INPUT)
     if not name or "\0" in name:
         raise InputError(source=repr(name), detail="no name of a file, folder or pattern")
     try:
         mode = os.stat(name).st_mode
     except (FileNotFoundError, NotADirectoryError):
         if _MAGIC.search(name):
-            return Place("glob", name)
+            return InputLocation("glob", name)
         raise _missing(name) from None
     except OSError as error:
-        raise cannot_read(name, error) from None
+        raise build_read_error(name, error) from None
     if stat.S_ISDIR(mode):
-        return Place("folder", name)
-    return Place("file" if stat.S_ISREG(mode) else "stdin", name)
+        return InputLocation("folder", name)
+    return InputLocation("file" if stat.S_ISREG(mode) else "stdin", name)
 
 
-def paths_in(place: Place) -> list[str]:
+def list_paths(place: InputLocation) -> list[str]:
     """The paths that a glob matches, or the files of a folder, sorted. Names that begin with a dot stay out."""
     if place.kind == "glob":
         found = sorted(glob.glob(place.name, recursive=True))
@@ -69,7 +69,7 @@ def paths_in(place: Place) -> list[str]:
         with os.scandir(place.name) as entries:
             seen = [(entry.name, entry.is_file()) for entry in entries]
     except OSError as error:
-        raise cannot_read(place.name, error) from None
+        raise build_read_error(place.name, error) from None
     files = sorted(os.path.join(place.name, name) for name, is_file in seen if is_file and not name.startswith("."))
     if not files:
         hint = f"for its folders: '{os.path.join(place.name, '*')}', quoted" if seen else None
@@ -77,12 +77,12 @@ def paths_in(place: Place) -> list[str]:
     return files
 
 
-def words_of(text: str) -> list[str]:
+def split_words(text: str) -> list[str]:
     """A list as people type it: ``"a,b,c"``, ``"a b c"``, ``"a, b"``."""
     return [word for word in re.split(r"[,\s]+", text) if word]
 
 
-def cannot_read(name: str, error: OSError, line: int | None = None) -> InputError:
+def build_read_error(name: str, error: OSError, line: int | None = None) -> InputError:
     """The error to raise when the system does not let us."""
     return InputError(source=name, detail=f"cannot be read ({error.strerror or type(error).__name__})", line=line)
 

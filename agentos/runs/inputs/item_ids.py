@@ -13,7 +13,7 @@ from hashlib import blake2b
 from typing import Any
 
 from ...util.fingerprint import fingerprint
-from .fields import field_of
+from .fields import get_field
 from .input_error import InputError
 
 # Text that a shell takes for one word as it stands, and no command for an option.
@@ -23,16 +23,16 @@ _SLUG = 32
 _EXAMPLES = 5
 
 
-class NoId(ValueError):
+class MissingId(ValueError):
     """An item has no id; the text says why, and whoever knows its line adds that."""
 
 
-class Ids:
+class IdFunction:
     """The function from an item to its id: with *field*, that field's value; else what the item itself offers.
 
     An object's own ``id`` is its id, if it is a non-empty text or a number; any other object or array is known by a
     hash of its content, a text by itself or, if it is long or odd, by its first words and a hash. With *field* an item
-    without that field, or with nothing in it, raises ``NoId``.
+    without that field, or with nothing in it, raises ``MissingId``.
     """
 
     __slots__ = ("field",)
@@ -51,21 +51,21 @@ class Ids:
                 return _given(own)
         elif not isinstance(item, list):
             return json.dumps(item)
-        return _hash_of(item)
+        return _hash_item(item)
 
 
 def _by_field(item: Any, field: str) -> str:
     if not isinstance(item, dict):
-        raise NoId(f"no object, so it has no field {field!r} to be its id")
+        raise MissingId(f"no object, so it has no field {field!r} to be its id")
     try:
-        value = field_of(item, field)
+        value = get_field(item, field)
     except KeyError:
         known = ", ".join(map(repr, list(item)[:10])) or "none"
-        raise NoId(f"no field {field!r} to be its id; it has {known}") from None
+        raise MissingId(f"no field {field!r} to be its id; it has {known}") from None
     if isinstance(value, (dict, list)):
-        raise NoId(f"field {field!r} is {'an object' if isinstance(value, dict) else 'an array'}, which is no id")
+        raise MissingId(f"field {field!r} is {'an object' if isinstance(value, dict) else 'an array'}, which is no id")
     if value is None or (isinstance(value, str) and not value.strip()):
-        raise NoId(f"field {field!r} is {'null' if value is None else 'empty'}, which is no id")
+        raise MissingId(f"field {field!r} is {'null' if value is None else 'empty'}, which is no id")
     return _given(value)
 
 
@@ -82,10 +82,10 @@ def _shortened(text: str) -> str:
     return f"{slug}-{digest}" if slug else digest
 
 
-def _hash_of(item: Any) -> str:
+def _hash_item(item: Any) -> str:
     printed = fingerprint(item)
     if printed is None:
-        raise NoId("nested too deeply")
+        raise MissingId("nested too deeply")
     return printed[:12]
 
 

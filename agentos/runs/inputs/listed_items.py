@@ -7,8 +7,8 @@ from typing import overload
 
 from ...util.sanitize import is_utf8
 from .input_error import InputError
-from .input_location import Place, paths_in
-from .item_ids import Ids, refuse_duplicates
+from .input_location import InputLocation, list_paths
+from .item_ids import IdFunction, refuse_duplicates
 
 
 class ListedItems(Sequence[str]):
@@ -16,11 +16,11 @@ class ListedItems(Sequence[str]):
 
     unchanging = True
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: InputLocation) -> None:
         self.kind = place.kind
         self.name = place.name
-        self.id_of = Ids()
-        self._texts = place.words if place.kind == "words" else tuple(paths_in(place))
+        self.id_of = IdFunction()
+        self._texts = place.words if place.kind == "words" else tuple(list_paths(place))
         if not self._texts:
             raise InputError(source=place.name, detail="no items")
         for number, text in enumerate(self._texts, start=1):

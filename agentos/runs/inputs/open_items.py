@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any, BinaryIO, Protocol
 
 from .file_items import FileItems
-from .formats import format_named
+from .formats import get_format
 from .input_error import InputError
-from .input_location import Kind, Place, place_of
-from .item_ids import Ids
+from .input_location import InputLocation, Kind, locate_input
+from .item_ids import IdFunction
 from .listed_items import ListedItems
 from .piped_items import StreamItems
 
@@ -21,13 +21,13 @@ class Items(Protocol):
     kind: Kind
     name: str
     unchanging: bool
-    id_of: Ids
+    id_of: IdFunction
 
     def __iter__(self) -> Iterator[Any]: ...
 
 
 def open_items(
-    source: str | os.PathLike[str] | Sequence[str] | Place,
+    source: str | os.PathLike[str] | Sequence[str] | InputLocation,
     *,
     id_field: str | None = None,
     format: str | None = None,  # noqa: A002 - it is called so on the command line
@@ -40,14 +40,14 @@ def open_items(
     is text, unless *format* says otherwise or its first line is a JSON object. With *id_field*, a field's name or
     dotted path, that is each item's id. Raises ``InputError``.
     """
-    place = source if isinstance(source, Place) else place_of(source)
-    form = None if format is None else format_named(format)
+    place = source if isinstance(source, InputLocation) else locate_input(source)
+    form = None if format is None else get_format(format)
     if place.kind in ("file", "stdin"):
         if format == "text" and id_field is not None:
             raise InputError(source=place.name, detail="lines of text have no fields, so there is nothing for --id")
         if place.kind == "file":
-            return FileItems(place, form, Ids(id_field))
-        return StreamItems(place, form, Ids(id_field), stdin)
+            return FileItems(place, form, IdFunction(id_field))
+        return StreamItems(place, form, IdFunction(id_field), stdin)
     what = "words" if place.kind == "words" else "paths"
     if id_field is not None:
         raise InputError(source=place.name, detail=f"{what} have no fields, so there is nothing for --id")

@@ -6,11 +6,11 @@ import sys
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
-from .formats import Format, format_of, guessed
+from .formats import Format, find_format_by_name, guess_format
 from .input_error import InputError
-from .input_location import STANDARD_INPUT, Place, cannot_read
-from .item_ids import Ids, NoId
-from .text_lines import Lines
+from .input_location import STANDARD_INPUT, InputLocation, build_read_error
+from .item_ids import IdFunction, MissingId
+from .text_lines import NumberedLines
 
 
 class StreamItems(Iterator[Any]):
@@ -23,7 +23,9 @@ class StreamItems(Iterator[Any]):
 
     unchanging = False
 
-    def __init__(self, place: Place, form: Format | None, id_of: Ids, stdin: BinaryIO | None = None) -> None:
+    def __init__(
+        self, place: InputLocation, form: Format | None, id_of: IdFunction, stdin: BinaryIO | None = None
+    ) -> None:
         self.kind = place.kind
         self.name = place.name
         self.id_of = id_of
@@ -43,22 +45,22 @@ class StreamItems(Iterator[Any]):
             stdin = self._stdin or getattr(sys.stdin, "buffer", None)  # None: the process was started without
             if stdin is None or stdin.closed:
                 raise InputError(source=self.name, detail="closed, so that there is nothing to read")
-            yield from self._items_of(stdin)
+            yield from self._parse_items(stdin)
             return
         try:
             file = open(self._path, "rb")  # noqa: SIM115 - it is closed below
         except OSError as error:
-            raise cannot_read(self.name, error) from None
+            raise build_read_error(self.name, error) from None
         with file:
-            yield from self._items_of(file)
+            yield from self._parse_items(file)
 
-    def _items_of(self, file: BinaryIO) -> Iterator[Any]:
-        lines = Lines(self.name, file.readline)
-        form = self._form or format_of(self.name) or guessed(lines)
+    def _parse_items(self, file: BinaryIO) -> Iterator[Any]:
+        lines = NumberedLines(self.name, file.readline)
+        form = self._form or find_format_by_name(self.name) or guess_format(lines)
         for number, _, _, item in form.records(lines):
             if self.id_of.field is not None:
                 try:
                     self.id_of(item)
-                except NoId as error:
+                except MissingId as error:
                     raise lines.error(str(error), line=number) from None
             yield item

@@ -8,14 +8,14 @@ from functools import partial
 from itertools import chain
 
 from .input_error import InputError
-from .input_location import cannot_read
+from .input_location import build_read_error
 
-LONGEST = 64 << 20  # what is longer is no item but a file without line ends; it must not fill the memory
+MAX_LINE = 64 << 20  # what is longer is no item but a file without line ends; it must not fill the memory
 
 Line = tuple[int, int, int, str]
 
 
-class Lines:
+class NumberedLines:
     """Number, offset, size in bytes and text (with its line end) of each line that *readline* gives.
 
     A byte order mark at the very beginning is passed over. Raises ``InputError`` for a line that is not UTF-8 or has a
@@ -47,19 +47,19 @@ class Lines:
     def _read(self) -> Iterator[Line]:
         offset = 0
         try:
-            for raw in iter(partial(self._readline, LONGEST + 1), b""):
+            for raw in iter(partial(self._readline, MAX_LINE + 1), b""):
                 self.number += 1
                 line = raw
                 if self.number == 1:
                     offset, line = self._after_mark(raw)
                 if b"\0" in line:
                     raise self.error("has a NUL byte, so it is not text")
-                if len(line) > LONGEST:
-                    raise self.error(f"longer than {LONGEST >> 20} MiB; is this one item per line?")
+                if len(line) > MAX_LINE:
+                    raise self.error(f"longer than {MAX_LINE >> 20} MiB; is this one item per line?")
                 yield self.number, offset, len(line), self._text(line)
                 offset += len(line)
         except OSError as error:
-            raise cannot_read(self.source, error, self.number + 1) from None
+            raise build_read_error(self.source, error, self.number + 1) from None
 
     def _after_mark(self, raw: bytes) -> tuple[int, bytes]:
         if raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):

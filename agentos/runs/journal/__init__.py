@@ -1,21 +1,21 @@
 """The journal: the run's own SQLite file, the truth about it. What it acknowledged is there after any crash."""
 
-from .entry_kinds import State
-from .entry_text import StateRow, harmless, row_text
+from .entry_kinds import RecordedState
+from .entry_text import StateRow, encode_row, replace_surrogates
 from .journal import Journal
-from .journal_files import JournalFiles, files_of
-from .known_items import Known
-from .writer import Start, Writer
+from .journal_files import JournalFiles, locate_files
+from .known_items import KnownItems
+from .writer import JournalWriter, PendingStart
 
 __all__ = [
     "Journal",
     "JournalFiles",
-    "Known",
-    "Start",
-    "State",
+    "JournalWriter",
+    "KnownItems",
+    "PendingStart",
+    "RecordedState",
     "StateRow",
-    "Writer",
-    "files_of",
-    "harmless",
-    "row_text",
+    "encode_row",
+    "locate_files",
+    "replace_surrogates",
 ]

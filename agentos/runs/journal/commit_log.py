@@ -16,12 +16,12 @@ from pathlib import Path
 
 from agentos.errors import JournalUnavailable
 from agentos.util.sqlite.connect import Connect
-from agentos.util.sqlite.errors import Trouble, passing
+from agentos.util.sqlite.errors import TransientSqliteError, transient_reason
 
 from .database import open_to_write
-from .entry_text import COLUMNS, joined
-from .hash_chain import link
-from .head_file import HeadFile, Position
+from .entry_text import COLUMNS, join_rows
+from .hash_chain import compute_link
+from .head_file import CommitPosition, HeadFile
 from .journal_files import JournalFiles
 from .owner_lock import OwnerLock
 from .reader import Reader
@@ -40,7 +40,7 @@ _APPEND = (
 _SET_META = "insert into meta(key, value) values (?, ?) on conflict(key) do update set value = excluded.value"
 
 
-class Store:
+class CommitLog:
     """The database, the head and the lock of one open journal. Only one thread at a time may use it."""
 
     def __init__(
@@ -49,7 +49,7 @@ class Store:
         *,
         owner: OwnerLock,
         head: HeadFile,
-        position: Position,
+        position: CommitPosition,
         session: int,
         connect: Connect,
     ) -> None:
@@ -85,7 +85,7 @@ class Store:
             connection = self._connection
             position = self._insert(connection, rows) if connection is not None else self._insert_again(rows)
             self._check_files()
-        except (Trouble, sqlite3.Error, MemoryError, OSError) as error:
+        except (TransientSqliteError, sqlite3.Error, MemoryError, OSError) as error:
             self._give_up_connection()
             raise self._explained(error) from None
         self._reached(position)
@@ -104,8 +104,8 @@ class Store:
             self._head.close()
             self._owner.release()
 
-    def _insert(self, connection: sqlite3.Connection, rows: Sequence[str]) -> Position:
-        text = joined(rows)
+    def _insert(self, connection: sqlite3.Connection, rows: Sequence[str]) -> CommitPosition:
+        text = join_rows(rows)
         position = self._position_after(rows, text)
         first, last = self.position.seq + 1, len(rows) - 1
         done = connection.execute(_APPEND, (first, last, position.chain, text, str(self.session)))
@@ -113,18 +113,18 @@ class Store:
             raise self._lost(f"it was taken over by {_newest_session(connection)}")
         return position
 
-    def _insert_again(self, rows: Sequence[str]) -> Position:
+    def _insert_again(self, rows: Sequence[str]) -> CommitPosition:
         """Open the file anew and append *rows*, unless they are there already."""
         self._check_files()
         connection = self._connection = open_to_write(self.files, self._connect)
         found = connection.execute("select seq, chain from entries order by seq desc limit 1").fetchone()
-        after = self._position_after(rows, joined(rows))
+        after = self._position_after(rows, join_rows(rows))
         if found == self.position:
             position = self._insert(connection, rows)
         elif found == after:
             busy, *_ = connection.execute("pragma wal_checkpoint(truncate)").fetchone()
             if busy:
-                raise Trouble("another program reads it")
+                raise TransientSqliteError("another program reads it")
             position = after
         else:
             seq = found[0] if found else 0
@@ -139,16 +139,16 @@ class Store:
             return lost
         except OSError as unreachable:
             error = unreachable
-        reason = passing(error)
+        reason = transient_reason(error)
         if reason is None:
             return self._lost(f"SQLite says: {error}")
-        return Trouble(f"the journal {self.files.db} cannot be written now: {reason}")
+        return TransientSqliteError(f"the journal {self.files.db} cannot be written now: {reason}")
 
-    def _position_after(self, rows: Sequence[str], text: str) -> Position:
+    def _position_after(self, rows: Sequence[str], text: str) -> CommitPosition:
         seq, chain = self.position
-        return Position(seq + len(rows), link(chain, seq + 1, text))
+        return CommitPosition(seq + len(rows), compute_link(chain, seq + 1, text))
 
-    def _reached(self, position: Position) -> None:
+    def _reached(self, position: CommitPosition) -> None:
         self.position = position
         if self._wal is None:
             self._wal = _identity(self.files.wal)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from agentos.errors import JournalUnavailable
-from agentos.util.sqlite.connect import Connect, connect, too_old
+from agentos.util.sqlite.connect import Connect, connect, why_too_old
 from agentos.util.sqlite.migrations import Migration, migrate
 from agentos.util.sqlite.untrusted_file import limit_steps
 
@@ -22,7 +22,7 @@ APPLICATION_ID: Final = 0x6167746A
 
 def require_sqlite(db: Path, version: tuple[int, ...] = sqlite3.sqlite_version_info) -> None:
     """Refuse a SQLite library that cannot hold a journal."""
-    lack = too_old("a journal", version)
+    lack = why_too_old("a journal", version)
     if lack is not None:
         raise JournalUnavailable(path=str(db), detail=lack)
 

@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import Final
 
 
-class State(StrEnum):
+class RecordedState(StrEnum):
     """Where an item stands. An item without any entry that decides is pending too."""
 
     PENDING = "pending"
@@ -18,15 +18,15 @@ class State(StrEnum):
 
 
 # The newest entry of one of these kinds is the state of its item.
-DECIDES: Final[dict[str, State]] = {
-    "start": State.RUNNING,
-    "done": State.DONE,
-    "failed": State.FAILED,
-    "retry": State.PENDING,
-    "limited": State.PENDING,
-    "pending": State.PENDING,
-    "interrupted": State.INTERRUPTED,
-    "parked": State.PARKED,
+DECIDES: Final[dict[str, RecordedState]] = {
+    "start": RecordedState.RUNNING,
+    "done": RecordedState.DONE,
+    "failed": RecordedState.FAILED,
+    "retry": RecordedState.PENDING,
+    "limited": RecordedState.PENDING,
+    "pending": RecordedState.PENDING,
+    "interrupted": RecordedState.INTERRUPTED,
+    "parked": RecordedState.PARKED,
 }
 
 # These are kept as evidence and change no item's state.

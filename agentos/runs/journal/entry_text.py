@@ -14,7 +14,7 @@ from json import JSONEncoder
 from json.encoder import encode_basestring_ascii as _quoted
 from typing import Any, Final, NamedTuple
 
-from .entry_kinds import DECIDES, State
+from .entry_kinds import DECIDES, RecordedState
 
 COLUMNS: Final = (
     "at",
@@ -56,12 +56,12 @@ class StateRow(NamedTuple):
     detail: str | None
 
     @property
-    def state(self) -> State | None:
+    def state(self) -> RecordedState | None:
         """The state this entry puts its item in; None if it is only evidence."""
         return DECIDES.get(self.kind)
 
 
-def row_text(
+def encode_row(
     at: float,
     kind: str,
     item: str | None = None,
@@ -91,16 +91,16 @@ def row_text(
     if "\\u0000" in text or "\\ud" in text:
         given = (item, credential, fingerprint, value, error, detail)
         item, credential, fingerprint, value, error, detail = clean = tuple(
-            None if column is None else harmless(column) for column in given
+            None if column is None else replace_surrogates(column) for column in given
         )
         if clean != given:
-            return row_text(at, kind, item, token, attempt, credential, duration, fingerprint, value, error, detail)
+            return encode_row(at, kind, item, token, attempt, credential, duration, fingerprint, value, error, detail)
     if len(text) > LONGEST_ROW:
         raise ValueError(f"an entry of {len(text):,} characters is too long for a journal ({LONGEST_ROW:,} at most)")
     return text
 
 
-def harmless(text: str) -> str:
+def replace_surrogates(text: str) -> str:
     r"""*text* as a journal keeps it: NUL as ``\x00`` and half surrogates as ``\ud800``; nearly always *text* itself.
 
     An item is known in its journal by this form of its id.
@@ -110,7 +110,7 @@ def harmless(text: str) -> str:
     return text.replace("\0", "\\x00").encode("utf-8", "backslashreplace").decode("utf-8")
 
 
-def joined(rows: Iterable[str]) -> str:
+def join_rows(rows: Iterable[str]) -> str:
     """The text of a whole commit, from the texts of its rows."""
     return f"[{','.join(rows)}]"
 

@@ -9,6 +9,6 @@ from typing import Final
 ORIGIN: Final = ""
 
 
-def link(previous: str, first: int, rows: str) -> str:
+def compute_link(previous: str, first: int, rows: str) -> str:
     """The value of a commit whose entries begin at number *first*; *rows* is the JSON array of their row texts."""
     return blake2b(f"{previous}:{first}:{rows}".encode("ascii"), digest_size=16).hexdigest()

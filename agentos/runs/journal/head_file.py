@@ -16,7 +16,7 @@ from ...util.private_folder import PrivateFolder, folder_of
 from .hash_chain import ORIGIN
 
 
-class Position(NamedTuple):
+class CommitPosition(NamedTuple):
     """How far a journal has come: its newest entry and the chain value there."""
 
     seq: int
@@ -24,10 +24,10 @@ class Position(NamedTuple):
 
 
 # Before the first commit.
-START: Final = Position(0, ORIGIN)
+START: Final = CommitPosition(0, ORIGIN)
 
 
-def read_head(path: Path, folder: PrivateFolder | None = None) -> Position | None:
+def read_head(path: Path, folder: PrivateFolder | None = None) -> CommitPosition | None:
     """What the head says; None if there is none, or if it is torn: that is no damage of the journal itself.
 
     Raises UnsafePath if it is no ordinary file.
@@ -43,7 +43,7 @@ def read_head(path: Path, folder: PrivateFolder | None = None) -> Position | Non
         os.close(file)
     try:
         seq, chain, _ = line.decode("ascii").split(" ")
-        head = Position(int(seq), chain.rstrip("."))
+        head = CommitPosition(int(seq), chain.rstrip("."))
     except ValueError:
         return None
     return head if _line(head) == line else None
@@ -56,7 +56,7 @@ class HeadFile:
         with folder_of(path, folder) as opened:
             self._file = opened.open(path.name, os.O_RDWR | os.O_CREAT)
 
-    def write(self, position: Position) -> None:
+    def write(self, position: CommitPosition) -> None:
         """Say that the journal is durable up to *position*."""
         os.lseek(self._file, 0, os.SEEK_SET)
         os.write(self._file, _line(position))
@@ -70,7 +70,7 @@ class HeadFile:
         os.close(self._file)
 
 
-def _line(position: Position) -> bytes:
+def _line(position: CommitPosition) -> bytes:
     """One line, always of the same length, so that writing over it never leaves a piece of the old one."""
     words = f"{position.seq:020d} {position.chain:.<32}"
     return f"{words} {blake2b(words.encode('ascii'), digest_size=4).hexdigest()}\n".encode("ascii")

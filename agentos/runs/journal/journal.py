@@ -12,23 +12,23 @@ from typing import Any
 
 from agentos.errors import JournalDamaged, JournalInUse, JournalMismatch, JournalUnavailable
 from agentos.util.sqlite.connect import Connect, connect
-from agentos.util.sqlite.errors import is_busy, passing
-from agentos.util.sqlite.migrations import Migration, migrate, newest
+from agentos.util.sqlite.errors import is_busy, transient_reason
+from agentos.util.sqlite.migrations import Migration, migrate, newest_version
 from agentos.version import __version__
 
 from ...util.private_folder import make_folders
-from .commit_log import Store
+from .commit_log import CommitLog
 from .database import check_files, create, open_to_write, require_sqlite
-from .entry_text import StateRow, row_text
+from .entry_text import StateRow, encode_row
 from .head_file import HeadFile
 from .host_name import HOST
-from .journal_files import JournalFiles, files_of
-from .known_items import Known
+from .journal_files import JournalFiles, locate_files
+from .known_items import KnownItems
 from .owner_lock import OwnerLock
 from .salvage import salvage
 from .schema import MIGRATIONS
-from .verify import Contents, read_contents
-from .writer import Writer
+from .verify import JournalContents, read_contents
+from .writer import JournalWriter
 
 
 class Journal:
@@ -38,15 +38,15 @@ class Journal:
     number of this opening, counted from 1.
     """
 
-    def __init__(self, store: Store, contents: Contents) -> None:
+    def __init__(self, store: CommitLog, contents: JournalContents) -> None:
         self.files: JournalFiles = store.files
         self.session: int = store.session
-        self.known: Known = contents.known
+        self.known: KnownItems = contents.known
         self.last_token: int = contents.last_token
         self.plan: str | None = contents.plan
         self.entries: int = contents.position.seq
         self._store = store
-        self._writer: Writer | None = None
+        self._writer: JournalWriter | None = None
 
     @classmethod
     def open(
@@ -68,7 +68,7 @@ class Journal:
         a damaged journal is rebuilt from its sound beginning, and the damaged files are kept beside it; with
         *accept_worker*, it may be the journal of another worker, and is this one's from now on.
         """
-        files = files_of(path)
+        files = locate_files(path)
         require_sqlite(files.db)
         with _Opening(files) as opening:
             make_folders(files.db.parent)
@@ -78,14 +78,16 @@ class Journal:
             opening.on_failure(owner.release)
             expected = None if accept_worker else worker
             contents = _check(files, expected, migrations, accept_loss=accept_loss)
-            if contents.version < newest(migrations):
+            if contents.version < newest_version(migrations):
                 _bring_up_to_date(files, migrations)
             head = HeadFile(files.head, files.folder)
             # There before the first commit, so that after a crash right behind it no head is missed.
             head.write(contents.position)
             head.sync()
             session = contents.session + 1
-            store = Store(files, owner=owner, head=head, position=contents.position, session=session, connect=connect)
+            store = CommitLog(
+                files, owner=owner, head=head, position=contents.position, session=session, connect=connect
+            )
             opening.on_failure(store.close)
             store.begin_session(worker, [_session_row(session, worker, total)])
         return cls(store, contents)
@@ -97,11 +99,13 @@ class Journal:
         on_trouble: Callable[[str | None], None],
         on_lost: Callable[[JournalUnavailable], None],
         nap: float = 0.002,
-    ) -> Writer:
+    ) -> JournalWriter:
         """Start the one writer of this journal; from now on, closing it closes the journal."""
         if self._writer is not None:
             raise ValueError("this journal has a writer already")
-        self._writer = Writer(self._store, on_committed=on_committed, on_trouble=on_trouble, on_lost=on_lost, nap=nap)
+        self._writer = JournalWriter(
+            self._store, on_committed=on_committed, on_trouble=on_trouble, on_lost=on_lost, nap=nap
+        )
         return self._writer
 
     def fetch(self, seqs: Sequence[int]) -> list[StateRow]:
@@ -113,18 +117,20 @@ class Journal:
         return self._store.reader.ids_at(seqs)
 
     def close(self, timeout: float | None = None) -> bool:
-        """Close the journal, by way of its writer if it has one: see `Writer.close`."""
+        """Close the journal, by way of its writer if it has one: see `JournalWriter.close`."""
         # A writer only to be closed: the same clean end, by the same code.
         writer = self._writer or self.writer(on_committed=_ignore, on_trouble=_ignore, on_lost=_ignore)
         return writer.close(timeout)
 
 
-def _check(files: JournalFiles, worker: str | None, migrations: Sequence[Migration], *, accept_loss: bool) -> Contents:
+def _check(
+    files: JournalFiles, worker: str | None, migrations: Sequence[Migration], *, accept_loss: bool
+) -> JournalContents:
     """Read everything and refuse what cannot be gone on with; a new journal is made, a damaged one rebuilt."""
     contents = read_contents(files, migrations)
     if contents is None:
         create(files, migrations)
-        return Contents(version=newest(migrations))
+        return JournalContents(version=newest_version(migrations))
     if worker is not None and contents.worker not in (None, worker):
         raise JournalMismatch(path=str(files.db), what="worker", recorded=str(contents.worker), given=worker)
     if contents.damage is not None:
@@ -151,7 +157,7 @@ def _session_row(session: int, worker: str, total: int | None) -> str:
         "host": HOST,
         "total": total,
     }
-    return row_text(time.time(), "session", detail=json.dumps(card))
+    return encode_row(time.time(), "session", detail=json.dumps(card))
 
 
 class _Opening:
@@ -176,7 +182,7 @@ class _Opening:
         if is_busy(error):
             raise JournalInUse(path=str(self._db), owner="another program, which has locked the database") from None
         if isinstance(error, (OSError, sqlite3.Error)):
-            raise JournalUnavailable(path=str(self._db), detail=passing(error) or str(error)) from None
+            raise JournalUnavailable(path=str(self._db), detail=transient_reason(error) or str(error)) from None
 
 
 def _ignore(_: object) -> None:

@@ -54,7 +54,7 @@ class JournalFiles:
         return None if found is None else found.st_size
 
 
-def files_of(journal: str | os.PathLike[str]) -> JournalFiles:
+def locate_files(journal: str | os.PathLike[str]) -> JournalFiles:
     """Find the files of *journal*: a run folder (it exists as one, or its name has no suffix) or a database file.
 
     Links to folders are followed, so that two names of one journal have one lock. A link in the place of the database

@@ -13,25 +13,25 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from ...util.id_digest import id_digest
-from .entry_kinds import State
+from .entry_kinds import RecordedState
 
 IdAt = Callable[[int], str | None]
 IdsAt = Callable[[Sequence[int]], Mapping[int, str | None]]
 
-_STATES: Final = tuple(State)
+_STATES: Final = tuple(RecordedState)
 _CODES: Final = {state: code for code, state in enumerate(_STATES)}
 _CODE_BITS: Final = 3
 
 
-class Found(NamedTuple):
+class KnownItem(NamedTuple):
     """The number of an item's newest deciding entry, its state, and the fingerprint recorded there, if any."""
 
     seq: int
-    state: State
+    state: RecordedState
     fingerprint: str | None
 
 
-class Known:
+class KnownItems:
     """The newest state of each item, by id. *digest* makes of an id a pair of which the first has 64 bits."""
 
     def __init__(self, *, digest: Callable[[str], tuple[int, int]] = id_digest) -> None:
@@ -43,11 +43,11 @@ class Known:
     def __len__(self) -> int:
         return self._count
 
-    def counts(self) -> dict[State, int]:
+    def counts(self) -> dict[RecordedState, int]:
         """How many items are in each state."""
         return dict(zip(_STATES, self._counts, strict=True))
 
-    def find(self, item_ids: Sequence[str], ids_at: IdsAt) -> list[Found | None]:
+    def find(self, item_ids: Sequence[str], ids_at: IdsAt) -> list[KnownItem | None]:
         """What is known of each of *item_ids*; None of an item that no entry decides.
 
         *ids_at* is called once and returns the item ids of the entries with the given numbers.
@@ -55,7 +55,7 @@ class Known:
         payloads, prints = self._payloads, self._prints
         places = [self._slots(self._digest(item_id)[0]) for item_id in item_ids]
         ids = ids_at([payloads[slot] >> _CODE_BITS for slots in places for slot in slots])
-        answer: list[Found | None] = []
+        answer: list[KnownItem | None] = []
         for item_id, slots in zip(item_ids, places, strict=True):
             slot = next((slot for slot in slots if ids.get(payloads[slot] >> _CODE_BITS) == item_id), None)
             if slot is None:
@@ -63,10 +63,10 @@ class Known:
                 continue
             payload, printed = payloads[slot], prints[slot]
             state = _STATES[payload & 7]
-            answer.append(Found(payload >> _CODE_BITS, state, f"{printed:016x}" if printed else None))
+            answer.append(KnownItem(payload >> _CODE_BITS, state, f"{printed:016x}" if printed else None))
         return answer
 
-    def state_at(self, item_id: str, seq: int) -> State | None:
+    def state_at(self, item_id: str, seq: int) -> RecordedState | None:
         """The item's state, if entry *seq*, which is one of its entries, is the newest that decides it."""
         for slot in self._slots(self._digest(item_id)[0]):
             found = self._payloads[slot]
@@ -74,7 +74,7 @@ class Known:
                 return _STATES[found & 7]
         return None
 
-    def put(self, item_id: str, seq: int, state: State, fingerprint: str | None, id_at: IdAt) -> None:
+    def put(self, item_id: str, seq: int, state: RecordedState, fingerprint: str | None, id_at: IdAt) -> None:
         """Entry *seq* says that the item, of which *fingerprint* is a hash, is now in *state*."""
         key = self._digest(item_id)[0]
         slot = self._slot(key, item_id, id_at)

@@ -12,21 +12,21 @@ from dataclasses import replace
 from itertools import count, islice
 from pathlib import Path
 
-from agentos.util.sqlite.migrations import Migration, newest
+from agentos.util.sqlite.migrations import Migration, newest_version
 
 from ...util.private_folder import PrivateFolder
 from .database import create, open_untouched
-from .entry_text import COLUMNS, joined, row_text
-from .hash_chain import link
-from .head_file import Position
-from .journal_files import JournalFiles, beside, files_of
-from .verify import Contents
+from .entry_text import COLUMNS, encode_row, join_rows
+from .hash_chain import compute_link
+from .head_file import CommitPosition
+from .journal_files import JournalFiles, beside, locate_files
+from .verify import JournalContents
 
 _NAMES = f"seq, {', '.join(COLUMNS)}, chain"
 _PLACES = ", ".join("?" * (len(COLUMNS) + 2))
 
 
-def salvage(files: JournalFiles, contents: Contents, migrations: Sequence[Migration]) -> Contents:
+def salvage(files: JournalFiles, contents: JournalContents, migrations: Sequence[Migration]) -> JournalContents:
     """Make a new database of the sound beginning of a damaged one, with a note of what was lost as its last entry.
 
     The old database, log and head are first copied beside it, where they are a (damaged) journal of their own. It is
@@ -34,9 +34,9 @@ def salvage(files: JournalFiles, contents: Contents, migrations: Sequence[Migrat
     """
     kept = _keep_copy(files)
     note = json.dumps({"accepted_loss": contents.damage, "missing": contents.missing, "kept": kept.db.name})
-    row = row_text(time.time(), "note", detail=note)
+    row = encode_row(time.time(), "note", detail=note)
     seq, chain = contents.position
-    position = Position(seq + 1, link(chain, seq + 1, joined([row])))
+    position = CommitPosition(seq + 1, compute_link(chain, seq + 1, join_rows([row])))
 
     def fill(connection: sqlite3.Connection) -> None:
         if seq:
@@ -52,7 +52,9 @@ def salvage(files: JournalFiles, contents: Contents, migrations: Sequence[Migrat
             )
 
     create(files, migrations, fill)
-    return replace(contents, version=newest(migrations), position=position, last_kind="note", damage=None, missing=None)
+    return replace(
+        contents, version=newest_version(migrations), position=position, last_kind="note", damage=None, missing=None
+    )
 
 
 def _copy_entries(source: JournalFiles, target: sqlite3.Connection, seq: int) -> None:
@@ -68,7 +70,7 @@ def _copy_entries(source: JournalFiles, target: sqlite3.Connection, seq: int) ->
 def _keep_copy(files: JournalFiles) -> JournalFiles:
     with files.opened() as folder:
         kept = next(
-            replace(files_of(path), folder=files.folder)
+            replace(locate_files(path), folder=files.folder)
             for n in count(1)
             if folder.find((path := beside(files.db, f".damaged-{n}")).name) is None
         )

@@ -14,17 +14,17 @@ from typing import Any
 
 from agentos.errors import JournalDamaged, JournalInUse, JournalTooNew, JournalUnavailable, NotAJournal
 from agentos.util.sqlite.errors import is_busy, is_unreachable
-from agentos.util.sqlite.migrations import Migration, newest, schema_at, schema_of, version_of
-from agentos.util.sqlite.untrusted_file import foreign_definition, is_plain_table
+from agentos.util.sqlite.migrations import Migration, expected_schema, newest_version, read_schema, read_version
+from agentos.util.sqlite.untrusted_file import find_foreign_definition, is_plain_table
 
 from ...util.private_folder import UnsafePath
 from .database import APPLICATION_ID, check_files, open_untouched
 from .entry_kinds import DECIDES
 from .entry_text import COLUMNS, redumped
-from .hash_chain import link
-from .head_file import START, Position, read_head
+from .hash_chain import compute_link
+from .head_file import START, CommitPosition, read_head
 from .journal_files import JournalFiles
-from .known_items import IdAt, Known
+from .known_items import IdAt, KnownItems
 
 _EVERY_ENTRY = f"select seq, {', '.join(COLUMNS)}, chain from entries order by seq"  # noqa: S608 (constants)
 _CHAIN = len(COLUMNS) + 1
@@ -33,28 +33,28 @@ _FINGERPRINT = COLUMNS.index("fingerprint")
 
 
 @dataclass(slots=True)
-class Contents:
+class JournalContents:
     """What a journal holds, up to the first damage if there is any."""
 
     version: int = 0
-    position: Position = START
+    position: CommitPosition = START
     last_kind: str | None = None
     last_token: int = 0
     session: int = 0
     worker: str | None = None
     plan: str | None = None  # the fingerprint of the ids that the last session wrote down as its input
-    known: Known = field(default_factory=Known)
+    known: KnownItems = field(default_factory=KnownItems)
     damage: str | None = None
     missing: int | None = None
 
-    def damaged(self, detail: str, *, missing: int | None = None) -> Contents:
+    def damaged(self, detail: str, *, missing: int | None = None) -> JournalContents:
         """The same, with the first damage noted."""
         if self.damage is None:
             self.damage, self.missing = detail, missing
         return self
 
 
-def read_contents(files: JournalFiles, migrations: Sequence[Migration]) -> Contents | None:
+def read_contents(files: JournalFiles, migrations: Sequence[Migration]) -> JournalContents | None:
     """Read and check everything; None if there is no journal yet.
 
     Raises NotAJournal, JournalTooNew, JournalInUse or JournalUnavailable, and JournalDamaged if not even the beginning
@@ -70,9 +70,9 @@ def read_contents(files: JournalFiles, migrations: Sequence[Migration]) -> Conte
     try:
         connection = open_untouched(files)
     except sqlite3.Error as error:
-        raise _refusal(files, error, head) from None
+        raise _build_error(files, error, head) from None
     try:
-        _recognise(connection, files, migrations, head)
+        _check_format(connection, files, migrations, head)
         contents = _read(connection, migrations, head)
     finally:
         connection.close()
@@ -80,33 +80,33 @@ def read_contents(files: JournalFiles, migrations: Sequence[Migration]) -> Conte
     return contents
 
 
-def _without_database(files: JournalFiles, head: Position | None) -> Contents | None:
+def _without_database(files: JournalFiles, head: CommitPosition | None) -> JournalContents | None:
     """A missing or empty database is a new journal, unless something beside it says that there was one."""
     if head is not None and head.seq:
-        return Contents().damaged(f"its database is gone: {_missing(head.seq)}", missing=head.seq)
+        return JournalContents().damaged(f"its database is gone: {_missing(head.seq)}", missing=head.seq)
     if files.size(files.wal):
-        return Contents().damaged(f"its database is gone, but {files.wal.name} is there")
+        return JournalContents().damaged(f"its database is gone, but {files.wal.name} is there")
     return None
 
 
-def _recognise(
-    connection: sqlite3.Connection, files: JournalFiles, migrations: Sequence[Migration], head: Position | None
+def _check_format(
+    connection: sqlite3.Connection, files: JournalFiles, migrations: Sequence[Migration], head: CommitPosition | None
 ) -> None:
     """Raise unless this is a journal of a format we know."""
     try:
         application = int(connection.execute("pragma application_id").fetchone()[0])
-        version = version_of(connection)
+        version = read_version(connection)
     except sqlite3.Error as error:
-        raise _refusal(files, error, head) from None
+        raise _build_error(files, error, head) from None
     if application != APPLICATION_ID:
         if head is not None:
             raise JournalDamaged(path=str(files.db), detail="nothing in its database can be recognised")
         raise NotAJournal(path=str(files.db), found="an SQLite database of another program")
-    if version > newest(migrations):
-        raise JournalTooNew(path=str(files.db), version=version, known=newest(migrations))
+    if version > newest_version(migrations):
+        raise JournalTooNew(path=str(files.db), version=version, known=newest_version(migrations))
 
 
-def _refusal(files: JournalFiles, error: sqlite3.Error, head: Position | None) -> Exception:
+def _build_error(files: JournalFiles, error: sqlite3.Error, head: CommitPosition | None) -> Exception:
     """What to raise when SQLite cannot even begin to read the file."""
     path = str(files.db)
     if is_busy(error):
@@ -118,15 +118,17 @@ def _refusal(files: JournalFiles, error: sqlite3.Error, head: Position | None) -
     return JournalDamaged(path=path, detail=f"its database cannot be read ({error})")
 
 
-def _read(connection: sqlite3.Connection, migrations: Sequence[Migration], head: Position | None) -> Contents:
-    contents = Contents()
+def _read(
+    connection: sqlite3.Connection, migrations: Sequence[Migration], head: CommitPosition | None
+) -> JournalContents:
+    contents = JournalContents()
     # A flipped bit can turn text into something that is no text, or JSON into none: ValueError and TypeError.
     try:
-        contents.version = version_of(connection)
-        schema, made = schema_of(connection), schema_at(contents.version, migrations)
+        contents.version = read_version(connection)
+        schema, made = read_schema(connection), expected_schema(contents.version, migrations)
         if contents.version < 1 or not made.items() <= schema.items():
             contents.damaged("its tables are not as they were made")
-        foreign = foreign_definition(connection, made)
+        foreign = find_foreign_definition(connection, made)
         if foreign is not None:
             contents.damaged(f"it has {foreign}")
         if is_plain_table(connection, "entries"):
@@ -138,7 +140,7 @@ def _read(connection: sqlite3.Connection, migrations: Sequence[Migration], head:
     return contents
 
 
-def _check_entries(connection: sqlite3.Connection, contents: Contents, head: Position | None) -> None:
+def _check_entries(connection: sqlite3.Connection, contents: JournalContents, head: CommitPosition | None) -> None:
     """Take in commit after commit, as long as each is what its chain value says."""
     expected = 0
     commit: list[tuple[Any, ...]] = []
@@ -155,19 +157,19 @@ def _check_entries(connection: sqlite3.Connection, contents: Contents, head: Pos
         commit.append(row[1:_CHAIN])
         if row[_CHAIN] is not None:
             seq, chain = contents.position
-            if link(chain, seq + 1, redumped(commit)) != row[_CHAIN]:
+            if compute_link(chain, seq + 1, redumped(commit)) != row[_CHAIN]:
                 contents.damaged(f"entries {seq + 1} to {expected} are not as they were written")
                 return
             if head is not None and seq < head.seq <= expected and head != (expected, row[_CHAIN]):
                 contents.damaged(f"its entries up to {head.seq} are not the ones its head file tells of")
-            _take_in(commit, contents, id_at)
-            contents.position = Position(expected, row[_CHAIN])
+            _apply_entry(commit, contents, id_at)
+            contents.position = CommitPosition(expected, row[_CHAIN])
             commit.clear()
     if commit:
         contents.damaged(f"entries {contents.position.seq + 1} to {expected} are not as they were written")
 
 
-def _take_in(commit: list[tuple[Any, ...]], contents: Contents, id_at: IdAt) -> None:
+def _apply_entry(commit: list[tuple[Any, ...]], contents: JournalContents, id_at: IdAt) -> None:
     seq = contents.position.seq
     for row in commit:
         seq += 1
@@ -185,14 +187,14 @@ def _take_in(commit: list[tuple[Any, ...]], contents: Contents, id_at: IdAt) -> 
     contents.last_kind = kind
 
 
-def _check_meta(connection: sqlite3.Connection, contents: Contents) -> None:
+def _check_meta(connection: sqlite3.Connection, contents: JournalContents) -> None:
     """The table for the fence must say what the newest session entry says: both are written in one transaction."""
     meta = dict(connection.execute("select key, value from meta"))
     if contents.session and (meta.get("session"), meta.get("worker")) != (str(contents.session), contents.worker):
         contents.damaged("its table of sessions is not as it was written")
 
 
-def _compare_with_head(contents: Contents, files: JournalFiles, head: Position | None) -> None:
+def _compare_with_head(contents: JournalContents, files: JournalFiles, head: CommitPosition | None) -> None:
     last = contents.position.seq
     if head is not None and head.seq > last:
         contents.damaged(_missing(head.seq - last), missing=head.seq - last)

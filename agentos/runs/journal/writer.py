@@ -15,23 +15,23 @@ from threading import Event, Lock, Thread, current_thread
 from typing import Any, Final, Protocol
 
 from agentos.errors import JournalUnavailable
-from agentos.util.sqlite.errors import Trouble
+from agentos.util.sqlite.errors import TransientSqliteError
 
-from .commit_log import Store
-from .entry_text import row_text
+from .commit_log import CommitLog
+from .entry_text import encode_row
 
 log = logging.getLogger("agentos")
 
 # A commit is cut off at either, so that a long queue neither needs memory twice nor holds back its first receipts.
-MOST_ROWS: Final = 1000
-MOST_TEXT: Final = 4 * 1024 * 1024
+MAX_ROWS: Final = 1000
+MAX_TEXT: Final = 4 * 1024 * 1024
 
 # Seconds between attempts while the journal cannot be written.
 FIRST_PAUSE: Final = 0.05
-LONGEST_PAUSE: Final = 1.0
+MAX_PAUSE: Final = 1.0
 
 
-class Start(Protocol):
+class PendingStart(Protocol):
     """An attempt that has begun. Its entry is left out if it has ended before the entry was due to be written."""
 
     @property
@@ -40,7 +40,7 @@ class Start(Protocol):
     def start_row(self) -> str: ...
 
 
-class _Mark:
+class _FlushMark:
     """A place in the queue that somebody waits for."""
 
     def __init__(self) -> None:
@@ -48,11 +48,11 @@ class _Mark:
         self.committed = False
 
 
-class _GivenUp(Exception):
+class _Abandoned(Exception):
     """`abandon` was called: what is not committed will not be."""
 
 
-class Writer:
+class JournalWriter:
     """Takes entries from any thread and commits them in the order they came.
 
     ``on_committed`` gets the receipts of each commit, in order, once it is durable. ``on_trouble`` gets a text when the
@@ -62,7 +62,7 @@ class Writer:
 
     def __init__(
         self,
-        store: Store,
+        store: CommitLog,
         *,
         on_committed: Callable[[list[Any]], None],
         on_trouble: Callable[[str | None], None],
@@ -76,8 +76,8 @@ class Writer:
         self._nap = nap
         self._queue: deque[tuple[str | None, Any]] = deque()
         self._in_hand: list[Any] = []  # the receipts of the commit under way
-        self._bell = Lock()
-        self._bell.acquire()
+        self._wakeup = Lock()
+        self._wakeup.acquire()
         self._asleep = False
         self._urgent = False
         self._closing = False
@@ -91,7 +91,7 @@ class Writer:
     def put(self, row: str, receipt: Any = None, *, urgent: bool = False) -> None:
         """Have *row* committed soon, at once if *urgent*, and then *receipt* handed to ``on_committed``."""
         if self._over:
-            self._let_go(receipt)
+            self._release_start(receipt)
             return
         self._queue.append((row, receipt))
         if urgent:
@@ -101,7 +101,7 @@ class Writer:
         elif self._asleep:
             self._rouse()
 
-    def put_start(self, start: Start) -> None:
+    def put_start(self, start: PendingStart) -> None:
         """Have the start committed soon, unless it has ended by then."""
         if self._over:
             return
@@ -113,7 +113,7 @@ class Writer:
         """Wait until all that was put before is committed and its receipts are handed on; False if it is not."""
         if current_thread() is self._thread:
             raise RuntimeError("flush() was called on the writer's own thread, where it would wait for itself")
-        mark = _Mark()
+        mark = _FlushMark()
         self._queue.append((None, mark))
         self._urgent = True
         self._ring()
@@ -143,11 +143,11 @@ class Writer:
     def _run(self) -> None:
         try:
             while not self._abandoned and self._wait_for_work():
-                self._commit_some()
+                self._commit_batch()
             if not self._abandoned:
-                self._append([row_text(time.time(), "closed")])
+                self._append([encode_row(time.time(), "closed")])
                 self._closed = True
-        except _GivenUp:
+        except _Abandoned:
             pass
         except JournalUnavailable as error:
             self._lose(error)
@@ -166,24 +166,24 @@ class Writer:
                 return False
             self._asleep = True
             if not self._queue and not self._closing and not self._abandoned:
-                self._bell.acquire()
+                self._wakeup.acquire()
             self._asleep = False
-        if not self._urgent and not self._closing and len(self._queue) < MOST_ROWS:
-            self._bell.acquire(timeout=self._nap)
+        if not self._urgent and not self._closing and len(self._queue) < MAX_ROWS:
+            self._wakeup.acquire(timeout=self._nap)
         return True
 
-    def _commit_some(self) -> None:
+    def _commit_batch(self) -> None:
         """Commit what is at the front of the queue, as much as one commit bears."""
         rows: list[str] = []
         receipts: list[Any] = []
-        marks: list[_Mark] = []
+        marks: list[_FlushMark] = []
         length = 0
         queue = self._queue
         self._urgent = False
-        while queue and len(rows) < MOST_ROWS and length < MOST_TEXT:
+        while queue and len(rows) < MAX_ROWS and length < MAX_TEXT:
             row, receipt = queue.popleft()
             if row is None:
-                if isinstance(receipt, _Mark):
+                if isinstance(receipt, _FlushMark):
                     marks.append(receipt)
                     continue
                 row, receipt = self._start_row(receipt), None
@@ -208,7 +208,7 @@ class Writer:
             for mark in marks:
                 mark.reached.set()
 
-    def _start_row(self, start: Start) -> str | None:
+    def _start_row(self, start: PendingStart) -> str | None:
         try:
             return None if start.ended else start.start_row()
         except Exception:
@@ -223,7 +223,7 @@ class Writer:
             try:
                 self._store.append(rows)
                 break
-            except Trouble as trouble:
+            except TransientSqliteError as trouble:
                 if not troubled:
                     troubled = True
                     log.warning("%s", trouble)
@@ -231,8 +231,8 @@ class Writer:
             self._hurry.wait(pause)
             self._hurry.clear()
             if self._abandoned:
-                raise _GivenUp
-            pause = min(2 * pause, LONGEST_PAUSE)
+                raise _Abandoned
+            pause = min(2 * pause, MAX_PAUSE)
         if troubled:
             log.warning("the journal %s can be written again", self._store.files.db)
             self._tell(self._on_trouble, None)
@@ -250,17 +250,17 @@ class Writer:
     def _drop_queue(self) -> None:
         in_hand, self._in_hand = self._in_hand, []
         for receipt in in_hand:
-            self._let_go(receipt)
+            self._release_start(receipt)
         while self._queue:
             try:
                 _, receipt = self._queue.popleft()
             except IndexError:  # another thread took it
                 return
-            self._let_go(receipt)
+            self._release_start(receipt)
 
-    def _let_go(self, receipt: Any) -> None:
+    def _release_start(self, receipt: Any) -> None:
         """Its entry will not be written: whoever waits for just that must not wait for ever."""
-        if isinstance(receipt, _Mark):
+        if isinstance(receipt, _FlushMark):
             receipt.reached.set()
         elif callable(receipt):
             self._tell(lambda _: receipt(), None)
@@ -284,6 +284,6 @@ class Writer:
 
     def _ring(self) -> None:
         try:
-            self._bell.release()
+            self._wakeup.release()
         except RuntimeError:  # it has been rung already
             pass

@@ -11,15 +11,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from ...util.private_folder import PrivateFolder
-from ...util.sanitize import printable, shortened
-from .item_log import LONGEST_LOG, ItemLog, LogFolder
+from ...util.sanitize import make_printable, shorten
+from .item_log import MAX_LOG_SIZE, ItemLog, LogFolder
 from .line_buffer import LineBuffer, cut, split
 from .stream_redaction import StreamRedactor
 
 if TYPE_CHECKING:
     from ..core.records import Attempt
 
-KEEP = 1 << 16  # bytes of standard output, which become the item's value
+MAX_KEPT = 1 << 16  # bytes of standard output, which become the item's value
 
 _TAIL = 20  # lines
 _LONGEST_LINE = 500  # characters of a line of the tail
@@ -28,7 +28,7 @@ _AT_ONCE = 1 << 16
 Redactors = Callable[[str | None], StreamRedactor]  # one for a stream, by the name of the item's credential
 
 
-class Screen(Protocol):
+class OutputScreen(Protocol):
     """Who shows what items print. Called by many threads at once."""
 
     def line(self, item_id: str, index: int, stream: str, text: str, whole: bool) -> None:
@@ -37,23 +37,23 @@ class Screen(Protocol):
         Bytes that are no UTF-8 come as surrogates: ``text.encode("utf-8", "surrogateescape")`` has them back.
         """
 
-    def ended(self, item_id: str, index: int, log: Path | None) -> None:
+    def attempt_ended(self, item_id: str, index: int, log: Path | None) -> None:
         """The attempt is over. *log* is where its output is, if it had any."""
 
 
 @dataclass(frozen=True, slots=True)
-class Captured:
+class CapturedOutput:
     """What is left of an attempt's output."""
 
     stdout: str  # the beginning
     truncated: bool  # there was more
     tail: tuple[str, ...]  # the last lines of both streams that were not blank, harmless for a terminal
     last_error: str | None  # the last of them on standard error
-    silent_since: float  # when the last byte came, or the attempt began, by the clock of ``Outputs``
+    silent_since: float  # when the last byte came, or the attempt began, by the clock of ``OutputCapture``
     log: Path | None
 
 
-class Outputs:
+class OutputCapture:
     """Takes what the items of a run print.
 
     Each item has its log in *logs*, if that is given. *redactors* are the pool's; without them nothing is taken out.
@@ -63,10 +63,10 @@ class Outputs:
         self,
         logs: Path | None,
         redactors: Redactors | None = None,
-        screen: Screen | None = None,
-        keep: int = KEEP,
+        screen: OutputScreen | None = None,
+        keep: int = MAX_KEPT,
         *,
-        longest_log: int = LONGEST_LOG,
+        longest_log: int = MAX_LOG_SIZE,
         folder: PrivateFolder | None = None,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
@@ -83,7 +83,7 @@ class Outputs:
         """Where one attempt prints to. Whoever opens it finishes it."""
         log = None
         if self._logs is not None:
-            log = self._logs.of_attempt(item_id, self._heading(attempt, credential_name))
+            log = self._logs.open_attempt(item_id, self._heading(attempt, credential_name))
         output = self._open[item_id] = ItemOutput(self, item_id, index, credential_name, log)
         return output
 
@@ -97,14 +97,14 @@ class Outputs:
         output = self._open.get(item_id)
         return None if output is None else output.last_line
 
-    def forget(self, output: ItemOutput) -> None:
+    def discard(self, output: ItemOutput) -> None:
         """It is finished."""
         if self._open.get(output.item_id) is output:
             self._open.pop(output.item_id, None)
 
     def _heading(self, attempt: int, credential_name: str | None) -> str:
         at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self._wall()))
-        key = "" if credential_name is None else f", key {printable(credential_name, tabs=False)}"
+        key = "" if credential_name is None else f", key {make_printable(credential_name, tabs=False)}"
         return f"--- attempt {attempt}, {at}{key} ---"
 
 
@@ -112,7 +112,7 @@ class ItemOutput:
     """What one attempt prints. Threads may share it."""
 
     def __init__(
-        self, outputs: Outputs, item_id: str, index: int, credential_name: str | None, log: ItemLog | None
+        self, outputs: OutputCapture, item_id: str, index: int, credential_name: str | None, log: ItemLog | None
     ) -> None:
         self.item_id = item_id
         self.index = index
@@ -120,11 +120,11 @@ class ItemOutput:
         self._credential_name = credential_name
         self._log = log
         self._lock = threading.Lock()
-        self._streams: dict[str, _Stream] = {}
+        self._streams: dict[str, _OutputStream] = {}
         self._kept = bytearray()
         self._tail: deque[str] = deque(maxlen=_TAIL)
         self._last_error: str | None = None
-        self._captured: Captured | None = None
+        self._captured: CapturedOutput | None = None
         self.silent_since = outputs.clock()
 
     @property
@@ -149,14 +149,14 @@ class ItemOutput:
             for start in range(0, len(data), _AT_ONCE):
                 self._take(known, data[start : start + _AT_ONCE])
 
-    def finish(self) -> Captured:
+    def finish(self) -> CapturedOutput:
         """The attempt is over: pass on what was held back, and close the log."""
         with self._lock:
             if self._captured is None:
                 self._captured = self._finish()
             return self._captured
 
-    def _finish(self) -> Captured:
+    def _finish(self) -> CapturedOutput:
         for stream in self._streams.values():
             if stream.redactor is not None:
                 self._pass_on(stream, stream.lines.feed(stream.redactor.flush()))
@@ -166,30 +166,30 @@ class ItemOutput:
             self._log.close()
             path = self._log.path if self._log.has_begun else None
         outputs = self._outputs
-        outputs.forget(self)
+        outputs.discard(self)
         if outputs.screen is not None:
-            outputs.screen.ended(self.item_id, self.index, path)
+            outputs.screen.attempt_ended(self.item_id, self.index, path)
         stdout = cut(bytes(self._kept), outputs.keep)
         truncated = len(self._kept) > outputs.keep
         text = stdout.decode("utf-8", "replace")
-        return Captured(text, truncated, tuple(self._tail), self._last_error, self.silent_since, path)
+        return CapturedOutput(text, truncated, tuple(self._tail), self._last_error, self.silent_since, path)
 
-    def _new_stream(self, name: str) -> _Stream:
+    def _new_stream(self, name: str) -> _OutputStream:
         redactors = self._outputs.redactors
         redactor = None if redactors is None else redactors(self._credential_name)
-        stream = self._streams[name] = _Stream(name, redactor)
+        stream = self._streams[name] = _OutputStream(name, redactor)
         return stream
 
-    def _take(self, stream: _Stream, data: bytes) -> None:
+    def _take(self, stream: _OutputStream, data: bytes) -> None:
         text = data if stream.redactor is None else stream.redactor.feed(data)
         self._pass_on(stream, stream.lines.feed(text))
 
-    def _pass_on(self, stream: _Stream, text: bytes, *, at_end: bool = False) -> None:
+    def _pass_on(self, stream: _OutputStream, text: bytes, *, at_end: bool = False) -> None:
         """To all who want it, *text* in whole lines."""
         if not text:
             return
         if stream.redactor is not None:
-            text = stream.redactor.shown_plain(text)
+            text = stream.redactor.redact_without_colors(text)
         if self._log is not None:
             self._log.write(text)
         self._keep(stream, text)
@@ -198,7 +198,7 @@ class ItemOutput:
             for piece, whole in split(text, at_end=at_end):
                 screen.line(self.item_id, self.index, stream.name, piece.decode("utf-8", "surrogateescape"), whole)
 
-    def _keep(self, stream: _Stream, text: bytes) -> None:
+    def _keep(self, stream: _OutputStream, text: bytes) -> None:
         if stream.name == "stdout":
             room = self._outputs.keep + 1 - len(self._kept)  # one more tells that there was more
             if room > 0:
@@ -209,7 +209,7 @@ class ItemOutput:
                 self._last_error = line
 
 
-class _Stream:
+class _OutputStream:
     """One of the two streams, on its way."""
 
     __slots__ = ("_within", "lines", "name", "redactor")
@@ -237,4 +237,4 @@ def _shown(line: bytes) -> str:
     # What a terminal would end up showing: each lone carriage return starts the line over.
     line = line.rstrip(b"\r").rpartition(b"\r")[2]
     # A character has at most four bytes; twice that, for there may be colours.
-    return shortened(printable(line[: 8 * _LONGEST_LINE].decode("utf-8", "replace")), _LONGEST_LINE)
+    return shorten(make_printable(line[: 8 * _LONGEST_LINE].decode("utf-8", "replace")), _LONGEST_LINE)

@@ -8,12 +8,12 @@ import threading
 from pathlib import Path
 
 from ...util.private_folder import PrivateFolder, folder_of, make_folders
-from ..context import file_name_of
+from ..context import build_file_name
 
 log = logging.getLogger("agentos")
 
-LONGEST_LOG = 100_000_000
-_MOST_OPEN = 64
+MAX_LOG_SIZE = 100_000_000
+_MAX_OPEN = 64
 
 
 class LogFolder:
@@ -23,16 +23,16 @@ class LogFolder:
     the first *longest* bytes are kept. *inside* is the open folder that *folder* is in, if the caller has it.
     """
 
-    def __init__(self, folder: Path, longest: int = LONGEST_LOG, *, inside: PrivateFolder | None = None) -> None:
+    def __init__(self, folder: Path, longest: int = MAX_LOG_SIZE, *, inside: PrivateFolder | None = None) -> None:
         self.folder = folder
         self._inside = inside
-        self.longest = longest
-        self.may_stay_open = threading.Semaphore(_MOST_OPEN)  # the logs beyond are opened for each write
-        self._said_trouble = False
+        self.max_size = longest
+        self.may_stay_open = threading.Semaphore(_MAX_OPEN)  # the logs beyond are opened for each write
+        self._has_warned = False
 
-    def of_attempt(self, item_id: str, heading: str) -> ItemLog:
+    def open_attempt(self, item_id: str, heading: str) -> ItemLog:
         """The log of one attempt: *heading* stands before what it prints."""
-        return ItemLog(self, self.folder / f"{file_name_of(item_id)}.log", heading)
+        return ItemLog(self, self.folder / f"{build_file_name(item_id)}.log", heading)
 
     def open(self, name: str) -> int:
         """Open a log to append to it. Raises UnsafePath for what is no ordinary file of ours."""
@@ -43,9 +43,9 @@ class LogFolder:
             with parent.enter(self.folder.name) as folder:
                 return folder.open(name, os.O_RDWR | os.O_CREAT | os.O_APPEND)
 
-    def say_trouble(self, path: Path, error: OSError) -> None:
-        if not self._said_trouble:
-            self._said_trouble = True
+    def warn_once(self, path: Path, error: OSError) -> None:
+        if not self._has_warned:
+            self._has_warned = True
             log.warning(
                 "[COORDINATOR] %s cannot be written (%s): output is missing there; the items go on",
                 path,
@@ -63,7 +63,7 @@ class ItemLog:
         self._file: int | None = None
         self._begun = False
         self._over = False  # closed, or not writable
-        self._room = folder.longest
+        self._room = folder.max_size
         self._left_out = 0
 
     @property
@@ -90,7 +90,7 @@ class ItemLog:
             try:
                 os.close(file)
             except OSError as error:  # some file systems find out only now that there was no room
-                self._folder.say_trouble(self.path, error)
+                self._folder.warn_once(self.path, error)
 
     def _append(self, data: bytes) -> None:
         if self._over:
@@ -101,7 +101,7 @@ class ItemLog:
             else:
                 self._open_and_write(data)
         except OSError as error:
-            self._folder.say_trouble(self.path, error)
+            self._folder.warn_once(self.path, error)
             self._left_out = 0
             self.close()
 

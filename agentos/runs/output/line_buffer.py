@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-LONGEST = 1 << 16
+MAX_LINE = 1 << 16
 
 
 class LineBuffer:
@@ -18,13 +18,13 @@ class LineBuffer:
     def feed(self, data: bytes) -> bytes:
         """The lines that are whole now, with their ends; or a part of one that is too long to wait for."""
         end = data.rfind(b"\n") + 1
-        if not end and len(self._rest) + len(data) <= LONGEST:
+        if not end and len(self._rest) + len(data) <= MAX_LINE:
             self._rest += data
             return b""
         text = bytes(self._rest) + data
         end = end + len(self._rest) if end else 0
-        if len(text) - end > LONGEST:
-            end = _place_to_cut(text, len(text))
+        if len(text) - end > MAX_LINE:
+            end = _find_cut(text, len(text))
         self._rest[:] = text[end:]
         return text[:end]
 
@@ -44,7 +44,7 @@ def split(text: bytes, *, at_end: bool = False) -> Iterator[tuple[bytes, bool]]:
     lines = text.split(b"\n")
     rest = lines.pop()
     for line in lines:
-        if len(line) > LONGEST:
+        if len(line) > MAX_LINE:
             yield from _pieces(line, whole=True)
         else:
             yield line, True
@@ -54,19 +54,19 @@ def split(text: bytes, *, at_end: bool = False) -> Iterator[tuple[bytes, bool]]:
 
 def cut(text: bytes, longest: int) -> bytes:
     """The first *longest* bytes of *text*, or up to three less where that would tear a character."""
-    return text if len(text) <= longest else text[: _place_to_cut(text, longest)]
+    return text if len(text) <= longest else text[: _find_cut(text, longest)]
 
 
 def _pieces(line: bytes, *, whole: bool) -> Iterator[tuple[bytes, bool]]:
     start = 0
-    while len(line) - start > LONGEST:
-        piece = cut(line[start : start + LONGEST + 1], LONGEST)
+    while len(line) - start > MAX_LINE:
+        piece = cut(line[start : start + MAX_LINE + 1], MAX_LINE)
         yield piece, False
         start += len(piece)
     yield line[start:], whole
 
 
-def _place_to_cut(text: bytes, end: int) -> int:
+def _find_cut(text: bytes, end: int) -> int:
     """The last place up to *end*, or a little before, that is not within a character of UTF-8 (nor before a CR LF)."""
     for back in range(1, min(4, end) + 1):
         byte = text[end - back]

@@ -11,9 +11,9 @@ from ...pool.lease import ItemLease
 from ..core.records import Attempt
 from ..core.states import Cause
 from ..execution.attempt import PooledAttempt
-from .attempt_report import Line, Report, error_from
+from .attempt_report import AttemptReport, LogLine, build_error
 from .pickled import unpack
-from .worker_lease import Told
+from .worker_lease import LeaseMessage
 
 if TYPE_CHECKING:
     from ..execution.engine_run import EngineRun
@@ -22,24 +22,24 @@ log = logging.getLogger("agentos")
 worker_log = logging.getLogger("agentos.worker")
 
 
-def replay(run: EngineRun, attempt: Attempt, report: Report) -> tuple[Any, BaseException | None]:
+def apply_report(run: EngineRun, attempt: Attempt, report: AttemptReport) -> tuple[Any, BaseException | None]:
     """The value or the error to finish *attempt* with, after telling all that was said. Call it before ``run.finish``.
 
     An error means what it meant where it was raised. If the place was not fit for the worker at all, the run stops with
     that reason: every item would fail by it.
     """
-    for line in report.lines:
+    for line in report.log_lines:
         log_line(run, line)
-    for told in report.told:
-        tell_lease(attempt, told, age=report.duration - told.at)
+    for told in report.lease_messages:
+        apply_lease_message(attempt, told, age=report.duration - told.at)
     if report.unready is not None:
         if not run.state.closing:
             run.shutdown.stop(f"a worker that could not begin: {run.state.masked(report.unready)}", cause=Cause.FAULT)
         return None, Interrupted(report.unready)
     if report.cancelled and attempt.cancelled is not None:
-        return None, run.called_off(attempt)
+        return None, run.build_cancellation(attempt)
     if report.failure is not None:
-        error = error_from(report.failure)
+        error = build_error(report.failure)
         if report.failure.reported and attempt.lease is not None:
             attempt.lease.last_report = error  # the pool has heard of it, and must not twice
         return None, error
@@ -49,7 +49,7 @@ def replay(run: EngineRun, attempt: Attempt, report: Report) -> tuple[Any, BaseE
         return None, error
 
 
-def log_line(run: EngineRun, line: Line) -> None:
+def log_line(run: EngineRun, line: LogLine) -> None:
     """A line that a worker logged elsewhere, into the log here. Never raises: a handler is the user's own."""
     try:
         worker_log.log(line.level, "%s", run.state.masked(line.text))
@@ -57,13 +57,13 @@ def log_line(run: EngineRun, line: Line) -> None:
         log.debug("a line of a worker could not be logged (%s)", type(error).__name__)
 
 
-def tell_lease(attempt: Attempt, told: Told, *, age: float = 0.0) -> None:
+def apply_lease_message(attempt: Attempt, told: LeaseMessage, *, age: float = 0.0) -> None:
     """What a worker elsewhere said of its key *age* seconds ago, told to the lease here."""
     if not isinstance(attempt, PooledAttempt) or attempt.grant is None:
         return
     lease = attempt.item_lease()
     try:
-        _tell(lease, told, age)
+        _call_lease(lease, told, age)
     except Exception as error:  # noqa: BLE001 - what cannot be told is lost; the item's own end is not
         log.warning(
             "[COORDINATOR] %s: what its worker said of its key was not understood (%s)",
@@ -72,7 +72,7 @@ def tell_lease(attempt: Attempt, told: Told, *, age: float = 0.0) -> None:
         )
 
 
-def _tell(lease: ItemLease, told: Told, age: float) -> None:
+def _call_lease(lease: ItemLease, told: LeaseMessage, age: float) -> None:
     left = None if told.delay is None else told.delay - age
     if told.verb == "settle":
         lease.settle(told.used)

@@ -13,20 +13,20 @@ from typing import TYPE_CHECKING, Any
 from ...pool.secret import Secret
 from ..core.records import Attempt
 from ..execution.attempt import PooledAttempt
-from .pickled import Parcel, pack
-from .plain_values import plain
+from .pickled import PickledObject, pack
+from .plain_values import to_plain
 
 if TYPE_CHECKING:
     from ..execution.engine_run import EngineRun
 
 
-class Shipped(Secret):
+class ShippedSecret(Secret):
     """A secret that travels with its assignment, because that was asked for. It shows nowhere, but it does pickle."""
 
     __slots__ = ()
 
     def __reduce_ex__(self, _protocol: object) -> tuple[Any, ...]:  # type: ignore[override]
-        return Shipped, (self._value,)
+        return ShippedSecret, (self._value,)
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -38,11 +38,11 @@ class Assignment:
     index: int  # its place in the input, from 0
     attempt: int  # 1 for the first
     token: int  # of the attempt: by it the driver knows what comes back
-    payload: Parcel  # the item, or the command that was made of it
+    payload: PickledObject  # the item, or the command that was made of it
     wants_context: bool
     credential: str | None = None  # its name
-    secret: Shipped | None = None  # None: to be found there, by the credential's name
-    proof: bytes = b""  # of the secret; see ``proof_of``
+    secret: ShippedSecret | None = None  # None: to be found there, by the credential's name
+    proof: bytes = b""  # of the secret; see ``compute_proof``
     nonce: bytes = b""  # of the run, for that proof
     lease: int | None = None  # the number of the item's lease; None without a pool of ours
     model: str | None = None  # that the lease was asked for
@@ -56,12 +56,12 @@ class Assignment:
         return f"<assignment {self.item_id} attempt {self.attempt}>"
 
 
-def proof_of(secret: str, nonce: bytes) -> bytes:
+def compute_proof(secret: str, nonce: bytes) -> bytes:
     """By which both sides see whether they mean the same secret, without showing it."""
     return hmac.digest(nonce, secret.encode(), hashlib.sha256)
 
 
-class Assigner:
+class AssignmentBuilder:
     """Makes the assignments of one run. *ship_secrets*: the secrets go with them; else they are found there by name.
 
     *same_main*: see ``parcel.pack``. *scheduled*: they pass a scheduler, so that no secret goes with them, whatever
@@ -70,14 +70,14 @@ class Assigner:
 
     def __init__(self, run: EngineRun, *, ship_secrets: bool, same_main: bool = False, scheduled: bool = False) -> None:
         self._run = run
-        self._ships = ship_secrets and not scheduled
+        self._ships_secrets = ship_secrets and not scheduled
         self._same_main = same_main
         self._scheduled = scheduled
         self._nonce = secrets.token_bytes(16)
         self.run_id = secrets.token_hex(8)
         self._log_level = logging.getLogger("agentos.worker").getEffectiveLevel()
 
-    def assignment(self, attempt: Attempt, payload: Parcel | None = None) -> Assignment:
+    def build(self, attempt: Attempt, payload: PickledObject | None = None) -> Assignment:
         """The assignment for *attempt*, with *payload* in place of its item, if given.
 
         Raises ``NotPicklable`` if its item has to travel and cannot.
@@ -87,14 +87,14 @@ class Assigner:
         name = secret = checkpoint = lease = model = None
         proof = b""
         if grant is not None:
-            name = plain(grant.key.name)
+            name = to_plain(grant.key.name)
             value = run.secret_for(attempt) or ""
-            if self._ships:
-                secret = Shipped(value)
+            if self._ships_secrets:
+                secret = ShippedSecret(value)
             else:
-                proof = proof_of(value, self._nonce)
+                proof = compute_proof(value, self._nonce)
             if isinstance(attempt, PooledAttempt):
-                lease, model = grant.token, plain(grant.model)
+                lease, model = grant.token, to_plain(grant.model)
         if worker.wants_context:
             checkpoint = str(run.folder.path_for(item.id))
         return Assignment(

@@ -11,12 +11,12 @@ from typing import Any
 
 from ... import errors
 from ...errors import AgentOSError, NotPicklable, RemoteError
-from ...providers.clients.exceptions import CARRIED, from_exception, own_error
+from ...providers.clients.exceptions import CARRIED, find_own_error, from_exception
 from ...providers.signal import Signal
-from ..execution.error_policy import text_of, trace_of
-from .pickled import Parcel, pack, unpack
-from .plain_values import plain
-from .worker_lease import Told
+from ..execution.error_policy import format_error, format_traceback
+from .pickled import PickledObject, pack, unpack
+from .plain_values import to_plain
+from .worker_lease import LeaseMessage
 
 log = logging.getLogger("agentos")
 
@@ -31,7 +31,7 @@ _BUILTIN: dict[str, type[Exception]] = {
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Line:
+class LogLine:
     """A line that the worker logged with ``context.log``."""
 
     level: int
@@ -47,21 +47,21 @@ class Printed:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Failure:
-    """An error of a worker, made to travel. ``error_from`` makes it an exception again."""
+class RemoteFailure:
+    """An error of a worker, made to travel. ``build_error`` makes it an exception again."""
 
-    very: Parcel | None  # the exception itself, if it comes out as it went in
+    pickled_error: PickledObject | None  # the exception itself, if it comes out as it went in
     kind: str
     module: str
     base: str  # the builtin error that it is one of; "" for none of those
     text: str
-    meaning: Parcel | None  # what it was taken for where it was raised: an error of agentos, or a Signal
+    meaning: PickledObject | None  # what it was taken for where it was raised: an error of agentos, or a Signal
     trace: str
     reported: bool  # the worker has told its lease of it already
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Report:
+class AttemptReport:
     """How an attempt elsewhere ended.
 
     ``unready`` says why its worker was not even called: the place is not fit for it (a key or a module is missing
@@ -69,46 +69,46 @@ class Report:
     """
 
     token: int
-    value: Parcel | None = None
-    failure: Failure | None = None
+    value: PickledObject | None = None
+    failure: RemoteFailure | None = None
     unready: str | None = None
     cancelled: bool = False  # its coroutine was cancelled, and ended by that
-    told: tuple[Told, ...] = ()
-    lines: tuple[Line, ...] = ()
+    lease_messages: tuple[LeaseMessage, ...] = ()
+    log_lines: tuple[LogLine, ...] = ()
     duration: float = 0.0
 
     def __repr__(self) -> str:
         return f"<report on attempt token {self.token}>"
 
 
-def failure_of(
+def build_failure(
     error: BaseException, *, model: str | None = None, reported: bool = False, same_main: bool = False
-) -> Failure:
+) -> RemoteFailure:
     """The error, made to travel. What it means is read here: of an SDK's exception not all comes out again.
 
     Never raises: of an error that cannot even be looked at, its name travels.
     """
     kind, module = type(error).__qualname__, type(error).__module__
     try:
-        own = own_error(error)
-        meaning = from_exception(error, now=time.time(), model=model) if own is None else _plain(own)
-        return Failure(
-            very=_very(error, same_main),
+        own = find_own_error(error)
+        meaning = from_exception(error, now=time.time(), model=model) if own is None else _convert_to_plain(own)
+        return RemoteFailure(
+            pickled_error=_pickle_error(error, same_main),
             kind=kind,
             module=module,
-            base=_base_of(error),
-            text=text_of(error),
+            base=_find_base(error),
+            text=format_error(error),
             meaning=None if meaning is None else _packed(meaning),
-            trace=trace_of(error),
+            trace=format_traceback(error),
             reported=reported,
         )
     except BaseException:  # noqa: BLE001 - an exception may be any object, and do anything when it is looked at
-        return Failure(None, kind, module, _base_of(error), kind, None, kind, reported)
+        return RemoteFailure(None, kind, module, _find_base(error), kind, None, kind, reported)
 
 
-def error_from(failure: Failure) -> BaseException:
+def build_error(failure: RemoteFailure) -> BaseException:
     """The exception again: the very same, or a ``RemoteError`` that bears its name. Its notes say where it happened."""
-    error = None if failure.very is None else _unpacked(failure.very)
+    error = None if failure.pickled_error is None else _unpacked(failure.pickled_error)
     if not isinstance(error, BaseException):
         error = _remote_error(failure.kind, failure.module, failure.base, failure.text)
     meaning = None if failure.meaning is None else _unpacked(failure.meaning)
@@ -125,7 +125,7 @@ def error_from(failure: Failure) -> BaseException:
 # -- there ----------------------------------------------------------------------------------------------------------
 
 
-def _very(error: BaseException, same_main: bool) -> Parcel | None:
+def _pickle_error(error: BaseException, same_main: bool) -> PickledObject | None:
     """The exception itself, pickled; None if it would come out as another one."""
     try:
         parcel = pack(error, "the error", same_main=same_main)
@@ -135,24 +135,24 @@ def _very(error: BaseException, same_main: bool) -> Parcel | None:
         return None
 
 
-def _base_of(error: BaseException) -> str:
+def _find_base(error: BaseException) -> str:
     return next((name for name, kind in _BUILTIN.items() if issubclass(type(error), kind)), "")
 
 
-def _plain(own: AgentOSError) -> AgentOSError:
+def _convert_to_plain(own: AgentOSError) -> AgentOSError:
     """The same as one of ours, of plain words: classes of the user's own may not be known at home."""
     kind: type[AgentOSError] = next(kind for kind in type(own).__mro__ if kind.__module__ == errors.__name__)
     if kind is not AgentOSError:  # which says nothing
         wanted = inspect.signature(kind).parameters
         facts = {name: fact for name, fact in vars(own).items() if name in wanted}
         try:
-            return kind(**{name: plain(fact) if isinstance(fact, str) else fact for name, fact in facts.items()})
+            return kind(**{name: to_plain(fact) if isinstance(fact, str) else fact for name, fact in facts.items()})
         except Exception:  # noqa: BLE001 - a subclass that was made without the facts of its base
             log.debug("a %s cannot be made of %s", kind.__name__, ", ".join(facts) or "nothing")
-    return _remote_error(type(own).__qualname__, type(own).__module__, _base_of(own), text_of(own))
+    return _remote_error(type(own).__qualname__, type(own).__module__, _find_base(own), format_error(own))
 
 
-def _packed(meaning: Signal | AgentOSError) -> Parcel | None:
+def _packed(meaning: Signal | AgentOSError) -> PickledObject | None:
     try:
         return pack(meaning, "what the error means")
     except NotPicklable:
@@ -162,7 +162,7 @@ def _packed(meaning: Signal | AgentOSError) -> Parcel | None:
 # -- at home --------------------------------------------------------------------------------------------------------
 
 
-def _unpacked(parcel: Parcel) -> Any:
+def _unpacked(parcel: PickledObject) -> Any:
     try:
         return unpack(parcel, "the error")
     except NotPicklable:
@@ -170,11 +170,11 @@ def _unpacked(parcel: Parcel) -> Any:
 
 
 def _remote_error(kind: str, module: str, base: str, text: str) -> RemoteError:
-    return _class_of(kind, module, base)(kind=kind, text=text)
+    return _build_class(kind, module, base)(kind=kind, text=text)
 
 
 @lru_cache(maxsize=256)
-def _class_of(kind: str, module: str, base: str) -> type[RemoteError]:
+def _build_class(kind: str, module: str, base: str) -> type[RemoteError]:
     """A class of that name, so that reports and rules see the error as what it was."""
     bases = (RemoteError, _BUILTIN[base]) if base in _BUILTIN else (RemoteError,)
 

@@ -64,6 +64,6 @@ def _check_address(address: str) -> None:
 EXTRA = "agentos-parallel[dask]"
 
 
-def missing_package() -> str | None:
+def find_missing_package() -> str | None:
     """The first package that a Dask cluster takes and that is not installed here; None if all are. See ``EXTRA``."""
     return next((name for name in ("distributed", "cryptography") if find_spec(name) is None), None)

@@ -13,7 +13,7 @@ _LONGEST_REASON = 300
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Parcel:
+class PickledObject:
     """One object, pickled. It shows nothing of itself: task lists, logs and dashboards print what they carry."""
 
     data: bytes
@@ -22,7 +22,7 @@ class Parcel:
         return f"<parcel of {len(self.data)} bytes>"
 
 
-def pack(thing: Any, what: str, *, same_main: bool = False) -> Parcel:
+def pack(thing: Any, what: str, *, same_main: bool = False) -> PickledObject:
     """*thing*, ready to travel. Raises ``NotPicklable``, which calls it *what*.
 
     What is defined in ``__main__`` is found by its name only where that is the same module there (*same_main*).
@@ -42,10 +42,10 @@ def pack(thing: Any, what: str, *, same_main: bool = False) -> Parcel:
             reason = _reason(error)  # pickle's own may be of what cloudpickle can do, such as a lambda
     if data is None:
         raise NotPicklable(what=what, detail=str(reason))
-    return Parcel(data)
+    return PickledObject(data)
 
 
-def unpack(parcel: Parcel, what: str) -> Any:
+def unpack(parcel: PickledObject, what: str) -> Any:
     """The object again. Raises ``NotPicklable``, which calls it *what*: its module may be missing here."""
     try:
         return pickle.loads(parcel.data)  # noqa: S301 - it comes from our own run, or goes to it

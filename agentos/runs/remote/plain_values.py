@@ -9,7 +9,7 @@ from typing import Any
 from ...providers.signal import Event, Reading, Signal
 
 
-def plain(value: Any) -> Any:
+def to_plain(value: Any) -> Any:
     """*value* without classes of the user's own: a model named by an enum of his is text, a number of numpy's a number.
 
     Knows text, numbers, signals, and tuples and mappings of them. Anything else is None: it would mean nothing at home.
@@ -23,10 +23,10 @@ def plain(value: Any) -> Any:
     if isinstance(value, float):
         return float(value)
     if isinstance(value, tuple):
-        return tuple(plain(each) for each in value)
+        return tuple(to_plain(each) for each in value)
     if isinstance(value, Mapping):
-        return {plain(name): plain(each) for name, each in value.items()}
+        return {to_plain(name): to_plain(each) for name, each in value.items()}
     for kind in (Signal, Reading):
         if isinstance(value, kind):
-            return kind(**{field.name: plain(getattr(value, field.name)) for field in fields(kind)})
+            return kind(**{field.name: to_plain(getattr(value, field.name)) for field in fields(kind)})
     return None

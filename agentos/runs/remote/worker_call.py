@@ -15,22 +15,22 @@ from typing import Any
 
 from ...errors import AgentOSError, Interrupted, NotPicklable
 from .assignment import Assignment
-from .attempt_report import Line, Printed, Report, failure_of
-from .pickled import Parcel, pack, unpack
-from .worker_context import FrozenContext
-from .worker_lease import RemoteLease, Told
-from .worker_secrets import resolve
+from .attempt_report import AttemptReport, LogLine, Printed, build_failure
+from .pickled import PickledObject, pack, unpack
+from .worker_context import RemoteContext
+from .worker_lease import LeaseMessage, RemoteLease
+from .worker_secrets import resolve_secret
 
 log = logging.getLogger("agentos")
 
-Tell = Callable[[Told | Line | Printed], object]
+Tell = Callable[[LeaseMessage | LogLine | Printed], object]
 
 
-def agentos_item(function: Parcel, assignment: Assignment, is_async: bool) -> Report:
+def agentos_item(function: PickledObject, assignment: Assignment, is_async: bool) -> AttemptReport:
     """Carry out one assignment in a process of an executor. Its name is what a dashboard shows."""
     if os.getpid() != assignment.driver:
         _leave_interrupts_to_the_driver()
-    return carry_out(function, assignment, is_async=is_async)
+    return run_assignment(function, assignment, is_async=is_async)
 
 
 def _leave_interrupts_to_the_driver() -> None:
@@ -43,8 +43,8 @@ def _leave_interrupts_to_the_driver() -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def carry_out(
-    function: Parcel,
+def run_assignment(
+    function: PickledObject,
     assignment: Assignment,
     *,
     is_async: bool = False,
@@ -52,7 +52,7 @@ def carry_out(
     lost: threading.Event | None = None,
     tell: Tell | None = None,
     environ: Mapping[str, str] | None = None,
-) -> Report:
+) -> AttemptReport:
     """Call the worker, once, and report. Never raises: whatever the worker raises is in the report.
 
     *function* is the user's worker; *is_async*, it is a coroutine function and gets a loop of its own. *stopping* is
@@ -60,40 +60,40 @@ def carry_out(
     its key, what it logs and the output it sends, at once; without it, messages and log lines go with the report.
     """
     if is_async:
-        later = carry_out_async(function, assignment, stopping=stopping, lost=lost, tell=tell, environ=environ)
+        later = run_assignment_async(function, assignment, stopping=stopping, lost=lost, tell=tell, environ=environ)
         try:
             return asyncio.run(later)
         except BaseException as error:  # noqa: BLE001 - a loop that runs in this thread already, or cannot be closed
             later.close()
-            return Report(assignment.token, failure=failure_of(error))
-    errand = _Errand(assignment, stopping, lost, tell, environ)
+            return AttemptReport(assignment.token, failure=build_failure(error))
+    errand = _AssignmentRun(assignment, stopping, lost, tell, environ)
     try:
-        value = errand.call_of(function)()
+        value = errand.build_call(function)()
         if type(value) is CoroutineType:
             value.close()
             raise TypeError("the worker returned a coroutine and did not await it: declare it `async def`")  # noqa: TRY301
         return errand.done(value)
-    except _Unready as unready:
+    except _NotReady as unready:
         return errand.unready(str(unready))
     except BaseException as error:  # noqa: BLE001 - whatever a worker raises fails its item, not its process
         return errand.failed(error)
 
 
-async def carry_out_async(
-    function: Parcel,
+async def run_assignment_async(
+    function: PickledObject,
     assignment: Assignment,
     *,
     stopping: threading.Event | None = None,
     lost: threading.Event | None = None,
     tell: Tell | None = None,
     environ: Mapping[str, str] | None = None,
-) -> Report:
+) -> AttemptReport:
     """The same for a coroutine function, on the loop that runs. If its task is cancelled, the report says so."""
-    errand = _Errand(assignment, stopping, lost, tell, environ)
+    errand = _AssignmentRun(assignment, stopping, lost, tell, environ)
     task = asyncio.current_task()
     try:
-        return errand.done(await errand.call_of(function)())
-    except _Unready as unready:
+        return errand.done(await errand.build_call(function)())
+    except _NotReady as unready:
         return errand.unready(str(unready))
     except asyncio.CancelledError as error:
         if task is None or not task.cancelling():
@@ -104,11 +104,11 @@ async def carry_out_async(
         return errand.failed(error)
 
 
-class _Unready(Exception):
+class _NotReady(Exception):
     """The worker cannot be called here. The text says why."""
 
 
-class _Errand:
+class _AssignmentRun:
     """One assignment on its way: what was said so far, and the report at its end."""
 
     def __init__(
@@ -123,22 +123,24 @@ class _Errand:
         self._stopping = stopping
         self._lost = lost
         self._environ = os.environ if environ is None else environ
-        self._told: list[Told] = []
-        self._lines: list[Line] = []
+        self._lease_messages: list[LeaseMessage] = []
+        self._lines: list[LogLine] = []
         self._tell = tell
-        self._hear: Callable[[Told], object] = self._told.append if tell is None else self._tell_home
-        self._say: Callable[[Line], object] = self._lines.append if tell is None else self._tell_home
+        self._hear: Callable[[LeaseMessage], object] = (
+            self._lease_messages.append if tell is None else self._send_message
+        )
+        self._say: Callable[[LogLine], object] = self._lines.append if tell is None else self._send_message
         self._lease: RemoteLease | None = None
         self._began_at = time.monotonic()
 
-    def call_of(self, function: Parcel) -> Callable[[], Any]:
+    def build_call(self, function: PickledObject) -> Callable[[], Any]:
         """The call to make."""
         assignment = self._assignment
         try:
-            secret = resolve(assignment, self._environ)
+            secret = resolve_secret(assignment, self._environ)
             call = _function(function.data)
         except AgentOSError as error:
-            raise _Unready(str(error)) from None
+            raise _NotReady(str(error)) from None
         payload = unpack(assignment.payload, "the item")
         if not assignment.wants_context:
             return partial(call, payload, secret)
@@ -153,13 +155,13 @@ class _Errand:
                 lost=self._lost,
             )
         send_output = None if self._tell is None else self._send_output
-        context = FrozenContext(assignment, self._lease, self._stopping or threading.Event(), self._say, send_output)
+        context = RemoteContext(assignment, self._lease, self._stopping or threading.Event(), self._say, send_output)
         return partial(call, payload, secret, context=context)
 
     def _send_output(self, stream: str, data: bytes) -> None:
-        self._tell_home(Printed(stream, data))
+        self._send_message(Printed(stream, data))
 
-    def _tell_home(self, thing: Told | Line | Printed) -> None:
+    def _send_message(self, thing: LeaseMessage | LogLine | Printed) -> None:
         assert self._tell is not None  # noqa: S101 - for the type checker: else it goes with the report
         try:
             self._tell(thing)
@@ -167,7 +169,7 @@ class _Errand:
             item_id = self._assignment.item_id
             log.warning("[COORDINATOR] %s: what it said could not be sent (%s)", item_id, type(error).__name__)
 
-    def done(self, value: Any) -> Report:
+    def done(self, value: Any) -> AttemptReport:
         if value is None:
             return self._report()
         try:
@@ -175,8 +177,8 @@ class _Errand:
         except NotPicklable as error:
             return self.failed(error)
 
-    def failed(self, error: BaseException, *, cancelled: bool = False) -> Report:
-        failure = failure_of(
+    def failed(self, error: BaseException, *, cancelled: bool = False) -> AttemptReport:
+        failure = build_failure(
             error,
             model=self._assignment.model,
             reported=self._lease is not None and self._lease.has_reported(error),
@@ -184,14 +186,14 @@ class _Errand:
         )
         return self._report(failure=failure, cancelled=cancelled)
 
-    def unready(self, why: str) -> Report:
+    def unready(self, why: str) -> AttemptReport:
         return self._report(unready=why)
 
-    def _report(self, **how: Any) -> Report:
-        return Report(
+    def _report(self, **how: Any) -> AttemptReport:
+        return AttemptReport(
             self._assignment.token,
-            told=tuple(self._told),
-            lines=tuple(self._lines),
+            lease_messages=tuple(self._lease_messages),
+            log_lines=tuple(self._lines),
             duration=time.monotonic() - self._began_at,
             **how,
         )
@@ -200,5 +202,5 @@ class _Errand:
 @lru_cache(maxsize=8)
 def _function(data: bytes) -> Callable[..., Any]:
     """The worker, made once in this process: as under threads, an object is the same for all its items."""
-    made: Callable[..., Any] = unpack(Parcel(data), "the worker function")
+    made: Callable[..., Any] = unpack(PickledObject(data), "the worker function")
     return made

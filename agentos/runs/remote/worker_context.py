@@ -9,9 +9,9 @@ import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from ..context import ItemLog
+from ..context import ItemLogger
 from .assignment import Assignment
-from .attempt_report import Line
+from .attempt_report import LogLine
 from .worker_lease import RemoteLease
 
 _MOST_LINES = 1_000
@@ -20,7 +20,7 @@ _LONGEST_LINE = 10_000
 SendOutput = Callable[[str, bytes], object]  # of a stream, "stdout" or "stderr", to the driver
 
 
-class FrozenContext:
+class RemoteContext:
     """One attempt, as its worker elsewhere sees it; see ``Context``.
 
     ``stopping`` is set only by an engine that has a line to the driver: an executor has none. Lines of ``log`` go to
@@ -34,7 +34,7 @@ class FrozenContext:
         assignment: Assignment,
         lease: RemoteLease | None,
         stopping: threading.Event,
-        say: Callable[[Line], object],
+        say: Callable[[LogLine], object],
         send_output: SendOutput | None = None,
     ) -> None:
         self.item_id = assignment.item_id
@@ -43,8 +43,8 @@ class FrozenContext:
         self.lease = lease
         self.stopping = stopping
         logger = logging.Logger("agentos.worker", assignment.log_level)
-        logger.addHandler(_Homewards(say))
-        self.log = ItemLog(logger, {"item_id": assignment.item_id})
+        logger.addHandler(_ForwardingHandler(say))
+        self.log = ItemLogger(logger, {"item_id": assignment.item_id})
         self._checkpoint = assignment.checkpoint
         self._send_output = send_output
 
@@ -72,24 +72,26 @@ class FrozenContext:
 
 def output_channel(context: object) -> SendOutput | None:
     """Where an attempt can send its output; None on this machine, and under an engine without a connection for it."""
-    return context._send_output if isinstance(context, FrozenContext) else None
+    return context._send_output if isinstance(context, RemoteContext) else None
 
 
-class _Homewards(logging.Handler):
+class _ForwardingHandler(logging.Handler):
     """Sends what is logged home; of one attempt not more than a person would read."""
 
-    def __init__(self, say: Callable[[Line], object]) -> None:
+    def __init__(self, say: Callable[[LogLine], object]) -> None:
         super().__init__()
-        self._say = say
-        self._left = _MOST_LINES
+        self._forward = say
+        self._remaining = _MOST_LINES
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
-            if self._left > 0:
-                self._left -= 1
-                self._say(Line(int(record.levelno), self.format(record)[:_LONGEST_LINE]))
-            elif self._left == 0:
-                self._left = -1
-                self._say(Line(logging.WARNING, f"it logged more than {_MOST_LINES} lines; the rest is left out"))
+            if self._remaining > 0:
+                self._remaining -= 1
+                self._forward(LogLine(int(record.levelno), self.format(record)[:_LONGEST_LINE]))
+            elif self._remaining == 0:
+                self._remaining = -1
+                self._forward(
+                    LogLine(logging.WARNING, f"it logged more than {_MOST_LINES} lines; the rest is left out")
+                )
         except Exception:  # noqa: BLE001 - an argument that does not fit its text is no reason for the item to fail
             self.handleError(record)

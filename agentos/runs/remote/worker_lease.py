@@ -9,17 +9,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from ...errors import LeaseLost
-from ...pool.core.cost import MOST_USED, AbsurdUsage, is_absurd, used_of
+from ...pool.core.cost import MOST_USED, AbsurdUsage, is_absurd, parse_used
 from ...pool.secret import Secret
-from ...providers.answers.number_formats import delay_from
-from ...providers.clients.exceptions import signal_of
-from ...providers.clients.untrusted import attribute
+from ...providers.answers.number_formats import parse_delay
+from ...providers.clients.exceptions import read_signal
+from ...providers.clients.untrusted import read_attribute
 from ...providers.signal import Signal
-from .plain_values import plain
+from .plain_values import to_plain
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Told:
+class LeaseMessage:
     """One thing that a worker said of its key: a verb of the lease, what was said, and when.
 
     ``at`` is in seconds since the attempt began there: a rest of 30 s that was told 20 s ago has 10 s left.
@@ -34,7 +34,7 @@ class Told:
     signal: Signal | None = None
 
 
-class Loss(threading.Event):
+class LeaseLoss(threading.Event):
     """Whether a lease is lost to its worker: once it is ``set``, or the instant ``until`` (monotonic) has come.
 
     So a worker that hears nothing stops in time all the same. Nobody is woken by that instant.
@@ -56,7 +56,7 @@ class RemoteLease:
     """
 
     __slots__ = (
-        *("_began_at", "_hear", "_lost", "_model", "_released", "_secret"),
+        *("_began_at", "_on_message", "_lost", "_model", "_released", "_secret"),
         *("last_report", "name", "requester", "token"),
     )
 
@@ -65,7 +65,7 @@ class RemoteLease:
         name: str,
         token: int,
         secret: str,
-        hear: Callable[[Told], object],
+        hear: Callable[[LeaseMessage], object],
         *,
         requester: str | None = None,
         model: str | None = None,
@@ -75,7 +75,7 @@ class RemoteLease:
         self.requester = requester
         self.token = token
         self._secret = secret
-        self._hear = hear
+        self._on_message = hear
         self._model = model
         self._lost = lost
         self._released = False
@@ -125,44 +125,44 @@ class RemoteLease:
         """Say what was really used; see ``Lease.settle``."""
         told = dict(amounts if used is None else {**used, **amounts})
         try:
-            used_of("settle", told)  # what is no usage at all is the worker's to know of, now
+            parse_used("settle", told)  # what is no usage at all is the worker's to know of, now
         except AbsurdUsage:
             # The pool ignores it and says so; a figure of its kind is sent, as the real one may not even be a float.
             told = {name: 2 * MOST_USED if is_absurd(amount) else amount for name, amount in told.items()}
-        return self._say("settle", used={name: float(amount) for name, amount in told.items()})
+        return self._send_message("settle", used={name: float(amount) for name, amount in told.items()})
 
     def rate_limited(self, retry_after: object = None, model: str | None = None) -> bool:
         """The provider said "too many"; see ``Lease.rate_limited``."""
         if model is not None and not (isinstance(model, str) and model):
             raise ValueError("model must be the name of a model, or left out for all of them")
-        return self._say("rate_limited", delay=delay_from(retry_after, wall=time.time()), model=model)
+        return self._send_message("rate_limited", delay=parse_delay(retry_after, wall=time.time()), model=model)
 
     def rejected(self, reason: str = "rejected by the provider") -> bool:
         """The provider refused the credential itself; see ``Lease.rejected``."""
-        return self._say("rejected", reason=str(reason))
+        return self._send_message("rejected", reason=str(reason))
 
     def spent(self, reason: str = "the quota's money is gone") -> bool:
         """The quota's money is gone; see ``Lease.spent``."""
-        return self._say("spent", reason=str(reason))
+        return self._send_message("spent", reason=str(reason))
 
     def report(self, thing: object) -> Signal | None:
         """Say what came back: a response, an exception of the client, or a ``Signal``; see ``Lease.report``."""
         try:
-            found = signal_of(thing, now=time.time(), model=self._model)
+            found = read_signal(thing, now=time.time(), model=self._model)
             signal = None if found is None else found.sane()
         except Exception:  # noqa: BLE001 - a signal that somebody made: its fields may be anything
             signal = None
         self.last_report = thing
         if signal is not None:
-            self._say("report", signal=signal)
+            self._send_message("report", signal=signal)
         return signal
 
     def has_reported(self, error: BaseException) -> bool:
         """Whether the last thing reported is what *error* is about: then it must not be counted twice."""
         last = self.last_report
-        return last is not None and (last is error or last is attribute(error, "response"))
+        return last is not None and (last is error or last is read_attribute(error, "response"))
 
-    def _say(
+    def _send_message(
         self,
         verb: str,
         *,
@@ -172,8 +172,8 @@ class RemoteLease:
         reason: str = "",
         signal: Signal | None = None,
     ) -> bool:
-        what = (plain(each) for each in (used, delay, model, reason, signal))
-        self._hear(Told(verb, time.monotonic() - self._began_at, *what))
+        what = (to_plain(each) for each in (used, delay, model, reason, signal))
+        self._on_message(LeaseMessage(verb, time.monotonic() - self._began_at, *what))
         return self.held
 
     def __repr__(self) -> str:

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 
-from ...pool.secret_sources import SecretUnavailable, called, from_file, name_of
-from .assignment import Assignment, proof_of
+from ...pool.secret_sources import SecretUnavailable, derive_name, displayable_name, from_file
+from .assignment import Assignment, compute_proof
 
 KEYS = "AGENTOS_KEYS"  # names a file of keys
 
@@ -21,7 +21,7 @@ _THROUGH_A_CLIENT = (
 )
 
 
-def resolve(assignment: Assignment, environ: Mapping[str, str]) -> str | None:
+def resolve_secret(assignment: Assignment, environ: Mapping[str, str]) -> str | None:
     """The secret that the assignment's worker gets; None if it has no credential.
 
     It came along, or is in the environment variable after which the credential is called (``OPENAI_API_KEY_1`` for
@@ -34,8 +34,8 @@ def resolve(assignment: Assignment, environ: Mapping[str, str]) -> str | None:
     if assignment.secret is not None:
         return assignment.secret.reveal()
     other: str | None = None
-    for where, secret in _found(name, environ):
-        if hmac.compare_digest(proof_of(secret, assignment.nonce), assignment.proof):
+    for where, secret in _find_secrets(name, environ):
+        if hmac.compare_digest(compute_proof(secret, assignment.nonce), assignment.proof):
             return secret
         other = where
     if other is not None:
@@ -44,7 +44,7 @@ def resolve(assignment: Assignment, environ: Mapping[str, str]) -> str | None:
     else:
         problem = f"is not to be had on {socket.gethostname()}: it is in no environment variable"
         problem += f" and not in the file that {KEYS} names" if environ.get(KEYS) else f", and {KEYS} names no file"
-        advice = f"{_how_to_export(name)}, or name a file of keys in {KEYS} there"
+        advice = f"{_build_export_hint(name)}, or name a file of keys in {KEYS} there"
     raise SecretUnavailable(
         source=f"the credential {name}",
         problem=problem,
@@ -52,11 +52,11 @@ def resolve(assignment: Assignment, environ: Mapping[str, str]) -> str | None:
     )
 
 
-def _found(name: str, environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+def _find_secrets(name: str, environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """Where there is a secret of that name, and the secret."""
     for variable, value in environ.items():
-        if name_of(variable) == name and value.strip():
-            yield called(variable), value.strip()
+        if derive_name(variable) == name and value.strip():
+            yield displayable_name(variable), value.strip()
     path = environ.get(KEYS)
     if path:
         found = _file(Path(path), _changed_at(path)).get(name)
@@ -76,6 +76,8 @@ def _changed_at(path: str) -> int:
         return 0  # reading it says what is wrong
 
 
-def _how_to_export(name: str) -> str:
+def _build_export_hint(name: str) -> str:
     variable = name.replace("-", "_").upper()
-    return f"export {variable} there" if variable.isidentifier() and name_of(variable) == name else "export it there"
+    return (
+        f"export {variable} there" if variable.isidentifier() and derive_name(variable) == name else "export it there"
+    )

@@ -28,7 +28,7 @@ _VARYING: Final = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Cluster:
+class FailureGroup:
     """Failed items of one cause. ``cause`` is what their errors have in common, ``text`` the whole error of one."""
 
     cause: str
@@ -48,34 +48,35 @@ class Cluster:
         }
 
 
-class Causes:
+class FailureCauses:
     """Gathers failures. What it remembers grows with the causes, up to a bound, and not with the failures."""
 
     def __init__(self, most: int = _MOST) -> None:
         self._most = most
-        self._found: dict[tuple[str, str | None], _Found] = {}
+        self._found: dict[tuple[str, str | None], _GroupCount] = {}
         self.others = 0  # failures of causes that came after the bound was reached
 
     def add(self, item_id: str, error: str | None, error_type: str | None) -> None:
         text = error or error_type or "no reason was recorded"
-        key = cause_of(text, item_id), error_type
+        key = normalize_error(text, item_id), error_type
         found = self._found.get(key)
         if found is not None:
             found.count += 1
         elif len(self._found) < self._most:
-            self._found[key] = _Found(item_id, text[:_READ])
+            self._found[key] = _GroupCount(item_id, text[:_READ])
         else:
             self.others += 1
 
-    def clusters(self) -> tuple[Cluster, ...]:
+    def list_groups(self) -> tuple[FailureGroup, ...]:
         """The most frequent first; among equals, the one that was met first."""
         ordered = sorted(self._found.items(), key=lambda each: -each[1].count)
         return tuple(
-            Cluster(cause, error_type, found.count, found.example, found.text) for (cause, error_type), found in ordered
+            FailureGroup(cause, error_type, found.count, found.example, found.text)
+            for (cause, error_type), found in ordered
         )
 
 
-class _Found:
+class _GroupCount:
     __slots__ = ("count", "example", "text")
 
     def __init__(self, example: str, text: str) -> None:
@@ -84,7 +85,7 @@ class _Found:
         self.text = text
 
 
-def cause_of(text: str, item_id: str = "") -> str:
+def normalize_error(text: str, item_id: str = "") -> str:
     """What *text* says apart from numbers, ids, paths, addresses and quoted words. Exit and status codes are kept."""
     text = text[:_READ]
     if len(item_id) >= _SHORTEST_ID:

@@ -11,10 +11,10 @@ from typing import Any, Final
 
 from ...util.id_digest import id_digest
 from ..core.id_set import DigestTable
-from ..journal.entry_kinds import DECIDES, State
-from ..journal.entry_text import harmless
+from ..journal.entry_kinds import DECIDES, RecordedState
+from ..journal.entry_text import replace_surrogates
 from ..journal.journal_files import JournalFiles
-from .journal_access import CURRENT, DECIDING, REFUSED, STATE_OF, look, rows
+from .journal_access import CURRENT, DECIDING, REFUSED, STATE_OF, query_rows, read_journal
 from .planned_ids import Plan
 
 _CURRENT_OF: Final = (
@@ -68,7 +68,7 @@ class ItemState:
 
 
 @dataclass(frozen=True, slots=True)
-class Last:
+class LastEntry:
     """The newest that is known of one item: ``seq`` is the number of the entry."""
 
     seq: int
@@ -83,44 +83,44 @@ class Last:
 
     @property
     def final(self) -> bool:
-        return self.state in (State.DONE, State.FAILED)
+        return self.state in (RecordedState.DONE, RecordedState.FAILED)
 
 
-def each_item(files: JournalFiles, state: str | None = None) -> Iterator[ItemState]:
+def list_items(files: JournalFiles, state: str | None = None) -> Iterator[ItemState]:
     """Every item as it is now, or those in *state*: in the order that was decided, then those not begun.
 
     The journal is not kept open while the caller, or a person at the end of a pipe, takes his time.
     """
     kinds = json.dumps([kind for kind, decided in STATE_OF.items() if state in (None, decided)])
-    entries = array("q", (seq for (seq,) in rows(files, _CURRENT_OF, kinds)))
+    entries = array("q", (seq for (seq,) in query_rows(files, _CURRENT_OF, kinds)))
     for begin in range(0, len(entries), _PAGE_LENGTH):
         page = json.dumps(entries[begin : begin + _PAGE_LENGTH].tolist())
-        for item, kind, *facts in rows(files, _PAGE, page):
+        for item, kind, *facts in query_rows(files, _PAGE, page):
             attempts, credential, duration, error, at = facts
             yield ItemState(item, STATE_OF[kind].value, True, attempts or 0, credential, duration, error, at)
-    if state in (None, State.PENDING):
-        for item_id in look(files, never_begun):
-            yield ItemState(item_id, State.PENDING.value, begun=False)
+    if state in (None, RecordedState.PENDING):
+        for item_id in read_journal(files, find_not_begun):
+            yield ItemState(item_id, RecordedState.PENDING.value, begun=False)
 
 
-def never_begun(connection: sqlite3.Connection) -> list[str]:
+def find_not_begun(connection: sqlite3.Connection) -> list[str]:
     """The ids in the newest plan that no entry tells of; none without a plan."""
     plan = Plan(connection)
     if not plan:
         return []
-    begun = _digests(connection.execute(f"select item from entries where seq in ({CURRENT})"))  # noqa: S608 (constants)
-    return [item_id for item_id in plan.ids() if id_digest(harmless(item_id)) not in begun]
+    begun = _build_digests(connection.execute(f"select item from entries where seq in ({CURRENT})"))  # noqa: S608 (constants)
+    return [item_id for item_id in plan.ids() if id_digest(replace_surrogates(item_id)) not in begun]
 
 
-def ended_with(files: JournalFiles, kind: str) -> Callable[[str], bool]:
+def build_end_check(files: JournalFiles, kind: str) -> Callable[[str], bool]:
     """Answers of an item's id whether the newest that is known of it is an entry of *kind*; no journal: of none."""
     if not files.size(files.db):
         return lambda item_id: False
-    ended = look(files, lambda connection: _digests(connection.execute(_ENDED_WITH, (kind,))))
-    return lambda item_id: id_digest(harmless(item_id)) in ended
+    ended = read_journal(files, lambda connection: _build_digests(connection.execute(_ENDED_WITH, (kind,))))
+    return lambda item_id: id_digest(replace_surrogates(item_id)) in ended
 
 
-def _digests(ids: Iterable[tuple[str]]) -> DigestTable:
+def _build_digests(ids: Iterable[tuple[str]]) -> DigestTable:
     """A set of *ids* in a sixth of the memory that the ids would take."""
     found = DigestTable()
     for (item_id,) in ids:
@@ -128,12 +128,12 @@ def _digests(ids: Iterable[tuple[str]]) -> DigestTable:
     return found
 
 
-def ids_like(files: JournalFiles, beginning: str, most: int = 10) -> list[str]:
+def find_ids(files: JournalFiles, beginning: str, most: int = 10) -> list[str]:
     """The one id that is *beginning*, or else up to *most* ids that begin with it; those not begun yet included."""
-    return look(files, lambda connection: _ids_like(connection, beginning, most))
+    return read_journal(files, lambda connection: _find_ids(connection, beginning, most))
 
 
-def _ids_like(connection: sqlite3.Connection, beginning: str, most: int) -> list[str]:
+def _find_ids(connection: sqlite3.Connection, beginning: str, most: int) -> list[str]:
     meant = {"beginning": beginning, "most": most, "plan": json.dumps(Plan(connection).parts)}
     if connection.execute(_IS_KNOWN, (beginning,)).fetchone() or connection.execute(_IS_PLANNED, meant).fetchone():
         return [beginning]
@@ -142,9 +142,9 @@ def _ids_like(connection: sqlite3.Connection, beginning: str, most: int) -> list
     return list(dict.fromkeys([*planned, *known]))[:most]
 
 
-def last_of(files: JournalFiles, item_id: str, after: int = 0) -> Last | None:
+def find_last_entry(files: JournalFiles, item_id: str, after: int = 0) -> LastEntry | None:
     """The newest that is known of the item behind entry *after*; None if there is nothing."""
-    found = rows(files, _ONE, after, item_id)
+    found = query_rows(files, _ONE, after, item_id)
     if not found:
         return None
     seq, kind, attempts, credential, error, detail, at = found[0]
@@ -155,4 +155,4 @@ def last_of(files: JournalFiles, item_id: str, after: int = 0) -> Last | None:
             error_type, trace = told.get("type"), told.get("traceback")
         except (ValueError, AttributeError):
             pass  # a detail of another kind
-    return Last(seq, DECIDES[kind].value, kind, attempts or 0, credential, error, error_type, trace, at)
+    return LastEntry(seq, DECIDES[kind].value, kind, attempts or 0, credential, error, error_type, trace, at)

@@ -13,18 +13,18 @@ from typing import Any, Final, TypeVar
 
 from agentos.errors import JournalInUse, JournalUnavailable
 from agentos.util.sqlite.errors import is_busy, is_interrupted
-from agentos.util.sqlite.migrations import newest, schema_at
-from agentos.util.sqlite.untrusted_file import foreign_definition
+from agentos.util.sqlite.migrations import expected_schema, newest_version
+from agentos.util.sqlite.untrusted_file import find_foreign_definition
 
 from ..journal.database import open_untouched
-from ..journal.entry_kinds import DECIDES, State
+from ..journal.entry_kinds import DECIDES, RecordedState
 from ..journal.journal_files import JournalFiles
 from ..journal.schema import MIGRATIONS
-from ..journal.verify import Contents, read_contents
+from ..journal.verify import JournalContents, read_contents
 
 T = TypeVar("T")
 
-_LOOKS: Final = 3
+_MAX_READS: Final = 3
 
 DECIDING: Final = ", ".join(f"'{kind}'" for kind in DECIDES)
 
@@ -37,16 +37,16 @@ REFUSED: Final = (
     "select seq from entries where kind = 'duplicate' and seq > (select max(seq) from entries where kind = 'session')"
 )
 
-STATE_OF: Final[dict[str, State]] = {**DECIDES, "duplicate": State.FAILED}
+STATE_OF: Final[dict[str, RecordedState]] = {**DECIDES, "duplicate": RecordedState.FAILED}
 
 
-def checked_contents(files: JournalFiles) -> Contents | None:
+def read_verified(files: JournalFiles) -> JournalContents | None:
     """All that the journal knows, checked against its chain; None if there is none. Damage is in the answer.
 
     Raises NotAJournal, JournalTooNew, JournalInUse, JournalUnavailable, or JournalDamaged if nothing can be read.
     """
     contents = None
-    for _ in range(_LOOKS):
+    for _ in range(_MAX_READS):
         had_log = files.size(files.wal) is not None
         contents = read_contents(files, MIGRATIONS)
         if (contents is None or contents.damage is None) and had_log == (files.size(files.wal) is not None):
@@ -54,15 +54,15 @@ def checked_contents(files: JournalFiles) -> Contents | None:
     return contents
 
 
-def look(files: JournalFiles, read: Callable[[sqlite3.Connection], T]) -> T:
+def read_journal(files: JournalFiles, read: Callable[[sqlite3.Connection], T]) -> T:
     """What *read* makes of the journal as it is now. No chain is checked.
 
     Raises JournalInUse or JournalUnavailable: it is gone, no journal, or broken.
     """
-    for remaining in reversed(range(_LOOKS)):
+    for remaining in reversed(range(_MAX_READS)):
         had_log = files.size(files.wal) is not None
         try:
-            answer = _look(files, read)
+            answer = _read_journal(files, read)
         except (sqlite3.Error, ValueError, TypeError, LookupError) as error:
             if is_interrupted(error):
                 detail = "reading it takes more steps than a sound file of its size can need"
@@ -79,21 +79,21 @@ def look(files: JournalFiles, read: Callable[[sqlite3.Connection], T]) -> T:
     return answer
 
 
-def rows(files: JournalFiles, query: str, *parameters: object) -> list[tuple[Any, ...]]:
-    """The answer to one *query*, as `look` gets it."""
-    return look(files, lambda connection: connection.execute(query, parameters).fetchall())
+def query_rows(files: JournalFiles, query: str, *parameters: object) -> list[tuple[Any, ...]]:
+    """The answer to one *query*, as `read_journal` gets it."""
+    return read_journal(files, lambda connection: connection.execute(query, parameters).fetchall())
 
 
 def has_closed(files: JournalFiles) -> bool:
     """Whether the last run came to its end, as of now: it may have, between a look and the question who runs it."""
-    return rows(files, "select kind from entries order by seq desc limit 1") == [("closed",)]
+    return query_rows(files, "select kind from entries order by seq desc limit 1") == [("closed",)]
 
 
-def _look(files: JournalFiles, read: Callable[[sqlite3.Connection], T]) -> T:
+def _read_journal(files: JournalFiles, read: Callable[[sqlite3.Connection], T]) -> T:
     connection = open_untouched(files)
     try:
         connection.execute("begin")
-        foreign = foreign_definition(connection, schema_at(newest(MIGRATIONS), MIGRATIONS))
+        foreign = find_foreign_definition(connection, expected_schema(newest_version(MIGRATIONS), MIGRATIONS))
         if foreign is not None:
             raise JournalUnavailable(path=str(files.db), detail=f"it has {foreign}")
         return read(connection)

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from ..journal.entry_kinds import State
-from ..journal.entry_text import harmless
-from ..journal.known_items import Known
+from ..journal.entry_kinds import RecordedState
+from ..journal.entry_text import replace_surrogates
+from ..journal.known_items import KnownItems
 from ..journal.reader import ids_at
-from ..journal.verify import Contents
-from .failure_causes import Causes
+from ..journal.verify import JournalContents
+from .failure_causes import FailureCauses
 from .journal_access import REFUSED
 from .planned_ids import Plan
 from .status import STOPPED_BY
@@ -31,7 +31,7 @@ _ENDS_ATTEMPT: Final = frozenset({"done", "failed", "retry", "limited", "interru
 
 
 @dataclass(slots=True)
-class SessionTally:
+class SessionTotals:
     """One opening of the journal."""
 
     number: int
@@ -46,7 +46,7 @@ class SessionTally:
 
 
 @dataclass(slots=True)
-class KeyTally:
+class KeyTotals:
     """What one credential was used for."""
 
     done: int = 0
@@ -56,17 +56,17 @@ class KeyTally:
     seconds: float = 0.0
 
 
-class Tally:
+class JournalScan:
     """What the sound entries of a journal add up to. *ids* of unfinished items are kept by state, so many of each."""
 
-    def __init__(self, contents: Contents, ids: int) -> None:
-        self.known: Known = contents.known
-        self.sessions: list[SessionTally] = []
-        self.keys: dict[str, KeyTally] = {}
-        self.causes = Causes()
+    def __init__(self, contents: JournalContents, ids: int) -> None:
+        self.known: KnownItems = contents.known
+        self.sessions: list[SessionTotals] = []
+        self.keys: dict[str, KeyTotals] = {}
+        self.causes = FailureCauses()
         self.durations = array("d")  # of items that are done
         self.ends: Counter[str] = Counter()
-        self.unfinished: dict[State, list[str]] = {}
+        self.unfinished: dict[RecordedState, list[str]] = {}
         self.refused = 0  # items that failed because their id is another's
         self.never_begun: int | None = None  # items of the plan without an entry; None if there is no plan
         self._most_ids = ids
@@ -77,10 +77,10 @@ class Tally:
     def attempts(self) -> int:
         return self.ends.total() + len(self._open)
 
-    def walk(self, connection: sqlite3.Connection) -> Tally:
+    def scan(self, connection: sqlite3.Connection) -> JournalScan:
         """Take in everything; to be called once."""
         for row in connection.execute(_WALK, (self._last,)):
-            self._take(*row)
+            self._add_entry(*row)
         for item, error in connection.execute(_REFUSED, (self._last,)):
             self.refused += 1
             self.causes.add(item, error, None)
@@ -88,14 +88,14 @@ class Tally:
         if plan:
             self.never_begun = 0
             for part in plan.id_parts():
-                found = self.known.find([harmless(item_id) for item_id in part], partial(ids_at, connection))
+                found = self.known.find([replace_surrogates(item_id) for item_id in part], partial(ids_at, connection))
                 for item_id, hit in zip(part, found, strict=True):
                     if hit is None:
                         self.never_begun += 1
-                        self._keep(State.PENDING, item_id)
+                        self._keep(RecordedState.PENDING, item_id)
         return self
 
-    def _take(
+    def _add_entry(
         self,
         seq: int,
         at: float,
@@ -108,7 +108,7 @@ class Tally:
         detail: str | None,
     ) -> None:
         if item is None:
-            self._take_event(at, kind, detail)
+            self._add_event(at, kind, detail)
             return
         session = self.sessions[-1] if self.sessions else None
         if session is not None:
@@ -121,22 +121,22 @@ class Tally:
             self._open.discard(token)
             self.ends[kind] += 1
             if credential is not None:
-                self._take_use(credential, kind, duration or 0.0, still=state is not None)
+                self._add_use(credential, kind, duration or 0.0, still=state is not None)
         if kind == "done":
             self.durations.append(duration or 0.0)
         if kind in ("done", "failed", "duplicate"):
             if session is not None:
                 session.finished += 1
-            if state is State.FAILED:
+            if state is RecordedState.FAILED:
                 self.causes.add(item, error, detail)
         elif state is not None:
             self._keep(state, item)
 
-    def _take_event(self, at: float, kind: str, detail: str | None) -> None:
+    def _add_event(self, at: float, kind: str, detail: str | None) -> None:
         if kind == "session":
             card = json.loads(detail or "{}")
             self.sessions.append(
-                SessionTally(card["session"], card.get("pid"), card.get("host"), card.get("total"), at, at)
+                SessionTotals(card["session"], card.get("pid"), card.get("host"), card.get("total"), at, at)
             )
         elif self.sessions:
             session = self.sessions[-1]
@@ -146,10 +146,10 @@ class Tally:
             elif kind == "note" and detail is not None and detail.startswith(STOPPED_BY):
                 session.note = detail
 
-    def _take_use(self, credential: str, kind: str, seconds: float, *, still: bool) -> None:
+    def _add_use(self, credential: str, kind: str, seconds: float, *, still: bool) -> None:
         key = self.keys.get(credential)
         if key is None:
-            key = self.keys[credential] = KeyTally()
+            key = self.keys[credential] = KeyTotals()
         key.seconds += seconds
         if kind == "done":
             key.done += 1
@@ -160,7 +160,7 @@ class Tally:
         elif kind == "limited":
             key.limited += 1
 
-    def _keep(self, state: State, item_id: str) -> None:
+    def _keep(self, state: RecordedState, item_id: str) -> None:
         ids = self.unfinished.setdefault(state, [])
         if len(ids) < self._most_ids:
             ids.append(item_id)

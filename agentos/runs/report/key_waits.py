@@ -9,7 +9,7 @@ from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class WaitingTime:
     """Seconds of workers that had an item and no key: all of them, and what each key had its part in.
 
     The name ``""`` stands for keys that were merely busy.
@@ -23,7 +23,7 @@ class Waiting:
         return {"seconds": self.seconds, "by_key": dict(self.by_key)}
 
 
-def waiting_in(events: Iterable[Mapping[str, Any]]) -> Waiting:
+def sum_waiting(events: Iterable[Mapping[str, Any]]) -> WaitingTime:
     """Each record counts from the start of its session: the last of each session is taken, and these are added up."""
     last: dict[float, tuple[float, dict[str, float]]] = {}
     for event in events:
@@ -38,7 +38,7 @@ def waiting_in(events: Iterable[Mapping[str, Any]]) -> Waiting:
     for _, by_name in last.values():
         for name, share in by_name.items():
             total[name] = total.get(name, 0.0) + share
-    return Waiting(sum(seconds for seconds, _ in last.values()), total)
+    return WaitingTime(sum(seconds for seconds, _ in last.values()), total)
 
 
 def _seconds(found: object) -> float:

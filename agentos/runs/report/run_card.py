@@ -11,7 +11,7 @@ from ...util.private_folder import folder_of
 
 CARD_NAME: Final = "run.json"
 
-LONGEST_CARD: Final = 64 * 1024 * 1024  # bytes: what can be typed is far shorter
+MAX_CARD_SIZE: Final = 64 * 1024 * 1024  # bytes: what can be typed is far shorter
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +41,12 @@ def read_card(folder: Path) -> RunCard | None:
     """The card of the run in *folder*; None if it has none that can be read: it was started from Python, perhaps."""
     try:
         with folder_of(folder / CARD_NAME) as opened:
-            return card_from(opened.read(CARD_NAME, LONGEST_CARD))
+            return parse_card(opened.read(CARD_NAME, MAX_CARD_SIZE))
     except OSError:
         return None
 
 
-def card_from(content: bytes) -> RunCard | None:
+def parse_card(content: bytes) -> RunCard | None:
     """The card that *content* of a ``run.json`` is; None if it is none."""
     try:
         found = json.loads(content)

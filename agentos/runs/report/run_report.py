@@ -15,20 +15,20 @@ from typing import Any, Final
 from agentos.errors import JournalUnavailable
 
 from ..exports.event_log import EVENTS_NAME, read_events
-from ..journal.entry_kinds import State
-from ..journal.journal_files import JournalFiles, files_of
-from .failure_causes import Cluster
-from .journal_access import checked_contents, has_closed, look
-from .journal_scan import KeyTally, SessionTally, Tally
-from .key_waits import Waiting, waiting_in
+from ..journal.entry_kinds import RecordedState
+from ..journal.journal_files import JournalFiles, locate_files
+from .failure_causes import FailureGroup
+from .journal_access import has_closed, read_journal, read_verified
+from .journal_scan import JournalScan, KeyTotals, SessionTotals
+from .key_waits import WaitingTime, sum_waiting
 from .run_card import RunCard, read_card
-from .status import Standing, standing_of
+from .status import RunStatus, find_status
 
 _IDS: Final = 20  # of each state, unless asked for more
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
+class SessionSummary:
     """One time that the run was started. ``ended_at`` is None while it is on; ``ended`` says how it ended."""
 
     number: int
@@ -103,7 +103,7 @@ class Durations:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class RunReport:
     """What is known of a run.
 
     ``total`` is None while the length of its input is not known. ``counts`` has every state; ``not_begun`` are those
@@ -115,11 +115,11 @@ class Report:
 
     name: str
     folder: str
-    state: Standing
+    state: RunStatus
     total: int | None
     counts: Mapping[str, int]
     not_begun: int
-    sessions: tuple[Session, ...]
+    sessions: tuple[SessionSummary, ...]
     keys: tuple[KeyUse, ...]
     attempts: int
     retried: int
@@ -127,9 +127,9 @@ class Report:
     durations: Durations | None
     wall: float
     rate: float | None
-    failures: tuple[Cluster, ...]
+    failures: tuple[FailureGroup, ...]
     other_failures: int
-    waiting: Waiting
+    waiting: WaitingTime
     unfinished: Mapping[str, tuple[str, ...]]
     damage: str | None
     card: RunCard | None
@@ -137,7 +137,7 @@ class Report:
     @property
     def left(self) -> int:
         """Items that are neither done nor failed, as far as is known."""
-        return sum(self.counts.values()) - self.counts[State.DONE] - self.counts[State.FAILED]
+        return sum(self.counts.values()) - self.counts[RecordedState.DONE] - self.counts[RecordedState.FAILED]
 
     def as_json(self) -> dict[str, Any]:
         """The same for programs: plain dicts, lists, numbers and texts."""
@@ -166,43 +166,43 @@ class Report:
         }
 
 
-def report_of(folder: Path, *, ids: int = _IDS, wall: Callable[[], float] = time.time) -> Report:
+def build_report(folder: Path, *, ids: int = _IDS, wall: Callable[[], float] = time.time) -> RunReport:
     """Read all there is about the run in *folder*, with at most *ids* ids of unfinished items of each state.
 
     Raises JournalUnavailable if there is no journal, and another JournalError if nothing of it can be read.
     """
-    files = files_of(folder)
-    report = _report_of(folder, files, ids, wall)
+    files = locate_files(folder)
+    report = _build_report(folder, files, ids, wall)
     if report.state.word == "crashed" and report.damage is None and has_closed(files):
-        report = _report_of(folder, files, ids, wall)
+        report = _build_report(folder, files, ids, wall)
     return report
 
 
-def _report_of(folder: Path, files: JournalFiles, ids: int, wall: Callable[[], float]) -> Report:
-    contents = checked_contents(files)
+def _build_report(folder: Path, files: JournalFiles, ids: int, wall: Callable[[], float]) -> RunReport:
+    contents = read_verified(files)
     if contents is None:
         raise JournalUnavailable(path=str(files.db), detail="there is none: the run has not begun")
     # A new tally for every look: one that was broken off has counted already.
     tally = (
-        look(files, lambda connection: Tally(contents, ids).walk(connection))
+        read_journal(files, lambda connection: JournalScan(contents, ids).scan(connection))
         if contents.position.seq
-        else Tally(contents, ids)
+        else JournalScan(contents, ids)
     )
     counts = {state.value: count for state, count in contents.known.counts().items()}
     last = tally.sessions[-1] if tally.sessions else None
     not_begun = _not_begun(tally, last)
-    counts[State.PENDING] += not_begun
-    counts[State.FAILED] += tally.refused
-    waiting = waiting_in(read_events(folder / EVENTS_NAME))
-    unfinished = sum(counts.values()) - counts[State.DONE] - counts[State.FAILED]
-    state = standing_of(
+    counts[RecordedState.PENDING] += not_begun
+    counts[RecordedState.FAILED] += tally.refused
+    waiting = sum_waiting(read_events(folder / EVENTS_NAME))
+    unfinished = sum(counts.values()) - counts[RecordedState.DONE] - counts[RecordedState.FAILED]
+    state = find_status(
         files.lock, last_kind=contents.last_kind, note=None if last is None else last.note, left=unfinished
     )
     sessions = tuple(_session(each, state if each is last else None) for each in tally.sessions)
     now = wall()
     on = sum(max(0.0, (now if each.ended_at is None else each.ended_at) - each.started_at) for each in sessions)
     finished = sum(each.finished for each in sessions)
-    return Report(
+    return RunReport(
         name=folder.name,
         folder=str(folder),
         state=state,
@@ -217,7 +217,7 @@ def _report_of(folder: Path, files: JournalFiles, ids: int, wall: Callable[[], f
         durations=Durations.of(tally.durations),
         wall=on,
         rate=finished / on if finished and on > 0 else None,
-        failures=tally.causes.clusters(),
+        failures=tally.causes.list_groups(),
         other_failures=tally.causes.others,
         waiting=waiting,
         unfinished={state.value: tuple(found) for state, found in tally.unfinished.items()},
@@ -226,7 +226,7 @@ def _report_of(folder: Path, files: JournalFiles, ids: int, wall: Callable[[], f
     )
 
 
-def _not_begun(tally: Tally, last: SessionTally | None) -> int:
+def _not_begun(tally: JournalScan, last: SessionTotals | None) -> int:
     if tally.never_begun is not None:
         return tally.never_begun
     if last is None or last.total is None:
@@ -234,13 +234,13 @@ def _not_begun(tally: Tally, last: SessionTally | None) -> int:
     return max(0, last.total - len(tally.known))
 
 
-def _total(tally: Tally, last: SessionTally | None, state: Standing, seen: int) -> int | None:
+def _total(tally: JournalScan, last: SessionTotals | None, state: RunStatus, seen: int) -> int | None:
     """All items, if the input is known to its end: a list, or an iterator that has run dry."""
     listed = tally.never_begun is not None or (last is not None and last.total is not None)
     return seen if listed or state.word == "finished" else None
 
 
-def _session(each: SessionTally, state: Standing | None) -> Session:
+def _session(each: SessionTotals, state: RunStatus | None) -> SessionSummary:
     """*state* is that of the run if this is its last session."""
     running = state is not None and state.word == "running"
     if state is not None:
@@ -250,13 +250,13 @@ def _session(each: SessionTally, state: Standing | None) -> Session:
     else:
         ended = each.note or "ended"
     ended_at = None if running else each.last_at
-    return Session(each.number, each.started_at, ended_at, ended, each.finished, each.pid, each.host)
+    return SessionSummary(each.number, each.started_at, ended_at, ended, each.finished, each.pid, each.host)
 
 
-def _keys(keys: Mapping[str, KeyTally], waiting: Waiting) -> tuple[KeyUse, ...]:
+def _keys(keys: Mapping[str, KeyTotals], waiting: WaitingTime) -> tuple[KeyUse, ...]:
     """By name; a key that was only waited for is there too."""
     names = sorted({*keys, *(name for name in waiting.by_key if name)})
-    nothing = KeyTally()
+    nothing = KeyTotals()
     return tuple(
         KeyUse(
             name,

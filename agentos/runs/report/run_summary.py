@@ -14,11 +14,11 @@ from typing import Any, Final
 
 from agentos.errors import JournalError
 
-from ..journal.journal_files import JournalFiles, files_of
-from .item_states import never_begun
-from .journal_access import DECIDING, REFUSED, has_closed, look
+from ..journal.journal_files import JournalFiles, locate_files
+from .item_states import find_not_begun
+from .journal_access import DECIDING, REFUSED, has_closed, read_journal
 from .run_card import CARD_NAME, read_card
-from .status import Standing, standing_of
+from .status import RunStatus, find_status
 
 _KINDS: Final = "select kind, count(*), count(fingerprint) from entries group by kind"
 _LAST: Final = "select kind, at from entries order by seq desc limit 1"
@@ -35,7 +35,7 @@ _AT: Final = "select at from entries where seq = ?"
 
 
 @dataclass(frozen=True, slots=True)
-class Brief:
+class RunSummary:
     """A run as a list of runs shows it. ``total`` and ``left`` are None while nobody knows how long its input is.
 
     ``started_at`` is of its last session, ``seconds`` of all together. ``problem`` says why nothing else could be read.
@@ -43,7 +43,7 @@ class Brief:
 
     name: str
     folder: str
-    state: Standing
+    state: RunStatus
     done: int = 0
     failed: int = 0
     total: int | None = None
@@ -68,34 +68,36 @@ class Brief:
         }
 
 
-def brief_of(folder: Path, *, wall: Callable[[], float] = time.time) -> Brief:
+def build_summary(folder: Path, *, wall: Callable[[], float] = time.time) -> RunSummary:
     """The run in *folder*; never raises for what is wrong with it."""
-    files = files_of(folder)
+    files = locate_files(folder)
     try:
         if files.size(files.db) is not None:
-            brief = _brief_of(folder, files, wall)
+            brief = _build_summary(folder, files, wall)
             if brief.state.word == "crashed" and has_closed(files):
-                brief = _brief_of(folder, files, wall)
+                brief = _build_summary(folder, files, wall)
             return brief
-        state, problem = Standing("not started"), None
+        state, problem = RunStatus("not started"), None
     except (JournalError, OSError) as error:
-        state, problem = Standing("unreadable"), str(error)
+        state, problem = RunStatus("unreadable"), str(error)
     card = read_card(folder)
-    return Brief(folder.name, str(folder), state, started_at=None if card is None else card.started, problem=problem)
+    return RunSummary(
+        folder.name, str(folder), state, started_at=None if card is None else card.started, problem=problem
+    )
 
 
-def _brief_of(folder: Path, files: JournalFiles, wall: Callable[[], float]) -> Brief:
-    found = look(files, _read)
-    state = standing_of(files.lock, last_kind=found.last_kind, note=found.note, left=found.left)
+def _build_summary(folder: Path, files: JournalFiles, wall: Callable[[], float]) -> RunSummary:
+    found = read_journal(files, _read)
+    state = find_status(files.lock, last_kind=found.last_kind, note=found.note, left=found.left)
     total, left = (found.total, found.left) if found.listed or state.word == "finished" else (None, None)
     until = wall() if state.word == "running" else found.last_at
     seconds = found.earlier + max(0.0, until - found.started_at)
-    return Brief(folder.name, str(folder), state, found.done, found.failed, total, left, found.started_at, seconds)
+    return RunSummary(folder.name, str(folder), state, found.done, found.failed, total, left, found.started_at, seconds)
 
 
-def last_touched(folder: Path) -> float:
+def find_last_change(folder: Path) -> float:
     """When something last happened to the run in *folder*, as far as its files tell: seconds, for sorting."""
-    files = files_of(folder)
+    files = locate_files(folder)
     times = [_changed(path) for path in (files.db, files.wal, folder / CARD_NAME)]
     return max(times) or _changed(folder)
 
@@ -108,7 +110,7 @@ def _changed(path: Path) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _JournalCounts:
     """``total`` is of all items that are known, ``listed`` says whether there can be no others."""
 
     done: int = 0
@@ -123,13 +125,13 @@ class _Found:
     note: str | None = None
 
 
-def _read(connection: sqlite3.Connection) -> _Found:
+def _read(connection: sqlite3.Connection) -> _JournalCounts:
     counted = connection.execute(_KINDS).fetchall()
     kinds: dict[str, int] = {kind: count for kind, count, _ in counted}
     plans = sum(whole for kind, _, whole in counted if kind == "plan")  # only the last part of one has a fingerprint
     sessions: list[tuple[int, float, str]] = connection.execute(_SESSIONS).fetchall()
     if not sessions:
-        return _Found()
+        return _JournalCounts()
     last_kind, last_at = connection.execute(_LAST).fetchone()
     seq, started_at, _ = sessions[-1]
     note = connection.execute(_NOTE, (seq,)).fetchone()
@@ -138,7 +140,7 @@ def _read(connection: sqlite3.Connection) -> _Found:
         (failed,) = connection.execute(_STILL_FAILED).fetchone()
     items, listed = _items(connection, plans, [json.loads(detail).get("total") for _, _, detail in sessions])
     refused = connection.execute(_REFUSED).fetchone()[0] if "duplicate" in kinds else 0
-    return _Found(
+    return _JournalCounts(
         done,
         failed + refused,
         items + refused,
@@ -163,7 +165,7 @@ def _items(connection: sqlite3.Connection, plans: int, totals: list[int | None])
         return total, True  # the input is what it always was, and there are no others
     (known,) = connection.execute(_ITEMS).fetchone()
     if plans:
-        return known + len(never_begun(connection)), True
+        return known + len(find_not_begun(connection)), True
     return max(known, total or 0), total is not None
 
 

@@ -18,7 +18,7 @@ STOPPED_BY: Final = "stopped by "  # how the note begins that a stopped run leav
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class RunStatus:
     """How a run stands, in a ``word``, with what stopped it (``why``) or who runs it (``pid``, ``host``).
 
     The words are "running", "finished", "stopped", "unfinished" (it ended by itself, with items left), "crashed", "not
@@ -45,19 +45,19 @@ class Standing:
         return {"text": str(self), "word": self.word, "why": self.why, "pid": self.pid, "host": self.host}
 
 
-def standing_of(lock: Path, *, last_kind: str | None, note: str | None, left: int) -> Standing:
+def find_status(lock: Path, *, last_kind: str | None, note: str | None, left: int) -> RunStatus:
     """How the run stands whose newest entry is of *last_kind*, and that left *note* behind and *left* items undone."""
     if last_kind is None:
-        return Standing("not started")
+        return RunStatus("not started")
     if last_kind != "closed":
-        owner = owner_of(lock)
-        return owner if owner is not None else Standing("crashed")
+        owner = find_owner(lock)
+        return owner if owner is not None else RunStatus("crashed")
     if note is not None and note.startswith(STOPPED_BY):
-        return Standing("stopped", why=note.removeprefix(STOPPED_BY))
-    return Standing("unfinished" if left else "finished")
+        return RunStatus("stopped", why=note.removeprefix(STOPPED_BY))
+    return RunStatus("unfinished" if left else "finished")
 
 
-def owner_of(lock: Path) -> Standing | None:
+def find_owner(lock: Path) -> RunStatus | None:
     """Who runs it now; None if nobody does, however the last run ended."""
     try:
         with folder_of(lock) as folder:
@@ -66,17 +66,17 @@ def owner_of(lock: Path) -> Standing | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError, TypeError, LookupError):
-        return Standing("running") if _is_locked(lock) else None  # its owner may be writing the card just now
+        return RunStatus("running") if _is_locked(lock) else None  # its owner may be writing the card just now
     # A process that is gone holds no lock, and then nobody has to be asked: to ask is to hold it for a moment, and
     # could turn away a run that begins in that very moment.
-    if host == HOST and not _lives(pid):
+    if host == HOST and not _is_alive(pid):
         return None
-    return Standing("running", pid=pid, host=host) if _is_locked(lock) else None
+    return RunStatus("running", pid=pid, host=host) if _is_locked(lock) else None
 
 
 if sys.platform == "win32":
 
-    def _lives(pid: int) -> bool:
+    def _is_alive(pid: int) -> bool:
         return True
 
     def _is_locked(lock: Path) -> bool:
@@ -93,7 +93,7 @@ if sys.platform == "win32":
 else:
     import fcntl
 
-    def _lives(pid: int) -> bool:
+    def _is_alive(pid: int) -> bool:
         try:
             os.kill(pid, 0)
         except (ProcessLookupError, OverflowError):

@@ -7,25 +7,25 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ...pool.protocols import StoreView
     from ...util.clock import Clock
-    from .pubsub_wakeup import RedisBell
+    from .pubsub_wakeup import PubSubWakeup
     from .store import RedisStore
-    from .url import RedisPlace
+    from .url import RedisLocation
 
 
 def open_redis(
-    place: RedisPlace, clock: Clock, *, ttl: float, weight: float, view: StoreView
-) -> tuple[RedisStore, RedisBell]:
+    place: RedisLocation, clock: Clock, *, ttl: float, weight: float, view: StoreView
+) -> tuple[RedisStore, PubSubWakeup]:
     """Share a pool's state there. Raises StoreError, and ImportError where redis-py is not installed."""
     require_client()
-    from .pubsub_wakeup import RedisBell
+    from .pubsub_wakeup import PubSubWakeup
     from .server_time import server_time_for
     from .store import RedisStore
-    from .store_connection import Link
+    from .store_connection import StoreConnection
 
-    link = Link(place, server_time_for(clock), ttl)
+    link = StoreConnection(place, server_time_for(clock), ttl)
     try:
         link.open()
-        bell = RedisBell(link)
+        bell = PubSubWakeup(link)
         try:
             return RedisStore(link, clock, bell, ttl=ttl, weight=weight, view=view), bell
         except BaseException:

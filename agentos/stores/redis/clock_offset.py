@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import overload
 
 
-class Border:
+class ClockOffset:
     """Translates between the two. ``offset`` is how far the store's time is ahead of ours."""
 
     __slots__ = ("offset",)

@@ -8,11 +8,11 @@ from typing import Final
 from redis import exceptions
 
 from ...errors import NotAStore, StoreDamaged, StoreError, StoreUnavailable
-from ...pool.store_protocol import StoreTrouble
-from .tls_errors import guesses, is_encrypted, refusal
+from ...pool.store_protocol import TransientStoreError
+from .tls_errors import explain_tls_error, is_encrypted, suggest_url_fixes
 
 # How replies begin, or which words are in them when a script was refused in its middle, that mean: not now.
-_PASSING: Final = {
+_TRANSIENT: Final = {
     "LOADING": "it is still reading what it had written",
     "BUSY": "it is busy with somebody's script",
     "READONLY": "it is a replica, which cannot be written",
@@ -41,34 +41,34 @@ _LONGEST: Final = 200
 FAILURES: Final = (exceptions.RedisError, OSError)
 
 
-def meaning(error: Exception, shown: str, limit: float) -> StoreTrouble | StoreError:
+def translate_error(error: Exception, shown: str, limit: float) -> TransientStoreError | StoreError:
     """What to raise in its place. *shown* is the server as people may see it, *limit* how long it was waited for."""
     if isinstance(error, (exceptions.TimeoutError, TimeoutError)):
-        return StoreTrouble(f"no answer from {shown} within {limit:g} s")
+        return TransientStoreError(f"no answer from {shown} within {limit:g} s")
     if isinstance(error, _REFUSED):
-        return _refused(shown, _said(error))
+        return _refused(shown, _error_text(error))
     for kind, word in _CLASSES:
         if isinstance(error, kind):
-            return StoreTrouble(f"{shown} cannot be used now: {_PASSING[word]}")
+            return TransientStoreError(f"{shown} cannot be used now: {_TRANSIENT[word]}")
     if isinstance(error, exceptions.ResponseError):
-        return _of_a_reply(error, shown)
+        return _translate_reply(error, shown)
     if type(error) is exceptions.RedisError:  # of no kind of its own: redis-py does not take what it was told
-        return bad_option(error, shown)
-    refused = refusal(error) if is_encrypted(shown) else None
+        return build_option_error(error, shown)
+    refused = explain_tls_error(error) if is_encrypted(shown) else None
     if refused is not None:
         return StoreUnavailable(path=shown, detail=refused)
-    return StoreTrouble(f"{shown} cannot be reached ({_said(error)})")
+    return TransientStoreError(f"{shown} cannot be reached ({_error_text(error)})")
 
 
-def bad_option(error: Exception, shown: str) -> StoreUnavailable:
+def build_option_error(error: Exception, shown: str) -> StoreUnavailable:
     """What to raise in place of redis-py's *error* about an option of the URL, whose text may show a value."""
     detail = f"an option of its URL is none that redis-py knows, or has no such value ({type(error).__name__})"
     return StoreUnavailable(path=shown, detail=detail)
 
 
-def at_opening(trouble: StoreTrouble, shown: str) -> StoreUnavailable:
+def build_opening_error(trouble: TransientStoreError, shown: str) -> StoreUnavailable:
     """What to raise for trouble that a person has to hear of, because nothing has worked yet."""
-    return StoreUnavailable(path=shown, detail="; ".join([str(trouble), *guesses(str(trouble), shown)]))
+    return StoreUnavailable(path=shown, detail="; ".join([str(trouble), *suggest_url_fixes(str(trouble), shown)]))
 
 
 def _refused(shown: str, said: str) -> StoreUnavailable:
@@ -77,8 +77,8 @@ def _refused(shown: str, said: str) -> StoreUnavailable:
     return StoreUnavailable(path=shown, detail=detail, wants_login=not is_known)
 
 
-def _of_a_reply(error: exceptions.ResponseError, shown: str) -> StoreTrouble | StoreError:
-    said = _said(error)
+def _translate_reply(error: exceptions.ResponseError, shown: str) -> TransientStoreError | StoreError:
+    said = _error_text(error)
     if isinstance(error, exceptions.MovedError) or re.match(r"MOVED |ASK ", said):
         return StoreUnavailable(
             path=shown, detail="its keys are on another node of a cluster: name that one in the URL"
@@ -87,17 +87,17 @@ def _of_a_reply(error: exceptions.ResponseError, shown: str) -> StoreTrouble | S
         return NotAStore(path=shown, detail="a key of that name holds something else")
     if re.search(r"\b(NOAUTH|WRONGPASS|NOPERM)\b|no permissions|ACL failure|can't (run|access|publish)", said):
         return _refused(shown, said)
-    for word, why in _PASSING.items():
+    for word, why in _TRANSIENT.items():
         if re.search(rf"(^|[-\s]){word}\b", said):
-            return StoreTrouble(f"{shown} cannot be used now: {why}")
+            return TransientStoreError(f"{shown} cannot be used now: {why}")
     if re.search(r"unknown command|invalid DB index|DB index is out of range", said, re.IGNORECASE):
         return StoreUnavailable(path=shown, detail=f"the server said: {said}")
     if "script" in said:
         return StoreDamaged(path=shown, detail=f"the server said: {said}")
-    return StoreTrouble(f"{shown} cannot be used now: it said {said}")
+    return TransientStoreError(f"{shown} cannot be used now: it said {said}")
 
 
-def _said(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     """Its own words, which name hosts and ports and never a password; the user is left out."""
     words = re.sub(r"\bUser \S+ has\b", "this user has", " ".join(str(error).split()))
     return words[:_LONGEST] or type(error).__name__

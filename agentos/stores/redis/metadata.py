@@ -17,7 +17,7 @@ _NEVER: Final = 0.0
 
 
 @dataclass(frozen=True, slots=True)
-class Meta:
+class StoreMetadata:
     """The store's own record. Instants are in the store's time: the server's clock and *shift*."""
 
     version: str  # another with each change, and in each store
@@ -41,20 +41,20 @@ class Meta:
             *("paused_until", repr(self.paused_until), "why", self.why, "longest", repr(self.longest)),
         ]
 
-    def changed(self, **fields: object) -> Meta:
+    def changed(self, **fields: object) -> StoreMetadata:
         """The one that comes after it."""
         return replace(self, version=_unique(), **fields)  # type: ignore[arg-type]
 
-    def paused(self, until: float, why: str) -> Meta:
+    def paused(self, until: float, why: str) -> StoreMetadata:
         """Grants rest until that instant of the store; a longer rest stays."""
         if until <= self.paused_until:
             return self
         return self.changed(paused_until=until, why=why)
 
 
-def read_meta(fields: Mapping[str, str]) -> Meta:
+def parse_metadata(fields: Mapping[str, str]) -> StoreMetadata:
     """The record as it was read. Raises ValueError or KeyError if it is none."""
-    return Meta(
+    return StoreMetadata(
         version=fields["version"],
         format=int(fields["format"]),
         salt=fields["salt"],
@@ -71,7 +71,7 @@ def read_meta(fields: Mapping[str, str]) -> Meta:
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
+class ServerInfo:
     """A server as it was met: which run of it, for how long it surely has been up, and its hour."""
 
     run: str
@@ -80,7 +80,7 @@ class Server:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownStoreState:
     """What a process knew of the store before."""
 
     epoch: str
@@ -90,7 +90,7 @@ class Known:
 
 
 @dataclass(frozen=True, slots=True)
-class Signs:
+class StoreActivity:
     """What shows that others use the store."""
 
     sessions: bool = False  # some have not ended, be it that they have run out
@@ -98,13 +98,21 @@ class Signs:
     listening: bool = False  # processes wait to be woken by others, whatever is in the store
 
 
-def met(meta: Meta | None, server: Server, known: Known | None, *, ttl: float, signs: Signs, salt: str) -> Meta:
+def reconcile_metadata(
+    meta: StoreMetadata | None,
+    server: ServerInfo,
+    known: KnownStoreState | None,
+    *,
+    ttl: float,
+    signs: StoreActivity,
+    salt: str,
+) -> StoreMetadata:
     """What the store should say of itself, now that a process has come that *known* is known to.
 
     *ttl* is that of its own leases. The very same object if nothing is to be changed.
     """
     if meta is None:
-        return _made(server, known, ttl, signs, salt)
+        return _create_metadata(server, known, ttl, signs, salt)
     now = server.hour + meta.shift
     new = _with_longest(meta, server, ttl, signs)
     ttl = max(ttl, meta.longest, 0.0 if known is None else known.longest)
@@ -130,7 +138,7 @@ _GONE: Final = "the store's epoch is gone (the server was restarted empty, or fl
 _LEAP: Final = 1_000_000
 
 
-def _first_token(server: Server) -> int:
+def _first_token(server: ServerInfo) -> int:
     """Above every token of a store that was here before: there are fewer than one for each millisecond of its life."""
     return int(server.hour * 1000)
 
@@ -139,15 +147,15 @@ def _unique() -> str:
     return uuid.uuid4().hex
 
 
-def _went_back(meta: Meta, known: Known) -> bool:
+def _went_back(meta: StoreMetadata, known: KnownStoreState) -> bool:
     return meta.token < known.token or meta.sequence < known.sequence
 
 
-def _started(server: Server) -> str:
+def _started(server: ServerInfo) -> str:
     return f"the server had been up for only {server.uptime:.0f} s: leases of before may still be in use"
 
 
-def _with_longest(meta: Meta, server: Server, ttl: float, signs: Signs) -> Meta:
+def _with_longest(meta: StoreMetadata, server: ServerInfo, ttl: float, signs: StoreActivity) -> StoreMetadata:
     """As long as the longest time to live of whoever may be there; ours alone, if all others have left."""
     if ttl > meta.longest:
         new = meta.changed(longest=ttl)
@@ -159,9 +167,11 @@ def _with_longest(meta: Meta, server: Server, ttl: float, signs: Signs) -> Meta:
     return meta
 
 
-def _made(server: Server, known: Known | None, ttl: float, signs: Signs, salt: str) -> Meta:
+def _create_metadata(
+    server: ServerInfo, known: KnownStoreState | None, ttl: float, signs: StoreActivity, salt: str
+) -> StoreMetadata:
     token = _first_token(server)
-    new = Meta(_unique(), FORMAT, salt, _unique(), "", server.run, longest=ttl, token=token)
+    new = StoreMetadata(_unique(), FORMAT, salt, _unique(), "", server.run, longest=ttl, token=token)
     if known is not None:
         ttl = max(ttl, known.longest)
         new = replace(new, before=known.epoch, token=max(token, known.token), longest=ttl)

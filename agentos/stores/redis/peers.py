@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from ...pool.core.fair_queue import Session
+from ...pool.core.fair_queue import StoreSession
 from ...pool.core.limits.base import FOREVER
-from .clock_offset import Border
+from .clock_offset import ClockOffset
 
 if TYPE_CHECKING:
     from .step import RedisStep
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _SOON: Final = 0.005
 
 
-class Company:
+class PeerSessions:
     """The sessions of others that have run out, and when the next will.
 
     Whoever has just come does not believe at once what the store's clock says of others: it may have been set, and
@@ -25,21 +25,21 @@ class Company:
 
     def __init__(self, patience: Callable[[], float]) -> None:
         self.run_out: list[str] = []
-        self.next_look = FOREVER
+        self.next_check_at = FOREVER
         self._patience = patience
         self._me = ""
         self._left: dict[str, float] = {}  # how long those have that run out next
         self._believes_from = FOREVER
 
-    def joined(self, me: str, now: float) -> None:
+    def on_join(self, me: str, now: float) -> None:
         """Our session begins."""
         self._believes_from = now + self._patience()
         self._me = me
         if self.run_out and self.is_newcomer(now):  # it is what we thought while we were away
             self.run_out = []
-            self.next_look = self._believes_from
+            self.next_check_at = self._believes_from
 
-    def goes_on_as(self, me: str) -> None:
+    def continue_as(self, me: str) -> None:
         """Our session is continued under another name."""
         self._me = me
 
@@ -47,10 +47,10 @@ class Company:
         """Whether we have not been there for long enough, or not at all."""
         return now < self._believes_from
 
-    def seen(self, expiry: Sequence[tuple[str, float]], store_now: float, now: float, border: Border) -> None:
+    def update(self, expiry: Sequence[tuple[str, float]], store_now: float, now: float, border: ClockOffset) -> None:
         """The first sessions to run out, and when, in the store's time."""
         self.run_out = []
-        self.next_look = FOREVER
+        self.next_check_at = FOREVER
         self._left.clear()
         for session, ends_at in expiry:
             if session == self._me:
@@ -58,14 +58,16 @@ class Company:
             if ends_at > store_now:
                 # A clock of ours that is a little fast must not make us ask again and again.
                 self._left[session] = ends_at - store_now
-                self.next_look = min(self.next_look, max(border.to_local(ends_at), now + _SOON))
+                self.next_check_at = min(self.next_check_at, max(border.to_local(ends_at), now + _SOON))
             elif now >= self._believes_from:
                 self.run_out.append(session)
-                self.next_look = now
+                self.next_check_at = now
             else:
-                self.next_look = min(self.next_look, self._believes_from)
+                self.next_check_at = min(self.next_check_at, self._believes_from)
 
-    def too_far(self, others: Iterable[Session], tolerance: float, now: float) -> list[Session]:
+    def find_expiring_too_late(
+        self, others: Iterable[StoreSession], tolerance: float, now: float
+    ) -> list[StoreSession]:
         """Those that run out later than they could, had the clock never been set back."""
         if self.is_newcomer(now):
             return []
@@ -81,13 +83,13 @@ class Company:
             else:
                 step.ended.append(name)  # nothing else is left of it
 
-    def ended(self, sessions: Iterable[str]) -> None:
+    def remove(self, sessions: Iterable[str]) -> None:
         """These are gone."""
         if self.run_out:
             gone = set(sessions)
             self.run_out = [session for session in self.run_out if session not in gone]
 
 
-def renewed_after(instant: float, ends_at: Mapping[str, float], others: Mapping[str, float]) -> bool:
+def any_renewed_after(instant: float, ends_at: Mapping[str, float], others: Mapping[str, float]) -> bool:
     """Whether one of the *others* was renewed later than at that instant: by when it ends, and its time to live."""
     return any(ends_at.get(session, 0.0) - ttl > instant for session, ttl in others.items())

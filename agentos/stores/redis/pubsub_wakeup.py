@@ -13,10 +13,10 @@ import uuid
 from typing import Final
 
 from ...errors import StoreError
-from ...pool.store_protocol import StoreTrouble
+from ...pool.store_protocol import TransientStoreError
 from .errors import FAILURES
-from .resp_connection import Wire
-from .store_connection import Link
+from .resp_connection import RespConnection
+from .store_connection import StoreConnection
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
 _FOR_EVER: Final = float("inf")
@@ -24,26 +24,26 @@ _RING: Final = b"."
 _MEND: Final = b"m"
 
 
-class RedisBell:
+class PubSubWakeup:
     """Wakes the one thread that waits on it (as on a ``Sleeper``)."""
 
-    def __init__(self, link: Link) -> None:
-        self.called = False  # by another process, since whoever waits on it has looked
+    def __init__(self, link: StoreConnection) -> None:
+        self.was_notified = False  # by another process, since whoever waits on it has looked
         self.name = uuid.uuid4().hex  # with which the ids of our sessions begin
-        self._link = link
+        self._store_connection = link
         self._closed = False
         self._pause = _FIRST_PAUSE
         self._subscribe_at = 0.0
-        self._wire: Wire | None = None
+        self._connection: RespConnection | None = None
         self._here, self._rung = socket.socketpair()
         self._selector = selectors.DefaultSelector()
         self._here.setblocking(False)
         self._rung.setblocking(False)
         self._selector.register(self._here, selectors.EVENT_READ)
-        link.dropped, link.mended = self._look_to_it, self.release
+        link.dropped, link.reconnects = self._wake_to_repair, self.release
         try:
             self._listen()
-        except StoreTrouble:
+        except TransientStoreError:
             pass  # which may pass: it is tried again while somebody waits
         except BaseException:
             self.close()
@@ -61,7 +61,7 @@ class RedisBell:
             left = deadline - time.monotonic() if blocking else 0.0
             if left <= 0:
                 return False
-            if self._mended():
+            if self._repair():
                 return True
             wait = min(left, self._next_repair())
         return True  # whoever waits should look
@@ -73,7 +73,7 @@ class RedisBell:
             return True  # it is being closed
         rang = False
         for key, _ in ready:
-            rang = (self._drained() if key.fileobj is self._here else self._heard()) or rang
+            rang = (self._drained() if key.fileobj is self._here else self._read_messages()) or rang
         return rang
 
     def _drained(self) -> bool:
@@ -86,39 +86,39 @@ class RedisBell:
             pass
         return rang
 
-    def _heard(self) -> bool:
+    def _read_messages(self) -> bool:
         """Whether others have rung; once is enough, too."""
-        wire = self._wire
+        wire = self._connection
         rang = False
         try:
             while wire is not None and wire.can_read():
-                rang = wire.heard()[0] == b"message" or rang
+                rang = wire.read_message()[0] == b"message" or rang
         except (*FAILURES, IndexError, TypeError):
-            self._hang_up()
-        self.called = self.called or rang
+            self._unsubscribe()
+        self.was_notified = self.was_notified or rang
         return rang
 
     # -- mending ----------------------------------------------------------------------------------------------
 
     def _next_repair(self) -> float:
-        mine = _FOR_EVER if self._wire is not None else max(0.0, self._subscribe_at - time.monotonic())
-        return min(mine, self._link.mend_in())
+        mine = _FOR_EVER if self._connection is not None else max(0.0, self._subscribe_at - time.monotonic())
+        return min(mine, self._store_connection.reconnect_delay())
 
-    def _mended(self) -> bool:
+    def _repair(self) -> bool:
         """Mend what is due. Whether whoever waits should look: something may have happened unheard."""
         mended = False
-        if self._link.mend_in() <= 0 and self._link.mend():
-            self._hang_up()  # what was subscribed to may be a server that is gone
+        if self._store_connection.reconnect_delay() <= 0 and self._store_connection.reconnect():
+            self._unsubscribe()  # what was subscribed to may be a server that is gone
             self._subscribe_at = 0.0
             mended = True
-        if self._wire is None and time.monotonic() >= self._subscribe_at and self._subscribe():
-            self.called = mended = True
+        if self._connection is None and time.monotonic() >= self._subscribe_at and self._subscribe():
+            self.was_notified = mended = True
         return mended
 
     def _subscribe(self) -> bool:
         try:
             self._listen()
-        except (StoreTrouble, StoreError, OSError, ValueError):
+        except (TransientStoreError, StoreError, OSError, ValueError):
             self._subscribe_at = time.monotonic() + self._pause
             self._pause = min(2 * self._pause, _LONGEST_PAUSE)
             return False
@@ -127,17 +127,19 @@ class RedisBell:
 
     def _listen(self) -> None:
         """Raises StoreTrouble, and StoreError if this user may not."""
-        wire = self._link.connect()
+        wire = self._store_connection.connect()
         try:
-            self._link.asked(lambda: wire.ask("SUBSCRIBE", self._link.bell_of(self.name)))
+            self._store_connection.query(
+                lambda: wire.ask("SUBSCRIBE", self._store_connection.wakeup_channel(self.name))
+            )
             self._selector.register(wire, selectors.EVENT_READ)
         except BaseException:
             wire.close()
             raise
-        self._wire = wire
+        self._connection = wire
 
-    def _hang_up(self) -> None:
-        wire, self._wire = self._wire, None
+    def _unsubscribe(self) -> None:
+        wire, self._connection = self._connection, None
         if wire is not None:
             self._subscribe_at = time.monotonic()
             try:
@@ -158,7 +160,7 @@ class RedisBell:
         """Wake whoever waits on it, in this process."""
         self._send(_RING)
 
-    def _look_to_it(self) -> None:
+    def _wake_to_repair(self) -> None:
         """The way to the server is broken: whoever waits on this need not know, but has to mend it."""
         self._send(_MEND)
 
@@ -170,7 +172,7 @@ class RedisBell:
 
     def close(self) -> None:
         self._closed = True
-        self._hang_up()
+        self._unsubscribe()
         self._selector.close()
         self._here.close()
         self._rung.close()

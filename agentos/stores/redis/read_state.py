@@ -10,21 +10,21 @@ from dataclasses import dataclass
 from typing import Final
 
 from ...errors import StoreDamaged
-from ...pool.core.quota_codec import shifted
+from ...pool.core.quota_codec import shift_record
 from ...pool.core.records import KeySpec
-from ...pool.store_protocol import StoreTrouble
+from ...pool.store_protocol import TransientStoreError
 from ...util.clock import Clock
-from ..dump import Book, Entry, Pause, Sighting, sightings
-from ..step_queueing import process_of
-from .clock_offset import Border
-from .errors import at_opening
-from .metadata import Meta
-from .replica import CredentialRecord, Replica, Unreadable, readable
-from .resp_connection import Wire
+from ..dump import CredentialRow, DumpEntry, GrantPause, StoreDump, build_rows
+from ..step_queueing import describe_process
+from .clock_offset import ClockOffset
+from .errors import build_opening_error
+from .metadata import StoreMetadata
+from .replica import CredentialRecord, Replica, UnreadableRecord, require_readable
+from .resp_connection import RespConnection
 from .server_time import server_time_for
-from .step_messages import LOOK, Order, Reply, read_reply
-from .store_connection import Link
-from .url import RedisPlace
+from .step_messages import READ_ONLY_REQUEST, StepReply, StepRequest, parse_reply
+from .store_connection import StoreConnection
+from .url import RedisLocation
 
 HOST: Final = socket.gethostname()
 
@@ -33,40 +33,40 @@ _ANY_TTL: Final = 30.0
 _TRIES: Final = 5
 
 
-def look(place: RedisPlace, specs: Iterable[KeySpec], clock: Clock) -> list[Sighting] | None:
+def read_store(place: RedisLocation, specs: Iterable[KeySpec], clock: Clock) -> list[CredentialRow] | None:
     """Every credential in the pool at *place*, by name; None if nobody has used it yet. Raises StoreError."""
-    with visit(place, clock) as (link, wire):
-        copy = read_all(link, wire, clock)
+    with connect_as_visitor(place, clock) as (link, wire):
+        copy = read_store_copy(link, wire, clock)
     if copy is None:
         return None
     now = clock.now()
-    with undamaged(place):
-        return sightings(book_of(copy), {spec.name: spec for spec in specs}, now, clock.wall() - now)
+    with report_damage(place):
+        return build_rows(build_dump(copy), {spec.name: spec for spec in specs}, now, clock.wall() - now)
 
 
-def resting(place: RedisPlace, clock: Clock) -> Pause | None:
+def read_pause(place: RedisLocation, clock: Clock) -> GrantPause | None:
     """Why no lease starts there at present, and for how long; None: they do. Raises StoreError."""
-    with visit(place, clock) as (link, wire):
-        meta = link.asked(lambda: link.read_meta(wire))
-        hour = link.asked(lambda: link.server_time.read(wire)).hour
+    with connect_as_visitor(place, clock) as (link, wire):
+        meta = link.query(lambda: link.read_meta(wire))
+        hour = link.query(lambda: link.server_time.read(wire)).hour
     left = 0.0 if meta is None else meta.paused_until - (hour + meta.shift)
-    return None if meta is None or left <= 0 else Pause(left, meta.why)
+    return None if meta is None or left <= 0 else GrantPause(left, meta.why)
 
 
 @dataclass(frozen=True, slots=True)
-class Copy:
+class StoreCopy:
     """All that is in a store, as it was a moment ago. *alive* are the sessions that have not run out."""
 
-    meta: Meta
+    meta: StoreMetadata
     replica: Replica
-    border: Border
+    clock_offset: ClockOffset
     alive: frozenset[str]
 
 
 @contextmanager
-def visit(place: RedisPlace, clock: Clock) -> Iterator[tuple[Link, Wire]]:
+def connect_as_visitor(place: RedisLocation, clock: Clock) -> Iterator[tuple[StoreConnection, RespConnection]]:
     """A connection for somebody who takes no part. Trouble with it is a StoreUnavailable: nobody comes back later."""
-    link = Link(place, server_time_for(clock), _ANY_TTL)
+    link = StoreConnection(place, server_time_for(clock), _ANY_TTL)
     link.limit = _PATIENCE
     try:
         wire = link.connect()
@@ -74,65 +74,67 @@ def visit(place: RedisPlace, clock: Clock) -> Iterator[tuple[Link, Wire]]:
             yield link, wire
         finally:
             wire.close()
-    except StoreTrouble as error:
-        raise at_opening(error, place.shown) from None
+    except TransientStoreError as error:
+        raise build_opening_error(error, place.shown) from None
 
 
 @contextmanager
-def undamaged(place: RedisPlace) -> Iterator[None]:
+def report_damage(place: RedisLocation) -> Iterator[None]:
     """What cannot be made sense of in here is damage."""
     try:
-        with readable("a record"):
+        with require_readable("a record"):
             yield
-    except Unreadable as error:
+    except UnreadableRecord as error:
         raise StoreDamaged(path=place.shown, detail=str(error)) from None
 
 
-def read_all(link: Link, wire: Wire, clock: Clock) -> Copy | None:
+def read_store_copy(link: StoreConnection, wire: RespConnection, clock: Clock) -> StoreCopy | None:
     """What is there; None if nothing is. Raises StoreTrouble or StoreError."""
     for _ in range(_TRIES):
-        meta = link.asked(lambda: link.read_meta(wire))
+        meta = link.query(lambda: link.read_meta(wire))
         if meta is None:
             return None
-        ahead, reply = ask(link, wire, LOOK, meta, clock)
+        ahead, reply = query(link, wire, READ_ONLY_REQUEST, meta, clock)
         if reply.what == "done":
             break
     else:
-        raise StoreTrouble(f"others keep changing what {link.place.shown} says of itself")
-    ends_at = link.asked(lambda: link.sessions(wire))
-    with undamaged(link.place):
-        replica, border = Replica(), Border(ahead + meta.shift)
-        replica.absorb(reply.news, reply.sequence)
+        raise TransientStoreError(f"others keep changing what {link.place.shown} says of itself")
+    ends_at = link.query(lambda: link.read_session_expiries(wire))
+    with report_damage(link.place):
+        replica, border = Replica(), ClockOffset(ahead + meta.shift)
+        replica.apply_updates(reply.updates, reply.sequence)
         now = border.to_store(clock.now())
         alive = [session for session, at in ends_at.items() if at > now]
-        return Copy(meta, replica, border, frozenset(alive))
+        return StoreCopy(meta, replica, border, frozenset(alive))
 
 
-def ask(link: Link, wire: Wire, order: Order, meta: Meta, clock: Clock, seen: int = 0) -> tuple[float, Reply]:
+def query(
+    link: StoreConnection, wire: RespConnection, order: StepRequest, meta: StoreMetadata, clock: Clock, seen: int = 0
+) -> tuple[float, StepReply]:
     """What the server says to somebody without a session who knows all changes up to *seen*.
 
     Before that, how far its clock is ahead of ours. Raises StoreTrouble or StoreError.
     """
     sent = clock.now()
-    words = order.words(link.server_time.imposed(sent), meta.version, ("", ""), seen)
-    said = link.asked(lambda: link.apply(wire, words))
-    with undamaged(link.place):
-        reply = read_reply(said)
+    words = order.encode(link.server_time.imposed(sent), meta.version, ("", ""), seen)
+    said = link.query(lambda: link.apply(wire, words))
+    with report_damage(link.place):
+        reply = parse_reply(said)
     return link.server_time.received(sent, reply.hour).ahead(), reply
 
 
-def book_of(copy: Copy) -> Book:
+def build_dump(copy: StoreCopy) -> StoreDump:
     """The same as people are told, in this machine's time."""
-    replica, border = copy.replica, copy.border
-    sessions, _ = replica.line(border, HOST)
-    processes = {session.id: process_of(session) for session in sessions if session.id in copy.alive}
+    replica, border = copy.replica, copy.clock_offset
+    sessions, _ = replica.read_queue(border, HOST)
+    processes = {session.id: describe_process(session) for session in sessions if session.id in copy.alive}
     names = {number: str(json.loads(replica.quota(number).name)) for number in replica.numbers("q")}
     entries = []
     for number in replica.numbers("c"):
         record = replica.credential(number)
         leases = [lease for lease in record.leases if lease.session in processes]
         entries.append(
-            Entry(
+            DumpEntry(
                 number,
                 record.fingerprint,
                 record.name,
@@ -143,8 +145,10 @@ def book_of(copy: Copy) -> Book:
                 names[leases[0].quota] if leases else None,
             )
         )
-    quotas = {name: (number, shifted(replica.quota(number).record(), -border.offset)) for number, name in names.items()}
-    return Book(entries, quotas)
+    quotas = {
+        name: (number, shift_record(replica.quota(number).record(), -border.offset)) for number, name in names.items()
+    }
+    return StoreDump(entries, quotas)
 
 
 def _holders(record: CredentialRecord, processes: dict[str, str]) -> tuple[str, ...]:

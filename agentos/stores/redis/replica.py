@@ -11,30 +11,30 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 
-from ...pool.core.fair_queue import Session
+from ...pool.core.fair_queue import StoreSession
 from ...pool.core.quota_codec import Record
-from .clock_offset import Border
-from .session_record import LINE, dump, read_line, read_session
+from .clock_offset import ClockOffset
+from .session_record import SESSION_LIST, decode_session, decode_session_list, encode_json
 
 TOKEN: Final = "\0"  # noqa: S105 - where the server puts the token of a lease that begins
 NEW: Final = -1  # in the place of that token here, until it is known
-_TOLD: Final = frozenset("cq")  # the kinds of records that the view is told of
+_REPORTED_KINDS: Final = frozenset("cq")  # the kinds of records that the view is told of
 
 
-class Unreadable(Exception):
+class UnreadableRecord(Exception):
     """A record is not what was written."""
 
 
 @contextmanager
-def readable(what: str) -> Iterator[None]:
+def require_readable(what: str) -> Iterator[None]:
     """What cannot be made sense of in here makes *what* unreadable."""
     try:
         yield
     except (ValueError, TypeError, LookupError, AttributeError) as error:
-        raise Unreadable(f"{what} is not readable ({type(error).__name__})") from None
+        raise UnreadableRecord(f"{what} is not readable ({type(error).__name__})") from None
 
 
-class Held(NamedTuple):
+class HeldLease(NamedTuple):
     """A lease in force. ``line`` is all of it, as it is written."""
 
     line: str
@@ -56,32 +56,33 @@ class Held(NamedTuple):
         granted_at: float,
         quota: int,
         guessed: list[str] | None,
-    ) -> Held:
+    ) -> HeldLease:
         """One that has yet to be written."""
-        line = (  # what ``dump`` would make of it all, in half the time: every grant pays for it
-            f"[{TOKEN if token == NEW else token},{dump(session)},{dump(request)},{dump(requester)},"
-            f"{granted_at!r},{quota},{'null' if guessed is None else dump(guessed)}]"
+        line = (  # what ``encode_json`` would make of it all, in half the time: every grant pays for it
+            f"[{TOKEN if token == NEW else token},{encode_json(session)},{encode_json(request)},"
+            f"{encode_json(requester)},"
+            f"{granted_at!r},{quota},{'null' if guessed is None else encode_json(guessed)}]"
         )
         return cls(line, token, session, request, requester, granted_at, quota, guessed)
 
-    def given(self, token: int) -> Held:
+    def given(self, token: int) -> HeldLease:
         """The same lease, now that its token is known."""
-        return Held(self.line.replace(TOKEN, str(token)), token, *self[2:])
+        return HeldLease(self.line.replace(TOKEN, str(token)), token, *self[2:])
 
-    def moved_to(self, session: str) -> Held:
+    def moved_to(self, session: str) -> HeldLease:
         """The same lease, of another session."""
-        return Held.written(self.token, session, *self[3:])
+        return HeldLease.written(self.token, session, *self[3:])
 
-    def settled(self) -> Held:
+    def settled(self) -> HeldLease:
         """The same lease, its cost being no guess any more."""
-        return Held.written(*self[1:7], None)
+        return HeldLease.written(*self[1:7], None)
 
 
 class CredentialRecord(NamedTuple):
     """A credential, and who has leased it. ``head`` is all but the leases, as it is written."""
 
     head: str
-    leases: tuple[Held, ...]
+    leases: tuple[HeldLease, ...]
     fingerprint: str
     name: str
     life: str
@@ -89,21 +90,21 @@ class CredentialRecord(NamedTuple):
     since: float
 
     @classmethod
-    def written(cls, *fields: Any, leases: tuple[Held, ...] = ()) -> CredentialRecord:
+    def written(cls, *fields: Any, leases: tuple[HeldLease, ...] = ()) -> CredentialRecord:
         """One that has yet to be written; *fields* are those from ``fingerprint`` on."""
-        return cls(dump(fields), leases, *fields)
+        return cls(encode_json(fields), leases, *fields)
 
     def text(self) -> str:
         return "\n".join([self.head, *[lease.line for lease in self.leases]])
 
-    def without(self, gone: Sequence[Held]) -> CredentialRecord:
+    def without(self, gone: Sequence[HeldLease]) -> CredentialRecord:
         return self.with_leases(tuple(lease for lease in self.leases if lease not in gone))
 
     def given(self, token: int) -> CredentialRecord:
         """The same, now that the token of its new lease is known."""
         return self.with_leases(tuple(held.given(token) if held.token == NEW else held for held in self.leases))
 
-    def with_leases(self, leases: tuple[Held, ...]) -> CredentialRecord:
+    def with_leases(self, leases: tuple[HeldLease, ...]) -> CredentialRecord:
         return CredentialRecord(self.head, leases, *self[2:])
 
 
@@ -118,37 +119,37 @@ class QuotaRecord(NamedTuple):
 
     def record(self) -> Record:
         """What is known of it, in the store's time."""
-        with readable("the record of a quota"):
+        with require_readable("the record of a quota"):
             found: Record = json.loads(self.known)
         return found
 
 
 class Replica:
-    """The records. ``untold`` are those that the view does not have as they are."""
+    """The records. ``unreported`` are those that the view does not have as they are."""
 
     def __init__(self) -> None:
         self.seen = 0  # the newest change that is in it
         self.versions: dict[str, int] = {}
-        self.untold: set[str] = set()
+        self.unreported: set[str] = set()
         self._texts: dict[str, str] = {}
         self._read: dict[str, CredentialRecord | QuotaRecord] = {}
         self._numbers: dict[str, int] = {}  # of credentials by fingerprint, and of quotas by name, as they are written
         self._highest = {"c": 0, "q": 0}
         self._not_numbered: list[str] = []  # records that are not in those two yet
         self._there: tuple[list[str], float] | None = None  # the line's record
-        self._sessions: dict[str, tuple[Session, float]] = {}  # their records
-        self._line: tuple[list[Session], float] | None = None  # what all of these say
+        self._sessions: dict[str, tuple[StoreSession, float]] = {}  # their records
+        self._line: tuple[list[StoreSession], float] | None = None  # what all of these say
 
-    def absorb(self, news: Sequence[str], seen: int) -> None:
+    def apply_updates(self, news: Sequence[str], seen: int) -> None:
         """Take over what others did: name, version and text of each record that is another by now."""
         for at in range(0, len(news) - 2, 3):
             name = news[at]
             self._keep(name, int(news[at + 1]), news[at + 2])
-            if name[0] in _TOLD:
-                self.untold.add(name)
+            if name[0] in _REPORTED_KINDS:
+                self.unreported.add(name)
         self.seen = seen
 
-    def wrote(
+    def apply_own_writes(
         self, texts: dict[str, str], read: dict[str, CredentialRecord | QuotaRecord], version: int, token: int | None
     ) -> None:
         """Take over what we did, and which token the server gave to the lease in it."""
@@ -165,25 +166,25 @@ class Replica:
     def forget(self) -> None:
         """Know nothing: all of it is news then."""
         self.seen = 0
-        self.forget_line()
+        self.invalidate_queue()
         self._there = None
-        for known in (self.versions, self.untold, self._texts, self._read, self._numbers, self._not_numbered):
+        for known in (self.versions, self.unreported, self._texts, self._read, self._numbers, self._not_numbered):
             known.clear()
         self._highest = {"c": 0, "q": 0}
 
-    def tell_all(self) -> None:
+    def mark_all_unreported(self) -> None:
         """The view is to be told of everything."""
-        self.untold.update(name for name in self.versions if name[0] in _TOLD)
+        self.unreported.update(name for name in self.versions if name[0] in _REPORTED_KINDS)
 
     def _keep(self, name: str, version: int, text: str) -> None:
-        if name[0] in _TOLD:
+        if name[0] in _REPORTED_KINDS:
             if name not in self.versions:
                 self._not_numbered.append(name)
             self._read.pop(name, None)
         else:
             self._line = None
             self._sessions.pop(name, None)
-            if name == LINE:
+            if name == SESSION_LIST:
                 self._there = None
         self.versions[name] = version
         self._texts[name] = text
@@ -192,12 +193,12 @@ class Replica:
         """The numbers of all credentials ("c") or quotas ("q")."""
         return (int(name[1:]) for name in self.versions if name[0] == kind)
 
-    def credential_of(self, fingerprint: str) -> int | None:
+    def find_credential(self, fingerprint: str) -> int | None:
         """The number of the credential that has it."""
         self._number()
         return self._numbers.get(fingerprint)
 
-    def quota_of(self, name: str) -> int | None:
+    def find_quota(self, name: str) -> int | None:
         """The number of the quota of that name, as it is written."""
         self._number()
         return self._numbers.get(name)
@@ -220,9 +221,9 @@ class Replica:
         name = f"c{number}"
         found = self._read.get(name)
         if not isinstance(found, CredentialRecord):
-            with readable("the record of a credential"):
+            with require_readable("the record of a credential"):
                 head, *leases = self._texts[name].split("\n")
-                held = tuple(Held(lease, *json.loads(lease)) for lease in leases)
+                held = tuple(HeldLease(lease, *json.loads(lease)) for lease in leases)
                 found = self._read[name] = CredentialRecord(head, held, *json.loads(head))
         return found
 
@@ -230,17 +231,17 @@ class Replica:
         name = f"q{number}"
         found = self._read.get(name)
         if not isinstance(found, QuotaRecord):
-            with readable("the record of a quota"):
+            with require_readable("the record of a quota"):
                 found = self._read[name] = QuotaRecord(*self._texts[name].split("\n"))
         return found
 
-    def line(self, border: Border, host: str) -> tuple[list[Session], float]:
+    def read_queue(self, border: ClockOffset, host: str) -> tuple[list[StoreSession], float]:
         """The sessions, in this process's time, and where those who wait are.
 
         A step changes the sessions in place; whatever becomes of it, they are to be read anew then.
         """
         if self._line is None:
-            with readable("the record of who waits"):
+            with require_readable("the record of who waits"):
                 names, served = self._members()
                 known = [self._session(name, border, host) for name in names if name in self._texts]
             self._line = [session for session, _ in known], max([served, *[at for _, at in known]])
@@ -249,27 +250,27 @@ class Replica:
     def _members(self) -> tuple[list[str], float]:
         """The records of those who are there; those of others are dropped, as the server has."""
         if self._there is None:
-            text = self._texts.get(LINE)
-            self._there = ([], 0.0) if text is None else read_line(text)
+            text = self._texts.get(SESSION_LIST)
+            self._there = ([], 0.0) if text is None else decode_session_list(text)
             present = set(self._there[0])
             for name in [name for name in self.versions if name[0] == "s" and name not in present]:
                 del self.versions[name], self._texts[name]
                 self._sessions.pop(name, None)
         return self._there
 
-    def _session(self, name: str, border: Border, host: str) -> tuple[Session, float]:
+    def _session(self, name: str, border: ClockOffset, host: str) -> tuple[StoreSession, float]:
         found = self._sessions.get(name)
         if found is None:
-            found = self._sessions[name] = read_session(self._texts[name], border, host)
+            found = self._sessions[name] = decode_session(self._texts[name], border, host)
         return found
 
-    def forget_sessions(self, names: Iterable[str]) -> None:
+    def invalidate_sessions(self, names: Iterable[str]) -> None:
         """Read these anew when they are needed: they were changed in vain."""
         self._line = None
         for name in names:
             self._sessions.pop(name, None)
 
-    def forget_line(self) -> None:
+    def invalidate_queue(self) -> None:
         """Read all of it anew when it is needed: the clocks have moved."""
         self._line = None
         self._sessions.clear()

@@ -13,7 +13,7 @@ from redis.exceptions import ConnectionError as Disconnected
 from redis.exceptions import NoScriptError, ResponseError
 from redis.retry import Retry
 
-from .url import RedisPlace
+from .url import RedisLocation
 
 _READ_AT_ONCE: Final = 1 << 16
 
@@ -30,45 +30,45 @@ def _quiet() -> dict[str, object]:
 _QUIET: Final = _quiet()
 
 
-class Script:
+class LuaScript:
     """A script that the server has by its digest."""
 
     def __init__(self, name: str) -> None:
         self.text = files(__package__).joinpath("scripts", name).read_text(encoding="ascii")
         self.digest = hashlib.sha1(self.text.encode(), usedforsecurity=False).hexdigest()
 
-    def call(self, keys: Sequence[str]) -> Call:
+    def bind(self, keys: Sequence[str]) -> ScriptCall:
         """It, with keys that are always the same."""
-        return Call(self, ("EVALSHA", self.digest, str(len(keys)), *keys))
+        return ScriptCall(self, ("EVALSHA", self.digest, str(len(keys)), *keys))
 
 
-class Call:
+class ScriptCall:
     """A script with its keys, as they are sent."""
 
-    def __init__(self, script: Script, words: tuple[str, ...]) -> None:
+    def __init__(self, script: LuaScript, words: tuple[str, ...]) -> None:
         self.script = script
         self._count = len(words)
         self._packed = "".join(map(_packed, words))
 
-    def with_words(self, words: Sequence[str]) -> bytes:
+    def encode(self, words: Sequence[str]) -> bytes:
         """The whole of it."""
         parts = [f"*{self._count + len(words)}\r\n{self._packed}"]
         parts += [f"${len(word)}\r\n{word}\r\n" for word in words]
         return "".join(parts).encode("ascii")
 
 
-APPLY: Final = Script("apply.lua")
-AMEND: Final = Script("amend.lua")
-UNTIL: Final = Script("until.lua")
+APPLY: Final = LuaScript("apply.lua")
+AMEND: Final = LuaScript("amend.lua")
+UNTIL: Final = LuaScript("until.lua")
 
 
-class Wire:
+class RespConnection:
     """Asks, and waits for the answer for at most *limit* seconds. Errors are those of redis-py; it tries nothing twice.
 
     Every word is ASCII text: whoever has other text writes it as JSON.
     """
 
-    def __init__(self, place: RedisPlace, limit: float) -> None:
+    def __init__(self, place: RedisLocation, limit: float) -> None:
         made = ConnectionPool.from_url(
             place.url,
             socket_timeout=limit,
@@ -81,7 +81,7 @@ class Wire:
         self._connection: Any = made.connection_class(**made.connection_kwargs)
         self._connection.connect()
 
-    def wait_at_most(self, limit: float) -> None:
+    def set_timeout(self, limit: float) -> None:
         """From now on, for so many seconds."""
         self._connection._sock.settimeout(limit)
 
@@ -98,16 +98,16 @@ class Wire:
             self.close()  # or the rest of this answer would be taken for the next one
             raise
 
-    def run(self, call: Call, words: Sequence[str]) -> bytes:
+    def run_script(self, call: ScriptCall, words: Sequence[str]) -> bytes:
         """What a script answers, which is always one text. This is the way of every step, and so the shortest."""
-        packed = call.with_words(words)
+        packed = call.encode(words)
         try:
             return self._exchange(packed)
         except NoScriptError:
             self.load(call.script)  # the server has forgotten it: it was restarted, or told to
             return self._exchange(packed)
 
-    def load(self, script: Script) -> None:
+    def load(self, script: LuaScript) -> None:
         """Make a script known."""
         self.ask("SCRIPT", "LOAD", script.text)
 
@@ -117,11 +117,11 @@ class Wire:
             link.sendall(packed)
             said: bytes = link.recv(_READ_AT_ONCE)
             while (end := said.find(b"\r\n")) < 0:
-                said += self._more()
+                said += self._receive()
             if said[:1] == b"$":
                 whole = end + 2 + int(said[1:end])
                 while len(said) < whole + 2:
-                    said += self._more()
+                    said += self._receive()
                 return said[end + 2 : whole]
         except BaseException:
             self.close()  # or the rest of this answer would be taken for the next one
@@ -136,14 +136,14 @@ class Wire:
             raise Disconnected("the connection is closed")
         return link
 
-    def _more(self) -> bytes:
+    def _receive(self) -> bytes:
         link = self._connection._sock
         more: bytes = b"" if link is None else link.recv(_READ_AT_ONCE)
         if not more:
             raise Disconnected("the server closed the connection")
         return more
 
-    def heard(self) -> Any:
+    def read_message(self) -> Any:
         """The next message of a subscription."""
         return self._connection.read_response()
 

@@ -13,25 +13,25 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from ...util.clock import Clock, SystemClock
 
 if TYPE_CHECKING:
-    from .resp_connection import Wire
+    from .resp_connection import RespConnection
 
 _TOLERANCE: Final = 0.05  # of the time to live
 _LONGEST_TOLERANCE: Final = 0.5
 _FOREVER: Final = float("inf")
 
 
-def tolerance(ttl: float) -> float:
+def clock_tolerance(ttl: float) -> float:
     """How far the server's clock may be from where it is expected, without having been set."""
     return min(_LONGEST_TOLERANCE, _TOLERANCE * ttl)
 
 
-def asleep_for() -> float:
+def read_suspend_time() -> float:
     """For how long this machine has been asleep since it was started, as far as can be told: its clock stood still."""
     boottime = getattr(time, "CLOCK_BOOTTIME", None)
     return 0.0 if boottime is None else time.clock_gettime(boottime) - time.clock_gettime(time.CLOCK_MONOTONIC)
 
 
-class Heard(NamedTuple):
+class ServerTimeReading(NamedTuple):
     """An hour of the server, and between which of our instants it was."""
 
     sent: float
@@ -53,19 +53,19 @@ class ServerTime:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
 
-    def read(self, wire: Wire) -> Heard:
+    def read(self, wire: RespConnection) -> ServerTimeReading:
         """Ask the server for its time."""
         sent = self._clock.now()
         seconds, micros = wire.ask("TIME")
-        return Heard(sent, self._clock.now(), int(seconds) + int(micros) / 1e6)
+        return ServerTimeReading(sent, self._clock.now(), int(seconds) + int(micros) / 1e6)
 
     def imposed(self, sent: float) -> str:
         """The time that a script sent at *sent* has to use in place of the server's; "" for the server's own."""
         return ""
 
-    def received(self, sent: float, hour: float) -> Heard:
+    def received(self, sent: float, hour: float) -> ServerTimeReading:
         """The reading in an answer that arrives now, to what was sent at *sent*."""
-        return Heard(sent, self._clock.now(), hour)
+        return ServerTimeReading(sent, self._clock.now(), hour)
 
     def answered_at(self, sent: float) -> float:
         """The instant up to which an answer to a question of *sent* is known to be complete."""
@@ -81,21 +81,21 @@ class ServerTime:
 
     def asleep_for(self) -> float:
         """For how long this machine has been suspended since it was started."""
-        return asleep_for()
+        return read_suspend_time()
 
 
 class DrivenServerTime(ServerTime):
     """Imposes a clock that a test drives on the server: nothing happens between two instants of that clock."""
 
-    def read(self, wire: Wire) -> Heard:
+    def read(self, wire: RespConnection) -> ServerTimeReading:
         sent = self._clock.now()
-        return Heard(sent, sent, sent)
+        return ServerTimeReading(sent, sent, sent)
 
     def imposed(self, sent: float) -> str:
         return repr(sent)
 
-    def received(self, sent: float, hour: float) -> Heard:
-        return Heard(sent, sent, sent)
+    def received(self, sent: float, hour: float) -> ServerTimeReading:
+        return ServerTimeReading(sent, sent, sent)
 
     def answered_at(self, sent: float) -> float:
         return -_FOREVER  # others may act at the same instant, after the answer

@@ -4,73 +4,89 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
-from ...pool.core.fair_queue import Session
-from ...pool.core.quota_codec import Record, in_flight_ended, shifted
+from ...pool.core.fair_queue import StoreSession
+from ...pool.core.quota_codec import Record, shift_record, without_in_flight
 from ...pool.protocols import StoreView
-from ...pool.store_protocol import Bid, Card, CredentialNews, Enrolled, Granted, QuotaNews, Reserved
+from ...pool.store_protocol import (
+    CredentialIdentity,
+    CredentialUpdate,
+    EnrolledCredential,
+    QuotaReservation,
+    QuotaUpdate,
+    SlotGranted,
+    SlotRequest,
+)
 from ..session import SessionStep
-from ..step_queueing import process_of
-from .clock_offset import Border
-from .replica import NEW, CredentialRecord, Held, QuotaRecord, Replica, readable
-from .session_record import FRONT, LINE, WAITS, dump, line_text, record_of, session_text
+from ..step_queueing import describe_process
+from .clock_offset import ClockOffset
+from .replica import NEW, CredentialRecord, HeldLease, QuotaRecord, Replica, require_readable
+from .session_record import (
+    FRONT_CHANGED,
+    SESSION_LIST,
+    WAITING_CHANGED,
+    encode_json,
+    encode_session,
+    encode_session_list,
+    record_name,
+)
 
 
 class RedisStep(SessionStep):
     """What is true as far as is known, and ways to change it. Nothing is changed before the server has agreed."""
 
-    def __init__(self, replica: Replica, border: Border, now: float, view: StoreView, *, host: str) -> None:
-        sessions, served = replica.line(border, host)
+    def __init__(self, replica: Replica, border: ClockOffset, now: float, view: StoreView, *, host: str) -> None:
+        sessions, served = replica.read_queue(border, host)
         super().__init__(now, list(sessions), served, view)
         self.acts = 0  # how many of those that were put off are done in it
         self.joins = False
         self.is_continued = False  # what begins is a session that takes over from one of ours
         self.grants = False
         self.ended: list[str] = []  # sessions
-        self.rings: list[str] = []  # sessions to be woken when it is done
+        self.wakeup_sessions: list[str] = []  # sessions to be woken when it is done
         self.records: dict[str, CredentialRecord | QuotaRecord] = {}  # to be written
-        self._read: set[str] = {LINE}
-        self._called: list[Session] = []
+        self._read: set[str] = {SESSION_LIST}
+        self._notified: list[StoreSession] = []
         self._others_are_there = False  # than were before
         self._replica = replica
-        self._border = border
+        self._clock_offset = border
         self._host = host
 
     # -- what goes to the server ------------------------------------------------------------------------------
 
-    def checks(self) -> str:
+    def read_versions(self) -> str:
         """The records on which it rests, each with the version it must have."""
-        names = self._read.union(record_of(each.id) for each in (*self.rests_on_sessions, *self._to_write()))
-        if self.rests_on_who_waits:
-            names.add(WAITS)
-        elif self.rests_on_the_front:  # which is not written without the other
-            names.add(FRONT)
+        names = self._read.union(record_name(each.id) for each in (*self.session_dependencies, *self._to_write()))
+        if self.depends_on_waiting:
+            names.add(WAITING_CHANGED)
+        elif self.depends_on_front:  # which is not written without the other
+            names.add(FRONT_CHANGED)
         versions = self._replica.versions
         return " ".join([f"{name} {versions.get(name, 0)}" for name in names])
 
-    def texts(self) -> dict[str, str]:
+    def writes(self) -> dict[str, str]:
         """The records to write."""
         texts = {name: record.text() for name, record in self.records.items()}
         for session in self._to_write():
-            texts[record_of(session.id)] = session_text(session, self.served, self._border, self._host)
+            texts[record_name(session.id)] = encode_session(session, self.served, self._clock_offset, self._host)
         if self.me_changed and self.me.waiting_since is not None:
-            texts[WAITS] = ""
+            texts[WAITING_CHANGED] = ""
             place = self.me.order()
             if any(other.waiting_since is not None and place < other.order() for other in self.others):
-                texts[FRONT] = ""
+                texts[FRONT_CHANGED] = ""
         if self._others_are_there:
-            texts[LINE] = line_text(self.sessions, self.served)
+            texts[SESSION_LIST] = encode_session_list(self.sessions, self.served)
         return texts
 
-    def _to_write(self) -> list[Session]:
-        return [*self._called, self.me] if self.me_changed else self._called
+    def _to_write(self) -> list[StoreSession]:
+        return [*self._notified, self.me] if self.me_changed else self._notified
 
-    def touched(self) -> Iterable[str]:
+    def affected_records(self) -> Iterable[str]:
         """The records of which the view may have been told something that will not be so."""
         return [name for name in self._read if name[0] in "cq" and name in self._replica.versions]  # else there is none
 
     def changed_sessions(self) -> Iterable[str]:
         """The records of the sessions that are other than what was read."""
-        return [record_of(session.id) for session in (*self._called, self.me)]
+        return [record_name(session.id) for session in (*self._notified, self.me)]
 
     # -- reading ----------------------------------------------------------------------------------------------
 
@@ -88,7 +104,7 @@ class RedisStep(SessionStep):
 
     def read(self, credential: int | None = None, quota: int | None = None) -> None:
         """Let the view see what is true of these, before the rules are applied to it."""
-        untold = self._replica.untold
+        untold = self._replica.unreported
         credentials, quotas = [], []
         if credential is not None:
             name = f"c{credential}"
@@ -112,9 +128,9 @@ class RedisStep(SessionStep):
         for number in list(self._replica.numbers("q")):
             self.read(quota=number)
 
-    def tell_the_rest(self) -> bool:
+    def update_view(self) -> bool:
         """Let the view see what it does not have yet. False: there is nothing."""
-        names, untold = list(self._replica.untold), self._replica.untold
+        names, untold = list(self._replica.unreported), self._replica.unreported
         if names:
             credentials = [self._credential_news(int(name[1:])) for name in names if name[0] == "c"]
             quotas = [self._quota_news(int(name[1:])) for name in names if name[0] == "q"]
@@ -122,17 +138,17 @@ class RedisStep(SessionStep):
             self._tell(credentials, quotas)
         return bool(names)
 
-    def _tell(self, credentials: Sequence[CredentialNews], quotas: Sequence[QuotaNews]) -> None:
-        with readable("the record of a credential or a quota"):
-            self._view.absorb(credentials, quotas)
+    def _tell(self, credentials: Sequence[CredentialUpdate], quotas: Sequence[QuotaUpdate]) -> None:
+        with require_readable("the record of a credential or a quota"):
+            self._view.apply_updates(credentials, quotas)
 
-    def _credential_news(self, number: int) -> CredentialNews:
+    def _credential_news(self, number: int) -> CredentialUpdate:
         record = self._credential(number)
-        since = self._border.to_local(record.since)
-        return CredentialNews(number, record.life, record.evidence, since, self._holders(record))
+        since = self._clock_offset.to_local(record.since)
+        return CredentialUpdate(number, record.life, record.evidence, since, self._holders(record))
 
-    def _quota_news(self, number: int) -> QuotaNews:
-        return QuotaNews(number, shifted(self._quota(number).record(), -self._border.offset))
+    def _quota_news(self, number: int) -> QuotaUpdate:
+        return QuotaUpdate(number, shift_record(self._quota(number).record(), -self._clock_offset.offset))
 
     def _holders(self, record: CredentialRecord) -> tuple[str, ...]:
         if not record.leases:
@@ -141,19 +157,19 @@ class RedisStep(SessionStep):
         for lease in record.leases:
             session = next((other for other in self.others if other.id == lease.session), None)
             if session is not None:  # else it is ours, or one that nobody has any more
-                process = process_of(session)
+                process = describe_process(session)
                 found.append(process if lease.requester is None else f"{lease.requester} ({process})")
         return tuple(found)
 
     # -- sessions ---------------------------------------------------------------------------------------------
 
-    def join(self, me: Session) -> None:
+    def join(self, me: StoreSession) -> None:
         """Begin a session."""
         self.sessions.append(me)
-        self.i_am(me)
+        self.set_own_session(me)
         self.joins = self.me_changed = self._others_are_there = True
 
-    def held_among(self, tokens: Collection[int]) -> list[tuple[int, int]]:
+    def find_held(self, tokens: Collection[int]) -> list[tuple[int, int]]:
         """The leases of this session with one of *tokens*: credential and token."""
         return [
             (number, lease.token)
@@ -162,15 +178,15 @@ class RedisStep(SessionStep):
             if lease.session == self.me.id and lease.token in tokens
         ]
 
-    def _take_over(self, before: Session, abandoned: Collection[int]) -> None:
+    def _take_over(self, before: StoreSession, abandoned: Collection[int]) -> None:
         """Move the leases of session *before* to this one, except the *abandoned* tokens."""
         self.is_continued = True
-        self._called.append(before)  # it is written, and nobody is woken
+        self._notified.append(before)  # it is written, and nobody is woken
         for number in list(self._replica.numbers("c")):
             leases = self._leases(number)
             mine = [lease for lease in leases if lease.session == before.id]
             if any(lease.token in abandoned for lease in mine):
-                self._replica.untold.add(f"c{number}")
+                self._replica.unreported.add(f"c{number}")
             if any(lease.token not in abandoned for lease in mine):
                 moved = tuple(
                     lease.moved_to(self.me.id) if lease in mine and lease.token not in abandoned else lease
@@ -183,11 +199,11 @@ class RedisStep(SessionStep):
         me = self.me
         self.sessions.remove(me)
         for credential in self._end_session(me):
-            self._call_next(credential)
-        if me.called_at is not None:
-            self._call_one()
+            self._notify_next(credential)
+        if me.notified_at is not None:
+            self._notify_one()
 
-    def _end_session(self, session: Session) -> set[int]:
+    def _end_session(self, session: StoreSession) -> set[int]:
         self._others_are_there = True
         self.ended.append(session.id)
         freed = set()
@@ -198,26 +214,26 @@ class RedisStep(SessionStep):
                 self._end_leases(number, gone)
         return freed
 
-    def _leases(self, number: int) -> tuple[Held, ...]:
+    def _leases(self, number: int) -> tuple[HeldLease, ...]:
         """The leases of a credential; it counts as read only if that is made use of."""
         written = self.records.get(f"c{number}")
         return (written if isinstance(written, CredentialRecord) else self._replica.credential(number)).leases
 
-    def _end_leases(self, number: int, gone: list[Held]) -> None:
+    def _end_leases(self, number: int, gone: list[HeldLease]) -> None:
         """Leases that nobody gives back: what they have in flight ends with them, and the view does not know it."""
         self.records[f"c{number}"] = self._credential(number).without(gone)
-        self._replica.untold.add(f"c{number}")
+        self._replica.unreported.add(f"c{number}")
         for lease in gone:
             if lease.guessed is not None:
                 quota = self._quota(lease.quota)
                 self.records[f"q{lease.quota}"] = quota._replace(
-                    known=dump(in_flight_ended(quota.record(), lease.guessed))
+                    known=encode_json(without_in_flight(quota.record(), lease.guessed))
                 )
-                self._replica.untold.add(f"q{lease.quota}")
+                self._replica.unreported.add(f"q{lease.quota}")
 
-    def _was_called(self, session: Session) -> None:
-        self._called.append(session)
-        self.rings.append(session.id)
+    def _record_notified(self, session: StoreSession) -> None:
+        self._notified.append(session)
+        self.wakeup_sessions.append(session.id)
 
     # -- leases -----------------------------------------------------------------------------------------------
 
@@ -229,20 +245,20 @@ class RedisStep(SessionStep):
             orphans = [lease for lease in leases if lease.session not in living]
             if orphans:  # part of what the server knew is gone: nobody has them, and nobody else would end them
                 self._end_leases(credential, orphans)
-                self._call_next(credential)
+                self._notify_next(credential)
                 leases = self._credential(credential).leases
-        to_local = self._border.to_local
+        to_local = self._clock_offset.to_local
         return [(lease.request, lease.token, to_local(lease.granted_at)) for lease in leases]
 
-    def lease(self, bid: Bid, reserved: Reserved) -> Granted:
+    def lease(self, bid: SlotRequest, reserved: QuotaReservation) -> SlotGranted:
         """Begin a lease. Its token is given by the server, and larger than that of every lease before it."""
         record = self._credential(bid.credential)
-        held = Held.written(
+        held = HeldLease.written(
             NEW,
             self.me.id,
             bid.request,
             bid.requester,
-            self._border.to_store(self.now),
+            self._clock_offset.to_store(self.now),
             bid.quota,
             list(reserved.guessed) if reserved.guessed else None,
         )
@@ -250,21 +266,21 @@ class RedisStep(SessionStep):
         self.grants = True
         if reserved.record is not None:
             self._write_record(bid.quota, reserved.record)
-        return Granted(NEW, self.now)
+        return SlotGranted(NEW, self.now)
 
-    def _mine(self, credential: int, token: int) -> Held | None:
-        leases, session = self._credential(credential).leases, self.holder_of(token)
+    def _mine(self, credential: int, token: int) -> HeldLease | None:
+        leases, session = self._credential(credential).leases, self.find_owning_session(token)
         return next((lease for lease in leases if lease.token == token and lease.session == session), None)
 
     def end(self, credential: int, token: int) -> bool:
         """End a lease of this session. False: it is not in force."""
         mine = self._mine(credential, token)
         if self.former.pop(token, None) is not None:
-            self._replica.untold.add(f"c{credential}")  # the view counts it as another's
+            self._replica.unreported.add(f"c{credential}")  # the view counts it as another's
         if mine is None:
             return False
         self.records[f"c{credential}"] = self._credential(credential).without([mine])
-        self._call_next(credential)
+        self._notify_next(credential)
         return True
 
     def end_unknown(self, tokens: Sequence[int], but: str | None) -> None:
@@ -280,7 +296,7 @@ class RedisStep(SessionStep):
             ]
             if unknown:
                 self._end_leases(number, unknown)
-                self._call_next(number)
+                self._notify_next(number)
 
     def settle(self, credential: int, token: int) -> bool:
         """The cost of a lease is no guess any more. False: it is not in force."""
@@ -295,38 +311,40 @@ class RedisStep(SessionStep):
 
     # -- what is known ----------------------------------------------------------------------------------------
 
-    def enrol(self, card: Card) -> Enrolled:
+    def enrol(self, card: CredentialIdentity) -> EnrolledCredential:
         """Make a credential and its quota known."""
         number = self._number_of(card)
         replica = self._replica
-        name = dump(card.quota)
-        quota = replica.quota_of(name)
+        name = encode_json(card.quota)
+        quota = replica.find_quota(name)
         if quota is None:
             quota = replica.next_number("q")
             self._read.add(f"q{quota}")
             self.records[f"q{quota}"] = QuotaRecord(name, "{}")
-        return Enrolled(self._credential_news(number), self._quota_news(quota))
+        return EnrolledCredential(self._credential_news(number), self._quota_news(quota))
 
-    def _number_of(self, card: Card) -> int:
+    def _number_of(self, card: CredentialIdentity) -> int:
         replica = self._replica
-        known = replica.credential_of(card.fingerprint)
+        known = replica.find_credential(card.fingerprint)
         if known is not None:
             if replica.credential(known).name != card.name:
                 self._rewrite(known, name=card.name)
             return known
         number = replica.next_number("c")
         self._read.add(f"c{number}")
-        since = self._border.to_store(self.now)
+        since = self._clock_offset.to_store(self.now)
         self.records[f"c{number}"] = CredentialRecord.written(card.fingerprint, card.name, "alive", "", since)
         return number
 
     def _write_record(self, number: int, record: Record) -> None:
-        self.records[f"q{number}"] = self._quota(number)._replace(known=dump(shifted(record, self._border.offset)))
+        self.records[f"q{number}"] = self._quota(number)._replace(
+            known=encode_json(shift_record(record, self._clock_offset.offset))
+        )
 
     def write_life(self, number: int, life: str, evidence: str, since: float) -> None:
         """Keep whether a credential lives."""
-        self._rewrite(number, life=life, evidence=evidence, since=self._border.to_store(since))
-        self._call_all()
+        self._rewrite(number, life=life, evidence=evidence, since=self._clock_offset.to_store(since))
+        self._notify_all()
 
     def _rewrite(self, number: int, **fields: object) -> None:
         changed = self._credential(number)._replace(**fields)  # type: ignore[arg-type]

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 
-class Order(NamedTuple):
+class StepRequest(NamedTuple):
     """One step, decided. Without a session it only looks, or does what everybody may."""
 
     session: str = ""
@@ -15,31 +15,31 @@ class Order(NamedTuple):
     joins: bool = False
     renew: float | None = None  # for so many seconds
     floor: int | None = None  # a token is wanted, above this one
-    checks: str = ""  # the records it rests on, and the version of each
-    texts: Mapping[str, str] = MappingProxyType({})
+    read_versions: str = ""  # the records it rests on, and the version of each
+    writes: Mapping[str, str] = MappingProxyType({})
     ended: Sequence[str] = ()
-    rings: Sequence[str] = ()  # channels
+    wakeup_sessions: Sequence[str] = ()  # channels
 
-    def words(self, hour: str, version: str, between: tuple[str, str], seen: int) -> list[str]:
+    def encode(self, hour: str, version: str, between: tuple[str, str], seen: int) -> list[str]:
         """As the script is told, after its keys. An empty *hour* is the server's own."""
         earliest, latest = between
         head = (
             f"{hour or '-'} {version} {earliest or '-'} {latest or '-'} {self.session or '-'} {self.number} "
             f"{'1' if self.joins else '-'} {'-' if self.renew is None else self.renew} "
-            f"{'-' if self.floor is None else self.floor} {seen} {len(self.texts)} {len(self.ended)}"
+            f"{'-' if self.floor is None else self.floor} {seen} {len(self.writes)} {len(self.ended)}"
         )
-        words = [head, self.checks]
-        for each in self.texts.items():
+        words = [head, self.read_versions]
+        for each in self.writes.items():
             words += each
         words += self.ended
-        words += self.rings
+        words += self.wakeup_sessions
         return words
 
 
-LOOK: Final = Order()
+READ_ONLY_REQUEST: Final = StepRequest()
 
 
-class Reply(NamedTuple):
+class StepReply(NamedTuple):
     """What the server said.
 
     *what* is "done"; "news": what it rests on has changed; "gone": the session has run out; "late": that step or a
@@ -55,7 +55,7 @@ class Reply(NamedTuple):
     last: str  # the session's last step, its last that wrote, and the token that one was given
     expiry: tuple[tuple[str, float], ...] | None  # the first sessions to run out, and when; None: not asked for
     sessions: int | None  # how many can run out; None: not asked for
-    news: list[str]
+    updates: list[str]
 
     def was_done(self, number: int) -> bool:
         """Whether the session's last step that wrote something is that one."""
@@ -67,13 +67,13 @@ class Reply(NamedTuple):
         return int(token) if token else None
 
 
-def read_reply(said: bytes) -> Reply:
+def parse_reply(said: bytes) -> StepReply:
     """Take it apart. Raises ValueError if it is none."""
     what, hour, sequence, token, last, one, ends_one, two, ends_two, sessions, *news = said.decode("ascii").split("\0")
     expiry = None
     if one:
         expiry = ((one, float(ends_one)), (two, float(ends_two))) if two else ((one, float(ends_one)),)
-    return Reply(
+    return StepReply(
         what,
         float(hour),
         int(sequence or 0),

@@ -16,13 +16,21 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from ...errors import NotAStore, StoreDamaged, StoreError, StoreTooNew, StoreUnavailable
-from ...pool.core.fair_queue import Session
-from ...pool.store_protocol import StoreTrouble
-from .errors import FAILURES, at_opening, bad_option, meaning
-from .metadata import FORMAT, Known, Meta, Server, Signs, met, read_meta
-from .resp_connection import AMEND, APPLY, UNTIL, Wire
-from .server_time import Heard, ServerTime
-from .url import RedisPlace
+from ...pool.core.fair_queue import StoreSession
+from ...pool.store_protocol import TransientStoreError
+from .errors import FAILURES, build_opening_error, build_option_error, translate_error
+from .metadata import (
+    FORMAT,
+    KnownStoreState,
+    ServerInfo,
+    StoreActivity,
+    StoreMetadata,
+    parse_metadata,
+    reconcile_metadata,
+)
+from .resp_connection import AMEND, APPLY, UNTIL, RespConnection
+from .server_time import ServerTime, ServerTimeReading
+from .url import RedisLocation
 
 T = TypeVar("T")
 
@@ -37,37 +45,39 @@ _FOR_EVER: Final = float("inf")
 
 
 @dataclass(frozen=True, slots=True)
-class Greeting:
+class Handshake:
     """A connection as it was made: what the store says of itself, and the server's hour."""
 
-    wire: Wire
-    meta: Meta
-    heard: Heard
+    connection: RespConnection
+    meta: StoreMetadata
+    time_reading: ServerTimeReading
 
 
-class Link:
-    """Holds the connection for steps. ``greeting`` is None while there is none; ``why`` tells why not."""
+class StoreConnection:
+    """Holds the connection for steps. ``handshake`` is None while there is none; ``why`` tells why not."""
 
-    def __init__(self, place: RedisPlace, server_time: ServerTime, ttl: float) -> None:
+    def __init__(self, place: RedisLocation, server_time: ServerTime, ttl: float) -> None:
         self.place = place
         self.limit = min(_LIMIT, max(_SHORTEST_LIMIT, ttl / 10))
-        self.greeting: Greeting | None = None
+        self.handshake: Handshake | None = None
         self.why = ""
-        self.known: Callable[[], Known | None] = lambda: None  # what this process knows of the store
+        self.known: Callable[[], KnownStoreState | None] = lambda: None  # what this process knows of the store
         self.dropped: Callable[[], None] = lambda: None  # told when there is something to mend
-        self.mended: Callable[[], None] = lambda: None  # told when it is, by whomever: what happened since is unheard
+        self.reconnects: Callable[[], None] = lambda: (
+            None
+        )  # told when it is, by whomever: what happened since is unheard
         self.closed = False
         self.server_time = server_time
         self._ttl = ttl
         self._pause = _FIRST_PAUSE
-        self._mend_at = 0.0
-        self._mending = threading.Lock()
+        self._reconnect_at = 0.0
+        self._reconnecting = threading.Lock()
         self.keys = [place.key(name) for name in ("meta", "records", "changes", "expiry")]
         self._apply, self._amend, self._until = (
-            script.call(keys) for script, keys in ((APPLY, self.keys), (AMEND, self.keys[:1]), (UNTIL, self.keys[3:]))
+            script.bind(keys) for script, keys in ((APPLY, self.keys), (AMEND, self.keys[:1]), (UNTIL, self.keys[3:]))
         )
 
-    def bell_of(self, session: str) -> str:
+    def wakeup_channel(self, session: str) -> str:
         """The channel on which the process of that session is woken."""
         return self.place.key(f"bell:{session.partition('.')[0]}")
 
@@ -76,71 +86,73 @@ class Link:
     def open(self) -> None:
         """Connect for the first time. Insists for a moment on what may pass. Raises StoreError."""
         deadline = time.monotonic() + _INSIST
-        while self.greeting is None:
+        while self.handshake is None:
             try:
-                self.greeting = self._greet()
-            except StoreTrouble as error:
+                self.handshake = self._handshake()
+            except TransientStoreError as error:
                 if time.monotonic() > deadline:
-                    raise at_opening(error, self.place.shown) from None
+                    raise build_opening_error(error, self.place.shown) from None
                 time.sleep(_FIRST_PAUSE)
 
-    def failed(self, error: Exception) -> StoreTrouble | StoreError:
+    def failed(self, error: Exception) -> TransientStoreError | StoreError:
         """The connection is of no use any more. What to raise in place of *error*."""
-        found = meaning(error, self.place.shown, self.limit)
+        found = translate_error(error, self.place.shown, self.limit)
         self.drop(str(found))
         # What a person has to put right can be put right while we wait.
-        return StoreTrouble(self.why) if isinstance(found, StoreUnavailable) else found
+        return TransientStoreError(self.why) if isinstance(found, StoreUnavailable) else found
 
     def drop(self, why: str) -> None:
         """Let go of the connection."""
-        greeting, self.greeting = self.greeting, None
+        greeting, self.handshake = self.handshake, None
         self.why = why
         if greeting is not None:
-            self._mend_at = time.monotonic()
+            self._reconnect_at = time.monotonic()
             self._pause = _FIRST_PAUSE
-            greeting.wire.close()
+            greeting.connection.close()
             self.dropped()
 
-    def mend_in(self) -> float:
-        """In how many seconds ``mend`` should be tried; infinite if nothing is broken."""
-        return _FOR_EVER if self.greeting is not None or self.closed else max(0.0, self._mend_at - time.monotonic())
+    def reconnect_delay(self) -> float:
+        """In how many seconds ``reconnect`` should be tried; infinite if nothing is broken."""
+        return (
+            _FOR_EVER if self.handshake is not None or self.closed else max(0.0, self._reconnect_at - time.monotonic())
+        )
 
-    def mend(self) -> bool:
-        """Connect again, however long that takes. False: in vain, and ``mend_in`` says when to try next."""
-        with self._mending:
-            if self.greeting is not None or self.closed:
-                return self.greeting is not None
+    def reconnect(self) -> bool:
+        """Connect again, however long that takes. False: in vain, and ``reconnect_delay`` says when to try next."""
+        with self._reconnecting:
+            if self.handshake is not None or self.closed:
+                return self.handshake is not None
             try:
-                greeting = self._greet()
-            except (StoreTrouble, StoreError) as error:
+                greeting = self._handshake()
+            except (TransientStoreError, StoreError) as error:
                 self.why = error.detail if isinstance(error, StoreUnavailable) else str(error)
-                self._mend_at = time.monotonic() + self._pause
+                self._reconnect_at = time.monotonic() + self._pause
                 self._pause = min(2 * self._pause, _LONGEST_PAUSE)
                 return False
             return self._use(greeting)
 
-    def _use(self, greeting: Greeting) -> bool:
+    def _use(self, greeting: Handshake) -> bool:
         if self.closed:  # meanwhile
-            greeting.wire.close()
+            greeting.connection.close()
         else:
-            self.greeting = greeting
-            self.mended()
+            self.handshake = greeting
+            self.reconnects()
         return not self.closed
 
-    def mend_in_a_step(self) -> bool:
+    def reconnect_within_step(self) -> bool:
         """The same for who holds others up, for the time of one answer at most: to look up a name may take any."""
         deadline = time.monotonic() + self.limit
-        if self._mending.locked() and self._mending.acquire(timeout=self.limit):  # somebody was at it
-            self._mending.release()
+        if self._reconnecting.locked() and self._reconnecting.acquire(timeout=self.limit):  # somebody was at it
+            self._reconnecting.release()
         left = deadline - time.monotonic()
-        if self.greeting is None and left > 0:  # nobody was, or only before this broke
-            mender = threading.Thread(target=self.mend, name="agentos-mender", daemon=True)
+        if self.handshake is None and left > 0:  # nobody was, or only before this broke
+            mender = threading.Thread(target=self.reconnect, name="agentos-mender", daemon=True)
             try:
                 mender.start()
             except RuntimeError:  # the interpreter is ending
                 return False
             mender.join(left)
-        return self.greeting is not None
+        return self.handshake is not None
 
     def close(self) -> None:
         self.closed = True
@@ -148,51 +160,51 @@ class Link:
 
     # -- what is said first -----------------------------------------------------------------------------------
 
-    def _greet(self) -> Greeting:
+    def _handshake(self) -> Handshake:
         wire = self.connect()
         try:
-            greeting = self.asked(lambda: self._meet(wire))
-            wire.wait_at_most(self.limit)
+            greeting = self.query(lambda: self._reconcile(wire))
+            wire.set_timeout(self.limit)
         except BaseException:
             wire.close()
             raise
         return greeting
 
-    def connect(self) -> Wire:
+    def connect(self) -> RespConnection:
         """A connection of its own. Raises StoreTrouble or StoreError."""
         try:
-            return self.asked(lambda: Wire(self.place, max(self.limit, _LIMIT)))  # it holds nobody up
+            return self.query(lambda: RespConnection(self.place, max(self.limit, _LIMIT)))  # it holds nobody up
         except (ValueError, TypeError) as error:
-            raise bad_option(error, self.place.shown) from None
+            raise build_option_error(error, self.place.shown) from None
 
-    def asked(self, ask: Callable[[], T]) -> T:
+    def query(self, ask: Callable[[], T]) -> T:
         """What the server answers. Raises StoreTrouble or StoreError."""
         try:
             return ask()
         except FAILURES as error:
-            raise meaning(error, self.place.shown, self.limit) from None
+            raise translate_error(error, self.place.shown, self.limit) from None
 
-    def _meet(self, wire: Wire) -> Greeting:
+    def _reconcile(self, wire: RespConnection) -> Handshake:
         server = self._server(wire)
         for script in (APPLY, AMEND, UNTIL):
             wire.load(script)
-        wire.ask("PUBLISH", self.bell_of("nobody"), "")  # or who may not would find out when others wait for it
+        wire.ask("PUBLISH", self.wakeup_channel("nobody"), "")  # or who may not would find out when others wait for it
         for _ in range(_TRIES):
             meta = self.read_meta(wire)
             heard = self.server_time.read(wire)
-            new = met(
+            new = reconcile_metadata(
                 meta,
-                Server(server.run, server.uptime, heard.hour),
+                ServerInfo(server.run, server.uptime, heard.hour),
                 self.known(),
                 ttl=self._ttl,
-                signs=self._signs(wire, meta, heard.hour),
+                signs=self._read_activity(wire, meta, heard.hour),
                 salt=secrets.token_hex(_SALT_BYTES),
             )
             if new is meta or self.amend(wire, new, meta):
-                return Greeting(wire, new, heard)
-        raise StoreTrouble(f"others keep changing what {self.place.shown} says of itself")
+                return Handshake(wire, new, heard)
+        raise TransientStoreError(f"others keep changing what {self.place.shown} says of itself")
 
-    def _server(self, wire: Wire) -> Server:
+    def _server(self, wire: RespConnection) -> ServerInfo:
         said = wire.ask("INFO", "server").decode(errors="replace")
         info = dict(line.split(":", 1) for line in said.splitlines() if ":" in line)
         try:
@@ -204,15 +216,15 @@ class Link:
         if version < _OLDEST:
             detail = f"the server is Redis {info['redis_version']}, and 6.0 or newer is needed (or Valkey)"
             raise StoreUnavailable(path=self.place.shown, detail=detail)
-        return Server(run, self.server_time.uptime(counted), 0.0)
+        return ServerInfo(run, self.server_time.uptime(counted), 0.0)
 
-    def _signs(self, wire: Wire, meta: Meta | None, hour: float) -> Signs:
+    def _read_activity(self, wire: RespConnection, meta: StoreMetadata | None, hour: float) -> StoreActivity:
         """Who else seems to use the store, at that hour of the server."""
         if meta is not None and wire.ask("ZCARD", self.keys[3]):
-            return Signs(True, bool(wire.ask("ZCOUNT", self.keys[3], f"({hour + meta.shift!r}", "+inf")))
-        return Signs(listening=bool(wire.ask("PUBSUB", "CHANNELS", self.bell_of("*"))))
+            return StoreActivity(True, bool(wire.ask("ZCOUNT", self.keys[3], f"({hour + meta.shift!r}", "+inf")))
+        return StoreActivity(listening=bool(wire.ask("PUBSUB", "CHANNELS", self.wakeup_channel("*"))))
 
-    def read_meta(self, wire: Wire) -> Meta | None:
+    def read_meta(self, wire: RespConnection) -> StoreMetadata | None:
         """What the store says of itself; None if there is no store yet. Raises StoreError if it is none of ours."""
         words = [word.decode(errors="replace") for word in wire.ask("HGETALL", self.keys[0])]
         fields = dict(zip(words[::2], words[1::2], strict=True))
@@ -224,47 +236,49 @@ class Link:
             version = int(fields["format"])
             if version > FORMAT:
                 raise StoreTooNew(path=self.place.shown, version=version, newest=FORMAT)
-            return read_meta(fields)
+            return parse_metadata(fields)
         except (ValueError, KeyError) as error:
             raise StoreDamaged(
                 path=self.place.shown, detail=f"what it says of itself is not readable ({error})"
             ) from None
 
-    def apply(self, wire: Wire, words: list[str]) -> bytes:
+    def apply(self, wire: RespConnection, words: list[str]) -> bytes:
         """What the server says to a step. Errors are those of redis-py."""
-        said: bytes = wire.run(self._apply, words)
+        said: bytes = wire.run_script(self._apply, words)
         return said
 
-    def amend(self, wire: Wire, new: Meta, old: Meta | None) -> bool:
+    def amend(self, wire: RespConnection, new: StoreMetadata, old: StoreMetadata | None) -> bool:
         """Change what the store says of itself. False: somebody else has, meanwhile."""
-        counters = ["sequence", self._left_over(wire)] if old is None else []
+        counters = ["sequence", self._find_last_change(wire)] if old is None else []
         before = "" if old is None else old.version
-        return bool(wire.run(self._amend, [before, str(new.token), *new.fields(), *counters]))
+        return bool(wire.run_script(self._amend, [before, str(new.token), *new.fields(), *counters]))
 
-    def _left_over(self, wire: Wire) -> str:
+    def _find_last_change(self, wire: RespConnection) -> str:
         """The newest change of a store that says nothing of itself any more: a new one in its place goes on there."""
         newest = wire.ask("ZREVRANGE", self.keys[2], "0", "0", "WITHSCORES")
         return str(int(newest[1])) if newest else "0"
 
-    def sessions(self, wire: Wire) -> dict[str, float]:
+    def read_session_expiries(self, wire: RespConnection) -> dict[str, float]:
         """When each session runs out, if it is not renewed; in the store's time."""
         words = wire.ask("ZRANGE", self.keys[3], "0", "-1", "WITHSCORES")
         return {name.decode(): float(at) for name, at in zip(words[::2], words[1::2], strict=True)}
 
-    def let_run_out(self, wire: Wire, session: str, was: float | None, at: float) -> None:
+    def schedule_expiry(self, wire: RespConnection, session: str, was: float | None, at: float) -> None:
         """Let a session run out then, and no more at the instant it *was* to, unless it was renewed meanwhile."""
-        wire.run(self._until, [session, "" if was is None else repr(was), repr(at)])
+        wire.run_script(self._until, [session, "" if was is None else repr(was), repr(at)])
 
-    def correct_expiry(self, wire: Wire, sessions: Iterable[Session], too_far: Sequence[Session], now: float) -> None:
+    def correct_expiry(
+        self, wire: RespConnection, sessions: Iterable[StoreSession], too_far: Sequence[StoreSession], now: float
+    ) -> None:
         """Let those of *sessions* that are *too_far*, or have no expiry, run out after their time to live.
 
         One lasts too long if the server's clock was set back while no process was there to notice; one has no expiry
         if part of what the server knew is gone. *now* is in the store's time.
         """
         try:
-            ends_at = self.sessions(wire)
+            ends_at = self.read_session_expiries(wire)
             for session in sessions:
                 if session in too_far or session.id not in ends_at:
-                    self.let_run_out(wire, session.id, ends_at.get(session.id), now + session.ttl)
+                    self.schedule_expiry(wire, session.id, ends_at.get(session.id), now + session.ttl)
         except FAILURES as error:
             raise self.failed(error) from None

@@ -27,7 +27,7 @@ def is_encrypted(shown: str) -> bool:
     return shown.partition("://")[0] in ("rediss", "valkeys")
 
 
-def refusal(error: Exception) -> str | None:
+def explain_tls_error(error: Exception) -> str | None:
     """What no waiting mends, and how to: a certificate, or an option for TLS. None: it is something else.
 
     *error* is one of a connection that was to be encrypted.
@@ -40,11 +40,11 @@ def refusal(error: Exception) -> str | None:
         if is_tls and _CLIENT_REFUSED.search(str(cause)):
             return f"it does not accept this client without a certificate that it knows: {_OF_CLIENT}"
         if isinstance(cause, _NO_FILE) or (is_tls and _NO_USE.search(str(cause))):
-            return f"what an option ssl_... of its URL names cannot be used ({_said(cause)})"
+            return f"what an option ssl_... of its URL names cannot be used ({_error_text(cause)})"
     return None
 
 
-def guesses(trouble: str, shown: str) -> list[str]:
+def suggest_url_fixes(trouble: str, shown: str) -> list[str]:
     """What may be wrong with the URL of a server with which nothing has worked yet, by what it came to."""
     scheme = shown.partition("://")[0]
     if not is_encrypted(shown):
@@ -58,6 +58,6 @@ def guesses(trouble: str, shown: str) -> list[str]:
     return found
 
 
-def _said(cause: BaseException | None) -> str:
+def _error_text(cause: BaseException | None) -> str:
     """Its own words, which show no value, without the line of a file of Python's."""
     return re.sub(r" \(_ssl\.c:\d+\)", "", str(getattr(cause, "strerror", None) or cause))

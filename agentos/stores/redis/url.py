@@ -25,7 +25,7 @@ REDIS_URL: Final = "'redis://host:port/db?pool=name'"
 
 
 @dataclass(frozen=True, slots=True)
-class RedisPlace:
+class RedisLocation:
     """A pool on a server. ``shown`` is what people may see of it: no user, no password, no option."""
 
     shown: str
@@ -47,7 +47,7 @@ def is_redis_url(text: str) -> bool:
     return text.partition("://")[0].lower() in _SCHEMES and "://" in text
 
 
-def redis_place(text: str) -> RedisPlace:
+def parse_redis_url(text: str) -> RedisLocation:
     """The place that a URL means. Raises ValueError, which says what is wrong with which part, and shows nothing."""
     _require(text.isprintable(), "it holds a character that cannot be printed")
     parts, port, options = _parts(text)
@@ -56,9 +56,13 @@ def redis_place(text: str) -> RedisPlace:
     pool = options.pop("pool", _DEFAULT_POOL)
     _require(_POOL.fullmatch(pool), "its pool must be 1 to 100 letters, digits, '_', '.' or '-'")
     for name, value in options.items():
-        _require(_is_known(name), f"{_called(name)} is not one of those it may have: pool, db and TLS's ssl_...")
+        _require(
+            _is_known(name), f"{_displayable_option(name)} is not one of those it may have: pool, db and TLS's ssl_..."
+        )
         _require(name != "db" or value.isdecimal(), _NO_DATABASE)
-        _require(encrypted or name == "db", f"{_called(name)} is one of TLS, for which it begins with rediss://")
+        _require(
+            encrypted or name == "db", f"{_displayable_option(name)} is one of TLS, for which it begins with rediss://"
+        )
     if encrypted and options.get("ssl_cert_reqs") != "none":
         options.setdefault("ssl_check_hostname", "true")  # redis-py checks it of itself since version 6 only
     target, shown = (
@@ -72,7 +76,7 @@ def redis_place(text: str) -> RedisPlace:
     url = f"{_SCHEMES[scheme]}://{target}{query}"
     written = [parts.password or "", options.get("ssl_password", "")]
     passwords = tuple(dict.fromkeys(filter(None, [unquote(written[0]), *written])))
-    return RedisPlace(f"{scheme}://{shown}{of_pool}", pool, url, passwords)
+    return RedisLocation(f"{scheme}://{shown}{of_pool}", pool, url, passwords)
 
 
 def _parts(text: str) -> tuple[SplitResult, int, dict[str, str]]:
@@ -102,7 +106,7 @@ def _is_known(option: str) -> bool:
     return option.startswith("ssl_") or option == "db"
 
 
-def _called(option: str) -> str:
+def _displayable_option(option: str) -> str:
     """The option as it may be shown: by its name, unless that could be something pasted in the wrong place."""
     return f"its option {option!r}" if _ORDINARY_OPTION.fullmatch(option) else "one of its options"
 

@@ -11,15 +11,15 @@ import itertools
 from collections.abc import Callable, Iterable, Sequence
 
 from ...errors import PoolClosed, StoreError
-from ...pool.core.candidate_index import Lane
+from ...pool.core.candidate_index import CandidateIndex
 from ...pool.core.cost import Used
 from ...pool.core.limits.base import FOREVER
 from ...pool.core.pool import NOBODY, NOTHING, LeasePool
-from ...pool.core.quota_codec import forgotten, named_limits, pack_quota
-from ...pool.core.records import PLAIN, Ask, Draw, Grant, Key, Quota, Ticket
-from ...pool.core.reservations import Claims, reserve
-from ...pool.core.states import Event, Life, Wait
-from ...pool.store_protocol import Bid, Granted, Reserved, Step
+from ...pool.core.quota_codec import named_limits, pack_quota, reset_record
+from ...pool.core.records import PLAIN, Draw, Grant, Key, LeaseRequest, Quota, Ticket
+from ...pool.core.reservations import RefillClaims, reserve
+from ...pool.core.states import Life, LifeEvent, TicketState
+from ...pool.store_protocol import QuotaReservation, SlotGranted, SlotRequest, Step
 from .view import TOO_LATE, PoolView
 from .waiting import NAMED, claims_on, idle_until, own_claim, put_off_until, wanted_numbers
 
@@ -29,8 +29,8 @@ _UNEXPLAINED_FOR = 0.005
 _LONGEST_REQUESTER = 200
 _PASSES = 4
 # Others ring when there is something for us. Where that cannot be heard, we look for ourselves.
-_LOOK_EVERY = 0.1
-_LOOK_WHEN_IDLE = 1.0
+_REFRESH_EVERY = 0.1
+_REFRESH_WHEN_IDLE = 1.0
 # Who gets in line has just been refused, and hears of what has changed since when it says that it waits.
 _JUST_NOW = 0.01
 
@@ -40,36 +40,40 @@ class SharedPool(PoolView):
 
     # -- starting ---------------------------------------------------------------------------------------------
 
-    def acquire(self, ask: Ask, requester: str | None, now: float) -> Grant | None:
+    def acquire(self, ask: LeaseRequest, requester: str | None, now: float) -> Grant | None:
         grant = super().acquire(ask, requester, now)
         if grant is None and not self.waiting and not self.closed and self._catch_up(now):
             grant = super().acquire(ask, requester, now)
         return grant
 
-    def _find(self, lane: Lane, ask: Ask, now: float, claims: Claims | None) -> tuple[Key | None, float]:
+    def _find(
+        self, lane: CandidateIndex, ask: LeaseRequest, now: float, claims: RefillClaims | None
+    ) -> tuple[Key | None, float]:
         if now < self.not_before:
             return None, self.not_before
         return super()._find(lane, ask, now, claims)
 
-    def _starts_at(self, key: Key, ask: Ask, now: float, claims: Claims | None) -> float:
+    def _starts_at(self, key: Key, ask: LeaseRequest, now: float, claims: RefillClaims | None) -> float:
         """As the core has it; and if starting now would put off a process that is ahead, then after that one."""
         at = super()._starts_at(key, ask, now, claims)
         if at > now or not self._claimed.get(key.quota):
             return at
         return put_off_until(self._claimed[key.quota], key, ask, now)
 
-    def _start_on_first(self, lane: Lane, ask: Ask, requester: str | None, now: float) -> Grant | None:
+    def _start_on_first(
+        self, lane: CandidateIndex, ask: LeaseRequest, requester: str | None, now: float
+    ) -> Grant | None:
         return None  # the store decides whether it can start
 
-    def _start(self, key: Key, ask: Ask, requester: str | None, now: float) -> Grant | None:
+    def _start(self, key: Key, ask: LeaseRequest, requester: str | None, now: float) -> Grant | None:
         quota = key.quota
         _, number = self._numbers[key]
         draws: list[Draw] | tuple[Draw, ...] = NOTHING
 
-        def reserve_at(at: float, claims: Sequence[str]) -> Reserved | None:
+        def reserve_at(at: float, claims: Sequence[str]) -> QuotaReservation | None:
             nonlocal draws
             self._claimed[quota] = claims_on(number, quota, claims, at)
-            if key.life is not Life.ALIVE or (self.keep_free and self.spare_at(at) > at):
+            if key.life is not Life.ALIVE or (self.keep_free and self.next_spare_slot_at(at) > at):
                 return None
             if self._claimed[quota] and self._starts_at(key, ask, at, None) > at:
                 return None
@@ -78,26 +82,26 @@ class SharedPool(PoolView):
                 return None
             draws = found
             if not found and not quota.probation:
-                return Reserved(None)
+                return QuotaReservation(None)
             record = self._records[quota] = pack_quota(quota, self._records[quota])
             guesses = {draw[0] for draw in found if draw[2]}
-            return Reserved(record, tuple(name for name, state in named_limits(quota) if state in guesses))
+            return QuotaReservation(record, tuple(name for name, state in named_limits(quota) if state in guesses))
 
-        bid = self._bid(key, requester, reserve_at, now, still_waiting=self.waiting > 1)
+        bid = self._build_slot_request(key, requester, reserve_at, now, still_waiting=self.waiting > 1)
         before = self._news
         self._came = True
-        answer = self._in_store(lambda: self._store.try_grant(bid), now)
-        if isinstance(answer, Granted):
+        answer = self._try_in_store(lambda: self._store.try_grant(bid), now)
+        if isinstance(answer, SlotGranted):
             if not bid.still_waiting:
                 self._waits_as = None
             grant = Grant(key, answer.token, requester, answer.at, ask.model, draws)
-            self._book(grant, ask)
-            self._store.booked()
+            self._record_lease(grant, ask)
+            self._store.confirm_grant()
             if self.max_lease is not None and len(self.leases) == 1:
-                self._store.nudge()  # it has to be ended in time, should its holder forget it
+                self._store.wake_maintenance()  # it has to be ended in time, should its holder forget it
             return grant
         if answer is not None:
-            self._look(now)  # what else has changed: the next choice should be a better one
+            self._refresh_view(now)  # what else has changed: the next choice should be a better one
             self.rests = answer.why
             if answer.not_before is not None:
                 self.not_before = answer.not_before
@@ -105,17 +109,17 @@ class SharedPool(PoolView):
                 self.not_before = now + _UNEXPLAINED_FOR
         return None
 
-    def _bid(
+    def _build_slot_request(
         self,
         key: Key,
         requester: str | None,
-        reserve_at: Callable[[float, Sequence[str]], Reserved | None],
+        reserve_at: Callable[[float, Sequence[str]], QuotaReservation | None],
         now: float,
         *,
         still_waiting: bool,
-    ) -> Bid:
+    ) -> SlotRequest:
         credential, number = self._numbers[key]
-        return Bid(
+        return SlotRequest(
             request=f"{self._name}.{next(self._requests)}",
             credential=credential,
             slots=key.slots,
@@ -128,27 +132,27 @@ class SharedPool(PoolView):
             since=now,
         )
 
-    def hold_on(self, grant: Grant, now: float) -> Grant | None:
-        self._in_store(self._store.keep_up, now)
+    def reacquire(self, grant: Grant, now: float) -> Grant | None:
+        self._try_in_store(self._store.maintain, now)
         if grant not in self._lost or self.kept_out:
-            return super().hold_on(grant, now)
+            return super().reacquire(grant, now)
         key = grant.key
         # Its cost was taken when it was granted, and stays taken; but a guess ended with the lease.
         draws = [draw for draw in grant.draws if not draw[2]]
-        bid = self._bid(
+        bid = self._build_slot_request(
             key,
             grant.requester,
-            lambda _at, _claims: Reserved(None) if key.life is Life.ALIVE else None,
+            lambda _at, _claims: QuotaReservation(None) if key.life is Life.ALIVE else None,
             now,
             still_waiting=self.waiting > 0,
         )
-        answer = self._in_store(lambda: self._store.try_grant(bid), now)
-        if not isinstance(answer, Granted):
+        answer = self._try_in_store(lambda: self._store.try_grant(bid), now)
+        if not isinstance(answer, SlotGranted):
             return None
         again = Grant(key, answer.token, grant.requester, answer.at, grant.model, draws)
-        self._book(again, PLAIN)
-        self._store.booked()
-        self._store.lease_moved(grant.token, again.token)
+        self._record_lease(again, PLAIN)
+        self._store.confirm_grant()
+        self._store.on_lease_replaced(grant.token, again.token)
         return again
 
     def _free_now(self, key: Key, now: float, wanted: Callable[[int], bool]) -> int:
@@ -182,35 +186,35 @@ class SharedPool(PoolView):
         # First here: whatever interrupts us, this process does not hold it any more, and the store is told.
         self._ending.add(grant.token)
         super().end(grant)
-        self._tell(give_back, None)
-        if in_force is False or (in_force is None and self._store.is_late()):
+        self._submit(give_back, None)
+        if in_force is False or (in_force is None and self._store.is_expired()):
             self._mark_lost(grant, TOO_LATE)
-        self._leave_if_over()
+        self._leave_if_finished()
         return grant not in self._lost
 
     def abandon(self, grants: Iterable[Grant]) -> bool:
         held = [grant for grant in grants if self.leases.get(grant.token) is grant]
         for grant in held:
-            self._strike_off(grant)
+            self._drop_lease(grant)
         self._abandoned.update(held)
         if held:
-            self._in_store(lambda: self._store.abandon([grant.token for grant in held]), None)
-            self._leave_if_over()
+            self._try_in_store(lambda: self._store.abandon([grant.token for grant in held]), None)
+            self._leave_if_finished()
         return True
 
     def end_abandoned(self, grant: Grant, now: float) -> Sequence[Ticket] | None:
         if grant not in self._abandoned:
             return None
         self._abandoned.discard(grant)
-        self._tell(lambda step: step.end(self._numbers[grant.key][0], grant.token), now)
-        self._look(now)
+        self._submit(lambda step: step.end(self._numbers[grant.key][0], grant.token), now)
+        self._refresh_view(now)
         return self._serve(now) if self.waiting else NOBODY
 
     def _end_draws(self, grant: Grant) -> None:
         pass  # done in the store's step
 
     def settle(self, grant: Grant, used: Used, now: float) -> Sequence[Ticket] | None:
-        if not self.holds(grant, now):
+        if not self.is_in_force(grant, now):
             return None
         quota = grant.key.quota
         if all(used[state.dimension] is None for state in quota.limits_for(grant.model)):
@@ -229,7 +233,7 @@ class SharedPool(PoolView):
             eased = sum(draw[1] for draw in grant.draws) < sum(draw[1] for draw in before)
             self._keep(step, quota, eased=eased)
 
-        self._tell(correct, now)
+        self._submit(correct, now)
         if grant in self._lost:
             return None
         return self._reopened(quota, now) if changed else NOBODY
@@ -240,15 +244,15 @@ class SharedPool(PoolView):
 
     def spend(self, key: Key, evidence: str, now: float) -> Sequence[Ticket]:
         self._apply(lambda at: self._spend(key, evidence, at), key, now)
-        return self._fewer(now)
+        return self._after_key_loss(now)
 
     def reject(self, key: Key, evidence: str, now: float) -> Sequence[Ticket]:
         def reject(at: float) -> None:
-            self._excuse(key)
-            self._change_life(key, Event.REJECTED, evidence, at)
+            self._reset_silence(key)
+            self._change_life(key, LifeEvent.REJECTED, evidence, at)
 
         self._apply(reject, key, now, life=Life.DEAD, evidence=evidence)
-        return self._fewer(now)
+        return self._after_key_loss(now)
 
     def _apply(
         self,
@@ -274,7 +278,7 @@ class SharedPool(PoolView):
                 step.write_life(self._numbers[key][0], life.value, evidence, step.now)
             done = True
 
-        self._tell(apply, now)
+        self._submit(apply, now)
         if not done:
             put_off = True
             change(now)
@@ -292,19 +296,19 @@ class SharedPool(PoolView):
     def clear(self, key: Key, now: float) -> Sequence[Ticket]:
         def clear(at: float) -> None:
             self._clear(key, at)
-            self._records[key.quota] = forgotten(self._records[key.quota])
+            self._records[key.quota] = reset_record(self._records[key.quota])
 
         self._apply(clear, key, now, life=Life.ALIVE, opened=True)
         return self._reopened(key.quota, now)
 
     def close(self) -> Sequence[Ticket]:
         touched = super().close()
-        self._leave_if_over()
+        self._leave_if_finished()
         return touched
 
-    def _leave_if_over(self) -> None:
+    def _leave_if_finished(self) -> None:
         """Closed, and nothing to give back: the others need not wait until we are not renewed any more."""
-        if self.is_over():
+        if self.is_finished():
             self._store.close()
 
     # -- waiting, in turn with other processes ----------------------------------------------------------------
@@ -312,7 +316,7 @@ class SharedPool(PoolView):
     def enqueue(self, ticket: Ticket, now: float) -> Sequence[Ticket]:
         self._catch_up(now - _JUST_NOW)
         if self._broken is not None and not self.closed:
-            ticket.state, ticket.error = Wait.FAILED, self._broken
+            ticket.state, ticket.error = TicketState.FAILED, self._broken
             return (ticket,)
         return super().enqueue(ticket, now)
 
@@ -320,15 +324,15 @@ class SharedPool(PoolView):
         self._catch_up(now)
         return super().tick(now)
 
-    def keep_up(self, now: float, *, called: bool) -> Sequence[Ticket]:
+    def maintain(self, now: float, *, called: bool) -> Sequence[Ticket]:
         """What is due even if nobody asks: renewals, and, for those who wait, what others did.
 
         *called*: another process says that it is our turn.
         """
         if self.max_lease is not None:
             self._expire(now)
-        self._in_store(self._store.keep_up, now)
-        news = self._catch_up(now if called else now - _LOOK_EVERY / 2)
+        self._try_in_store(self._store.maintain, now)
+        news = self._catch_up(now if called else now - _REFRESH_EVERY / 2)
         if not self.waiting:
             return NOBODY
         if not called:
@@ -337,25 +341,25 @@ class SharedPool(PoolView):
         self._came = False
         touched = self._serve(now)
         if self.waiting and not self._came:
-            self._say_that_we_wait(now, passed=True)
+            self._write_waiting(now, passed=True)
         return touched
 
     def due_at(self, now: float) -> float:
-        """When ``keep_up`` should be called."""
+        """When ``maintain`` should be called."""
         if self._broken is not None:
             return FOREVER
-        due = min(self._store.renewal_at(), now + (_LOOK_EVERY if self.waiting else _LOOK_WHEN_IDLE))
+        due = min(self._store.next_renewal_at(), now + (_REFRESH_EVERY if self.waiting else _REFRESH_WHEN_IDLE))
         if self.waiting:
-            due = min(due, self._store.next_look)
+            due = min(due, self._store.next_refresh_at)
         if self.max_lease is not None and self.leases:
             due = min(due, next(iter(self.leases.values())).granted_at + self.max_lease)
         return due
 
-    def why_it_rests(self, now: float) -> tuple[str, ...]:
+    def find_pause_reason(self, now: float) -> tuple[str, ...]:
         """Why nothing starts for nobody, if that is so and is the store's doing."""
         return (self.rests,) if self.rests and now < self.not_before else ()
 
-    def is_over(self) -> bool:
+    def is_finished(self) -> bool:
         """Closed, and everything given back."""
         return self.closed and not self.leases
 
@@ -365,50 +369,50 @@ class SharedPool(PoolView):
             before = self._news
             if self._fewer_keys:
                 self._fewer_keys = False
-                touched += self._fail_hopeless()
+                touched += self._fail_infeasible()
             touched += super()._serve(now)
             if self._broken is not None:
                 return [*touched, *self._fail_all(self._broken)]
-            self._line_up(now)
+            self._announce_waiting(now)
             if self._news == before or not self.waiting:
                 break  # else what others did meanwhile may change who can start
         return touched
 
-    def _line_up(self, now: float) -> None:
+    def _announce_waiting(self, now: float) -> None:
         """Let the store know whether we wait, and for what: then we are called when it is our turn."""
         if self.waiting:
             if self.kept_out:
                 return  # we do not know yet whether we have to wait; trying again tells
             before = self._waits_as
-            if before is None and self._store.next_look == FOREVER and not self._company:
+            if before is None and self._store.next_refresh_at == FOREVER and not self._company:
                 return  # nobody else is there to know; who comes is seen in our next step, or by what they do
             if before is None or before != self._waiting_for(now):
-                self._say_that_we_wait(now, passed=False)
-                self._look(now)  # something may have come free before we said that we wait
+                self._write_waiting(now, passed=False)
+                self._refresh_view(now)  # something may have come free before we said that we wait
             if before is None:
-                self._store.nudge()  # whoever looks for us now and then should do so from now on
+                self._store.wake_maintenance()  # whoever looks for us now and then should do so from now on
         elif self._waits_as is not None:
             self._waits_as = None
-            self._tell(lambda step: step.wait_no_more(), now)
+            self._submit(lambda step: step.stop_waiting(), now)
 
-    def _say_that_we_wait(self, now: float, *, passed: bool) -> None:
+    def _write_waiting(self, now: float, *, passed: bool) -> None:
         self._waits_as = wanted, idle, claim = self._waiting_for(now)
-        self._tell(lambda step: step.wait(wanted or None, idle, claim, passed=passed), now)
+        self._submit(lambda step: step.wait(wanted or None, idle, claim, passed=passed), now)
 
     def _waiting_for(self, now: float) -> tuple[tuple[int, ...], float | None, str | None]:
         """Which credentials the line waits for (none: any), not before when, and which refill it claims."""
-        lanes, numbers = self._lane_list, self._numbers
+        lanes, numbers = self._index_list, self._numbers
         idle = None if len(numbers) > NAMED else idle_until(lanes, self.keys.values(), self.starts_at, now)
         return wanted_numbers(lanes, numbers), idle, own_claim(lanes, numbers, now)
 
-    def taken_elsewhere(self) -> bool:
+    def is_leased_elsewhere(self) -> bool:
         """Whether other processes have leased something of it."""
-        return any(key.elsewhere for key in self.keys.values())
+        return any(key.leases_elsewhere for key in self.keys.values())
 
     def _fail_all(self, error: StoreError | PoolClosed) -> list[Ticket]:
         tickets = self.tickets()
         for ticket in tickets:
-            self._leave(ticket, Wait.FAILED)
+            self._leave(ticket, TicketState.FAILED)
             ticket.error = error
         self.next_at, self.next_ticket = FOREVER, None
         return tickets

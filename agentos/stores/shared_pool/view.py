@@ -10,13 +10,22 @@ from functools import partial
 from typing import TypeVar
 
 from ...errors import PoolClosed, StoreError
-from ...pool.core.learning.adaptive_pool import LearningPool
+from ...pool.core.learning.adaptive_pool import AdaptivePool
 from ...pool.core.limits.base import FOREVER
 from ...pool.core.pool import NOBODY, LeasePool
-from ...pool.core.quota_codec import Record, moved, pack_quota, united, unpack_quota
+from ...pool.core.quota_codec import Record, merge_records, pack_quota, shift_record_epoch, unpack_quota
 from ...pool.core.records import Draw, Grant, Key, KeySpec, Quota, Ticket
-from ...pool.core.states import Event, Life
-from ...pool.store_protocol import Card, CredentialNews, Enrolled, QuotaNews, Step, Store, StoreBusy, StoreTrouble
+from ...pool.core.states import Life, LifeEvent
+from ...pool.store_protocol import (
+    CredentialIdentity,
+    CredentialUpdate,
+    EnrolledCredential,
+    QuotaUpdate,
+    Step,
+    Store,
+    StoreBusy,
+    TransientStoreError,
+)
 from .waiting import ForeignClaim
 
 # How long to leave a store alone that cannot be written.
@@ -29,7 +38,7 @@ ABANDONED = "its run was stopped without waiting for it; the lease is not renewe
 T = TypeVar("T")
 
 
-class PoolView(LearningPool):
+class PoolView(AdaptivePool):
     """The core, and what it has to remember of the store. It needs one before anything else: ``attach``."""
 
     _store: Store
@@ -37,7 +46,7 @@ class PoolView(LearningPool):
     def __init__(self, *, keep_free: int = 0, max_lease: float | None = None, wall_offset: float = 0.0) -> None:
         super().__init__(keep_free=keep_free, max_lease=max_lease, wall_offset=wall_offset)
         self.drifts = True
-        self._be_watchful()  # no short cuts: the store must be asked, and others may have learned something
+        self._track_lease_ends()  # no short cuts: the store must be asked, and others may have learned something
         self._models_matter = True  # others may cool one model at any moment, even while a line is gone through
         self._numbers: dict[Key, tuple[int, int]] = {}  # the store's numbers: of the credential, of its quota
         self._keys: dict[int, Key] = {}
@@ -69,14 +78,14 @@ class PoolView(LearningPool):
 
     # -- the view ---------------------------------------------------------------------------------------------
 
-    def absorb(self, credentials: Sequence[CredentialNews], quotas: Sequence[QuotaNews]) -> None:
+    def apply_updates(self, credentials: Sequence[CredentialUpdate], quotas: Sequence[QuotaUpdate]) -> None:
         """Take over what others did."""
         self._company = True
         for news in credentials:
             key = self._keys.get(news.number)
             if key is not None:
                 self._news += 1
-                self.occupy(key, news.holders)
+                self.set_leases_elsewhere(key, news.holders)
                 self._believe(key, news)
         for about in quotas:
             quota = self._quotas.get(about.number)
@@ -84,34 +93,34 @@ class PoolView(LearningPool):
                 self._news += 1
                 was_spent = quota.spent is not None
                 unpack_quota(quota, about.record)
-                self._take_note_of(quota)
+                self._refresh_quota(quota)
                 self._records[quota] = about.record
                 self._reopen(quota)
                 self._fewer_keys |= quota.spent is not None and not was_spent
 
-    def _believe(self, key: Key, news: CredentialNews) -> None:
+    def _believe(self, key: Key, news: CredentialUpdate) -> None:
         if news.life == Life.DEAD.value and key.life is Life.ALIVE:
-            self._change_life(key, Event.REJECTED, news.evidence, news.since)
+            self._change_life(key, LifeEvent.REJECTED, news.evidence, news.since)
             self._fewer_keys = True
         elif news.life == Life.ALIVE.value and key.life is Life.DEAD:
-            self._change_life(key, Event.REVIVED, "", news.since)
+            self._change_life(key, LifeEvent.REVIVED, "", news.since)
 
-    def lose(self, why: str) -> None:
+    def on_session_lost(self, why: str) -> None:
         """The session has ended without us: none of its leases is ours any more.
 
         Called in the middle of a step: nothing is learned from that, for nothing more can be written now.
         """
         for grant in list(self.leases.values()):
-            self._strike_off(grant)
+            self._drop_lease(grant)
             self._mark_lost(grant, why)
         self._waits_as = None
 
-    def _strike_off(self, grant: Grant) -> None:
+    def _drop_lease(self, grant: Grant) -> None:
         """The lease is not this process's any more, and nothing is learned from that."""
         self._watchful = False
         LeasePool.end(self, grant)
         self._watchful = True
-        self._forget_lesson(grant)
+        self._discard_lease_record(grant)
 
     def _mark_lost(self, grant: Grant, why: str) -> None:
         self._lost[grant] = why
@@ -122,11 +131,11 @@ class PoolView(LearningPool):
             "its holder may still be using the key, and others may have it"
         )
 
-    def in_hand(self) -> Sequence[int]:
+    def held_tokens(self) -> Sequence[int]:
         """The leases this process holds."""
         return list(self.leases)
 
-    def tokens(self) -> Sequence[int]:
+    def unreturned_tokens(self) -> Sequence[int]:
         """The leases this process holds, or has given back without the store knowing yet."""
         return [*self.leases, *self._ending]
 
@@ -148,7 +157,7 @@ class PoolView(LearningPool):
         self._draws_before.clear()
         self._ended_now.clear()
 
-    def loss_of(self, grant: Grant, now: float) -> str | None:
+    def find_loss_reason(self, grant: Grant, now: float) -> str | None:
         if grant in self._lost:
             return self._lost[grant]
         if grant in self._abandoned:
@@ -157,8 +166,8 @@ class PoolView(LearningPool):
             return TOO_LATE
         return None
 
-    def holds(self, grant: Grant, now: float) -> bool:
-        return super().holds(grant, now) and now < self._store.valid_until
+    def is_in_force(self, grant: Grant, now: float) -> bool:
+        return super().is_in_force(grant, now) and now < self._store.valid_until
 
     # -- who is in the pool -----------------------------------------------------------------------------------
 
@@ -168,16 +177,18 @@ class PoolView(LearningPool):
         self._catch_up(now)
         return self._serve(now) if self.waiting else NOBODY
 
-    def _enrol(self, name: str, quota: str | None) -> Enrolled:
+    def _enrol(self, name: str, quota: str | None) -> EnrolledCredential:
         fingerprint = self.fingerprint_of(name)
         # A quota that is shared is known by its name in every process; another is its credential's own.
-        return self._store.enrol(Card(fingerprint, name, f"key {fingerprint}" if quota is None else f"quota {quota}"))
+        return self._store.enrol(
+            CredentialIdentity(fingerprint, name, f"key {fingerprint}" if quota is None else f"quota {quota}")
+        )
 
-    def _take_note(self, key: Key, known: Enrolled) -> None:
+    def _take_note(self, key: Key, known: EnrolledCredential) -> None:
         self._numbers[key] = (known.credential.number, known.quota.number)
         self._keys[known.credential.number] = key
         self._quotas[known.quota.number] = key.quota
-        self.absorb([known.credential], [known.quota])
+        self.apply_updates([known.credential], [known.quota])
 
     def enrol_again(self) -> None:
         """The store is another one by now, and knows none of the credentials. It is told what we know of them."""
@@ -185,43 +196,45 @@ class PoolView(LearningPool):
         self._quotas.clear()
         acts: list[Callable[[Step], None]] = []
         for (shared, name), quota in self.quotas.items():
-            record = moved(pack_quota(quota, self._records[quota]), 0.0)  # whoever was at work has lost its lease
+            record = shift_record_epoch(
+                pack_quota(quota, self._records[quota]), 0.0
+            )  # whoever was at work has lost its lease
             for key in quota.keys:
                 dead = (Life.DEAD.value, key.evidence, key.since) if key.life is Life.DEAD else None
                 self._take_note(key, _with_ours(self._enrol(key.name, name if shared else None), record, dead))
                 if dead:
-                    acts.append(partial(self._tell_of_death, key, *dead))
+                    acts.append(partial(self._submit_death, key, *dead))
             if record:
-                acts.append(partial(self._tell_of_quota, quota, record))
+                acts.append(partial(self._submit_quota, quota, record))
         if acts:
-            self._store.tell(lambda step: [act(step) for act in acts])
+            self._store.submit(lambda step: [act(step) for act in acts])
 
-    def _tell_of_death(self, key: Key, life: str, evidence: str, since: float, step: Step) -> None:
+    def _submit_death(self, key: Key, life: str, evidence: str, since: float, step: Step) -> None:
         number, _ = self._numbers[key]
         step.write_life(number, life, evidence, since)
 
-    def _tell_of_quota(self, quota: Quota, record: Record, step: Step) -> None:
+    def _submit_quota(self, quota: Quota, record: Record, step: Step) -> None:
         _, number = self._numbers[quota.keys[0]]
         step.read(quota=number)
-        known = QuotaNews(number, united(self._records[quota], record))
-        self.absorb((), (known,))
+        known = QuotaUpdate(number, merge_records(self._records[quota], record))
+        self.apply_updates((), (known,))
         step.write_quota(number, known.record)
 
     # -- asking the store -------------------------------------------------------------------------------------
 
-    def _tell(self, act: Callable[[Step], object], now: float | None) -> None:
-        self._in_store(lambda: self._store.tell(act), now)
+    def _submit(self, act: Callable[[Step], object], now: float | None) -> None:
+        self._try_in_store(lambda: self._store.submit(act), now)
 
-    def _in_store(self, ask: Callable[[], T], now: float | None) -> T | None:
+    def _try_in_store(self, ask: Callable[[], T], now: float | None) -> T | None:
         """What the store answers; None if it is busy or in trouble, and then nothing starts for a while."""
         self.kept_out = True
         try:
             answer = ask()
         except StoreBusy:
             if now is not None:
-                self.not_before = now + self._store.busy_for()
+                self.not_before = now + self._store.busy_delay()
             return None
-        except StoreTrouble as error:
+        except TransientStoreError as error:
             if now is not None:
                 self.not_before = now + _IN_TROUBLE_FOR
             if self._trouble is None:
@@ -232,7 +245,7 @@ class PoolView(LearningPool):
             self._break(error)
             return None
         self.kept_out = False
-        if self._store.next_look == FOREVER:
+        if self._store.next_refresh_at == FOREVER:
             self._company = False
         if self._trouble is not None and answer is not False:
             self._trouble = None
@@ -244,15 +257,15 @@ class PoolView(LearningPool):
     def _catch_up(self, now: float) -> bool:
         """See what others did; whether that was anything."""
         before = self._news
-        if now >= self._store.next_look:
-            self._in_store(self._store.keep_up, now)
-        self._look(now)
+        if now >= self._store.next_refresh_at:
+            self._try_in_store(self._store.maintain, now)
+        self._refresh_view(now)
         return self._news != before
 
-    def _look(self, since: float) -> None:
+    def _refresh_view(self, since: float) -> None:
         """See what others did before *since*; if that cannot be seen now, then a little later."""
         try:
-            self._store.look(since)
+            self._store.refresh(since)
         except (StoreError, PoolClosed) as error:
             self._break(error)
 
@@ -264,10 +277,10 @@ class PoolView(LearningPool):
         self.not_before = FOREVER
 
 
-def _with_ours(known: Enrolled, record: Record, dead: tuple[str, str, float] | None) -> Enrolled:
+def _with_ours(known: EnrolledCredential, record: Record, dead: tuple[str, str, float] | None) -> EnrolledCredential:
     """What the store knows, and what we knew already."""
     credential = known.credential
     if dead is not None:
         life, evidence, since = dead
         credential = replace(credential, life=life, evidence=evidence, since=since)
-    return Enrolled(credential, replace(known.quota, record=united(known.quota.record, record)))
+    return EnrolledCredential(credential, replace(known.quota, record=merge_records(known.quota.record, record)))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from ...pool.core.candidate_index import Lane
+from ...pool.core.candidate_index import CandidateIndex
 from ...pool.core.limits.base import FOREVER, ROUNDING, LimitState
 from ...pool.core.quota_codec import named_limits, pack_claim, unpack_claim
-from ...pool.core.records import Ask, Key, Quota, Ticket
-from ...pool.core.reservations import draws_of
+from ...pool.core.records import Key, LeaseRequest, Quota, Ticket
+from ...pool.core.reservations import compute_draws
 from ...pool.core.states import Life
 
 NAMED = 100  # a process that waits for more credentials than these just says: any
@@ -28,9 +28,9 @@ def claims_on(number: int, quota: Quota, claims: Sequence[str], now: float) -> l
     return found
 
 
-def put_off_until(claims: Collection[ForeignClaim], key: Key, ask: Ask, now: float) -> float:
+def put_off_until(claims: Collection[ForeignClaim], key: Key, ask: LeaseRequest, now: float) -> float:
     """When *ask* may start on *key*, if starting now would put off a process that is ahead; else now."""
-    draws = {state: amount for state, amount, _ in draws_of(key.quota, ask)}
+    draws = {state: amount for state, amount, _ in compute_draws(key.quota, ask)}
     for until, amounts in claims:
         if until > now and any(
             state.ready_at(amount, now, draws.get(state, 0.0)) > until + ROUNDING for state, amount in amounts
@@ -39,14 +39,14 @@ def put_off_until(claims: Collection[ForeignClaim], key: Key, ask: Ask, now: flo
     return now
 
 
-def own_claim(lanes: Sequence[Lane], numbers: Numbers, now: float) -> str | None:
+def own_claim(lanes: Sequence[CandidateIndex], numbers: Numbers, now: float) -> str | None:
     """The refill that the first in line here waits for: others who are behind must not put it off."""
     heads = [head for lane in lanes if (head := lane.waiting.head()) is not None]
     head = min(heads, key=Ticket.rank)
     key = head.planned
-    if key is None or not now < head.starts_at < FOREVER or key.quota.closed_for(head.ask.model) > now:
+    if key is None or not now < head.starts_at < FOREVER or key.quota.closed_for(head.request.model) > now:
         return None
-    draws = {state: amount for state, amount, _ in draws_of(key.quota, head.ask)}
+    draws = {state: amount for state, amount, _ in compute_draws(key.quota, head.request)}
     if not draws or any(not state.refills and state.ready_at(need, now) > now for state, need in draws.items()):
         return None
     amounts = {name: draws[state] for name, state in named_limits(key.quota) if state in draws}
@@ -54,7 +54,10 @@ def own_claim(lanes: Sequence[Lane], numbers: Numbers, now: float) -> str | None
 
 
 def idle_until(
-    lanes: Sequence[Lane], keys: Collection[Key], starts_at: Callable[[Key, Ask, float], float], now: float
+    lanes: Sequence[CandidateIndex],
+    keys: Collection[Key],
+    starts_at: Callable[[Key, LeaseRequest, float], float],
+    now: float,
 ) -> float | None:
     """The instant before which nobody here could start, were every slot free; None: somebody might, at any time."""
     first = FOREVER
@@ -63,14 +66,14 @@ def idle_until(
         if head is None:
             continue
         for key in keys:
-            if key.could_serve(head.ask.labels, head.ask.model):
-                first = min(first, starts_at(key, head.ask, now))
+            if key.could_serve(head.request.labels, head.request.model):
+                first = min(first, starts_at(key, head.request, now))
                 if first <= now:
                     return None
     return first if first < FOREVER else None
 
 
-def wanted_numbers(lanes: Sequence[Lane], numbers: Numbers) -> tuple[int, ...]:
+def wanted_numbers(lanes: Sequence[CandidateIndex], numbers: Numbers) -> tuple[int, ...]:
     """The credentials that would do for somebody who waits, by the store's numbers; empty: any."""
     if len(numbers) > NAMED:
         return ()

@@ -14,7 +14,7 @@ from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class ClockReading:
     """The last moment written to a file: at the instant *at* of *base*, the wall clock showed *at* + *offset*."""
 
     base: str
@@ -22,7 +22,7 @@ class Moment:
     offset: float
 
 
-def shift(last: Moment, now: float, offset: float) -> float:
+def compute_shift(last: ClockReading, now: float, offset: float) -> float:
     """What to add to stamps of *last*'s base to have them in ours.
 
     *now* is what our monotonic clock shows, *offset* how far the wall clock is ahead of it. Only the wall clock tells
@@ -33,21 +33,21 @@ def shift(last: Moment, now: float, offset: float) -> float:
     return min(last.offset - offset, now - last.at)
 
 
-def time_base() -> str:
+def read_boot_id() -> str:
     """An id of this boot and this time namespace; "" if there is none to be had.
 
     Processes with the same id may compare what ``time.monotonic()`` gives them. Without one, those may that are alive
     at the same time on one machine.
     """
     if sys.platform == "linux":
-        return linux_base(Path("/proc"))
+        return read_linux_boot_id(Path("/proc"))
     elif sys.platform == "darwin":
         return _hashed(_boot_of_macos())
     else:
         return ""
 
 
-def linux_base(proc: Path) -> str:
+def read_linux_boot_id(proc: Path) -> str:
     """The id by what the kernel says under *proc*."""
     boot = _text(proc / "sys/kernel/random/boot_id")
     if not boot:

@@ -20,31 +20,31 @@ from random import SystemRandom
 from typing import Final
 
 from ...errors import NotAStore, StoreDamaged, StoreElsewhere, StoreError, StoreTooNew, StoreUnavailable
-from ...pool.core.quota_codec import moved
+from ...pool.core.quota_codec import shift_record_epoch
 from ...util.clock import Clock
-from ...util.sqlite.connect import Connect, connect, too_old
-from ...util.sqlite.errors import is_busy, passing
-from ...util.sqlite.migrations import migrate, newest, schema_at, schema_of, version_of
-from .boot_clock import Moment, shift, time_base
+from ...util.sqlite.connect import Connect, connect, why_too_old
+from ...util.sqlite.errors import is_busy, transient_reason
+from ...util.sqlite.migrations import expected_schema, migrate, newest_version, read_schema, read_version
+from .boot_clock import ClockReading, compute_shift, read_boot_id
 from .lease_locks import LeaseLocks
-from .location import prepare
-from .presence_lock import Alive
+from .location import prepare_file
+from .presence_lock import PresenceLock
 from .rows import (
     Changes,
     Execute,
     end_session,
-    keep_outlived,
-    last_change,
-    let_run_out,
+    postpone_expiry,
+    read_last_change,
     read_moment,
-    tokens_of,
+    read_tokens,
+    schedule_expiry,
     write_moment,
     write_record,
 )
 from .schema import APPLICATION_ID, MIGRATIONS
-from .udp_wakeup import Ring
+from .udp_wakeup import WakeupTarget
 
-_FORMAT: Final = newest(MIGRATIONS)
+_FORMAT: Final = newest_version(MIGRATIONS)
 _SALT_BYTES: Final = 32
 _TRIES: Final = 5
 _LOG_SIZE: Final = 1 << 20  # to which SQLite cuts its log back when it begins it anew
@@ -60,22 +60,22 @@ class StoreFile:
     salt: bytes
 
     def __init__(self, path: Path, clock: Clock, *, base: str | None = None, connect: Connect = connect) -> None:
-        self.base = time_base() if base is None else base
+        self.base = read_boot_id() if base is None else base
         self.pid = os.getpid()
         self.at_work = 0  # how many steps are under way, one in another: nobody forks meanwhile
         self._clock = clock
         self._connect = connect
-        old = too_old("the pool's store")
+        old = why_too_old("the pool's store")
         if old is not None:
             raise StoreUnavailable(path=str(path), detail=old)
-        self.path = prepare(path)
+        self.path = prepare_file(path)
         self.locks = LeaseLocks(self.path)
         self._open()
 
     # -- opening ----------------------------------------------------------------------------------------------
 
     def _open(self) -> None:
-        self._alive = Alive(self.path)
+        self._alive = PresenceLock(self.path)
         deadline = time.monotonic() + _INSIST
         while True:
             try:
@@ -87,7 +87,7 @@ class StoreFile:
                 # Others that are at work in it have it locked now and then.
                 if not is_busy(error) or time.monotonic() > deadline:
                     raise self._verdict(error) from None
-            time.sleep(pause())
+            time.sleep(busy_backoff())
         self._identity = _identity(self.path)
         _open_files.add(self)
 
@@ -95,16 +95,16 @@ class StoreFile:
         self.connection = self._connected()
         try:
             self._require_ours()  # before anything is made beside it
-            self._come_in()
+            self._enter()
             self.salt = bytes.fromhex(self._meta("salt"))
         except (ValueError, TypeError, LookupError) as error:
-            self._alive.leave()
+            self._alive.release()
             self.connection.close()
             raise StoreDamaged(
                 path=str(self.path), detail=f"what it says of itself is not readable ({error})"
             ) from None
         except BaseException:
-            self._alive.leave()
+            self._alive.release()
             self.connection.close()
             raise
 
@@ -119,35 +119,35 @@ class StoreFile:
             raise
         return connection
 
-    def _come_in(self) -> None:
+    def _enter(self) -> None:
         """Be one of those that have the file open, and know that it is in order."""
         wrong: StoreError | None = None
         for _ in range(_TRIES):
             if self._is_alone():
-                self._put_in_order()
-                self._alive.join()
+                self._prepare_format()
+                self._alive.share()
                 return
-            self._alive.join()
-            wrong = self._what_is_wrong()
+            self._alive.share()
+            wrong = self._describe_problem()
             if wrong is None:
                 return
-            self._alive.leave()  # whoever was to put it in order may have died over it
-            time.sleep(pause())
+            self._alive.release()  # whoever was to put it in order may have died over it
+            time.sleep(busy_backoff())
         assert wrong is not None  # noqa: S101 - for the type checker
         raise wrong
 
     def _is_alone(self) -> bool:
         # Two that try it at the same moment can keep each other from it, though nobody is inside.
         for _ in range(_TRIES):
-            if self._alive.try_alone():
+            if self._alive.try_exclusive():
                 return True
-            time.sleep(pause())
+            time.sleep(busy_backoff())
         return False
 
-    def _what_is_wrong(self) -> StoreError | None:
+    def _describe_problem(self) -> StoreError | None:
         """Why the file cannot be used beside those that are using it."""
         self._require_ours()
-        version = version_of(self.connection)
+        version = read_version(self.connection)
         if version < _FORMAT:
             detail = f"it has format {version} and must be brought to {_FORMAT}, but processes that use it are running"
             return StoreUnavailable(path=str(self.path), detail=detail)
@@ -164,17 +164,17 @@ class StoreFile:
         (pages,) = execute("pragma page_count").fetchone()
         if pages and application != APPLICATION_ID:
             raise NotAStore(path=str(self.path), detail="it is another SQLite file")
-        version = version_of(self.connection)
+        version = read_version(self.connection)
         if version > _FORMAT:
             raise StoreTooNew(path=str(self.path), version=version, newest=_FORMAT)
 
     # -- alone ------------------------------------------------------------------------------------------------
 
-    def _put_in_order(self) -> None:
+    def _prepare_format(self) -> None:
         """Make the file, or bring it to this format and this boot's clock; what others had leased is free."""
         self._require_ours()
         execute = self.connection.execute
-        if version_of(self.connection) == 0:
+        if read_version(self.connection) == 0:
             execute(f"pragma page_size = {_PAGE_SIZE}")
             execute(f"pragma application_id = {APPLICATION_ID}")  # before all else: it says whose file this is
         (mode,) = execute("pragma journal_mode = wal").fetchone()
@@ -188,7 +188,7 @@ class StoreFile:
         execute("begin immediate")
         try:
             execute("insert or ignore into meta values ('salt', ?)", (secrets.token_hex(_SALT_BYTES),))
-            self._start_anew(read_moment(execute), now, offset)
+            self._reset_sessions(read_moment(execute), now, offset)
             write_moment(execute, self.base, now, offset)
             self.locks.sweep()
             execute("commit")
@@ -202,31 +202,31 @@ class StoreFile:
         (check,) = execute("pragma quick_check(1)").fetchone()
         if check != "ok":
             raise StoreDamaged(path=str(self.path), detail=check)
-        if schema_of(self.connection) != schema_at(_FORMAT, MIGRATIONS):
+        if read_schema(self.connection) != expected_schema(_FORMAT, MIGRATIONS):
             raise StoreDamaged(path=str(self.path), detail="its tables are not those of a store")
 
-    def _start_anew(self, last: Moment | None, now: float, offset: float) -> None:
+    def _reset_sessions(self, last: ClockReading | None, now: float, offset: float) -> None:
         """Nobody is alive: end the sessions, and move the stamps to our clock if they are of another."""
         execute = self.connection.execute
-        by = 0.0 if last is None or (last.base == self.base != "") else shift(last, now, offset)
+        by = 0.0 if last is None or (last.base == self.base != "") else compute_shift(last, now, offset)
         (sessions,) = execute("select count(*) from sessions").fetchone()
         if not by and not sessions:
             return
-        let_run_out(execute, now, offset, by=by)
+        schedule_expiry(execute, now, offset, by=by)
         for (session,) in execute("select distinct session from leases").fetchall():
-            if self.locks.outlived(tokens_of(execute, session)):
-                keep_outlived(execute, session, now)
+            if self.locks.outlived(read_tokens(execute, session)):
+                postpone_expiry(execute, session, now)
         execute("delete from sessions where gone_until is null or expires_at <= ?", (now,))
         execute("delete from leases where session not in (select id from sessions)")
         execute("delete from sessions where id not in (select session from leases)")
         execute("update leases set guessed = null")  # the records below say that nobody is at work
         execute("update credentials set since = since + ?", (by,))
         for number, record in execute("select number, record from quotas").fetchall():
-            write_record(execute, number, moved(json.loads(record), by))
+            write_record(execute, number, shift_record_epoch(json.loads(record), by))
 
     # -- while it is open -------------------------------------------------------------------------------------
 
-    def is_there(self) -> bool:
+    def is_still_at_path(self) -> bool:
         """Whether the path still leads to this very file."""
         return _identity(self.path) == self._identity
 
@@ -241,41 +241,43 @@ class StoreFile:
         """Open it anew after an error. Whether that is another file by now: one of which we know nothing."""
         self.connection.close()
         try:
-            if self.is_there():
+            if self.is_still_at_path():
                 self.connection = self._connected()
                 return False
         except sqlite3.Error as error:
             raise self._verdict(error) from None
-        self._alive.leave()
-        self.path = prepare(self.path)
+        self._alive.release()
+        self.path = prepare_file(self.path)
         self._open()
         return True
 
-    def end_session(self, session: str) -> list[Ring]:
+    def end_session(self, session: str) -> list[WakeupTarget]:
         """Remove a session and its leases, on a connection of its own. Returns the bells of those who wait."""
-        return self._aside(lambda execute, changes: end_session(execute, session, changes))
+        return self._on_own_connection(lambda execute, changes: end_session(execute, session, changes))
 
-    def let_run_out(self, session: str) -> list[Ring]:
+    def schedule_expiry(self, session: str) -> list[WakeupTarget]:
         """Our process goes, and its leases may be in use on other machines for a while; as ``end_session``."""
 
         def act(execute: Execute, changes: Changes) -> None:
             now = self._clock.now()
-            let_run_out(execute, now, self._clock.wall() - now, session=session)
+            schedule_expiry(execute, now, self._clock.wall() - now, session=session)
             held = execute("select credential from leases where session = ?", (session,)).fetchall()
             changes.credentials.update(credential for (credential,) in held)
 
-        return self._aside(act)
+        return self._on_own_connection(act)
 
-    def _aside(self, act: Callable[[Execute, Changes], object]) -> list[Ring]:
+    def _on_own_connection(self, act: Callable[[Execute, Changes], object]) -> list[WakeupTarget]:
         """Change something on a connection of its own, at once. Returns the bells of those who wait."""
         connection = self._connected()
         try:
             execute = connection.execute
             execute("begin immediate")
-            changes = last_change(execute)
+            changes = read_last_change(execute)
             act(execute, changes)
             changes.write(execute)
-            waiting: list[Ring] = execute("select bell, id from sessions where waiting_since is not null").fetchall()
+            waiting: list[WakeupTarget] = execute(
+                "select bell, id from sessions where waiting_since is not null"
+            ).fetchall()
             execute("commit")
         finally:
             connection.close()
@@ -284,7 +286,7 @@ class StoreFile:
     def leave(self) -> None:
         """Be no longer one of those that have it open."""
         self.locks.close()
-        self._alive.leave()
+        self._alive.release()
 
     def close(self) -> None:
         self.connection.close()
@@ -294,7 +296,7 @@ class StoreFile:
         return value
 
     def _verdict(self, error: sqlite3.Error) -> StoreError:
-        why = passing(error)
+        why = transient_reason(error)
         if why is not None:
             return StoreUnavailable(path=str(self.path), detail=why)
         if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_NOTADB:
@@ -327,7 +329,7 @@ def _wait_for_a_pause() -> None:
     _forking = True
     deadline = time.monotonic() + _PAUSE_WITHIN
     while any(file.at_work for file in list(_open_files)) and time.monotonic() < deadline:
-        time.sleep(pause())
+        time.sleep(busy_backoff())
 
 
 def _go_on() -> None:
@@ -335,11 +337,11 @@ def _go_on() -> None:
     _forking = False
 
 
-def let_others_fork() -> None:
+def yield_to_fork() -> None:
     """Called before a step begins: whoever waits for a pause in order to fork gets it."""
     deadline = time.monotonic() + _PAUSE_WITHIN if _forking else 0.0
     while _forking and time.monotonic() < deadline:
-        time.sleep(pause())
+        time.sleep(busy_backoff())
 
 
 _forking = False
@@ -355,6 +357,6 @@ def _identity(path: Path) -> tuple[int, int] | None:
     return (found.st_dev, found.st_ino)
 
 
-def pause() -> float:
+def busy_backoff() -> float:
     """How long to leave a locked file alone: chance keeps processes from meeting again and again."""
     return SystemRandom().uniform(0.000_2, 0.002)

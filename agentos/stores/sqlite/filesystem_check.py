@@ -34,7 +34,7 @@ _NETWORK_FUSE: Final = (
 _REMOTE_DRIVE: Final = 4  # DRIVE_REMOTE of Windows
 
 
-def share_kind(path: Path, mountinfo: str) -> str | None:
+def parse_share_kind(path: Path, mountinfo: str) -> str | None:
     """The type of the network file system that *path* is on, by the text of ``/proc/self/mountinfo``; else None.
 
     *path* is absolute and has no links in it; it need not exist. The nearest mount point above it counts, and of two on
@@ -61,14 +61,14 @@ def is_unc(path: str) -> bool:
     return path.startswith("\\\\")
 
 
-def network_share(path: Path) -> str | None:
+def find_network_share(path: Path) -> str | None:
     """What kind of network share *path* is on; None if it is on none, or if that cannot be told."""
     if sys.platform == "linux":
         try:
             mountinfo = os.fsdecode(Path("/proc/self/mountinfo").read_bytes())
         except OSError:
             return None
-        return share_kind(path, mountinfo)
+        return parse_share_kind(path, mountinfo)
     elif sys.platform == "win32":
         import ctypes
 

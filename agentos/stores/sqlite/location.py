@@ -11,8 +11,8 @@ from threading import Lock
 from typing import Final, NoReturn
 
 from ...errors import StoreOnNetworkShare, StoreUnavailable
-from ..redis.url import REDIS_URL, RedisPlace, is_redis_url, redis_place
-from .filesystem_check import network_share
+from ..redis.url import REDIS_URL, RedisLocation, is_redis_url, parse_redis_url
+from .filesystem_check import find_network_share
 
 _FILE_NAME: Final = "pool.sqlite"
 _URL: Final = "sqlite:///"
@@ -25,7 +25,7 @@ _ALLOWED: Final = (
 _making = Lock()
 
 
-def place_of(store: str | os.PathLike[str], environ: Mapping[str, str]) -> Path | RedisPlace | None:
+def parse_location(store: str | os.PathLike[str], environ: Mapping[str, str]) -> Path | RedisLocation | None:
     """The file or the server that *store* means; None for "memory". Raises ValueError for anything that means none."""
     if isinstance(store, str):
         if store == "memory":
@@ -34,7 +34,7 @@ def place_of(store: str | os.PathLike[str], environ: Mapping[str, str]) -> Path 
             return state_folder(environ) / _FILE_NAME
         if is_redis_url(store):
             try:
-                return redis_place(store)
+                return parse_redis_url(store)
             except ValueError as error:
                 scheme = store.partition("://")[0].lower()
                 raise ValueError(
@@ -66,7 +66,7 @@ def state_folder(environ: Mapping[str, str], platform: str = sys.platform) -> Pa
     return (Path(state) if os.path.isabs(state) else _home(environ) / ".local" / "state") / "agentos"
 
 
-def prepare(path: Path) -> Path:
+def prepare_file(path: Path) -> Path:
     """Make the file at *path* and its folder, for this user alone, unless they are there. Return its real path.
 
     What is there is left as it is. Raises StoreUnavailable, or StoreOnNetworkShare.
@@ -74,7 +74,7 @@ def prepare(path: Path) -> Path:
     real = Path(os.path.realpath(path))
     try:
         other = _something_else(real)  # asked first: an automounter mounts what it is asked for
-        kind = network_share(real)
+        kind = find_network_share(real)
         if kind is not None:
             raise StoreOnNetworkShare(path=str(real), kind=kind)
         if other is not None:

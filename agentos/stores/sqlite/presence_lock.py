@@ -19,7 +19,7 @@ from typing import Final
 
 from ...errors import StoreUnavailable
 from ...util.sqlite.connect import Connect, connect
-from ...util.sqlite.errors import is_busy, passing
+from ...util.sqlite.errors import is_busy, transient_reason
 from .location import make_private
 
 _PATIENCE: Final = 5.0
@@ -33,7 +33,7 @@ _KEEP_LOOKING: Final = (
 )
 
 
-class Alive:
+class PresenceLock:
     """One of those that have *store* open: it is outside, inside, or inside and alone.
 
     *store* is its path, as `prepare` returns it. A child forked by a process that is inside is itself outside. Only one
@@ -47,42 +47,42 @@ class Alive:
         self._pid = 0
 
     @property
-    def inside(self) -> bool:
+    def is_held(self) -> bool:
         """Whether this process is in, alone or not."""
         return self._connection is not None and self._pid == os.getpid()
 
-    def try_alone(self) -> bool:
-        """Come in and keep everybody else out, until `join` or `leave`. Never waits.
+    def try_exclusive(self) -> bool:
+        """Come in and keep everybody else out, until `share` or `release`. Never waits.
 
         False: somebody is inside, or tried the same at this very moment; then it may be that none of them came in, and
         only trying again tells.
         """
         return self._begin("begin exclusive")
 
-    def join(self, *, patience: float = _PATIENCE) -> None:
+    def share(self, *, patience: float = _PATIENCE) -> None:
         """Come in as one of many, waiting a while for one that is alone; or, being alone, let others in and stay.
 
         There is no moment between the two in which somebody else could be alone.
         """
-        if self.inside:
-            self._stay()
+        if self.is_held:
+            self._downgrade()
             return
         deadline = time.monotonic() + patience
-        while not self._try_join():
+        while not self._try_share():
             if time.monotonic() >= deadline:
                 raise self._kept_out(patience)
             _pause()
 
-    def leave(self) -> None:
+    def release(self) -> None:
         """Go out, if we are in."""
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
 
     def __del__(self) -> None:
-        self.leave()  # a pool that was forgotten while threads that nobody can stop had its leases is still inside
+        self.release()  # a pool that was forgotten while threads that nobody can stop had its leases is still inside
 
-    def _try_join(self) -> bool:
+    def _try_share(self) -> bool:
         return self._begin("begin")
 
     def _begin(self, statement: str) -> bool:
@@ -94,13 +94,13 @@ class Alive:
             connection.execute(statement)
             connection.execute(_LOOK).fetchone()  # a plain transaction locks nothing before it has read something
         except sqlite3.Error as error:
-            self.leave()
+            self.release()
             if is_busy(error):
                 return False
             raise self._explained(error) from None
         return True
 
-    def _stay(self) -> None:
+    def _downgrade(self) -> None:
         """From alone to one of many. Ending the transaction leaves the lock that a statement under way still needs."""
         connection = self._connection
         if connection is None:
@@ -113,11 +113,11 @@ class Alive:
             connection.execute(_LOOK).fetchone()
             looking.close()
         except sqlite3.Error as error:
-            self.leave()
+            self.release()
             raise self._explained(error) from None
 
     def _open(self) -> sqlite3.Connection:
-        if self.inside:
+        if self.is_held:
             raise ValueError("this process is inside already")
         with _opening:
             _close_inherited()
@@ -133,7 +133,7 @@ class Alive:
         return connection
 
     def _explained(self, error: Exception) -> StoreUnavailable:
-        return StoreUnavailable(path=str(self.path), detail=passing(error) or str(error))
+        return StoreUnavailable(path=str(self.path), detail=transient_reason(error) or str(error))
 
     def _kept_out(self, patience: float) -> StoreUnavailable:
         return StoreUnavailable(
@@ -141,7 +141,7 @@ class Alive:
         )
 
 
-_all: weakref.WeakSet[Alive] = weakref.WeakSet()
+_all: weakref.WeakSet[PresenceLock] = weakref.WeakSet()
 _opening = Lock()
 
 
@@ -153,8 +153,8 @@ def _close_inherited() -> None:
     children never come here, and another thread of the parent may have been in the middle of SQLite.
     """
     for alive in list(_all):
-        if not alive.inside:
-            alive.leave()
+        if not alive.is_held:
+            alive.release()
 
 
 def _forget_the_lock() -> None:

@@ -9,34 +9,34 @@ from pathlib import Path
 from typing import Final
 
 from ...errors import NotAStore, StoreDamaged, StoreError, StoreTooNew, StoreUnavailable
-from ...pool.core.quota_codec import moved
+from ...pool.core.quota_codec import shift_record_epoch
 from ...pool.core.records import KeySpec
 from ...util.clock import Clock
 from ...util.sqlite.connect import connect
-from ...util.sqlite.errors import is_busy, is_unreachable, passing
-from ...util.sqlite.migrations import newest, version_of
-from ..dump import Book, Entry, Sighting, sightings
-from .boot_clock import shift, time_base
-from .file import pause
-from .rows import Execute, holder, read_moment, read_record
+from ...util.sqlite.errors import is_busy, is_unreachable, transient_reason
+from ...util.sqlite.migrations import newest_version, read_version
+from ..dump import CredentialRow, DumpEntry, StoreDump, build_rows
+from .boot_clock import compute_shift, read_boot_id
+from .file import busy_backoff
+from .rows import Execute, describe_holder, read_moment, read_record
 from .schema import APPLICATION_ID, MIGRATIONS
 
-_FORMAT: Final = newest(MIGRATIONS)
+_FORMAT: Final = newest_version(MIGRATIONS)
 _INSIST: Final = 5.0
 
 
-def look(path: Path, specs: Iterable[KeySpec], clock: Clock) -> list[Sighting] | None:
+def read_store(path: Path, specs: Iterable[KeySpec], clock: Clock) -> list[CredentialRow] | None:
     """Every credential in the file at *path*, by name; None if there is no such file yet.
 
     It may be in use: nobody is held up by it. Raises StoreError if it cannot be read.
     """
     now = clock.now()
     offset = clock.wall() - now
-    book = _insist(path, now, offset)
+    book = _retry(path, now, offset)
     if book is None:
         return None
     try:
-        return sightings(book, {spec.name: spec for spec in specs}, now, offset)
+        return build_rows(book, {spec.name: spec for spec in specs}, now, offset)
     except (ValueError, TypeError, LookupError, AttributeError) as error:
         raise StoreDamaged(path=str(path), detail=f"a record is not readable ({type(error).__name__})") from None
 
@@ -44,7 +44,7 @@ def look(path: Path, specs: Iterable[KeySpec], clock: Clock) -> list[Sighting] |
 # -- reading the file -------------------------------------------------------------------------------------------------
 
 
-def _insist(path: Path, now: float, offset: float) -> Book | None:
+def _retry(path: Path, now: float, offset: float) -> StoreDump | None:
     deadline = time.monotonic() + _INSIST
     while True:
         try:
@@ -56,10 +56,10 @@ def _insist(path: Path, now: float, offset: float) -> Book | None:
                 raise _verdict(path, error) from None
         except (OSError, ValueError) as error:
             raise StoreUnavailable(path=str(path), detail=str(error)) from None
-        time.sleep(pause())
+        time.sleep(busy_backoff())
 
 
-def _read_file(path: Path, now: float, offset: float) -> Book | None:
+def _read_file(path: Path, now: float, offset: float) -> StoreDump | None:
     uri = f"{path.absolute().as_uri()}?mode=ro"
     try:
         return _read_at(uri, path, now, offset)
@@ -71,13 +71,13 @@ def _read_file(path: Path, now: float, offset: float) -> Book | None:
         return _read_at(f"{uri}&immutable=1", path, now, offset)
 
 
-def _read_at(uri: str, path: Path, now: float, offset: float) -> Book | None:
+def _read_at(uri: str, path: Path, now: float, offset: float) -> StoreDump | None:
     connection = connect(uri)
     try:
         connection.execute("begin")
         if not _is_ours(connection, path):
             return None
-        return read_book(connection.execute, now, offset, version=version_of(connection))
+        return read_dump(connection.execute, now, offset, version=read_version(connection))
     finally:
         connection.close()
 
@@ -88,33 +88,33 @@ def _is_ours(connection: sqlite3.Connection, path: Path) -> bool:
     (application,) = connection.execute("pragma application_id").fetchone()
     if pages and application != APPLICATION_ID:
         raise NotAStore(path=str(path), detail="it is another SQLite file")
-    version = version_of(connection)
+    version = read_version(connection)
     if version > _FORMAT:
         raise StoreTooNew(path=str(path), version=version, newest=_FORMAT)
     return version > 0
 
 
-def read_book(execute: Execute, now: float, offset: float, *, version: int = _FORMAT) -> Book:
+def read_dump(execute: Execute, now: float, offset: float, *, version: int = _FORMAT) -> StoreDump:
     """Read it all. To be called in a transaction; *now* is by our clock, *offset* how far the wall clock is ahead.
 
     *version* is the file's, which may be an older one: whoever looks does not change it.
     """
-    moment, base = read_moment(execute), time_base()
+    moment, base = read_moment(execute), read_boot_id()
     # Where a boot cannot be told from another, a clock that has not gone back is taken to be the same one.
     same = moment is None or (moment.base == base and (base != "" or moment.at <= now))
-    by = 0.0 if same or moment is None else shift(moment, now, offset)
+    by = 0.0 if same or moment is None else compute_shift(moment, now, offset)
     quotas = {
-        name: (number, read_record(record) if same else moved(read_record(record), by))
+        name: (number, read_record(record) if same else shift_record_epoch(read_record(record), by))
         for number, name, record in execute("select number, name, record from quotas").fetchall()
     }
     leases = _leases(execute, now, "sessions.gone_until" if version >= 2 else "null") if same else {}
     entries = [
-        Entry(number, fingerprint, name, life, evidence, since + by, *leases.get(number, ((), None)))
+        DumpEntry(number, fingerprint, name, life, evidence, since + by, *leases.get(number, ((), None)))
         for number, fingerprint, name, life, evidence, since in execute(
             "select number, fingerprint, name, life, evidence, since from credentials"
         ).fetchall()
     ]
-    return Book(entries, quotas)
+    return StoreDump(entries, quotas)
 
 
 def _leases(execute: Execute, now: float, gone: str) -> dict[int, tuple[tuple[str, ...], str]]:
@@ -128,12 +128,12 @@ def _leases(execute: Execute, now: float, gone: str) -> dict[int, tuple[tuple[st
     found: dict[int, tuple[tuple[str, ...], str]] = {}
     for credential, requester, pid, gone_until, quota in rows:
         holders, _ = found.get(credential, ((), quota))
-        found[credential] = ((*holders, holder(requester, pid, gone_until)), quota)
+        found[credential] = ((*holders, describe_holder(requester, pid, gone_until)), quota)
     return found
 
 
 def _verdict(path: Path, error: sqlite3.Error) -> StoreError:
-    why = passing(error)
+    why = transient_reason(error)
     if why is not None:
         return StoreUnavailable(path=str(path), detail=why)
     if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_NOTADB:

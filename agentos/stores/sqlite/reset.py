@@ -9,34 +9,34 @@ from pathlib import Path
 from typing import Final
 
 from ...errors import StoreUnavailable
-from ...pool.core.fair_queue import Session
+from ...pool.core.fair_queue import StoreSession
 from ...pool.core.records import KeySpec
 from ...util.clock import Clock
-from ...util.sqlite.errors import is_busy, passing
-from ..reset_rules import Cleared, forget
+from ...util.sqlite.errors import is_busy, transient_reason
+from ..reset_rules import ResetResult, reset_entries
 from ..shared_pool.pool import SharedPool
-from .file import StoreFile, pause
-from .read_state import read_book
-from .rows import last_change
+from .file import StoreFile, busy_backoff
+from .read_state import read_dump
+from .rows import read_last_change
 from .step import SqliteStep
 from .store import SESSIONS
-from .udp_wakeup import Ring, make_bell
+from .udp_wakeup import WakeupTarget, create_wakeup
 
 _INSIST: Final = 5.0
 
 
-def clear(path: Path, names: Sequence[str], specs: Iterable[KeySpec], clock: Clock) -> list[Cleared]:
+def reset_credentials(path: Path, names: Sequence[str], specs: Iterable[KeySpec], clock: Clock) -> list[ResetResult]:
     """Forget death, coolings, money gone and use of the credentials of these names, and of their quotas.
 
     Every process that uses the file hears of it: those who wait within a second, others at their next request. Leases
     in force stay. Names the file does not have are left out. Raises StoreError if the file cannot be written.
     """
     file = StoreFile(path, clock)
-    bell = make_bell()
+    bell = create_wakeup()
     try:
-        done, rings = _insist(file, names, {spec.name: spec for spec in specs}, clock)
+        done, rings = _retry(file, names, {spec.name: spec for spec in specs}, clock)
         for port, session in rings:
-            bell.call(port, session)
+            bell.notify_peers(port, session)
     finally:
         bell.close()
         file.leave()
@@ -44,9 +44,9 @@ def clear(path: Path, names: Sequence[str], specs: Iterable[KeySpec], clock: Clo
     return done
 
 
-def _insist(
+def _retry(
     file: StoreFile, names: Sequence[str], specs: dict[str, KeySpec], clock: Clock
-) -> tuple[list[Cleared], list[Ring]]:
+) -> tuple[list[ResetResult], list[WakeupTarget]]:
     execute = file.connection.execute
     deadline = time.monotonic() + _INSIST
     while True:
@@ -54,7 +54,7 @@ def _insist(
             execute("begin immediate")
             try:
                 step = _step(file, clock)
-                done = forget(step, read_book(execute, step.now, clock.wall() - step.now), names, specs)
+                done = reset_entries(step, read_dump(execute, step.now, clock.wall() - step.now), names, specs)
                 step.finish()
                 execute("commit")
             finally:
@@ -62,17 +62,17 @@ def _insist(
                     execute("rollback")
         except sqlite3.Error as error:
             if not is_busy(error) or time.monotonic() > deadline:
-                raise StoreUnavailable(path=str(file.path), detail=passing(error) or str(error)) from None
+                raise StoreUnavailable(path=str(file.path), detail=transient_reason(error) or str(error)) from None
         else:
-            return done, step.rings
-        time.sleep(pause())
+            return done, step.wakeup_targets
+        time.sleep(busy_backoff())
 
 
 def _step(file: StoreFile, clock: Clock) -> SqliteStep:
     """A step of somebody who has no session: all who have one are others."""
     execute = file.connection.execute
-    sessions = [Session(*row) for row in execute(SESSIONS).fetchall()]
-    changes = last_change(execute)
+    sessions = [StoreSession(*row) for row in execute(SESSIONS).fetchall()]
+    changes = read_last_change(execute)
     step = SqliteStep(execute, clock.now(), 0.0, changes, sessions, SharedPool(), changes.number)
     step.others = sessions
     return step

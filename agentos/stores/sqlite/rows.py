@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 from itertools import zip_longest
 from typing import Final
 
-from ...pool.core.quota_codec import Record, in_flight_ended
+from ...pool.core.quota_codec import Record, without_in_flight
 from ...pool.protocols import StoreView
-from ...pool.store_protocol import CredentialNews, QuotaNews
-from .boot_clock import Moment
+from ...pool.store_protocol import CredentialUpdate, QuotaUpdate
+from .boot_clock import ClockReading
 
 Execute = Callable[..., sqlite3.Cursor]
 
@@ -27,47 +27,49 @@ _HOLDERS = (
 )
 
 
-def news_since(execute: Execute, seen: int, me: str) -> tuple[Sequence[CredentialNews], Sequence[QuotaNews]]:
+def read_updates_since(
+    execute: Execute, seen: int, me: str
+) -> tuple[Sequence[CredentialUpdate], Sequence[QuotaUpdate]]:
     """What was changed after entry *seen* of the log; *me* is the session whose own leases are no news."""
     rows = execute("select number, credential, quota from log where number > ?", (seen,)).fetchall()
     if rows and rows[0][0] != seen + 1:
-        return _everything(execute, me)  # it has seen nothing yet, or so long ago that the log has forgotten
+        return _read_all_updates(execute, me)  # it has seen nothing yet, or so long ago that the log has forgotten
     return (
-        [credential_news(execute, number, me) for number in {row[1] for row in rows} if number is not None],
-        [quota_news(execute, number) for number in {row[2] for row in rows} if number is not None],
+        [read_credential_update(execute, number, me) for number in {row[1] for row in rows} if number is not None],
+        [read_quota_update(execute, number) for number in {row[2] for row in rows} if number is not None],
     )
 
 
-def _everything(execute: Execute, me: str) -> tuple[Sequence[CredentialNews], Sequence[QuotaNews]]:
+def _read_all_updates(execute: Execute, me: str) -> tuple[Sequence[CredentialUpdate], Sequence[QuotaUpdate]]:
     holders: dict[int, list[str]] = {}
     for credential, *who in execute(_HOLDERS, (me,)).fetchall():
-        holders.setdefault(credential, []).append(holder(*who))
+        holders.setdefault(credential, []).append(describe_holder(*who))
     credentials = execute("select number, life, evidence, since from credentials").fetchall()
     quotas = execute("select number, record from quotas").fetchall()
     return (
         [
-            CredentialNews(number, life, evidence, since, tuple(holders.get(number, ())))
+            CredentialUpdate(number, life, evidence, since, tuple(holders.get(number, ())))
             for number, life, evidence, since in credentials
         ],
-        [QuotaNews(number, read_record(record)) for number, record in quotas],
+        [QuotaUpdate(number, read_record(record)) for number, record in quotas],
     )
 
 
-def credential_news(execute: Execute, number: int, me: str) -> CredentialNews:
+def read_credential_update(execute: Execute, number: int, me: str) -> CredentialUpdate:
     """What is known of one credential."""
     row = execute("select number, life, evidence, since from credentials where number = ?", (number,)).fetchone()
     found = execute(f"{_HOLDERS} and leases.credential = ?", (me, number)).fetchall()
     number, life, evidence, since = row
-    return CredentialNews(number, life, evidence, since, tuple(holder(*who) for _, *who in found))
+    return CredentialUpdate(number, life, evidence, since, tuple(describe_holder(*who) for _, *who in found))
 
 
-def quota_news(execute: Execute, number: int) -> QuotaNews:
+def read_quota_update(execute: Execute, number: int) -> QuotaUpdate:
     """What is known of one quota."""
     (record,) = execute("select record from quotas where number = ?", (number,)).fetchone()
-    return QuotaNews(number, read_record(record))
+    return QuotaUpdate(number, read_record(record))
 
 
-def holder(requester: str | None, pid: int, gone_until: float | None = None) -> str:
+def describe_holder(requester: str | None, pid: int, gone_until: float | None = None) -> str:
     """Whoever holds a lease, as people are told; *gone_until*: its process is gone, and what it holds ends then."""
     process = f"process {pid}"
     if gone_until == OUTLIVED:
@@ -104,13 +106,13 @@ class Changes:
             execute("delete from log where number <= ?", (self.number - _LOG_KEPT,))
 
 
-def last_change(execute: Execute, writer: int | None = None) -> Changes:
+def read_last_change(execute: Execute, writer: int | None = None) -> Changes:
     """The newest entry of the log, with nothing changed since; *writer* is who may."""
     number, token, served = execute("select number, token, served from log order by number desc limit 1").fetchone()
     return Changes(number, token, served, writer)
 
 
-def wrote(execute: Execute, number: int, writer: int) -> bool:
+def was_written_by(execute: Execute, number: int, writer: int) -> bool:
     """Whether that entry of the log is *writer*'s."""
     return execute("select 1 from log where number = ? and writer = ?", (number, writer)).fetchone() is not None
 
@@ -127,7 +129,9 @@ def end_session(execute: Execute, session: str, changes: Changes) -> set[int]:
     return freed
 
 
-def let_run_out(execute: Execute, now: float, offset: float, *, by: float = 0.0, session: str | None = None) -> None:
+def schedule_expiry(
+    execute: Execute, now: float, offset: float, *, by: float = 0.0, session: str | None = None
+) -> None:
     """Processes are gone (or that of *session* is): what they had used on other machines ends when its time is over.
 
     That is ``out_for`` seconds from *now* at the latest, since nobody there has heard of them since. Stamps are *by*
@@ -141,12 +145,12 @@ def let_run_out(execute: Execute, now: float, offset: float, *, by: float = 0.0,
     )
 
 
-def tokens_of(execute: Execute, session: str) -> list[int]:
+def read_tokens(execute: Execute, session: str) -> list[int]:
     """The leases of a session."""
     return [token for (token,) in execute("select token from leases where session = ?", (session,)).fetchall()]
 
 
-def keep_outlived(execute: Execute, session: str, now: float) -> float:
+def postpone_expiry(execute: Execute, session: str, now: float) -> float:
     """Commands of a session live though its process is gone: look again at the instant that is returned."""
     again_at = now + _OUTLIVED_LOOK_AFTER
     execute(
@@ -159,7 +163,7 @@ def keep_outlived(execute: Execute, session: str, now: float) -> float:
 def end_guess(execute: Execute, quota: int, guessed: list[str], changes: Changes) -> None:
     """A request of unknown cost is over, and its process cannot say so."""
     (record,) = execute("select record from quotas where number = ?", (quota,)).fetchone()
-    write_record(execute, quota, in_flight_ended(read_record(record), guessed))
+    write_record(execute, quota, without_in_flight(read_record(record), guessed))
     changes.quotas.add(quota)
 
 
@@ -172,10 +176,10 @@ def read_record(text: str) -> Record:
     return record
 
 
-def tell(view: StoreView, credentials: Sequence[CredentialNews], quotas: Sequence[QuotaNews]) -> None:
+def update_view(view: StoreView, credentials: Sequence[CredentialUpdate], quotas: Sequence[QuotaUpdate]) -> None:
     """Let the view see this. Raises sqlite3.DatabaseError if it cannot be what was written."""
     try:
-        view.absorb(credentials, quotas)
+        view.apply_updates(credentials, quotas)
     except (ValueError, TypeError, LookupError, AttributeError) as error:
         raise sqlite3.DatabaseError(f"the record of a credential or a quota is not readable ({error})") from None
 
@@ -192,7 +196,7 @@ def write_moment(execute: Execute, base: str, now: float, offset: float) -> None
     execute("insert or replace into meta(key, value) values ('moment', ?)", (text,))
 
 
-def read_moment(execute: Execute) -> Moment | None:
+def read_moment(execute: Execute) -> ClockReading | None:
     """The last moment that was noted."""
     row = execute("select value from meta where key = 'moment'").fetchone()
-    return None if row is None else Moment(*json.loads(row[0]))
+    return None if row is None else ClockReading(*json.loads(row[0]))

@@ -5,24 +5,24 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Sequence
 
-from ...pool.core.fair_queue import Session
+from ...pool.core.fair_queue import StoreSession
 from ...pool.core.quota_codec import Record
 from ...pool.protocols import StoreView
-from ...pool.store_protocol import Bid, Card, Enrolled, Granted, Reserved
+from ...pool.store_protocol import CredentialIdentity, EnrolledCredential, QuotaReservation, SlotGranted, SlotRequest
 from ..session import SessionStep
 from .rows import (
     Changes,
     Execute,
-    credential_news,
     end_guess,
     end_session,
-    keep_outlived,
-    news_since,
-    quota_news,
-    tell,
+    postpone_expiry,
+    read_credential_update,
+    read_quota_update,
+    read_updates_since,
+    update_view,
     write_record,
 )
-from .udp_wakeup import Ring
+from .udp_wakeup import WakeupTarget
 
 
 class SqliteStep(SessionStep):
@@ -34,7 +34,7 @@ class SqliteStep(SessionStep):
         now: float,
         ttl: float,
         changes: Changes,
-        sessions: list[Session],
+        sessions: list[StoreSession],
         view: StoreView,
         seen: int,
     ) -> None:
@@ -42,7 +42,7 @@ class SqliteStep(SessionStep):
         self.changes = changes
         self.acts = 0  # how many of those that were put off are done in it
         self.first_number = changes.number + 1  # of the entries this step makes in the log
-        self.rings: list[Ring] = []  # bells to ring when it is committed
+        self.wakeup_targets: list[WakeupTarget] = []  # bells to ring when it is committed
         self.is_news = changes.number != seen  # others have done something that the view does not have
         self._seen = seen
         self._execute = execute
@@ -63,7 +63,7 @@ class SqliteStep(SessionStep):
                     me.served,
                     me.waiting_since,
                     me.wanted,
-                    me.called_at,
+                    me.notified_at,
                     me.idle_until,
                     me.claim,
                     me.id,
@@ -73,14 +73,14 @@ class SqliteStep(SessionStep):
     def read(self, credential: int | None = None, quota: int | None = None) -> None:
         """Let the view see what is true of these, before the rules are applied to it."""
         if self.is_news:
-            credentials = [] if credential is None else [credential_news(self._execute, credential, self.me.id)]
-            quotas = [] if quota is None else [quota_news(self._execute, quota)]
-            tell(self._view, credentials, quotas)
+            credentials = [] if credential is None else [read_credential_update(self._execute, credential, self.me.id)]
+            quotas = [] if quota is None else [read_quota_update(self._execute, quota)]
+            update_view(self._view, credentials, quotas)
 
     def read_all(self) -> None:
         """Let the view see everything."""
         if self.is_news:
-            tell(self._view, *news_since(self._execute, self._seen, self.me.id))
+            update_view(self._view, *read_updates_since(self._execute, self._seen, self.me.id))
             for credential in self.changes.credentials:  # by this very step: not in the log yet
                 self.read(credential)
             for quota in self.changes.quotas:
@@ -88,22 +88,22 @@ class SqliteStep(SessionStep):
 
     # -- sessions ---------------------------------------------------------------------------------------------
 
-    def join(self, me: Session) -> None:
+    def join(self, me: StoreSession) -> None:
         """Begin a session."""
         self._execute(
             "insert into sessions(id, expires_at, weight, served, bell, pid) values (?, ?, ?, ?, ?, ?)",
-            (me.id, me.expires_at, me.weight, me.served, me.bell, me.pid),
+            (me.id, me.expires_at, me.weight, me.served, me.wakeup_port, me.pid),
         )
         self.sessions.append(me)
-        self.i_am(me)
+        self.set_own_session(me)
         self.me_changed = True
 
-    def held_among(self, tokens: Collection[int]) -> list[tuple[int, int]]:
+    def find_held(self, tokens: Collection[int]) -> list[tuple[int, int]]:
         """The leases of this session with one of *tokens*: credential and token."""
         mine = self._execute("select credential, token from leases where session = ?", (self.me.id,)).fetchall()
         return [(credential, token) for credential, token in mine if token in tokens]
 
-    def _take_over(self, before: Session, abandoned: Collection[int]) -> None:
+    def _take_over(self, before: StoreSession, abandoned: Collection[int]) -> None:
         """Move the leases of session *before* to this one, except the *abandoned* tokens."""
         execute = self._execute
         for credential, token in execute(
@@ -121,23 +121,23 @@ class SqliteStep(SessionStep):
         )
         self.is_news = True
 
-    def out_for(self, seconds: float | None) -> None:
+    def set_remote_use(self, seconds: float | None) -> None:
         """Leases of this session may be in use for so long after its process is gone."""
-        self.me.out_for = seconds
+        self.me.remote_use_for = seconds
         self._execute("update sessions set out_for = ? where id = ?", (seconds, self.me.id))
 
-    def keep_outlived(self, session: Session) -> None:
+    def postpone_expiry(self, session: StoreSession) -> None:
         """Commands of a session that has run out still use its keys: it is looked at again in a moment."""
-        session.expires_at = keep_outlived(self._execute, session.id, self.now)
+        session.expires_at = postpone_expiry(self._execute, session.id, self.now)
         session.waiting_since = None
 
-    def _end_session(self, session: Session) -> set[int]:
+    def _end_session(self, session: StoreSession) -> set[int]:
         self.is_news = True
         return end_session(self._execute, session.id, self.changes)
 
-    def _was_called(self, session: Session) -> None:
-        self._execute("update sessions set called_at = ? where id = ?", (session.called_at, session.id))
-        self.rings.append((session.bell, session.id))
+    def _record_notified(self, session: StoreSession) -> None:
+        self._execute("update sessions set called_at = ? where id = ?", (session.notified_at, session.id))
+        self.wakeup_targets.append((session.wakeup_port, session.id))
 
     # -- leases -----------------------------------------------------------------------------------------------
 
@@ -147,7 +147,7 @@ class SqliteStep(SessionStep):
             "select request, token, granted_at from leases where credential = ?", (credential,)
         ).fetchall()
 
-    def lease(self, bid: Bid, reserved: Reserved) -> Granted:
+    def lease(self, bid: SlotRequest, reserved: QuotaReservation) -> SlotGranted:
         """Begin a lease. Its token is larger than that of every lease before it."""
         changes = self.changes
         changes.token += 1
@@ -160,11 +160,11 @@ class SqliteStep(SessionStep):
         )
         if reserved.record is not None:
             self._write_record(bid.quota, reserved.record)
-        return Granted(changes.token, self.now)
+        return SlotGranted(changes.token, self.now)
 
     def end(self, credential: int, token: int) -> bool:
         """End a lease of this session. False: it is not in force."""
-        session = self.holder_of(token)
+        session = self.find_owning_session(token)
         ended = self._execute(
             "delete from leases where credential = ? and token = ? and session = ?", (credential, token, session)
         ).rowcount
@@ -172,7 +172,7 @@ class SqliteStep(SessionStep):
             self.is_news = True  # the view counts it as another's
         if ended:
             self.changes.credentials.add(credential)
-            self._call_next(credential)
+            self._notify_next(credential)
         return ended > 0
 
     def end_unknown(self, tokens: Sequence[int], but: str | None) -> None:
@@ -200,7 +200,7 @@ class SqliteStep(SessionStep):
 
     # -- what is known ----------------------------------------------------------------------------------------
 
-    def enrol(self, card: Card) -> Enrolled:
+    def enrol(self, card: CredentialIdentity) -> EnrolledCredential:
         """Make a credential and its quota known."""
         execute = self._execute
         row = execute("select number, name from credentials where fingerprint = ?", (card.fingerprint,)).fetchone()
@@ -217,7 +217,9 @@ class SqliteStep(SessionStep):
             quota = execute(
                 "insert into quotas(name, record) values (?, '{}') returning number", (card.quota,)
             ).fetchall()[0]
-        return Enrolled(credential_news(execute, row[0], self.me.id), quota_news(execute, quota[0]))
+        return EnrolledCredential(
+            read_credential_update(execute, row[0], self.me.id), read_quota_update(execute, quota[0])
+        )
 
     def _write_record(self, number: int, record: Record) -> None:
         write_record(self._execute, number, record)
@@ -229,4 +231,4 @@ class SqliteStep(SessionStep):
             "update credentials set life = ?, evidence = ?, since = ? where number = ?", (life, evidence, since, number)
         )
         self.changes.credentials.add(number)
-        self._call_all()
+        self._notify_all()

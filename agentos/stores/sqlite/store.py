@@ -17,19 +17,19 @@ from random import SystemRandom
 from typing import TypeVar
 
 from ...errors import StoreDamaged, StoreUnavailable
-from ...pool.core.fair_queue import Session
+from ...pool.core.fair_queue import StoreSession
 from ...pool.core.limits.base import FOREVER
 from ...pool.protocols import StoreView
-from ...pool.store_protocol import StoreBusy, StoreTrouble
+from ...pool.store_protocol import StoreBusy, TransientStoreError
 from ...util.clock import Clock
 from ...util.event_loop import running_loop
-from ...util.sqlite.errors import is_busy, passing
-from ..session import INSIST_LEAVING, SessionStore
-from ..step_queueing import process_of
-from .file import StoreFile, let_others_fork, pause
-from .rows import last_change, news_since, tell, tokens_of, write_moment, wrote
+from ...util.sqlite.errors import is_busy, transient_reason
+from ..session import LEAVE_RETRY_SECONDS, SessionStore
+from ..step_queueing import describe_process
+from .file import StoreFile, busy_backoff, yield_to_fork
+from .rows import read_last_change, read_tokens, read_updates_since, update_view, was_written_by, write_moment
 from .step import SqliteStep
-from .udp_wakeup import Bell, DeafBell, Ring
+from .udp_wakeup import LocalWakeup, UdpWakeup, WakeupTarget
 
 T = TypeVar("T")
 
@@ -49,11 +49,18 @@ class SqliteStore(SessionStore[SqliteStep]):
     """One process's access to the file. Used under the pool's lock, but for ``leave``."""
 
     def __init__(
-        self, file: StoreFile, clock: Clock, bell: Bell | DeafBell, *, ttl: float, weight: float, view: StoreView
+        self,
+        file: StoreFile,
+        clock: Clock,
+        bell: UdpWakeup | LocalWakeup,
+        *,
+        ttl: float,
+        weight: float,
+        view: StoreView,
     ) -> None:
         super().__init__(str(file.path), clock, ttl=ttl, weight=weight, view=view)
         self._file = file
-        self._bell = bell
+        self._wakeup = bell
         self._seen = _NEVER_LOOKED  # the newest entry of the log that the view has
         self._data_version = _NEVER_LOOKED
         self._writer = secrets.randbits(62)
@@ -64,19 +71,19 @@ class SqliteStore(SessionStore[SqliteStep]):
     def _salt(self) -> bytes:
         return self._file.salt
 
-    def nudge(self) -> None:
-        """Wake whoever calls ``keep_up``: it may be due earlier than was thought."""
-        self._bell.release()
+    def wake_maintenance(self) -> None:
+        """Wake whoever calls ``maintain``: it may be due earlier than was thought."""
+        self._wakeup.release()
 
-    def _look_after_the_place(self) -> None:
-        if not self._file.is_there():
+    def _check_location(self) -> None:
+        if not self._file.is_still_at_path():
             self._in_trouble = True  # it was deleted or replaced: nobody else will see what we write there
 
     # -- steps ------------------------------------------------------------------------------------------------
 
     def _step(self, act: Callable[[SqliteStep], T], request: str | None = None) -> T:
         self._require_own_process()
-        let_others_fork()
+        yield_to_fork()
         file = self._file
         file.at_work += 1
         try:
@@ -94,7 +101,7 @@ class SqliteStore(SessionStore[SqliteStep]):
             self._begin_immediately()
             step = self._begin(request)
             step.acts = len(self._pending)
-            self._do_what_was_put_off(step, (sqlite3.Error,))
+            self._run_deferred(step, (sqlite3.Error,))
             answer = act(step)
             step.finish()
             self._uncertain = True
@@ -134,10 +141,10 @@ class SqliteStore(SessionStore[SqliteStep]):
         """See who is there, and end what has run out."""
         execute = self._file.connection.execute
         now = self._clock.now()
-        sessions = [Session(*row) for row in execute(SESSIONS).fetchall()]
+        sessions = [StoreSession(*row) for row in execute(SESSIONS).fetchall()]
         if self._commits is not None:
-            self._see_whether_it_was_done(self._commits, sessions)
-        changes = last_change(execute, self._writer)
+            self._check_committed(self._commits, sessions)
+        changes = read_last_change(execute, self._writer)
         changes.token = max(
             changes.token, self._highest
         )  # should the file be another one by now, they grow all the same
@@ -147,32 +154,32 @@ class SqliteStore(SessionStore[SqliteStep]):
         if me is None or me.expires_at <= now:
             self._join(step, me)
         else:
-            step.i_am(me)
-            self._leave_abandoned_behind(step)
+            step.set_own_session(me)
+            self._split_off_abandoned(step)
         for session in [session for session in step.others if session.expires_at <= now]:
             self._end_other(step, session)
-        if step.me.out_for != self._out_for:
-            step.out_for(self._out_for)
+        if step.me.remote_use_for != self._remote_use_for:
+            step.set_remote_use(self._remote_use_for)
         if self._uncertain:
-            step.end_unknown(self._view.tokens(), but=request)
+            step.end_unknown(self._view.unreturned_tokens(), but=request)
         if now >= self._renew_at:
             step.me_changed = True
             write_moment(execute, self._file.base, now, self._clock.wall() - now)
         return step
 
-    def _end_other(self, step: SqliteStep, session: Session) -> None:
+    def _end_other(self, step: SqliteStep, session: StoreSession) -> None:
         """A session has run out. If its process is gone and commands of it live, its leases wait for their end."""
-        locks, tokens = self._file.locks, tokens_of(self._file.connection.execute, session.id)
+        locks, tokens = self._file.locks, read_tokens(self._file.connection.execute, session.id)
         if not locks.outlived(tokens):
             step.expire(session)
             locks.forget(tokens)
             return
-        step.keep_outlived(session)
+        step.postpone_expiry(session)
         if session.id not in self._outlived:
             self._outlived.add(session.id)
             step.notes.append(
-                f"{process_of(session)} has ended, and commands that it started still run: they are being ended, and "
-                "their keys are used by nobody else before that"
+                f"{describe_process(session)} has ended, and commands that it started still run: they are being ended, "
+                "and their keys are used by nobody else before that"
             )
 
     # -- commands that may outlive this process ---------------------------------------------------------------
@@ -183,35 +190,37 @@ class SqliteStore(SessionStore[SqliteStep]):
     def unlock_lease(self, token: int) -> None:
         self._file.locks.drop(token)
 
-    def lease_moved(self, token: int, to: int) -> None:
+    def on_lease_replaced(self, token: int, to: int) -> None:
         self._file.locks.move(token, to)
 
-    def _see_whether_it_was_done(self, step: SqliteStep, sessions: list[Session]) -> None:
+    def _check_committed(self, step: SqliteStep, sessions: list[StoreSession]) -> None:
         """A step failed in its commit, or just after it. If it was done all the same, it must not be done again."""
-        if wrote(self._file.connection.execute, step.first_number, self._writer):
+        if was_written_by(self._file.connection.execute, step.first_number, self._writer):
             del self._pending[: step.acts]
         if any(session.id == step.me.id for session in sessions):
             self._session = step.me.id  # it may have begun in that step
         self._commits = None
 
-    def _join(self, step: SqliteStep, expired: Session | None) -> None:
+    def _join(self, step: SqliteStep, expired: StoreSession | None) -> None:
         """Begin a session. If we had one, it has ended without us, and our leases with it: they never come back."""
         step.join(self._new_session(step))
         if expired is not None:
             step.expire(expired)
         if self._session is not None:
-            self._view.lose(f"it was not renewed for {self._ttl:g}s" if expired else "the others had given it up")
+            self._view.on_session_lost(
+                f"it was not renewed for {self._ttl:g}s" if expired else "the others had given it up"
+            )
         self._renew_at = step.now
 
-    def _new_session(self, step: SqliteStep) -> Session:
-        me = Session(uuid.uuid4().hex, step.now, self._weight, step.changes.served)
-        me.bell, me.pid = self._bell.port, self._pid
-        self._bell.session = me.id
+    def _new_session(self, step: SqliteStep) -> StoreSession:
+        me = StoreSession(uuid.uuid4().hex, step.now, self._weight, step.changes.served)
+        me.wakeup_port, me.pid = self._wakeup.port, self._pid
+        self._wakeup.session = me.id
         return me
 
     def _committed(self, step: SqliteStep) -> None:
         self._commits = None
-        self._done(step, step.acts)
+        self._on_step_done(step, step.acts)
         self._session = step.me.id
         self._highest = step.changes.token
         if step.is_news:
@@ -221,9 +230,9 @@ class SqliteStore(SessionStore[SqliteStep]):
         if step.me_changed:
             self._renew_at = step.now + self._ttl / 3
             self.valid_until = step.me.expires_at - self._margin
-        self.next_look = step.next_expiry()
-        for port, session in step.rings:
-            self._bell.call(port, session)
+        self.next_refresh_at = step.next_expiry()
+        for port, session in step.wakeup_targets:
+            self._wakeup.notify_peers(port, session)
 
     def _undo(self, step: SqliteStep | None) -> None:
         """The step failed: nothing of it counts, and what the view was told in it may not be so."""
@@ -241,43 +250,43 @@ class SqliteStore(SessionStore[SqliteStep]):
     def _failed(self, error: Exception) -> Exception:
         if is_busy(error):
             return StoreBusy()
-        why = passing(error)
+        why = transient_reason(error)
         if why is None:
             return StoreDamaged(path=self.where, detail=str(error))
         self._in_trouble = True
-        return StoreTrouble(why)
+        return TransientStoreError(why)
 
     def _reconnect(self) -> None:
         self._seen = self._data_version = _NEVER_LOOKED
         try:
             is_another = self._file.reopen()
         except StoreUnavailable as error:
-            raise StoreTrouble(error.detail) from None
+            raise TransientStoreError(error.detail) from None
         self._in_trouble = False
         if is_another:
             self._pending.clear()  # they were about the other one
             self._abandoned.clear()
             self._former.clear()
-            self._view.lose("the file was removed or replaced")
+            self._view.on_session_lost("the file was removed or replaced")
             self._session = None
             self._view.enrol_again()
 
     # -- looking ----------------------------------------------------------------------------------------------
 
-    def look(self, since: float = FOREVER) -> bool:
+    def refresh(self, since: float = FOREVER) -> bool:
         """Tell the view what others did since the last look. Cheap when that is nothing: then False."""
         if self._session is None or self._left or self._in_trouble:
             return False
         self._require_own_process()
-        let_others_fork()
+        yield_to_fork()
         file = self._file
         file.at_work += 1
         try:
-            return self._look()
+            return self._refresh()
         finally:
             file.at_work -= 1
 
-    def _look(self) -> bool:
+    def _refresh(self) -> bool:
         assert self._session is not None  # noqa: S101 - for the type checker
         execute = self._file.connection.execute
         try:
@@ -288,13 +297,13 @@ class SqliteStore(SessionStore[SqliteStep]):
             try:
                 execute("begin")
                 newest = execute("select max(number) from log").fetchone()[0]
-                news = news_since(execute, self._seen, self._session) if newest != self._seen else None
+                news = read_updates_since(execute, self._seen, self._session) if newest != self._seen else None
                 expiry = execute("select min(expires_at) from sessions where id != ?", (self._session,)).fetchone()[0]
             finally:
                 if self._file.connection.in_transaction:
                     execute("commit")
             if news is not None:
-                tell(self._view, *news)
+                update_view(self._view, *news)
         except sqlite3.Error as error:
             failed = self._failed(error)
             if isinstance(failed, StoreDamaged):
@@ -302,19 +311,19 @@ class SqliteStore(SessionStore[SqliteStep]):
             return False
         self._data_version = data_version
         self._seen = newest
-        self.next_look = FOREVER if expiry is None else expiry
+        self.next_refresh_at = FOREVER if expiry is None else expiry
         return news is not None
 
     # -- leaving ----------------------------------------------------------------------------------------------
 
     def _end_session(self, session: str) -> None:
-        self._insist_on_leaving(lambda: self._file.end_session(session))
+        self._retry_leaving(lambda: self._file.end_session(session))
 
-    def _let_run_out(self, session: str) -> None:
-        self._insist_on_leaving(lambda: self._file.let_run_out(session))
+    def _schedule_expiry(self, session: str) -> None:
+        self._retry_leaving(lambda: self._file.schedule_expiry(session))
 
-    def _insist_on_leaving(self, leave: Callable[[], list[Ring]]) -> None:
-        deadline = time.monotonic() + INSIST_LEAVING
+    def _retry_leaving(self, leave: Callable[[], list[WakeupTarget]]) -> None:
+        deadline = time.monotonic() + LEAVE_RETRY_SECONDS
         while True:
             try:
                 rings = leave()
@@ -322,11 +331,11 @@ class SqliteStore(SessionStore[SqliteStep]):
             except (sqlite3.Error, OSError):
                 if time.monotonic() > deadline:
                     return  # then its leases end by themselves, when they are not renewed
-            time.sleep(pause())
+            time.sleep(busy_backoff())
         for port, session in rings:
-            self._bell.call(port, session)
+            self._wakeup.notify_peers(port, session)
 
-    def _let_go(self, *, closed: bool) -> None:
+    def _detach(self, *, closed: bool) -> None:
         if closed:
             self._file.close()
         elif not self._former:  # else whoever finds nobody alive would free what an abandoned thread still uses

@@ -18,7 +18,7 @@ from collections.abc import Callable
 
 from ...util.clock import Sleeper
 
-Ring = tuple[int, str]  # whom to call: the port of its process, and the id of its session
+WakeupTarget = tuple[int, str]  # whom to call: the port of its process, and the id of its session
 
 _LOOPBACK = "127.0.0.1"
 _NUDGE = b"."
@@ -29,11 +29,11 @@ PAUSE = 0.01  # seconds without a look at the port, after a datagram that is no 
 _NO_WAIT = getattr(socket, "MSG_DONTWAIT", 0)  # Windows has none; there a datagram to oneself does not wait either
 
 
-class Bell:
+class UdpWakeup:
     """Wakes the one thread that waits on it (as on a ``Sleeper``), from this process or from another."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
-        self.called = False  # by another process, since whoever waits on it has looked
+        self.was_notified = False  # by another process, since whoever waits on it has looked
         self.session = ""  # whose id a call carries; until there is one nobody calls
         self._nudged = threading.Event()  # by this process: heard even if its datagram finds no room
         self._now = now
@@ -80,7 +80,7 @@ class Bell:
             for _ in range(_BATCH):
                 said, (_host, port) = datagram
                 if self.session and hmac.compare_digest(said, self.session.encode()):
-                    self.called = True
+                    self.was_notified = True
                 else:
                     by_strangers = by_strangers or port != self.port
                 datagram = self._socket.recvfrom(_LONGEST)
@@ -94,7 +94,7 @@ class Bell:
         self._nudged.set()
         self._send(_NUDGE, self.port)
 
-    def call(self, port: int, session: str) -> None:
+    def notify_peers(self, port: int, session: str) -> None:
         """Ring the bell of another process, which is at that port for that session. It never waits, and never fails."""
         self._send(session.encode(), port)
 
@@ -108,13 +108,13 @@ class Bell:
         self._socket.close()
 
 
-class DeafBell:
+class LocalWakeup:
     """For where there are no sockets: rung by this process only."""
 
     port = 0
 
     def __init__(self) -> None:
-        self.called = False
+        self.was_notified = False
         self.session = ""
         self._lock: Sleeper = threading.Lock()
         self._lock.acquire()
@@ -128,16 +128,16 @@ class DeafBell:
         except RuntimeError:
             pass  # it has been rung
 
-    def call(self, port: int, session: str) -> None:
+    def notify_peers(self, port: int, session: str) -> None:
         pass
 
     def close(self) -> None:
         self.release()
 
 
-def make_bell() -> Bell | DeafBell:
+def create_wakeup() -> UdpWakeup | LocalWakeup:
     """A bell that other processes can ring, where that is possible."""
     try:
-        return Bell()
+        return UdpWakeup()
     except OSError:
-        return DeafBell()
+        return LocalWakeup()

@@ -25,7 +25,7 @@ def connect(uri: str) -> sqlite3.Connection:
     return connection
 
 
-def too_old(what: str, version: tuple[int, ...] = sqlite3.sqlite_version_info) -> str | None:
+def why_too_old(what: str, version: tuple[int, ...] = sqlite3.sqlite_version_info) -> str | None:
     """Why this SQLite library cannot hold *what* ("a journal"); None if it can."""
     if version >= OLDEST_SQLITE:
         return None

@@ -6,7 +6,7 @@ import sqlite3
 from typing import Final
 
 # What may pass when the disk has room again, the other program lets go, or an administrator acts.
-_PASSING: Final = {
+_TRANSIENT: Final = {
     sqlite3.SQLITE_BUSY: "another program has it locked",
     sqlite3.SQLITE_LOCKED: "another program has it locked",
     sqlite3.SQLITE_PROTOCOL: "another program has it locked",
@@ -25,17 +25,17 @@ _BUSY: Final = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTO
 _UNREACHABLE: Final = {sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH, sqlite3.SQLITE_READONLY}
 
 
-class Trouble(Exception):
+class TransientSqliteError(Exception):
     """The file cannot be written now, and may be later. Nothing of the commit counts as written."""
 
 
-def passing(error: BaseException) -> str | None:
+def transient_reason(error: BaseException) -> str | None:
     """Why waiting may help; None if it will not: the file or the commit itself is bad."""
-    if isinstance(error, (Trouble, OSError)):
+    if isinstance(error, (TransientSqliteError, OSError)):
         return str(error)
     if isinstance(error, MemoryError):
-        return _PASSING[sqlite3.SQLITE_NOMEM]
-    text = _PASSING.get(_code(error))
+        return _TRANSIENT[sqlite3.SQLITE_NOMEM]
+    text = _TRANSIENT.get(_code(error))
     return None if text is None else f"{text} ({error})"
 
 

@@ -21,12 +21,12 @@ class Migration:
     statements: tuple[str, ...]
 
 
-def newest(migrations: Sequence[Migration]) -> int:
+def newest_version(migrations: Sequence[Migration]) -> int:
     """The format that *migrations* lead to."""
     return max(migration.number for migration in migrations)
 
 
-def version_of(connection: sqlite3.Connection) -> int:
+def read_version(connection: sqlite3.Connection) -> int:
     """The format of this database; 0 for one that no migration has touched."""
     return int(connection.execute("pragma user_version").fetchone()[0])
 
@@ -36,18 +36,18 @@ def migrate(connection: sqlite3.Connection, migrations: Sequence[Migration]) -> 
 
     Several processes may do so at once: each step is made by one of them. A locked database raises, as any statement.
     """
-    version = version_of(connection)
+    version = read_version(connection)
     for migration in sorted(migrations, key=lambda migration: migration.number):
         if migration.number > version:
             _apply(connection, migration)
 
 
-def schema_of(connection: sqlite3.Connection) -> dict[str, str]:
+def read_schema(connection: sqlite3.Connection) -> dict[str, str]:
     """The definitions in this database, by name."""
     return dict(connection.execute("select name, sql from sqlite_schema where sql is not null"))
 
 
-def schema_at(version: int, migrations: Sequence[Migration]) -> dict[str, str]:
+def expected_schema(version: int, migrations: Sequence[Migration]) -> dict[str, str]:
     """The definitions a sound database of that format has."""
     return dict(_schema_after(tuple(migration for migration in migrations if migration.number <= version)))
 
@@ -57,7 +57,7 @@ def _schema_after(migrations: tuple[Migration, ...]) -> dict[str, str]:
     model = sqlite3.connect(":memory:", isolation_level=None)
     try:
         migrate(model, migrations)
-        return schema_of(model)
+        return read_schema(model)
     finally:
         model.close()
 
@@ -66,7 +66,7 @@ def _apply(connection: sqlite3.Connection, migration: Migration) -> None:
     connection.execute("begin immediate")
     try:
         # Asked again, now that nobody else can write: another process may have made this step in the meantime.
-        if version_of(connection) < migration.number:
+        if read_version(connection) < migration.number:
             for statement in migration.statements:
                 connection.execute(statement)
             connection.execute(

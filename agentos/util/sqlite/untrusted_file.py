@@ -36,7 +36,7 @@ def _counter(most: int) -> Callable[[], int]:
     return count
 
 
-def foreign_definition(connection: sqlite3.Connection, own: Mapping[str, str]) -> str | None:
+def find_foreign_definition(connection: sqlite3.Connection, own: Mapping[str, str]) -> str | None:
     """Say what the database defines that could act on its own or stand in for one of *own*; None: nothing does.
 
     Refused are triggers, views and virtual tables, tables with computed columns or under the names of functions that

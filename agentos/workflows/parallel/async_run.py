@@ -8,13 +8,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from ...runs.engines.asyncio_tasks import LoopEngine
-from ...runs.engines.choose import engine_for
-from ...runs.execution.item_source import Source
+from ...runs.engines.asyncio_tasks import AsyncioEngine
+from ...runs.engines.choose import build_engine
+from ...runs.execution.item_source import ItemSource
 from ...runs.execution.run import Run
 from ...runs.worker import Worker
-from ...util.async_wakeup import AsyncBell
-from .run_scope import Watched
+from ...util.async_wakeup import AsyncWakeup
+from .run_scope import SignalScope
 
 if TYPE_CHECKING:
     from .coordinator import ParallelCoordinator
@@ -26,7 +26,7 @@ class AsyncRun:
     """One run on the running loop: begun, watched, and concluded however it ends."""
 
     def __init__(
-        self, coordinator: ParallelCoordinator, worker: Worker, source: Source, *, streamed: bool = False
+        self, coordinator: ParallelCoordinator, worker: Worker, source: ItemSource, *, streamed: bool = False
     ) -> None:
         self._coordinator = coordinator
         self._worker = worker
@@ -42,19 +42,21 @@ class AsyncRun:
             coordinator._prepare,
             worker,
             source,
-            AsyncBell(loop),
+            AsyncWakeup(loop),
             streamed=self._streamed,
             on_main_thread=threading.current_thread() is threading.main_thread(),
         )
         # A journal of a million entries takes seconds to read; the loop runs on meanwhile.
-        self._run = run = await on_a_thread(prepare, unwanted=lambda run: run.ledger.close(5.0))
-        self._watched = Watched(run)
+        self._run = run = await run_in_thread(prepare, unwanted=lambda run: run.recorder.close(5.0))
+        self._watched = SignalScope(run)
         try:
             self._watched.__enter__()
             on_this_loop = worker.is_async and run.state.options.engine is None
-            coordinator._start(run, LoopEngine(run.attempts, loop) if on_this_loop else engine_for(run.attempts), stops)
+            coordinator._start(
+                run, AsyncioEngine(run.attempts, loop) if on_this_loop else build_engine(run.attempts), stops
+            )
             if source.is_async:
-                self._pump = loop.create_task(self._bring(run), name="agentos-input")
+                self._pump = loop.create_task(self._deliver(run), name="agentos-input")
         except BaseException:
             await self.__aexit__()
             raise
@@ -65,42 +67,42 @@ class AsyncRun:
         try:
             if self._pump is not None:
                 self._pump.cancel()
-            if not run.over:
+            if not run.is_over:
                 # Left early: by an exception, by cancellation, or by a loop over the results that was broken off.
                 run.stop("the end of whoever waited for it", force=True)
-                while not run.over:
-                    await run.bell.wait()
+                while not run.is_over:
+                    await run.wakeup.wait()
             if not run.shutdown.concluded:
                 # Else no step of the loop is needed: after a second signal it may have none left to give.
-                await on_a_thread(run.conclude)
+                await run_in_thread(run.conclude)
         finally:
             self._coordinator._end(run)
             self._watched.__exit__()
 
-    async def _bring(self, run: Run) -> None:
+    async def _deliver(self, run: Run) -> None:
         """Take from an async iterable as much as there is room for."""
         loop = asyncio.get_running_loop()
-        room = AsyncBell(loop)
-        run.state.on_room = room.ring
+        room = AsyncWakeup(loop)
+        run.state.on_room = room.wake
         try:
             async for payload in self._source.async_items:
-                run.admission.push(payload)
-                while run.admission.room() <= 0 and not run.state.closing:
+                run.dispatcher.push(payload)
+                while run.dispatcher.input_room() <= 0 and not run.state.closing:
                     await room.wait()
                 if run.state.closing:
                     break
         except Exception as error:  # noqa: BLE001 - the user's input; the run ends, and says so
-            run.shutdown.input_failed(error)
+            run.shutdown.on_input_error(error)
         finally:
-            run.admission.no_more()
+            run.dispatcher.end_input()
 
 
-async def on_a_thread(function: Callable[[], T], unwanted: Callable[[T], object] | None = None) -> T:
+async def run_in_thread(function: Callable[[], T], unwanted: Callable[[T], object] | None = None) -> T:
     """Let the loop run on meanwhile. If the caller is cancelled, what comes of it is given to *unwanted*.
 
     Not on the loop's own executor: the user's work may have filled it.
     """
-    bell = AsyncBell(asyncio.get_running_loop())
+    bell = AsyncWakeup(asyncio.get_running_loop())
     lock = threading.Lock()
     results: list[T] = []
     errors: list[BaseException] = []
@@ -116,7 +118,7 @@ async def on_a_thread(function: Callable[[], T], unwanted: Callable[[T], object]
         except BaseException as error:  # noqa: BLE001 - it is raised where the result is awaited
             errors.append(error)
         finally:
-            bell.ring()
+            bell.wake()
 
     threading.Thread(target=call, name="agentos-aside", daemon=True).start()
     try:

@@ -9,20 +9,20 @@ from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, It
 from dataclasses import replace
 from typing import Any
 
-from ...runs.engines.choose import check_worker, engine_for
+from ...runs.engines.choose import build_engine, check_worker
 from ...runs.engines.protocol import Engine
 from ...runs.execution.error_policy import RetryRule, is_transient
-from ...runs.execution.item_source import Source
-from ...runs.execution.lease_source import lessor_of
+from ...runs.execution.item_source import ItemSource
+from ...runs.execution.lease_source import build_run_pool
 from ...runs.execution.run import Run
 from ...runs.journal import Journal
 from ...runs.options import CostFunction, Deadline, NameFunction, RunOptions
 from ...runs.progress import Progress
 from ...runs.results import ProgressStats, WorkflowResult
-from ...runs.worker import Worker, WorkerFunction, worker_of
+from ...runs.worker import Worker, WorkerFunction, inspect_worker
 from ...util.clock import Clock, SystemClock
-from ...util.wakeup import ThreadBell
-from .run_scope import Watched, feed
+from ...util.wakeup import ThreadWakeup
+from .run_scope import SignalScope, feed_input
 
 __all__ = ["ParallelCoordinator", "ProgressStats", "WorkflowResult"]
 
@@ -31,7 +31,7 @@ log = logging.getLogger("agentos")
 IdFunction = Callable[[Any], Any]
 
 
-class _Untold(int):
+class _DefaultInt(int):
     """A default that can be told from the same number given by the user."""
 
 
@@ -62,7 +62,7 @@ class ParallelCoordinator:
         max_workers: int | None = None,
         credential_coordinator: Any = None,
         *,
-        max_parallelism: int = _Untold(MAX_PARALLELISM),
+        max_parallelism: int = _DefaultInt(MAX_PARALLELISM),
         lease: str = "item",
         journal: str | os.PathLike[str] | None = None,
         retries: int = 2,
@@ -87,7 +87,7 @@ class ParallelCoordinator:
         on_progress: Callable[[Progress], object] | None = None,
         clock: Clock | None = None,
     ) -> None:
-        told = not isinstance(max_parallelism, _Untold)
+        told = not isinstance(max_parallelism, _DefaultInt)
         self.max_parallelism = _at_least_one("max_parallelism", max_parallelism if told else self.MAX_PARALLELISM)
         self.max_workers = self._workers(max_workers, told=told)
         self.credential_coordinator = credential_coordinator
@@ -117,7 +117,7 @@ class ParallelCoordinator:
             ship_secrets=ship_secrets,
         )
         self._on_begin = on_begin
-        lessor_of(credential_coordinator, self._clock)  # an object that is no pool is refused here, not at night
+        build_run_pool(credential_coordinator, self._clock)  # an object that is no pool is refused here, not at night
         self._lock = threading.Lock()
         self._running: list[Run] = []
         self._stops = 0
@@ -152,17 +152,17 @@ class ParallelCoordinator:
         """
         if dry_run:
             return self._list(items, item_id_func), []
-        worker, source = worker_of(worker_func), self._source(items, item_id_func)
+        worker, source = inspect_worker(worker_func), self._source(items, item_id_func)
         stops = self._stops
-        run = self._prepare(worker, source, ThreadBell())
-        with Watched(run):
+        run = self._prepare(worker, source, ThreadWakeup())
+        with SignalScope(run):
             try:
-                self._start(run, engine_for(run.attempts), stops)
-                while not run.over:
-                    run.bell.wait()
+                self._start(run, build_engine(run.attempts), stops)
+                while not run.is_over:
+                    run.wakeup.wait()
             finally:
                 self._end(run)
-        results = run.publisher.take()
+        results = run.publisher.take_results()
         run.raise_error(results)
         return run.stats, results
 
@@ -174,21 +174,21 @@ class ParallelCoordinator:
         Memory stays constant: if nobody takes the results, nothing more is begun. Leaving the loop early stops the run:
         what runs may end within ``grace``. ``stats`` has the counts.
         """
-        worker, source = worker_of(worker_func), self._source(items, item_id_func)
+        worker, source = inspect_worker(worker_func), self._source(items, item_id_func)
         return self._stream(worker, source)
 
-    def _stream(self, worker: Worker, source: Source) -> Iterator[WorkflowResult]:
+    def _stream(self, worker: Worker, source: ItemSource) -> Iterator[WorkflowResult]:
         stops = self._stops
-        run = self._prepare(worker, source, ThreadBell(), streamed=True)
-        with Watched(run):
+        run = self._prepare(worker, source, ThreadWakeup(), streamed=True)
+        with SignalScope(run):
             elsewhere = False
             try:
-                self._start(run, engine_for(run.attempts), stops)
+                self._start(run, build_engine(run.attempts), stops)
                 while True:
-                    yield from run.publisher.take()
-                    if run.publisher.listen():
-                        run.bell.wait()
-                    elif run.over and not run.publisher.has_results:
+                    yield from run.publisher.take_results()
+                    if run.publisher.request_wakeup():
+                        run.wakeup.wait()
+                    elif run.is_over and not run.publisher.has_results:
                         break
             except GeneratorExit:
                 elsewhere = threading.current_thread().name.startswith("agentos-")
@@ -207,8 +207,8 @@ class ParallelCoordinator:
 
     def _drain(self, run: Run) -> None:
         run.stop("the end of the loop over its results", grace=self._options.grace)
-        while not run.over:
-            run.bell.wait()
+        while not run.is_over:
+            run.wakeup.wait()
 
     def _leave(self, run: Run) -> None:
         self._drain(run)
@@ -227,15 +227,15 @@ class ParallelCoordinator:
         """
         if dry_run and not isinstance(items, AsyncIterable):
             return self._list(items, item_id_func), []
-        worker, source = worker_of(worker_func), self._source(items, item_id_func)
+        worker, source = inspect_worker(worker_func), self._source(items, item_id_func)
         if dry_run:
             return await _list_async(source), []
         from .async_run import AsyncRun  # asyncio is imported only where it is used already
 
         async with AsyncRun(self, worker, source) as run:
-            while not run.over:
-                await run.bell.wait()
-        results = run.publisher.take()
+            while not run.is_over:
+                await run.wakeup.wait()
+        results = run.publisher.take_results()
         run.raise_error(results)
         return run.stats, results
 
@@ -245,14 +245,14 @@ class ParallelCoordinator:
         """``stream`` inside a running loop, over iterables and async iterables. Leaving it early cancels its tasks."""
         from .async_run import AsyncRun
 
-        worker, source = worker_of(worker_func), self._source(items, item_id_func)
+        worker, source = inspect_worker(worker_func), self._source(items, item_id_func)
         async with AsyncRun(self, worker, source, streamed=True) as run:
             while True:
-                for result in run.publisher.take():
+                for result in run.publisher.take_results():
                     yield result
-                if run.publisher.listen():
-                    await run.bell.wait()
-                elif run.over and not run.publisher.has_results:
+                if run.publisher.request_wakeup():
+                    await run.wakeup.wait()
+                elif run.is_over and not run.publisher.has_results:
                     break
         run.raise_error(None)
 
@@ -283,7 +283,7 @@ class ParallelCoordinator:
         with self._lock:
             running = list(self._running)
         now = self._clock.now()
-        return [(item_id, now - began_at) for run in running for item_id, began_at in run.under_way()]
+        return [(item_id, now - began_at) for run in running for item_id, began_at in run.list_running()]
 
     def get_waiting(self) -> int:
         """How many workers could run something at once, and wait for a credential: no more than have an item."""
@@ -298,22 +298,28 @@ class ParallelCoordinator:
 
     # -- one run ----------------------------------------------------------------------------------------------
 
-    def _source(self, items: Any, item_id_func: IdFunction) -> Source:
+    def _source(self, items: Any, item_id_func: IdFunction) -> ItemSource:
         if not callable(item_id_func):
             raise ValueError("item_id_func must be a function of the item")
-        return Source(items, item_id_func, with_fingerprints=self._options.journal is not None)
+        return ItemSource(items, item_id_func, with_fingerprints=self._options.journal is not None)
 
     def _prepare(
-        self, worker: Worker, source: Source, bell: Any, *, streamed: bool = False, on_main_thread: bool | None = None
+        self,
+        worker: Worker,
+        source: ItemSource,
+        bell: Any,
+        *,
+        streamed: bool = False,
+        on_main_thread: bool | None = None,
     ) -> Run:
         if on_main_thread is None:
             on_main_thread = threading.current_thread() is threading.main_thread()
-        if source.is_async and isinstance(bell, ThreadBell):
+        if source.is_async and isinstance(bell, ThreadWakeup):
             raise ValueError("items is an async iterable: use `await execute_async()` or `stream_async()`")
         options = replace(self._options, max_workers=_at_least_one("max_workers", self.max_workers))
         check_worker(worker, options)
         one_for_all = worker.is_async or options.engine is not None  # whoever takes leases must not be held up
-        pool = lessor_of(self.credential_coordinator, self._clock, on_loop=one_for_all)
+        pool = build_run_pool(self.credential_coordinator, self._clock, on_loop=one_for_all)
         journal = None
         if options.journal is not None:
             name = options.worker_version or (worker.name if pool is None else pool.masked(worker.name))
@@ -337,7 +343,7 @@ class ParallelCoordinator:
                 streamed=streamed,
                 on_main_thread=on_main_thread,
             )
-            run.compare()
+            run.compare_with_journal()
         except BaseException:
             if journal is not None:
                 journal.close(5.0)
@@ -357,14 +363,14 @@ class ParallelCoordinator:
         one_for_all = run.worker.is_async or run.state.options.engine is not None
         if one_for_all and run.source.total is None and not run.source.is_async:
             # An input that blocks would hold up the loop, or the one thread that hands items over.
-            run.source.comes_by_itself = True
-            threading.Thread(target=feed, args=(run,), name="agentos-input", daemon=True).start()
+            run.source.is_pushed = True
+            threading.Thread(target=feed_input, args=(run,), name="agentos-input", daemon=True).start()
         run.begin(engine)
 
     def _end(self, run: Run) -> None:
         """However it ended: conclude it, and remember what did not finish."""
         try:
-            if not run.over:
+            if not run.is_over:
                 run.stop("an exception in the thread that ran it", force=True)
             run.conclude()
         finally:
@@ -379,7 +385,7 @@ class ParallelCoordinator:
 
     def _list(self, items: Iterable[Any], item_id_func: IdFunction) -> ProgressStats:
         """What would be run: the ids, on standard output."""
-        source = Source(items, item_id_func)
+        source = ItemSource(items, item_id_func)
         if source.ids is not None:
             print(f"[COORDINATOR] Dry run mode - would process {len(source.ids)} items:")  # noqa: T201
             for item_id in source.ids:
@@ -398,7 +404,7 @@ class ParallelCoordinator:
         return ProgressStats(total=count)
 
 
-async def _list_async(source: Source) -> ProgressStats:
+async def _list_async(source: ItemSource) -> ProgressStats:
     print("[COORDINATOR] Dry run mode - would process these items:")  # noqa: T201
     count = 0
     async for payload in source.async_items:

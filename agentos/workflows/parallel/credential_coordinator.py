@@ -11,19 +11,19 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from ...pool.core.checked_pool import AuditedPool
+from ...pool.core.checked_pool import CheckedPool
 from ...pool.core.cost import request_cost
-from ...pool.core.learning.adaptive_pool import LearningPool
-from ...pool.core.records import NO_LABELS, PLAIN, Ask
-from ...pool.credential import Credential, labels_of
+from ...pool.core.learning.adaptive_pool import AdaptivePool
+from ...pool.core.records import NO_LABELS, PLAIN, LeaseRequest
+from ...pool.credential import Credential, parse_labels
 from ...pool.lease import ACQUIRED, Lease
 from ...pool.redaction import Masker
 from ...pool.runtime.pool_runtime import PoolRuntime
 from ...pool.runtime.scheduler import check_timeout, log
 from ...pool.snapshot import CredentialState, Explanation, Forecast
 from ...stores.open_pool import make_shared_core, share_pool
-from ...stores.redis.url import RedisPlace
-from ...stores.sqlite.location import place_of
+from ...stores.redis.url import RedisLocation
+from ...stores.sqlite.location import parse_location
 from ...util.clock import Clock, SystemClock
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class CredentialCoordinator:
                 "Credential(secret, name=...)"
             )
         all_given = list(credentials)
-        given = _first(all_given, os.environ.get("AGENTOS_CREDENTIAL_LIMIT"))
+        given = _apply_credential_limit(all_given, os.environ.get("AGENTOS_CREDENTIAL_LIMIT"))
         if isinstance(keep_free, bool) or not isinstance(keep_free, int) or keep_free < 0:
             raise ValueError("keep_free must be a whole number of at least 0")
         if max_lease is not None and (not isinstance(max_lease, (int, float)) or not 0 < max_lease < math.inf):
@@ -83,16 +83,16 @@ class CredentialCoordinator:
             debug = os.environ.get("AGENTOS_DEBUG", "") not in ("", "0")
         _require_positive("lease_ttl", lease_ttl)
         _require_positive("weight", weight)
-        place = place_of(store, os.environ)
+        place = parse_location(store, os.environ)
         clock = SystemClock() if clock is None else clock
         backoff = partial(_default_backoff, type(self), weakref.ref(self))
         if place is None:
-            core = (AuditedPool if debug else LearningPool)(keep_free=keep_free, max_lease=max_lease)
+            core = (CheckedPool if debug else AdaptivePool)(keep_free=keep_free, max_lease=max_lease)
             self._runtime = runtime = PoolRuntime(core, clock, backoff)
         else:
             shared = make_shared_core(debug=debug, keep_free=keep_free, max_lease=max_lease)
             self._runtime = runtime = PoolRuntime(shared, clock, backoff, shared)
-        if isinstance(place, RedisPlace):
+        if isinstance(place, RedisLocation):
             _mask_passwords(runtime.masker, place.passwords)
         for unused in all_given[len(given) :]:  # not to be used, and not to be shown
             runtime.masker.add(unused.secret.reveal() if isinstance(unused, Credential) else str(unused))
@@ -146,11 +146,11 @@ class CredentialCoordinator:
         if timeout is not None:
             check_timeout(timeout)
         if model is None and affinity is None and labels is None and not priority:
-            ask = PLAIN if cost is None else Ask(request_cost(cost))
+            ask = PLAIN if cost is None else LeaseRequest(request_cost(cost))
         else:
-            ask = _ask(cost, model, affinity, priority, labels)
+            ask = _parse_lease_request(cost, model, affinity, priority, labels)
         runtime = self._runtime
-        if runtime.lends and (lent := runtime.on_loan()) is not None:
+        if runtime.is_used_by_run and (lent := runtime.current_item_lease()) is not None:
             return lent
         return Lease(runtime, None, ask, requester, timeout)
 
@@ -166,9 +166,9 @@ class CredentialCoordinator:
         labels: LabelsArgument = None,
     ) -> Lease:
         """A lease to release oneself; the arguments are those of ``lease``, and so is what a worker gets."""
-        ask = _request(timeout, cost, model, affinity, priority, labels)
+        ask = _build_lease_request(timeout, cost, model, affinity, priority, labels)
         runtime = self._runtime
-        if runtime.lends and (lent := runtime.on_loan()) is not None:
+        if runtime.is_used_by_run and (lent := runtime.current_item_lease()) is not None:
             return lent
         take = runtime.take
         return Lease(runtime, take(ask, requester, timeout, "await pool.acquire_async()"), ACQUIRED)
@@ -200,9 +200,9 @@ class CredentialCoordinator:
         labels: LabelsArgument = None,
     ) -> Lease:
         """A lease to release oneself, without blocking the running loop; the arguments are those of ``lease``."""
-        ask = _request(timeout, cost, model, affinity, priority, labels)
+        ask = _build_lease_request(timeout, cost, model, affinity, priority, labels)
         runtime = self._runtime
-        if runtime.lends and (lent := runtime.on_loan()) is not None:
+        if runtime.is_used_by_run and (lent := runtime.current_item_lease()) is not None:
             return lent
         grant = runtime.take_now(ask, requester)
         return Lease(runtime, grant or await runtime.wait_async(ask, requester, timeout), ACQUIRED)
@@ -386,7 +386,7 @@ class CredentialCoordinator:
             raise ValueError(f"duration must be a number of seconds, not {duration!r}")
         if parallel is not None and (isinstance(parallel, bool) or not isinstance(parallel, int) or parallel < 1):
             raise ValueError(f"parallel must be a whole number of at least 1, or left out, not {parallel!r}")
-        ask = _ask(cost, model, None, 0, labels)
+        ask = _parse_lease_request(cost, model, None, 0, labels)
         return self._runtime.inspector.forecast(n_items, ask, duration, parallel)
 
 
@@ -402,39 +402,39 @@ def _mask_passwords(masker: Masker, passwords: Sequence[str]) -> None:
         log.warning("[COORDINATOR] the password of the store is shorter than 8 characters: too short to be masked")
 
 
-def _request(
+def _build_lease_request(
     timeout: float | None,
     cost: Mapping[str, float] | None,
     model: str | None,
     affinity: str | None,
     priority: int,
     labels: LabelsArgument,
-) -> Ask:
+) -> LeaseRequest:
     """Check the arguments of a request; what it asks for."""
     if timeout is not None:
         check_timeout(timeout)
     if cost is None and model is None and affinity is None and labels is None and not priority:
         return PLAIN
-    return _ask(cost, model, affinity, priority, labels)
+    return _parse_lease_request(cost, model, affinity, priority, labels)
 
 
-def _ask(
+def _parse_lease_request(
     cost: Mapping[str, float] | None,
     model: str | None,
     affinity: str | None,
     priority: int,
     labels: LabelsArgument,
-) -> Ask:
+) -> LeaseRequest:
     if isinstance(priority, bool) or not isinstance(priority, int):
         raise ValueError("priority must be a whole number; higher goes first")
     for argument, value in (("model", model), ("affinity", affinity)):
         if value is not None and not (isinstance(value, str) and value):
             raise ValueError(f"{argument} must be text, or left out")
-    wanted = NO_LABELS if labels is None else labels_of("labels", labels)
-    return Ask(request_cost(cost), model, affinity, priority, wanted)
+    wanted = NO_LABELS if labels is None else parse_labels("labels", labels)
+    return LeaseRequest(request_cost(cost), model, affinity, priority, wanted)
 
 
-def _first(given: Sequence[str | Credential], limit: str | None) -> Sequence[str | Credential]:
+def _apply_credential_limit(given: Sequence[str | Credential], limit: str | None) -> Sequence[str | Credential]:
     """``AGENTOS_CREDENTIAL_LIMIT=N`` uses the first N credentials only."""
     if limit is None or not limit.strip():
         return given

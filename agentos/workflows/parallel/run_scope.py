@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from ...runs.execution.run import Run
 from ...runs.execution.signals import WATCH
-from ...util.wakeup import ThreadBell
+from ...util.wakeup import ThreadWakeup
 
 
-class Watched:
+class SignalScope:
     """While it lasts, signals of the process stop the run, and Ctrl-Z suspends it."""
 
     def __init__(self, run: Run) -> None:
@@ -29,19 +29,19 @@ class Watched:
         WATCH.leave(self._run)
 
 
-def feed(run: Run) -> None:
+def feed_input(run: Run) -> None:
     """Take from an input that may block as much as there is room for, on a thread of its own."""
-    room = ThreadBell()
-    run.state.on_room = room.ring
+    room = ThreadWakeup()
+    run.state.on_room = room.wake
     try:
         for payload in run.source.iterator:
-            run.admission.push(payload)
-            while run.admission.room() <= 0 and not run.state.closing:
+            run.dispatcher.push(payload)
+            while run.dispatcher.input_room() <= 0 and not run.state.closing:
                 room.wait()
             if run.state.closing:
                 return
     except Exception as error:  # noqa: BLE001 - the user's input; the run ends, and says so
-        if not run.over:
-            run.shutdown.input_failed(error)
+        if not run.is_over:
+            run.shutdown.on_input_error(error)
     finally:
-        run.admission.no_more()
+        run.dispatcher.end_input()

@@ -17,13 +17,13 @@ from pathlib import Path
 import pytest
 
 from agentos.cli.demo import scenario
-from agentos.cli.demo.checks import Evidence, promises
+from agentos.cli.demo.checks import Evidence, check_promises
 from agentos.cli.demo.demo_folder import DemoFolder
-from agentos.cli.demo.demo_provider import DEAD, SLOW, provider, slots_of
+from agentos.cli.demo.demo_provider import DEAD, SLOW, build_provider, count_slots
 from agentos.cli.exit_codes import ExitCode
 from agentos.cli.main import main
-from agentos.cli.usage_error import Refusal
-from agentos.runs.report.run_report import report_of
+from agentos.cli.usage_error import UsageError
+from agentos.runs.report.run_report import build_report
 from agentos.simulator import Simulator, Statistics, Tally
 
 ITEMS = 30
@@ -101,7 +101,7 @@ def test_every_promise_is_kept(played: Played) -> None:
 
 
 def test_the_run_was_really_killed_and_its_numbers_are_those_of_the_journal(played: Played) -> None:
-    report = report_of(played.run)
+    report = build_report(played.run)
 
     killed, resumed = report.sessions
     assert (killed.ended, resumed.ended) == ("crashed", "finished")
@@ -184,8 +184,8 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_run_that_ends_before_it_can_be_killed_is_told(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scenario, "RUN", ("run", "no-such-file.jsonl", "--worker", "ask.py:ask"))
 
-    with pytest.raises(Refusal, match="ended with code 2 before") as caught:
-        scenario.play(20, keep=False)
+    with pytest.raises(UsageError, match="ended with code 2 before") as caught:
+        scenario.run_demo(20, keep=False)
 
     assert caught.value.code is ExitCode.SOME_FAILED
     assert list(temporary.iterdir()) == []
@@ -194,8 +194,8 @@ def test_a_run_that_ends_before_it_can_be_killed_is_told(temporary: Path, monkey
 def test_a_folder_that_cannot_be_made_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))
 
-    with pytest.raises(Refusal, match="cannot be written: No such file") as caught:
-        scenario.play(20, keep=False)
+    with pytest.raises(UsageError, match="cannot be written: No such file") as caught:
+        scenario.run_demo(20, keep=False)
 
     assert "TMPDIR" in str(caught.value.hint)
 
@@ -206,8 +206,8 @@ def test_a_machine_without_a_loopback_is_told(temporary: Path, monkeypatch: pyte
 
     monkeypatch.setattr(Simulator, "start", start)
 
-    with pytest.raises(Refusal, match=r"cannot listen on 127\.0\.0\.1: Cannot assign"):
-        scenario.play(20, keep=False)
+    with pytest.raises(UsageError, match=r"cannot listen on 127\.0\.0\.1: Cannot assign"):
+        scenario.run_demo(20, keep=False)
 
     assert list(temporary.iterdir()) == []
 
@@ -216,7 +216,7 @@ def test_a_reader_who_has_seen_enough_is_no_error(monkeypatch: pytest.MonkeyPatc
     def play(items: int, *, keep: bool) -> ExitCode:
         raise BrokenPipeError
 
-    monkeypatch.setattr(scenario, "play", play)
+    monkeypatch.setattr(scenario, "run_demo", play)
 
     assert main(["demo"]) == ExitCode.OK
 
@@ -230,17 +230,17 @@ def test_too_few_items_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_there_are_eight_keys_in_three_organisations_one_dead_one_slow() -> None:
-    plan = provider(300)
+    plan = build_provider(300)
 
     assert len(plan.keys) == 8
     assert len(plan.quotas) == 3
     assert [key.name for key in plan.keys if key.dead] == [DEAD]
     assert [key.name for key in plan.keys if key.slowness > 1] == [SLOW]
-    assert {key.name for key in plan.keys} == set(slots_of())
+    assert {key.name for key in plan.keys} == set(count_slots())
 
 
 def test_secrets_are_new_each_time() -> None:
-    assert not set(provider(300).secrets) & set(provider(300).secrets)
+    assert not set(build_provider(300).secrets) & set(build_provider(300).secrets)
 
 
 def test_a_secret_in_a_file_is_found(tmp_path: Path) -> None:
@@ -250,7 +250,7 @@ def test_a_secret_in_a_file_is_found(tmp_path: Path) -> None:
     (tmp_path / "logs" / "item-1.log").write_bytes(b"\0\xffa-planted-secret\n")
     (tmp_path / "logs" / "item-2.log").write_text("all is well\n")
 
-    assert DemoFolder(tmp_path).holding(("a-planted-secret", "another")) == ["logs/item-1.log"]
+    assert DemoFolder(tmp_path).find_leaks(("a-planted-secret", "another")) == ["logs/item-1.log"]
 
 
 # Holding it against what was promised.
@@ -276,10 +276,10 @@ KEPT = Evidence(
 
 
 def test_what_was_kept_is_told_with_its_numbers() -> None:
-    found = list(promises(KEPT))
+    found = list(check_promises(KEPT))
 
     assert all(promise.kept for promise in found)
-    assert [promise.told for promise in found] == [
+    assert [promise.text for promise in found] == [
         "100 of 100 items done",
         "50 done before the kill, none of them ran again: 50 answers after it for the 50 left",
         "107 calls in all, 2 of them refused for a limit (429): 1.9 %",
@@ -306,19 +306,19 @@ def test_what_was_kept_is_told_with_its_numbers() -> None:
     ],
 )
 def test_a_promise_that_is_broken_is_told(seen: Evidence, told: str) -> None:
-    (broken,) = [promise for promise in promises(seen) if not promise.kept]
+    (broken,) = [promise for promise in check_promises(seen) if not promise.kept]
 
-    assert told in broken.told
+    assert told in broken.text
 
 
 def test_a_run_that_goes_on_may_have_to_find_out_again_that_a_key_is_dead() -> None:
     seen = replace(KEPT, at_kill=statistics(ok=52, dead=2), at_end=statistics(ok=102, dead=5))
 
-    assert all(promise.kept for promise in promises(seen))
+    assert all(promise.kept for promise in check_promises(seen))
 
 
 def test_items_that_are_missing_break_the_promise() -> None:
-    (first, *_) = promises(replace(KEPT, done=HALF))
+    (first, *_) = check_promises(replace(KEPT, done=HALF))
 
     assert not first.kept
-    assert first.told == "50 of 100 items done"
+    assert first.text == "50 of 100 items done"

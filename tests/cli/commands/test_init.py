@@ -11,10 +11,10 @@ import typer
 from typer.testing import CliRunner, Result
 
 from agentos.cli.commands import init
-from agentos.cli.config.files import load
-from agentos.cli.config.key_selection import credentials
-from agentos.cli.config.run_options import RUN_OPTIONS, twin
-from agentos.cli.usage_error import Refusal
+from agentos.cli.config.files import load_settings
+from agentos.cli.config.key_selection import load_credentials
+from agentos.cli.config.run_options import RUN_OPTIONS, build_variable_name
+from agentos.cli.usage_error import UsageError
 
 SECRETS = {
     "OPENAI_API_KEY_10": "planted-secret-number-10",
@@ -47,7 +47,7 @@ def at_hand(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
 
 def typed(*arguments: str) -> Result:
     result = CliRunner().invoke(app, list(arguments))
-    if isinstance(result.exception, Refusal):
+    if isinstance(result.exception, UsageError):
         raise result.exception
     assert result.exception is None, result.output
     return result
@@ -60,7 +60,7 @@ def environ() -> dict[str, str]:
 def test_the_file_loads_and_sets_nothing_by_itself(project: Path) -> None:
     typed()
 
-    settings = load(None, project, environ())
+    settings = load_settings(None, project, environ())
 
     assert (settings.run, settings.credentials) == ({}, [])
 
@@ -72,11 +72,11 @@ def test_every_option_and_its_variable_are_mentioned_and_can_be_commented_in(pro
 
     for name in RUN_OPTIONS:
         assert f"\n# {name} = " in text
-        assert f"({twin(name)})" in text
+        assert f"({build_variable_name(name)})" in text
         text = text.replace(f"\n# {name} = ", f"\n{name} = ")
     path.write_text(text)
 
-    assert list(load(None, project, environ()).run) == list(RUN_OPTIONS)
+    assert list(load_settings(None, project, environ()).run) == list(RUN_OPTIONS)
 
 
 def test_every_field_of_a_credential_is_mentioned(project: Path) -> None:
@@ -101,17 +101,17 @@ def test_what_a_project_may_not_say_is_under_the_line_that_says_so(project: Path
     (project / "agentos.toml").write_text(commented_in(allowed))
     named.write_text(commented_in(allowed + own))
 
-    assert load(None, project, environ()).credentials[0].env_key == "OPENAI_API_KEY"
-    assert load(named, project, environ()).credentials[0].extra_env == {"OPENAI_ORG_ID": "org-1"}
+    assert load_settings(None, project, environ()).credentials[0].env_key == "OPENAI_API_KEY"
+    assert load_settings(named, project, environ()).credentials[0].extra_env == {"OPENAI_ORG_ID": "org-1"}
     (project / "agentos.toml").write_text(commented_in(allowed + own))
-    with pytest.raises(Refusal, match="extra_env is not set"):
-        load(None, project, environ())
+    with pytest.raises(UsageError, match="extra_env is not set"):
+        load_settings(None, project, environ())
 
 
 def test_keys_at_hand_become_entries_by_the_names_of_their_variables(project: Path, at_hand: dict[str, str]) -> None:
     printed = typed().output
 
-    given = credentials(load(None, project, at_hand), [], at_hand)
+    given = load_credentials(load_settings(None, project, at_hand), [], at_hand)
 
     assert [each.credential.name for each in given] == ["openai-api-key-9", "openai-api-key-10", "anthropic-api-key"]
     text = (project / "agentos.toml").read_text()
@@ -134,7 +134,7 @@ def test_another_place_can_be_named_and_is_then_named_in_what_comes_next(project
     assert "agentos keys --config sub/agentos.toml" in typed("sub").output
     typed("mine.toml")
 
-    assert load(Path("mine.toml"), project, environ()).files == (project / "mine.toml",)
+    assert load_settings(Path("mine.toml"), project, environ()).files == (project / "mine.toml",)
     assert (project / "sub" / "agentos.toml").is_file()
 
 
@@ -143,7 +143,7 @@ def test_what_is_there_is_left_as_it_is(project: Path, kind: str) -> None:
     path = project / "agentos.toml"
     path.write_text("# mine\n") if kind == "file" else path.symlink_to("nowhere")
 
-    with pytest.raises(Refusal, match=r"agentos\.toml is there already"):
+    with pytest.raises(UsageError, match=r"agentos\.toml is there already"):
         typed()
 
     assert path.read_text() == "# mine\n" if kind == "file" else path.is_symlink()
@@ -160,7 +160,7 @@ def test_what_is_made_there_in_the_meantime_is_left_as_it_is(project: Path, monk
 
     monkeypatch.setattr(os, "link", somebody_is_first)
 
-    with pytest.raises(Refusal, match="is there already"):
+    with pytest.raises(UsageError, match="is there already"):
         typed()
 
     assert path.read_text() == "# theirs\n"
@@ -191,7 +191,7 @@ def test_by_force_it_is_overwritten(project: Path) -> None:
 def test_a_place_that_cannot_be_written_is_refused_and_nothing_is_left_there(project: Path, path: str) -> None:
     (project / "file").touch()
 
-    with pytest.raises(Refusal, match="cannot be written"):
+    with pytest.raises(UsageError, match="cannot be written"):
         typed(path)
 
     assert [each.name for each in project.iterdir()] == ["file"]
@@ -203,7 +203,7 @@ def test_a_disk_that_is_full_leaves_nothing_behind(project: Path, monkeypatch: p
 
     monkeypatch.setattr(os, "fsync", full)
 
-    with pytest.raises(Refusal, match="cannot be written: No space left on device"):
+    with pytest.raises(UsageError, match="cannot be written: No space left on device"):
         typed()
 
     assert list(project.iterdir()) == []

@@ -18,8 +18,8 @@ from typer.testing import CliRunner, Result
 from agentos import Credential, CredentialCoordinator
 from agentos.cli.commands import keys
 from agentos.cli.exit_codes import ExitCode
-from agentos.cli.terminal.key_table import Row, show, until_text
-from agentos.cli.usage_error import Refusal
+from agentos.cli.terminal.key_table import KeyRow, format_until, print_keys
+from agentos.cli.usage_error import UsageError
 from agentos.pool.core.limits import base
 
 ROOT = Path(__file__).parents[3]
@@ -69,7 +69,7 @@ def configure(text: str = CONFIG) -> None:
 
 def typed(*arguments: str) -> Result:
     result = CliRunner().invoke(app, ["keys", *arguments])
-    if isinstance(result.exception, Refusal):
+    if isinstance(result.exception, UsageError):
         raise result.exception
     assert result.exception is None, result.output
     return result
@@ -234,7 +234,7 @@ def test_a_rotated_secret_is_marked(pool: CredentialCoordinator) -> None:
     ],
 )
 def test_what_cannot_be_looked_at_is_refused(arguments: list[str], message: str) -> None:
-    with pytest.raises(Refusal, match=f"^{message}") as refused:
+    with pytest.raises(UsageError, match=f"^{message}") as refused:
         typed(*arguments)
 
     assert refused.value.code is ExitCode.USAGE
@@ -244,7 +244,7 @@ def test_what_cannot_be_looked_at_is_refused(arguments: list[str], message: str)
 def test_a_file_that_is_no_store_is_refused(tmp_path: Path) -> None:
     (tmp_path / "notes").write_text("no store" * 1_000)
 
-    with pytest.raises(Refusal, match="is not the shared state of a pool"):
+    with pytest.raises(UsageError, match="is not the shared state of a pool"):
         typed("--store", f"sqlite:///{tmp_path / 'notes'}")
 
 
@@ -294,7 +294,7 @@ def test_an_unknown_key_is_refused_and_nothing_is_cleared(pool: CredentialCoordi
     with pool.lease() as lease:
         lease.rejected("401")
 
-    with pytest.raises(Refusal) as refused:
+    with pytest.raises(UsageError) as refused:
         typed("clear", lease.name, "alcie")
 
     assert refused.value.hint == "did you mean alice?"
@@ -302,7 +302,7 @@ def test_an_unknown_key_is_refused_and_nothing_is_cleared(pool: CredentialCoordi
 
 
 def test_without_a_store_there_is_nothing_to_clear(tmp_path: Path) -> None:
-    with pytest.raises(Refusal, match=r"no run has used a store at .* yet"):
+    with pytest.raises(UsageError, match=r"no run has used a store at .* yet"):
         typed("clear", "alice")
 
     assert not (tmp_path / "state").exists()
@@ -320,8 +320,8 @@ def test_a_key_whose_quota_is_not_known_is_cleared_in_part_and_that_is_said() ->
 
 
 def test_text_of_the_store_cannot_move_the_cursor(capsys: pytest.CaptureFixture[str]) -> None:
-    row = Row("wide-名前", "dead", False, None, "\x1b[2Jgone\nnext", "q", 1, 0, (), (), 1)
-    show([row, Row("b", "available", True, None, "x", "q", 1, 0, (), (), 1)], 0, None, coloured=True)
+    row = KeyRow("wide-名前", "dead", False, None, "\x1b[2Jgone\nnext", "q", 1, 0, (), (), 1)
+    print_keys([row, KeyRow("b", "available", True, None, "x", "q", 1, 0, (), (), 1)], 0, None, coloured=True)
 
     assert capsys.readouterr().out.splitlines() == [
         "1 of 2 available",
@@ -339,7 +339,7 @@ def test_text_of_the_store_cannot_move_the_cursor(capsys: pytest.CaptureFixture[
 def test_an_instant_to_come_is_an_hour_and_how_long_that_is(seconds: float, text: str) -> None:
     now = 1_790_000_000.0
 
-    shown = until_text(now + seconds, now)
+    shown = format_until(now + seconds, now)
 
     assert re.fullmatch(rf".*\d\d:\d\d(:\d\d)? \({text}\)", shown)
 
@@ -366,4 +366,4 @@ def test_keys_are_shown_after_an_earlier_version_took_absurd_usage(
 
 
 def test_an_instant_beyond_all_calendars_can_be_shown() -> None:
-    assert until_text(1e18, 1.8e9).startswith("9987-")
+    assert format_until(1e18, 1.8e9).startswith("9987-")

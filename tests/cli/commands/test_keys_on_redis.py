@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from agentos import Credential, CredentialCoordinator
 from agentos.cli.commands import keys
-from agentos.cli.usage_error import Refusal
+from agentos.cli.usage_error import UsageError
 
 from ...redis_server import fresh_pool, shared_server
 
@@ -49,7 +49,7 @@ def pool(url: str) -> Iterator[CredentialCoordinator]:
 def lines(*arguments: str) -> list[str]:
     """What is printed, blanks between columns made one."""
     result = CliRunner().invoke(app, ["keys", *arguments])
-    if isinstance(result.exception, Refusal):
+    if isinstance(result.exception, UsageError):
         raise result.exception
     assert result.exception is None, result.output
     return [re.sub(r" {2,}", " | ", line) for line in result.stdout.splitlines()]
@@ -106,7 +106,7 @@ def test_a_pool_that_nobody_has_used_is_named_without_user_and_password(
 def test_a_server_that_cannot_be_reached_is_named_without_user_and_password(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AGENTOS_STORE", "redis://planted-user:planted-password@127.0.0.1:1/0")
 
-    with pytest.raises(Refusal, match=r"redis://127\.0\.0\.1:1/0") as refused:
+    with pytest.raises(UsageError, match=r"redis://127\.0\.0\.1:1/0") as refused:
         lines()
 
     assert "planted" not in f"{refused.value.message}{refused.value.hint}"
@@ -118,7 +118,7 @@ def test_without_the_package_it_says_what_to_install(
 ) -> None:
     monkeypatch.setitem(sys.modules, "redis", None)
 
-    with pytest.raises(Refusal, match="needs the package redis") as refused:
+    with pytest.raises(UsageError, match="needs the package redis") as refused:
         lines("--store", url, *arguments)
 
     assert refused.value.hint == "pip install 'agentos-parallel[redis]'"

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from agentos.cli.commands import logs as logs_module
 from agentos.cli.commands.logs import logs
-from agentos.cli.terminal.follow import Growing, Neutralised
-from agentos.cli.usage_error import Refusal
-from agentos.runs.context import file_name_of
+from agentos.cli.terminal.follow import GrowingFile, SanitizedLines
+from agentos.cli.usage_error import UsageError
+from agentos.runs.context import build_file_name
 
 from ...runs.sample_runs import Child, run, stop_after
 from ..invoke import call
@@ -29,7 +29,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def write_log(folder: Path, item_id: str, content: bytes) -> Path:
-    path = folder / "logs" / f"{file_name_of(item_id)}.log"
+    path = folder / "logs" / f"{build_file_name(item_id)}.log"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content)
     return path
@@ -54,9 +54,9 @@ def test_an_item_is_meant_by_its_id_or_a_beginning_that_only_it_has(
     call(logs, "r", "Task")
 
     assert capfdbinary.readouterr().out == b"found\n"
-    with pytest.raises(Refusal, match="several items of r begin with 'other'"):
+    with pytest.raises(UsageError, match="several items of r begin with 'other'"):
         call(logs, "r", "other")
-    with pytest.raises(Refusal, match="no item 'z'"):
+    with pytest.raises(UsageError, match="no item 'z'"):
         call(logs, "r", "z")
 
 
@@ -90,7 +90,7 @@ def test_a_run_that_has_not_begun_has_no_logs(folder: Path) -> None:
     folder.mkdir(parents=True)
     (folder / "run.json").write_text("{}")
 
-    with pytest.raises(Refusal, match="has not begun"):
+    with pytest.raises(UsageError, match="has not begun"):
         call(logs, "r", "a")
 
 
@@ -199,8 +199,8 @@ def test_the_last_lines_are_those_that_splitting_would_give(
     content = b"\n".join(parts)
     path.write_bytes(content)
     got: list[bytes] = []
-    growing = Growing(path, got.append, lines=lines)
-    growing.more()
+    growing = GrowingFile(path, got.append, lines=lines)
+    growing.write_new()
     growing.close()
 
     assert b"".join(got) == b"".join(split(content, lines))
@@ -215,7 +215,7 @@ def split(content: bytes, lines: int) -> list[bytes]:
 
 def test_a_line_without_end_is_shown_in_pieces_and_memory_stays_bounded() -> None:
     shown: list[str] = []
-    neutralised = Neutralised(shown.append, str)
+    neutralised = SanitizedLines(shown.append, str)
     for _ in range(100):
         neutralised.feed(b"x" * 10_000)
     neutralised.flush()

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from agentos.cli.commands.retry import retry
-from agentos.cli.usage_error import Refusal
+from agentos.cli.usage_error import UsageError
 
 from ...runs import sample_runs
 from ...runs.sample_runs import Child, run
@@ -100,7 +100,7 @@ def test_items_from_standard_input_have_to_be_given_again(folder: Path, tmp_path
     run(folder, ["bad-1"])
     card(folder, "-", "--name", "r", "--", "true", cwd=tmp_path, source={"kind": "stdin", "name": "-"})
 
-    with pytest.raises(Refusal, match="came from standard input") as refused:
+    with pytest.raises(UsageError, match="came from standard input") as refused:
         call(retry, "r")
 
     assert refused.value.hint == "give them again: ... | agentos run - --name r --retry-failed -- true"
@@ -110,7 +110,7 @@ def test_a_run_that_is_on_is_left_alone(folder: Path, tmp_path: Path) -> None:
     with Child(folder) as child:
         card(folder, "items.txt", "--", "true", cwd=tmp_path)
 
-        with pytest.raises(Refusal, match=f"r is still running by pid {child.pid}"):
+        with pytest.raises(UsageError, match=f"r is still running by pid {child.pid}"):
             call(retry, "r")
 
 
@@ -118,7 +118,7 @@ def test_a_folder_that_is_gone_is_named(folder: Path, tmp_path: Path, started: l
     run(folder, ["bad-1"])
     card(folder, "items.txt", "--", "true", cwd=tmp_path / "gone")
 
-    with pytest.raises(Refusal, match="gone, and that folder cannot be entered: No such file"):
+    with pytest.raises(UsageError, match="gone, and that folder cannot be entered: No such file"):
         call(retry, "r")
 
     assert started == []
@@ -127,7 +127,7 @@ def test_a_folder_that_is_gone_is_named(folder: Path, tmp_path: Path, started: l
 def test_a_run_from_python_says_how_to_go_on(folder: Path) -> None:
     run(folder, ["bad-1"])
 
-    with pytest.raises(Refusal) as refused:
+    with pytest.raises(UsageError) as refused:
         call(retry, "r")
 
     assert "retry_failed=True" in str(refused.value.hint)
@@ -137,5 +137,5 @@ def test_a_run_kept_elsewhere_is_refused(tmp_path: Path) -> None:
     run(tmp_path / "mine", ["bad-1"])
     card(tmp_path / "mine", "items.txt", "--", "true", cwd=tmp_path)
 
-    with pytest.raises(Refusal, match="not where agentos keeps runs"):
+    with pytest.raises(UsageError, match="not where agentos keeps runs"):
         call(retry, str(tmp_path / "mine"))

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from agentos.cli.commands.show import show
-from agentos.cli.terminal.phrases import Paint, ago, table
-from agentos.cli.terminal.report_text import kept_arguments, lines_of
-from agentos.cli.usage_error import Refusal
-from agentos.runs.report.run_report import report_of
-from agentos.runs.report.status import Standing
-from agentos.util.durations import how_long
+from agentos.cli.terminal.phrases import Paint, align_table, format_ago
+from agentos.cli.terminal.report_text import format_report, kept_arguments
+from agentos.cli.usage_error import UsageError
+from agentos.runs.report.run_report import build_report
+from agentos.runs.report.status import RunStatus
+from agentos.util.durations import format_duration
 
 from ...runs.sample_runs import SECRETS, Child, card, crashed, events, run, stop_after
 from ..invoke import call
@@ -69,9 +69,9 @@ def test_the_whole_of_a_run_that_was_stopped(base: Path, capsys: pytest.CaptureF
 def test_what_to_do_about_what_stopped_it_is_said_to_the_end_on_lines_of_its_own(base: Path) -> None:
     stop_after(at(base), ["a", "b"], 1)
     why = f"{'a long story ' * 20}of keys; export them there; or use --ship-secrets"
-    report = replace(report_of(at(base)), state=Standing("stopped", why))
+    report = replace(build_report(at(base)), state=RunStatus("stopped", why))
 
-    lines = list(lines_of(report, now=time.time(), paint=Paint(False), cwd="/"))
+    lines = list(format_report(report, now=time.time(), paint=Paint(False), cwd="/"))
 
     assert lines[0].endswith("of keys, just now")
     assert lines[1:3] == ["  export them there", "  or use --ship-secrets"]
@@ -236,9 +236,9 @@ def test_items_as_json_are_one_object_a_line(base: Path, capsys: pytest.CaptureF
 def test_a_state_that_does_not_exist_is_refused(base: Path) -> None:
     run(at(base), ["a"])
 
-    with pytest.raises(Refusal, match="no state 'red'"):
+    with pytest.raises(UsageError, match="no state 'red'"):
         call(show, "nightly", "--items", "red")
-    with pytest.raises(Refusal, match="--failed"):
+    with pytest.raises(UsageError, match="--failed"):
         call(show, "nightly", "--failed", "done")
 
 
@@ -246,7 +246,7 @@ def test_a_state_that_does_not_exist_is_refused(base: Path) -> None:
 def test_a_run_that_has_not_begun_is_refused_in_a_sentence(base: Path, typed: tuple[str, ...]) -> None:
     card(at(base), "items.txt", "--", "true", cwd=base.parent)
 
-    with pytest.raises(Refusal, match="nightly has not begun"):
+    with pytest.raises(UsageError, match="nightly has not begun"):
         call(show, *typed)
 
 
@@ -291,15 +291,18 @@ def test_what_was_meant_for_one_start_is_not_repeated_and_the_command_is_left_al
     ],
 )
 def test_a_duration_is_told_as_exactly_as_anybody_cares(seconds: float, text: str) -> None:
-    assert how_long(seconds) == text
+    assert format_duration(seconds) == text
 
 
 @pytest.mark.parametrize(
     ("before", "text"), [(3, "just now"), (150, "2 min ago"), (7_200, "2 h ago"), (200_000, "2 d ago")]
 )
 def test_how_long_ago(before: float, text: str) -> None:
-    assert ago(1_000_000 - before, 1_000_000) == text
+    assert format_ago(1_000_000 - before, 1_000_000) == text
 
 
 def test_a_table_is_aligned() -> None:
-    assert table([("key", "n", "why"), ("alice", "1,000", "x")], right=(1,)) == ["key        n  why", "alice  1,000  x"]
+    assert align_table([("key", "n", "why"), ("alice", "1,000", "x")], right=(1,)) == [
+        "key        n  why",
+        "alice  1,000  x",
+    ]

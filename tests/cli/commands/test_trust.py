@@ -11,7 +11,7 @@ import pytest
 
 from agentos.cli.main import main
 from agentos.cli.session import trusted_runs
-from agentos.cli.session.trusted_runs import KnownRun, KnownRuns
+from agentos.cli.session.trusted_runs import TrustedRun, TrustedRuns
 from agentos.util.private_folder import UnsafePath
 
 OLD = Path(__file__).parent / "folders" / "run_of_0_1_0.tar.gz"
@@ -132,14 +132,14 @@ def test_a_run_that_is_not_there_is_refused(agentos: Agentos, old: Path) -> None
 
 
 @pytest.fixture
-def memory(tmp_path: Path) -> KnownRuns:
-    return KnownRuns({"AGENTOS_HOME": str(tmp_path / "state")})
+def memory(tmp_path: Path) -> TrustedRuns:
+    return TrustedRuns({"AGENTOS_HOME": str(tmp_path / "state")})
 
 
-def test_a_run_is_known_by_where_it_really_is(memory: KnownRuns, tmp_path: Path) -> None:
+def test_a_run_is_known_by_where_it_really_is(memory: TrustedRuns, tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "run")
-    known = KnownRun(str(tmp_path / "run"), "an id", ("a", "b"), any_owner=True)
+    known = TrustedRun(str(tmp_path / "run"), "an id", ("a", "b"), any_owner=True)
 
     memory.record(known)
 
@@ -147,23 +147,23 @@ def test_a_run_is_known_by_where_it_really_is(memory: KnownRuns, tmp_path: Path)
     assert memory.find(tmp_path / "other") is None
 
 
-def test_the_memory_is_private(memory: KnownRuns, tmp_path: Path) -> None:
-    memory.record(KnownRun(str(tmp_path), "an id"))
+def test_the_memory_is_private(memory: TrustedRuns, tmp_path: Path) -> None:
+    memory.record(TrustedRun(str(tmp_path), "an id"))
 
     (file,) = (tmp_path / "state" / "known-runs").iterdir()
     assert [path.stat().st_mode & 0o777 for path in (tmp_path / "state", file.parent, file)] == [0o700, 0o700, 0o600]
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"path": 1}', "{" * 100_000])
-def test_what_cannot_be_read_is_not_known(memory: KnownRuns, tmp_path: Path, content: str) -> None:
-    memory.record(KnownRun(str(tmp_path), "an id"))
+def test_what_cannot_be_read_is_not_known(memory: TrustedRuns, tmp_path: Path, content: str) -> None:
+    memory.record(TrustedRun(str(tmp_path), "an id"))
     (file,) = (tmp_path / "state" / "known-runs").iterdir()
     file.write_text(content)
 
     assert memory.find(tmp_path) is None
 
 
-def test_a_folder_is_accepted_for_exactly_what_was_said_of_it(memory: KnownRuns) -> None:
+def test_a_folder_is_accepted_for_exactly_what_was_said_of_it(memory: TrustedRuns) -> None:
     memory.accept(UnsafePath("/p/.agentos", "is a link to /q"))
     memory.accept(UnsafePath("/p/.agentos", "may be written by other users"))
 
@@ -174,13 +174,13 @@ def test_a_folder_is_accepted_for_exactly_what_was_said_of_it(memory: KnownRuns)
 
 
 def test_folders_that_are_gone_are_forgotten(
-    memory: KnownRuns, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    memory: TrustedRuns, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(trusted_runs, "_TIDY_EVERY", 2)
-    memory.record(KnownRun(str(tmp_path), "here"))
-    memory.record(KnownRun(str(tmp_path / "gone"), "gone"))
+    memory.record(TrustedRun(str(tmp_path), "here"))
+    memory.record(TrustedRun(str(tmp_path / "gone"), "gone"))
 
-    memory.record(KnownRun(str(tmp_path / "new"), "new"))
+    memory.record(TrustedRun(str(tmp_path / "new"), "new"))
 
     assert memory.find(tmp_path / "gone") is None
     assert memory.find(tmp_path) is not None

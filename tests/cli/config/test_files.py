@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentos.cli.config.files import Settings, load, user_folder
-from agentos.cli.config.run_options import RUN_OPTIONS, BadValue, Option, from_flag, twin
+from agentos.cli.config.files import Settings, load_settings, user_folder
+from agentos.cli.config.run_options import RUN_OPTIONS, BadValue, Option, build_variable_name, parse_flag
 from agentos.cli.exit_codes import ExitCode
-from agentos.cli.usage_error import Refusal
+from agentos.cli.usage_error import UsageError
 
 SECRET = "planted-0123456789-secret"
 NO_STORE = (
@@ -44,11 +44,11 @@ def own(environ: dict[str, str]) -> Path:
     return Path(environ["HOME"]) / ".config" / "agentos"
 
 
-def refusal(text: str, project: Path, environ: dict[str, str], *, named: bool = False) -> Refusal:
+def refusal(text: str, project: Path, environ: dict[str, str], *, named: bool = False) -> UsageError:
     """Of the project's file; *named*: as if the user had chosen it with ``--config``."""
     path = write(project, text)
-    with pytest.raises(Refusal) as refused:
-        load(path if named else None, project, environ)
+    with pytest.raises(UsageError) as refused:
+        load_settings(path if named else None, project, environ)
     assert refused.value.code is ExitCode.USAGE
     return refused.value
 
@@ -61,7 +61,7 @@ def values(settings: Settings) -> dict[str, Any]:
 
 
 def test_without_any_file_nothing_is_set(project: Path, environ: dict[str, str]) -> None:
-    settings = load(None, project, environ)
+    settings = load_settings(None, project, environ)
 
     assert (settings.run, settings.credentials, settings.files, settings.warnings) == ({}, [], (), ())
 
@@ -70,7 +70,7 @@ def test_the_project_wins_over_the_user_and_says_where(project: Path, environ: d
     write(own(environ), "[run]\nparallel = 2\nretries = 1\n")
     write(project, "\n[run]\nparallel = 5\n")
 
-    settings = load(None, project, environ)
+    settings = load_settings(None, project, environ)
 
     assert values(settings) == {"parallel": 5, "retries": 1}
     assert settings.run["parallel"].where == "agentos.toml, line 3"
@@ -81,7 +81,7 @@ def test_credentials_of_both_files_are_joined(project: Path, environ: dict[str, 
     write(own(environ), '[[credentials]]\nname="a"\nenv="A"\nrpm=1\n[[credentials]]\nname="b"\nenv="B"\n')
     write(project, '[[credentials]]\nname="c"\nenv="C"\n')
 
-    found = load(None, project, environ).credentials
+    found = load_settings(None, project, environ).credentials
 
     assert [(entry.name, entry.place, entry.rpm) for entry in found] == [
         ("a", "A", 1),
@@ -97,26 +97,26 @@ def test_a_file_that_is_named_is_the_only_one_read(project: Path, environ: dict[
     named = write(project, "[run]\ntag = true\n", "other.toml")
 
     if by == "flag":
-        settings = load(Path("other.toml"), project, environ)
+        settings = load_settings(Path("other.toml"), project, environ)
     else:
-        settings = load(None, project, {**environ, "AGENTOS_CONFIG": "other.toml"})
+        settings = load_settings(None, project, {**environ, "AGENTOS_CONFIG": "other.toml"})
 
     assert values(settings) == {"tag": True}
     assert settings.files == (named,)
 
 
 def test_a_named_file_that_is_not_there_is_refused_by_who_named_it(project: Path, environ: dict[str, str]) -> None:
-    with pytest.raises(Refusal, match=r'--config: "missing\.toml" cannot be read: No such file'):
-        load(Path("missing.toml"), project, environ)
-    with pytest.raises(Refusal, match=r'AGENTOS_CONFIG: "missing\.toml" cannot be read: No such file'):
-        load(None, project, {**environ, "AGENTOS_CONFIG": "missing.toml"})
+    with pytest.raises(UsageError, match=r'--config: "missing\.toml" cannot be read: No such file'):
+        load_settings(Path("missing.toml"), project, environ)
+    with pytest.raises(UsageError, match=r'AGENTOS_CONFIG: "missing\.toml" cannot be read: No such file'):
+        load_settings(None, project, {**environ, "AGENTOS_CONFIG": "missing.toml"})
 
 
 @pytest.mark.parametrize("pasted", [SECRET, f"/{SECRET}/{SECRET}", SECRET * 20])
 def test_a_secret_in_the_place_of_the_file_is_not_shown(project: Path, environ: dict[str, str], pasted: str) -> None:
     for arguments in ((Path(pasted), environ), (None, {**environ, "AGENTOS_CONFIG": pasted})):
-        with pytest.raises(Refusal, match=r"the file named there \([0-9]+ characters\) cannot be read") as refused:
-            load(arguments[0], project, arguments[1])
+        with pytest.raises(UsageError, match=r"the file named there \([0-9]+ characters\) cannot be read") as refused:
+            load_settings(arguments[0], project, arguments[1])
 
         assert SECRET not in f"{refused.value.message}{refused.value.hint}"
 
@@ -130,20 +130,22 @@ def test_the_users_folder_is_that_of_the_desktop_specification(tmp_path: Path) -
 def test_variables_win_over_files(project: Path, environ: dict[str, str]) -> None:
     write(project, '[run]\nparallel = 5\ntimeout = "1m"\n')
 
-    settings = load(None, project, {**environ, "AGENTOS_PARALLEL": "8", "AGENTOS_TAG": "yes", "AGENTOS_TIMEOUT": ""})
+    settings = load_settings(
+        None, project, {**environ, "AGENTOS_PARALLEL": "8", "AGENTOS_TAG": "yes", "AGENTOS_TIMEOUT": ""}
+    )
 
     assert values(settings) == {"parallel": 8, "tag": True, "timeout": 60.0}
     assert settings.run["parallel"].where == "AGENTOS_PARALLEL"
 
 
 def test_the_folder_of_runs_has_the_variable_it_always_had(project: Path, environ: dict[str, str]) -> None:
-    assert load(None, project, {**environ, "AGENTOS_BASE_DIR": "elsewhere"}).value("dir") == "elsewhere"
+    assert load_settings(None, project, {**environ, "AGENTOS_BASE_DIR": "elsewhere"}).value("dir") == "elsewhere"
 
 
 def test_a_variable_that_means_nothing_is_warned_of_with_the_nearest_name(
     project: Path, environ: dict[str, str]
 ) -> None:
-    settings = load(None, project, {**environ, "AGENTOS_PARALEL": "8"})
+    settings = load_settings(None, project, {**environ, "AGENTOS_PARALEL": "8"})
 
     assert settings.warnings == (
         "the environment variable AGENTOS_PARALEL means nothing to agentos; did you mean AGENTOS_PARALLEL?",
@@ -154,7 +156,9 @@ def test_variables_of_running_items_and_of_the_pool_are_no_options(project: Path
     others = "RUN_ID ITEM ITEM_FILE ITEM_ID ATTEMPT SLOT CREDENTIAL_NAME WORKFLOW_DB OUTCOME CREDENTIAL"
     more = "HOME CREDENTIAL_LIMIT SIMULATE_429 DEBUG NO_COLOR"
 
-    settings = load(None, project, {**environ, **{f"AGENTOS_{name}": "1" for name in f"{others} {more}".split()}})
+    settings = load_settings(
+        None, project, {**environ, **{f"AGENTOS_{name}": "1" for name in f"{others} {more}".split()}}
+    )
 
     assert (settings.run, settings.warnings) == ({}, ())
 
@@ -165,13 +169,13 @@ def test_variables_of_running_items_and_of_the_pool_are_no_options(project: Path
 def test_every_option_takes_its_own_example_from_a_file(project: Path, environ: dict[str, str]) -> None:
     write(project, "[run]\n" + "".join(f"{name} = {option.example}\n" for name, option in RUN_OPTIONS.items()))
 
-    assert list(load(None, project, environ).run) == list(RUN_OPTIONS)
+    assert list(load_settings(None, project, environ).run) == list(RUN_OPTIONS)
 
 
 def test_every_option_takes_its_own_example_from_its_variable(project: Path, environ: dict[str, str]) -> None:
-    examples = {twin(name): option.example.strip('"[]') for name, option in RUN_OPTIONS.items()}
+    examples = {build_variable_name(name): option.example.strip('"[]') for name, option in RUN_OPTIONS.items()}
 
-    assert set(load(None, project, {**environ, **examples}).run) == set(RUN_OPTIONS)
+    assert set(load_settings(None, project, {**environ, **examples}).run) == set(RUN_OPTIONS)
 
 
 @pytest.mark.parametrize(
@@ -213,24 +217,24 @@ def test_a_wrong_value_is_refused_by_file_and_line(
 
 
 def test_a_wrong_value_in_a_variable_is_refused_by_its_name(project: Path, environ: dict[str, str]) -> None:
-    with pytest.raises(Refusal, match='AGENTOS_PARALLEL must be a whole number of at least 1, not "many"'):
-        load(None, project, {**environ, "AGENTOS_PARALLEL": "many"})
+    with pytest.raises(UsageError, match='AGENTOS_PARALLEL must be a whole number of at least 1, not "many"'):
+        load_settings(None, project, {**environ, "AGENTOS_PARALLEL": "many"})
 
 
 def test_a_wrong_value_of_a_flag_is_refused_by_its_name() -> None:
-    assert from_flag("idle_timeout", "5m") == 300.0
-    with pytest.raises(Refusal, match="--idle-timeout must be a time"):
-        from_flag("idle_timeout", "long")
-    with pytest.raises(Refusal, match="--store must be sqlite, sqlite:///path, "):
-        from_flag("store", "junk")
+    assert parse_flag("idle_timeout", "5m") == 300.0
+    with pytest.raises(UsageError, match="--idle-timeout must be a time"):
+        parse_flag("idle_timeout", "long")
+    with pytest.raises(UsageError, match="--store must be sqlite, sqlite:///path, "):
+        parse_flag("store", "junk")
 
 
 @pytest.mark.parametrize("store", ["junk", "postgres://:planted@host", "sqlite://x", "sqlite:///", "redis:///planted"])
 def test_a_store_that_is_none_is_refused_by_the_variable_that_names_it_and_not_shown(
     project: Path, environ: dict[str, str], store: str
 ) -> None:
-    with pytest.raises(Refusal) as refused:
-        load(None, project, {**environ, "AGENTOS_STORE": store})
+    with pytest.raises(UsageError) as refused:
+        load_settings(None, project, {**environ, "AGENTOS_STORE": store})
 
     assert refused.value.message == f"AGENTOS_STORE {NO_STORE}"
 
@@ -248,12 +252,12 @@ def test_a_store_that_is_none_is_refused_by_the_variable_that_names_it_and_not_s
 def test_a_password_is_taken_from_the_environment_and_from_nowhere_else(
     project: Path, environ: dict[str, str], url: str
 ) -> None:
-    assert load(None, project, {**environ, "AGENTOS_STORE": url}).value("store") == url
+    assert load_settings(None, project, {**environ, "AGENTOS_STORE": url}).value("store") == url
     write(project, f'[run]\nstore = "{url}"\n')
-    with pytest.raises(Refusal) as written:
-        load(project / "agentos.toml", project, environ)
-    with pytest.raises(Refusal) as typed:
-        from_flag("store", url)
+    with pytest.raises(UsageError) as written:
+        load_settings(project / "agentos.toml", project, environ)
+    with pytest.raises(UsageError) as typed:
+        parse_flag("store", url)
 
     problem = "holds a password, and others can read it there"
     assert (written.value.message, typed.value.message) == (
@@ -269,12 +273,12 @@ def test_a_password_is_taken_from_the_environment_and_from_nowhere_else(
 def test_a_store_on_a_server_is_the_users_to_name_and_not_a_projects(
     project: Path, environ: dict[str, str], store: str
 ) -> None:
-    assert from_flag("store", store) == store
+    assert parse_flag("store", store) == store
 
     refused = refusal(f'[run]\nstore = "{store}"\n', project, environ)
 
     assert refused.message.startswith("agentos.toml, line 2: run.store is not used: ")
-    assert load(project / "agentos.toml", project, environ).value("store") == store
+    assert load_settings(project / "agentos.toml", project, environ).value("store") == store
 
 
 @pytest.mark.parametrize("line", ['engine = "dask://host:8786"', 'engine = "tls://[::1]:8786"', "ship_secrets = true"])
@@ -284,13 +288,13 @@ def test_a_cluster_is_the_users_to_name_and_not_a_projects(project: Path, enviro
     refused = refusal(f"[run]\n{line}\n", project, environ)
 
     assert refused.message.startswith(f"agentos.toml, line 2: run.{name} is not used: ")
-    assert name in load(project / "agentos.toml", project, environ).run
+    assert name in load_settings(project / "agentos.toml", project, environ).run
 
 
 @pytest.mark.parametrize("name", ["halt", "store", "engine", "progress", "env_key", "timeout"])
 def test_a_secret_pasted_after_a_flag_is_not_shown(name: str) -> None:
-    with pytest.raises(Refusal) as refused:
-        from_flag(name, SECRET)
+    with pytest.raises(UsageError) as refused:
+        parse_flag(name, SECRET)
 
     assert refused.value.message.startswith(f"--{name.replace('_', '-')} must ")
     assert SECRET not in f"{refused.value.message}{refused.value.hint}"
@@ -333,8 +337,8 @@ def test_what_is_no_toml_is_refused_by_its_line(project: Path, environ: dict[str
 def test_what_is_no_utf8_is_refused_by_its_line(project: Path, environ: dict[str, str]) -> None:
     (project / "agentos.toml").write_bytes(b'[run]\nhalt = "\xff"\n')
 
-    with pytest.raises(Refusal, match=r"agentos\.toml, line 2: not UTF-8"):
-        load(None, project, environ)
+    with pytest.raises(UsageError, match=r"agentos\.toml, line 2: not UTF-8"):
+        load_settings(None, project, environ)
 
 
 def test_a_file_nested_without_end_is_refused(project: Path, environ: dict[str, str]) -> None:
@@ -344,8 +348,8 @@ def test_a_file_nested_without_end_is_refused(project: Path, environ: dict[str, 
 def test_a_folder_in_the_place_of_the_file_is_refused(project: Path, environ: dict[str, str]) -> None:
     (project / "agentos.toml").mkdir()
 
-    with pytest.raises(Refusal, match=r"agentos\.toml cannot be read: Is a directory"):
-        load(None, project, environ)
+    with pytest.raises(UsageError, match=r"agentos\.toml cannot be read: Is a directory"):
+        load_settings(None, project, environ)
 
 
 @given(st.text(max_size=60))
@@ -389,7 +393,7 @@ disabled = true
 """,
     )
 
-    (entry,) = load(named, project, environ).credentials
+    (entry,) = load_settings(named, project, environ).credentials
 
     assert (entry.name, entry.source, entry.place, entry.env_key) == ("alice", "env", "ALICE_KEY", "OPENAI_API_KEY")
     assert (entry.quota, entry.slots, entry.rpm, entry.tpm, entry.rpd) == ("acme", "auto", 60, 1_000.5, 9)
@@ -401,7 +405,7 @@ disabled = true
 def test_env_as_a_table_is_the_variables_that_go_with_the_credential(project: Path, environ: dict[str, str]) -> None:
     named = write(project, '[[credentials]]\nname = "a"\nfile = "a.key"\n[credentials.env]\nORG = "o-1"\n')
 
-    (entry,) = load(named, project, environ).credentials
+    (entry,) = load_settings(named, project, environ).credentials
 
     assert (entry.source, entry.place, entry.extra_env) == ("file", "a.key", {"ORG": "o-1"})
 
@@ -409,7 +413,7 @@ def test_env_as_a_table_is_the_variables_that_go_with_the_credential(project: Pa
 def test_an_entry_without_a_name_is_called_after_its_variable(project: Path, environ: dict[str, str]) -> None:
     write(project, '[[credentials]]\nenv = "OPENAI_API_KEY_2"\n')
 
-    assert load(None, project, environ).credentials[0].name == "openai-api-key-2"
+    assert load_settings(None, project, environ).credentials[0].name == "openai-api-key-2"
 
 
 GOOD = '[[credentials]]\nname = "good"\nenv = "GOOD"\n\n[[credentials]]\nname = "bad"\n'
@@ -543,8 +547,8 @@ def test_a_command_in_the_users_own_file_or_in_one_that_was_named_is_taken(
     write(own(environ), COMMAND)
     named = write(project, COMMAND, "mine.toml")
 
-    assert load(None, project, environ).credentials[0].place == ["pass", "show", "acme"]
-    assert load(named, project, environ).credentials[0].source == "command"
+    assert load_settings(None, project, environ).credentials[0].place == ["pass", "show", "acme"]
+    assert load_settings(named, project, environ).credentials[0].source == "command"
 
 
 def test_the_users_own_folder_as_current_folder_stays_trusted_and_is_read_once(
@@ -552,7 +556,7 @@ def test_the_users_own_folder_as_current_folder_stays_trusted_and_is_read_once(
 ) -> None:
     write(own(environ), COMMAND)
 
-    settings = load(None, own(environ), environ)
+    settings = load_settings(None, own(environ), environ)
 
     assert [entry.source for entry in settings.credentials] == ["command"]
     assert len(settings.files) == 1
@@ -562,8 +566,8 @@ def test_a_link_in_a_project_to_somebody_elses_file_is_not_trusted(project: Path
     target = write(project / "deep", COMMAND, "real.toml")
     (project / "agentos.toml").symlink_to(target)
 
-    with pytest.raises(Refusal, match="is not run"):
-        load(None, project, environ)
+    with pytest.raises(UsageError, match="is not run"):
+        load_settings(None, project, environ)
 
 
 # -- what else a file that came with a project may not do -------------------------------------------------------------
@@ -594,14 +598,14 @@ def test_a_project_cannot_set_variables_or_send_keys_elsewhere_but_the_user_can(
     assert "--config" in (refused.hint or "")
     write(own(environ), text)
     (project / "agentos.toml").unlink()
-    assert len(load(None, project, environ).credentials) == 1
+    assert len(load_settings(None, project, environ).credentials) == 1
 
 
 @pytest.mark.parametrize("name", ["OPENAI_API_KEY", "TOKEN", "CLIENT_SECRET", "OPENAI_API_KEY_3", "KEY2"])
 def test_a_project_may_name_a_variable_that_is_for_keys(project: Path, environ: dict[str, str], name: str) -> None:
     write(project, f'[run]\nenv_key = "{name}"\n[[credentials]]\nname = "a"\nenv = "A"\nenv_key = "{name}"\n')
 
-    settings = load(None, project, environ)
+    settings = load_settings(None, project, environ)
 
     assert (settings.value("env_key"), settings.credentials[0].env_key) == (name, name)
 
@@ -645,7 +649,7 @@ def test_a_project_cannot_have_files_written_outside_of_its_folder_but_the_user_
 
     assert refused.message.startswith(f"agentos.toml, line 2: run.{name} leads out of the folder of this file")
     assert "--config" in (refused.hint or "")
-    assert name in load(project / "agentos.toml", project, environ).run
+    assert name in load_settings(project / "agentos.toml", project, environ).run
 
 
 def test_a_project_may_say_where_in_its_folder_files_are_written(project: Path, environ: dict[str, str]) -> None:
@@ -654,14 +658,14 @@ def test_a_project_may_say_where_in_its_folder_files_are_written(project: Path, 
         f'[run]\ndir = "{project}/out"\nresults = "a/../r.jsonl"\njoblog = "./~odd"\nstore = "sqlite:///pool"\n',
     )
 
-    assert set(load(None, project, environ).run) == {"dir", "results", "joblog", "store"}
+    assert set(load_settings(None, project, environ).run) == {"dir", "results", "joblog", "store"}
 
 
 def test_a_project_cannot_choose_any_variable_for_all_keys(project: Path, environ: dict[str, str]) -> None:
     refused = refusal('[run]\nenv_key = "LD_PRELOAD"\n', project, environ)
 
     assert refused.message.startswith("agentos.toml, line 2: run.env_key must end in KEY, TOKEN or SECRET here: ")
-    assert load(project / "agentos.toml", project, environ).value("env_key") == "LD_PRELOAD"
+    assert load_settings(project / "agentos.toml", project, environ).value("env_key") == "LD_PRELOAD"
 
 
 def test_a_file_of_a_project_that_is_a_pipe_or_a_device_is_refused_and_not_waited_for(
@@ -669,18 +673,18 @@ def test_a_file_of_a_project_that_is_a_pipe_or_a_device_is_refused_and_not_waite
 ) -> None:
     path = project / "agentos.toml"
     os.mkfifo(path)
-    with pytest.raises(Refusal, match=r"agentos\.toml cannot be read: it is no ordinary file"):
-        load(None, project, environ)
+    with pytest.raises(UsageError, match=r"agentos\.toml cannot be read: it is no ordinary file"):
+        load_settings(None, project, environ)
 
     path.unlink()
     path.symlink_to("/dev/zero")
-    with pytest.raises(Refusal, match=r"agentos\.toml cannot be read: it is no ordinary file"):
-        load(None, project, environ)
+    with pytest.raises(UsageError, match=r"agentos\.toml cannot be read: it is no ordinary file"):
+        load_settings(None, project, environ)
 
 
 def test_the_variable_that_names_a_file_is_as_good_as_the_flag(project: Path, environ: dict[str, str]) -> None:
     write(project, COMMAND, "mine.toml")
 
-    found = load(None, project, {**environ, "AGENTOS_CONFIG": "mine.toml"}).credentials
+    found = load_settings(None, project, {**environ, "AGENTOS_CONFIG": "mine.toml"}).credentials
 
     assert [entry.source for entry in found] == ["command"]

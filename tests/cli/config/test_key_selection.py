@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from agentos import Limit
-from agentos.cli.config.files import load
-from agentos.cli.config.key_selection import KeyGiven, credentials, specs
+from agentos.cli.config.files import load_settings
+from agentos.cli.config.key_selection import SelectedKey, build_specs, load_credentials
 from agentos.cli.exit_codes import ExitCode
-from agentos.cli.usage_error import Refusal
+from agentos.cli.usage_error import UsageError
 
 ALICE, BOB, CAROL = "secret-of-alice-1", "secret-of-bob-22", "secret-of-carol-3"
 
@@ -56,23 +56,23 @@ def keep(path: Path, text: str) -> None:
     path.chmod(0o600)
 
 
-def given(project: Path, environ: dict[str, str], *keys: str) -> list[KeyGiven]:
-    return credentials(load(None, project, environ), list(keys), environ)
+def given(project: Path, environ: dict[str, str], *keys: str) -> list[SelectedKey]:
+    return load_credentials(load_settings(None, project, environ), list(keys), environ)
 
 
-def refused(project: Path, environ: dict[str, str], *keys: str) -> Refusal:
-    with pytest.raises(Refusal) as caught:
+def refused(project: Path, environ: dict[str, str], *keys: str) -> UsageError:
+    with pytest.raises(UsageError) as caught:
         given(project, environ, *keys)
     said = f"{caught.value.message}{caught.value.hint}"
     assert not any(secret in said for secret in (ALICE, BOB, CAROL))
     return caught.value
 
 
-def names(found: list[KeyGiven]) -> list[str | None]:
+def names(found: list[SelectedKey]) -> list[str | None]:
     return [each.credential.name for each in found]
 
 
-def secrets(found: list[KeyGiven]) -> list[str]:
+def secrets(found: list[SelectedKey]) -> list[str]:
     return [each.credential.secret.reveal() for each in found]
 
 
@@ -405,13 +405,13 @@ def test_a_pipe_that_was_not_typed_is_refused_and_not_waited_for(
 def test_what_is_stated_is_known_without_any_secret(project: Path, environ: dict[str, str]) -> None:
     del environ["ALICE_API_KEY"]
     (project / "bob.key").unlink()
-    settings = load(None, project, environ)
+    settings = load_settings(None, project, environ)
 
-    alice, bob = specs(settings, [], environ)
+    alice, bob = build_specs(settings, [], environ)
 
     assert (alice.name, alice.slots, alice.quota, alice.limits) == ("alice", 4, "acme", (Limit("requests", 60),))
     assert (bob.name, bob.auto) == ("bob", False)
-    assert [spec.name for spec in specs(settings, ["env:NOT_SET", "env:NONE*", "off"], environ)] == ["not-set"]
+    assert [spec.name for spec in build_specs(settings, ["env:NOT_SET", "env:NONE*", "off"], environ)] == ["not-set"]
 
 
 def test_an_entry_is_also_known_by_its_variable(project: Path, environ: dict[str, str]) -> None:

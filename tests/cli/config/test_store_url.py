@@ -5,21 +5,21 @@ from __future__ import annotations
 import pytest
 
 from agentos import StoreUnavailable
-from agentos.cli.config.store_url import address_of, unusable
-from agentos.cli.usage_error import Refusal
+from agentos.cli.config.store_url import build_store_error, resolve_address
+from agentos.cli.usage_error import UsageError
 
 URL = "rediss://me:planted-password@host:6380/0?pool=night"
 
 
-def refusal(said: str, environ: dict[str, str]) -> Refusal:
-    with pytest.raises(Refusal) as refused:
-        address_of(said, environ, who="--store")
+def refusal(said: str, environ: dict[str, str]) -> UsageError:
+    with pytest.raises(UsageError) as refused:
+        resolve_address(said, environ, who="--store")
     return refused.value
 
 
 def test_a_store_is_what_was_said_or_what_the_named_variable_has() -> None:
-    assert address_of("sqlite", {}, who="--store") == "sqlite"
-    assert address_of("env:KEYS_URL", {"KEYS_URL": f" {URL}\n"}, who="--store") == URL
+    assert resolve_address("sqlite", {}, who="--store") == "sqlite"
+    assert resolve_address("env:KEYS_URL", {"KEYS_URL": f" {URL}\n"}, who="--store") == URL
 
 
 @pytest.mark.parametrize("environ", [{}, {"KEYS_URL": ""}, {"KEYS_URL": "  "}])
@@ -39,14 +39,16 @@ def test_a_variable_that_has_no_address_is_refused_without_showing_what_it_has(v
 
 
 def test_what_to_do_about_a_store_is_told_as_it_is_typed_here() -> None:
-    refused = unusable(StoreUnavailable(path="redis://host:6379/0", detail="it is away"), "name another")
+    refused = build_store_error(StoreUnavailable(path="redis://host:6379/0", detail="it is away"), "name another")
 
     assert refused.message == "the pool's shared state redis://host:6379/0 cannot be used: it is away"
     assert refused.hint == "name another"
 
 
 def test_a_server_that_wants_a_password_is_given_it_in_a_variable() -> None:
-    refused = unusable(StoreUnavailable(path="redis://host:6379/0", detail="no", wants_login=True), "name another")
+    refused = build_store_error(
+        StoreUnavailable(path="redis://host:6379/0", detail="no", wants_login=True), "name another"
+    )
 
     assert refused.hint is not None
     assert "AGENTOS_STORE=redis://user:password@host" in refused.hint

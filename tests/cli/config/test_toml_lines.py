@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentos.cli.config.toml_lines import lines_of
+from agentos.cli.config.toml_lines import find_lines
 
 
 def ways_in(value: Any, way: tuple[str | int, ...] = ()) -> set[tuple[str | int, ...]]:
@@ -34,7 +34,7 @@ A = "b"
 name = 'bob'
 rpm = 60
 """
-    assert lines_of(text) == {
+    assert find_lines(text) == {
         ("run",): 3,
         ("run", "parallel"): 4,
         ("run", "quoted key"): 5,
@@ -64,7 +64,7 @@ list = [
 run.parallel = 4
 date = 2026-11-15 07:00:00
 last = true'''
-    lines = lines_of(text)
+    lines = find_lines(text)
 
     assert lines[("c",)] == 5
     assert lines[("list", 1, 1)] == 9
@@ -75,12 +75,12 @@ last = true'''
 
 
 def test_escapes_in_keys_are_understood() -> None:
-    assert lines_of('\n"a\\"\\u00e9]" = 1') == {('a"é]',): 2}
+    assert find_lines('\n"a\\"\\u00e9]" = 1') == {('a"é]',): 2}
 
 
 def test_an_empty_text_has_no_lines() -> None:
-    assert lines_of("") == {}
-    assert lines_of("\n# nothing\n") == {}
+    assert find_lines("") == {}
+    assert find_lines("\n# nothing\n") == {}
 
 
 # -- any document -----------------------------------------------------------------------------------------------------
@@ -128,7 +128,7 @@ def test_in_any_document_everything_is_found_in_the_line_where_it_is_written(
             text += f" {quoted(name)}={inline(value)}\n"
     document = tomllib.loads(text)
 
-    lines = lines_of(text)
+    lines = find_lines(text)
 
     assert {way: lines.get(way) for way in expected} == expected
     assert set(lines) == ways_in(document)

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentos.cli.config.typed_durations import deadline, seconds
+from agentos.cli.config.typed_durations import parse_deadline, parse_duration
 from agentos.cli.exit_codes import ExitCode
-from agentos.cli.usage_error import Refusal
+from agentos.cli.usage_error import UsageError
 
 
 @pytest.fixture(autouse=True)
@@ -47,7 +47,7 @@ def at(text: str) -> datetime:
     ],
 )
 def test_a_length_of_time_is_a_number_of_seconds_or_has_units(text: str, expected: float) -> None:
-    assert seconds(text) == expected
+    assert parse_duration(text) == expected
 
 
 @pytest.mark.parametrize(
@@ -56,8 +56,8 @@ def test_a_length_of_time_is_a_number_of_seconds_or_has_units(text: str, expecte
      "1_000", "5 m", "07:00", "0x10", "1h\n30m", "5m\0"],
 )  # fmt: skip
 def test_anything_else_is_refused_by_the_name_of_the_option_with_examples(text: str) -> None:
-    with pytest.raises(Refusal) as caught:
-        seconds(text, "--timeout")
+    with pytest.raises(UsageError) as caught:
+        parse_duration(text, "--timeout")
 
     assert caught.value.message == f"--timeout is no length of time: {text!r}"
     assert "1h30m" in str(caught.value.hint)
@@ -66,14 +66,14 @@ def test_anything_else_is_refused_by_the_name_of_the_option_with_examples(text: 
 
 @pytest.mark.parametrize("text", ["36501d", "9" * 30, "9" * 400])
 def test_more_than_a_hundred_years_is_refused(text: str) -> None:
-    for read in (seconds, deadline):
-        with pytest.raises(Refusal, match="hundred years"):
+    for read in (parse_duration, parse_deadline):
+        with pytest.raises(UsageError, match="hundred years"):
             read(text)
 
 
 def test_a_refusal_does_not_show_what_may_be_a_secret_in_the_wrong_place() -> None:
-    for read in (seconds, deadline):
-        with pytest.raises(Refusal) as caught:
+    for read in (parse_duration, parse_deadline):
+        with pytest.raises(UsageError) as caught:
             read("sk-" + "x" * 48)
         assert "xxxx" not in caught.value.message
 
@@ -81,8 +81,8 @@ def test_a_refusal_does_not_show_what_may_be_a_secret_in_the_wrong_place() -> No
 @given(st.text(max_size=12))
 def test_any_text_is_a_length_of_time_or_refused(text: str) -> None:
     try:
-        found = seconds(text)
-    except Refusal:
+        found = parse_duration(text)
+    except UsageError:
         return
     assert 0 <= found <= 100 * 365 * 86400
 
@@ -93,8 +93,8 @@ def test_any_text_is_a_length_of_time_or_refused(text: str) -> None:
 def test_a_deadline_may_be_a_length_of_time_from_now() -> None:
     now = at("2026-11-15T23:30:00")
 
-    assert deadline("1h30m", now) == now + timedelta(minutes=90)
-    assert deadline("0", now) == now
+    assert parse_deadline("1h30m", now) == now + timedelta(minutes=90)
+    assert parse_deadline("0", now) == now
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_a_deadline_may_be_a_length_of_time_from_now() -> None:
     ],
 )
 def test_an_hour_is_the_next_time_that_clocks_here_show_it(text: str, now: str, end: str) -> None:
-    assert deadline(text, at(now)) == datetime.fromisoformat(end)
+    assert parse_deadline(text, at(now)) == datetime.fromisoformat(end)
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_an_hour_is_the_next_time_that_clocks_here_show_it(text: str, now: str, 
     ],
 )
 def test_a_date_and_time_is_local_unless_it_has_a_zone(text: str, end: str) -> None:
-    found = deadline(text, at("2026-03-01T12:00:00"))
+    found = parse_deadline(text, at("2026-03-01T12:00:00"))
 
     assert found == datetime.fromisoformat(end)
     assert found.tzinfo is not None
@@ -138,19 +138,19 @@ def test_a_date_and_time_is_local_unless_it_has_a_zone(text: str, end: str) -> N
     "text", ["", "24:00", "07:60", "-2h", "tomorrow", "nan", "2026-11-16", "2026-13-01T07:00", "07:00 pm"]
 )
 def test_what_is_no_time_to_end_at_is_refused_with_examples(text: str) -> None:
-    with pytest.raises(Refusal) as caught:
-        deadline(text, at("2026-11-15T12:00:00"))
+    with pytest.raises(UsageError) as caught:
+        parse_deadline(text, at("2026-11-15T12:00:00"))
 
     assert caught.value.message == f"--deadline is no time to end at: {text!r}"
     assert "07:00" in str(caught.value.hint)
 
 
 def test_a_deadline_that_has_passed_is_refused() -> None:
-    with pytest.raises(Refusal, match="has already passed"):
-        deadline("2026-11-15T11:59", at("2026-11-15T12:00:00"))
+    with pytest.raises(UsageError, match="has already passed"):
+        parse_deadline("2026-11-15T11:59", at("2026-11-15T12:00:00"))
 
 
 def test_without_being_told_now_is_now() -> None:
     before = datetime.now(UTC)
 
-    assert before + timedelta(hours=1) <= deadline("1h") <= datetime.now(UTC) + timedelta(hours=1)
+    assert before + timedelta(hours=1) <= parse_deadline("1h") <= datetime.now(UTC) + timedelta(hours=1)

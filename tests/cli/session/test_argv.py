@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agentos.cli.session.argv import take_apart
+from agentos.cli.session.argv import split_arguments
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,7 @@ def test_what_was_typed_is_taken_apart(typed: str, options: str, words: str | No
     def split(text: str | None) -> tuple[str, ...] | None:
         return None if text is None else tuple(text.split())
 
-    found = take_apart(typed.split())
+    found = split_arguments(typed.split())
 
     assert (found.options, found.words, found.command) == (split(options) or (), split(words), split(command))
 
@@ -42,17 +42,21 @@ def test_what_was_typed_is_taken_apart(typed: str, options: str, words: str | No
     ],
 )
 def test_parallel_without_a_number_is_three(typed: str, meant: str) -> None:
-    assert take_apart(typed.split()).options == tuple(meant.split())
+    assert split_arguments(typed.split()).options == tuple(meant.split())
 
 
 def test_what_to_type_to_go_on_leaves_out_what_was_meant_once() -> None:
-    typed = take_apart(["items.txt", "--fresh", "-j", "4", "--retry-failed", "--", "echo", "--fresh", "{}"])
+    typed = split_arguments(["items.txt", "--fresh", "-j", "4", "--retry-failed", "--", "echo", "--fresh", "{}"])
 
-    assert typed.again == ["items.txt", "-j", "4", "--", "echo", "--fresh", "{}"]
-    assert typed.again_with("--retry-failed") == [*typed.again[:3], "--retry-failed", *typed.again[3:]]
-    assert typed.whole == ["items.txt", "--fresh", "-j", "4", "--retry-failed", "--", "echo", "--fresh", "{}"]
+    assert typed.resume_arguments == ["items.txt", "-j", "4", "--", "echo", "--fresh", "{}"]
+    assert typed.resume_arguments_with("--retry-failed") == [
+        *typed.resume_arguments[:3],
+        "--retry-failed",
+        *typed.resume_arguments[3:],
+    ]
+    assert typed.all_arguments == ["items.txt", "--fresh", "-j", "4", "--retry-failed", "--", "echo", "--fresh", "{}"]
 
 
 @pytest.mark.parametrize("typed", [["--", "echo", "{}", ":::", "a", "b c"], [":::", "a", "b c", "--", "echo", "{}"]])
 def test_words_are_typed_again_as_words_and_where_they_stood(typed: list[str]) -> None:
-    assert take_apart(typed).again == typed
+    assert split_arguments(typed).resume_arguments == typed

@@ -6,7 +6,7 @@ import pytest
 
 from agentos import Cause, ProgressStats
 from agentos.cli.exit_codes import ExitCode
-from agentos.cli.session.exit_summary import exit_code, last_words
+from agentos.cli.session.exit_summary import build_next_steps, exit_code
 
 
 def stats(**facts: object) -> ProgressStats:
@@ -38,7 +38,7 @@ def test_a_second_signal_decides_whatever_the_counts_are() -> None:
 
 def words(code: ExitCode = ExitCode.OK, *, retried: bool = False, **facts: object) -> str:
     return "\n".join(
-        last_words(
+        build_next_steps(
             stats(**facts), code, name="nightly", again="agentos run x", retry="agentos retry nightly", retried=retried
         )
     )

@@ -10,7 +10,7 @@ import pytest
 
 from agentos import Dask
 from agentos.cli.session import item_worker
-from agentos.cli.usage_error import Refusal
+from agentos.cli.usage_error import UsageError
 
 
 def request(engine: str | None) -> Any:
@@ -18,19 +18,19 @@ def request(engine: str | None) -> Any:
 
 
 def test_where_the_items_run_here_nothing_is_told() -> None:
-    assert item_worker.elsewhere(request(None)) == {}
+    assert item_worker.build_cluster_options(request(None)) == {}
 
 
 @pytest.mark.parametrize("engine", ["dask://host:8786", "tls://[::1]:8786"])
 def test_a_cluster_is_told_with_whether_secrets_go_there(engine: str) -> None:
-    assert item_worker.elsewhere(request(engine)) == {"engine": Dask(engine), "ship_secrets": True}
+    assert item_worker.build_cluster_options(request(engine)) == {"engine": Dask(engine), "ship_secrets": True}
 
 
 @pytest.mark.parametrize("package", ["distributed", "cryptography"])
 def test_without_a_package_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch, package: str) -> None:
     monkeypatch.setitem(sys.modules, package, None)
 
-    with pytest.raises(Refusal, match=f"--engine needs the package {package}") as refused:
-        item_worker.elsewhere(request("dask://host:8786"))
+    with pytest.raises(UsageError, match=f"--engine needs the package {package}") as refused:
+        item_worker.build_cluster_options(request("dask://host:8786"))
 
     assert refused.value.hint == "pip install 'agentos-parallel[dask]'"

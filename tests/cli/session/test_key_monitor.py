@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from agentos import CredentialCoordinator
-from agentos.cli.session.key_monitor import KeyWatch
+from agentos.cli.session.key_monitor import KeyMonitor
 from agentos.pool.snapshot import CredentialState
 from agentos.testing import FakeClock
 
@@ -57,38 +57,38 @@ def test_lost_time_is_shared_by_the_keys_that_rest(clock: FakeClock) -> None:
     pool = Pool(
         key(clock, "a", "cooling", 60), key(clock, "b", "parked", 6000), key(clock, "c", "dead"), key(clock, "d")
     )
-    watch = KeyWatch(pool, idle=lambda: 4, clock=clock)
+    watch = KeyMonitor(pool, idle=lambda: 4, clock=clock)
 
-    watch.look()
+    watch.refresh()
     clock.advance(3.0)
-    watch.look()
+    watch.refresh()
 
     assert watch.totals() == (12.0, {"a": 6.0, "b": 6.0})
 
 
 def test_lost_time_while_no_key_rests_is_that_of_busy_keys(clock: FakeClock) -> None:
-    watch = KeyWatch(Pool(key(clock, "a", "leased")), idle=lambda: 2, clock=clock)
+    watch = KeyMonitor(Pool(key(clock, "a", "leased")), idle=lambda: 2, clock=clock)
 
-    watch.look()
+    watch.refresh()
     clock.advance(5.0)
-    watch.look()
+    watch.refresh()
 
     assert watch.totals() == (10.0, {"": 10.0})
 
 
 def test_nothing_is_lost_while_nobody_waits(clock: FakeClock) -> None:
     waiting = [0]
-    watch = KeyWatch(Pool(key(clock, "a", "limited", 60)), idle=lambda: waiting[0], clock=clock)
+    watch = KeyMonitor(Pool(key(clock, "a", "limited", 60)), idle=lambda: waiting[0], clock=clock)
 
-    watch.look()
+    watch.refresh()
     clock.advance(100.0)
     waiting[0] = 1
-    watch.look()
+    watch.refresh()
     clock.advance(2.0)
     waiting[0] = -1
-    watch.look()
+    watch.refresh()
     clock.advance(50.0)
-    watch.look()
+    watch.refresh()
 
     assert watch.totals() == (2.0, {"a": 2.0})
 
@@ -98,46 +98,46 @@ def test_nothing_is_lost_while_nobody_waits(clock: FakeClock) -> None:
 
 def test_a_key_that_goes_to_rest_wakes_or_dies_is_told_of_once(clock: FakeClock, events: Events) -> None:
     pool = Pool(key(clock, "a"), key(clock, "b", "dead", why="401"))
-    watch = KeyWatch(pool, on_change=events, clock=clock)
-    watch.look()
+    watch = KeyMonitor(pool, on_change=events, clock=clock)
+    watch.refresh()
     until = clock.wall() + 60.0
 
     pool.keys = [key(clock, "a", "cooling", 60, "429"), pool.keys[1]]
-    watch.look()
-    watch.look()
+    watch.refresh()
+    watch.refresh()
     pool.keys = [key(clock, "a", "leased"), pool.keys[1]]
-    watch.look()
+    watch.refresh()
 
     assert events == [("b", "dead", None, "401"), ("a", "cooling", until, "429"), ("a", "available", None, "")]
 
 
 def test_the_ordinary_course_of_things_is_no_change(clock: FakeClock, events: Events) -> None:
     pool = Pool()
-    watch = KeyWatch(pool, on_change=events, clock=clock)
+    watch = KeyMonitor(pool, on_change=events, clock=clock)
 
     for state, rests in [("available", 0), ("leased", 0), ("limited", 3), ("limited", 0), ("available", 0)]:
         pool.keys = [key(clock, "a", state, rests)]
-        watch.look()
+        watch.refresh()
 
     assert events == []
 
 
 def test_a_rest_that_is_made_much_longer_is_told_of(clock: FakeClock, events: Events) -> None:
     pool = Pool(key(clock, "a", "cooling", 60, "first"))
-    watch = KeyWatch(pool, on_change=events, clock=clock)
-    watch.look()
+    watch = KeyMonitor(pool, on_change=events, clock=clock)
+    watch.refresh()
 
     for rests in (61, 59, 300):
         pool.keys = [key(clock, "a", "cooling", rests, f"{rests}")]
-        watch.look()
+        watch.refresh()
 
     assert [why for *_, why in events] == ["first", "300"]
 
 
 def test_a_long_limit_is_a_rest(clock: FakeClock, events: Events) -> None:
-    watch = KeyWatch(Pool(key(clock, "a", "limited", 5_000, "a day's requests")), on_change=events, clock=clock)
+    watch = KeyMonitor(Pool(key(clock, "a", "limited", 5_000, "a day's requests")), on_change=events, clock=clock)
 
-    watch.look()
+    watch.refresh()
 
     assert events == [("a", "limited", clock.wall() + 5_000, "a day's requests")]
 
@@ -149,14 +149,14 @@ def test_a_snapshot_that_fails_leaves_the_last_rows_and_is_logged_once(
     clock: FakeClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     pool = Pool(key(clock, "a", "cooling", 60))
-    watch = KeyWatch(pool, idle=lambda: 1, clock=clock)
-    watch.look()
+    watch = KeyMonitor(pool, idle=lambda: 1, clock=clock)
+    watch.refresh()
     rows = watch.rows()
     pool.error = OSError("database is locked")
 
     for _ in range(3):
         clock.advance(1.0)
-        watch.look()
+        watch.refresh()
 
     assert watch.rows() == rows
     assert watch.totals() == (3.0, {"a": 3.0})
@@ -172,7 +172,7 @@ def test_whoever_fails_when_told_of_a_change_is_told_of_the_next(
         told.append(name)
         raise OSError(28, "No space left on device")
 
-    KeyWatch(Pool(key(clock, "a", "dead"), key(clock, "b", "dead")), on_change=fails, clock=clock).look()
+    KeyMonitor(Pool(key(clock, "a", "dead"), key(clock, "b", "dead")), on_change=fails, clock=clock).refresh()
 
     assert told == ["a", "b"]
     assert len(said_here(caplog)) == 1
@@ -182,18 +182,18 @@ def test_whoever_fails_when_told_of_a_change_is_told_of_the_next(
 
 
 @pytest.fixture
-def watching(clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[KeyWatch, Pool]]:
+def watching(clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[KeyMonitor, Pool]]:
     monkeypatch.setattr(
-        "agentos.cli.session.key_monitor._PATIENCE", 60.0
+        "agentos.cli.session.key_monitor._CLOSE_TIMEOUT", 60.0
     )  # its end is to be seen, however busy the machine is
     pool = Pool(key(clock, "a", "cooling", 60))
-    watch = KeyWatch(pool, idle=lambda: 1, clock=clock)
+    watch = KeyMonitor(pool, idle=lambda: 1, clock=clock)
     watch.start()
     yield watch, pool
     watch.close()
 
 
-def test_it_looks_at_once_every_second_and_at_the_end(watching: tuple[KeyWatch, Pool], clock: FakeClock) -> None:
+def test_it_looks_at_once_every_second_and_at_the_end(watching: tuple[KeyMonitor, Pool], clock: FakeClock) -> None:
     watch, pool = watching
     assert [row.name for row in watch.rows()] == ["a"]
 
@@ -210,26 +210,26 @@ def test_it_looks_at_once_every_second_and_at_the_end(watching: tuple[KeyWatch, 
     assert not any(thread.name == "agentos-keys" for thread in threading.enumerate())
 
 
-def test_a_poke_makes_it_look_now(watching: tuple[KeyWatch, Pool], clock: FakeClock) -> None:
+def test_a_poke_makes_it_look_now(watching: tuple[KeyMonitor, Pool], clock: FakeClock) -> None:
     watch, pool = watching
     clock.wait_for_sleepers(1)
     pool.looked.clear()
 
-    watch.poke()
-    watch.poke()
+    watch.wake()
+    watch.wake()
 
     assert pool.looked.wait(20.0)
 
 
 def test_a_real_pool_is_watched(clock: FakeClock, events: Events) -> None:
     pool = CredentialCoordinator(["secret-number-one"], clock=clock)
-    watch = KeyWatch(pool, on_change=events, clock=clock)
-    watch.look()
+    watch = KeyMonitor(pool, on_change=events, clock=clock)
+    watch.refresh()
 
     pool.mark_rate_limited("secret-number-one", 60.0)
-    watch.look()
+    watch.refresh()
     clock.advance(61.0)
-    watch.look()
+    watch.refresh()
 
     assert [(state, until) for _, state, until, _ in events] == [
         ("cooling", pytest.approx(clock.wall() - 1.0)),
@@ -240,11 +240,11 @@ def test_a_real_pool_is_watched(clock: FakeClock, events: Events) -> None:
 
 def test_it_ticks_every_half_minute_though_nothing_happens(clock: FakeClock) -> None:
     ticks: list[float] = []
-    watch = KeyWatch(Pool(key(clock, "a")), on_tick=lambda: ticks.append(clock.now()), clock=clock)
+    watch = KeyMonitor(Pool(key(clock, "a")), on_tick=lambda: ticks.append(clock.now()), clock=clock)
     began = clock.now()
 
     for _ in range(70):
-        watch.look()
+        watch.refresh()
         clock.advance(1.0)
 
     assert ticks == [began + 30.0, began + 60.0]

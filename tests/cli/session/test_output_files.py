@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from agentos.cli.session.output_files import require_own_files
-from agentos.cli.usage_error import Refusal
+from agentos.cli.usage_error import UsageError
 
 RESULT = '{"id":"a","outcome":"done","value":1,"error":null,"attempts":1}\n'
 
@@ -60,7 +60,7 @@ def test_what_holds_something_else_is_refused(tmp_path: Path, items: Path, optio
     path = tmp_path / "target"
     path.write_text(content)
 
-    with pytest.raises(Refusal, match="does not hold"):
+    with pytest.raises(UsageError, match="does not hold"):
         require_own_files(request(items, **{option: str(path)}))
 
     assert path.read_text() == content
@@ -71,17 +71,17 @@ def test_the_items_themselves_are_refused_under_any_name(tmp_path: Path, items: 
     link.symlink_to(items)
 
     for path in (items, link):
-        with pytest.raises(Refusal, match="the file of the items"):
+        with pytest.raises(UsageError, match="the file of the items"):
             require_own_files(request(items, results=str(path)))
 
 
 def test_one_file_for_both_is_refused(tmp_path: Path, items: Path) -> None:
     both = str(tmp_path / "x")
 
-    with pytest.raises(Refusal, match="name the same file"):
+    with pytest.raises(UsageError, match="name the same file"):
         require_own_files(request(items, results=both, joblog=both))
 
 
 def test_a_file_that_cannot_be_written_is_refused(tmp_path: Path, items: Path) -> None:
-    with pytest.raises(Refusal, match="cannot be written: No such file"):
+    with pytest.raises(UsageError, match="cannot be written: No such file"):
         require_own_files(request(items, joblog=str(tmp_path / "no" / "x")))

@@ -17,7 +17,7 @@ def test_time_lost_is_noted_while_the_run_is_on_so_that_a_crash_does_not_take_it
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("ACME_1", "sk-planted-first-key")
-    monkeypatch.setattr(key_monitor, "_TICK_EVERY", 0.0)  # at every look, of which the first comes before any item
+    monkeypatch.setattr(key_monitor, "_TICK_INTERVAL", 0.0)  # at every look, of which the first comes before any item
 
     assert main(["run", "--name", "r", "--keys", "env:ACME_1", "--store", "memory", "--", "true", ":::", "a"]) == 0
 

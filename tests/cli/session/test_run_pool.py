@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from agentos import Credential
-from agentos.cli.session.run_pool import make_pool
-from agentos.cli.usage_error import Refusal
+from agentos.cli.session.run_pool import build_pool
+from agentos.cli.usage_error import UsageError
 
 
 def request(store: str, said_by: str = "--store") -> Any:
@@ -20,8 +20,8 @@ def request(store: str, said_by: str = "--store") -> Any:
 @pytest.mark.parametrize("said_by", ["--store", "AGENTOS_STORE", "agentos.toml, line 3"])
 @pytest.mark.parametrize("only_look", [False, True])
 def test_a_store_that_is_none_is_refused_by_who_named_it(said_by: str, only_look: bool) -> None:
-    with pytest.raises(Refusal) as refused:
-        make_pool(request("planted-junk", said_by), only_look=only_look)
+    with pytest.raises(UsageError) as refused:
+        build_pool(request("planted-junk", said_by), only_look=only_look)
 
     assert refused.value.message.startswith(f"{said_by} must be 'memory', 'sqlite'")
     assert "planted-junk" not in f"{refused.value.message}{refused.value.hint}"
@@ -31,5 +31,5 @@ def test_credentials_that_do_not_go_together_are_not_the_stores_fault() -> None:
     twice = request("memory")
     twice.keys *= 2
 
-    with pytest.raises(Refusal, match="the credentials cannot be used together"):
-        make_pool(twice)
+    with pytest.raises(UsageError, match="the credentials cannot be used together"):
+        build_pool(twice)

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from agentos.cli.session.worker_function import known_as, load_worker
-from agentos.cli.usage_error import Refusal
+from agentos.cli.session.worker_function import find_journal_name, load_worker
+from agentos.cli.usage_error import UsageError
 
 
 @pytest.fixture(autouse=True)
@@ -65,7 +65,7 @@ def test_what_cannot_be_used_is_refused_with_the_reason(tmp_path: Path, named: s
         "def twice(item, context): pass\n"
     )
 
-    with pytest.raises(Refusal) as refused:
+    with pytest.raises(UsageError) as refused:
         load_worker(named)
 
     assert why in refused.value.message
@@ -105,7 +105,7 @@ def test_modules_beside_the_file_are_found_before_those_of_this_folder(tmp_path:
 
 
 def test_a_function_of_a_file_is_known_by_the_files_path_from_here(tmp_path: Path) -> None:
-    assert known_as("lib/w.py:f") == "lib/w.py:f"
-    assert known_as("./lib/../lib/w.py:C.f") == "lib/w.py:C.f"
-    assert known_as(f"{tmp_path / 'lib' / 'w.py'}:f") == "lib/w.py:f"
-    assert known_as("package.module:f") is None
+    assert find_journal_name("lib/w.py:f") == "lib/w.py:f"
+    assert find_journal_name("./lib/../lib/w.py:C.f") == "lib/w.py:C.f"
+    assert find_journal_name(f"{tmp_path / 'lib' / 'w.py'}:f") == "lib/w.py:f"
+    assert find_journal_name("package.module:f") is None

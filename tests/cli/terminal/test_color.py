@@ -6,8 +6,8 @@ import io
 
 import pytest
 
-from agentos.cli.terminal.color import colour
-from agentos.cli.usage_error import Refusal
+from agentos.cli.terminal.color import use_color
+from agentos.cli.usage_error import UsageError
 
 
 class Terminal(io.StringIO):
@@ -32,26 +32,26 @@ class Terminal(io.StringIO):
     ],
 )
 def test_the_environment_decides_before_the_stream(environ: dict[str, str], on_terminal: bool, in_file: bool) -> None:
-    assert colour(Terminal(), environ) is on_terminal
-    assert colour(io.StringIO(), environ) is in_file
+    assert use_color(Terminal(), environ) is on_terminal
+    assert use_color(io.StringIO(), environ) is in_file
 
 
 @pytest.mark.parametrize("environ", [{}, {"NO_COLOR": "1"}, {"FORCE_COLOR": "1"}, {"TERM": "dumb"}])
 def test_the_flag_decides_before_the_environment(environ: dict[str, str]) -> None:
-    assert colour(io.StringIO(), environ, "always")
-    assert not colour(Terminal(), environ, "never")
+    assert use_color(io.StringIO(), environ, "always")
+    assert not use_color(Terminal(), environ, "never")
 
 
 def test_a_stream_that_is_closed_or_missing_has_no_colour() -> None:
     closed = io.StringIO()
     closed.close()
 
-    assert not colour(closed, {})
-    assert not colour(None, {})
+    assert not use_color(closed, {})
+    assert not use_color(None, {})
 
 
 def test_another_flag_is_refused_with_those_there_are() -> None:
-    with pytest.raises(Refusal, match="'pink'") as refused:
-        colour(io.StringIO(), {}, "pink")
+    with pytest.raises(UsageError, match="'pink'") as refused:
+        use_color(io.StringIO(), {}, "pink")
 
     assert refused.value.hint == "give auto, always or never"

@@ -14,8 +14,8 @@ from typing import Any, TextIO
 
 import pytest
 
-from agentos.cli.terminal.item_output import LineScreen, failure_block, screen_for
-from agentos.runs.output.capture import Outputs
+from agentos.cli.terminal.item_output import LineScreen, build_screen, failure_block
+from agentos.runs.output.capture import OutputCapture
 from agentos.util.terminal import is_terminal
 
 
@@ -63,7 +63,7 @@ def terminal() -> Iterator[Reader]:
 
 
 def on(pipes: tuple[Reader, Reader], **flags: Any) -> LineScreen:
-    screen = screen_for(stdout=pipes[0].stream, stderr=pipes[1].stream, **flags)
+    screen = build_screen(stdout=pipes[0].stream, stderr=pipes[1].stream, **flags)
     assert screen is not None
     return screen
 
@@ -97,7 +97,7 @@ def test_with_json_all_goes_to_standard_error(pipes: tuple[Reader, Reader]) -> N
 
 
 def test_quiet_shows_nothing() -> None:
-    assert screen_for(quiet=True) is None
+    assert build_screen(quiet=True) is None
 
 
 def test_an_id_is_harmless_and_short_even_in_a_pipe(pipes: tuple[Reader, Reader]) -> None:
@@ -110,7 +110,7 @@ def test_an_id_is_harmless_and_short_even_in_a_pipe(pipes: tuple[Reader, Reader]
 
 def test_a_pipe_gets_the_very_bytes(pipes: tuple[Reader, Reader]) -> None:
     data = b"\x1b[31mred\r\x00\xff\xfe" + "é".encode()
-    outputs = Outputs(None, None, on(pipes, tag=False))
+    outputs = OutputCapture(None, None, on(pipes, tag=False))
     item = outputs.open("a", 0, 1)
     item.write("stdout", data + b"\r\n" + data)
     item.finish()
@@ -132,14 +132,14 @@ def test_a_line_of_another_breaks_a_long_line_and_is_not_torn(pipes: tuple[Reade
     screen.line("b", 1, "stdout", "between", True)
     screen.line("a", 0, "stdout", "two", True)
     screen.line("a", 0, "stdout", "cut off", False)
-    screen.ended("a", 0, None)
+    screen.attempt_ended("a", 0, None)
     screen.line("b", 1, "stdout", "after", True)
 
     assert seen(pipes)[0] == b"[a] one \n[b] between\n[a] two\n[a] cut off\n[b] after\n"
 
 
 def test_eight_threads_tear_no_line(pipes: tuple[Reader, Reader]) -> None:
-    outputs = Outputs(None, None, on(pipes))
+    outputs = OutputCapture(None, None, on(pipes))
 
     def run(name: str) -> None:
         item = outputs.open(name, 0, 1)
@@ -165,9 +165,9 @@ def test_eight_threads_tear_no_line(pipes: tuple[Reader, Reader]) -> None:
 
 
 def test_a_terminal_gets_nothing_to_obey(terminal: Reader) -> None:
-    screen = screen_for(stdout=terminal.stream, stderr=terminal.stream)
+    screen = build_screen(stdout=terminal.stream, stderr=terminal.stream)
     assert screen is not None
-    outputs = Outputs(None, None, screen)
+    outputs = OutputCapture(None, None, screen)
     item = outputs.open("a", 0, 1)
 
     item.write("stdout", b"\x1b[31mred\x1b[0m\tand \x1b]0;title\x07\xff\n10%\r99%\r\n\x1b[K\n")
@@ -177,7 +177,7 @@ def test_a_terminal_gets_nothing_to_obey(terminal: Reader) -> None:
 
 
 def test_each_stream_is_judged_for_itself(terminal: Reader, pipes: tuple[Reader, Reader]) -> None:
-    screen = screen_for(stdout=pipes[0].stream, stderr=terminal.stream)
+    screen = build_screen(stdout=pipes[0].stream, stderr=terminal.stream)
     assert screen is not None
     screen.line("a", 0, "stdout", "\x1b[31mred", True)
     screen.line("a", 0, "stderr", "\x1b[31mred", True)
@@ -187,7 +187,7 @@ def test_each_stream_is_judged_for_itself(terminal: Reader, pipes: tuple[Reader,
 
 
 def test_a_piece_of_a_long_line_is_a_line_on_a_terminal(terminal: Reader) -> None:
-    screen = screen_for(stdout=terminal.stream, stderr=terminal.stream)
+    screen = build_screen(stdout=terminal.stream, stderr=terminal.stream)
     assert screen is not None
     screen.line("a", 0, "stdout", "one", False)
     screen.line("a", 0, "stdout", "two", True)
@@ -197,7 +197,7 @@ def test_a_piece_of_a_long_line_is_a_line_on_a_terminal(terminal: Reader) -> Non
 
 def test_a_live_display_is_handed_what_is_for_the_terminal_only(terminal: Reader, pipes: tuple[Reader, Reader]) -> None:
     above: list[tuple[str, str]] = []
-    screen = screen_for(
+    screen = build_screen(
         stdout=pipes[0].stream, stderr=terminal.stream, write=lambda stream, text: above.append((stream, text))
     )
     assert screen is not None
@@ -216,7 +216,7 @@ def test_a_reader_that_leaves_silences_its_stream_alone(pipes: tuple[Reader, Rea
     read, write = os.pipe()
     os.close(read)
     with open(write, "w", encoding="utf-8") as stream:
-        screen = screen_for(stdout=stream, stderr=pipes[1].stream)
+        screen = build_screen(stdout=stream, stderr=pipes[1].stream)
         assert screen is not None
 
         screen.line("a", 0, "stdout", "lost", True)
@@ -224,7 +224,7 @@ def test_a_reader_that_leaves_silences_its_stream_alone(pipes: tuple[Reader, Rea
         screen.line("a", 0, "stderr", "shown", True)
 
         assert screen.stdout_is_gone
-        assert screen.troubles() == []
+        assert screen.list_errors() == []
         stream.write("what others print there does not fail either")
     assert pipes[1].text() == b"[a] shown\n"
 
@@ -251,12 +251,12 @@ def test_a_reader_that_leaves_makes_no_traceback_at_the_end_of_the_program() -> 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
 def test_a_full_disk_under_standard_output_is_told(pipes: tuple[Reader, Reader]) -> None:
     with open("/dev/full", "w", encoding="utf-8") as full:
-        screen = screen_for(stdout=full, stderr=pipes[1].stream)
+        screen = build_screen(stdout=full, stderr=pipes[1].stream)
         assert screen is not None
         screen.line("a", 0, "stdout", "lost", True)
 
     assert screen.stdout_is_gone
-    assert screen.troubles() == [
+    assert screen.list_errors() == [
         "standard output cannot be written: No space left on device; the output is in the logs of the run"
     ]
 
@@ -265,7 +265,7 @@ def test_streams_that_are_closed_or_missing_are_gone(monkeypatch: pytest.MonkeyP
     closed = io.StringIO()
     closed.close()
     monkeypatch.setattr(sys, "stderr", None)
-    screen = screen_for(stdout=closed)
+    screen = build_screen(stdout=closed)
     assert screen is not None
 
     screen.line("a", 0, "stdout", "lost", True)
@@ -285,7 +285,7 @@ def test_a_stream_that_somebody_made_non_blocking_gets_all_of_it(pipes: tuple[Re
 
 def test_a_stream_that_is_no_file_is_written_too() -> None:
     stream, errors = io.StringIO(), io.StringIO()
-    screen = screen_for(stdout=stream, stderr=errors)
+    screen = build_screen(stdout=stream, stderr=errors)
     assert screen is not None
 
     screen.line("a", 0, "stdout", "é", True)
@@ -296,7 +296,7 @@ def test_a_stream_that_is_no_file_is_written_too() -> None:
 def test_two_streams_into_one_pipe_share_its_lines() -> None:
     reader = Reader(os.pipe)
     with open(os.dup(reader.stream.fileno()), "w", encoding="utf-8") as other:
-        screen = screen_for(stdout=reader.stream, stderr=other)
+        screen = build_screen(stdout=reader.stream, stderr=other)
         assert screen is not None
         screen.line("a", 0, "stdout", "long", False)
         screen.line("a", 0, "stderr", "oh", True)
@@ -313,8 +313,8 @@ def test_a_group_is_shown_when_it_ends(pipes: tuple[Reader, Reader]) -> None:
         screen.line(name, 0, "stdout", "one", True)
         screen.line(name, 0, "stderr", "oh", True)
     screen.line("a", 0, "stdout", "two", True)
-    screen.ended("b", 0, None)
-    screen.ended("a", 0, None)
+    screen.attempt_ended("b", 0, None)
+    screen.attempt_ended("a", 0, None)
     screen.close()
 
     assert seen(pipes) == (b"[b] one\n[a] one\n[a] two\n", b"[b] oh\n[a] oh\n")
@@ -338,7 +338,7 @@ def test_a_large_group_waits_on_disk(
         screen.line("a", 0, "stdout", str(number) + "x" * 1_000_000, True)
 
     assert len(os.listdir(tmp_path)) == 1
-    screen.ended("a", 0, None)
+    screen.attempt_ended("a", 0, None)
     screen.close()
     assert os.listdir(tmp_path) == []
     lines = seen(pipes)[0].splitlines()
@@ -352,7 +352,7 @@ def test_a_group_that_found_no_room_says_so(
     screen = on(pipes, group=True)
     for _ in range(20):
         screen.line("a", 0, "stdout", "x" * 1_000_000, True)
-    screen.ended("a", 0, None)
+    screen.attempt_ended("a", 0, None)
     screen.close()
 
     assert seen(pipes)[1] == b"[a] ... the rest of the output is missing here: No such file or directory\n"
@@ -361,17 +361,17 @@ def test_a_group_that_found_no_room_says_so(
 def test_items_are_shown_in_the_order_of_the_input_with_all_their_attempts(pipes: tuple[Reader, Reader]) -> None:
     screen = on(pipes, keep_order=True)
     screen.line("c", 2, "stdout", "3", True)
-    screen.ended("c", 2, None)
-    screen.settled(2)
+    screen.attempt_ended("c", 2, None)
+    screen.item_settled(2)
     screen.line("a", 0, "stdout", "first try", True)
-    screen.ended("a", 0, None)
-    screen.settled(1)  # cached: it has no output
+    screen.attempt_ended("a", 0, None)
+    screen.item_settled(1)  # cached: it has no output
     screen.line("a", 0, "stdout", "second try", True)
-    screen.ended("a", 0, None)
-    screen.settled(0)
+    screen.attempt_ended("a", 0, None)
+    screen.item_settled(0)
     screen.line("d", 3, "stdout", "4", True)
-    screen.ended("d", 3, None)
-    screen.settled(3)
+    screen.attempt_ended("d", 3, None)
+    screen.item_settled(3)
 
     assert seen(pipes)[0] == b"[a] first try\n[a] second try\n[c] 3\n[d] 4\n"
 
@@ -380,21 +380,21 @@ def test_what_was_not_settled_comes_in_order_at_the_close(pipes: tuple[Reader, R
     screen = on(pipes, keep_order=True)
     for index in (5, 3, 4):
         screen.line(f"i{index}", index, "stdout", "x", True)
-        screen.settled(index)
+        screen.item_settled(index)
     screen.close()
 
     assert seen(pipes)[0] == b"[i3] x\n[i4] x\n[i5] x\n"
 
 
 def test_threads_that_settle_out_of_order_are_put_in_order(pipes: tuple[Reader, Reader]) -> None:
-    outputs = Outputs(None, None, screen := on(pipes, keep_order=True))
+    outputs = OutputCapture(None, None, screen := on(pipes, keep_order=True))
 
     def run(indices: range) -> None:
         for index in indices:
             item = outputs.open(f"i{index}", index, 1)
             item.write("stdout", b"one\ntwo\n")
             item.finish()
-            screen.settled(index)
+            screen.item_settled(index)
 
     threads = [threading.Thread(target=run, args=(range(start, 400, 8),)) for start in reversed(range(8))]
     for thread in threads:

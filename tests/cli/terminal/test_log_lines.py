@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from agentos.cli.terminal.log_lines import logged
+from agentos.cli.terminal.log_lines import showing_log
 
 from ...logged_messages import said_here
 
@@ -15,7 +15,7 @@ log = logging.getLogger("agentos")
 
 def said(*, without_display: bool = False, verbose: bool = False) -> list[str]:
     lines: list[str] = []
-    with logged(
+    with showing_log(
         lines.append, lambda text: text.replace("hush", "<secret>"), without_display=without_display, verbose=verbose
     ):
         log.warning("[COORDINATOR] %s is dead: hush", "alice")
@@ -50,7 +50,7 @@ def test_all_is_as_before_afterwards(caplog: pytest.LogCaptureFixture) -> None:
 def test_a_message_that_cannot_be_made_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logging, "raiseExceptions", False)
     lines: list[str] = []
-    with logged(lines.append, str, without_display=False, verbose=False):
+    with showing_log(lines.append, str, without_display=False, verbose=False):
         log.warning("%d", "no number")
 
     assert lines == []

@@ -17,11 +17,11 @@ from typing import Any
 
 import pytest
 
-from agentos.cli.terminal.print_capture import Prints
+from agentos.cli.terminal.print_capture import PrintCapture
 from agentos.pool.redaction import Masker
-from agentos.runs.output.capture import Outputs
+from agentos.runs.output.capture import OutputCapture
 from agentos.runs.output.stream_redaction import Redaction
-from agentos.runs.worker import worker_of
+from agentos.runs.worker import inspect_worker
 
 CANARY = "sk-canary/0123456789+abcdef"
 
@@ -35,7 +35,7 @@ class Recorder:
     def line(self, item_id: str, index: int, stream: str, text: str, whole: bool) -> None:
         self.lines.setdefault(item_id, []).append(f"{stream}: {text}")
 
-    def ended(self, item_id: str, index: int, log: Path | None) -> None:
+    def attempt_ended(self, item_id: str, index: int, log: Path | None) -> None:
         self.lines.setdefault(item_id, []).append("ended")
 
 
@@ -45,20 +45,20 @@ def screen() -> Recorder:
 
 
 @pytest.fixture
-def prints(screen: Recorder) -> Prints:
+def prints(screen: Recorder) -> PrintCapture:
     """Not installed: pytest changes the streams between a fixture and its test."""
-    return Prints(Outputs(None, Redaction(Masker([CANARY])).stream, screen))
+    return PrintCapture(OutputCapture(None, Redaction(Masker([CANARY])).stream, screen))
 
 
 def context(item_id: str = "a") -> Any:
     return SimpleNamespace(item_id=item_id, index=0, attempt=1, lease=None)
 
 
-def run(prints: Prints, worker: Callable[..., Any], item_id: str = "a") -> Any:
+def run(prints: PrintCapture, worker: Callable[..., Any], item_id: str = "a") -> Any:
     return prints.wrap(worker)(item_id, None, context=context(item_id))
 
 
-def test_what_a_worker_prints_is_its_items_output_without_secrets(prints: Prints, screen: Recorder) -> None:
+def test_what_a_worker_prints_is_its_items_output_without_secrets(prints: PrintCapture, screen: Recorder) -> None:
     def worker(item: str, credential: object) -> str:
         print("key", CANARY, flush=True)
         print("oh", file=sys.stderr)
@@ -71,7 +71,7 @@ def test_what_a_worker_prints_is_its_items_output_without_secrets(prints: Prints
     assert screen.lines == {"a": ["stdout: key <secret>", "stderr: oh", "stdout: no end", "ended"]}
 
 
-def test_bytes_and_odd_text_are_taken_too(prints: Prints, screen: Recorder) -> None:
+def test_bytes_and_odd_text_are_taken_too(prints: PrintCapture, screen: Recorder) -> None:
     def worker(item: str, credential: object) -> None:
         sys.stdout.buffer.write(bytearray(b"raw \xff\n"))
         sys.stdout.buffer.flush()
@@ -84,14 +84,14 @@ def test_bytes_and_odd_text_are_taken_too(prints: Prints, screen: Recorder) -> N
 
 
 @pytest.mark.parametrize("wrong", [b"bytes", 3])
-def test_what_is_no_text_is_refused_as_ever(prints: Prints, wrong: Any) -> None:
+def test_what_is_no_text_is_refused_as_ever(prints: PrintCapture, wrong: Any) -> None:
     with prints, pytest.raises(TypeError):
         sys.stdout.write(wrong)
     with prints, pytest.raises(TypeError):
         sys.stdout.buffer.write("text")  # type: ignore[call-overload]
 
 
-def test_a_worker_that_raises_still_ends_its_output(prints: Prints, screen: Recorder) -> None:
+def test_a_worker_that_raises_still_ends_its_output(prints: PrintCapture, screen: Recorder) -> None:
     def worker(item: str, credential: object) -> None:
         print("before")
         raise LookupError
@@ -105,7 +105,7 @@ def test_a_worker_that_raises_still_ends_its_output(prints: Prints, screen: Reco
 def test_prints_from_elsewhere_go_where_they_always_went(screen: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
     real = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True)
     monkeypatch.setattr(sys, "stdout", real)
-    prints = Prints(Outputs(None, None, screen))
+    prints = PrintCapture(OutputCapture(None, None, screen))
 
     def worker(item: str, credential: object) -> None:
         thread = threading.Thread(target=print, args=("from a bare thread",))
@@ -134,13 +134,13 @@ def test_a_screen_that_prints_itself_prints_to_the_real_stream(monkeypatch: pyte
 
     real = io.StringIO()
     monkeypatch.setattr(sys, "stdout", real)
-    with Prints(Outputs(None, None, Printing())) as prints:
+    with PrintCapture(OutputCapture(None, None, Printing())) as prints:
         run(prints, worker)
 
     assert real.getvalue() == "shown: one\nshown: two\n"
 
 
-def test_two_threads_print_each_for_its_item(prints: Prints, screen: Recorder) -> None:
+def test_two_threads_print_each_for_its_item(prints: PrintCapture, screen: Recorder) -> None:
     both = threading.Barrier(2)
 
     def worker(item: str, credential: object) -> None:
@@ -161,7 +161,7 @@ def test_two_threads_print_each_for_its_item(prints: Prints, screen: Recorder) -
         assert screen.lines[name] == [*(f"stdout: {name}{number}" for number in range(20)), "ended"]
 
 
-def test_two_coroutines_print_each_for_its_item(prints: Prints, screen: Recorder) -> None:
+def test_two_coroutines_print_each_for_its_item(prints: PrintCapture, screen: Recorder) -> None:
     async def worker(item: str, credential: object) -> str:
         for number in range(20):
             print(item, end="")
@@ -185,7 +185,7 @@ def test_two_coroutines_print_each_for_its_item(prints: Prints, screen: Recorder
 def test_a_task_that_outlives_its_item_prints_for_nobody(screen: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
     real = io.StringIO()
     monkeypatch.setattr(sys, "stdout", real)
-    prints = Prints(Outputs(None, None, screen))
+    prints = PrintCapture(OutputCapture(None, None, screen))
 
     async def late(over: asyncio.Event) -> None:
         await over.wait()
@@ -211,7 +211,7 @@ def test_inside_an_item_nobody_looks_at_a_terminal(monkeypatch: pytest.MonkeyPat
     master, slave = os.openpty()
     with open(slave, "w", encoding="latin-1") as terminal:
         monkeypatch.setattr(sys, "stdout", terminal)
-        with Prints(Outputs(None)) as inner:
+        with PrintCapture(OutputCapture(None)) as inner:
             assert sys.stdout.isatty()
             assert sys.stdout.buffer.isatty()
             assert sys.stdout.encoding == "latin-1"
@@ -226,7 +226,7 @@ def test_inside_an_item_nobody_looks_at_a_terminal(monkeypatch: pytest.MonkeyPat
 def test_closing_the_stream_does_not_close_the_real_one(screen: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
     real = io.StringIO()
     monkeypatch.setattr(sys, "stdout", real)
-    with Prints(Outputs(None, None, screen)):
+    with PrintCapture(OutputCapture(None, None, screen)):
         sys.stdout.close()
         print("still here")
 
@@ -239,7 +239,7 @@ def test_without_real_streams_only_items_are_heard(screen: Recorder, monkeypatch
     def worker(item: str, credential: object) -> None:
         print("inside")
 
-    with Prints(Outputs(None, None, screen)) as prints:
+    with PrintCapture(OutputCapture(None, None, screen)) as prints:
         print("outside", flush=True)
         with pytest.raises(io.UnsupportedOperation):
             sys.stdout.fileno()
@@ -250,7 +250,7 @@ def test_without_real_streams_only_items_are_heard(screen: Recorder, monkeypatch
 
 def test_a_stream_that_somebody_put_there_meanwhile_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdout", io.StringIO())
-    prints = Prints(Outputs(None))
+    prints = PrintCapture(OutputCapture(None))
     prints.install()
     theirs = sys.stdout = io.StringIO()
 
@@ -262,7 +262,7 @@ def test_a_stream_that_somebody_put_there_meanwhile_stays(monkeypatch: pytest.Mo
 def test_installing_twice_is_installing_once(monkeypatch: pytest.MonkeyPatch) -> None:
     real = io.StringIO()
     monkeypatch.setattr(sys, "stdout", real)
-    prints = Prints(Outputs(None))
+    prints = PrintCapture(OutputCapture(None))
     prints.install()
     prints.install()
 
@@ -286,22 +286,22 @@ def plain(item: str, credential: object, more: str = "") -> str:
 
 @pytest.mark.parametrize("worker", [Callee(), coroutine, plain, functools.partial(plain, more="!")])
 def test_a_wrapped_worker_is_of_the_same_kind_and_name_and_wants_a_context(
-    prints: Prints, worker: Callable[..., Any]
+    prints: PrintCapture, worker: Callable[..., Any]
 ) -> None:
-    before, after = worker_of(worker), worker_of(prints.wrap(worker))
+    before, after = inspect_worker(worker), inspect_worker(prints.wrap(worker))
 
     assert (after.is_async, after.name) == (before.is_async, before.name)
     assert after.wants_context
 
 
-def test_the_context_is_passed_on_to_a_worker_that_wants_it(prints: Prints) -> None:
+def test_the_context_is_passed_on_to_a_worker_that_wants_it(prints: PrintCapture) -> None:
     assert run(prints, Callee(), "x") == "x"
     assert asyncio.run(prints.wrap(coroutine)("x", None, context=context("x"))) == "x"
     assert run(prints, functools.partial(plain, more="!"), "x") == "x!"
 
 
-def test_a_worker_may_be_given_the_name_that_a_journal_knows_it_by(prints: Prints) -> None:
-    assert worker_of(prints.wrap(plain, "lib/w.py:plain")).name == "lib/w.py:plain"
+def test_a_worker_may_be_given_the_name_that_a_journal_knows_it_by(prints: PrintCapture) -> None:
+    assert inspect_worker(prints.wrap(plain, "lib/w.py:plain")).name == "lib/w.py:plain"
 
 
 def test_with_all_to_stderr_a_bare_thread_prints_nothing_to_standard_output(
@@ -317,7 +317,7 @@ def test_with_all_to_stderr_a_bare_thread_prints_nothing_to_standard_output(
         thread.join()
         print("from the worker")
 
-    with Prints(Outputs(None, None, screen), all_to_stderr=True) as prints:
+    with PrintCapture(OutputCapture(None, None, screen), all_to_stderr=True) as prints:
         run(prints, worker)
 
     assert (out.getvalue(), err.getvalue()) == ("", "from a bare thread\n")
@@ -338,14 +338,14 @@ def test_on_a_terminal_what_is_no_items_goes_above_the_display(monkeypatch: pyte
     master, slave = os.openpty()
     with open(slave, "w", encoding="utf-8") as terminal:
         monkeypatch.setattr(sys, "stdout", terminal)
-        with Prints(Outputs(None), write=write):
+        with PrintCapture(OutputCapture(None), write=write):
             print("\x1b[31mred")
     os.close(master)
 
     assert above == ["red\n"]
 
 
-def test_a_generator_is_refused(prints: Prints) -> None:
+def test_a_generator_is_refused(prints: PrintCapture) -> None:
     def worker(item: str, credential: object) -> Iterator[str]:
         yield item
 

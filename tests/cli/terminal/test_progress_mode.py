@@ -11,8 +11,8 @@ import threading
 import pytest
 
 from agentos.cli.terminal import progress_mode
-from agentos.cli.terminal.progress_mode import reporter
-from agentos.cli.usage_error import Refusal
+from agentos.cli.terminal.progress_mode import build_reporter
+from agentos.cli.usage_error import UsageError
 from agentos.runs.progress import Progress
 from agentos.runs.results import ProgressStats, WorkflowResult
 
@@ -32,7 +32,7 @@ XTERM = {"TERM": "xterm"}
 
 
 def shown(mode: str, stream: io.StringIO, environ: dict[str, str], colour_flag: str = "auto") -> str:
-    report = reporter(mode, stream=stream, environ=environ, run_name="night", colour_flag=colour_flag)
+    report = build_reporter(mode, stream=stream, environ=environ, run_name="night", colour_flag=colour_flag)
     report(STARTED)
     report(FINISHED)
     report.close()
@@ -79,16 +79,16 @@ def test_none_is_silent() -> None:
 
 
 def test_another_mode_is_refused_with_those_there_are() -> None:
-    with pytest.raises(Refusal, match="'fancy'") as refused:
-        reporter("fancy", stream=io.StringIO(), environ={})
+    with pytest.raises(UsageError, match="'fancy'") as refused:
+        build_reporter("fancy", stream=io.StringIO(), environ={})
 
     assert refused.value.hint == "give one of auto, bar, plain, json, none"
 
 
 @pytest.mark.parametrize("mode", progress_mode.MODES)
 def test_a_wrong_colour_is_refused_in_each_mode(mode: str) -> None:
-    with pytest.raises(Refusal, match="--color"):
-        reporter(mode, stream=io.StringIO(), environ={}, colour_flag="pink")
+    with pytest.raises(UsageError, match="--color"):
+        build_reporter(mode, stream=io.StringIO(), environ={}, colour_flag="pink")
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_colours_of_the_display_follow_flag_and_environment(environ: dict[str, s
 
 def test_json_is_one_object_for_each_event() -> None:
     stream = io.StringIO()
-    report = reporter("json", stream=stream, environ={})
+    report = build_reporter("json", stream=stream, environ={})
     failed = WorkflowResult(
         "dök", False, "exit 3: no", 1.25, value={"private": "value"}, outcome="failed", credential="alice", attempts=2
     )
@@ -136,7 +136,7 @@ def test_json_is_one_object_for_each_event() -> None:
 @pytest.mark.parametrize("mode", progress_mode.MODES)
 def test_a_closed_stream_disturbs_nobody(mode: str) -> None:
     stream = io.StringIO()
-    report = reporter(mode, stream=stream, environ=XTERM)
+    report = build_reporter(mode, stream=stream, environ=XTERM)
     stream.close()
 
     report(STARTED)
@@ -146,7 +146,7 @@ def test_a_closed_stream_disturbs_nobody(mode: str) -> None:
 
 def test_only_a_live_display_has_lines_pass_above_it() -> None:
     stream = Terminal()
-    live = reporter("bar", stream=stream, environ=XTERM)
+    live = build_reporter("bar", stream=stream, environ=XTERM)
     live(STARTED)
     assert live.write_above is not None
     live.write_above("stdout", "a line")
@@ -154,14 +154,14 @@ def test_only_a_live_display_has_lines_pass_above_it() -> None:
 
     assert "a line\n" in stream.getvalue()
     for mode in ("plain", "json", "none"):
-        assert reporter(mode, stream=stream, environ=XTERM).write_above is None
+        assert build_reporter(mode, stream=stream, environ=XTERM).write_above is None
 
 
 def test_a_live_display_leaves_the_streams_of_the_program_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """The commands route what is printed themselves."""
     out = Terminal()
     monkeypatch.setattr(sys, "stdout", out)
-    live = reporter("bar", stream=Terminal(), environ=XTERM)
+    live = build_reporter("bar", stream=Terminal(), environ=XTERM)
     live(STARTED)
 
     assert sys.stdout is out
@@ -172,7 +172,7 @@ def test_plain_lines_go_on_while_nothing_happens(monkeypatch: pytest.MonkeyPatch
     ticked = threading.Event()
     monkeypatch.setattr(progress_mode, "_TICK", 0.001)
     monkeypatch.setattr("agentos.runs.display.plain_lines.PlainProgress.tick", lambda lines: ticked.set())
-    report = reporter("plain", stream=io.StringIO(), environ={})
+    report = build_reporter("plain", stream=io.StringIO(), environ={})
 
     report(STARTED)
 

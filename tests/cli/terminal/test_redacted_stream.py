@@ -10,8 +10,8 @@ from typing import TextIO
 
 import pytest
 
-from agentos.cli.terminal.print_capture import redacted
-from agentos.cli.terminal.redacted_stream import Stray
+from agentos.cli.terminal.print_capture import build_redacted_streams
+from agentos.cli.terminal.redacted_stream import RedactedStream
 from agentos.pool.redaction import MASK, Masker
 from agentos.runs.output.stream_redaction import Redaction
 
@@ -22,7 +22,7 @@ redactors = Redaction(Masker([SECRET])).stream
 
 
 def test_what_is_printed_meanwhile_is_redacted_also_in_two_pieces(capsys: pytest.CaptureFixture[str]) -> None:
-    with redacted(redactors):
+    with build_redacted_streams(redactors):
         sys.stdout.write(f"before {SECRET[:9]}")
         sys.stdout.write(f"{SECRET[9:]}\n")
         sys.stderr.write(f"on stderr {SECRET}\n")
@@ -35,7 +35,7 @@ def test_what_is_printed_meanwhile_is_redacted_also_in_two_pieces(capsys: pytest
 
 def test_without_secrets_nothing_is_changed(capsys: pytest.CaptureFixture[str]) -> None:
     before = sys.stdout
-    with redacted(None):
+    with build_redacted_streams(None):
         assert sys.stdout is before
         sys.stdout.write(f"{SECRET}\n")
 
@@ -43,7 +43,7 @@ def test_without_secrets_nothing_is_changed(capsys: pytest.CaptureFixture[str]) 
 
 
 def test_bytes_are_redacted_too(capsys: pytest.CaptureFixture[str]) -> None:
-    with redacted(redactors):
+    with build_redacted_streams(redactors):
         sys.stdout.buffer.write(f"raw {SECRET}\n".encode())
 
     assert capsys.readouterr().out == f"raw {MASK}\n"
@@ -51,7 +51,7 @@ def test_bytes_are_redacted_too(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize("known", [None, redactors])
 def test_all_of_it_may_be_had_on_standard_error(known: object, capfd: pytest.CaptureFixture[str]) -> None:
-    with redacted(known, all_to_stderr=True):  # type: ignore[arg-type]
+    with build_redacted_streams(known, all_to_stderr=True):  # type: ignore[arg-type]
         sys.stdout.write("text\n")
         sys.stdout.buffer.write(b"bytes\n")
         sys.stderr.write("error\n")
@@ -65,7 +65,7 @@ def test_all_of_it_may_be_had_on_standard_error(known: object, capfd: pytest.Cap
 
 def test_the_streams_are_put_back_after_an_error() -> None:
     before = sys.stdout, sys.stderr
-    with pytest.raises(KeyError), redacted(redactors):
+    with pytest.raises(KeyError), build_redacted_streams(redactors):
         raise KeyError
 
     assert (sys.stdout, sys.stderr) == before
@@ -74,11 +74,11 @@ def test_the_streams_are_put_back_after_an_error() -> None:
 def test_bytes_come_after_the_text_that_was_written_before_them() -> None:
     raw = io.BytesIO()
     real = io.TextIOWrapper(raw, encoding="utf-8", write_through=False)
-    stray = Stray(real, redactors)
+    stray = RedactedStream(real, redactors)
 
     real.write("first ")
-    stray.data(b"second \xff")
-    stray.text("drittens ü\n")
+    stray.write_bytes(b"second \xff")
+    stray.write_text("drittens ü\n")
     stray.finish()
 
     assert raw.getvalue() == b"first second \xffdrittens \xc3\xbc\n"
@@ -86,8 +86,8 @@ def test_bytes_come_after_the_text_that_was_written_before_them() -> None:
 
 
 def test_a_stream_that_is_closed_takes_nothing() -> None:
-    Stray(None, None).text("lost")
-    Stray(None, redactors).data(b"lost")
+    RedactedStream(None, None).write_text("lost")
+    RedactedStream(None, redactors).write_bytes(b"lost")
 
 
 @pytest.fixture
@@ -104,11 +104,11 @@ def test_a_terminal_gets_whole_lines_without_anything_that_it_obeys(
     known: object, terminal: tuple[TextIO, int]
 ) -> None:
     stream, screen = terminal
-    stray = Stray(stream, known)  # type: ignore[arg-type]
+    stray = RedactedStream(stream, known)  # type: ignore[arg-type]
 
-    stray.text("\x1b]0;title\x07one \x1b[2J")
+    stray.write_text("\x1b]0;title\x07one \x1b[2J")
     stray.flush()
-    stray.text("line\n10%\r20%\nno end")
+    stray.write_text("line\n10%\r20%\nno end")
     stray.finish()
 
     shown = b""
@@ -120,10 +120,10 @@ def test_a_terminal_gets_whole_lines_without_anything_that_it_obeys(
 def test_lines_for_a_terminal_go_where_the_display_wants_them(terminal: tuple[TextIO, int]) -> None:
     stream, _ = terminal
     above: list[str] = []
-    stray = Stray(stream, None, above.append)
+    stray = RedactedStream(stream, None, above.append)
 
-    stray.data(b"one\ntw")
-    stray.data(b"o\n")
+    stray.write_bytes(b"one\ntw")
+    stray.write_bytes(b"o\n")
 
     assert above == ["one\n", "two\n"]
 
@@ -132,7 +132,9 @@ def test_a_secret_that_only_colours_hide_is_not_uncovered_on_a_terminal(terminal
     stream, _ = terminal
     above: list[str] = []
 
-    Stray(stream, redactors, above.append).text(f"{SECRET[:6]}\x1b[1m{SECRET[6:12]}\x1b[0m{SECRET[12:]}\n")
+    RedactedStream(stream, redactors, above.append).write_text(
+        f"{SECRET[:6]}\x1b[1m{SECRET[6:12]}\x1b[0m{SECRET[12:]}\n"
+    )
 
     assert [text.replace(MASK, "") for text in above] == ["\n"]
 
@@ -140,9 +142,9 @@ def test_a_secret_that_only_colours_hide_is_not_uncovered_on_a_terminal(terminal
 def test_in_a_pipe_a_flush_passes_on_a_line_that_has_no_end_but_for_what_may_begin_a_secret() -> None:
     raw = io.BytesIO()
     real = io.TextIOWrapper(raw, encoding="utf-8")
-    stray = Stray(real, redactors)
+    stray = RedactedStream(real, redactors)
 
-    stray.text(f"a long beginning {SECRET[:5]}")
+    stray.write_text(f"a long beginning {SECRET[:5]}")
     before = raw.getvalue()
     stray.flush()
 

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from agentos import CredentialCoordinator, ParallelCoordinator, Transient
-from agentos.cli.terminal.remote_prints import made_to_travel
+from agentos.cli.terminal.remote_prints import ship_function
 from agentos.pool.redaction import Masker
-from agentos.runs.output.capture import Outputs
+from agentos.runs.output.capture import OutputCapture
 from agentos.runs.output.stream_redaction import Redaction
 
 from ...contract.engine_contract import eventually
@@ -38,13 +38,13 @@ class Screen:
     def line(self, item_id: str, index: int, stream: str, text: str, whole: bool) -> None:
         self.lines.append((item_id, stream, text))
 
-    def ended(self, item_id: str, index: int, log: Path | None) -> None: ...
+    def attempt_ended(self, item_id: str, index: int, log: Path | None) -> None: ...
 
 
-def run(items: list[str], function: Any, outputs: Outputs, **options: Any) -> dict[str, Any]:
+def run(items: list[str], function: Any, outputs: OutputCapture, **options: Any) -> dict[str, Any]:
     pool = options.pop("pool", None)
     coordinator = ParallelCoordinator(2, pool, ship_secrets=True, **options)
-    _, results = coordinator.execute_parallel(items, made_to_travel(function, None, None, outputs), str)
+    _, results = coordinator.execute_parallel(items, ship_function(function, None, None, outputs), str)
     return {result.item_id: result.value for result in results}
 
 
@@ -90,7 +90,7 @@ def prints_and_waits(item: str, _key: str | None, context: Any) -> str:
 def test_two_attempts_of_an_item_have_an_output_each(seating: Any, tmp_path: Path) -> None:
     seating()
 
-    run(["tea"], fails_once, Outputs(tmp_path / "logs"), pool=CredentialCoordinator([SECRET]), retries=1)
+    run(["tea"], fails_once, OutputCapture(tmp_path / "logs"), pool=CredentialCoordinator([SECRET]), retries=1)
     first, second = (tmp_path / "logs" / "tea.log").read_text().split("--- attempt ")[1:]
 
     assert first.splitlines()[1:] == ["attempt 1 of tea", "half a line"]
@@ -106,7 +106,7 @@ def test_streams_are_kept_apart_secrets_are_redacted_and_the_log_has_none_of_it(
     redaction = Redaction(Masker([SECRET]))
 
     with caplog.at_level(logging.WARNING, "agentos.worker"):
-        run(["tea"], prints_and_logs, Outputs(None, redaction.stream, screen), pool=pool)
+        run(["tea"], prints_and_logs, OutputCapture(None, redaction.stream, screen), pool=pool)
 
     assert screen.lines == [("tea", "stdout", "with <secret>"), ("tea", "stderr", "in passing")]
     logged = [record.getMessage() for record in caplog.records if record.name == "agentos.worker"]
@@ -117,7 +117,7 @@ def test_coroutines_of_one_worker_print_for_their_items(seating: Any) -> None:
     seating(width=2)
     screen = Screen()
 
-    run(["tea", "sea"], takes_turns, Outputs(None, None, screen))
+    run(["tea", "sea"], takes_turns, OutputCapture(None, None, screen))
 
     for item in ("tea", "sea"):
         assert [text for name, _, text in screen.lines if name == item] == [f"{item} {number}" for number in range(20)]
@@ -128,7 +128,7 @@ def test_no_line_is_lost_though_connections_break(seating: Any, proxy: Proxy) ->
     seating(through=proxy)
     screen = Screen()
 
-    run(["tea"], prints_much, Outputs(None, None, screen))
+    run(["tea"], prints_much, OutputCapture(None, None, screen))
 
     assert [text for _, _, text in screen.lines] == [f"line {number}" for number in range(2_000)]
     assert proxy.made > 3
@@ -138,7 +138,7 @@ def test_the_output_of_an_attempt_that_is_lost_ends_with_it(
     seating: Any, proxy: Proxy, gates: cluster_workers.Gates, aside: Aside, tmp_path: Path
 ) -> None:
     places = seating(through=proxy)
-    outputs = Outputs(tmp_path / "logs")
+    outputs = OutputCapture(tmp_path / "logs")
 
     running = aside.submit(run, ["tea"], prints_and_waits, outputs, retries=1)
     assert gates.arrived.acquire(timeout=WAIT)

@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from agentos.cli.session.worker_function import folder_of, known_as, load_worker
-from agentos.cli.terminal.remote_prints import Sent, SentCoroutine, made_to_travel
-from agentos.runs.output.capture import Outputs
+from agentos.cli.session.worker_function import find_journal_name, find_worker_folder, load_worker
+from agentos.cli.terminal.remote_prints import ShippedCoroutine, ShippedFunction, ship_function
+from agentos.runs.output.capture import OutputCapture
 from agentos.runs.remote.assignment import Assignment
-from agentos.runs.remote.attempt_report import Line, Printed, Report
+from agentos.runs.remote.attempt_report import AttemptReport, LogLine, Printed
 from agentos.runs.remote.pickled import pack
-from agentos.runs.remote.worker_call import carry_out
-from agentos.runs.remote.worker_lease import Told
-from agentos.runs.worker import worker_of
+from agentos.runs.remote.worker_call import run_assignment
+from agentos.runs.remote.worker_lease import LeaseMessage
+from agentos.runs.worker import inspect_worker
 
 from ...logged_messages import said_here
 
@@ -63,12 +63,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def travelling(function: str) -> Sent:
+def travelling(function: str) -> ShippedFunction:
     named = f"asking.py:{function}"
-    return made_to_travel(load_worker(named), known_as(named), folder_of(named))
+    return ship_function(load_worker(named), find_journal_name(named), find_worker_folder(named))
 
 
-def carried_out(function: str, item: str = "tea") -> tuple[Report, list[Told | Line | Printed]]:
+def carried_out(function: str, item: str = "tea") -> tuple[AttemptReport, list[LeaseMessage | LogLine | Printed]]:
     """Its report, and what it sent before."""
     sent = travelling(function)
     assignment = Assignment(
@@ -81,14 +81,14 @@ def carried_out(function: str, item: str = "tea") -> tuple[Report, list[Told | L
         wants_context=True,
     )
     parcel = pack(sent, "the worker")
-    messages: list[Told | Line | Printed] = []
-    report = carry_out(parcel, assignment, is_async=worker_of(sent).is_async, tell=messages.append)
+    messages: list[LeaseMessage | LogLine | Printed] = []
+    report = run_assignment(parcel, assignment, is_async=inspect_worker(sent).is_async, tell=messages.append)
     return report, messages
 
 
-def printed(messages: list[Told | Line | Printed], place: Path) -> str:
+def printed(messages: list[LeaseMessage | LogLine | Printed], place: Path) -> str:
     """What the item's log has of it at home."""
-    output = Outputs(place / "logs").open("tea", 0, 1)
+    output = OutputCapture(place / "logs").open("tea", 0, 1)
     for message in messages:
         assert isinstance(message, Printed)
         output.write(message.stream, message.data)
@@ -100,17 +100,17 @@ def printed(messages: list[Told | Line | Printed], place: Path) -> str:
 def test_it_is_known_as_it_would_be_here() -> None:
     def work(item: Any, credential: Any) -> None: ...
 
-    assert worker_of(made_to_travel(work, "some/file.py:work", None)).name == "some/file.py:work"
-    assert worker_of(made_to_travel(work, None, None)).name == worker_of(work).name
-    assert isinstance(made_to_travel(work, None, None), Sent)
+    assert inspect_worker(ship_function(work, "some/file.py:work", None)).name == "some/file.py:work"
+    assert inspect_worker(ship_function(work, None, None)).name == inspect_worker(work).name
+    assert isinstance(ship_function(work, None, None), ShippedFunction)
 
 
 def test_a_coroutine_function_is_one_after_the_journey(folder: Path) -> None:
     again = pickle.loads(pickle.dumps(travelling("slow")))
 
-    assert isinstance(again, SentCoroutine)
-    assert worker_of(again).is_async
-    assert worker_of(again).name == "asking.py:slow"
+    assert isinstance(again, ShippedCoroutine)
+    assert inspect_worker(again).is_async
+    assert inspect_worker(again).name == "asking.py:slow"
 
 
 def test_a_function_of_a_file_arrives_where_neither_the_file_nor_what_lies_beside_it_is(folder: Path) -> None:

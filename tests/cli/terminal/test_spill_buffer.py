@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from agentos.cli.terminal.spill_buffer import Spool, Spools
+from agentos.cli.terminal.spill_buffer import SpillBuffer, SpillBuffers
 
 
-def all_of(spool: Spool) -> bytes:
+def all_of(spool: SpillBuffer) -> bytes:
     return b"".join(part.read() for part in spool.parts())
 
 
@@ -22,7 +22,7 @@ def temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_what_is_small_stays_in_memory(tmp_path: Path) -> None:
-    spools = Spools()
+    spools = SpillBuffers()
     spool = spools.new()
     spool.add(b"one")
     spool.add(b"two")
@@ -33,7 +33,7 @@ def test_what_is_small_stays_in_memory(tmp_path: Path) -> None:
 
 
 def test_what_is_large_goes_to_disk_and_comes_back_in_order(tmp_path: Path) -> None:
-    spools = Spools(in_memory=10_000)
+    spools = SpillBuffers(in_memory=10_000)
     spool = spools.new()
     pieces = [bytes([number]) * 1000 for number in range(100)]
 
@@ -48,11 +48,11 @@ def test_what_is_large_goes_to_disk_and_comes_back_in_order(tmp_path: Path) -> N
 
 
 def test_many_small_ones_that_wait_leave_the_memory_too(tmp_path: Path) -> None:
-    spools = Spools(in_memory=1000)
+    spools = SpillBuffers(in_memory=1000)
     waiting = [spools.new() for _ in range(20)]
     for spool in waiting:
         spool.add(b"x" * 100)
-        spool.park()
+        spool.spill()
 
     assert not spools.are_full
     assert {all_of(spool) for spool in waiting} == {b"x" * 100}
@@ -60,7 +60,7 @@ def test_many_small_ones_that_wait_leave_the_memory_too(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_is_remembered_and_what_was_written_stays_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    spools = Spools(in_memory=0)
+    spools = SpillBuffers(in_memory=0)
     spool = spools.new()
     spool.add(b"a" * 5000)
     real, calls = os.write, iter([True])
@@ -75,18 +75,18 @@ def test_a_full_disk_is_remembered_and_what_was_written_stays_whole(monkeypatch:
         spool.add(b"b" * 5000)
     spool.add(b"c" * 5000)
 
-    assert spool.trouble == "No space left on device"
+    assert spool.error == "No space left on device"
     assert all_of(spool) == b"a" * 5000
     spools.close()
 
 
 def test_a_temporary_folder_that_cannot_be_made_is_trouble_and_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", "/nonexistent/folder")
-    spools = Spools(in_memory=0)
+    spools = SpillBuffers(in_memory=0)
     spool = spools.new()
 
     spool.add(b"a" * 5000)
 
-    assert spool.trouble is not None
+    assert spool.error is not None
     assert all_of(spool) == b""
     spools.close()

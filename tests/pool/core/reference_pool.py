@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from agentos.pool import Limit
 from agentos.pool.core.cost import DIMENSIONS
-from agentos.pool.core.records import Ask
+from agentos.pool.core.records import LeaseRequest
 
 FOREVER = float("inf")
 EPSILON = 1e-6
@@ -64,7 +64,7 @@ class NaiveQuota:
     limits: list[NaiveLimit]
     closed: dict[str | None, float] = field(default_factory=dict)  # model or None -> until
 
-    def needs(self, ask: Ask) -> list[tuple[NaiveLimit, float]]:
+    def needs(self, ask: LeaseRequest) -> list[tuple[NaiveLimit, float]]:
         found = []
         for limit in self.limits:
             if limit.limit.model in (None, ask.model):
@@ -73,10 +73,10 @@ class NaiveQuota:
                 found.append((limit, amount))
         return found
 
-    def closed_until(self, ask: Ask) -> float:
+    def closed_until(self, ask: LeaseRequest) -> float:
         return max(self.closed.get(None, -FOREVER), self.closed.get(ask.model, -FOREVER))
 
-    def starts_at(self, ask: Ask, now: float) -> float:
+    def starts_at(self, ask: LeaseRequest, now: float) -> float:
         if any(need > limit.limit.largest for limit, need in self.needs(ask)):
             return FOREVER
         return max([now, self.closed_until(ask), *(limit.ready_at(need, now) for limit, need in self.needs(ask))])
@@ -102,7 +102,7 @@ class NaiveLease:
 @dataclass(eq=False)
 class NaiveTicket:
     name: int
-    ask: Ask
+    ask: LeaseRequest
     order: tuple[float, int]
 
 
@@ -125,12 +125,12 @@ class NaivePool:
         self.uses += 1
         self.keys.append(NaiveKey(name, slots, quota, labels, self.uses))
 
-    def enter(self, name: int, ask: Ask) -> None:
+    def enter(self, name: int, ask: LeaseRequest) -> None:
         self.arrivals += 1
         self.waiting.append(NaiveTicket(name, ask, (-ask.priority, self.arrivals)))
         self.waiting.sort(key=lambda ticket: ticket.order)
 
-    def start(self, key: NaiveKey, ask: Ask, now: float) -> NaiveLease:
+    def start(self, key: NaiveKey, ask: LeaseRequest, now: float) -> NaiveLease:
         self.uses += 1
         key.used = self.uses
         key.leases += 1
@@ -186,7 +186,9 @@ class NaivePool:
     def fitting(self, ticket: NaiveTicket) -> list[NaiveKey]:
         return [k for k in self.keys if k.alive and k.leases < k.slots and ticket.ask.labels <= k.labels]
 
-    def claim(self, key: NaiveKey, ask: Ask, now: float, at: float, claims: dict[NaiveQuota, list[NaiveClaim]]) -> None:
+    def claim(
+        self, key: NaiveKey, ask: LeaseRequest, now: float, at: float, claims: dict[NaiveQuota, list[NaiveClaim]]
+    ) -> None:
         if key.quota.closed_until(ask) > now:
             return
         earlier = claims.setdefault(key.quota, [])
@@ -195,7 +197,9 @@ class NaivePool:
             needs[id(limit)] = needs.get(id(limit), 0.0) + need
         earlier.append(NaiveClaim(key, at, needs))
 
-    def may_start(self, key: NaiveKey, ask: Ask, now: float, claims: dict[NaiveQuota, list[NaiveClaim]]) -> float:
+    def may_start(
+        self, key: NaiveKey, ask: LeaseRequest, now: float, claims: dict[NaiveQuota, list[NaiveClaim]]
+    ) -> float:
         alone = key.quota.starts_at(ask, now)
         earlier = claims.get(key.quota, [])
         if not earlier or alone == FOREVER:
@@ -208,7 +212,7 @@ class NaivePool:
         behind = [limit.ready_at(need, now, taken.get(id(limit), 0.0)) for limit, need in key.quota.needs(ask)]
         return max([alone, earlier[-1].at, *behind])
 
-    def leaves(self, claim: NaiveClaim, quota: NaiveQuota, ask: Ask, now: float) -> bool:
+    def leaves(self, claim: NaiveClaim, quota: NaiveQuota, ask: LeaseRequest, now: float) -> bool:
         """Whether the claimant would start as early if *ask* started now."""
         return all(
             limit.ready_at(claim.needs[id(limit)], now, need) <= claim.at + EPSILON

@@ -18,10 +18,10 @@ from hypothesis.stateful import (
 )
 
 from agentos.pool import Limit
-from agentos.pool.core.checked_pool import AuditedPool
+from agentos.pool.core.checked_pool import CheckedPool
 from agentos.pool.core.limits.base import FOREVER
-from agentos.pool.core.records import Ask, Grant, KeySpec, Labels, Ticket
-from agentos.pool.core.states import Wait
+from agentos.pool.core.records import Grant, KeySpec, Labels, LeaseRequest, Ticket
+from agentos.pool.core.states import TicketState
 
 from .reference_pool import NaiveKey, NaiveLease, NaiveLimit, NaivePool, NaiveQuota
 
@@ -48,7 +48,7 @@ class Story(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.now = 100.0
-        self.pool = AuditedPool()
+        self.pool = CheckedPool()
         self.naive = NaivePool()
         self.quotas: list[tuple[str, tuple[Limit, ...], NaiveQuota]] = []
         self.tickets: dict[int, Ticket] = {}
@@ -84,12 +84,12 @@ class Story(RuleBasedStateMachine):
 
     # -- the two are told the same ----------------------------------------------------------------------------
 
-    def an_ask(self, r: random.Random) -> Ask:
+    def an_ask(self, r: random.Random) -> LeaseRequest:
         tokens = float(r.choice([1, 8, 16, 16, 40, 64]))
         cost = (float(r.choice([1, 1, 1, 2])), tokens, tokens, tokens)
         if self.simple:
-            return Ask(cost, None, None, r.choice([0, 0, 0, 1]))
-        return Ask(cost, r.choice(MODELS), None, r.choice([0, 0, 0, 1]), r.choice(LABELS))
+            return LeaseRequest(cost, None, None, r.choice([0, 0, 0, 1]))
+        return LeaseRequest(cost, r.choice(MODELS), None, r.choice([0, 0, 0, 1]), r.choice(LABELS))
 
     def another_key(self, r: random.Random) -> None:
         if len(self.naive.keys) < 5:
@@ -126,11 +126,11 @@ class Story(RuleBasedStateMachine):
         for _ in range(min(r.randint(1, 6), AT_MOST_WAITING - len(self.naive.waiting))):
             self.one_gets_in_line(self.an_ask(r))
 
-    def one_gets_in_line(self, ask: Ask) -> None:
+    def one_gets_in_line(self, ask: LeaseRequest) -> None:
         self.names += 1
         ticket = self.tickets[self.names] = Ticket(ask, str(self.names))
         touched = self.pool.enqueue(ticket, self.now)
-        if ticket.state is Wait.FAILED:
+        if ticket.state is TicketState.FAILED:
             assert not self.could_ever_start(ask)
             del self.tickets[self.names]
             return
@@ -186,7 +186,7 @@ class Story(RuleBasedStateMachine):
         naive.alive = False
         touched = self.pool.reject(key, "test", self.now) if how == "reject" else self.pool.retire(key, self.now)
         self.fail_hopeless(touched)
-        self.compare([ticket for ticket in touched if ticket.state is not Wait.FAILED])
+        self.compare([ticket for ticket in touched if ticket.state is not TicketState.FAILED])
 
     def bring_back(self, r: random.Random) -> None:
         naive = r.choice(self.naive.keys)
@@ -208,7 +208,7 @@ class Story(RuleBasedStateMachine):
         assert isinstance(touched, (list, tuple))
         planned = {name: t.planned.name for name, t in self.tickets.items() if t.planned is not None}
         served = dict(self.naive.serve(self.now, planned))
-        granted = {int(ticket.requester or 0): ticket for ticket in touched if ticket.state is Wait.GRANTED}
+        granted = {int(ticket.requester or 0): ticket for ticket in touched if ticket.state is TicketState.GRANTED}
         said = {name: ticket.grant.key.name for name, ticket in granted.items() if ticket.grant is not None}
         assert said == {name: lease.key.name for name, lease in served.items()}
         for name, ticket in granted.items():
@@ -220,17 +220,17 @@ class Story(RuleBasedStateMachine):
 
     def fail_hopeless(self, touched: object) -> None:
         assert isinstance(touched, (list, tuple))
-        failed = {int(ticket.requester or 0) for ticket in touched if ticket.state is Wait.FAILED}
+        failed = {int(ticket.requester or 0) for ticket in touched if ticket.state is TicketState.FAILED}
         assert failed == {t.name for t in self.naive.waiting if not self.could_ever_start(t.ask)}
         self.naive.waiting = [ticket for ticket in self.naive.waiting if ticket.name not in failed]
         for name in failed:
             del self.tickets[name]
 
-    def could_ever_start(self, ask: Ask) -> bool:
+    def could_ever_start(self, ask: LeaseRequest) -> bool:
         return any(self.fits(key, ask) for key in self.naive.keys)
 
     @staticmethod
-    def fits(key: NaiveKey, ask: Ask) -> bool:
+    def fits(key: NaiveKey, ask: LeaseRequest) -> bool:
         return (
             key.alive
             and ask.labels <= key.labels

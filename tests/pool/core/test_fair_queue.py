@@ -10,7 +10,15 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
-from agentos.pool.core.fair_queue import PASSED, PATIENCE, Session, ahead_of, charge, to_call, wanted_text
+from agentos.pool.core.fair_queue import (
+    DECLINED,
+    NOTIFY_TIMEOUT,
+    StoreSession,
+    charge,
+    encode_wanted,
+    next_to_notify,
+    sessions_ahead,
+)
 
 NEVER = float("inf")
 SOON = 0.001  # within which a process comes that was called
@@ -23,7 +31,7 @@ class Process:
     def __init__(
         self, name: str, keys: Iterable[int] = (1,), *, weight: float = 1.0, holding: Chance = lambda: 1.0
     ) -> None:
-        self.me = Session(name, NEVER, weight)
+        self.me = StoreSession(name, NEVER, weight)
         self.keys = tuple(keys)
         self.holding = holding
         self.comes = SOON  # after being called; NEVER: it is stopped
@@ -68,14 +76,14 @@ class Machine:
 
     def stop(self, process: Process) -> None:
         process.hungry = False
-        process.me.waiting_since = process.me.called_at = None
+        process.me.waiting_since = process.me.notified_at = None
 
     def come(self, process: Process) -> None:
         """It is awake, and asks for whatever is free."""
         if not process.hungry or process.comes == NEVER:
             return
         me = process.me
-        called, me.called_at = me.called_at is not None, PASSED if me.called_at is not None else None
+        called, me.notified_at = me.notified_at is not None, DECLINED if me.notified_at is not None else None
         if process.can_use:
             for key in process.keys:
                 while self.free[key]:
@@ -85,12 +93,12 @@ class Machine:
                         break
         if me.waiting_since is None:
             me.waiting_since, me.served = self.now, max(me.served, self.served)
-            me.wanted = wanted_text(process.keys)
-        elif called and me.called_at == PASSED:
-            self._call(min(self._not_called(), key=Session.order, default=None))
+            me.wanted = encode_wanted(process.keys)
+        elif called and me.notified_at == DECLINED:
+            self._call(min(self._not_called(), key=StoreSession.order, default=None))
 
-    def _not_called(self) -> list[Session]:
-        return [p.me for p in self.processes if p.me.waiting_since is not None and p.me.called_at is None]
+    def _not_called(self) -> list[StoreSession]:
+        return [p.me for p in self.processes if p.me.waiting_since is not None and p.me.notified_at is None]
 
     def _ask(self, process: Process, key: int) -> float | None:
         """Take a slot of a key that is free; or, if it is somebody else's turn, when to ask again."""
@@ -98,16 +106,16 @@ class Machine:
         others = [each.me for each in self.processes if each is not process]
         contended = any(other.waiting_since is not None for other in others)
         if contended:
-            ahead = ahead_of(me, others, key, self.served, self.now)
+            ahead = sessions_ahead(me, others, key, self.served, self.now)
             if len(ahead) >= sum(self.free[each] for each in process.keys):
-                first = min(ahead, key=Session.order)
+                first = min(ahead, key=StoreSession.order)
                 assert me.waiting_since is None or first.order() < me.order(), "the first in line was refused"
-                me.called_at = None
+                me.notified_at = None
                 self._call(first)
-                assert first.called_at is not None
-                return first.called_at + PATIENCE
+                assert first.notified_at is not None
+                return first.notified_at + NOTIFY_TIMEOUT
             self.served = charge(me, self.served)
-        me.waiting_since, me.called_at = self.now, None
+        me.waiting_since, me.notified_at = self.now, None
         self.free[key] -= 1
         self.leases.append((self.now, me.id, key))
         self.at(self.now + process.holding(), lambda: self._give_back(process, key))
@@ -115,14 +123,14 @@ class Machine:
 
     def _give_back(self, process: Process, key: int) -> None:
         self.free[key] += 1
-        first = to_call((each.me for each in self.processes), key, self.now)
+        first = next_to_notify((each.me for each in self.processes), key, self.now)
         if first is not process.me:
             self._call(first)
         self.come(process)
 
-    def _call(self, session: Session | None) -> None:
-        if session is not None and session.may_be_called():
-            session.called_at = self.now
+    def _call(self, session: StoreSession | None) -> None:
+        if session is not None and session.can_be_notified():
+            session.notified_at = self.now
             process = next(each for each in self.processes if each.me is session)
             self.at(self.now + process.comes, lambda: self.come(process))
 
@@ -237,7 +245,7 @@ def test_one_that_never_comes_when_called_costs_the_others_the_patience_once() -
 
     waits = idle_time(machine)
     assert sum(wait > SOON + 1e-9 for wait in waits) == 1
-    assert max(waits) <= PATIENCE + SOON + 1e-9
+    assert max(waits) <= NOTIFY_TIMEOUT + SOON + 1e-9
     since = machine.shares - before
     assert since["stopped"] <= 1
     assert abs(since["a"] - since["b"]) <= 1
@@ -306,7 +314,7 @@ def test_the_first_of_those_who_want_a_key_is_never_refused_it_and_no_key_lies_a
             process.can_use = True
             machine.start(process)
 
-        machine.run(machine.now + 2 * PATIENCE + 4.0)
+        machine.run(machine.now + 2 * NOTIFY_TIMEOUT + 4.0)
 
         wanted = {key for process in processes for key in process.keys}
         assert [key for key in wanted if machine.free[key]] == [], number
@@ -314,43 +322,43 @@ def test_the_first_of_those_who_want_a_key_is_never_refused_it_and_no_key_lies_a
 
 def test_of_two_that_ask_for_one_key_one_gets_it_whatever_others_did_elsewhere() -> None:
     """Each was in line before others, at another key, were served more often than both."""
-    first = Session("first", NEVER, served=0.0, waiting_since=1.0, wanted=wanted_text([1]))
-    second = Session("second", NEVER, served=5.0, waiting_since=2.0, wanted=wanted_text([1]))
+    first = StoreSession("first", NEVER, served=0.0, waiting_since=1.0, wanted=encode_wanted([1]))
+    second = StoreSession("second", NEVER, served=5.0, waiting_since=2.0, wanted=encode_wanted([1]))
 
-    assert ahead_of(first, [second], 1, served=9.0, now=3.0) == []
-    assert ahead_of(second, [first], 1, served=9.0, now=3.0) == [first]
+    assert sessions_ahead(first, [second], 1, served=9.0, now=3.0) == []
+    assert sessions_ahead(second, [first], 1, served=9.0, now=3.0) == [first]
 
 
 def test_a_newcomer_is_behind_those_who_wait() -> None:
-    waits = Session("waits", NEVER, served=5.0, waiting_since=1.0)
-    newcomer = Session("newcomer", NEVER, served=0.0)
+    waits = StoreSession("waits", NEVER, served=5.0, waiting_since=1.0)
+    newcomer = StoreSession("newcomer", NEVER, served=0.0)
 
-    assert ahead_of(newcomer, [waits], 1, served=5.0, now=2.0) == [waits]
+    assert sessions_ahead(newcomer, [waits], 1, served=5.0, now=2.0) == [waits]
 
 
 def test_only_those_who_want_the_key_are_in_the_way_or_called() -> None:
-    elsewhere = Session("elsewhere", NEVER, served=0.0, waiting_since=1.0, wanted=wanted_text([11, 2]))
-    me = Session("me", NEVER, served=9.0, waiting_since=2.0)
+    elsewhere = StoreSession("elsewhere", NEVER, served=0.0, waiting_since=1.0, wanted=encode_wanted([11, 2]))
+    me = StoreSession("me", NEVER, served=9.0, waiting_since=2.0)
 
-    assert ahead_of(me, [elsewhere], 1, served=9.0, now=3.0) == []
-    assert to_call([elsewhere], 1, now=3.0) is None
-    assert to_call([elsewhere, me], 1, now=3.0) is me
-    assert to_call([elsewhere, me], 11, now=3.0) is elsewhere
+    assert sessions_ahead(me, [elsewhere], 1, served=9.0, now=3.0) == []
+    assert next_to_notify([elsewhere], 1, now=3.0) is None
+    assert next_to_notify([elsewhere, me], 1, now=3.0) is me
+    assert next_to_notify([elsewhere, me], 11, now=3.0) is elsewhere
 
 
 def test_one_that_was_called_and_has_not_come_yet_is_not_called_for_the_next_key() -> None:
-    called = Session("called", NEVER, served=0.0, waiting_since=1.0, called_at=2.0)
-    next_one = Session("next", NEVER, served=5.0, waiting_since=1.0)
+    called = StoreSession("called", NEVER, served=0.0, waiting_since=1.0, called_at=2.0)
+    next_one = StoreSession("next", NEVER, served=5.0, waiting_since=1.0)
 
-    assert to_call([called, next_one], 2, now=3.0) is next_one
-    assert to_call([called], 2, now=3.0) is None
+    assert next_to_notify([called, next_one], 2, now=3.0) is next_one
+    assert next_to_notify([called], 2, now=3.0) is None
 
 
 def test_one_that_can_start_nothing_yet_is_neither_waited_for_nor_called() -> None:
-    idle = Session("idle", NEVER, served=0.0, waiting_since=1.0, idle_until=60.0)
-    me = Session("me", NEVER, served=9.0, waiting_since=2.0)
+    idle = StoreSession("idle", NEVER, served=0.0, waiting_since=1.0, idle_until=60.0)
+    me = StoreSession("me", NEVER, served=9.0, waiting_since=2.0)
 
-    assert ahead_of(me, [idle], 1, served=9.0, now=59.0) == []
-    assert to_call([idle], 1, now=59.0) is None
-    assert ahead_of(me, [idle], 1, served=9.0, now=60.0) == [idle]
-    assert to_call([idle], 1, now=60.0) is idle
+    assert sessions_ahead(me, [idle], 1, served=9.0, now=59.0) == []
+    assert next_to_notify([idle], 1, now=59.0) is None
+    assert sessions_ahead(me, [idle], 1, served=9.0, now=60.0) == [idle]
+    assert next_to_notify([idle], 1, now=60.0) is idle

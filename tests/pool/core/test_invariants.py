@@ -6,20 +6,20 @@ import pytest
 
 from agentos import InvariantViolated, Limit
 from agentos.pool.core import invariants
-from agentos.pool.core.checked_pool import AuditedPool
-from agentos.pool.core.records import PLAIN, Ask, Block, Grant, KeySpec, Ticket
-from agentos.pool.core.states import Gate, Wait
+from agentos.pool.core.checked_pool import CheckedPool
+from agentos.pool.core.records import PLAIN, Block, Grant, KeySpec, LeaseRequest, Ticket
+from agentos.pool.core.states import Gate, TicketState
 
 
 @pytest.fixture
-def pool() -> AuditedPool:
-    pool = AuditedPool()
+def pool() -> CheckedPool:
+    pool = CheckedPool()
     pool.add(KeySpec("a"), 0.0)
     pool.add(KeySpec("b", limits=(Limit("requests", 2, per=60),)), 0.0)
     return pool
 
 
-def test_l1_notices_a_double_booking(pool: AuditedPool) -> None:
+def test_l1_notices_a_double_booking(pool: CheckedPool) -> None:
     key = pool.keys["a"]
     for token in (101, 102):
         pool.leases[token] = Grant(key, token, None, 0.0, None, ())
@@ -28,7 +28,7 @@ def test_l1_notices_a_double_booking(pool: AuditedPool) -> None:
     assert "a has 2 leases in force" in (invariants.l1_no_more_leases_than_slots(pool) or "")
 
 
-def test_l1_notices_a_lease_nobody_counted(pool: AuditedPool) -> None:
+def test_l1_notices_a_lease_nobody_counted(pool: CheckedPool) -> None:
     pool.acquire(PLAIN, None, 0.0)
     pool.leases.clear()
 
@@ -49,25 +49,25 @@ def test_l3_notices_a_stale_lease_that_changed_something() -> None:
 
 def test_l6_notices_a_grant_to_one_who_had_left() -> None:
     ticket = Ticket(PLAIN, "gone")
-    ticket.state = Wait.GRANTED
+    ticket.state = TicketState.GRANTED
 
     assert invariants.l6_grants_go_to_those_who_wait([ticket], {ticket: None}) is None
     assert "gone" in (invariants.l6_grants_go_to_those_who_wait([ticket], {}) or "")
 
 
-def test_l10_notices_a_key_that_fell_out_of_the_index(pool: AuditedPool) -> None:
-    pool.lanes()[0].remove(pool.keys["a"])
+def test_l10_notices_a_key_that_fell_out_of_the_index(pool: CheckedPool) -> None:
+    pool.candidate_indexes()[0].remove(pool.keys["a"])
 
     assert invariants.l10_slots_add_up(pool, 0.0) is not None
 
 
-def test_l10_notices_slots_that_do_not_add_up(pool: AuditedPool) -> None:
+def test_l10_notices_slots_that_do_not_add_up(pool: CheckedPool) -> None:
     pool.keys["a"].leases = -1
 
     assert invariants.l10_slots_add_up(pool, 0.0) is not None
 
 
-def test_r1_notices_a_start_while_closed(pool: AuditedPool) -> None:
+def test_r1_notices_a_start_while_closed(pool: CheckedPool) -> None:
     grant = Grant(pool.keys["a"], 1, None, 59.0, "gpt-4o", ())
 
     assert invariants.r1_nothing_starts_while_closed(grant, {(grant.key.quota, None): 59.0}) is None
@@ -76,7 +76,7 @@ def test_r1_notices_a_start_while_closed(pool: AuditedPool) -> None:
     assert invariants.r1_nothing_starts_while_closed(grant, {(grant.key.quota, "other"): 60.0}) is None
 
 
-def test_r3_notices_one_who_waits_past_a_free_key(pool: AuditedPool) -> None:
+def test_r3_notices_one_who_waits_past_a_free_key(pool: CheckedPool) -> None:
     grants = [pool.acquire(PLAIN, None, 0.0), pool.acquire(PLAIN, None, 0.0)]
     ticket = Ticket(PLAIN, "patient")
     pool.enqueue(ticket, 0.0)
@@ -87,7 +87,7 @@ def test_r3_notices_one_who_waits_past_a_free_key(pool: AuditedPool) -> None:
     assert "patient waits although" in (invariants.r3_nobody_waits_past_a_free_key(pool, 1.0) or "")
 
 
-def test_r3_notices_that_nobody_will_look_in_time(pool: AuditedPool) -> None:
+def test_r3_notices_that_nobody_will_look_in_time(pool: CheckedPool) -> None:
     for key in pool.keys.values():
         pool.close_quota(key, 10.0, model=None, evidence="429", now=0.0)
     pool.enqueue(Ticket(PLAIN, "patient"), 0.0)
@@ -98,29 +98,29 @@ def test_r3_notices_that_nobody_will_look_in_time(pool: AuditedPool) -> None:
     assert "nobody looks before 11" in (invariants.r3_nobody_waits_past_a_free_key(pool, 0.0) or "")
 
 
-def test_r4_notices_one_who_was_passed(pool: AuditedPool) -> None:
+def test_r4_notices_one_who_was_passed(pool: CheckedPool) -> None:
     pool.acquire(PLAIN, None, 0.0)
     pool.acquire(PLAIN, None, 0.0)
     early, late = Ticket(PLAIN, "early"), Ticket(PLAIN, "late")
     pool.enqueue(early, 0.0)
     pool.enqueue(late, 0.0)
-    late.state = Wait.GRANTED
+    late.state = TicketState.GRANTED
 
     assert "late passed early" in (invariants.r4_served_in_order(pool, [late]) or "")
 
 
-def test_r4_lets_another_kind_of_request_pass(pool: AuditedPool) -> None:
+def test_r4_lets_another_kind_of_request_pass(pool: CheckedPool) -> None:
     pool.acquire(PLAIN, None, 0.0)
     pool.acquire(PLAIN, None, 0.0)
-    pool.enqueue(Ticket(Ask(model="slow"), "early"), 0.0)
-    late = Ticket(Ask(model="quick"), "late")
+    pool.enqueue(Ticket(LeaseRequest(model="slow"), "early"), 0.0)
+    late = Ticket(LeaseRequest(model="quick"), "late")
     late.order = (0, 99)
-    late.state = Wait.GRANTED
+    late.state = TicketState.GRANTED
 
     assert invariants.r4_served_in_order(pool, [late]) is None
 
 
-def test_the_audit_raises_what_it_finds(pool: AuditedPool) -> None:
+def test_the_audit_raises_what_it_finds(pool: CheckedPool) -> None:
     pool.keys["a"].quota.blocks[None] = Block(Gate.COOLING, 60.0, 0.0, "planted")
     pool._closings[pool.keys["a"].quota, None] = 60.0
 
@@ -128,7 +128,7 @@ def test_the_audit_raises_what_it_finds(pool: AuditedPool) -> None:
         pool.acquire(PLAIN, None, 0.0)
 
 
-def test_the_audit_notices_a_limit_overrun(pool: AuditedPool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_audit_notices_a_limit_overrun(pool: CheckedPool, monkeypatch: pytest.MonkeyPatch) -> None:
     bucket = pool.keys["b"].quota.limits[0]
     pool.retire(pool.keys["a"], 0.0)
     monkeypatch.setattr(type(bucket), "reserve", lambda self, need, now: (0.0, 0))

@@ -11,7 +11,7 @@ import pytest
 
 from agentos import Limit
 from agentos.pool.core.invariants import r2_starts_keep_to_the_limit
-from agentos.pool.core.limits.base import Bucket, CalendarWindow, SlidingWindow, WallTime, next_reset, state_of
+from agentos.pool.core.limits.base import Bucket, CalendarWindow, SlidingWindow, WallTime, build_limit_state, next_reset
 
 UTC = datetime.UTC
 
@@ -110,7 +110,7 @@ def test_undoing_leaves_every_kind_as_it_was() -> None:
         Limit("tokens", 100, window="sliding"),
         Limit("tokens", 100, per="day"),
     ):
-        state = state_of(limit, WallTime())
+        state = build_limit_state(limit, WallTime())
         assert state.reserve(30, 1000.1) is not None
         before = state.left(1003.3)
         stamp = state.reserve(50, 1003.3)
@@ -260,7 +260,7 @@ def test_an_hour_that_summer_time_skips_still_resets_once_a_day() -> None:
 )
 def test_r2_holds_for_the_greediest_possible_caller(limit: Limit) -> None:
     wall = WallTime(offset=1_700_000_000.0)
-    state = state_of(limit, wall)
+    state = build_limit_state(limit, wall)
     starts = []
     now = 0.0
     for _ in range(300):

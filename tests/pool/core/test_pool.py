@@ -5,16 +5,16 @@ from __future__ import annotations
 import pytest
 
 from agentos import Limit, NeverFits, NoUsableCredential, PoolClosed
-from agentos.pool.core.checked_pool import AuditedPool
+from agentos.pool.core.checked_pool import CheckedPool
 from agentos.pool.core.cost import request_cost
-from agentos.pool.core.credential_report import report, why_waiting
+from agentos.pool.core.credential_report import build_report, explain_wait
 from agentos.pool.core.pool import LeasePool
-from agentos.pool.core.records import PLAIN, Ask, Grant, KeySpec, Labels, Ticket
-from agentos.pool.core.states import Wait
+from agentos.pool.core.records import PLAIN, Grant, KeySpec, Labels, LeaseRequest, Ticket
+from agentos.pool.core.states import TicketState
 
 
 def pool_of(*specs: KeySpec | str, keep_free: int = 0, max_lease: float | None = None) -> LeasePool:
-    pool = AuditedPool(keep_free=keep_free, max_lease=max_lease)
+    pool = CheckedPool(keep_free=keep_free, max_lease=max_lease)
     for spec in specs:
         pool.add(spec if isinstance(spec, KeySpec) else KeySpec(spec), 0.0)
     return pool
@@ -27,24 +27,24 @@ def ask(
     affinity: str | None = None,
     priority: int = 0,
     labels: Labels = frozenset(),
-) -> Ask:
+) -> LeaseRequest:
     cost = request_cost(None if tokens is None else {"tokens": tokens})
-    return Ask(cost, model, affinity, priority, labels)
+    return LeaseRequest(cost, model, affinity, priority, labels)
 
 
-def take(pool: LeasePool, wanted: Ask = PLAIN, now: float = 0.0) -> Grant:
+def take(pool: LeasePool, wanted: LeaseRequest = PLAIN, now: float = 0.0) -> Grant:
     grant = pool.acquire(wanted, None, now)
     assert grant is not None
     return grant
 
 
-def line_up(pool: LeasePool, wanted: Ask = PLAIN, now: float = 0.0, name: str = "waiter") -> Ticket:
+def line_up(pool: LeasePool, wanted: LeaseRequest = PLAIN, now: float = 0.0, name: str = "waiter") -> Ticket:
     ticket = Ticket(wanted, name)
     pool.enqueue(ticket, now)
     return ticket
 
 
-def state(ticket: Ticket) -> Wait:
+def state(ticket: Ticket) -> TicketState:
     """A function, so that the type checker does not think it stays what it was."""
     return ticket.state
 
@@ -133,11 +133,11 @@ def test_keep_free_leaves_that_many_slots_to_others() -> None:
     first = take(pool)
     take(pool)
     ticket = line_up(pool)
-    assert state(ticket) is Wait.WAITING
+    assert state(ticket) is TicketState.WAITING
 
     pool.release(first, 1.0)
 
-    assert state(ticket) is Wait.GRANTED
+    assert state(ticket) is TicketState.GRANTED
 
 
 def test_keep_free_does_not_count_a_cooling_key_as_free() -> None:
@@ -147,10 +147,10 @@ def test_keep_free_does_not_count_a_cooling_key_as_free() -> None:
 
     ticket = line_up(pool)
 
-    assert state(ticket) is Wait.WAITING
+    assert state(ticket) is TicketState.WAITING
     assert pool.next_at == 10.0
     pool.tick(10.0)
-    assert state(ticket) is Wait.GRANTED
+    assert state(ticket) is TicketState.GRANTED
 
 
 # -- quotas and limits --------------------------------------------------------------------------------------------
@@ -162,10 +162,10 @@ def test_keys_of_one_quota_share_its_limits_and_its_cooling() -> None:
 
     assert [take(pool).key.name for _ in range(2)] == ["a", "b"]
     cool(pool, "a", until=30.0)
-    states = {row.name: row.state for row in report(pool, 0.0)}
+    states = {row.name: row.state for row in build_report(pool, 0.0)}
     assert states == {"a": "leased", "b": "leased", "other": "available"}
     pool.release(pool.leases[2], 1.0)
-    assert {row.name: row.state for row in report(pool, 1.0)}["b"] == "cooling"
+    assert {row.name: row.state for row in build_report(pool, 1.0)}["b"] == "cooling"
 
 
 def test_a_later_deadline_always_wins() -> None:
@@ -206,7 +206,7 @@ def test_a_long_delay_parks_and_says_why() -> None:
     pool = pool_of("a")
     cool(pool, "a", until=3600.0)
 
-    row = report(pool, 0.0)[0]
+    row = build_report(pool, 0.0)[0]
     assert (row.state, row.until, row.why) == ("parked", 3600.0, "429")
 
 
@@ -214,11 +214,11 @@ def test_reserve_then_settle_lets_the_next_start_with_what_came_back() -> None:
     pool = pool_of(KeySpec("a", slots=2, limits=(Limit("tokens", 1000, per=60),)))
     grant = take(pool, ask(tokens=600))
     ticket = line_up(pool, ask(tokens=600))
-    assert state(ticket) is Wait.WAITING
+    assert state(ticket) is TicketState.WAITING
 
     pool.settle(grant, (None, 100, None, None), 1.0)
 
-    assert state(ticket) is Wait.GRANTED
+    assert state(ticket) is TicketState.GRANTED
 
 
 def test_an_estimate_is_the_95th_percentile_of_what_was_seen() -> None:
@@ -237,11 +237,11 @@ def test_with_no_estimate_one_is_in_flight_until_the_first_settle() -> None:
     pool = pool_of(KeySpec("a", slots=9, limits=(Limit("tokens", 1000, per=60),)))
     first = take(pool)
     waiting = [line_up(pool), line_up(pool)]
-    assert [ticket.state for ticket in waiting] == [Wait.WAITING] * 2
+    assert [ticket.state for ticket in waiting] == [TicketState.WAITING] * 2
 
     pool.settle(first, (None, 10, None, None), 1.0)
 
-    assert [ticket.state for ticket in waiting] == [Wait.GRANTED] * 2
+    assert [ticket.state for ticket in waiting] == [TicketState.GRANTED] * 2
 
 
 def test_a_token_limit_nobody_reports_against_is_set_aside_and_said_so_once() -> None:
@@ -272,7 +272,7 @@ def test_a_lease_never_settled_keeps_its_reservation() -> None:
 
     ticket = line_up(pool, ask(tokens=500), now=1.0)
 
-    assert state(ticket) is Wait.WAITING
+    assert state(ticket) is TicketState.WAITING
     assert pool.next_at == pytest.approx(30.0)
 
 
@@ -302,7 +302,7 @@ def test_a_head_that_waits_for_one_model_never_blocks_another() -> None:
 
     other = line_up(pool, ask(model="quick"))
 
-    assert (state(head), state(other)) == (Wait.WAITING, Wait.GRANTED)
+    assert (state(head), state(other)) == (TicketState.WAITING, TicketState.GRANTED)
 
 
 def test_a_head_that_waits_for_another_day_never_blocks_another_model() -> None:
@@ -313,7 +313,7 @@ def test_a_head_that_waits_for_another_day_never_blocks_another_model() -> None:
 
     other = line_up(pool, ask(model="quick"), now=10.0)
 
-    assert (state(head), state(other)) == (Wait.WAITING, Wait.GRANTED)
+    assert (state(head), state(other)) == (TicketState.WAITING, TicketState.GRANTED)
 
 
 def test_a_large_request_is_not_starved_by_small_ones() -> None:
@@ -323,10 +323,10 @@ def test_a_large_request_is_not_starved_by_small_ones() -> None:
     small = [line_up(pool, ask(tokens=5), now=10.0 + i, name=f"small-{i}") for i in range(20)]
 
     pool.tick(89.0)
-    assert state(large) is Wait.WAITING
-    assert all(state(ticket) is Wait.WAITING for ticket in small)
+    assert state(large) is TicketState.WAITING
+    assert all(state(ticket) is TicketState.WAITING for ticket in small)
     pool.tick(90.0)
-    assert state(large) is Wait.GRANTED
+    assert state(large) is TicketState.GRANTED
 
 
 def test_a_small_request_passes_where_it_delays_nobody() -> None:
@@ -340,10 +340,10 @@ def test_a_small_request_passes_where_it_delays_nobody() -> None:
 
     assert pool.next_at == pytest.approx(100.0)
     pool.tick(100.0)
-    assert (state(large), state(small)) == (Wait.WAITING, Wait.GRANTED)
+    assert (state(large), state(small)) == (TicketState.WAITING, TicketState.GRANTED)
     assert pool.next_at == pytest.approx(400.0)
     pool.tick(400.0)
-    assert state(large) is Wait.GRANTED
+    assert state(large) is TicketState.GRANTED
 
 
 def test_one_that_asks_at_once_does_not_pass_those_who_wait() -> None:
@@ -364,7 +364,11 @@ def test_two_who_wait_on_one_key_need_two_slots() -> None:
     pool.tick(10.0)
     pool.tick(20.0)
 
-    assert (state(first), state(second), state(nothing)) == (Wait.GRANTED, Wait.GRANTED, Wait.WAITING)
+    assert (state(first), state(second), state(nothing)) == (
+        TicketState.GRANTED,
+        TicketState.GRANTED,
+        TicketState.WAITING,
+    )
 
 
 def test_two_who_wait_for_one_quota_plan_on_two_keys() -> None:
@@ -375,20 +379,20 @@ def test_two_who_wait_for_one_quota_plan_on_two_keys() -> None:
 
     assert {ticket.planned.name for ticket in waiting if ticket.planned is not None} == {"b", "c"}
     pool.tick(15.0)
-    assert [state(ticket) for ticket in waiting] == [Wait.GRANTED] * 2
+    assert [state(ticket) for ticket in waiting] == [TicketState.GRANTED] * 2
 
 
 def test_a_request_of_partly_unknown_cost_is_not_starved() -> None:
     limits = (Limit("input_tokens", 1000, per=100), Limit("output_tokens", 1000, per=100))
     pool = pool_of(KeySpec("a", slots=99, limits=limits))
     pool.settle(take(pool, ask(tokens=1000)), (None, None, 1000, 10), 0.0)
-    big = line_up(pool, Ask(request_cost({"input_tokens": 900})))
+    big = line_up(pool, LeaseRequest(request_cost({"input_tokens": 900})))
 
     small = [line_up(pool, ask(tokens=5), now=float(now)) for now in range(1, 89)]
 
-    assert not any(state(ticket) is Wait.GRANTED for ticket in small)
+    assert not any(state(ticket) is TicketState.GRANTED for ticket in small)
     pool.tick(90.0)
-    assert state(big) is Wait.GRANTED
+    assert state(big) is TicketState.GRANTED
 
 
 def test_revived_money_does_not_end_a_cooling() -> None:
@@ -412,7 +416,7 @@ def test_keep_free_and_a_spent_key_leave_nothing_and_say_so() -> None:
 def test_a_told_part_that_exceeds_the_whole_never_fits() -> None:
     pool = pool_of(KeySpec("a", limits=(Limit("tokens", 1000),)))
 
-    assert isinstance(line_up(pool, Ask(request_cost({"input_tokens": 1001}))).error, NeverFits)
+    assert isinstance(line_up(pool, LeaseRequest(request_cost({"input_tokens": 1001}))).error, NeverFits)
 
 
 def test_requests_that_were_refused_do_not_set_a_limit_aside() -> None:
@@ -450,12 +454,12 @@ def test_keep_free_counts_a_key_that_rested_though_only_labelled_requests_came_s
         pool.add(KeySpec(name, labels=frozenset({("kind", "")})), 0.0)
     cool(pool, "a", until=30.0)
     assert pool.acquire(PLAIN, None, 0.0) is None  # "a" is found closed
-    waiting = Ticket(Ask(labels=frozenset({("kind", "")})), "w")
+    waiting = Ticket(LeaseRequest(labels=frozenset({("kind", "")})), "w")
     pool.enqueue(waiting, 0.0)
 
     pool.tick(30.0)
 
-    assert waiting.state is Wait.GRANTED
+    assert waiting.state is TicketState.GRANTED
 
 
 def test_keys_that_come_back_one_by_one_leave_nothing_behind() -> None:
@@ -466,7 +470,7 @@ def test_keys_that_come_back_one_by_one_leave_nothing_behind() -> None:
         for grant in [take(pool, now=now + 0.6) for _ in range(10)]:
             pool.release(grant, now + 0.7)
 
-    (lane,) = pool.lanes()
+    (lane,) = pool.candidate_indexes()
     assert sum(len(level._heap) for level in lane.levels) < 200
     assert len(lane.later) < 100
 
@@ -504,10 +508,10 @@ def test_the_last_key_dying_fails_those_who_wait() -> None:
     ticket = line_up(pool)
 
     pool.reject(grants[0].key, "401", 1.0)
-    assert state(ticket) is Wait.WAITING
+    assert state(ticket) is TicketState.WAITING
     pool.reject(grants[1].key, "401", 2.0)
 
-    assert state(ticket) is Wait.FAILED
+    assert state(ticket) is TicketState.FAILED
     assert isinstance(ticket.error, NoUsableCredential)
     assert "2 dead" in str(ticket.error)
 
@@ -518,7 +522,7 @@ def test_a_spent_quota_serves_nobody_until_a_person_acts() -> None:
     pool.spend(grant.key, "insufficient_quota", 0.0)
 
     assert isinstance(line_up(pool).error, NoUsableCredential)
-    assert [row.state for row in report(pool, 1.0)] == ["spent", "spent"]
+    assert [row.state for row in build_report(pool, 1.0)] == ["spent", "spent"]
     pool.revive(pool.keys["b"], 2.0)
     assert take(pool, now=2.0).key.name == "b"
 
@@ -541,12 +545,12 @@ def test_a_key_added_or_revived_serves_those_who_wait() -> None:
     first, second = line_up(pool), line_up(pool)
 
     pool.add(KeySpec("b"), 1.0)
-    assert (state(first), state(second)) == (Wait.GRANTED, Wait.WAITING)
+    assert (state(first), state(second)) == (TicketState.GRANTED, TicketState.WAITING)
     pool.retire(pool.keys["b"], 2.0)
     pool.release(pool.leases[2], 2.0)
-    assert state(second) is Wait.WAITING
+    assert state(second) is TicketState.WAITING
     pool.revive(pool.keys["b"], 3.0)
-    assert state(second) is Wait.GRANTED
+    assert state(second) is TicketState.GRANTED
 
 
 # -- leases -------------------------------------------------------------------------------------------------------
@@ -572,7 +576,7 @@ def test_a_withdrawn_ticket_is_skipped() -> None:
     pool.withdraw(gone, 1.0)
     pool.release(grant, 2.0)
 
-    assert (state(gone), state(stays)) == (Wait.WITHDRAWN, Wait.GRANTED)
+    assert (state(gone), state(stays)) == (TicketState.WITHDRAWN, TicketState.GRANTED)
 
 
 def test_a_ticket_that_leaves_after_its_grant_passes_it_on() -> None:
@@ -580,21 +584,21 @@ def test_a_ticket_that_leaves_after_its_grant_passes_it_on() -> None:
     grant = take(pool)
     left, next_one = line_up(pool), line_up(pool)
     pool.release(grant, 1.0)
-    assert state(left) is Wait.GRANTED
+    assert state(left) is TicketState.GRANTED
 
     assert list(pool.withdraw(left, 2.0)) == [next_one]
-    assert state(next_one) is Wait.GRANTED
+    assert state(next_one) is TicketState.GRANTED
 
 
 def test_a_large_request_that_leaves_lets_the_small_ones_by() -> None:
     pool = pool_of(KeySpec("a", slots=9, limits=(Limit("tokens", 100, per=100),)))
     take(pool, ask(tokens=90))
     large, small = line_up(pool, ask(tokens=80)), line_up(pool, ask(tokens=5))
-    assert state(small) is Wait.WAITING
+    assert state(small) is TicketState.WAITING
 
     pool.withdraw(large, 1.0)
 
-    assert state(small) is Wait.GRANTED
+    assert state(small) is TicketState.GRANTED
 
 
 def test_max_lease_ends_a_forgotten_lease() -> None:
@@ -605,7 +609,7 @@ def test_max_lease_ends_a_forgotten_lease() -> None:
 
     pool.tick(30.0)
 
-    assert state(ticket) is Wait.GRANTED
+    assert state(ticket) is TicketState.GRANTED
     assert pool.release(forgotten, 31.0) is None
     assert "max_lease" in pool.notes[0]
 
@@ -628,7 +632,7 @@ def test_a_waiter_is_told_what_it_waits_for() -> None:
     pool.release(take(pool, ask(tokens=100)), 0.0)
     ticket = line_up(pool, ask(tokens=50))
 
-    assert why_waiting(pool, ticket, 1.0) == [
+    assert explain_wait(pool, ticket, 1.0) == [
         "c: limited (not enough left for its cost), in 49.0s",
         "b: cooling (429), in 59.0s",
         "a: leased (every slot is leased)",
@@ -640,4 +644,4 @@ def test_many_kinds_of_requests_do_not_pile_up() -> None:
     for number in range(500):
         pool.release(take(pool, ask(model=f"m-{number}")), 0.0)
 
-    assert len(pool.lanes()) <= 64
+    assert len(pool.candidate_indexes()) <= 64

@@ -13,16 +13,16 @@ from agentos import Limit
 from agentos.pool.core.cost import DIMENSIONS
 from agentos.pool.core.limits.base import FOREVER, SlidingWindow, WallTime
 from agentos.pool.core.quota_codec import (
-    forgotten,
-    in_flight_ended,
-    moved,
+    merge_records,
     named_limits,
     pack_quota,
-    shifted,
-    united,
+    reset_record,
+    shift_record,
+    shift_record_epoch,
     unpack_quota,
+    without_in_flight,
 )
-from agentos.pool.core.records import Ask, Block, Quota
+from agentos.pool.core.records import Block, LeaseRequest, Quota
 from agentos.pool.core.reservations import reserve
 from agentos.pool.core.states import Gate
 
@@ -83,7 +83,7 @@ class Life:
 
     def _reserve(self, luck: random.Random) -> object:
         amounts = [luck.choice((None, luck.randint(0, 128) / 4)) for _ in DIMENSIONS[1:]]
-        ask = Ask((1.0, amounts[0], amounts[1], amounts[2]), luck.choice(MODELS))
+        ask = LeaseRequest((1.0, amounts[0], amounts[1], amounts[2]), luck.choice(MODELS))
         draws = reserve(self.quota, ask, self.now)
         if draws is None:
             return None
@@ -120,9 +120,9 @@ class Life:
     def _use(self, luck: random.Random) -> object:
         usage = luck.choice(self.quota.limits).usage
         if luck.random() < 0.3:
-            return usage.ended_silently()
+            return usage.end_unreported()
         for _ in range(luck.choice((1, 1, 30))):
-            usage.reported(luck.randint(0, 400) / 4)
+            usage.add(luck.randint(0, 400) / 4)
         return usage.in_flight
 
     def answers(self, since: float = 0.0) -> list[object]:
@@ -185,7 +185,7 @@ def test_what_requests_were_seen_to_use_is_ranked_as_by_hand() -> None:
         luck = random.Random(count)
         amounts = [luck.randint(1, 999) for _ in range(count)]
         for amount in amounts:
-            quota.limits[0].usage.reported(amount)
+            quota.limits[0].usage.add(amount)
 
         ranked = sorted(amounts[-64:])
         expected = ranked[-(-95 * len(ranked) // 100) - 1]
@@ -312,7 +312,7 @@ def test_a_record_that_is_forgotten_keeps_what_leases_in_force_will_ask_for_and_
         record = kept(pack_quota(life.quota))
         flying = [state.usage.in_flight for state in life.quota.limits]
 
-        unpack_quota(life.quota, kept(forgotten(record)))
+        unpack_quota(life.quota, kept(reset_record(record)))
 
         assert life.answers() == Life(quota_of(limits), life.now).answers(), number
         assert [state.usage.in_flight for state in life.quota.limits] == flying
@@ -325,7 +325,7 @@ def test_a_record_that_is_forgotten_keeps_what_leases_in_force_will_ask_for_and_
 def test_what_was_in_flight_and_forgotten_lands_without_a_trace() -> None:
     usage = quota_of([Limit("tokens", 64)]).limits[0].usage
 
-    usage.landed()
+    usage.end_in_flight()
 
     assert usage.in_flight == 0
 
@@ -343,7 +343,7 @@ def test_moving_a_record_moves_every_instant_and_nothing_else() -> None:
         before, after = life.moved_to(quota_of(limits)), life.moved_to(quota_of(limits), by)
         unpack_quota(before.quota, record)
 
-        unpack_quota(after.quota, kept(moved(record, by)))
+        unpack_quota(after.quota, kept(shift_record_epoch(record, by)))
 
         assert after.answers(since=by) == before.answers(), number
 
@@ -351,17 +351,17 @@ def test_moving_a_record_moves_every_instant_and_nothing_else() -> None:
 def test_moving_a_record_leaves_the_days_where_they_are_and_nobody_at_work() -> None:
     limits = [Limit("tokens", 64, per="day"), Limit("tokens", 64, per=16)]
     quota = quota_of(limits)
-    assert reserve(quota, Ask(), 1024.0) is not None  # of unknown cost
+    assert reserve(quota, LeaseRequest(), 1024.0) is not None  # of unknown cost
     quota.limits[0].take(48.0, 1024.0)
     before = kept(pack_quota(quota))
 
-    after = moved(before, -1000.0)
+    after = shift_record_epoch(before, -1000.0)
 
     day, _ = (name for name, _ in named_limits(quota))
     expected = {**before["limits"][day], "usage": {**before["limits"][day]["usage"], "in_flight": 0}}
     assert after["limits"][day] == expected
     assert (unknown_in_flight(before), unknown_in_flight(after)) == (2, 0)
-    assert moved({}, 7.0) == {}
+    assert shift_record_epoch({}, 7.0) == {}
 
 
 # -- another clock ----------------------------------------------------------------------------------------------------
@@ -377,7 +377,7 @@ def test_shifting_a_record_moves_every_instant_and_nothing_else() -> None:
         before, after = life.moved_to(quota_of(limits)), life.moved_to(quota_of(limits), by)
         unpack_quota(before.quota, record)
 
-        unpack_quota(after.quota, kept(shifted(record, by)))
+        unpack_quota(after.quota, kept(shift_record(record, by)))
 
         assert after.answers(since=by) == before.answers(), number
 
@@ -388,15 +388,15 @@ def test_shifting_a_record_back_leaves_it_as_it_was() -> None:
         record = kept(pack_quota(lived(luck)[0].quota))
         by = luck.randint(-(2**20), 2**20) / 64
 
-        assert kept(shifted(shifted(record, by), -by)) == record, number
+        assert kept(shift_record(shift_record(record, by), -by)) == record, number
 
 
 def test_shifting_a_record_leaves_at_work_who_is_at_work() -> None:
     quota = quota_of([Limit("tokens", 64, per="day"), Limit("tokens", 64, per=16)])
-    assert reserve(quota, Ask(), 1024.0) is not None  # of unknown cost
+    assert reserve(quota, LeaseRequest(), 1024.0) is not None  # of unknown cost
     record = {**kept(pack_quota(quota)), "probation": {"": 1020.0, "small": None}}
 
-    after = shifted(record, 500.0)
+    after = shift_record(record, 500.0)
 
     assert unknown_in_flight(after) == unknown_in_flight(record) == 2
     assert after["probation"] == {"": 1520.0, "small": None}
@@ -405,7 +405,7 @@ def test_shifting_a_record_leaves_at_work_who_is_at_work() -> None:
 def test_a_record_that_is_not_shifted_is_the_very_same() -> None:
     record = {"spent": ["spent", None, 5.0, ""]}
 
-    assert shifted(record, 0.0) is record
+    assert shift_record(record, 0.0) is record
 
 
 # -- two who have not heard of each other -----------------------------------------------------------------------------
@@ -415,7 +415,7 @@ def test_what_only_one_of_two_knows_is_known() -> None:
     one = {"spent": ["spent", None, 5.0, "no money"], "limits": {"requests per 60s": {"used": 1}}}
     other = {"width": {"width": 3}, "limits": {"tokens per 60s": {"used": 9}}}
 
-    assert united(one, other) == {
+    assert merge_records(one, other) == {
         "spent": ["spent", None, 5.0, "no money"],
         "width": {"width": 3},
         "limits": {"requests per 60s": {"used": 1}, "tokens per 60s": {"used": 9}},
@@ -423,20 +423,22 @@ def test_what_only_one_of_two_knows_is_known() -> None:
 
 
 def test_what_both_know_is_as_the_first_says() -> None:
-    assert united({"limits": {"a": {"used": 1}}}, {"limits": {"a": {"used": 2}}}) == {"limits": {"a": {"used": 1}}}
+    assert merge_records({"limits": {"a": {"used": 1}}}, {"limits": {"a": {"used": 2}}}) == {
+        "limits": {"a": {"used": 1}}
+    }
 
 
 @pytest.mark.parametrize(("first", "second", "longer"), [(5.0, 9.0, 9.0), (9.0, 5.0, 9.0), (None, 9.0, None)])
 def test_of_two_coolings_the_longer_one_counts(first: float | None, second: float, longer: float | None) -> None:
     one, other = ({"blocks": {"": ["cooling", until, 1.0, ""]}} for until in (first, second))
 
-    assert united(one, other)["blocks"][""][1] == longer
+    assert merge_records(one, other)["blocks"][""][1] == longer
 
 
 def test_coolings_of_different_models_all_count() -> None:
     one, other = ({"blocks": {model: ["cooling", 5.0, 1.0, ""]}} for model in ("small", "large"))
 
-    assert united(one, other)["blocks"].keys() == {"small", "large"}
+    assert merge_records(one, other)["blocks"].keys() == {"small", "large"}
 
 
 # -- a process that cannot say how its request ended ------------------------------------------------------------------
@@ -445,18 +447,18 @@ def test_coolings_of_different_models_all_count() -> None:
 def test_a_request_of_unknown_cost_that_ended_with_its_process_counts_no_more() -> None:
     limits = [Limit("tokens", 64, per=16), Limit("input_tokens", 64, per=16)]
     quota = quota_of(limits)
-    assert reserve(quota, Ask(), 1024.0) is not None
-    assert reserve(quota, Ask(), 1024.0) is None  # one at a time
+    assert reserve(quota, LeaseRequest(), 1024.0) is not None
+    assert reserve(quota, LeaseRequest(), 1024.0) is None  # one at a time
     record = kept(pack_quota(quota))
     first, second = (name for name, _ in named_limits(quota))
 
-    one, both = (kept(in_flight_ended(record, names)) for names in ([first], [first, second, "bananas per day"]))
+    one, both = (kept(without_in_flight(record, names)) for names in ([first], [first, second, "bananas per day"]))
 
     assert record == kept(pack_quota(quota))
     assert one["limits"][second] == record["limits"][second]
     unpack_quota(quota, one)
-    assert reserve(quota, Ask(), 1024.0) is None
+    assert reserve(quota, LeaseRequest(), 1024.0) is None
     unpack_quota(quota, both)
-    assert reserve(quota, Ask(), 1024.0) is not None
-    assert in_flight_ended(both, [first, second]) == both  # never below none
-    assert unknown_in_flight(in_flight_ended({}, [first])) == 0
+    assert reserve(quota, LeaseRequest(), 1024.0) is not None
+    assert without_in_flight(both, [first, second]) == both  # never below none
+    assert unknown_in_flight(without_in_flight({}, [first])) == 0

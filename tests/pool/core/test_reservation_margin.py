@@ -6,10 +6,10 @@ import pytest
 
 from agentos import Limit
 from agentos.pool.core.cost import INPUT, OUTPUT, REQUESTS, TOKENS, request_cost
-from agentos.pool.core.feasibility import hopeless
-from agentos.pool.core.records import Ask, KeySpec
-from agentos.pool.core.reservations import padded
-from agentos.pool.core.states import Life, Wait
+from agentos.pool.core.feasibility import why_infeasible
+from agentos.pool.core.records import KeySpec, LeaseRequest
+from agentos.pool.core.reservations import with_margin
+from agentos.pool.core.states import Life, TicketState
 from agentos.providers.signal import Event, Reading
 
 from .signals_for_pool import ask, line_up, ok, pool_of, said, take
@@ -17,9 +17,9 @@ from .signals_for_pool import ask, line_up, ok, pool_of, said, take
 TOLD = ask(tokens=100)
 
 
-def reserved(wanted: Ask, times: int, *specs: KeySpec | str) -> float | None:
+def reserved(wanted: LeaseRequest, times: int, *specs: KeySpec | str) -> float | None:
     """The tokens that are reserved after so many limits in a row."""
-    return padded(wanted, times, pool_of(*specs).keys.values()).cost[TOKENS]
+    return with_margin(wanted, times, pool_of(*specs).keys.values()).cost[TOKENS]
 
 
 def limited_to(tokens: float, name: str = "a", **facts: object) -> KeySpec:
@@ -61,13 +61,13 @@ def test_credentials_that_cannot_serve_do_not_count() -> None:
     pool.keys["b"].life = Life.DEAD
     pool.keys["c"].barred["large"] = "404"
 
-    found = padded(ask(tokens=100, model="large"), 8, pool.keys.values())
+    found = with_margin(ask(tokens=100, model="large"), 8, pool.keys.values())
 
     assert found.cost[TOKENS] == 150.0
 
 
 def test_where_nobody_can_serve_it_stays_as_it_was_told() -> None:
-    assert padded(TOLD, 8, []).cost == TOLD.cost
+    assert with_margin(TOLD, 8, []).cost == TOLD.cost
 
 
 def test_a_limit_of_another_model_does_not_count() -> None:
@@ -82,14 +82,14 @@ def test_a_limit_that_was_told_by_the_provider_counts() -> None:
     grant = take(pool)
     pool.report(grant, ok(Reading("tokens", 120.0, 120.0, window=60.0)), 0.0)
 
-    assert padded(TOLD, 8, pool.keys.values()).cost[TOKENS] == 120.0
+    assert with_margin(TOLD, 8, pool.keys.values()).cost[TOKENS] == 120.0
 
 
 def test_each_dimension_that_was_told_grows_and_no_other() -> None:
-    wanted = Ask(request_cost({"input_tokens": 100}))
+    wanted = LeaseRequest(request_cost({"input_tokens": 100}))
     pool = pool_of(KeySpec("a", limits=(Limit("input_tokens", 110), Limit("output_tokens", 1000))))
 
-    cost = padded(wanted, 1, pool.keys.values()).cost
+    cost = with_margin(wanted, 1, pool.keys.values()).cost
 
     assert cost[INPUT] == pytest.approx(110.0)
     assert (cost[TOKENS], cost[OUTPUT]) == (None, None)
@@ -111,18 +111,18 @@ def test_several_dimensions_fit_one_credential_together(
     cost: dict[str, float], one: tuple[Limit, ...], other: tuple[Limit, ...]
 ) -> None:
     pool = pool_of(KeySpec("a", limits=one), KeySpec("b", limits=other))
-    wanted = Ask(request_cost(cost))
+    wanted = LeaseRequest(request_cost(cost))
     keys = pool.keys.values()
-    assert hopeless(keys, wanted, 0) is None
+    assert why_infeasible(keys, wanted, 0) is None
 
-    assert hopeless(keys, padded(wanted, 8, keys), 0) is None
+    assert why_infeasible(keys, with_margin(wanted, 8, keys), 0) is None
 
 
 def test_all_that_was_told_grows_by_one_factor() -> None:
     limits = (Limit("input_tokens", 1000), Limit("output_tokens", 12))
-    wanted = Ask(request_cost({"input_tokens": 100, "output_tokens": 10}))
+    wanted = LeaseRequest(request_cost({"input_tokens": 100, "output_tokens": 10}))
 
-    cost = padded(wanted, 8, pool_of(KeySpec("a", limits=limits)).keys.values()).cost
+    cost = with_margin(wanted, 8, pool_of(KeySpec("a", limits=limits)).keys.values()).cost
 
     assert cost == pytest.approx((1.0, 132.0, 120.0, 12.0))
 
@@ -130,9 +130,9 @@ def test_all_that_was_told_grows_by_one_factor() -> None:
 def test_of_several_dimensions_the_credential_that_carries_most_of_all_together_is_what_fits() -> None:
     narrow = KeySpec("a", limits=(Limit("input_tokens", 1000), Limit("output_tokens", 12)))
     wide = KeySpec("b", limits=(Limit("input_tokens", 150), Limit("output_tokens", 20)))
-    wanted = Ask(request_cost({"input_tokens": 100, "output_tokens": 10}))
+    wanted = LeaseRequest(request_cost({"input_tokens": 100, "output_tokens": 10}))
 
-    cost = padded(wanted, 8, pool_of(narrow, wide).keys.values()).cost
+    cost = with_margin(wanted, 8, pool_of(narrow, wide).keys.values()).cost
 
     assert (cost[INPUT], cost[OUTPUT]) == pytest.approx((150.0, 15.0))
 
@@ -141,23 +141,23 @@ def test_of_several_dimensions_the_credential_that_carries_most_of_all_together_
 def test_what_just_fits_is_not_rounded_up_to_what_never_does(told: float, largest: float) -> None:
     keys = pool_of(KeySpec("a", limits=(Limit("input_tokens", largest),))).keys.values()
 
-    assert hopeless(keys, padded(Ask(request_cost({"input_tokens": told})), 8, keys), 0) is None
+    assert why_infeasible(keys, with_margin(LeaseRequest(request_cost({"input_tokens": told})), 8, keys), 0) is None
 
 
 @pytest.mark.parametrize("part", ["input_tokens", "output_tokens"])
 def test_a_part_of_the_tokens_fits_the_limit_of_all_tokens(part: str) -> None:
     keys = pool_of(limited_to(200)).keys.values()
-    wanted = Ask(request_cost({part: 100}))
-    assert hopeless(keys, wanted, 0) is None
+    wanted = LeaseRequest(request_cost({part: 100}))
+    assert why_infeasible(keys, wanted, 0) is None
 
-    assert hopeless(keys, padded(wanted, 8, keys), 0) is None
+    assert why_infeasible(keys, with_margin(wanted, 8, keys), 0) is None
 
 
 def test_the_rest_of_the_request_stays_what_it_is() -> None:
     labels = frozenset({("tier", "paid")})
-    wanted = Ask(request_cost({"tokens": 100}), "large", "talk", 3, labels)
+    wanted = LeaseRequest(request_cost({"tokens": 100}), "large", "talk", 3, labels)
 
-    found = padded(wanted, 2, pool_of(limited_to(1000)).keys.values())
+    found = with_margin(wanted, 2, pool_of(limited_to(1000)).keys.values())
 
     assert (found.model, found.affinity, found.priority, found.labels) == ("large", "talk", 3, labels)
     assert wanted.cost[TOKENS] == 100.0
@@ -165,15 +165,15 @@ def test_the_rest_of_the_request_stays_what_it_is() -> None:
 
 def test_it_waits_for_what_it_reserves_and_does_not_become_hopeless() -> None:
     pool = pool_of(limited_to(200))
-    more = padded(TOLD, 8, pool.keys.values())
-    assert hopeless(pool.keys.values(), more, 0) is None
+    more = with_margin(TOLD, 8, pool.keys.values())
+    assert why_infeasible(pool.keys.values(), more, 0) is None
     pool.release(take(pool, ask(tokens=50)), 0.0)
 
     waiting = line_up(pool, more)
-    assert (waiting.state, pool.next_at) == (Wait.WAITING, 15.0)  # all of the 200 has to be there
+    assert (waiting.state, pool.next_at) == (TicketState.WAITING, 15.0)  # all of the 200 has to be there
     pool.tick(15.0)
 
-    assert waiting.state is Wait.GRANTED
+    assert waiting.state is TicketState.GRANTED
 
 
 def test_a_quota_without_money_does_not_count() -> None:
@@ -181,4 +181,4 @@ def test_a_quota_without_money_does_not_count() -> None:
     grants = {grant.key.name: grant for grant in (take(pool), take(pool))}
     pool.report(grants["b"], said(Event.MONEY_GONE), 0.0)
 
-    assert padded(TOLD, 8, pool.keys.values()).cost[TOKENS] == 150.0
+    assert with_margin(TOLD, 8, pool.keys.values()).cost[TOKENS] == 150.0

@@ -10,11 +10,11 @@ from collections.abc import Iterator
 import pytest
 
 from agentos import Credential, CredentialCoordinator, NeverFits, NoUsableCredential, PoolClosed
-from agentos.pool.completion_queue import Desk, DeskTicket
+from agentos.pool.completion_queue import CompletionQueue, QueuedRequest
 from agentos.pool.core.cost import request_cost
 from agentos.pool.core.limits.base import FOREVER
-from agentos.pool.core.records import PLAIN, Ask
-from agentos.pool.core.states import Wait
+from agentos.pool.core.records import PLAIN, LeaseRequest
+from agentos.pool.core.states import TicketState
 from agentos.testing import FakeClock
 
 from ...background_threads import PATIENCE, Background
@@ -27,28 +27,28 @@ class Run:
         self.pool = pool
         self.news = 0
         self.told = threading.Condition()
-        self.desk = Desk(self.on_news)
+        self.desk = CompletionQueue(self.on_news)
 
     def on_news(self) -> None:
         with self.told:
             self.news += 1
             self.told.notify_all()
 
-    def ask(self, name: str, ask: Ask = PLAIN) -> DeskTicket:
-        ticket = DeskTicket(ask, name, self.desk, name)
+    def ask(self, name: str, ask: LeaseRequest = PLAIN) -> QueuedRequest:
+        ticket = QueuedRequest(ask, name, self.desk, name)
         self.pool._runtime.enqueue(ticket)
         return ticket
 
     def answered(self) -> list[str]:
-        return [ticket.item for ticket in self.desk.answered]
+        return [ticket.item for ticket in self.desk.completed]
 
     def wait_for(self, count: int) -> list[str]:
         with self.told:
-            assert self.told.wait_for(lambda: len(self.desk.answered) >= count, PATIENCE), self.answered()
+            assert self.told.wait_for(lambda: len(self.desk.completed) >= count, PATIENCE), self.answered()
         return self.answered()
 
     def give_back(self, place: int = 0) -> None:
-        grant = self.desk.answered[place].grant
+        grant = self.desk.completed[place].grant
         assert grant is not None
         assert self.pool._runtime.give_back(grant)
 
@@ -76,7 +76,7 @@ def test_a_request_is_answered_before_enqueue_returns_if_a_key_is_free(pool: Cre
     ticket = run.ask("a")
 
     assert run.answered() == ["a"]
-    assert ticket.state is Wait.GRANTED
+    assert ticket.state is TicketState.GRANTED
     assert ticket.grant is not None
     assert (ticket.grant.requester, ticket.item) == ("a", "a")
     assert run.news >= 1
@@ -161,7 +161,7 @@ def test_a_higher_priority_goes_first_at_a_desk_too(pool: CredentialCoordinator)
     run = Run(pool)
     lease = pool.acquire("holder")
     run.ask("low")
-    run.ask("high", Ask(PLAIN.cost, priority=5))
+    run.ask("high", LeaseRequest(PLAIN.cost, priority=5))
 
     lease.release()
 
@@ -183,11 +183,11 @@ def test_a_desk_is_told_when_to_have_the_pool_looked_at(pool: CredentialCoordina
     assert run.desk.armed_at == clock.now() + 30
     assert run.news == 1
     clock.advance(29)
-    pool._runtime.look_out(run.desk)
+    pool._runtime.on_timer(run.desk)
     assert run.answered() == []
     assert run.desk.armed_at == clock.now() + 1
     clock.advance(1)
-    pool._runtime.look_out(run.desk)
+    pool._runtime.on_timer(run.desk)
     assert run.answered() == ["a"]
     assert run.desk.armed_at == FOREVER
     run.give_back()
@@ -203,12 +203,12 @@ def test_a_look_that_comes_to_nothing_arms_the_desk_again(pool: CredentialCoordi
     key = next(iter(core.keys.values()))
     pool._runtime.scheduler.run_step(lambda now: core.close_quota(key, now + 50, model=None, evidence="test", now=now))
     clock.advance(10)
-    pool._runtime.look_out(run.desk)
+    pool._runtime.on_timer(run.desk)
 
     assert run.answered() == []
     assert run.desk.armed_at == 1050.0
     clock.advance(40)
-    pool._runtime.look_out(run.desk)
+    pool._runtime.on_timer(run.desk)
     assert run.answered() == ["a"]
     run.give_back()
 
@@ -225,7 +225,7 @@ def test_a_desk_behind_a_waiting_task_is_armed_too(pool: CredentialCoordinator, 
         run.ask("a")
         assert run.desk.armed_at == 1030.0
         clock.advance(30)  # the task's own loop is busy: it is this code
-        pool._runtime.look_out(run.desk)
+        pool._runtime.on_timer(run.desk)
         lease = await task
         assert run.answered() == []  # it stood behind
         lease.release()
@@ -241,9 +241,9 @@ def test_the_last_request_to_leave_takes_the_alarm_with_it(pool: CredentialCoord
         lease.rate_limited(30)
     first, second = run.ask("a"), run.ask("b")
 
-    pool._runtime.call_off(first)
+    pool._runtime.cancel(first)
     assert run.desk.armed_at == 1030.0
-    pool._runtime.call_off(second)
+    pool._runtime.cancel(second)
 
     assert run.desk.armed_at == FOREVER
     assert run.desk.waiting == 0
@@ -257,12 +257,12 @@ def test_when_the_head_leaves_the_next_one_is_told_when_to_look(pool: Credential
     ticket = first.ask("a")
     second.ask("b")
 
-    pool._runtime.call_off(ticket)
+    pool._runtime.cancel(ticket)
 
     assert second.desk.armed_at == 1030.0
     assert second.news >= 1
     clock.advance(30)
-    pool._runtime.look_out(second.desk)
+    pool._runtime.on_timer(second.desk)
     assert second.answered() == ["b"]
     second.give_back()
 
@@ -283,7 +283,7 @@ def test_a_thread_at_the_head_that_gives_up_leaves_a_desk_that_is_armed(
 
     assert run.desk.armed_at == 1030.0
     clock.advance(25)
-    pool._runtime.look_out(run.desk)
+    pool._runtime.on_timer(run.desk)
     assert run.answered() == ["a"]
     run.give_back()
 
@@ -296,14 +296,14 @@ def test_a_request_that_waits_can_be_called_off(pool: CredentialCoordinator) -> 
     lease = pool.acquire("holder")
     ticket, other = run.ask("a"), run.ask("b")
 
-    pool._runtime.call_off(ticket)
-    pool._runtime.call_off(ticket)  # once more does no harm
+    pool._runtime.cancel(ticket)
+    pool._runtime.cancel(ticket)  # once more does no harm
 
-    assert ticket.state is Wait.WITHDRAWN
+    assert ticket.state is TicketState.WITHDRAWN
     assert run.desk.waiting == 1
     lease.release()
     assert run.answered() == ["b"]
-    assert other.state is Wait.GRANTED
+    assert other.state is TicketState.GRANTED
     run.give_back()
 
 
@@ -314,10 +314,10 @@ def test_a_request_called_off_when_its_grant_has_just_come_passes_it_on(pool: Cr
     assert run.answered() == ["a"]
     assert other.answered() == []
 
-    pool._runtime.call_off(granted)
+    pool._runtime.cancel(granted)
 
     assert other.answered() == ["b"]
-    pool._runtime.call_off(granted)  # its lease is not the other's
+    pool._runtime.cancel(granted)  # its lease is not the other's
     assert pool.get_available_count() == 0
     other.give_back()
     assert pool.get_available_count() == 1
@@ -328,9 +328,9 @@ def test_a_request_that_failed_can_be_called_off_too(clock: FakeClock) -> None:
     run = Run(pool)
     ticket = run.ask("a")
 
-    pool._runtime.call_off(ticket)
+    pool._runtime.cancel(ticket)
 
-    assert ticket.state is Wait.FAILED
+    assert ticket.state is TicketState.FAILED
     assert pool._runtime.scheduler.waiters.desks == {}
 
 
@@ -341,8 +341,8 @@ def test_a_request_that_nothing_can_ever_serve_fails_at_once(clock: FakeClock) -
     pool = CredentialCoordinator([Credential("secret-with-limit", tpm=100)], clock=clock, debug=True)
     run = Run(pool)
 
-    too_large = run.ask("a", Ask(request_cost({"tokens": 500})))
-    fits = run.ask("b", Ask(request_cost({"tokens": 5})))
+    too_large = run.ask("a", LeaseRequest(request_cost({"tokens": 500})))
+    fits = run.ask("b", LeaseRequest(request_cost({"tokens": 5})))
 
     assert run.answered() == ["a", "b"]
     assert isinstance(too_large.error, NeverFits)
@@ -358,7 +358,7 @@ def test_when_the_last_key_dies_all_requests_fail_and_say_why(pool: CredentialCo
     lease.rejected("401")
 
     assert [run.answered() for run in runs] == [["a-0", "b-0"], ["a-1", "b-1"]]
-    assert all(ticket.state is Wait.FAILED for ticket in tickets)
+    assert all(ticket.state is TicketState.FAILED for ticket in tickets)
     assert all(isinstance(ticket.error, NoUsableCredential) for ticket in tickets)
     assert all(run.news >= 1 for run in runs)
     lease.release()
@@ -399,39 +399,39 @@ def test_many_desks_in_a_random_story_lose_no_request_and_no_key(luck: int) -> N
     clock = FakeClock()
     pool = CredentialCoordinator([f"secret-of-many-{n}" for n in range(3)], clock=clock, debug=True)
     runs = [Run(pool) for _ in range(5)]
-    waiting: list[tuple[Run, DeskTicket]] = []
-    held: list[DeskTicket] = []
+    waiting: list[tuple[Run, QueuedRequest]] = []
+    held: list[QueuedRequest] = []
     asked = answered = called_off = 0
     for _ in range(600):
         happening = r.random()
         if happening < 0.4:
             run = r.choice(runs)
-            waiting.append((run, run.ask(f"item-{asked}", Ask(PLAIN.cost, r.choice([None, "a", "b"])))))
+            waiting.append((run, run.ask(f"item-{asked}", LeaseRequest(PLAIN.cost, r.choice([None, "a", "b"])))))
             asked += 1
         elif happening < 0.5 and waiting:
             _, ticket = waiting.pop(r.randrange(len(waiting)))
-            if ticket.state is Wait.WAITING:
-                pool._runtime.call_off(ticket)
+            if ticket.state is TicketState.WAITING:
+                pool._runtime.cancel(ticket)
                 called_off += 1
         elif happening < 0.8 and held:
             grant = held.pop(r.randrange(len(held))).grant
             assert grant is not None
             if r.random() < 0.2:
-                pool._runtime.limited(grant, r.choice([1, 20]), grant.model)
+                pool._runtime.report_rate_limited(grant, r.choice([1, 20]), grant.model)
             assert pool._runtime.give_back(grant)
         elif happening < 0.95:
             clock.advance(r.choice([0.5, 5.0]))
             for run in runs:
                 if clock.now() >= run.desk.armed_at:
-                    pool._runtime.look_out(run.desk)
+                    pool._runtime.on_timer(run.desk)
         for run in runs:
-            while run.desk.answered:
-                ticket = run.desk.answered.popleft()
-                assert ticket.state is Wait.GRANTED
+            while run.desk.completed:
+                ticket = run.desk.completed.popleft()
+                assert ticket.state is TicketState.GRANTED
                 held.append(ticket)
                 answered += 1
         for run in runs:
-            mine = [t for _, t in waiting if t.owner is run.desk and t.state is Wait.WAITING]
+            mine = [t for _, t in waiting if t.owner is run.desk and t.state is TicketState.WAITING]
             assert run.desk.waiting == len(mine)
             assert (run.desk in pool._runtime.scheduler.waiters.desks) is bool(mine)
         # Nobody has to poll: as long as somebody waits for an instant, some desk is armed for it or earlier.
@@ -441,7 +441,7 @@ def test_many_desks_in_a_random_story_lose_no_request_and_no_key(luck: int) -> N
         assert ticket.grant is not None
         pool._runtime.give_back(ticket.grant)
     for _, ticket in waiting:
-        pool._runtime.call_off(ticket)
+        pool._runtime.cancel(ticket)
 
     assert asked > 100
     assert answered > 50
@@ -462,13 +462,13 @@ def test_many_threads_put_in_and_call_off_at_once_and_nothing_is_lost() -> None:
         for number in range(60):
             ticket = run.ask(f"{luck}-{number}")
             if r.random() < 0.3:
-                pool._runtime.call_off(ticket)  # waiting or granted
+                pool._runtime.cancel(ticket)  # waiting or granted
                 with run.told:
-                    if ticket in run.desk.answered:
-                        run.desk.answered.remove(ticket)
+                    if ticket in run.desk.completed:
+                        run.desk.completed.remove(ticket)
                 continue
             run.wait_for(1)
-            answer = run.desk.answered.popleft()
+            answer = run.desk.completed.popleft()
             assert answer is ticket
             assert ticket.grant is not None
             assert pool._runtime.give_back(ticket.grant)

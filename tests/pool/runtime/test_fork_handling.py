@@ -24,7 +24,7 @@ from agentos.pool.redaction import Masker
 from agentos.pool.runtime import fork_handling
 from agentos.pool.runtime.scheduler import Scheduler
 from agentos.runs.context import CheckpointFolder
-from agentos.transport.abandoned_streams import OpenStreams, Watchman
+from agentos.transport.abandoned_streams import CollectionTimer, OpenStreams
 from agentos.util import fork_hooks
 
 PATIENCE = 30.0
@@ -225,8 +225,8 @@ def test_a_pool_in_memory_that_does_not_come_to_rest_is_refused_in_the_child(mon
     [
         (lambda: Masker([KEY]), lambda it: it._marking, lambda it: it.mask(f"key {KEY}")),
         (CheckpointFolder, lambda it: it._lock, lambda it: str(it.place().is_dir())),
-        (lambda: OpenStreams(Watchman()), lambda it: it._lock, lambda it: it.add(it)),
-        (Watchman, lambda it: it._changed, lambda it: it.cancel()),
+        (lambda: OpenStreams(CollectionTimer()), lambda it: it._lock, lambda it: it.add(it)),
+        (CollectionTimer, lambda it: it._changed, lambda it: it.cancel()),
     ],
     ids=["masker", "checkpoints", "open streams", "watchman"],
 )
@@ -245,10 +245,10 @@ def test_a_child_finds_free_what_another_thread_had_locked(
 def test_forks_keep_no_pool_from_being_forgotten() -> None:
     pool = CredentialCoordinator([KEY])
     gone, number = weakref.ref(pool._runtime.scheduler), id(pool._runtime.scheduler)
-    assert number in fork_hooks._watched
+    assert number in fork_hooks._registered
 
     del pool
     gc.collect()
 
     assert gone() is None
-    assert number not in fork_hooks._watched or fork_hooks._watched[number]() is not None
+    assert number not in fork_hooks._registered or fork_hooks._registered[number]() is not None

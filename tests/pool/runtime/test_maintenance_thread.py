@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 
 from agentos import CredentialCoordinator
-from agentos.pool.runtime.maintenance_thread import Housekeeper
+from agentos.pool.runtime.maintenance_thread import MaintenanceThread
 from agentos.stores.shared_pool.pool import SharedPool
 from agentos.stores.sqlite.store import SqliteStore
-from agentos.stores.sqlite.udp_wakeup import Bell, DeafBell
+from agentos.stores.sqlite.udp_wakeup import LocalWakeup, UdpWakeup
 from agentos.testing import FakeClock
 from agentos.util.clock import Sleeper
 
@@ -135,12 +135,12 @@ class Kept:
             raise RuntimeError("something nobody thought of")
         return self.clock.now() + 1.0
 
-    def keep_up(self, called: bool) -> None:
+    def maintain(self, called: bool) -> None:
         self.calls.append(called)
         if self.fails:
             raise RuntimeError("something nobody thought of")
 
-    def is_over(self) -> bool:
+    def is_finished(self) -> bool:
         return self.over
 
     def passes(self, seconds: float) -> None:
@@ -174,10 +174,10 @@ def test_it_looks_after_the_pool_when_that_is_due_and_knows_when_it_was_called(
     mine: Callable[[], set[threading.Thread]],
 ) -> None:
     clock = Told()
-    kept, bell = Kept(clock), Bell()
-    Housekeeper(kept, clock, bell, lambda: None)
+    kept, bell = Kept(clock), UdpWakeup()
+    MaintenanceThread(kept, clock, bell, lambda: None)
     bell.session = "session-1"
-    bell.call(bell.port, "session-1")
+    bell.notify_peers(bell.port, "session-1")
 
     for end in ("the bell", "the instant", "the instant"):
         clock.ends.put(end)
@@ -193,9 +193,9 @@ def test_an_error_does_not_end_it_and_is_told(
     mine: Callable[[], set[threading.Thread]], caplog: pytest.LogCaptureFixture
 ) -> None:
     clock = FakeClock()
-    kept, bell = Kept(clock), DeafBell()
+    kept, bell = Kept(clock), LocalWakeup()
     kept.fails = True
-    Housekeeper(kept, clock, bell, lambda: None)
+    MaintenanceThread(kept, clock, bell, lambda: None)
 
     kept.passes(1.0)
     kept.passes(1.0)
@@ -214,9 +214,9 @@ def test_an_error_of_when_it_is_due_does_not_end_it_either(
     mine: Callable[[], set[threading.Thread]], caplog: pytest.LogCaptureFixture
 ) -> None:
     clock = FakeClock()
-    kept, bell = Kept(clock), DeafBell()
+    kept, bell = Kept(clock), LocalWakeup()
     kept.does_not_know_when = True
-    Housekeeper(kept, clock, bell, lambda: None)
+    MaintenanceThread(kept, clock, bell, lambda: None)
 
     kept.passes(1.0)
 

@@ -11,9 +11,9 @@ import sys
 from typing import Any
 
 from agentos import CredentialCoordinator, ParallelCoordinator
-from agentos.runs.cluster.driver.driver_server import Hub
+from agentos.runs.cluster.driver.driver_server import DriverServer
 from agentos.runs.cluster.driver.engine import ClusterEngine
-from agentos.runs.cluster.worker.client import Post
+from agentos.runs.cluster.worker.client import DriverEndpoint
 from agentos.workflows.parallel import coordinator
 
 from . import cluster_workers
@@ -25,13 +25,13 @@ class Announced:
     def open(self, _workers: int) -> tuple[str, int, int]:
         return "127.0.0.1", 0, 1
 
-    def place(self, post: Post, _hub: Hub) -> None:
+    def place(self, post: DriverEndpoint, _hub: DriverServer) -> None:
         sys.stdout.write(f"{pickle.dumps(post).hex()}\n")
         sys.stdout.flush()
 
-    def one_more(self) -> None: ...
+    def add_slot(self) -> None: ...
 
-    def needed(self) -> None: ...
+    def request_slots(self) -> None: ...
 
     def close(self) -> None: ...
 
@@ -42,7 +42,7 @@ def main(store: str, lease_ttl: str, secret: str) -> None:
     def engine_for(run: Any) -> ClusterEngine:
         return ClusterEngine(run, Announced(), ttl=None)
 
-    coordinator.engine_for = engine_for  # type: ignore[attr-defined]
+    coordinator.build_engine = engine_for  # type: ignore[attr-defined]
     pool = CredentialCoordinator([secret], store=store, lease_ttl=float(lease_ttl))
     run = ParallelCoordinator(1, pool, ship_secrets=True)
     run.execute_parallel(["a"], cluster_workers.stays_with_its_key, str)

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from agentos.runs.cluster.driver.command_engine import ClusterCommandEngine
-from agentos.runs.cluster.driver.driver_server import Hub
+from agentos.runs.cluster.driver.driver_server import DriverServer
 from agentos.runs.cluster.driver.engine import ClusterEngine
-from agentos.runs.cluster.worker.client import Link, NoDriver, Post
-from agentos.runs.cluster.worker.slot import LINKS, sit
+from agentos.runs.cluster.worker.client import DriverEndpoint, DriverUnreachable, WorkerClient
+from agentos.runs.cluster.worker.slot import CLIENTS, run_worker_slot
 
 WAIT = 20.0  # for what comes at once, unless it never comes
 _ROOM = 128
@@ -33,8 +33,8 @@ class ThreadSeating:
     ) -> None:
         self.closed = threading.Event()
         self.placed = threading.Event()
-        self.post: Post | None = None
-        self.hub: Hub | None = None
+        self.post: DriverEndpoint | None = None
+        self.hub: DriverServer | None = None
         self._width = width
         self._through = through
         self._place = place
@@ -46,38 +46,38 @@ class ThreadSeating:
         self._workers = -(-workers // self._width)
         return "127.0.0.1", 0, self._width
 
-    def place(self, post: Post, hub: Hub) -> None:
+    def place(self, post: DriverEndpoint, hub: DriverServer) -> None:
         self.hub = hub
         if self._through is not None:
             self._through.target = post.host, post.port
             host, port = self._through.address
-            post = Post(post.run_id, host, port, post.certificate, post.password, post.ttl)
+            post = DriverEndpoint(post.run_id, host, port, post.certificate, post.password, post.ttl)
         self.post = post
         for _ in range(self._workers if self._place else 0):
-            self.one_more()
+            self.add_slot()
         self.placed.set()
         if self._replace:
             threading.Thread(target=self._watch, args=(hub,), name="watch", daemon=True).start()
 
-    def _watch(self, hub: Hub) -> None:
+    def _watch(self, hub: DriverServer) -> None:
         while not self.closed.wait(0.1):
-            if hub.waiting(0.1):
-                self.needed()
+            if hub.count_waiting(0.1):
+                self.request_slots()
 
-    def one_more(self) -> None:
+    def add_slot(self) -> None:
         if self.taken >= _ROOM:
             return
         self.taken += 1
         threading.Thread(target=self._sit, name="seat", daemon=True).start()
 
-    def needed(self) -> None:
+    def request_slots(self) -> None:
         if self._place and self.taken < self._workers:
-            self.one_more()
+            self.add_slot()
 
     def _sit(self) -> None:
         assert self.post is not None
-        with contextlib.suppress(NoDriver):
-            sit(self.post)
+        with contextlib.suppress(DriverUnreachable):
+            run_worker_slot(self.post)
         self.taken -= 1
 
     def close(self) -> None:
@@ -86,10 +86,10 @@ class ThreadSeating:
     # -- what else only time would bring: a worker and its driver that have not heard of each other for too long ----
 
     @property
-    def link(self) -> Link:
+    def link(self) -> WorkerClient:
         """Of the seats there are."""
         assert self.post is not None
-        return LINKS._links[self.post.run_id]
+        return CLIENTS._clients[self.post.run_id]
 
     def lose_driver(self) -> None:
         """The time is over in which its worker should have heard of the driver."""
@@ -97,10 +97,10 @@ class ThreadSeating:
 
         def look() -> None:
             link._deadline = time.monotonic()
-            link._look_at_deadline()
+            link._check_deadline()
             over.set()
 
-        link._calls.make(look)
+        link._calls.call(look)
         assert over.wait(WAIT)
 
     def lose_workers(self) -> None:
@@ -109,13 +109,13 @@ class ThreadSeating:
         assert hub is not None
 
         def look() -> None:
-            for member in hub._links.values():
-                member.heard_at = -1e9
-            hub._looked_at = time.monotonic()
-            hub._look_at_links()
+            for member in hub._workers.values():
+                member.last_frame_at = -1e9
+            hub._checked_at = time.monotonic()
+            hub._check_workers()
             over.set()
 
-        hub._calls.make(look)
+        hub._calls.call(look)
         assert over.wait(WAIT)
 
 
@@ -135,7 +135,7 @@ def seating(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., ThreadSea
             kind = ClusterCommandEngine if run.worker.is_command else ClusterEngine
             return kind(run, places, ttl=ttl)
 
-        monkeypatch.setattr("agentos.workflows.parallel.coordinator.engine_for", engine_for)
+        monkeypatch.setattr("agentos.workflows.parallel.coordinator.build_engine", engine_for)
         return places
 
     yield use

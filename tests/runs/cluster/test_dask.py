@@ -161,7 +161,7 @@ def test_a_run_without_work_leaves_the_threads_to_others_and_has_them_again_when
 
     running = aside.submit(run, client, [1, 2, 3], cluster_workers.doubled, pool=pool, ship_secrets=True)
     came = eventually(lambda: seats_of(client))
-    monkeypatch.setattr("agentos.runs.cluster.driver.driver_server._UNUSED", 0.3)
+    monkeypatch.setattr("agentos.runs.cluster.driver.driver_server._UNUSED_TIMEOUT", 0.3)
     left = eventually(lambda: not seats_of(client))
     lease.release()
     stats, _ = running.result(WAIT)
@@ -224,7 +224,7 @@ def test_a_scheduler_that_is_not_there_is_said_at_once() -> None:
 def test_a_port_on_which_something_else_listens_is_said_to_be_none_of_a_scheduler(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("agentos.runs.engines.dask._TO_GREET", 0.1)
+    monkeypatch.setattr("agentos.runs.engines.dask._GREETING_TIMEOUT", 0.1)
 
     with socket.create_server(("127.0.0.1", 0)) as silent, pytest.raises(EngineUnavailable, match="its dashboard"):
         run(f"tcp://127.0.0.1:{silent.getsockname()[1]}", [1], cluster_workers.doubled)

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from agentos import Dask
-from agentos.runs.cluster.worker.client import Post
-from agentos.runs.engines.dask import DaskSeating
+from agentos.runs.cluster.worker.client import DriverEndpoint
+from agentos.runs.engines.dask import DaskPlacement
 
 
 class Client:
@@ -56,8 +56,8 @@ def opened(client: Client, *, workers: int, is_async: bool = False, ship_secrets
         ),
         shutdown=SimpleNamespace(),
     )
-    seating = DaskSeating(run, Dask(client, listen="127.0.0.1:0"))
-    seating._post = Post("a run", "127.0.0.1", 1, b"", b"", ttl=5.0)
+    seating = DaskPlacement(run, Dask(client, listen="127.0.0.1:0"))
+    seating._endpoint = DriverEndpoint("a run", "127.0.0.1", 1, b"", b"", ttl=5.0)
     return seating, seating.open(workers)[2]
 
 

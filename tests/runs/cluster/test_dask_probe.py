@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from agentos.runs.engines.dask_probe import NoScheduler, look_for_scheduler
+from agentos.runs.engines.dask_probe import NoScheduler, probe_scheduler
 
 from .background_call import Aside
 
@@ -36,7 +36,7 @@ def greeting(aside: Aside) -> Iterator[Greeter]:
 
 
 def test_one_that_greets_as_dask_does_is_taken_for_a_scheduler(greeting: Greeter) -> None:
-    look_for_scheduler("127.0.0.1", greeting(struct.pack("<Q", 200)), None, WAIT)
+    probe_scheduler("127.0.0.1", greeting(struct.pack("<Q", 200)), None, WAIT)
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_one_that_greets_as_dask_does_is_taken_for_a_scheduler(greeting: Greeter
 )
 def test_one_that_does_not_is_said_to_be_none(greeting: Greeter, words: bytes, said: str) -> None:
     with pytest.raises(NoScheduler, match=said):
-        look_for_scheduler("127.0.0.1", greeting(words), None, WAIT)
+        probe_scheduler("127.0.0.1", greeting(words), None, WAIT)
 
 
 @pytest.mark.parametrize(("tls", "other"), [(None, "wants tls://"), (ssl.create_default_context(), "dask://")])
@@ -53,12 +53,12 @@ def test_one_that_says_nothing_is_not_waited_for_and_what_it_may_be_is_told(
     tls: ssl.SSLContext | None, other: str
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent, pytest.raises(NoScheduler, match=f"dashboard.*{other}"):
-        look_for_scheduler("127.0.0.1", silent.getsockname()[1], tls, 0.05)
+        probe_scheduler("127.0.0.1", silent.getsockname()[1], tls, 0.05)
 
 
 def test_one_that_speaks_no_tls_is_said_to_be_none(greeting: Greeter) -> None:
     with pytest.raises(NoScheduler, match="something answers there"):
-        look_for_scheduler("127.0.0.1", greeting(b"+PONG and more\r\n"), ssl.create_default_context(), WAIT)
+        probe_scheduler("127.0.0.1", greeting(b"+PONG and more\r\n"), ssl.create_default_context(), WAIT)
 
 
 def test_a_host_that_is_not_known_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,7 +68,7 @@ def test_a_host_that_is_not_known_is_named(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(socket, "create_connection", unknown)
 
     with pytest.raises(NoScheduler, match="the host nowhere is not known here"):
-        look_for_scheduler("nowhere", 8786, None, WAIT)
+        probe_scheduler("nowhere", 8786, None, WAIT)
 
 
 def test_where_nothing_listens_it_says_how_to_start_one() -> None:
@@ -76,7 +76,7 @@ def test_where_nothing_listens_it_says_how_to_start_one() -> None:
         port = server.getsockname()[1]
 
     with pytest.raises(NoScheduler, match=f"start one: dask scheduler --port {port}"):
-        look_for_scheduler("127.0.0.1", port, None, WAIT)
+        probe_scheduler("127.0.0.1", port, None, WAIT)
 
 
 def test_a_host_that_does_not_answer_is_said_to(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,4 +86,4 @@ def test_a_host_that_does_not_answer_is_said_to(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(socket, "create_connection", silent)
 
     with pytest.raises(NoScheduler, match=r"no answer within 5s: is far up, and port 8786 open to us\?"):
-        look_for_scheduler("far", 8786, None, 5.0)
+        probe_scheduler("far", 8786, None, 5.0)

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from agentos import Cause, ParallelCoordinator
-from agentos.runs.cluster.driver.driver_server import Hub
-from agentos.runs.cluster.worker.client import Post
-from agentos.runs.engines.dask import DaskSeating
+from agentos.runs.cluster.driver.driver_server import DriverServer
+from agentos.runs.cluster.worker.client import DriverEndpoint
+from agentos.runs.engines.dask import DaskPlacement
 
 from . import cluster_workers
 from .dask_processes import Processes
@@ -35,14 +35,14 @@ def cluster(tmp_path: Path) -> Iterator[Processes]:
 def test_it_is_told_what_to_install_and_nothing_of_the_cluster_ends_or_shows_how_to_join_the_run(
     cluster: Processes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    posts: list[Post] = []
-    place = DaskSeating.place
+    posts: list[DriverEndpoint] = []
+    place = DaskPlacement.place
 
-    def noted(self: DaskSeating, post: Post, hub: Hub) -> None:
+    def noted(self: DaskPlacement, post: DriverEndpoint, hub: DriverServer) -> None:
         posts.append(post)
         place(self, post, hub)
 
-    monkeypatch.setattr(DaskSeating, "place", noted)
+    monkeypatch.setattr(DaskPlacement, "place", noted)
 
     stats, _ = ParallelCoordinator(1, engine=cluster.tcp_address).execute_parallel([1, 2], cluster_workers.doubled, str)
 

@@ -20,10 +20,10 @@ from typing import Any
 import pytest
 
 from agentos import CredentialCoordinator, Dask, LeaseLost, ParallelCoordinator
-from agentos.runs.cluster.driver.engine import ttl_for
-from agentos.runs.cluster.wire.messages import Frame, Kind, heard_body
-from agentos.runs.cluster.worker.client import Link, NoDriver, Post
-from agentos.runs.cluster.worker.slot import sit
+from agentos.runs.cluster.driver.engine import compute_ttl
+from agentos.runs.cluster.wire.messages import Frame, FrameKind, beat_ack_body
+from agentos.runs.cluster.worker.client import DriverEndpoint, DriverUnreachable, WorkerClient
+from agentos.runs.cluster.worker.slot import run_worker_slot
 
 from ...redis_server import shared_server
 from ...tcp_proxy import TcpProxy
@@ -37,11 +37,11 @@ Use = Callable[..., ThreadSeating]
 LEASE_TTL = 2.0
 
 
-def _sit(post: Post) -> None:
+def _sit(post: DriverEndpoint) -> None:
     """And again, if a slow machine has lost touch with the driver meanwhile; until there is none."""
-    with contextlib.suppress(NoDriver):
+    with contextlib.suppress(DriverUnreachable):
         while True:
-            sit(post)
+            run_worker_slot(post)
 
 
 @pytest.fixture
@@ -130,9 +130,9 @@ def test_a_worker_whose_driver_is_cut_off_from_the_store_has_lost_its_key_when_a
 # -- how long is how long -------------------------------------------------------------------------------------------
 
 
-def linked(ttl: float) -> tuple[Link, Any]:
+def linked(ttl: float) -> tuple[WorkerClient, Any]:
     """A link that is not started, and its connection."""
-    link = Link(Post("run", "nowhere", 1, b"", b"", ttl))
+    link = WorkerClient(DriverEndpoint("run", "nowhere", 1, b"", b"", ttl))
     link._loop.close()
     connection: Any = SimpleNamespace(beaten={})
     link._connection = connection
@@ -145,7 +145,7 @@ def test_a_slow_answer_counts_from_when_it_was_asked_for() -> None:
     asked_at = link._deadline + 50.0
     link._beats = {7: asked_at}
 
-    link.heard(connection, Frame(Kind.HEARD, 7, heard_body(30.0, ())))
+    link.on_frame(connection, Frame(FrameKind.BEAT_ACK, 7, beat_ack_body(30.0, ())))
 
     assert link._deadline == asked_at + 100.0 - link._margin
     assert link._lease_ends_at() == asked_at + 30.0
@@ -155,15 +155,15 @@ def test_leases_end_with_the_link_if_their_store_would_let_them_live_longer() ->
     link, connection = linked(ttl=100.0)
     link._beats = {7: link._deadline + 50.0}
 
-    link.heard(connection, Frame(Kind.HEARD, 7, heard_body(3_000.0, ())))
+    link.on_frame(connection, Frame(FrameKind.BEAT_ACK, 7, beat_ack_body(3_000.0, ())))
 
     assert link._lease_ends_at() == link._deadline
 
 
 def test_a_worker_stops_before_the_leases_of_its_driver_can_be_over() -> None:
-    assert ttl_for(None, None) == ttl_for(None, 30.0) == 10.0
-    assert ttl_for(None, 8.0) == ttl_for(4.0, 8.0) == 4.0
-    assert ttl_for(60.0, None) == 60.0
+    assert compute_ttl(None, None) == compute_ttl(None, 30.0) == 10.0
+    assert compute_ttl(None, 8.0) == compute_ttl(4.0, 8.0) == 4.0
+    assert compute_ttl(60.0, None) == 60.0
 
 
 def test_a_time_to_live_that_does_not_fit_the_leases_is_refused_with_both_figures(tmp_path: Path) -> None:

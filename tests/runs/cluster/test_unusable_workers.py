@@ -15,10 +15,10 @@ import pytest
 
 from agentos import Cause, Command, Credential, CredentialCoordinator
 from agentos.runs.cluster.driver import driver_server as hub_module
-from agentos.runs.cluster.driver.driver_server import Hub
-from agentos.runs.cluster.driver.worker_process import Member
-from agentos.runs.cluster.wire.messages import Kind
-from agentos.runs.cluster.worker.client import Post
+from agentos.runs.cluster.driver.driver_server import DriverServer
+from agentos.runs.cluster.driver.worker_process import WorkerProcess
+from agentos.runs.cluster.wire.messages import FrameKind
+from agentos.runs.cluster.worker.client import DriverEndpoint
 
 from . import cluster_workers
 from .background_call import Aside
@@ -31,7 +31,7 @@ SIT = "import pickle, sys; from agentos.runs.cluster.worker.slot import sit; sit
 KEY = Credential(SECRETS[0], "my-key-7")
 
 Use = Callable[..., ThreadSeating]
-Sit = Callable[[Post | None], None]
+Sit = Callable[[DriverEndpoint | None], None]
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def sit_elsewhere() -> Iterator[Sit]:
     """Place a seat in a process of its own, in whose environment no key is."""
     with ExitStack() as stack:
 
-        def sit(post: Post | None) -> None:
+        def sit(post: DriverEndpoint | None) -> None:
             environ = {name: value for name, value in os.environ.items() if name != "MY_KEY_7"}
             process = subprocess.Popen(
                 [sys.executable, "-c", SIT],
@@ -58,8 +58,8 @@ def sit_elsewhere() -> Iterator[Sit]:
 
 @pytest.fixture
 def nobody_else_comes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hub_module, "_TO_COME", 0.0)
-    monkeypatch.setattr(hub_module, "_LOOKS", 600)  # in one time to live: ten in a second
+    monkeypatch.setattr(hub_module, "_JOIN_TIMEOUT", 0.0)
+    monkeypatch.setattr(hub_module, "_CHECKS_PER_TTL", 600)  # in one time to live: ten in a second
 
 
 def test_a_worker_without_the_key_gets_no_items_and_those_that_have_it_do_them_all(
@@ -69,7 +69,7 @@ def test_a_worker_without_the_key_gets_no_items_and_those_that_have_it_do_them_a
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(hub_module, "_TO_COME", WAIT)
+    monkeypatch.setattr(hub_module, "_JOIN_TIMEOUT", WAIT)
     monkeypatch.setenv("MY_KEY_7", SECRETS[0])
     places = seating(place=False)
     pool = CredentialCoordinator([KEY])
@@ -136,16 +136,16 @@ def test_one_that_was_set_aside_gets_nothing_whatever_connection_it_asks_on() ->
     opened = Open(ttl=TTL)
     first = opened.ask_of(opened.seat(), 4)
 
-    news = [opened.hub.set_aside(first.link, "no key") for _ in range(2)]
-    opened.hub.put_back(first)
+    news = [opened.hub.exclude_worker(first.worker, "no key") for _ in range(2)]
+    opened.hub.return_request(first)
     for link, number in (("link", 5), ("a later link of the same process", 1)):
         seat = opened.seat(link)
-        seat.send(Kind.ASK, number)
-        seat.send(Kind.BEAT)
-        seat.until(Kind.HEARD)  # by now it has asked
+        seat.send(FrameKind.ASK, number)
+        seat.send(FrameKind.BEAT)
+        seat.until(FrameKind.BEAT_ACK)  # by now it has asked
 
     assert news == [True, False]
-    assert opened.hub.ask_now() is None
+    assert opened.hub.try_take_request() is None
     opened.end()
 
 
@@ -154,10 +154,10 @@ def test_each_seat_of_one_that_was_set_aside_is_replaced_once(width: int, seats:
     replaced: list[None] = []
     opened = Open(ttl=TTL, width=width, on_unfit=lambda: replaced.append(None))
     first = opened.ask_of(opened.seat(), 4)
-    opened.hub.set_aside(first.link, "no key")
+    opened.hub.exclude_worker(first.worker, "no key")
     seat = opened.seat(asks=(4, 5, 6, 7))  # the first of them once more, on a new connection
-    seat.send(Kind.BEAT)
-    seat.until(Kind.HEARD)
+    seat.send(FrameKind.BEAT)
+    seat.until(FrameKind.BEAT_ACK)
 
     assert len(replaced) == seats
     opened.end()
@@ -171,15 +171,15 @@ def test_one_that_was_lost_and_could_work_is_waited_for_though_the_others_cannot
 
 def told_after_loss_of(*, has_worked: bool) -> list[list[str]]:
     told: list[list[str]] = []
-    hub = Hub(IDENTITY, b"", ttl=5.0, on_late=print, on_nobody=told.append)
-    fit, unfit = Member("1", "node-1:7"), Member("2", "node-2:7")
-    hub._links = {link.id: link for link in (fit, unfit)}
+    hub = DriverServer(IDENTITY, b"", ttl=5.0, on_late=print, on_nobody=told.append)
+    fit, unfit = WorkerProcess("1", "node-1:7"), WorkerProcess("2", "node-2:7")
+    hub._workers = {link.id: link for link in (fit, unfit)}
     fit.has_worked = has_worked
-    hub._asks.set_aside(unfit)
-    hub._set_aside(unfit, "no key")
-    hub._look_whether_nobody_can(now=10.0)
+    hub._requests.exclude(unfit)
+    hub._exclude_worker(unfit, "no key")
+    hub._check_usable_workers(now=10.0)
     assert told == []
-    hub._lose(fit)
-    hub._look_whether_nobody_can(now=20.0)
+    hub._mark_lost(fit)
+    hub._check_usable_workers(now=20.0)
     hub._loop.close()
     return told

@@ -6,7 +6,7 @@ import base64
 from pathlib import Path
 
 from agentos.pool.redaction import Masker
-from agentos.runs.commands.environment import LONGEST_VARIABLE, Surroundings, base_environment
+from agentos.runs.commands.environment import MAX_VARIABLE, CommandEnvironment, base_environment
 
 SECRET = "sk-planted-QWERTZUIOP"
 
@@ -22,7 +22,7 @@ def test_variables_that_hold_a_secret_of_the_pool_are_left_out() -> None:
         "AGENTOS_ITEM": "of an outer run",
     }
 
-    left = base_environment(environ, {"SOURCE"}, Masker([SECRET]).is_in)
+    left = base_environment(environ, {"SOURCE"}, Masker([SECRET]).contains_secret)
 
     assert left == {"PATH": "/bin", "HOME": environ["HOME"]}
 
@@ -36,17 +36,19 @@ def test_agentos_store_is_left_out_and_all_other_variables_stay() -> None:
         "REDIS_URL": "redis://:planted-password@host",  # of a program, or of an agentos that is nested
     }
 
-    left = base_environment({"AGENTOS_STORE": "redis://host", **others}, (), masker.is_in)
+    left = base_environment({"AGENTOS_STORE": "redis://host", **others}, (), masker.contains_secret)
 
     assert left == others
 
 
-def surroundings(folder: Path, **environ: str) -> Surroundings:
-    return Surroundings("nightly", environ, folder)
+def surroundings(folder: Path, **environ: str) -> CommandEnvironment:
+    return CommandEnvironment("nightly", environ, folder)
 
 
-def of(around: Surroundings, item: str, checkpoint: Path) -> dict[str, str]:
-    return around.of(item_id="i-7", item=item, attempt=2, slot=3, credential="alice", checkpoint=checkpoint, mark="m.1")
+def of(around: CommandEnvironment, item: str, checkpoint: Path) -> dict[str, str]:
+    return around.build_variables(
+        item_id="i-7", item=item, attempt=2, slot=3, credential="alice", checkpoint=checkpoint, mark="m.1"
+    )
 
 
 def test_an_attempt_knows_its_run_item_number_slot_key_and_checkpoint(tmp_path: Path) -> None:
@@ -67,13 +69,13 @@ def test_an_attempt_knows_its_run_item_number_slot_key_and_checkpoint(tmp_path: 
 
 def test_an_item_too_long_for_a_variable_is_in_a_file_until_the_attempt_is_over(tmp_path: Path) -> None:
     around = surroundings(tmp_path)
-    long = "ü" * LONGEST_VARIABLE
+    long = "ü" * MAX_VARIABLE
 
     variables = of(around, long, tmp_path / "c")
 
     assert "AGENTOS_ITEM" not in variables
     assert Path(variables["AGENTOS_ITEM_FILE"]).read_text() == long
-    around.forget("i-7", 2)
+    around.remove_files("i-7", 2)
     assert list(tmp_path.iterdir()) == []
 
 

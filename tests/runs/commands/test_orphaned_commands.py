@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from agentos import Command, Credential, CredentialCoordinator, NoCredentialAvailable, ParallelCoordinator
-from agentos.runs.commands.helper_client import Spawner
+from agentos.runs.commands.helper_client import HelperClient
 from agentos.runs.commands.helper_process import signal_group
 from agentos.stores.sqlite.lease_locks import LeaseLocks
 
@@ -102,7 +102,7 @@ def test_the_lock_of_an_attempt_ends_with_it_though_a_daemon_has_inherited_it(tm
     file = tmp_path / "lock"
     lock = os.open(file, os.O_RDWR | os.O_CREAT, 0o600)
     fcntl.flock(lock, fcntl.LOCK_EX)
-    spawner = Spawner({"PATH": os.environ["PATH"]}, "mark.", tmp_path / "scratch")
+    spawner = HelperClient({"PATH": os.environ["PATH"]}, "mark.", tmp_path / "scratch")
     # It ends once its daemon has written down its own process id, and which of its files is the lock.
     daemon = "echo $$ $(readlink /proc/$$/fd/* | grep -c /lock$) > it; mv it daemon; exec sleep 600"
     script = f"cd {tmp_path}; setsid sh -c '{daemon}' & while [ ! -e daemon ]; do sleep 0.01; done"

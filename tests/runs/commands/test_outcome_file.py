@@ -7,21 +7,21 @@ from pathlib import Path
 
 import pytest
 
-from agentos.pool.core.cost import AbsurdUsage, used_of
+from agentos.pool.core.cost import AbsurdUsage, parse_used
 from agentos.providers.signal import LONGEST_DELAY
-from agentos.runs.commands.outcome_file import Misread, Said, read_said
+from agentos.runs.commands.outcome_file import CommandOutcome, InvalidOutcome, load_outcome
 
 NOW = 1_800_000_000.0
 
 
-def said(tmp_path: Path, text: str) -> Said | None:
+def said(tmp_path: Path, text: str) -> CommandOutcome | None:
     path = tmp_path / "outcome"
     path.write_text(text)
-    return read_said(path, NOW)
+    return load_outcome(path, NOW)
 
 
 def test_no_file_and_an_empty_one_say_nothing(tmp_path: Path) -> None:
-    assert read_said(tmp_path / "none", NOW) is None
+    assert load_outcome(tmp_path / "none", NOW) is None
     assert said(tmp_path, " \n") is None
 
 
@@ -50,7 +50,7 @@ def test_a_limit_lasts_as_long_as_was_said(tmp_path: Path, text: str, seconds: f
 def test_words_about_the_key_the_item_and_what_was_used(tmp_path: Path) -> None:
     found = said(tmp_path, '{"rejected": "401", "spent": null, "failed": "no such file", "usage": {"tokens": 12}}')
 
-    assert found == Said(rejected="401", failed="no such file", usage={"tokens": 12.0})
+    assert found == CommandOutcome(rejected="401", failed="no such file", usage={"tokens": 12.0})
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_words_about_the_key_the_item_and_what_was_used(tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_be_understood_says_why(tmp_path: Path, text: str, why: str) -> None:
-    with pytest.raises(Misread, match=why):
+    with pytest.raises(InvalidOutcome, match=why):
         said(tmp_path, text)
 
 
@@ -87,4 +87,4 @@ def test_usage_that_no_call_can_have_is_read_for_the_pool_to_ignore(tmp_path: Pa
     assert found.failed == "no such file"
     assert math.isfinite(found.usage["tokens"])  # it is part of the result, which is JSON
     with pytest.raises(AbsurdUsage):
-        used_of("usage", found.usage)
+        parse_used("usage", found.usage)

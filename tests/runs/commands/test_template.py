@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentos.runs.commands.template import LONGEST, Template, TemplateError, text_of, why_not_passable
+from agentos.runs.commands.template import MAX_ARGUMENT, Template, TemplateError, find_passing_problem, format_item
 
 ITEM = {"name": "ann", "n": 5, "user": {"mail": "a@b"}, "list": [1, {"x": None}], "id": "own", "a.b": "dotted"}
 
@@ -67,7 +67,7 @@ def test_a_field_of_an_object_is_filled_in_by_name_or_path(element: str, result:
 )
 def test_text_stands_for_itself_and_all_else_for_its_json(item: Any, text: str) -> None:
     assert filled(["cmd", "{}"], item) == ["cmd", text]
-    assert (text_of(item), Template.text_of(item)) == (text, text)
+    assert (format_item(item), Template.format_item(item)) == (text, text)
 
 
 def test_json_with_half_a_surrogate_pair_is_escaped() -> None:
@@ -150,7 +150,7 @@ def test_a_shell_script_without_holes_stays_as_it_is() -> None:
         ("a\0b", "NUL"),
         ("\ud800", "half a surrogate pair"),
         ("a\udcff", "half a surrogate pair"),
-        ("x" * (LONGEST + 1), "131,072 bytes long"),
+        ("x" * (MAX_ARGUMENT + 1), "131,072 bytes long"),
         ("é" * 65536, "131,072 bytes long"),
     ],
 )
@@ -165,10 +165,10 @@ def test_an_item_that_no_argument_can_hold_is_an_error_of_that_item(argv: list[s
 
 
 def test_the_longest_argument_is_one_that_the_system_takes() -> None:
-    ended = subprocess.run([*filled(["true"], "x" * LONGEST)], check=False, timeout=20)
+    ended = subprocess.run([*filled(["true"], "x" * MAX_ARGUMENT)], check=False, timeout=20)
 
     assert ended.returncode == 0
-    assert why_not_passable("x" * 11, room=10) == "is 11 bytes long, and an argument can have 10"
+    assert find_passing_problem("x" * 11, room=10) == "is 11 bytes long, and an argument can have 10"
 
 
 @pytest.mark.parametrize("argv", [[], [""], ["cmd", "a\0b"]])
@@ -297,7 +297,7 @@ def test_any_command_is_filled_or_refused(argv: list[str], item: str) -> None:
 
 @given(st.dictionaries(st.text(), st.integers()))
 def test_an_object_comes_out_as_the_json_it_was(item: dict[str, int]) -> None:
-    if why_not_passable(text_of(item)) is None:
+    if find_passing_problem(format_item(item)) is None:
         assert json.loads(filled(["cmd", "{}"], item)[1]) == item
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from agentos.runs.core.states import Ended, Phase, Verdict
+from agentos.runs.core.states import AttemptEnd, Phase, Verdict
 
 FOREVER = float("inf")
 
@@ -79,18 +79,18 @@ class NaiveBoard:
         item.place, item.token, item.attempts = "running", self.tokens, item.attempts + 1
         return True
 
-    def finish(self, item: NaiveItem, token: int, ended: Ended, quota: str, now: float, luck: float) -> Verdict:
+    def finish(self, item: NaiveItem, token: int, ended: AttemptEnd, quota: str, now: float, luck: float) -> Verdict:
         if item.place != "running" or item.token != token:
             self.history.append(("late", item.index, quota))
             return Verdict.LATE
-        if ended is Ended.LIMIT:
+        if ended is AttemptEnd.LIMIT:
             return self.limit(item, quota, now)
         item.limits = 0
-        if ended is Ended.VALUE:
+        if ended is AttemptEnd.VALUE:
             return self.final(item, "done", quota, Verdict.DONE)
-        if ended is Ended.STOPPED and self.phase is not Phase.RUNNING:
+        if ended is AttemptEnd.STOPPED and self.phase is not Phase.RUNNING:
             return self.final(item, "left", quota, Verdict.INTERRUPTED)
-        if ended is Ended.TRANSIENT and item.retries < self.retries:
+        if ended is AttemptEnd.TRANSIENT and item.retries < self.retries:
             item.retries += 1
             self.history.append(("retried", item.index, quota))
             longest = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0]

@@ -12,24 +12,24 @@ from hypothesis import Phase as HypothesisPhase
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from agentos.runs.core.item_scheduler import Board
+from agentos.runs.core.item_scheduler import ItemScheduler
 from agentos.runs.core.records import Attempt, Item
-from agentos.runs.core.states import FINAL, Ended, Phase, State, Verdict
+from agentos.runs.core.states import FINAL, AttemptEnd, ItemStatus, Phase, Verdict
 
 from .invariants import j2_counts_add_up
 from .naive_scheduler import WAITING, NaiveBoard
 
 STATE_IN = {
-    "fresh": State.PENDING,
-    "again": State.PENDING,
-    "resting": State.PENDING,
-    "aside": State.PENDING,
-    "admitted": State.PENDING,
-    "stranded": State.PENDING,
-    "running": State.RUNNING,
-    "done": State.DONE,
-    "failed": State.FAILED,
-    "left": State.INTERRUPTED,
+    "fresh": ItemStatus.PENDING,
+    "again": ItemStatus.PENDING,
+    "resting": ItemStatus.PENDING,
+    "aside": ItemStatus.PENDING,
+    "admitted": ItemStatus.PENDING,
+    "stranded": ItemStatus.PENDING,
+    "running": ItemStatus.RUNNING,
+    "done": ItemStatus.DONE,
+    "failed": ItemStatus.FAILED,
+    "left": ItemStatus.INTERRUPTED,
 }
 QUOTAS = ["gold", "silver"]
 MODELS = ["large", "small"]
@@ -49,7 +49,7 @@ class Story(RuleBasedStateMachine):
         r = random.Random(luck)
         retries = r.choice([0, 1, 2, 5])
         self.last_token = r.choice([0, 0, 41])
-        self.board = Board(retries=retries, last_token=self.last_token)
+        self.board = ItemScheduler(retries=retries, last_token=self.last_token)
         self.naive = NaiveBoard(retries, tokens=self.last_token)
         self.limits = r.random() < 0.4  # a story of limits: rows of twenty are rare otherwise
         self.restless = r.random() < 0.3  # an item comes to another quota each time
@@ -113,7 +113,7 @@ class Story(RuleBasedStateMachine):
 
     def begin_it(self, item: Item, r: random.Random) -> None:
         if r.random() < 0.5:
-            swapped = self.board.better(item)
+            swapped = self.board.swap_for_earlier(item)
             assert swapped.index == self.naive.better(self.naive.items[item.index]).index
             item = swapped
         attempt = self.board.begin(item, f"grant-{item.index}", self.now)
@@ -134,18 +134,18 @@ class Story(RuleBasedStateMachine):
         item, model = self.an_admitted(r), r.choice(MODELS)
         if item is not None:
             self.moment += 1
-            self.board.put_aside(item, model)
+            self.board.defer(item, model)
             self.naive.put_aside(self.naive.items[item.index], model, self.moment)
 
     def bring_back(self, r: random.Random) -> None:
         model, all_of_them = r.choice(MODELS), r.random() < 0.3
-        self.board.bring_back(model, all_of_them)
+        self.board.resume_deferred(model, all_of_them)
         self.naive.bring_back(model, all_of_them)
 
     def strand(self, r: random.Random) -> None:
         item = self.an_admitted(r)
         if item is not None:
-            self.board.strand(item)
+            self.board.mark_unservable(item)
             self.naive.items[item.index].place = "stranded"
 
     def refuse(self, r: random.Random) -> None:
@@ -169,24 +169,24 @@ class Story(RuleBasedStateMachine):
                 before = self.everything()
                 assert self.finish(attempt, r) is Verdict.LATE
                 assert self.everything() == before
-                assert not self.board.give_up(attempt, failed=r.random() < 0.5)
+                assert not self.board.abandon_attempt(attempt, failed=r.random() < 0.5)
 
     def struggle(self, r: random.Random) -> None:
         """An item that is limited again and again: rows of twenty would be rare otherwise."""
         for _ in range(r.randint(1, 8)):
             self.now += 60.0
-            assert self.board.wake_due(self.now) == self.naive.wake_due(self.now)
+            assert self.board.release_due(self.now) == self.naive.wake_due(self.now)
             before = len(self.begun)
             self.admit_and_begin(r)
             if len(self.begun) == before:
                 return
             attempt = self.begun[-1][0]
             self.begun[-1] = (attempt, True)
-            self.finish(attempt, r, Ended.LIMIT)
+            self.finish(attempt, r, AttemptEnd.LIMIT)
 
-    def finish(self, attempt: Attempt, r: random.Random, ended: Ended | None = None) -> Verdict:
+    def finish(self, attempt: Attempt, r: random.Random, ended: AttemptEnd | None = None) -> Verdict:
         odds = [1, 1, 1, 30, 1] if self.limits and attempt.item.index % 3 == 0 else [8, 2, 4, 4, 2]
-        ways = [Ended.VALUE, Ended.ERROR, Ended.TRANSIENT, Ended.LIMIT, Ended.STOPPED]
+        ways = [AttemptEnd.VALUE, AttemptEnd.ERROR, AttemptEnd.TRANSIENT, AttemptEnd.LIMIT, AttemptEnd.STOPPED]
         ended = ended or r.choices(ways, weights=odds)[0]
         quota, luck = r.choice(QUOTAS) if self.restless else QUOTAS[attempt.item.index % 2], r.random()
         item = self.naive.items[attempt.item.index]
@@ -201,11 +201,11 @@ class Story(RuleBasedStateMachine):
             attempt, failed = r.choice(self.begun)[0], r.random() < 0.5
             item = self.naive.items[attempt.item.index]
             expected = self.naive.give_up(item, attempt.token, failed=failed)
-            assert self.board.give_up(attempt, failed=failed) is expected
+            assert self.board.abandon_attempt(attempt, failed=failed) is expected
 
     def time_passes(self, r: random.Random) -> None:
         self.now += r.choice([0.0, 0.3, 1.0, 5.0, 60.0])
-        assert self.board.wake_due(self.now) == self.naive.wake_due(self.now)
+        assert self.board.release_due(self.now) == self.naive.wake_due(self.now)
 
     def stop(self, r: random.Random) -> None:
         if r.random() < 0.3:
@@ -224,12 +224,12 @@ class Story(RuleBasedStateMachine):
         board = self.board
         return sorted(
             [("fresh", item.index) for item in board.fresh]
-            + [("again", item.index) for _, _, item in board.again]
-            + [("resting", item.index) for _, _, item in board.resting]
+            + [("again", item.index) for _, _, item in board.retry_ready]
+            + [("resting", item.index) for _, _, item in board.backing_off]
             + [("running", attempt.item.index) for attempt in board.running.values()]
-            + [("aside", item.index) for behind in board.aside.values() for item in behind]
-            + [("stranded", item.index) for item in board.stranded]
-            + [("left", item.index) for item in board.left]
+            + [("aside", item.index) for behind in board.deferred_by_model.values() for item in behind]
+            + [("stranded", item.index) for item in board.unservable]
+            + [("left", item.index) for item in board.interrupted_items]
         )
 
     def everything(self) -> object:
@@ -246,8 +246,8 @@ class Story(RuleBasedStateMachine):
         assert self.places() == sorted((item.place, item.index) for item in kept)
         assert [item.index for item in board.fresh] == [item.index for item in naive.in_place("fresh")]
         assert len(board.admitted) == len(naive.in_place("admitted"))
-        assert board.set_aside == len(naive.in_place("aside"))
-        assert all(board.aside.values())  # no model is remembered for nothing
+        assert board.deferred_count == len(naive.in_place("aside"))
+        assert all(board.deferred_by_model.values())  # no model is remembered for nothing
         assert [item.state for item in self.items] == [STATE_IN[item.place] for item in naive.items]
         counts = {
             "done": board.done,
@@ -255,7 +255,7 @@ class Story(RuleBasedStateMachine):
             "interrupted": board.interrupted,
             "running": len(board.running),
             "admitted": len(board.admitted),
-            "waiting": sum(1 for _ in board.waiting()),
+            "waiting": sum(1 for _ in board.waiting_items()),
         }
         assert j2_counts_add_up(board.taken, counts) is None
 
@@ -286,7 +286,7 @@ class Story(RuleBasedStateMachine):
         if not hasattr(self, "board"):
             return
         assert self.board.next_due == self.naive.next_due
-        assert self.board.settled is self.naive.settled
+        assert self.board.is_settled is self.naive.settled
 
     def teardown(self) -> None:
         """The run is over: what a limit stopped is parked, and nothing else is."""
@@ -295,7 +295,7 @@ class Story(RuleBasedStateMachine):
         expected = [item.index for item in self.naive.items if item.place in WAITING and item.limits]
         parked = self.board.park()
         assert sorted(item.index for item in parked) == expected
-        assert [i.index for i in self.items if i.state is State.PARKED] == expected
+        assert [i.index for i in self.items if i.state is ItemStatus.PARKED] == expected
 
 
 # 20,000 steps in `make test`, always the same; AGENTOS_FUZZ_STEPS=N walks that many others, never the same.

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from agentos.runs.core.halt import Halt, halt_of
+from agentos.runs.core.halt import Halt, parse_halt
 
 
 @pytest.mark.parametrize(
@@ -22,14 +22,14 @@ from agentos.runs.core.halt import Halt, halt_of
     ],
 )
 def test_a_clause_is_read_and_says_itself_again(text: str, halt: Halt) -> None:
-    assert halt_of(text) == halt
+    assert parse_halt(text) == halt
     assert str(halt) == text
-    assert halt_of(str(halt)) == halt
+    assert parse_halt(str(halt)) == halt
 
 
 @pytest.mark.parametrize("text", [None, "never"])
 def test_never_is_no_early_stop(text: str | None) -> None:
-    assert halt_of(text) is None
+    assert parse_halt(text) is None
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_never_is_no_early_stop(text: str | None) -> None:
 )
 def test_anything_else_is_a_value_error_that_names_the_argument(wrong: Any) -> None:
     with pytest.raises(ValueError, match=r"^halt must"):
-        halt_of(wrong)
+        parse_halt(wrong)
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_anything_else_is_a_value_error_that_names_the_argument(wrong: Any) -> N
     ],
 )
 def test_a_number_counts_items(text: str, done: int, failed: int, reached: bool) -> None:
-    halt = halt_of(text)
+    halt = parse_halt(text)
     assert halt is not None
     assert halt.reached(done, failed) is reached
 
@@ -102,6 +102,6 @@ def test_a_number_counts_items(text: str, done: int, failed: int, reached: bool)
 def test_a_percentage_is_of_the_items_finished_so_far_from_the_third_on(
     text: str, done: int, failed: int, reached: bool
 ) -> None:
-    halt = halt_of(text)
+    halt = parse_halt(text)
     assert halt is not None
     assert halt.reached(done, failed) is reached

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentos.runs.core.id_set import DigestTable, SeenIds
+from agentos.runs.core.id_set import DigestTable, RecentIds
 from agentos.util.id_digest import id_digest
 
 SMALLEST, LARGEST = -(2**63), 2**63 - 1
@@ -16,7 +16,7 @@ HALVES = st.integers(SMALLEST, LARGEST) | st.integers(-2, 2)
 
 
 def test_an_id_is_new_once() -> None:
-    seen = SeenIds(id_digest)
+    seen = RecentIds(id_digest)
 
     assert [seen.add(item) for item in ("a", "b", "a", "", "", "b")] == [True, True, False, True, False, False]
 
@@ -24,20 +24,20 @@ def test_an_id_is_new_once() -> None:
 @pytest.mark.parametrize("pair", [("no", "潮"), ("of", "景")])
 def test_ids_with_the_same_hash_are_two_ids(pair: tuple[str, str]) -> None:
     """CPython's ``hash`` of a text is that of its buffer: of each pair it is the same."""
-    seen = SeenIds(id_digest)
+    seen = RecentIds(id_digest)
 
     assert [seen.add(item) for item in (*pair, *pair)] == [True, True, False, False]
 
 
 def test_ids_of_which_one_half_of_the_digest_is_the_same_are_two_ids() -> None:
-    seen = SeenIds({"a": (1, 1), "b": (1, 2), "c": (2, 1)}.__getitem__)
+    seen = RecentIds({"a": (1, 1), "b": (1, 2), "c": (2, 1)}.__getitem__)
 
     assert [seen.add(item) for item in "abcabc"] == [True, True, True, False, False, False]
 
 
 def test_a_digest_of_zeros_is_remembered_too() -> None:
     """Zero marks an empty place in the table."""
-    seen = SeenIds(lambda item_id: (0, 0))
+    seen = RecentIds(lambda item_id: (0, 0))
 
     assert seen.add("nought")
     assert not seen.add("nought")
@@ -93,7 +93,7 @@ def test_a_table_that_grows_is_still_a_set() -> None:
 
 
 def test_at_least_the_last_so_many_are_remembered_and_not_many_more() -> None:
-    seen = SeenIds(id_digest, remembered=1000)
+    seen = RecentIds(id_digest, remembered=1000)
     for number in range(10_000):
         assert seen.add(f"item-{number}")
         if number >= 999:
@@ -104,7 +104,7 @@ def test_at_least_the_last_so_many_are_remembered_and_not_many_more() -> None:
 
 
 def test_the_memory_has_a_bound_however_long_the_input() -> None:
-    seen = SeenIds(id_digest, remembered=1000)
+    seen = RecentIds(id_digest, remembered=1000)
     sizes = set()
     for number in range(20_000):
         seen.add(f"item-{number}")

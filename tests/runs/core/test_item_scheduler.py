@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from agentos.runs.core.halt import halt_of
-from agentos.runs.core.item_scheduler import FOREVER, MOST_LIMITS_IN_A_ROW, Board
+from agentos.runs.core.halt import parse_halt
+from agentos.runs.core.item_scheduler import FOREVER, MAX_CONSECUTIVE_LIMITS, ItemScheduler
 from agentos.runs.core.records import Attempt, Item
-from agentos.runs.core.states import AFTER, Ended, Phase, State, Verdict
+from agentos.runs.core.states import STATUS_AFTER, AttemptEnd, ItemStatus, Phase, Verdict
 
 
-def board_of(count: int, **options: object) -> Board:
-    board = Board(**options)  # type: ignore[arg-type]
+def board_of(count: int, **options: object) -> ItemScheduler:
+    board = ItemScheduler(**options)  # type: ignore[arg-type]
     board.fresh.extend(Item(index, f"item-{index}", index) for index in range(count))
     board.taken = count
     board.exhausted = True
     return board
 
 
-def begin(board: Board, now: float = 0.0) -> Attempt:
+def begin(board: ItemScheduler, now: float = 0.0) -> Attempt:
     item = board.next_item()
     assert item is not None
     attempt = board.begin(item, None, now)
@@ -26,13 +26,15 @@ def begin(board: Board, now: float = 0.0) -> Attempt:
     return attempt
 
 
-def end(board: Board, attempt: Attempt, ended: Ended, quota: str = "q", now: float = 0.0, luck: float = 0.5) -> Verdict:
+def end(
+    board: ItemScheduler, attempt: Attempt, ended: AttemptEnd, quota: str = "q", now: float = 0.0, luck: float = 0.5
+) -> Verdict:
     return board.finish(attempt, ended, quota, now, luck)
 
 
-def limit_once(board: Board, now: float, quota: str = "q") -> tuple[Verdict, float]:
+def limit_once(board: ItemScheduler, now: float, quota: str = "q") -> tuple[Verdict, float]:
     """Let the next ready item be limited; say what became of it, and how long it rests."""
-    verdict = end(board, begin(board, now), Ended.LIMIT, quota, now)
+    verdict = end(board, begin(board, now), AttemptEnd.LIMIT, quota, now)
     return verdict, board.next_due - now
 
 
@@ -50,8 +52,8 @@ def test_items_to_be_run_again_go_before_fresh_ones_in_the_order_of_the_input() 
     board = board_of(5)
     first, second, third = begin(board), begin(board), begin(board)
     for attempt in (third, first, second):
-        end(board, attempt, Ended.TRANSIENT, luck=0.0)
-    board.wake_due(0.0)
+        end(board, attempt, AttemptEnd.TRANSIENT, luck=0.0)
+    board.release_due(0.0)
 
     assert [begin(board).item.index for _ in range(5)] == [0, 1, 2, 3, 4]
 
@@ -72,7 +74,7 @@ def test_an_attempt_that_is_taken_back_has_not_begun() -> None:
     attempt = begin(board)
     begin(board)
 
-    taken_back = board.take_back(attempt)
+    taken_back = board.requeue_attempt(attempt)
     again = begin(board)
 
     assert taken_back
@@ -85,9 +87,9 @@ def test_an_attempt_that_is_taken_back_has_not_begun() -> None:
 def test_an_attempt_that_was_given_up_cannot_be_taken_back() -> None:
     board = board_of(1)
     attempt = begin(board)
-    board.give_up(attempt, failed=True)
+    board.abandon_attempt(attempt, failed=True)
 
-    assert not board.take_back(attempt)
+    assert not board.requeue_attempt(attempt)
     assert board.next_item() is None
 
 
@@ -96,23 +98,23 @@ def test_a_lease_that_came_goes_to_an_earlier_item_if_one_has_become_ready() -> 
     early = begin(board)
     late = board.next_item()
     assert late is not None
-    end(board, early, Ended.TRANSIENT, luck=0.0)
-    board.wake_due(0.0)
+    end(board, early, AttemptEnd.TRANSIENT, luck=0.0)
+    board.release_due(0.0)
 
-    assert board.better(late) is early.item
-    assert board.better(early.item) is early.item
+    assert board.swap_for_earlier(late) is early.item
+    assert board.swap_for_earlier(early.item) is early.item
     assert len(board.admitted) == 1
-    assert [item.index for item in board.waiting()] == [1]
+    assert [item.index for item in board.waiting_items()] == [1]
 
 
 def test_an_item_that_rests_is_not_begun_before_its_instant() -> None:
     board = board_of(1)
-    end(board, begin(board), Ended.TRANSIENT, luck=0.5)
+    end(board, begin(board), AttemptEnd.TRANSIENT, luck=0.5)
 
     assert board.next_due == 0.5
-    assert board.wake_due(0.4) == 0
+    assert board.release_due(0.4) == 0
     assert board.next_item() is None
-    assert board.wake_due(0.5) == 1
+    assert board.release_due(0.5) == 1
     assert board.next_due == FOREVER
 
 
@@ -132,45 +134,45 @@ def test_attempts_go_on_from_those_of_earlier_runs() -> None:
     assert begin(board).number == 5
 
 
-@pytest.mark.parametrize("ended", list(Ended))
-def test_an_attempt_that_was_given_up_changes_nothing_however_it_ends(ended: Ended) -> None:
+@pytest.mark.parametrize("ended", list(AttemptEnd))
+def test_an_attempt_that_was_given_up_changes_nothing_however_it_ends(ended: AttemptEnd) -> None:
     board = board_of(1)
     attempt = begin(board)
-    assert board.give_up(attempt, failed=True)
+    assert board.abandon_attempt(attempt, failed=True)
 
     verdict = end(board, attempt, ended)
 
     assert verdict is Verdict.LATE
     assert (board.done, board.failed, board.late, board.limited, board.retried) == (0, 1, 1, 0, 0)
-    assert attempt.item.state is State.FAILED
-    assert not board.resting
-    assert board.settled
+    assert attempt.item.state is ItemStatus.FAILED
+    assert not board.backing_off
+    assert board.is_settled
 
 
 def test_an_old_attempt_is_late_though_a_newer_one_of_its_item_runs() -> None:
     """By token, not by item: the newer one decides."""
     board = board_of(1)
     old = begin(board)
-    board.give_up(old, failed=False)
-    board._queue_again(board.left.pop())
+    board.abandon_attempt(old, failed=False)
+    board._requeue(board.interrupted_items.pop())
     new = begin(board)
 
-    assert end(board, old, Ended.VALUE) is Verdict.LATE
+    assert end(board, old, AttemptEnd.VALUE) is Verdict.LATE
     assert new.token in board.running
-    assert end(board, new, Ended.VALUE) is Verdict.DONE
+    assert end(board, new, AttemptEnd.VALUE) is Verdict.DONE
 
 
 def test_what_has_come_back_cannot_be_given_up() -> None:
     board = board_of(1)
     attempt = begin(board)
-    end(board, attempt, Ended.VALUE)
+    end(board, attempt, AttemptEnd.VALUE)
 
-    assert not board.give_up(attempt, failed=True)
+    assert not board.abandon_attempt(attempt, failed=True)
     assert (board.done, board.failed) == (1, 0)
 
 
 def test_every_verdict_but_late_has_its_state() -> None:
-    assert set(AFTER) == set(Verdict) - {Verdict.LATE}
+    assert set(STATUS_AFTER) == set(Verdict) - {Verdict.LATE}
 
 
 # -- retries ------------------------------------------------------------------------------------------------------
@@ -180,10 +182,10 @@ def test_every_verdict_but_late_has_its_state() -> None:
 def test_an_error_that_may_pass_is_tried_so_often_again_and_no_oftener(retries: int) -> None:
     board = board_of(1, retries=retries)
     now, verdicts = 0.0, []
-    while board.again or board.fresh or board.resting:
+    while board.retry_ready or board.fresh or board.backing_off:
         now += 100.0
-        board.wake_due(now)
-        verdicts.append(end(board, begin(board, now), Ended.TRANSIENT, now=now))
+        board.release_due(now)
+        verdicts.append(end(board, begin(board, now), AttemptEnd.TRANSIENT, now=now))
 
     assert verdicts == [Verdict.RETRY] * retries + [Verdict.FAILED]
     assert board.retried == retries
@@ -193,7 +195,7 @@ def test_an_error_that_may_pass_is_tried_so_often_again_and_no_oftener(retries: 
 def test_a_retry_waits_as_long_as_the_provider_asked_up_to_a_minute(rest: float, waits: float) -> None:
     board = board_of(1, retries=1)
 
-    assert board.finish(begin(board), Ended.TRANSIENT, "q", 0.0, 0.5, rest) is Verdict.RETRY
+    assert board.finish(begin(board), AttemptEnd.TRANSIENT, "q", 0.0, 0.5, rest) is Verdict.RETRY
 
     assert board.next_due == waits
 
@@ -203,7 +205,7 @@ def test_a_limit_is_waited_for_as_long_as_the_provider_asked_where_nothing_else_
     """The run names a rest only where no pool lets the key rest."""
     board = board_of(1)
 
-    assert board.finish(begin(board), Ended.LIMIT, "q", 0.0, 0.5, rest) is Verdict.LIMITED
+    assert board.finish(begin(board), AttemptEnd.LIMIT, "q", 0.0, 0.5, rest) is Verdict.LIMITED
 
     assert board.next_due == rest
 
@@ -212,10 +214,10 @@ def test_limits_in_a_row_are_waited_for_by_whichever_is_longer() -> None:
     board = board_of(1)
     now, waits = 0.0, []
     for _ in range(6):
-        board.finish(begin(board, now), Ended.LIMIT, "q", now, 0.5, 3.0)
+        board.finish(begin(board, now), AttemptEnd.LIMIT, "q", now, 0.5, 3.0)
         waits.append(board.next_due - now)
         now = board.next_due
-        board.wake_due(now)
+        board.release_due(now)
 
     assert waits == [3.0, 3.0, 3.0, 4.0, 8.0, 16.0]
 
@@ -223,17 +225,24 @@ def test_limits_in_a_row_are_waited_for_by_whichever_is_longer() -> None:
 def test_another_error_fails_at_once() -> None:
     board = board_of(1)
 
-    assert end(board, begin(board), Ended.ERROR) is Verdict.FAILED
-    assert board.settled
+    assert end(board, begin(board), AttemptEnd.ERROR) is Verdict.FAILED
+    assert board.is_settled
 
 
 def test_limits_spend_no_try_and_a_try_ends_a_row_of_limits() -> None:
     board = board_of(1, retries=1)
     now = 0.0
     told = []
-    for ended in (Ended.LIMIT, Ended.LIMIT, Ended.TRANSIENT, Ended.LIMIT, Ended.LIMIT, Ended.TRANSIENT):
+    for ended in (
+        AttemptEnd.LIMIT,
+        AttemptEnd.LIMIT,
+        AttemptEnd.TRANSIENT,
+        AttemptEnd.LIMIT,
+        AttemptEnd.LIMIT,
+        AttemptEnd.TRANSIENT,
+    ):
         now += 100.0
-        board.wake_due(now)
+        board.release_due(now)
         told.append((end(board, begin(board, now), ended, now=now), board.next_due - now))
 
     assert told == [
@@ -257,7 +266,7 @@ def test_limits_in_a_row_wait_not_at_all_and_then_a_second_doubling_to_sixty() -
         assert verdict is Verdict.LIMITED  # for ever: nobody else gets through either
         waits.append(wait)
         now += 60.0
-        board.wake_due(now)
+        board.release_due(now)
 
     assert waits[:9] == [0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0]
     assert set(waits[7:]) == {60.0}
@@ -269,16 +278,16 @@ def limited_while(quota_of_others: str | None, times: int) -> Verdict:
     verdict, _ = limit_once(board, 0.0)
     other, now = begin(board), 0.0
     if quota_of_others is not None:
-        end(board, other, Ended.VALUE, quota_of_others)
+        end(board, other, AttemptEnd.VALUE, quota_of_others)
     for _ in range(times - 1):
         now += 60.0
-        board.wake_due(now)
+        board.release_due(now)
         verdict, _ = limit_once(board, now)
     return verdict
 
 
 def test_twenty_limits_in_a_row_while_others_succeed_on_that_quota_never_fit() -> None:
-    assert MOST_LIMITS_IN_A_ROW == 20
+    assert MAX_CONSECUTIVE_LIMITS == 20
     assert limited_while("q", 19) is Verdict.LIMITED
     assert limited_while("q", 20) is Verdict.FAILED
 
@@ -292,36 +301,36 @@ def test_who_got_no_key_goes_on_waiting_while_others_succeed() -> None:
     board = board_of(40)
     waiting, now = begin(board), 0.0
     for _ in range(30):
-        assert end(board, waiting, Ended.NO_KEY, now=now) is Verdict.LIMITED
-        end(board, begin(board, now), Ended.VALUE, now=now)
+        assert end(board, waiting, AttemptEnd.NO_KEY, now=now) is Verdict.LIMITED
+        end(board, begin(board, now), AttemptEnd.VALUE, now=now)
         now += 60.0
-        board.wake_due(now)
+        board.release_due(now)
         waiting = begin(board, now)
 
     assert (waiting.item.index, waiting.item.tries) == (0, 0)
-    assert end(board, waiting, Ended.LIMIT, now=now) is Verdict.LIMITED
+    assert end(board, waiting, AttemptEnd.LIMIT, now=now) is Verdict.LIMITED
 
 
 def test_successes_before_the_row_began_do_not_count() -> None:
     board = board_of(3)
     limited, other = begin(board), begin(board)
-    end(board, limited, Ended.LIMIT)  # so that successes are counted at all
-    end(board, other, Ended.VALUE)
-    board.wake_due(1.0)
-    end(board, begin(board, 1.0), Ended.ERROR, now=1.0)  # its row is over
+    end(board, limited, AttemptEnd.LIMIT)  # so that successes are counted at all
+    end(board, other, AttemptEnd.VALUE)
+    board.release_due(1.0)
+    end(board, begin(board, 1.0), AttemptEnd.ERROR, now=1.0)  # its row is over
     now = 1.0
     for _ in range(25):
         verdict, _ = limit_once(board, now)
         assert verdict is Verdict.LIMITED
         now += 60.0
-        board.wake_due(now)
+        board.release_due(now)
 
 
-def moving_on(board: Board) -> tuple[Item, float]:
+def moving_on(board: ItemScheduler) -> tuple[Item, float]:
     """Two successes on quota "b" that were counted because another item is in a row of limits."""
-    end(board, begin(board), Ended.LIMIT, "b")
+    end(board, begin(board), AttemptEnd.LIMIT, "b")
     for _ in range(2):
-        end(board, begin(board), Ended.VALUE, "b")
+        end(board, begin(board), AttemptEnd.VALUE, "b")
     return board.fresh[0], 0.0
 
 
@@ -338,9 +347,9 @@ def test_successes_on_a_quota_it_comes_to_later_count_only_from_the_beginning_of
         attempt = board.begin(item, None, now)
         assert attempt is not None
         # On quota "a" at first, where nobody ever succeeded; then on "b", where nobody has since.
-        verdict = end(board, attempt, Ended.LIMIT, "a" if number < 10 else "b", now)
+        verdict = end(board, attempt, AttemptEnd.LIMIT, "a" if number < 10 else "b", now)
         now += 60.0
-        board.wake_due(now)
+        board.release_due(now)
 
     assert verdict is Verdict.LIMITED
 
@@ -357,8 +366,8 @@ def test_when_the_run_stops_nothing_begins_and_the_item_keeps_its_place(phase: P
 
     assert board.begin(item, None, 0.0) is None
     assert not board.admitted
-    assert [item.index for item in board.waiting()] == [0, 1]
-    assert board.settled
+    assert [item.index for item in board.waiting_items()] == [0, 1]
+    assert board.is_settled
 
 
 def test_from_the_deadline_on_nothing_begins() -> None:
@@ -376,11 +385,11 @@ def test_an_attempt_that_heeds_the_stop_is_interrupted_but_only_if_there_was_one
     board = board_of(2)
     alone, stopped = begin(board), begin(board)
 
-    assert end(board, alone, Ended.STOPPED) is Verdict.FAILED
+    assert end(board, alone, AttemptEnd.STOPPED) is Verdict.FAILED
     board.phase = Phase.DRAINING
-    assert end(board, stopped, Ended.STOPPED) is Verdict.INTERRUPTED
-    assert [item.index for item in board.left] == [1]
-    assert stopped.item.state is State.INTERRUPTED
+    assert end(board, stopped, AttemptEnd.STOPPED) is Verdict.INTERRUPTED
+    assert [item.index for item in board.interrupted_items] == [1]
+    assert stopped.item.state is ItemStatus.INTERRUPTED
 
 
 def test_a_run_that_stops_is_settled_when_the_last_attempt_is_back() -> None:
@@ -388,43 +397,43 @@ def test_a_run_that_stops_is_settled_when_the_last_attempt_is_back() -> None:
     attempt = begin(board)
     board.phase = Phase.DRAINING
 
-    assert not board.settled
-    end(board, attempt, Ended.VALUE)
-    assert board.settled
+    assert not board.is_settled
+    end(board, attempt, AttemptEnd.VALUE)
+    assert board.is_settled
 
 
 def test_a_run_is_settled_only_when_nothing_waits_in_any_place() -> None:
     board = board_of(1)
-    assert not board.settled  # fresh
+    assert not board.is_settled  # fresh
     item = board.next_item()
     assert item is not None
-    assert not board.settled  # admitted
+    assert not board.is_settled  # admitted
     board.put_back(item)
-    assert not board.settled  # again
+    assert not board.is_settled  # again
     attempt = begin(board)
-    assert not board.settled  # running
-    end(board, attempt, Ended.LIMIT)
-    assert not board.settled  # resting
-    board.wake_due(100.0)
+    assert not board.is_settled  # running
+    end(board, attempt, AttemptEnd.LIMIT)
+    assert not board.is_settled  # resting
+    board.release_due(100.0)
     item = board.next_item()
     assert item is not None
-    board.strand(item)
-    found = [board.settled]  # no credential can ever serve it
+    board.mark_unservable(item)
+    found = [board.is_settled]  # no credential can ever serve it
     board.exhausted = False
-    found.append(board.settled)  # there may be more
+    found.append(board.is_settled)  # there may be more
     assert found == [True, False]
 
 
 def test_only_what_a_limit_stopped_is_parked_at_the_end() -> None:
     board = board_of(4)
     attempts = [begin(board) for _ in range(3)]
-    end(board, attempts[0], Ended.LIMIT)
-    end(board, attempts[1], Ended.TRANSIENT)
-    end(board, attempts[2], Ended.VALUE)
+    end(board, attempts[0], AttemptEnd.LIMIT)
+    end(board, attempts[1], AttemptEnd.TRANSIENT)
+    end(board, attempts[2], AttemptEnd.VALUE)
 
     assert [item.index for item in board.park()] == [0]
-    states = {item.index: item.state for item in board.waiting()}
-    assert states == {0: State.PARKED, 1: State.PENDING, 3: State.PENDING}
+    states = {item.index: item.state for item in board.waiting_items()}
+    assert states == {0: ItemStatus.PARKED, 1: ItemStatus.PENDING, 3: ItemStatus.PENDING}
 
 
 def test_an_item_that_is_refused_fails_without_an_attempt() -> None:
@@ -434,15 +443,15 @@ def test_an_item_that_is_refused_fails_without_an_attempt() -> None:
 
     board.refuse(item)
 
-    assert (board.failed, len(board.admitted), item.attempts, item.state) == (1, 0, 0, State.FAILED)
-    assert board.settled
+    assert (board.failed, len(board.admitted), item.attempts, item.state) == (1, 0, 0, ItemStatus.FAILED)
+    assert board.is_settled
 
 
 def test_the_halt_clause_is_asked_with_the_boards_counts() -> None:
-    board = board_of(3, halt=halt_of("soon,fail=2"))
-    assert not board.halted()
-    end(board, begin(board), Ended.ERROR)
-    assert not board.halted()
-    end(board, begin(board), Ended.ERROR)
-    assert board.halted()
-    assert not board_of(1).halted()
+    board = board_of(3, halt=parse_halt("soon,fail=2"))
+    assert not board.is_halted()
+    end(board, begin(board), AttemptEnd.ERROR)
+    assert not board.is_halted()
+    end(board, begin(board), AttemptEnd.ERROR)
+    assert board.is_halted()
+    assert not board_of(1).is_halted()

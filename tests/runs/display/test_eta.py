@@ -23,44 +23,44 @@ def stats(completed: int = 50, total: int | None = 100, *, elapsed: float = 100.
 
 
 def test_without_a_forecast_the_pace_so_far_goes_on() -> None:
-    assert Eta().left(stats(50, 100, elapsed=100.0), NOW) == pytest.approx(100.0)
+    assert Eta().seconds_left(stats(50, 100, elapsed=100.0), NOW) == pytest.approx(100.0)
 
 
 def test_what_came_from_an_earlier_run_does_not_make_the_pace() -> None:
-    assert Eta().left(stats(60, 100, elapsed=100.0, cached=50), NOW) == pytest.approx(400.0)
+    assert Eta().seconds_left(stats(60, 100, elapsed=100.0, cached=50), NOW) == pytest.approx(400.0)
 
 
 @pytest.mark.parametrize(
     "early", [stats(2, elapsed=60.0), stats(12, elapsed=60.0, cached=10), stats(50, elapsed=2.9), stats(50, None)]
 )
 def test_nothing_is_said_before_three_items_and_three_seconds_or_without_an_end(early: ProgressStats) -> None:
-    assert Eta(lambda count: 10.0).left(early, NOW) is None
+    assert Eta(lambda count: 10.0).seconds_left(early, NOW) is None
 
 
 def test_a_forecast_goes_before_the_pace() -> None:
-    assert Eta(lambda count: 7.0 * count).left(stats(50, 100), NOW) == pytest.approx(350.0)
+    assert Eta(lambda count: 7.0 * count).seconds_left(stats(50, 100), NOW) == pytest.approx(350.0)
 
 
 def test_a_forecast_that_cannot_tell_leaves_it_to_the_pace() -> None:
-    assert Eta(lambda count: None).left(stats(50, 100), NOW) == pytest.approx(100.0)
+    assert Eta(lambda count: None).seconds_left(stats(50, 100), NOW) == pytest.approx(100.0)
 
 
 def test_a_forecast_of_never_is_no_time_at_all() -> None:
-    assert Eta(lambda count: math.inf).left(stats(), NOW) is None
+    assert Eta(lambda count: math.inf).seconds_left(stats(), NOW) is None
 
 
 def test_a_forecast_that_fails_leaves_it_to_the_pace() -> None:
     def fails(count: int) -> float:
         raise RuntimeError
 
-    assert Eta(fails).left(stats(50, 100), NOW) == pytest.approx(100.0)
+    assert Eta(fails).seconds_left(stats(50, 100), NOW) == pytest.approx(100.0)
 
 
 def test_between_two_looks_time_runs_down() -> None:
     eta = Eta(lambda count: 60.0)
 
-    first = eta.left(stats(), NOW)
-    later = eta.left(stats(), NOW + 0.5)
+    first = eta.seconds_left(stats(), NOW)
+    later = eta.seconds_left(stats(), NOW + 0.5)
 
     assert first == pytest.approx(60.0)
     assert later == pytest.approx(59.5)
@@ -69,13 +69,13 @@ def test_between_two_looks_time_runs_down() -> None:
 def test_a_change_of_the_estimate_comes_in_gradually_and_completely() -> None:
     now, ends_at = [NOW], [NOW + 100.0]
     eta = Eta(lambda count: ends_at[0] - now[0])
-    eta.left(stats(), NOW)
+    eta.seconds_left(stats(), NOW)
     ends_at[0] = NOW + 700.0
 
     shown_end = []
     for _ in range(60):
         now[0] += 1.0
-        shown_end.append(now[0] + (eta.left(stats(), now[0]) or 0.0))
+        shown_end.append(now[0] + (eta.seconds_left(stats(), now[0]) or 0.0))
 
     assert shown_end[0] < NOW + 250
     assert shown_end[-1] == pytest.approx(NOW + 700.0, abs=1.0)
@@ -93,7 +93,7 @@ def test_a_costly_forecast_is_asked_for_less_often() -> None:
 
     eta = Eta(forecast, timer=lambda: now[0])
     for quarter in range(80):
-        eta.left(stats(), NOW + quarter / 4)
+        eta.seconds_left(stats(), NOW + quarter / 4)
 
     assert len(asked) == 2, "a tenth of a second each: every ten seconds"
 
@@ -109,7 +109,7 @@ def test_the_forecast_of_a_pool_knows_when_its_keys_wake() -> None:
     for name in names:
         pool.mark_rate_limited(name, 600.0)
 
-    asleep = Eta(forecast).left(stats(100, 200, elapsed=34.0), NOW)
+    asleep = Eta(forecast).seconds_left(stats(100, 200, elapsed=34.0), NOW)
 
     assert awake == pytest.approx(34.0, abs=2.0)
     assert asleep == pytest.approx(634.0, abs=5.0)
@@ -131,7 +131,7 @@ def story(told: Callable[[float], float], seconds: int) -> list[float]:
     shown = []
     for second in range(seconds):
         now[0] = float(second)
-        shown.append(eta.left(stats(), NOW + second) or 0.0)
+        shown.append(eta.seconds_left(stats(), NOW + second) or 0.0)
     return shown
 
 

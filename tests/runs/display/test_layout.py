@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from agentos.pool.core.credential_report import Headroom
 from agentos.pool.snapshot import CredentialState
-from agentos.runs.display.event_state import Failure
-from agentos.runs.display.key_table import ASCII, FINE, STYLES, key_rows
-from agentos.runs.display.layout import Running, Scene, picture
+from agentos.runs.display.event_state import FailedItem
+from agentos.runs.display.key_table import ASCII_GLYPHS, STYLES, UNICODE_GLYPHS, render_key_rows
+from agentos.runs.display.layout import DisplayState, RunningItem, render
 from agentos.runs.results import ProgressStats
-from agentos.util.text_width import cells
+from agentos.util.text_width import display_width
 
 NOW = 1_763_220_600.0  # 15:30 UTC
 
@@ -44,19 +44,19 @@ def limited_by(name: str, left: float, amount: float = 100.0, dimension: str = "
     return CredentialState(name, limits=(Headroom(dimension, amount, left, None, False),))
 
 
-SCENE = Scene(
+SCENE = DisplayState(
     stats=STATS,
     now=NOW,
     name="night",
-    left=743.0,
+    seconds_left=743.0,
     keys=[key("alice", "leased", slots=4, leases=3), key("bob", "cooling", 240.0, "429, retry-after 240")],
-    running=[Running("doc-7", NOW - 74.0, "Reading chapter 3"), Running("doc-8", NOW - 14.0)],
-    failures=[Failure("doc-2", "exit 3: no such file")],
+    running=[RunningItem("doc-7", NOW - 74.0, "Reading chapter 3"), RunningItem("doc-8", NOW - 14.0)],
+    failures=[FailedItem("doc-2", "exit 3: no such file")],
 )
 
 
-def lines(scene: Scene, width: int = 81, height: int = 40) -> list[str]:
-    return ["".join(text for text, _ in row).rstrip() for row in picture(scene, width, height)]
+def lines(scene: DisplayState, width: int = 81, height: int = 40) -> list[str]:
+    return ["".join(text for text, _ in row).rstrip() for row in render(scene, width, height)]
 
 
 def test_everything_has_its_place() -> None:
@@ -73,7 +73,7 @@ def test_everything_has_its_place() -> None:
 
 
 def test_without_anything_to_tell_there_are_the_bar_and_the_counts() -> None:
-    scene = Scene(ProgressStats(total=10, start_time=0.0, end_time=1.0), NOW)
+    scene = DisplayState(ProgressStats(total=10, start_time=0.0, end_time=1.0), NOW)
 
     assert [line.split("  ")[0] for line in lines(scene)] == ["─" * 58, "done 0, failed 0"]
 
@@ -81,17 +81,17 @@ def test_without_anything_to_tell_there_are_the_bar_and_the_counts() -> None:
 def test_an_input_of_unknown_length_has_a_bar_that_moves_but_no_end() -> None:
     endless = replace(STATS, total=None)
 
-    first, second = (lines(Scene(replace(endless, end_time=end), NOW))[0] for end in (10.0, 11.0))
+    first, second = (lines(DisplayState(replace(endless, end_time=end), NOW))[0] for end in (10.0, 11.0))
 
     assert (first.split("  ")[1:], second.split("  ")[1:]) == (["150", "0:00:10"], ["150", "0:00:11"])
     assert (first.index("━"), second.index("━")) == (40, 44)
-    assert lines(Scene(endless, NOW))[1].endswith("time left not known")
+    assert lines(DisplayState(endless, NOW))[1].endswith("time left not known")
 
 
 def test_a_run_that_is_through_has_a_full_bar_and_no_time_left() -> None:
     through = replace(STATS, completed=300, success_count=297)
 
-    bar, counts = lines(Scene(through, NOW, left=0.0))
+    bar, counts = lines(DisplayState(through, NOW, seconds_left=0.0))
 
     assert set(bar.split("  ")[0]) == {"━"}
     assert "left" not in counts
@@ -102,7 +102,7 @@ def test_a_run_that_stops_is_not_said_to_have_time_left() -> None:
 
 
 def test_failures_are_red_in_the_bar() -> None:
-    row = picture(Scene(STATS, NOW), 81, 40)[0]
+    row = render(DisplayState(STATS, NOW), 81, 40)[0]
 
     assert [(style, set(text)) for text, style in row][:2] == [("red", {"━"}), ("green", {"━"})]
 
@@ -117,7 +117,7 @@ def test_that_all_keys_rest_has_a_row_of_its_own() -> None:
 
 
 def shown_keys(*keys: CredentialState, width: int = 80, most: int = 12) -> list[str]:
-    rows = key_rows(keys, width=width, most=most, now=NOW, clean=str)
+    rows = render_key_rows(keys, width=width, most=most, now=NOW, clean=str)
     return ["".join(text for text, _ in row).rstrip() for row in rows]
 
 
@@ -177,19 +177,19 @@ def test_a_narrow_terminal_keeps_names_states_and_times() -> None:
 
 def test_every_state_has_its_colour() -> None:
     for state, style in STYLES.items():
-        (row,) = key_rows([key("k", state)], width=80, most=1, now=NOW, clean=str)
+        (row,) = render_key_rows([key("k", state)], width=80, most=1, now=NOW, clean=str)
         assert (state.ljust(9), style) in row
 
 
 # -- running items --------------------------------------------------------------------------------------------
 
 
-def running(count: int, last_line: str = "") -> list[Running]:
-    return [Running(f"doc-{number}", NOW - 60.0, last_line) for number in range(count)]
+def running(count: int, last_line: str = "") -> list[RunningItem]:
+    return [RunningItem(f"doc-{number}", NOW - 60.0, last_line) for number in range(count)]
 
 
 def test_items_that_print_nothing_stand_side_by_side() -> None:
-    shown = lines(Scene(STATS, NOW, running=running(7)))[2:]
+    shown = lines(DisplayState(STATS, NOW, running=running(7)))[2:]
 
     assert shown == [
         "running  doc-0 1:00  doc-1 1:00  doc-2 1:00  doc-3 1:00  doc-4 1:00  doc-5 1:00",
@@ -201,7 +201,7 @@ def test_items_that_print_nothing_stand_side_by_side() -> None:
 @pytest.mark.parametrize("count", [1, 2, 8, 9, 39, 40, 41, 100])
 @pytest.mark.parametrize("height", [4, 6, 9, 40])
 def test_each_running_item_is_shown_or_counted(count: int, last_line: str, height: int) -> None:
-    shown = "\n".join(lines(Scene(STATS, NOW, running=running(count, last_line)), height=height)[2:])
+    shown = "\n".join(lines(DisplayState(STATS, NOW, running=running(count, last_line)), height=height)[2:])
 
     _, _, more = shown.rpartition("and ")
     hidden = int(more.split()[0]) if "more" in more else 0
@@ -226,7 +226,7 @@ def test_what_a_second_ctrl_c_will_lose_is_seen_on_every_terminal(width: int, he
 
 
 def test_a_notice_is_the_last_thing_and_stands_out() -> None:
-    row = picture(replace(SCENE, notice="the disk is full"), 81, 24)[-1]
+    row = render(replace(SCENE, notice="the disk is full"), 81, 24)[-1]
 
     assert row == [("the disk is full".ljust(80), "bold black on yellow")]
 
@@ -249,7 +249,7 @@ KEYS = st.builds(
     st.floats(-5.0, 15.0),
 )
 SCENES = st.builds(
-    Scene,
+    DisplayState,
     stats=st.builds(
         lambda total, completed, failed: ProgressStats(
             total=None if total is None else max(total, completed),
@@ -267,8 +267,8 @@ SCENES = st.builds(
     name=WORDS,
     left=st.none() | st.floats(0.0, 1e7),
     keys=st.lists(KEYS, max_size=20),
-    running=st.lists(st.builds(Running, WORDS, st.floats(NOW - 1e6, NOW + 5), WORDS), max_size=50),
-    failures=st.lists(st.builds(Failure, WORDS, WORDS), max_size=5),
+    running=st.lists(st.builds(RunningItem, WORDS, st.floats(NOW - 1e6, NOW + 5), WORDS), max_size=50),
+    failures=st.lists(st.builds(FailedItem, WORDS, WORDS), max_size=5),
     notice=st.just("") | st.just(STOPPING) | WORDS,
     stopping=st.booleans(),
 )
@@ -277,10 +277,10 @@ SCENES = st.builds(
 @given(SCENES, st.integers(1, 200), st.integers(1, 60), st.booleans())
 @settings(max_examples=300, deadline=None)
 def test_the_picture_is_never_wider_nor_taller_than_the_terminal(
-    scene: Scene, width: int, height: int, plain: bool
+    scene: DisplayState, width: int, height: int, plain: bool
 ) -> None:
-    rows = picture(scene, width, height, glyphs=ASCII if plain else FINE)
+    rows = render(scene, width, height, glyphs=ASCII_GLYPHS if plain else UNICODE_GLYPHS)
 
     assert 1 <= len(rows) <= max(1, height - 1)
-    assert all(sum(cells(text) for text, _ in row) <= max(1, width - 1) for row in rows)
+    assert all(sum(display_width(text) for text, _ in row) <= max(1, width - 1) for row in rows)
     assert not any("\n" in text for row in rows for text, _ in row)

@@ -11,7 +11,7 @@ from typing import TextIO, cast
 
 import pytest
 
-from agentos.runs.display.live_region import Painter, Redirect, Region
+from agentos.runs.display.live_region import LiveRegion, Redirect, TerminalRegion
 
 from ..terminal_screen import FakeTerminal
 
@@ -38,7 +38,7 @@ def as_stream(terminal: object) -> TextIO:
     ],
 )
 def test_each_picture_replaces_the_one_before(frames: Sequence[tuple[str, ...]]) -> None:
-    terminal, region = FakeTerminal(), Region()
+    terminal, region = FakeTerminal(), TerminalRegion()
     terminal.write("before\n")
 
     for rows in frames:
@@ -48,7 +48,7 @@ def test_each_picture_replaces_the_one_before(frames: Sequence[tuple[str, ...]])
 
 
 def test_lines_pass_above_in_their_order_and_the_picture_stays_below() -> None:
-    terminal, region = FakeTerminal(), Region()
+    terminal, region = FakeTerminal(), TerminalRegion()
     terminal.write(region.redraw(drawn("one", "two"), 80))
 
     terminal.write(region.redraw(None, 80, "first\n"))
@@ -58,7 +58,7 @@ def test_lines_pass_above_in_their_order_and_the_picture_stays_below() -> None:
 
 
 def test_tabs_of_a_line_do_not_let_the_old_picture_shine_through() -> None:
-    terminal, region = FakeTerminal(), Region()
+    terminal, region = FakeTerminal(), TerminalRegion()
     terminal.write(region.redraw(drawn("xxxxxxxx", "yyyyyyyy"), 80))
 
     terminal.write(region.redraw(None, 80, "a\tb\n"))
@@ -67,14 +67,14 @@ def test_tabs_of_a_line_do_not_let_the_old_picture_shine_through() -> None:
 
 
 def test_a_picture_that_is_merely_replaced_is_not_cleared_first() -> None:
-    region = Region()
+    region = TerminalRegion()
     region.redraw(drawn("one", "two"), 80)
 
     assert "\x1b[J" not in region.redraw(drawn("one", "two"), 80)
 
 
 def test_what_the_terminal_echoes_is_drawn_over() -> None:
-    terminal, region = FakeTerminal(), Region()
+    terminal, region = FakeTerminal(), TerminalRegion()
     terminal.write(region.redraw(drawn("one", "two"), 80))
 
     terminal.write("^C")
@@ -84,7 +84,7 @@ def test_what_the_terminal_echoes_is_drawn_over() -> None:
 
 
 def test_after_the_terminal_was_made_narrower_all_of_the_old_picture_goes() -> None:
-    region = Region()
+    region = TerminalRegion()
     region.redraw(drawn("x" * 60, "y" * 30, "last"), 80)
     narrow = FakeTerminal(40)
     narrow.write("before\n" + "x" * 60 + "\n" + "y" * 30 + "\nlast\r")  # as the terminal has broken the rows anew
@@ -123,7 +123,9 @@ def rows() -> Rows:
 
 
 @pytest.fixture
-def painter(terminal: FakeTerminal, rows: Rows, now: list[float], monkeypatch: pytest.MonkeyPatch) -> Iterator[Painter]:
+def painter(
+    terminal: FakeTerminal, rows: Rows, now: list[float], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[LiveRegion]:
     """One that paints when the test says so: its thread never gets going."""
 
     def no_more_threads(thread: threading.Thread) -> None:
@@ -131,116 +133,116 @@ def painter(terminal: FakeTerminal, rows: Rows, now: list[float], monkeypatch: p
 
     with monkeypatch.context() as patched:
         patched.setattr(threading.Thread, "start", no_more_threads)
-        painter = Painter(as_stream(terminal), rows, lambda: terminal.columns, clock=lambda: now[0])
+        painter = LiveRegion(as_stream(terminal), rows, lambda: terminal.columns, clock=lambda: now[0])
         painter.start()
     yield painter
     painter.end()
 
 
-def test_the_region_is_there_at_once_and_gone_in_the_end(terminal: FakeTerminal, painter: Painter) -> None:
+def test_the_region_is_there_at_once_and_gone_in_the_end(terminal: FakeTerminal, painter: LiveRegion) -> None:
     assert (terminal.shown, terminal.cursor_is_shown) == (["bar", "keys"], False)
 
-    painter.above("a line\n")
+    painter.write_above("a line\n")
     painter.end()
     painter.end()
 
     assert (terminal.shown, terminal.cursor_is_shown) == (["a line"], True)
-    assert not painter.above("too late\n")
-    painter.paint()
+    assert not painter.write_above("too late\n")
+    painter.draw()
     assert terminal.shown == ["a line"]
 
 
 def test_lines_are_written_without_drawing_anew_until_that_is_due(
-    terminal: FakeTerminal, painter: Painter, rows: Rows, now: list[float]
+    terminal: FakeTerminal, painter: LiveRegion, rows: Rows, now: list[float]
 ) -> None:
     for number in range(1000):
-        painter.above(f"line {number}\n")
+        painter.write_above(f"line {number}\n")
     before = terminal.writes
-    painter.paint()
+    painter.draw()
 
     assert (terminal.writes - before, rows.asked) == (1, 1)
     assert terminal.shown[-3:] == ["line 999", "bar", "keys"]
 
     now[0] += 0.25
-    painter.paint()
+    painter.draw()
     assert rows.asked == 2
 
 
-def test_nothing_is_written_while_nothing_is_due(terminal: FakeTerminal, painter: Painter) -> None:
+def test_nothing_is_written_while_nothing_is_due(terminal: FakeTerminal, painter: LiveRegion) -> None:
     before = terminal.writes
 
-    painter.paint()
+    painter.draw()
 
     assert terminal.writes == before
 
 
-def test_what_has_changed_can_be_drawn_at_once(terminal: FakeTerminal, painter: Painter, rows: Rows) -> None:
+def test_what_has_changed_can_be_drawn_at_once(terminal: FakeTerminal, painter: LiveRegion, rows: Rows) -> None:
     rows.rows = ("stopping",)
 
-    painter.hurry()
-    painter.paint()
+    painter.draw_soon()
+    painter.draw()
 
     assert terminal.shown == ["stopping"]
 
 
-def test_much_text_is_written_by_the_one_who_brings_it(terminal: FakeTerminal, painter: Painter) -> None:
+def test_much_text_is_written_by_the_one_who_brings_it(terminal: FakeTerminal, painter: LiveRegion) -> None:
     """So memory is bounded, and a slow terminal slows down whoever floods it."""
     for _ in range(100):
-        painter.above("x" * 999 + "\n")
+        painter.write_above("x" * 999 + "\n")
 
     assert terminal.raw.count("x") > 60_000
 
 
-def test_somebody_else_may_write_in_between(terminal: FakeTerminal, painter: Painter, now: list[float]) -> None:
-    painter.above("mine\n")
+def test_somebody_else_may_write_in_between(terminal: FakeTerminal, painter: LiveRegion, now: list[float]) -> None:
+    painter.write_above("mine\n")
 
-    terminal.write(painter.make_way() + "theirs\n")
+    terminal.write(painter.clear_for_output() + "theirs\n")
     now[0] += 0.05
-    painter.paint()
+    painter.draw()
 
     assert terminal.shown == ["mine", "theirs", "bar", "keys"]
 
 
 def test_nothing_is_drawn_before_somebody_else_has_written(
-    terminal: FakeTerminal, painter: Painter, now: list[float]
+    terminal: FakeTerminal, painter: LiveRegion, now: list[float]
 ) -> None:
-    way = painter.make_way()
-    painter.paint()  # which may be due in this very moment
+    way = painter.clear_for_output()
+    painter.draw()  # which may be due in this very moment
     terminal.write(way + "theirs\n")
     now[0] += 0.05
-    painter.paint()
+    painter.draw()
 
     assert terminal.shown == ["theirs", "bar", "keys"]
 
 
 def test_somebody_who_writes_on_and_on_does_not_keep_the_region_away(
-    terminal: FakeTerminal, painter: Painter, now: list[float]
+    terminal: FakeTerminal, painter: LiveRegion, now: list[float]
 ) -> None:
     terminal.raw = ""
 
     for _ in range(100):
-        terminal.write(painter.make_way() + "theirs\n")
+        terminal.write(painter.clear_for_output() + "theirs\n")
         now[0] += 0.01
-        painter.paint()
+        painter.draw()
 
     assert terminal.raw.count("bar") >= 1
 
 
 def test_a_picture_that_cannot_be_drawn_does_not_stop_the_lines(
-    terminal: FakeTerminal, painter: Painter, rows: Rows, now: list[float], monkeypatch: pytest.MonkeyPatch
+    terminal: FakeTerminal, painter: LiveRegion, rows: Rows, now: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(painter, "_draw", lambda: 1 / 0)
     now[0] += 1.0
 
-    painter.above("a line\n")
-    painter.paint()
+    painter.write_above("a line\n")
+    painter.draw()
 
     assert terminal.shown == ["a line", "bar", "keys"]
 
 
 @pytest.mark.parametrize("error", [BrokenPipeError(), OSError(5, "Input/output error"), ValueError("closed")])
 def test_a_terminal_that_is_gone_is_left_alone(
-    terminal: FakeTerminal, painter: Painter, error: Exception, monkeypatch: pytest.MonkeyPatch
+    terminal: FakeTerminal, painter: LiveRegion, error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tried: list[str] = []
 
@@ -251,8 +253,8 @@ def test_a_terminal_that_is_gone_is_left_alone(
     monkeypatch.setattr(terminal, "write", fail)
 
     for _ in range(3):
-        painter.above("a line\n")
-        painter.paint()
+        painter.write_above("a line\n")
+        painter.draw()
     painter.end()
 
     assert len(tried) == 1
@@ -260,11 +262,11 @@ def test_a_terminal_that_is_gone_is_left_alone(
 
 def test_a_line_that_cannot_be_encoded_is_spelled_out_and_ends_nothing() -> None:
     stream = io.TextIOWrapper(io.BytesIO(), "ascii", write_through=True)
-    painter = Painter(stream, Rows("bar"), lambda: 80)
+    painter = LiveRegion(stream, Rows("bar"), lambda: 80)
     painter.start()
 
-    painter.above("caf\u00e9 \udcff\n")
-    painter.above("next\n")
+    painter.write_above("caf\u00e9 \udcff\n")
+    painter.write_above("next\n")
     painter.end()
 
     assert isinstance(stream.buffer, io.BytesIO)
@@ -272,7 +274,7 @@ def test_a_line_that_cannot_be_encoded_is_spelled_out_and_ends_nothing() -> None
 
 
 def test_a_terminal_that_is_slow_just_now_gets_the_next_picture(
-    terminal: FakeTerminal, painter: Painter, now: list[float], monkeypatch: pytest.MonkeyPatch
+    terminal: FakeTerminal, painter: LiveRegion, now: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def would_block(text: str) -> int:
         raise BlockingIOError
@@ -280,9 +282,9 @@ def test_a_terminal_that_is_slow_just_now_gets_the_next_picture(
     with monkeypatch.context() as patched:
         patched.setattr(terminal, "write", would_block)
         now[0] += 1.0
-        painter.paint()
+        painter.draw()
     now[0] += 1.0
-    painter.paint()
+    painter.draw()
 
     assert terminal.shown == ["bar", "keys"]
 
@@ -297,19 +299,19 @@ def test_the_thread_writes_what_has_gathered_and_ends_with_the_region(terminal: 
                 written.set()
             return count
 
-    painter = Painter(as_stream(Told()), rows, lambda: 80)
+    painter = LiveRegion(as_stream(Told()), rows, lambda: 80)
     painter.start()
-    painter.above("a line\n")
+    painter.write_above("a line\n")
 
     assert written.wait(20.0)
     painter.end()
     assert not any(thread.name == "agentos-display" for thread in threading.enumerate())
 
 
-def test_lines_of_many_threads_arrive_whole(terminal: FakeTerminal, painter: Painter) -> None:
+def test_lines_of_many_threads_arrive_whole(terminal: FakeTerminal, painter: LiveRegion) -> None:
     def speak(name: str) -> None:
         for number in range(200):
-            painter.above(f"{name} {number} {name * 20}\n")
+            painter.write_above(f"{name} {number} {name * 20}\n")
 
     threads = [threading.Thread(target=speak, args=(name,)) for name in "abcd"]
     for thread in threads:

@@ -9,9 +9,15 @@ from dataclasses import replace
 import pytest
 
 from agentos.pool.snapshot import CredentialState
-from agentos.runs.display.phrases import closing, hour, resting, time_left, until
+from agentos.runs.display.phrases import (
+    describe_unavailable_keys,
+    format_clock_time,
+    format_closing,
+    format_time_left,
+    format_until,
+)
 from agentos.runs.results import ProgressStats
-from agentos.util.durations import about, minutes
+from agentos.util.durations import format_minutes, format_rough_duration
 
 NOW = 1_763_220_600.0  # a Saturday, 15:30 UTC
 
@@ -38,7 +44,7 @@ def in_utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     ],
 )
 def test_a_wait_is_told_as_exactly_as_a_person_plans(seconds: float, said: str) -> None:
-    assert about(seconds) == said
+    assert format_rough_duration(seconds) == said
 
 
 @pytest.mark.parametrize(
@@ -46,17 +52,17 @@ def test_a_wait_is_told_as_exactly_as_a_person_plans(seconds: float, said: str) 
     [(120.0, "15:32"), (40_000.0, "02:36"), (86_400.0, "Sun 15:30"), (8 * 86_400.0, "23 Nov 15:30")],
 )
 def test_an_hour_has_its_day_where_it_would_mislead_without(ahead: float, said: str) -> None:
-    assert hour(NOW + ahead, NOW) == said
+    assert format_clock_time(NOW + ahead, NOW) == said
 
 
 @pytest.mark.parametrize(("ahead", "said"), [(-5.0, ""), (0.0, ""), (42.0, "for 42 s"), (240.0, "until 15:34 (4 min)")])
 def test_a_rest_is_told_by_its_end(ahead: float, said: str) -> None:
-    assert until(NOW + ahead, NOW) == said
+    assert format_until(NOW + ahead, NOW) == said
 
 
 @pytest.mark.parametrize(("seconds", "said"), [(-1.0, "0:00"), (14.9, "0:14"), (134.0, "2:14"), (3_734.0, "1:02:14")])
 def test_running_times_are_short(seconds: float, said: str) -> None:
-    assert minutes(seconds) == said
+    assert format_minutes(seconds) == said
 
 
 @pytest.mark.parametrize(
@@ -71,7 +77,7 @@ def test_running_times_are_short(seconds: float, said: str) -> None:
     ],
 )
 def test_the_time_left_is_no_finer_than_anybody_can_know_it(left: float | None, said: str) -> None:
-    assert time_left(left, NOW) == said
+    assert format_time_left(left, NOW) == said
 
 
 def key(state: str, rests: float = 0.0) -> CredentialState:
@@ -94,7 +100,7 @@ def key(state: str, rests: float = 0.0) -> CredentialState:
     ],
 )
 def test_that_all_keys_rest_is_said_when_it_is_so(keys: list[CredentialState], said: str) -> None:
-    assert resting(keys, NOW) == said
+    assert describe_unavailable_keys(keys, NOW) == said
 
 
 def test_the_closing_tells_what_became_of_the_items_how_fast_and_what_is_left() -> None:
@@ -102,12 +108,12 @@ def test_the_closing_tells_what_became_of_the_items_how_fast_and_what_is_left() 
         total=300, completed=142, failed=4, success_count=138, cached=22, start_time=0.0, end_time=120.0
     )
 
-    assert list(closing(stats, "night")) == [
+    assert list(format_closing(stats, "night")) == [
         "night: 138 of 300 done, 4 failed, 22 from an earlier run",
         "took 0:02:00, 60 items a minute",
         "left over: 158 not begun",
     ]
-    assert list(closing(replace(stats, interrupted=3, parked=5, stopped_by="SIGINT")))[2:] == [
+    assert list(format_closing(replace(stats, interrupted=3, parked=5, stopped_by="SIGINT")))[2:] == [
         "stopped by SIGINT: 3 interrupted, 5 parked, 150 not begun"
     ]
 
@@ -115,7 +121,7 @@ def test_the_closing_tells_what_became_of_the_items_how_fast_and_what_is_left() 
 def test_what_to_do_about_what_stopped_it_has_lines_of_its_own() -> None:
     stats = ProgressStats(total=4, stopped_by="a key that is not there; export it; or use --ship-secrets")
 
-    assert list(closing(stats))[2:] == [
+    assert list(format_closing(stats))[2:] == [
         "stopped by a key that is not there: 4 not begun",
         "  export it",
         "  or use --ship-secrets",
@@ -137,4 +143,4 @@ def test_the_speed_is_told_in_a_unit_that_fits(completed: int, elapsed: float, s
         total=completed, completed=completed, success_count=completed, start_time=0.0, end_time=elapsed
     )
 
-    assert list(closing(stats))[1].partition(",")[1:] == tuple(said.partition(",")[1:])
+    assert list(format_closing(stats))[1].partition(",")[1:] == tuple(said.partition(",")[1:])

@@ -98,7 +98,7 @@ def test_while_nothing_happens_a_tick_tells_what_is_waited_for() -> None:
     said.tick()
     said(finished(stats(9, elapsed=20.0)))
     said.tick()
-    said._seen.stats.end_time = 51.0
+    said._events.stats.end_time = 51.0
 
     said.tick()
     said.tick()

@@ -25,8 +25,8 @@ from agentos import (
     ProgressStats,
     WorkflowResult,
 )
-from agentos.runs.engines.subprocess_results import CommandDesk
-from agentos.runs.output.capture import Outputs
+from agentos.runs.engines.subprocess_results import CommandAttempts
+from agentos.runs.output.capture import OutputCapture
 from agentos.testing import FakeClock
 
 from ...background_threads import PATIENCE, Background
@@ -544,7 +544,7 @@ class StoppedReader:
         self.is_asked.set()
         self.reads_on.wait(PATIENCE)
 
-    def ended(self, *_: object) -> None: ...
+    def attempt_ended(self, *_: object) -> None: ...
 
 
 class Kept:
@@ -552,7 +552,9 @@ class Kept:
 
     def __init__(self) -> None:
         self.reader, self.clock = StoppedReader(), FakeClock()
-        command = Command(shell("echo hello; exec sleep 60"), kill_after=0.1, outputs=Outputs(None, None, self.reader))
+        command = Command(
+            shell("echo hello; exec sleep 60"), kill_after=0.1, outputs=OutputCapture(None, None, self.reader)
+        )
         coordinator = ParallelCoordinator(1, timeout=30.0, retries=0, clock=self.clock)
         self._running = Background(lambda: coordinator.execute_parallel(["x"], command, str))
         assert self.reader.is_asked.wait(PATIENCE)
@@ -582,14 +584,14 @@ def test_a_worker_that_waits_for_the_reader_of_our_output_is_not_given_up_nor_wa
 def test_a_worker_that_waited_for_the_reader_of_our_output_has_time_to_end_when_it_goes_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    goes_on, may_end, outcome = threading.Event(), threading.Event(), CommandDesk.outcome
+    goes_on, may_end, outcome = threading.Event(), threading.Event(), CommandAttempts.evaluate
 
     def slowly(*arguments: Any) -> Any:
         goes_on.set()
         may_end.wait(PATIENCE)
         return outcome(*arguments)
 
-    monkeypatch.setattr(CommandDesk, "outcome", slowly)
+    monkeypatch.setattr(CommandAttempts, "evaluate", slowly)
     kept = Kept()
 
     kept.reader.reads_on.set()

@@ -23,8 +23,15 @@ from agentos.errors import (
     WouldBlockLoop,
 )
 from agentos.runs.core.records import Attempt, Item
-from agentos.runs.core.states import Ended
-from agentos.runs.execution.error_policy import asked_to_wait, hear, is_transient, judge, text_of, trace_of
+from agentos.runs.core.states import AttemptEnd
+from agentos.runs.execution.error_policy import (
+    classify_error,
+    find_requested_delay,
+    format_error,
+    format_traceback,
+    is_transient,
+    report_error,
+)
 
 
 class Lent:
@@ -47,25 +54,25 @@ class Overloaded(Transient):
 @pytest.mark.parametrize(
     ("error", "ended"),
     [
-        (RateLimited(5), Ended.LIMIT),
-        (RateLimited(), Ended.LIMIT),
-        (Interrupted(), Ended.STOPPED),
-        (Transient(), Ended.TRANSIENT),
-        (Overloaded("503"), Ended.TRANSIENT),
-        (ConnectionResetError(), Ended.TRANSIENT),
-        (BrokenPipeError(), Ended.TRANSIENT),
-        (TimeoutError(), Ended.TRANSIENT),
-        (ValueError(), Ended.ERROR),
-        (OSError("disk"), Ended.ERROR),
-        (SystemExit(1), Ended.ERROR),
-        (KeyboardInterrupt(), Ended.ERROR),
-        (asyncio.CancelledError(), Ended.ERROR),
+        (RateLimited(5), AttemptEnd.LIMIT),
+        (RateLimited(), AttemptEnd.LIMIT),
+        (Interrupted(), AttemptEnd.STOPPED),
+        (Transient(), AttemptEnd.TRANSIENT),
+        (Overloaded("503"), AttemptEnd.TRANSIENT),
+        (ConnectionResetError(), AttemptEnd.TRANSIENT),
+        (BrokenPipeError(), AttemptEnd.TRANSIENT),
+        (TimeoutError(), AttemptEnd.TRANSIENT),
+        (ValueError(), AttemptEnd.ERROR),
+        (OSError("disk"), AttemptEnd.ERROR),
+        (SystemExit(1), AttemptEnd.ERROR),
+        (KeyboardInterrupt(), AttemptEnd.ERROR),
+        (asyncio.CancelledError(), AttemptEnd.ERROR),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else str(value.value),
 )
-def test_the_default_rule(error: BaseException, ended: Ended) -> None:
-    assert judge(attempt(), error, is_transient) is ended
-    assert judge(attempt(lent=False), error, is_transient) is ended
+def test_the_default_rule(error: BaseException, ended: AttemptEnd) -> None:
+    assert classify_error(attempt(), error, is_transient) is ended
+    assert classify_error(attempt(lent=False), error, is_transient) is ended
 
 
 @pytest.mark.parametrize("trouble", ["limited", "rejected", "spent"])
@@ -73,7 +80,7 @@ def test_the_default_rule(error: BaseException, ended: Ended) -> None:
 def test_an_exception_after_the_lease_reported_trouble_is_the_keys_not_the_items(
     trouble: str, error: BaseException
 ) -> None:
-    assert judge(attempt(trouble), error, is_transient) is Ended.LIMIT
+    assert classify_error(attempt(trouble), error, is_transient) is AttemptEnd.LIMIT
 
 
 def test_the_rule_is_asked_for_everything_else_and_believed() -> None:
@@ -85,9 +92,9 @@ def test_the_rule_is_asked_for_everything_else_and_believed() -> None:
 
     first, second = ValueError(), Transient()
 
-    assert judge(attempt(), first, rule) is Ended.TRANSIENT
-    assert judge(attempt(), second, rule) is Ended.ERROR
-    assert judge(attempt(), RateLimited(), rule) is Ended.LIMIT
+    assert classify_error(attempt(), first, rule) is AttemptEnd.TRANSIENT
+    assert classify_error(attempt(), second, rule) is AttemptEnd.ERROR
+    assert classify_error(attempt(), RateLimited(), rule) is AttemptEnd.LIMIT
     assert asked == [first, second]
 
 
@@ -95,7 +102,7 @@ def test_a_rule_that_itself_fails_means_no_other_try_and_is_logged(caplog: pytes
     def rule(error: BaseException) -> bool:
         raise KeyError("what it says may quote a secret")
 
-    assert judge(attempt(), ValueError(), rule) is Ended.ERROR
+    assert classify_error(attempt(), ValueError(), rule) is AttemptEnd.ERROR
     assert "retry_if itself failed (KeyError); item item is not tried again" in caplog.text
     assert "quote a secret" not in caplog.text
     assert caplog.records[0].levelno == logging.WARNING
@@ -163,54 +170,54 @@ def always(_error: BaseException) -> bool:
 def test_a_wait_for_a_credential_that_ran_out_is_no_failed_try_and_no_rule_is_asked(told: Telling) -> None:
     error = told(NO_CREDENTIAL_YET)
 
-    assert judge(attempt(), error, is_transient) is Ended.NO_KEY
-    assert judge(attempt(lent=False), error, is_transient) is Ended.NO_KEY
-    assert judge(attempt(), error, never_asked) is Ended.NO_KEY
+    assert classify_error(attempt(), error, is_transient) is AttemptEnd.NO_KEY
+    assert classify_error(attempt(lent=False), error, is_transient) is AttemptEnd.NO_KEY
+    assert classify_error(attempt(), error, never_asked) is AttemptEnd.NO_KEY
 
 
 @in_any_way
 def test_after_a_wait_that_ran_out_the_item_waits_until_a_credential_is_due(told: Telling) -> None:
-    assert asked_to_wait(told(NO_CREDENTIAL_YET), None, 1.8e9) == 30.0
+    assert find_requested_delay(told(NO_CREDENTIAL_YET), None, 1.8e9) == 30.0
 
 
 @pytest.mark.parametrize("unusable", [None, float("inf"), float("nan"), -1.0])
 def test_when_nobody_knows_when_a_credential_is_due_nothing_is_asked(unusable: float | None) -> None:
-    assert asked_to_wait(NoCredentialAvailable(waited=5.0, next_free_in=unusable), None, 1.8e9) == 0.0
+    assert find_requested_delay(NoCredentialAvailable(waited=5.0, next_free_in=unusable), None, 1.8e9) == 0.0
 
 
 @in_any_way
 @pytest.mark.parametrize("own", HOPELESS, ids=lambda own: type(own).__name__)
 def test_where_no_credential_will_do_the_item_fails_whatever_the_rule(own: AgentOSError, told: Telling) -> None:
-    assert judge(attempt(), told(own), is_transient) is Ended.ERROR
-    assert judge(attempt(), told(own), always) is Ended.ERROR
+    assert classify_error(attempt(), told(own), is_transient) is AttemptEnd.ERROR
+    assert classify_error(attempt(), told(own), always) is AttemptEnd.ERROR
 
 
 @in_any_way
 def test_what_agentos_decided_says_nothing_of_the_provider(told: Telling) -> None:
     for own in (NO_CREDENTIAL_YET, *HOPELESS):
-        assert hear(attempt(), told(own), None, 1.8e9) is None
+        assert report_error(attempt(), told(own), None, 1.8e9) is None
 
 
 @in_any_way
 @pytest.mark.parametrize(
     ("own", "ended"),
     [
-        (LeaseLost(name="a", token=1, detail="it expired"), Ended.NO_KEY),
-        (RateLimited(20), Ended.LIMIT),
-        (Transient("flaky"), Ended.TRANSIENT),
-        (Interrupted(), Ended.STOPPED),
+        (LeaseLost(name="a", token=1, detail="it expired"), AttemptEnd.NO_KEY),
+        (RateLimited(20), AttemptEnd.LIMIT),
+        (Transient("flaky"), AttemptEnd.TRANSIENT),
+        (Interrupted(), AttemptEnd.STOPPED),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else str(value.value),
 )
 def test_any_other_of_our_errors_means_the_same_however_it_is_passed_on(
-    own: AgentOSError, ended: Ended, told: Telling
+    own: AgentOSError, ended: AttemptEnd, told: Telling
 ) -> None:
-    assert judge(attempt(), told(own), is_transient) is ended
+    assert classify_error(attempt(), told(own), is_transient) is ended
 
 
 @in_any_way
 def test_a_limit_that_a_worker_told_of_is_waited_for_however_it_is_passed_on(told: Telling) -> None:
-    assert asked_to_wait(told(RateLimited(20)), None, 1.8e9) == 20.0
+    assert find_requested_delay(told(RateLimited(20)), None, 1.8e9) == 20.0
 
 
 class Pool:
@@ -228,7 +235,7 @@ def test_a_limit_that_a_worker_told_of_rests_its_key_however_it_is_passed_on(tol
     pool, holding = Pool(), attempt()
     holding.grant = "the grant"
 
-    hear(holding, told(RateLimited(20, model="large")), pool, 1.8e9)  # type: ignore[arg-type]
+    report_error(holding, told(RateLimited(20, model="large")), pool, 1.8e9)  # type: ignore[arg-type]
 
     assert pool.limits == [("the grant", 20, "large")]
 
@@ -242,7 +249,7 @@ def test_a_rule_of_ones_own_is_asked_about_what_the_worker_raised() -> None:
 
     error = retold(InvariantViolated(name="I1", detail="broken"))
 
-    assert judge(attempt(), error, rule) is Ended.TRANSIENT
+    assert classify_error(attempt(), error, rule) is AttemptEnd.TRANSIENT
     assert asked == [error]
 
 
@@ -256,7 +263,7 @@ def test_a_rule_of_ones_own_is_asked_about_what_the_worker_raised() -> None:
     ],
 )
 def test_our_words_are_told_instead_of_an_sdks_and_after_a_persons(told: Telling, text: str) -> None:
-    assert text_of(told(NoUsableCredential(reason="all are dead"))) == text
+    assert format_error(told(NoUsableCredential(reason="all are dead"))) == text
 
 
 def test_our_words_are_not_told_twice() -> None:
@@ -264,7 +271,7 @@ def test_our_words_are_not_told_twice() -> None:
     error = MyError(f"not translated, {own}")
     error.__cause__ = own
 
-    assert text_of(error) == f"not translated, {own}"
+    assert format_error(error) == f"not translated, {own}"
 
 
 class Speechless(Exception):
@@ -273,9 +280,9 @@ class Speechless(Exception):
 
 
 def test_an_error_is_told_in_its_own_words_or_by_its_kind() -> None:
-    assert text_of(ValueError("bad")) == "bad"
-    assert text_of(ValueError()) == "ValueError"
-    assert text_of(Speechless()) == "Speechless"
+    assert format_error(ValueError("bad")) == "bad"
+    assert format_error(ValueError()) == "ValueError"
+    assert format_error(Speechless()) == "Speechless"
 
 
 def test_a_trace_says_where_it_happened_and_ends_where_it_gets_long() -> None:
@@ -287,9 +294,9 @@ def test_a_trace_says_where_it_happened_and_ends_where_it_gets_long() -> None:
     with pytest.raises(ValueError, match="x") as caught:
         fail(50)
 
-    trace = trace_of(caught.value)
+    trace = format_traceback(caught.value)
     assert "ValueError: xxx" in trace
     assert "in fail" in trace
     assert len(trace) <= 4_000
-    assert trace_of(ValueError("never raised")).strip() == "ValueError: never raised"
-    assert "Speechless" in trace_of(Speechless())
+    assert format_traceback(ValueError("never raised")).strip() == "ValueError: never raised"
+    assert "Speechless" in format_traceback(Speechless())

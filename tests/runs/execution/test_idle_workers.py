@@ -16,7 +16,7 @@ class Sleeper:
         self.name = name
         self.woken = [] if woken is None else woken
 
-    def ring(self) -> None:
+    def wake(self) -> None:
         self.woken.append(self.name)
 
 
@@ -63,11 +63,11 @@ def test_all_are_woken() -> None:
 def test_one_that_left_is_not_woken_and_one_that_was_woken_cannot_leave() -> None:
     idle, woken, sleepers = asleep(2)
 
-    assert idle.leave(sleepers[1])
+    assert idle.unregister(sleepers[1])
     idle.wake()
     assert woken == [0]
-    assert not idle.leave(sleepers[0])
-    assert not idle.leave(sleepers[1])
+    assert not idle.unregister(sleepers[0])
+    assert not idle.unregister(sleepers[1])
 
 
 def test_under_contention_each_one_either_leaves_or_is_woken_never_both() -> None:
@@ -78,7 +78,7 @@ def test_under_contention_each_one_either_leaves_or_is_woken_never_both() -> Non
         def __init__(self) -> None:
             self.rung = threading.Semaphore(0)
 
-        def ring(self) -> None:
+        def wake(self) -> None:
             self.rung.release()
 
     def sleep_often(luck: int) -> Counter[str]:
@@ -86,7 +86,7 @@ def test_under_contention_each_one_either_leaves_or_is_woken_never_both() -> Non
         for _ in range(500):
             me = Thread()
             idle.register(me)
-            if r.random() < 0.7 and idle.leave(me):
+            if r.random() < 0.7 and idle.unregister(me):
                 outcomes["left"] += 1
                 assert not me.rung.acquire(False)
             else:

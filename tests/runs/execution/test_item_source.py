@@ -11,10 +11,10 @@ import pytest
 from agentos.errors import DuplicateItems
 from agentos.runs.core.records import Item
 from agentos.runs.execution import item_source as source_module
-from agentos.runs.execution.item_source import CHUNK, Source
+from agentos.runs.execution.item_source import CHUNK, ItemSource
 
 
-def drain(source: Source) -> list[Item]:
+def drain(source: ItemSource) -> list[Item]:
     """Everything, as a run takes it."""
     items: list[Item] = []
     if source.total is not None:
@@ -53,7 +53,7 @@ class Lazy:
     ],
 )
 def test_what_has_a_length_is_known_as_a_whole(given: Any, payloads: list[Any]) -> None:
-    source = Source(given, str)
+    source = ItemSource(given, str)
 
     assert source.total == len(payloads)
     assert source.ids == [str(payload) for payload in payloads]
@@ -65,14 +65,14 @@ def test_what_has_a_length_is_known_as_a_whole(given: Any, payloads: list[Any]) 
 
 @pytest.mark.parametrize("given", [iter([3, 1, 2]), (n for n in (3, 1, 2)), Lazy(), map(int, "312")])
 def test_what_has_no_length_is_taken_as_it_comes(given: Iterable[int]) -> None:
-    source = Source(given, str)
+    source = ItemSource(given, str)
 
     assert (source.total, source.ids) == (None, None)
     assert [(item.index, item.id, item.payload) for item in drain(source)] == [(0, "3", 3), (1, "1", 1), (2, "2", 2)]
 
 
 def test_a_set_keeps_each_item_with_its_own_id() -> None:
-    source = Source({f"item-{number}" for number in range(500)}, lambda item: item.upper())
+    source = ItemSource({f"item-{number}" for number in range(500)}, lambda item: item.upper())
 
     assert all(item.id == item.payload.upper() for item in drain(source))
 
@@ -81,7 +81,7 @@ def test_an_async_iterable_is_known_as_one_and_not_begun() -> None:
     async def items() -> Any:
         yield 1
 
-    source = Source(items(), str)
+    source = ItemSource(items(), str)
 
     assert source.is_async
     assert (source.total, source.ids) == (None, None)
@@ -91,7 +91,7 @@ def test_an_async_iterable_is_known_as_one_and_not_begun() -> None:
 @pytest.mark.parametrize("wrong", ["text", b"bytes", 5, None, object()])
 def test_what_is_no_list_of_items_is_refused(wrong: Any) -> None:
     with pytest.raises(ValueError, match=r"^items must be a list of items or another iterable"):
-        Source(wrong, str)
+        ItemSource(wrong, str)
 
 
 # -- ids ----------------------------------------------------------------------------------------------------------
@@ -108,7 +108,7 @@ class Text(str):
 )
 def test_an_id_that_is_no_text_becomes_one(found: Any, item_id: str) -> None:
     for given in ([1], iter([1])):
-        (item,) = drain(Source(given, _giving(found)))
+        (item,) = drain(ItemSource(given, _giving(found)))
 
         assert (item.id, item.fault) == (item_id, None)
         assert type(item.id) is str
@@ -117,7 +117,7 @@ def test_an_id_that_is_no_text_becomes_one(found: Any, item_id: str) -> None:
 @pytest.mark.parametrize("found", [None, ""])
 def test_an_item_without_an_id_gets_its_place_and_a_fault(found: Any) -> None:
     for given in (["a"], iter(["a"])):
-        (item,) = drain(Source(given, _giving(found)))
+        (item,) = drain(ItemSource(given, _giving(found)))
 
         assert item.id == "item-0"
         assert item.fault == "item_id_func gave no id for items[0]"
@@ -125,21 +125,21 @@ def test_an_item_without_an_id_gets_its_place_and_a_fault(found: Any) -> None:
 
 def test_ids_that_differ_only_in_kind_are_the_same() -> None:
     with pytest.raises(DuplicateItems, match=r"'1' at items\[0\] and items\[1\]"):
-        Source([1, "1"], lambda item: item)
+        ItemSource([1, "1"], lambda item: item)
 
 
 def test_duplicates_of_a_list_are_counted_and_the_first_few_shown() -> None:
     with pytest.raises(DuplicateItems) as caught:
-        Source([0, 1, *range(10), 0], str)
+        ItemSource([0, 1, *range(10), 0], str)
 
     assert caught.value.count == 3
     assert caught.value.examples == [("0", 0, 2), ("1", 1, 3), ("0", 0, 12)]
     with pytest.raises(DuplicateItems, match="and 5 more; nothing was started"):
-        Source([*range(10), *range(10)], str)
+        ItemSource([*range(10), *range(10)], str)
 
 
 def test_a_duplicate_of_an_iterator_is_that_items_fault() -> None:
-    items = drain(Source(iter(["a", "b", "a"]), str, with_fingerprints=True))
+    items = drain(ItemSource(iter(["a", "b", "a"]), str, with_fingerprints=True))
 
     assert [item.duplicate for item in items] == [False, False, True]
     assert "duplicate id: an earlier item is 'a' too" in str(items[2].fault)
@@ -149,14 +149,14 @@ def test_a_duplicate_of_an_iterator_is_that_items_fault() -> None:
 def test_items_get_a_fingerprint_only_if_there_is_a_journal(caplog: pytest.LogCaptureFixture) -> None:
     for given in ([1, object(), object()], iter([1, object(), object()])):
         caplog.clear()
-        first, second, _ = drain(Source(given, lambda item: id(item), with_fingerprints=True))
+        first, second, _ = drain(ItemSource(given, lambda item: id(item), with_fingerprints=True))
 
         assert first.fingerprint
         assert second.fingerprint is None
         assert [record.message for record in caplog.records] == [
             f"[COORDINATOR] item {second.id} is not JSON: such items are known by their id alone"
         ]
-    assert drain(Source([1], str))[0].fingerprint is None
+    assert drain(ItemSource([1], str))[0].fingerprint is None
 
 
 # -- how much is taken --------------------------------------------------------------------------------------------
@@ -171,7 +171,7 @@ def test_no_more_is_taken_of_an_iterator_than_was_asked_for() -> None:
             taken += 1
             yield taken
 
-    source = Source(items(), str)
+    source = ItemSource(items(), str)
     assert taken == 0
     assert source.take(list[Item]().append, 5)
     assert taken <= 5
@@ -195,7 +195,7 @@ def test_a_slow_input_is_asked_for_one_item_at_a_time(monkeypatch: pytest.Monkey
             yield number
 
     monkeypatch.setattr(source_module, "time", Time)
-    source = Source(items(), str)
+    source = ItemSource(items(), str)
     counts = []
     more = True
     while more:
@@ -208,7 +208,7 @@ def test_a_slow_input_is_asked_for_one_item_at_a_time(monkeypatch: pytest.Monkey
 
 def test_the_end_of_an_iterator_is_told_once_it_is_reached(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(source_module, "_SLOW", float("inf"))
-    source = Source(iter([1, 2]), str)
+    source = ItemSource(iter([1, 2]), str)
     taken: list[Item] = []
 
     assert source.take(taken.append, 2)
@@ -218,7 +218,7 @@ def test_the_end_of_an_iterator_is_told_once_it_is_reached(monkeypatch: pytest.M
 
 
 def test_a_list_says_whether_there_is_more() -> None:
-    source = Source(range(4), str)
+    source = ItemSource(range(4), str)
 
     assert [(len(batch), more) for batch, more in (source.take_listed(3), source.take_listed(3))] == [
         (3, True),
@@ -232,7 +232,7 @@ def test_a_list_says_whether_there_is_more() -> None:
 
 def test_a_list_that_grows_is_run_as_it_was_when_it_was_given() -> None:
     items = [0, 1, 2]
-    source = Source(items, str)
+    source = ItemSource(items, str)
     items.append(3)
 
     assert [item.id for item in drain(source)] == ["0", "1", "2"]
@@ -241,7 +241,7 @@ def test_a_list_that_grows_is_run_as_it_was_when_it_was_given() -> None:
 
 def test_a_list_that_shrinks_is_run_as_it_was_when_it_was_given_too() -> None:
     items = list(range(10))
-    source = Source(items, str)
+    source = ItemSource(items, str)
     source.take_listed(4)
     items.clear()
 
@@ -250,7 +250,7 @@ def test_a_list_that_shrinks_is_run_as_it_was_when_it_was_given_too() -> None:
 
 def test_an_item_put_in_front_does_not_move_the_ids_of_the_others() -> None:
     items = ["a", "b", "c"]
-    source = Source(items, str)
+    source = ItemSource(items, str)
     source.take_listed(1)
     items.insert(0, "new")
 
@@ -272,4 +272,4 @@ class Once:
 
 
 def test_what_has_a_length_and_can_be_gone_through_once_is_run() -> None:
-    assert [item.payload for item in drain(Source(Once(), str))] == [1, 2, 3]
+    assert [item.payload for item in drain(ItemSource(Once(), str))] == [1, 2, 3]

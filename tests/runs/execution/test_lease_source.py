@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from agentos import NoUsableCredential, RateLimited
-from agentos.pool.completion_queue import Desk, DeskTicket
+from agentos.pool.completion_queue import CompletionQueue, QueuedRequest
 from agentos.pool.core.records import PLAIN
-from agentos.pool.core.states import Wait
+from agentos.pool.core.states import TicketState
 from agentos.pool.protocols import runtime_of
 from agentos.pool.redaction import MASK
 from agentos.pool.secret import Secret
-from agentos.runs.execution.lease_source import ForeignPool, lessor_of
+from agentos.runs.execution.lease_source import ForeignPool, build_run_pool
 from agentos.testing import FakeClock
 from agentos.util.clock import Sleeper
 from agentos.workflows.parallel import CredentialCoordinator, ParallelCoordinator
@@ -46,15 +46,15 @@ class Line:
     def __init__(self, lessor: Any) -> None:
         self.lessor = lessor
         self.news = threading.Semaphore(0)
-        self.desk = Desk(self.news.release)
+        self.desk = CompletionQueue(self.news.release)
 
-    def ask(self, name: str = "item") -> DeskTicket:
-        ticket = DeskTicket(PLAIN, name, self.desk, name)
+    def ask(self, name: str = "item") -> QueuedRequest:
+        ticket = QueuedRequest(PLAIN, name, self.desk, name)
         self.lessor.enqueue(ticket)
         return ticket
 
     def answered(self) -> list[str]:
-        return [ticket.item for ticket in self.desk.answered]
+        return [ticket.item for ticket in self.desk.completed]
 
     def wait_for(self, condition: Callable[[], object]) -> None:
         while not condition():
@@ -62,7 +62,7 @@ class Line:
 
 
 def foreign(pool: Any, clock: FakeClock | None = None) -> ForeignPool:
-    lessor = lessor_of(pool, clock or FakeClock())
+    lessor = build_run_pool(pool, clock or FakeClock())
     assert isinstance(lessor, ForeignPool)
     return lessor
 
@@ -73,8 +73,8 @@ def foreign(pool: Any, clock: FakeClock | None = None) -> ForeignPool:
 def test_a_run_takes_leases_from_the_runtime_of_our_own_pool() -> None:
     pool = CredentialCoordinator(["secret-of-our-own"])
 
-    assert lessor_of(pool, FakeClock()) is runtime_of(pool)
-    assert lessor_of(None, FakeClock()) is None
+    assert build_run_pool(pool, FakeClock()) is runtime_of(pool)
+    assert build_run_pool(None, FakeClock()) is None
 
 
 class HalfAPool:
@@ -87,7 +87,7 @@ class HalfAPool:
 @pytest.mark.parametrize("wrong", [object(), "pool", ["key"], HalfAPool()])
 def test_what_is_no_pool_is_refused_by_the_names_of_the_verbs(wrong: Any) -> None:
     with pytest.raises(ValueError, match="acquire_credential/release_credential, reserve/release, acquire/release"):
-        lessor_of(wrong, FakeClock())
+        build_run_pool(wrong, FakeClock())
 
 
 # -- taking -------------------------------------------------------------------------------------------------------
@@ -103,7 +103,7 @@ def test_a_free_key_is_taken_at_once_and_given_back_as_it_came() -> None:
     assert grant.key.name == "key-1"
     assert grant.key.quota.name == "key-1"
     assert grant.key.secret.reveal() == "foreign-secret-1"
-    assert lessor.secret_of("key-1").reveal() == "foreign-secret-1"
+    assert lessor.get_secret("key-1").reveal() == "foreign-secret-1"
     assert lessor.take_now(PLAIN, "item") is None
     assert lessor.give_back(grant)
     assert not lessor.give_back(grant)
@@ -155,7 +155,7 @@ def test_an_object_with_no_secret_is_refused_by_its_kind() -> None:
     ticket = line.ask()
     line.wait_for(line.answered)
 
-    assert ticket.state is Wait.FAILED
+    assert ticket.state is TicketState.FAILED
     assert "handed out a LeaseObject; it must be a str, or have reveal" in str(ticket.error)
 
 
@@ -198,7 +198,7 @@ def test_a_pool_that_says_none_is_asked_again_soon_and_then_less_often() -> None
 
     assert clock.pauses == pytest.approx([0.02, 0.04, 0.08, 0.16, 0.32, 0.5, 0.5, 0.5])
     assert shelf.asked == 9
-    assert ticket.state is Wait.GRANTED
+    assert ticket.state is TicketState.GRANTED
 
 
 def test_requests_are_answered_in_the_order_they_came() -> None:
@@ -213,15 +213,15 @@ def test_requests_are_answered_in_the_order_they_came() -> None:
 
     lessor.give_back(held)
     line.wait_for(lambda: line.answered() == ["a"])
-    lessor.give_back(line.desk.answered[0].grant)  # type: ignore[arg-type]
+    lessor.give_back(line.desk.completed[0].grant)  # type: ignore[arg-type]
     line.wait_for(lambda: line.answered() == ["a", "b"])
 
 
 def test_a_request_that_is_recalled_before_it_is_in_line_takes_no_key() -> None:
     shelf = Shelf("foreign-secret-1")
     line = Line(foreign(shelf))
-    ticket = DeskTicket(PLAIN, "item", line.desk, "item")
-    ticket.recalled = True
+    ticket = QueuedRequest(PLAIN, "item", line.desk, "item")
+    ticket.is_withdrawn = True
 
     line.lessor.enqueue(ticket)
 
@@ -234,14 +234,14 @@ def test_a_request_called_off_is_not_answered_and_an_answer_called_off_goes_on()
     line = Line(lessor)
     first, second, third = line.ask("a"), line.ask("b"), line.ask("c")
     line.wait_for(line.answered)
-    lessor.call_off(second)
-    assert [first.state, second.state, third.state] == [Wait.GRANTED, Wait.WITHDRAWN, Wait.WAITING]
-    lessor.call_off(first)  # it was granted: the key goes on
+    lessor.cancel(second)
+    assert [first.state, second.state, third.state] == [TicketState.GRANTED, TicketState.WITHDRAWN, TicketState.WAITING]
+    lessor.cancel(first)  # it was granted: the key goes on
     line.wait_for(lambda: len(line.answered()) == 2)
 
-    assert [third.state] == [Wait.GRANTED]
+    assert [third.state] == [TicketState.GRANTED]
     assert line.answered() == ["a", "c"]
-    lessor.call_off(third)
+    lessor.cancel(third)
     assert shelf.free == ["foreign-secret-1"]
 
 
@@ -311,7 +311,7 @@ def test_a_key_that_comes_when_nobody_waits_any_more_is_given_back() -> None:
 
     ticket = line.ask()
     assert gate.entered.wait(PATIENCE)
-    lessor.call_off(ticket)
+    lessor.cancel(ticket)
     gate.put("foreign-secret-1")
 
     assert returned.wait(PATIENCE)
@@ -326,7 +326,7 @@ def test_what_a_blocking_pool_raises_is_told_to_all_who_wait() -> None:
     gate.put(PermissionError("the vault is closed"))
     line.wait_for(lambda: len(line.answered()) == 2)
 
-    assert [ticket.state for ticket in tickets] == [Wait.FAILED, Wait.FAILED]
+    assert [ticket.state for ticket in tickets] == [TicketState.FAILED, TicketState.FAILED]
     assert all(isinstance(ticket.error, NoUsableCredential) for ticket in tickets)
     assert "the pool failed: PermissionError: the vault is closed" in str(tickets[0].error)
     gate.put("foreign-secret-1")
@@ -343,7 +343,7 @@ def test_a_blocking_verb_that_comes_back_with_nothing_is_asked_again_and_again()
     gate.put("foreign-secret-1")
     line.wait_for(line.answered)
 
-    assert ticket.state is Wait.GRANTED
+    assert ticket.state is TicketState.GRANTED
     assert line.answered() == ["item"]
 
 
@@ -432,16 +432,16 @@ def test_a_worker_that_got_its_key_while_the_journal_is_held_begins_nothing() ->
     def hold() -> None:
         assert gate.entered.wait(PATIENCE)
         running = run._running[0]
-        running.shutdown.journal_trouble("the disk is full")
+        running.shutdown.on_journal_trouble("the disk is full")
         gate.put("foreign-secret-1")
         assert gate.returned.wait(PATIENCE)
-        running.shutdown.journal_trouble(None)
+        running.shutdown.on_journal_trouble(None)
 
     holder = threading.Thread(target=hold)
     holder.start()
 
     def worker(item: int, key: str | None) -> int:
-        began.append(run._running[0].state.held is None)
+        began.append(run._running[0].state.pause_reason is None)
         return item
 
     stats, _ = run.execute_parallel(range(2), worker, str)
@@ -471,8 +471,8 @@ def test_a_limit_is_told_to_a_pool_that_can_be_told_and_ends_the_reservation() -
     grant = lessor.take_now(PLAIN, None)
     assert grant is not None
 
-    assert lessor.limited(grant, 30, None)
-    assert not lessor.limited(grant, 30, None)
+    assert lessor.report_rate_limited(grant, 30, None)
+    assert not lessor.report_rate_limited(grant, 30, None)
     assert not lessor.give_back(grant)
 
     assert pool.marked == [("foreign-secret-1", 30)]
@@ -485,7 +485,7 @@ def test_a_limit_without_a_number_of_seconds_leaves_it_to_the_pool() -> None:
     grant = lessor.take_now(PLAIN, None)
     assert grant is not None
 
-    lessor.limited(grant, "Wed, 21 Oct 2026 07:28:00 GMT", None)
+    lessor.report_rate_limited(grant, "Wed, 21 Oct 2026 07:28:00 GMT", None)
 
     assert pool.marked == [("foreign-secret-1",)]
 
@@ -496,7 +496,7 @@ def test_a_pool_that_cannot_be_told_of_a_limit_gets_its_key_back() -> None:
     grant = lessor.take_now(PLAIN, None)
     assert grant is not None
 
-    assert not lessor.limited(grant, 30, None)
+    assert not lessor.report_rate_limited(grant, 30, None)
     assert lessor.give_back(grant)
     assert shelf.given_back == ["foreign-secret-1"]
 
@@ -580,7 +580,7 @@ def test_a_blocking_pool_that_raises_ends_the_run_and_the_items_stay_pending() -
     def worker(item: int, key: str | None) -> int:
         if item == 1:
             gate.release = close  # type: ignore[method-assign]
-            run._running[0].state.lessor._release = gate.release  # type: ignore[union-attr]
+            run._running[0].state.pool._release = gate.release  # type: ignore[union-attr]
         return item
 
     stats, results = run.execute_parallel(range(6), worker, str)

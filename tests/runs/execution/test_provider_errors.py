@@ -23,12 +23,12 @@ from agentos import (
     WorkflowResult,
 )
 from agentos.errors import Interrupted, Transient
-from agentos.pool.core.records import Ask
+from agentos.pool.core.records import LeaseRequest
 from agentos.pool.runtime.pool_runtime import PoolRuntime
 from agentos.providers import Event, Signal
 from agentos.runs.core.records import Attempt, Item
-from agentos.runs.core.states import Ended
-from agentos.runs.execution.error_policy import asked_to_wait, hear, is_transient, judge
+from agentos.runs.core.states import AttemptEnd
+from agentos.runs.execution.error_policy import classify_error, find_requested_delay, is_transient, report_error
 from agentos.testing import FakeClock
 
 from ... import background_threads
@@ -94,46 +94,46 @@ def never(_error: BaseException) -> bool:
 
 @pytest.mark.parametrize("event", [Event.LIMITED, Event.PARKED, Event.RAMP])
 def test_too_many_is_a_limit_whatever_the_rule_says(event: Event) -> None:
-    assert judge(attempt(), ValueError(), never, Signal(event)) is Ended.LIMIT
-    assert judge(attempt(), ValueError(), is_transient, Signal(event)) is Ended.LIMIT
+    assert classify_error(attempt(), ValueError(), never, Signal(event)) is AttemptEnd.LIMIT
+    assert classify_error(attempt(), ValueError(), is_transient, Signal(event)) is AttemptEnd.LIMIT
 
 
 @pytest.mark.parametrize("event", [Event.BUSY, Event.NETWORK, Event.KEY_DEAD, Event.MONEY_GONE, Event.NOT_ENTITLED])
 def test_what_passes_is_worth_another_try_by_the_default_rule_and_by_no_other(event: Event) -> None:
-    assert judge(attempt(), ValueError(), is_transient, Signal(event)) is Ended.TRANSIENT
-    assert judge(attempt(), ValueError(), never, Signal(event)) is Ended.ERROR
+    assert classify_error(attempt(), ValueError(), is_transient, Signal(event)) is AttemptEnd.TRANSIENT
+    assert classify_error(attempt(), ValueError(), never, Signal(event)) is AttemptEnd.ERROR
 
 
 @pytest.mark.parametrize("event", [Event.BUSY, Event.NETWORK, Event.KEY_DEAD, Event.MONEY_GONE, Event.NOT_ENTITLED])
 def test_what_the_pool_acted_on_costs_the_item_no_try(event: Event) -> None:
     acted = attempt(event.name.lower())
 
-    assert judge(acted, ValueError(), is_transient, Signal(event)) is Ended.LIMIT
+    assert classify_error(acted, ValueError(), is_transient, Signal(event)) is AttemptEnd.LIMIT
 
 
 @pytest.mark.parametrize("event", [Event.CALLER, Event.NEVER_FITS, Event.OK])
 def test_the_requests_own_fault_fails_it(event: Event) -> None:
-    assert judge(attempt(), ValueError(), is_transient, Signal(event)) is Ended.ERROR
+    assert classify_error(attempt(), ValueError(), is_transient, Signal(event)) is AttemptEnd.ERROR
 
 
 def test_an_interruption_is_one_whatever_was_heard() -> None:
-    assert judge(attempt(), Interrupted(), is_transient, Signal(Event.BUSY)) is Ended.STOPPED
+    assert classify_error(attempt(), Interrupted(), is_transient, Signal(Event.BUSY)) is AttemptEnd.STOPPED
 
 
 @pytest.mark.parametrize("error", [RateLimited(5), Interrupted(), Transient(), ValueError(), asyncio.CancelledError()])
 def test_our_own_words_and_strangers_are_no_signals(error: BaseException) -> None:
-    assert hear(attempt(), error, None, 1.8e9) is None
+    assert report_error(attempt(), error, None, 1.8e9) is None
 
 
 def test_an_error_after_a_timeout_says_nothing() -> None:
     made = attempt()
     made.cancelled = "timeout"
 
-    assert hear(made, limit(), None, 1.8e9) is None
+    assert report_error(made, limit(), None, 1.8e9) is None
 
 
 def test_without_a_pool_an_error_is_still_understood() -> None:
-    signal = hear(attempt(), limit(), None, 1.8e9)
+    signal = report_error(attempt(), limit(), None, 1.8e9)
 
     assert signal is not None
     assert (signal.event, signal.delay) == (Event.LIMITED, 20.0)
@@ -576,7 +576,7 @@ WALL = 1.8e9
 def test_what_an_error_asks_is_waited_for_and_what_it_does_not_is_not(
     error: Exception, signal: Signal | None, seconds: float
 ) -> None:
-    assert asked_to_wait(error, signal, WALL) == seconds
+    assert find_requested_delay(error, signal, WALL) == seconds
 
 
 # -- costs that were told too low ---------------------------------------------------------------------------------
@@ -636,13 +636,13 @@ def test_more_is_reserved_only_after_limits_that_may_have_been_of_tokens(
     monkeypatch: pytest.MonkeyPatch, messages: list[str], times: set[int]
 ) -> None:
     asked: list[int] = []
-    padded = PoolRuntime.padded
+    padded = PoolRuntime.with_margin
 
-    def counted(pool: PoolRuntime, ask: Ask, times: int) -> Ask:
+    def counted(pool: PoolRuntime, ask: LeaseRequest, times: int) -> LeaseRequest:
         asked.append(times)
         return padded(pool, ask, times)
 
-    monkeypatch.setattr(PoolRuntime, "padded", counted)
+    monkeypatch.setattr(PoolRuntime, "with_margin", counted)
 
     assert len(starts_of_an_item(100, *messages)) == 4
     assert set(asked) == times

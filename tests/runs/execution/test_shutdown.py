@@ -14,16 +14,16 @@ from typing import Any
 import pytest
 
 from agentos import Command, CredentialCoordinator, ParallelCoordinator, WorkflowResult
-from agentos.pool.completion_queue import DeskTicket
-from agentos.runs.core.item_scheduler import Board
+from agentos.pool.completion_queue import QueuedRequest
+from agentos.runs.core.item_scheduler import ItemScheduler
 from agentos.runs.core.records import Attempt, Item
-from agentos.runs.core.states import Phase, State
-from agentos.runs.engines.asyncio_tasks import LoopEngine
+from agentos.runs.core.states import ItemStatus, Phase
+from agentos.runs.engines.asyncio_tasks import AsyncioEngine
 from agentos.runs.engines.executor import ExecutorEngine
-from agentos.runs.engines.subprocesses import CommandEngine
+from agentos.runs.engines.subprocesses import SubprocessEngine
 from agentos.runs.engines.threads import ThreadEngine
 from agentos.runs.execution.engine_run import EngineRun
-from agentos.runs.execution.journal_writer import JournalLedger
+from agentos.runs.execution.journal_writer import JournalRecorder
 from agentos.runs.execution.publisher import ResultPublisher
 from agentos.runs.execution.run import Run
 from agentos.runs.execution.shutdown import Shutdown
@@ -37,13 +37,13 @@ from ..journal.independent_reader import read
 
 def test_what_a_forced_stop_leaves_behind_is_said_before_anybody_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
     phases: list[Phase] = []
-    say = Shutdown._say_stopping
+    say = Shutdown._announce_stop
 
     def noted(ending: Shutdown, *told: Any) -> None:
-        phases.append(ending._state.board.phase)
+        phases.append(ending._state.scheduler.phase)
         say(ending, *told)
 
-    monkeypatch.setattr(Shutdown, "_say_stopping", noted)
+    monkeypatch.setattr(Shutdown, "_announce_stop", noted)
     begun, go = threading.Event(), threading.Event()
 
     def worker(item: str, key: str | None) -> None:
@@ -64,12 +64,12 @@ def test_what_a_forced_stop_leaves_behind_is_said_before_anybody_is_let_go(monke
 
 @pytest.mark.parametrize("how", ["done", "failed", "refused"])
 def test_the_last_item_is_told_of_before_the_end_of_the_run(monkeypatch: pytest.MonkeyPatch, how: str) -> None:
-    tell = ResultPublisher.tell
+    tell = ResultPublisher.announce
 
     def tell_late(publisher: ResultPublisher, results: Sequence[WorkflowResult]) -> None:
         inside = run._running[0]
-        inside.shutdown.look_whether_over()  # as another worker may, in this very moment
-        if inside.over:
+        inside.shutdown.finish_if_idle()  # as another worker may, in this very moment
+        if inside.is_over:
             inside.shutdown._concluded.wait(PATIENCE)
         tell(publisher, results)
 
@@ -82,7 +82,7 @@ def test_the_last_item_is_told_of_before_the_end_of_the_run(monkeypatch: pytest.
             raise ValueError(item)
         return {}
 
-    monkeypatch.setattr(ResultPublisher, "tell", tell_late)
+    monkeypatch.setattr(ResultPublisher, "announce", tell_late)
     heard: list[str] = []
     pool = CredentialCoordinator(["a-secret-of-its-own"])
     run = ParallelCoordinator(1, pool, cost_func=cost, on_progress=lambda event: heard.append(event.kind))
@@ -104,26 +104,26 @@ def given_up_meanwhile(attempt: Attempt, run: EngineRun) -> None:
 def test_the_start_of_an_attempt_is_never_written_down_after_its_end(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, start: str, engine: str
 ) -> None:
-    began, confirm_start = JournalLedger.began, JournalLedger.confirm_start
+    began, confirm_start = JournalRecorder.record_start, JournalRecorder.confirm_start
 
-    begun: list[tuple[JournalLedger, Attempt]] = []
+    begun: list[tuple[JournalRecorder, Attempt]] = []
 
     def is_given_up() -> bool:
-        return begun[0][1].item.state is State.INTERRUPTED
+        return begun[0][1].item.state is ItemStatus.INTERRUPTED
 
-    def begin_late(ledger: JournalLedger, attempt: Attempt) -> None:
+    def begin_late(ledger: JournalRecorder, attempt: Attempt) -> None:
         begun.append((ledger, attempt))
         if start == "queued":
             given_up_meanwhile(attempt, run._running[0].attempts)
         began(ledger, attempt)
 
-    def confirm_late(ledger: JournalLedger, attempt: Attempt, confirmed: Callable[[], None]) -> None:
+    def confirm_late(ledger: JournalRecorder, attempt: Attempt, confirmed: Callable[[], None]) -> None:
         given_up_meanwhile(attempt, run._running[0].attempts)
         eventually(is_given_up)
         confirm_start(ledger, attempt, confirmed)
 
-    monkeypatch.setattr(JournalLedger, "began", begin_late)
-    monkeypatch.setattr(JournalLedger, "confirm_start", confirm_late)
+    monkeypatch.setattr(JournalRecorder, "record_start", begin_late)
+    monkeypatch.setattr(JournalRecorder, "confirm_start", confirm_late)
 
     def worker(item: str, key: str | None) -> str:
         eventually(is_given_up)
@@ -156,14 +156,14 @@ def test_an_input_that_brings_an_item_while_the_run_is_concluded_does_no_harm(mo
         go_on.wait(PATIENCE)
         yield "c"
 
-    def one_more_comes(board: Board) -> Iterator[Item]:
+    def one_more_comes(board: ItemScheduler) -> Iterator[Item]:
         for item in waiting(board):
             go_on.set()
             eventually(lambda: [item.id for item in list(board.fresh)] == ["b", "c"])
             yield item
 
-    waiting = Board.waiting
-    monkeypatch.setattr(Board, "waiting", one_more_comes)
+    waiting = ItemScheduler.waiting_items
+    monkeypatch.setattr(ItemScheduler, "waiting_items", one_more_comes)
 
     def worker(item: str, key: str | None) -> None:
         two_are_taken.wait(PATIENCE)
@@ -278,15 +278,15 @@ def test_a_run_that_fails_still_waits_for_a_journal_that_is_slow_to_close(
     coordinator = ParallelCoordinator(journal=tmp_path)
     closed: list[float] = []
 
-    def close_slowly(ledger: JournalLedger, timeout: float) -> bool:
+    def close_slowly(ledger: JournalRecorder, timeout: float) -> bool:
         closed.append(timeout)
         return len(closed) > 1 and close(ledger, PATIENCE)
 
-    close = JournalLedger.close
-    monkeypatch.setattr(JournalLedger, "close", close_slowly)
+    close = JournalRecorder.close
+    monkeypatch.setattr(JournalRecorder, "close", close_slowly)
 
     def worker(item: str, key: str | None) -> str:
-        coordinator._running[0].shutdown.crashed(RuntimeError("a fault of our own"))
+        coordinator._running[0].shutdown.on_internal_error(RuntimeError("a fault of our own"))
         return item
 
     with pytest.raises(RuntimeError, match="a fault of our own"):
@@ -304,18 +304,18 @@ class StuckStore(CredentialCoordinator):
         self.got_a_key_back = threading.Event()
         runtime = self._runtime
         runtime.lease_ttl = 10.0  # as of a store that others use too
-        give_back, call_off = runtime.give_back, runtime.call_off
+        give_back, call_off = runtime.give_back, runtime.cancel
 
         def tell(grant: Any) -> bool:
             ended = give_back(grant)
             self.got_a_key_back.set()
             return ended
 
-        def stick(ticket: DeskTicket) -> None:
+        def stick(ticket: QueuedRequest) -> None:
             self.goes_on.wait(PATIENCE)
             call_off(ticket)
 
-        runtime.give_back, runtime.call_off = tell, stick
+        runtime.give_back, runtime.cancel = tell, stick
 
 
 def test_a_store_that_does_not_answer_does_not_keep_a_second_signal_from_being_heard() -> None:
@@ -325,7 +325,7 @@ def test_a_store_that_does_not_answer_does_not_keep_a_second_signal_from_being_h
 
     def worker(item: str, key: str | None) -> None:
         run = coordinator._running[0]
-        eventually(lambda: run.admission.requests)
+        eventually(lambda: run.dispatcher.requests)
         for _ in range(2):
             run.on_signal(signal.SIGINT)
         told.set()
@@ -348,7 +348,7 @@ def test_a_run_that_has_ended_stands_in_no_line() -> None:
 
     def worker(item: str, key: str | None) -> None:
         run = coordinator._running[0]
-        eventually(lambda: run.admission.requests)
+        eventually(lambda: run.dispatcher.requests)
         run.stop("somebody")
 
     running = Background(lambda: coordinator.execute_parallel(["a", "b"], worker, str))
@@ -365,8 +365,8 @@ def test_a_run_that_has_ended_stands_in_no_line() -> None:
 @pytest.mark.parametrize(
     ("engine", "step"),
     [
-        (LoopEngine, "_run_one"),
-        (CommandEngine, "_run_one"),
+        (AsyncioEngine, "_run_one"),
+        (SubprocessEngine, "_run_one"),
         (ThreadEngine, "_run_one"),
         (ExecutorEngine, "_hand_over"),
     ],
@@ -401,7 +401,7 @@ def test_what_is_called_off_in_the_moment_in_which_it_begins_is_not_run(
     monkeypatch.setattr(engine, step, called_off_first)
     monkeypatch.setattr(EngineRun, "finish", noted)
     monkeypatch.setattr(Run, "close_engine", close_later)
-    workers: dict[type[Any], Any] = {LoopEngine: coroutine, CommandEngine: Command(["touch", str(ran)])}
+    workers: dict[type[Any], Any] = {AsyncioEngine: coroutine, SubprocessEngine: Command(["touch", str(ran)])}
     with ThreadPoolExecutor(1) as executor:
         run = ParallelCoordinator(1, engine=executor if engine is ExecutorEngine else None)
         stats, results = run.execute_parallel(["a"], workers.get(engine, function), str)

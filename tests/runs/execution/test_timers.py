@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from agentos import CredentialCoordinator, ParallelCoordinator, RateLimited, WorkflowResult
-from agentos.runs.execution.dispatcher import Admission
+from agentos.runs.execution.dispatcher import Dispatcher
 from agentos.testing import FakeClock
 
 PATIENCE = 20.0
@@ -31,10 +31,10 @@ def test_an_item_is_ready_before_a_key_comes_that_was_limited_with_it(monkeypatc
     limited = threading.Semaphore(0)
     left = [RateLimited(30), RateLimited(30)]  # only from the second in a row on does an item rest too
     still_resting: list[int] = []
-    look_out = Admission.look_out
+    look_out = Dispatcher.on_timer
 
-    def noted(admission: Admission) -> None:
-        still_resting.append(len(admission._board.resting))
+    def noted(admission: Dispatcher) -> None:
+        still_resting.append(len(admission._scheduler.backing_off))
         look_out(admission)
 
     def worker(item: int, _credential: str | None) -> int:
@@ -43,7 +43,7 @@ def test_an_item_is_ready_before_a_key_comes_that_was_limited_with_it(monkeypatc
             raise left.pop()
         return item
 
-    monkeypatch.setattr(Admission, "look_out", noted)
+    monkeypatch.setattr(Dispatcher, "on_timer", noted)
     results: list[WorkflowResult] = []
     run = ParallelCoordinator(1, pool, clock=clock)
 

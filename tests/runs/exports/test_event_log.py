@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from agentos.runs.exports.append_file import AppendedLines
+from agentos.runs.exports.append_file import AppendOnlyFile
 from agentos.runs.exports.event_log import EventLog, read_events
 
 
@@ -126,7 +126,7 @@ def test_a_place_that_cannot_be_written_is_said_once_and_raises_nothing(
 def test_after_a_full_disk_the_next_line_is_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    lines = AppendedLines(tmp_path / "lines", what="a test")
+    lines = AppendOnlyFile(tmp_path / "lines", what="a test")
     assert lines.add("one")
     write = os.write
     monkeypatch.setattr(os, "write", half_then_full(write))

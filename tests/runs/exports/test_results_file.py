@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from agentos.runs.exports.results_file import ResultsFile, result_lines
-from agentos.runs.journal import files_of
+from agentos.runs.journal import locate_files
 from agentos.workflows.parallel import ParallelCoordinator, WorkflowResult
 
 from ..sample_runs import Child, all_well, by_fate, by_name, crashed, lines, run, stop_after
@@ -69,7 +69,7 @@ def test_what_is_appended_is_what_would_be_made_from_the_journal(tmp_path: Path)
     path = exported(tmp_path / "r", ["a", "bad-1", "ü\n", "b"])
 
     appended = by_id(path)
-    for line in map(json.loads, result_lines(files_of(tmp_path / "r"))):
+    for line in map(json.loads, result_lines(locate_files(tmp_path / "r"))):
         assert line | TIMES == appended[line["id"]] | TIMES
 
 
@@ -150,7 +150,7 @@ def test_a_value_that_is_not_json_is_there_as_what_it_was(tmp_path: Path) -> Non
     path = exported(tmp_path / "r", ["a"], lambda item, credential: {1})
 
     assert (by_id(path)["a"]["value"], by_id(path)["a"]["value_repr"]) == (None, "{1}")
-    (again,) = map(json.loads, result_lines(files_of(tmp_path / "r")))
+    (again,) = map(json.loads, result_lines(locate_files(tmp_path / "r")))
     assert (again["value"], again["value_repr"]) == (None, "{1}")
 
 
@@ -218,13 +218,13 @@ def test_a_pipe_gets_the_earlier_results_and_then_the_new_ones(tmp_path: Path) -
 def test_an_input_without_a_list_has_no_places_afterwards(tmp_path: Path) -> None:
     run(tmp_path / "r", iter(["a"]))
 
-    assert [json.loads(line)["index"] for line in result_lines(files_of(tmp_path / "r"))] == [None]
+    assert [json.loads(line)["index"] for line in result_lines(locate_files(tmp_path / "r"))] == [None]
 
 
 def test_an_id_that_a_journal_cannot_hold_keeps_its_place(tmp_path: Path) -> None:
     run(tmp_path / "r", ["a", "b\0c"], workers=1)
 
-    found = [json.loads(line) for line in result_lines(files_of(tmp_path / "r"))]
+    found = [json.loads(line) for line in result_lines(locate_files(tmp_path / "r"))]
 
     assert [(line["id"], line["index"]) for line in found] == [("a", 0), ("b\\x00c", 1)]
 

@@ -16,12 +16,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentos import InputFailed, ParallelCoordinator
-from agentos.runs.execution.item_source import Source
-from agentos.runs.inputs import InputError, open_items, place_of, words_of
+from agentos.runs.execution.item_source import ItemSource
+from agentos.runs.inputs import InputError, locate_input, open_items, split_words
 from agentos.runs.inputs import text_lines as lines_module
-from agentos.runs.inputs.fields import field_of
+from agentos.runs.inputs.fields import get_field
 from agentos.runs.inputs.file_items import FileItems
-from agentos.runs.inputs.item_ids import Ids
+from agentos.runs.inputs.item_ids import IdFunction
 from agentos.runs.inputs.piped_items import StreamItems
 
 Write = Callable[..., Path]
@@ -148,7 +148,7 @@ def test_what_is_wrong_with_a_file_is_named_with_its_line(
 
 
 def test_a_file_without_line_ends_does_not_fill_the_memory(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lines_module, "LONGEST", 1 << 20)
+    monkeypatch.setattr(lines_module, "MAX_LINE", 1 << 20)
     asked: list[int] = []
 
     class Endless(io.RawIOBase):
@@ -264,7 +264,7 @@ def test_threads_may_read_a_file_at_once(write: Write) -> None:
 def test_a_run_does_not_copy_unchanging_items_and_does_not_read_them_again_for_their_ids(write: Write) -> None:
     items = open_items(write("a.jsonl", '{"id": "x"}\n{"id": "y"}\n'))
     assert isinstance(items, FileItems)
-    source = Source(items, items.id_of)
+    source = ItemSource(items, items.id_of)
 
     assert source.payloads is items
     assert source.ids is items.ids
@@ -276,7 +276,7 @@ def test_a_run_does_not_copy_unchanging_items_and_does_not_read_them_again_for_t
 def test_a_run_with_ids_of_its_own_asks_for_them(write: Write) -> None:
     items = open_items(write("a.txt", "a\nb\n"))
 
-    assert Source(items, str.upper).ids == ["A", "B"]
+    assert ItemSource(items, str.upper).ids == ["A", "B"]
 
 
 def test_what_only_calls_itself_unchanging_by_accident_is_copied() -> None:
@@ -285,7 +285,7 @@ def test_what_only_calls_itself_unchanging_by_accident_is_copied() -> None:
 
     items = Odd([1, 2])
 
-    assert Source(items, str).payloads is not items
+    assert ItemSource(items, str).payloads is not items
 
 
 def test_a_run_finishes_what_came_before_a_bad_line_and_names_it() -> None:
@@ -314,7 +314,7 @@ def test_a_run_takes_a_file_as_it_is(write: Write) -> None:
 
 @pytest.mark.parametrize("text", ["a", "src/main.py", "größe", "日本語", "user@host:22", "x" * 80, "/etc/hosts", "50%"])
 def test_short_plain_text_is_its_own_id(text: str) -> None:
-    assert Ids()(text) == text
+    assert IdFunction()(text) == text
 
 
 @pytest.mark.parametrize(
@@ -329,7 +329,7 @@ def test_short_plain_text_is_its_own_id(text: str) -> None:
     ],
 )
 def test_other_text_is_known_by_its_first_words_and_a_hash(text: str, slug: str) -> None:
-    item_id = Ids()(text)
+    item_id = IdFunction()(text)
 
     assert item_id[:-13] == slug
     assert len(bytes.fromhex(item_id[-12:])) == 6
@@ -337,14 +337,14 @@ def test_other_text_is_known_by_its_first_words_and_a_hash(text: str, slug: str)
 
 
 def test_text_without_a_word_is_known_by_a_hash_alone() -> None:
-    assert len(bytes.fromhex(Ids()("?!"))) == 6
+    assert len(bytes.fromhex(IdFunction()("?!"))) == 6
 
 
 @given(st.text(max_size=300))
 def test_an_id_of_text_is_short_printable_and_always_the_same(text: str) -> None:
-    item_id = Ids()(text)
+    item_id = IdFunction()(text)
 
-    assert item_id == Ids()(text)
+    assert item_id == IdFunction()(text)
     assert 0 < len(item_id) <= 80
     assert item_id.isprintable()
     assert " " not in item_id
@@ -365,21 +365,21 @@ def test_an_id_of_text_is_short_printable_and_always_the_same(text: str) -> None
     ],
 )
 def test_an_object_s_own_id_is_its_id(item: Any, item_id: str) -> None:
-    assert Ids()(item) == item_id
+    assert IdFunction()(item) == item_id
 
 
 @pytest.mark.parametrize("own", ["", "  ", None, True, [], {}])
 def test_an_object_without_a_usable_id_is_known_by_its_content(own: Any) -> None:
-    item_id = Ids()({"id": own, "a": 1, "b": 2})
+    item_id = IdFunction()({"id": own, "a": 1, "b": 2})
 
-    assert item_id == Ids()({"b": 2, "a": 1, "id": own})
+    assert item_id == IdFunction()({"b": 2, "a": 1, "id": own})
     assert len(bytes.fromhex(item_id)) == 6
-    assert item_id != Ids()({"id": own, "a": 1, "b": 3})
+    assert item_id != IdFunction()({"id": own, "a": 1, "b": 3})
 
 
 @pytest.mark.parametrize("own", ["x" * 201, "a\nb", "a\0b", "\x1b[2J"])
 def test_an_id_that_was_given_is_kept_however_odd_it_is(own: str) -> None:
-    assert Ids()({"id": own}) == Ids("id")({"id": own}) == own
+    assert IdFunction()({"id": own}) == IdFunction("id")({"id": own}) == own
 
 
 def test_a_field_can_be_the_id_by_name_or_by_path(write: Write) -> None:
@@ -390,10 +390,10 @@ def test_a_field_can_be_the_id_by_name_or_by_path(write: Write) -> None:
 
 
 def test_a_field_whose_name_has_a_dot_comes_before_the_path() -> None:
-    assert field_of({"a.b": 1, "a": {"b": 2}}, "a.b") == 1
+    assert get_field({"a.b": 1, "a": {"b": 2}}, "a.b") == 1
     for missing in ("c", "a.c", "a.b.c", "l.1", "l.x", "l.²", ""):
         with pytest.raises(KeyError):
-            field_of({"a": {"b": 2}, "l": [1]}, missing)
+            get_field({"a": {"b": 2}, "l": [1]}, missing)
 
 
 @pytest.mark.parametrize(
@@ -464,7 +464,7 @@ def test_words_that_cannot_be_items_are_refused(given_words: list[str], message:
 
 @pytest.mark.parametrize("text", ["a,b,c", "a b c", " a, b\tc,\n", "a,,b c"])
 def test_a_list_may_have_commas_or_spaces(text: str) -> None:
-    assert words_of(text) == ["a", "b", "c"]
+    assert split_words(text) == ["a", "b", "c"]
 
 
 def test_a_glob_gives_the_paths_it_matches_sorted(write: Write) -> None:
@@ -480,7 +480,7 @@ def test_a_glob_gives_the_paths_it_matches_sorted(write: Write) -> None:
 def test_a_file_whose_name_looks_like_a_pattern_is_a_file(write: Write) -> None:
     write("a[1].txt", "x\n")
 
-    assert (place_of("a[1].txt").kind, list(open_items("a[1].txt"))) == ("file", ["x"])
+    assert (locate_input("a[1].txt").kind, list(open_items("a[1].txt"))) == ("file", ["x"])
 
 
 def test_a_folder_gives_its_files_sorted(write: Write) -> None:
@@ -557,7 +557,7 @@ def test_a_bad_line_of_standard_input_comes_after_the_good_ones(monkeypatch: pyt
     monkeypatch.setattr(
         "agentos.runs.execution.item_source._SLOW", float("inf")
     )  # else it may be taken an item at a time
-    source = Source(stream(b'{"a": 1}\n{"a": 2}\n\n{"a"\n{"a": 4}\n'), Ids())
+    source = ItemSource(stream(b'{"a": 1}\n{"a": 2}\n\n{"a"\n{"a": 4}\n'), IdFunction())
     taken: list[Any] = []
 
     with pytest.raises(InputError, match=r"^standard input, line 4: not JSON \(Expecting ':' delimiter at column 5\)$"):

@@ -9,7 +9,7 @@ import signal
 import sys
 from pathlib import Path
 
-from agentos.runs.journal import files_of
+from agentos.runs.journal import locate_files
 
 from .journal_helpers import PATIENCE, Listener, done, opened
 
@@ -50,7 +50,7 @@ def short_of_space(path: Path) -> None:
     writer.put(done(0), 0)
     assert writer.flush(PATIENCE)
     _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (files_of(path).wal.stat().st_size, hard))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (locate_files(path).wal.stat().st_size, hard))
     for n in range(1, 50):
         writer.put(done(n), n)
     listener.wait(lambda heard: heard.troubles)

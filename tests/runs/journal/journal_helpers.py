@@ -14,7 +14,7 @@ from threading import Condition, Event
 from typing import Any
 
 from agentos.errors import JournalUnavailable
-from agentos.runs.journal import Journal, Writer, files_of, row_text
+from agentos.runs.journal import Journal, JournalWriter, encode_row, locate_files
 
 WORKER = "tests.work:answer"
 PATIENCE = 20.0
@@ -50,7 +50,7 @@ class Listener:
         with self._changed:
             assert self._changed.wait_for(lambda: condition(self), PATIENCE), "it was not told in time"
 
-    def listen(self, journal: Journal, *, nap: float = 0.002) -> Writer:
+    def listen(self, journal: Journal, *, nap: float = 0.002) -> JournalWriter:
         return journal.writer(on_committed=self.committed, on_trouble=self.troubled, on_lost=self.was_lost, nap=nap)
 
 
@@ -59,21 +59,21 @@ def opened(path: Path, **options: Any) -> Journal:
 
 
 def done(n: int, value: str = '"yes"') -> str:
-    return row_text(1_790_000_000.25 + n, "done", f"item-{n}", n, 1, "key-a", 0.5, "f" * 16, value)
+    return encode_row(1_790_000_000.25 + n, "done", f"item-{n}", n, 1, "key-a", 0.5, "f" * 16, value)
 
 
 def write(path: Path, numbers: range, *, start: bool = False) -> None:
     """One session that records these items as done, each in a commit of its own, and ends cleanly."""
     journal = opened(path)
     for n in numbers:
-        begun = [row_text(1.0, "start", f"item-{n}", n, 1)] if start else []
+        begun = [encode_row(1.0, "start", f"item-{n}", n, 1)] if start else []
         journal._store.append([*begun, done(n)])  # a writer might take the two apart, if one of them came late
     assert journal.close(PATIENCE)
 
 
 def fingerprints(path: Path) -> dict[str, str]:
     """The contents of db, log and head. Only for a journal nobody in this process has open."""
-    files = files_of(path)
+    files = locate_files(path)
     return {
         file.name: hashlib.sha256(file.read_bytes()).hexdigest()
         for file in (files.db, files.wal, files.head)
@@ -118,7 +118,7 @@ class Faulty:
         self.connections: list[sqlite3.Connection] = []
 
     @contextmanager
-    def held_in_commit(self, writer: Writer) -> Iterator[None]:
+    def held_in_commit(self, writer: JournalWriter) -> Iterator[None]:
         """Whatever is put meanwhile comes into one commit, the next: the writer is at one, of an item 0, until then."""
         begun, go, before = Event(), Event(), self.before
 

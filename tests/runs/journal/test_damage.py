@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from agentos.errors import JournalDamaged, JournalError, JournalInUse, NotAJournal
-from agentos.runs.journal import State, files_of
+from agentos.runs.journal import RecordedState, locate_files
 
 from .independent_reader import Broken, read
 from .journal_helpers import PATIENCE, child, copy_of, fingerprints, flip_bit, opened, write
@@ -51,7 +51,7 @@ def scratch(tmp_path: Path) -> Iterator[Path]:
 
 def refusal(path: Path, kind: type[JournalError] = JournalDamaged) -> Any:
     """The error of opening *path*, having checked that not one byte was changed and no file was made but the lock."""
-    files = files_of(path)
+    files = locate_files(path)
     before, names = fingerprints(path), {file.name for file in files.db.parent.iterdir()}
     with pytest.raises(kind) as caught:
         opened(path)
@@ -74,11 +74,11 @@ def intact_or_refused(path: Path, entries: list[dict[str, Any]]) -> str:
 def test_of_200_flipped_bits_in_the_log_none_is_a_silent_loss(killed: Path, scratch: Path) -> None:
     entries = read(killed).entries
     chance = random.Random(20)
-    size = 8 * files_of(killed).wal.stat().st_size
+    size = 8 * locate_files(killed).wal.stat().st_size
     ends: Counter[str] = Counter()
     for _ in range(200):
         copy = copy_of(killed, scratch / "copy")
-        flip_bit(files_of(copy).wal, chance.randrange(size))
+        flip_bit(locate_files(copy).wal, chance.randrange(size))
         ends[intact_or_refused(copy, entries)] += 1
 
     assert ends.keys() <= {"JournalDamaged", "intact"}
@@ -88,11 +88,11 @@ def test_of_200_flipped_bits_in_the_log_none_is_a_silent_loss(killed: Path, scra
 def test_of_200_flipped_bits_in_the_database_none_is_a_silent_change(closed: Path, scratch: Path) -> None:
     entries = read(closed).entries
     chance = random.Random(21)
-    size = 8 * files_of(closed).db.stat().st_size
+    size = 8 * locate_files(closed).db.stat().st_size
     ends: Counter[str] = Counter()
     for _ in range(200):
         copy = copy_of(closed, scratch / "copy")
-        flip_bit(files_of(copy).db, chance.randrange(size))
+        flip_bit(locate_files(copy).db, chance.randrange(size))
         ends[intact_or_refused(copy, entries)] += 1
 
     assert ends["JournalDamaged"] > 50, "the flips did no harm: this test proves nothing"
@@ -102,13 +102,13 @@ def test_a_flipped_bit_in_the_databases_header_is_no_silent_change(closed: Path,
     entries = read(closed).entries
     for bit in range(0, 800, 7):
         copy = copy_of(closed, scratch / "copy")
-        flip_bit(files_of(copy).db, bit)
+        flip_bit(locate_files(copy).db, bit)
         intact_or_refused(copy, entries)
 
 
 def test_a_missing_log_is_told_with_the_number_of_entries(killed: Path, tmp_path: Path) -> None:
     copy = copy_of(killed, tmp_path / "copy")
-    files_of(copy).wal.unlink()
+    locate_files(copy).wal.unlink()
 
     error = refusal(copy)
 
@@ -118,7 +118,7 @@ def test_a_missing_log_is_told_with_the_number_of_entries(killed: Path, tmp_path
 
 def test_a_log_cut_short_is_told_with_the_number_of_entries(killed: Path, tmp_path: Path) -> None:
     copy = copy_of(killed, tmp_path / "copy")
-    log = files_of(copy).wal
+    log = locate_files(copy).wal
     log.write_bytes(log.read_bytes()[: log.stat().st_size // 2])
 
     assert 10 < refusal(copy).missing < 50
@@ -127,7 +127,7 @@ def test_a_log_cut_short_is_told_with_the_number_of_entries(killed: Path, tmp_pa
 @pytest.mark.parametrize("size", [0, 1, 50, 100, 600, 4096, 6000])
 def test_a_database_cut_short_is_refused(closed: Path, tmp_path: Path, size: int) -> None:
     copy = copy_of(closed, tmp_path / "copy")
-    database = files_of(copy).db
+    database = locate_files(copy).db
     database.write_bytes(database.read_bytes()[:size])
 
     refusal(copy)
@@ -135,7 +135,7 @@ def test_a_database_cut_short_is_refused(closed: Path, tmp_path: Path, size: int
 
 def test_a_missing_database_is_damage_if_the_head_tells_of_entries(closed: Path, tmp_path: Path) -> None:
     copy = copy_of(closed, tmp_path / "copy")
-    files_of(copy).db.unlink()
+    locate_files(copy).db.unlink()
 
     assert refusal(copy).missing == len(read(closed).entries)
 
@@ -152,48 +152,48 @@ def test_an_empty_file_without_a_head_is_a_new_journal(tmp_path: Path) -> None:
 
 def test_an_empty_database_beside_a_log_is_damage(killed: Path, tmp_path: Path) -> None:
     copy = copy_of(killed, tmp_path / "copy")
-    files_of(copy).db.write_bytes(b"")
-    files_of(copy).head.unlink()
+    locate_files(copy).db.write_bytes(b"")
+    locate_files(copy).head.unlink()
 
     assert "journal.sqlite-wal is there" in str(refusal(copy))
 
 
 def test_without_its_head_a_killed_journal_is_refused(killed: Path, tmp_path: Path) -> None:
     copy = copy_of(killed, tmp_path / "copy")
-    files_of(copy).head.unlink()
+    locate_files(copy).head.unlink()
 
     assert "journal.sqlite.head is missing or unreadable" in str(refusal(copy))
 
 
 def test_a_torn_head_is_like_none(killed: Path, closed: Path, tmp_path: Path) -> None:
-    for torn in (b"", b"0000000000", files_of(closed).head.read_bytes().replace(b"1", b"2"), b"\xff" * 80):
+    for torn in (b"", b"0000000000", locate_files(closed).head.read_bytes().replace(b"1", b"2"), b"\xff" * 80):
         copy = copy_of(killed, tmp_path / "killed")
-        files_of(copy).head.write_bytes(torn)
+        locate_files(copy).head.write_bytes(torn)
         assert "is missing or unreadable" in str(refusal(copy))
 
         copy = copy_of(closed, tmp_path / "closed")
-        files_of(copy).head.write_bytes(torn)
+        locate_files(copy).head.write_bytes(torn)
         assert intact_or_refused(copy, read(closed).entries) == "intact"
 
 
 def test_without_its_head_a_cleanly_closed_journal_opens(closed: Path, tmp_path: Path) -> None:
     copy = copy_of(closed, tmp_path / "copy")
-    files_of(copy).head.unlink()
+    locate_files(copy).head.unlink()
 
     assert intact_or_refused(copy, read(closed).entries) == "intact"
-    assert files_of(copy).head.exists()
+    assert locate_files(copy).head.exists()
 
 
 def test_a_head_of_another_journal_is_noticed(closed: Path, tmp_path: Path) -> None:
     write(tmp_path / "other", range(3))
     copy = copy_of(closed, tmp_path / "copy")
-    files_of(copy).head.write_bytes(files_of(tmp_path / "other").head.read_bytes())
+    locate_files(copy).head.write_bytes(locate_files(tmp_path / "other").head.read_bytes())
 
     assert "not the ones its head file tells of" in str(refusal(copy))
 
 
 def edit(path: Path, *statements: str) -> None:
-    connection = sqlite3.connect(files_of(path).db, isolation_level=None)
+    connection = sqlite3.connect(locate_files(path).db, isolation_level=None)
     for statement in statements:
         connection.execute(statement)
     connection.close()
@@ -246,22 +246,22 @@ def test_a_database_of_another_program_is_refused_untouched(tmp_path: Path) -> N
 def test_a_database_of_another_program_in_use_is_refused_untouched(killed: Path, tmp_path: Path) -> None:
     """Its newest rows are in a log that a careless look would have folded into the database."""
     copy = copy_of(killed, tmp_path / "copy")
-    files_of(copy).head.unlink()
+    locate_files(copy).head.unlink()
     edit(copy, "pragma application_id = 7")
-    live = sqlite3.connect(files_of(copy).db, isolation_level=None)
+    live = sqlite3.connect(locate_files(copy).db, isolation_level=None)
     live.execute("delete from entries where seq > 5")
 
     with pytest.raises(NotAJournal):
         opened(copy)
 
-    assert files_of(copy).wal.stat().st_size > 0
+    assert locate_files(copy).wal.stat().st_size > 0
     assert live.execute("select count(*) from entries").fetchone() == (5,)
     live.close()
 
 
 def test_a_database_locked_by_another_program_is_in_use(closed: Path, tmp_path: Path) -> None:
     copy = copy_of(closed, tmp_path / "copy")
-    other = sqlite3.connect(files_of(copy).db, isolation_level=None)
+    other = sqlite3.connect(locate_files(copy).db, isolation_level=None)
     other.execute("begin immediate")
 
     with pytest.raises(JournalInUse, match="another program"):
@@ -276,16 +276,16 @@ def test_a_database_locked_by_another_program_is_in_use(closed: Path, tmp_path: 
 
 
 def remove_log(path: Path) -> None:
-    files_of(path).wal.unlink()
+    locate_files(path).wal.unlink()
 
 
 def halve_log(path: Path) -> None:
-    log = files_of(path).wal
+    log = locate_files(path).wal
     log.write_bytes(log.read_bytes()[: log.stat().st_size // 2])
 
 
 def remove_head(path: Path) -> None:
-    files_of(path).head.unlink()
+    locate_files(path).head.unlink()
 
 
 def break_the_middle(path: Path) -> None:
@@ -293,11 +293,11 @@ def break_the_middle(path: Path) -> None:
 
 
 def empty_database(path: Path) -> None:
-    files_of(path).db.write_bytes(b"")
+    locate_files(path).db.write_bytes(b"")
 
 
 def remove_database(path: Path) -> None:
-    files_of(path).db.unlink()
+    locate_files(path).db.unlink()
 
 
 def drop_entries(path: Path) -> None:
@@ -305,11 +305,11 @@ def drop_entries(path: Path) -> None:
 
 
 def scramble_the_end(path: Path) -> None:
-    connection = sqlite3.connect(files_of(path).db)
+    connection = sqlite3.connect(locate_files(path).db)
     connection.execute("pragma wal_checkpoint(truncate)")
     connection.close()
-    content = files_of(path).db.read_bytes()
-    files_of(path).db.write_bytes(content[:-4096] + b"\xa5" * 4096)
+    content = locate_files(path).db.read_bytes()
+    locate_files(path).db.write_bytes(content[:-4096] + b"\xa5" * 4096)
 
 
 @pytest.mark.parametrize(
@@ -344,7 +344,7 @@ def test_with_consent_the_sound_beginning_goes_on(
     assert [entry["kind"] for entry in view.entries[left:]] == ["note", "session", "closed"]
     note = json.loads(view.entries[left]["detail"])
     assert note == {"accepted_loss": damage.detail, "missing": damage.missing, "kept": "journal.sqlite.damaged-1"}
-    assert journal.known.counts()[State.DONE] == max(0, left - 1)
+    assert journal.known.counts()[RecordedState.DONE] == max(0, left - 1)
     kept = {name.replace(".damaged-1", ""): print_ for name, print_ in fingerprints(copy / note["kept"]).items()}
     assert {name: kept[name] for name in damaged_files} == damaged_files
     opened(copy).close()  # and from now on without asking
@@ -394,4 +394,4 @@ def test_the_independent_reader_changes_nothing(killed: Path, closed: Path) -> N
         before = fingerprints(path)
         read(path)
         assert fingerprints(path) == before
-    assert not files_of(closed).wal.exists()
+    assert not locate_files(closed).wal.exists()

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentos.runs.journal import harmless, row_text
-from agentos.runs.journal.entry_text import COLUMNS, joined, redumped
+from agentos.runs.journal import encode_row, replace_surrogates
+from agentos.runs.journal.entry_text import COLUMNS, join_rows, redumped
 
 TEXTS = st.none() | st.text(st.characters(codec=None))
 NUMBERS = st.none() | st.integers(-(2**63), 2**63 - 1)
@@ -20,7 +20,7 @@ TAKEN_APART = f"select {', '.join(f'j.value ->> {n}' for n in range(len(COLUMNS)
 def through_sqlite(rows: list[str]) -> list[tuple[Any, ...]]:
     connection = sqlite3.connect(":memory:")
     try:
-        return connection.execute(TAKEN_APART, (joined(rows),)).fetchall()
+        return connection.execute(TAKEN_APART, (join_rows(rows),)).fetchall()
     finally:
         connection.close()
 
@@ -44,47 +44,47 @@ def test_what_is_read_back_dumps_to_the_same_text(
     value: str | None,
     error: str | None,
 ) -> None:
-    row = row_text(at, "done", item, token, attempt, "key-a", duration, value=value, error=error)
+    row = encode_row(at, "done", item, token, attempt, "key-a", duration, value=value, error=error)
 
     read = through_sqlite([row, row])
 
-    assert redumped(read) == joined([row, row])
-    assert json.dumps(read, separators=(",", ":")) == joined([row, row])
+    assert redumped(read) == join_rows([row, row])
+    assert json.dumps(read, separators=(",", ":")) == join_rows([row, row])
     assert row == json.dumps(json.loads(row), separators=(",", ":"))
-    assert read[0][2] == (None if item is None else harmless(item))
+    assert read[0][2] == (None if item is None else replace_surrogates(item))
 
 
 def test_times_survive_sqlite_exactly() -> None:
     chance = random.Random(7)
-    rows = [row_text(chance.uniform(0, 3e9), "done", duration=chance.expovariate(0.1)) for _ in range(20_000)]
+    rows = [encode_row(chance.uniform(0, 3e9), "done", duration=chance.expovariate(0.1)) for _ in range(20_000)]
 
-    assert redumped(through_sqlite(rows)) == joined(rows)
+    assert redumped(through_sqlite(rows)) == join_rows(rows)
 
 
 def test_times_are_kept_to_a_tenth_of_a_millisecond_and_finite() -> None:
-    assert json.loads(row_text(1.00004999, "done", duration=0.00016))[::6] == [1.0, 0.0002]
-    assert json.loads(row_text(float("nan"), "done", duration=float("inf")))[::6] == [0.0, 1e11]
-    assert row_text(3, "done", duration=2).startswith('[3.0,"done"')
+    assert json.loads(encode_row(1.00004999, "done", duration=0.00016))[::6] == [1.0, 0.0002]
+    assert json.loads(encode_row(float("nan"), "done", duration=float("inf")))[::6] == [0.0, 1e11]
+    assert encode_row(3, "done", duration=2).startswith('[3.0,"done"')
 
 
 def test_nul_and_half_surrogates_become_visible_escapes() -> None:
-    assert harmless("a\0b\ud800c") == "a\\x00b\\ud800c"
-    assert harmless("plain, é and \U0001f600") == "plain, é and \U0001f600"
-    assert through_sqlite([row_text(1.0, "done", "a\0b\ud800", error="\U0001f600")])[0][2] == "a\\x00b\\ud800"
+    assert replace_surrogates("a\0b\ud800c") == "a\\x00b\\ud800c"
+    assert replace_surrogates("plain, é and \U0001f600") == "plain, é and \U0001f600"
+    assert through_sqlite([encode_row(1.0, "done", "a\0b\ud800", error="\U0001f600")])[0][2] == "a\\x00b\\ud800"
 
 
 def test_text_that_only_looks_like_an_escape_is_left_alone() -> None:
     value = json.dumps("a\0b\U0001f600")
 
-    assert through_sqlite([row_text(1.0, "done", value=value)])[0][8] == value
+    assert through_sqlite([encode_row(1.0, "done", value=value)])[0][8] == value
 
 
 def test_a_number_is_never_written_as_a_word() -> None:
-    assert json.loads(row_text(1.0, "done", token=True))[3] == 1
+    assert json.loads(encode_row(1.0, "done", token=True))[3] == 1
 
 
 def test_a_row_too_long_for_sqlite_is_refused_before_it_is_queued(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("agentos.runs.journal.entry_text.LONGEST_ROW", 1000)
 
     with pytest.raises(ValueError, match="too long for a journal"):
-        row_text(1.0, "done", value="x" * 1000)
+        encode_row(1.0, "done", value="x" * 1000)

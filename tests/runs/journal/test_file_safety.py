@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from agentos.errors import JournalUnavailable
-from agentos.runs.journal import files_of
-from agentos.runs.report.run_report import report_of
-from agentos.runs.report.run_summary import brief_of
+from agentos.runs.journal import locate_files
+from agentos.runs.report.run_report import build_report
+from agentos.runs.report.run_summary import build_summary
 
 from ..hostile_files import a_folder, a_link, a_pipe, a_second_name
 from .journal_helpers import copy_of, opened, write
@@ -39,31 +39,31 @@ def test_what_is_no_ordinary_file_of_its_own_is_not_used_as_one_of_a_journal(
 ) -> None:
     precious = tmp_path / "precious"
     precious.write_text("mine")
-    path = Path(f"{files_of(journal).db}{suffix}")
+    path = Path(f"{locate_files(journal).db}{suffix}")
     path.unlink(missing_ok=True)
     plant(path, precious)
 
     with pytest.raises(JournalUnavailable, match=f"{path.name} is "):
         opened(journal)
-    brief_of(journal)  # neither waits nor raises
+    build_summary(journal)  # neither waits nor raises
 
     assert precious.read_text() == "mine"
 
 
 def test_a_link_in_the_place_of_the_database_itself_is_refused(journal: Path, tmp_path: Path) -> None:
-    (tmp_path / "other.sqlite").symlink_to(files_of(journal).db)
+    (tmp_path / "other.sqlite").symlink_to(locate_files(journal).db)
 
     with pytest.raises(JournalUnavailable, match=r"other.sqlite is a link"):
         opened(tmp_path / "other.sqlite")
 
 
 def test_a_rollback_journal_is_not_rolled_back(journal: Path) -> None:
-    files_of(journal).rollback.write_bytes(b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7")
+    locate_files(journal).rollback.write_bytes(b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7")
 
     with pytest.raises(JournalUnavailable, match="rollback journal"):
         opened(journal)
     with pytest.raises(JournalUnavailable, match="rollback journal"):
-        report_of(journal)
+        build_report(journal)
 
 
 def test_a_draft_that_is_a_link_is_replaced(tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ def test_a_draft_that_is_a_link_is_replaced(tmp_path: Path) -> None:
 
 
 def test_a_copy_of_a_damaged_journal_is_not_written_through_a_link(journal: Path, tmp_path: Path) -> None:
-    files_of(journal).db.unlink()
+    locate_files(journal).db.unlink()
     (journal / "journal.sqlite.damaged-1").symlink_to(tmp_path / "elsewhere")
 
     opened(journal, accept_loss=True).close()

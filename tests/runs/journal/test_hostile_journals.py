@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from agentos.errors import JournalDamaged, JournalError, JournalUnavailable
-from agentos.runs.journal import files_of
-from agentos.runs.report.item_states import each_item
-from agentos.runs.report.run_report import report_of
-from agentos.runs.report.run_summary import brief_of
+from agentos.runs.journal import locate_files
+from agentos.runs.report.item_states import list_items
+from agentos.runs.report.run_report import build_report
+from agentos.runs.report.run_summary import build_summary
 from agentos.util.sqlite.connect import connect
 
 from .independent_reader import read
@@ -34,7 +34,7 @@ def journal(sound: Path, tmp_path: Path) -> Path:
 
 
 def edit(path: Path, *statements: str) -> None:
-    connection = sqlite3.connect(files_of(path).db, isolation_level=None)
+    connection = sqlite3.connect(locate_files(path).db, isolation_level=None)
     for statement in statements:
         connection.execute(statement)
     connection.close()
@@ -66,8 +66,8 @@ def test_definitions_that_could_act_or_stand_in_for_ours_are_refused(
     with pytest.raises(JournalDamaged, match=f"{told}, which agentos did not make|its tables are not as they were"):
         opened(journal)
     with pytest.raises(JournalUnavailable, match=f"{told}, which agentos did not make"):
-        list(each_item(files_of(journal)))
-    brief = brief_of(journal)
+        list(list_items(locate_files(journal)))
+    brief = build_summary(journal)
     assert (brief.state.word, told in str(brief.problem)) == ("unreadable", True)
 
 
@@ -76,7 +76,7 @@ def test_plain_tables_and_indexes_of_the_users_own_do_no_harm(journal: Path) -> 
 
     opened(journal).close()
 
-    assert len(list(each_item(files_of(journal)))) == 20
+    assert len(list(list_items(locate_files(journal)))) == 20
 
 
 def test_with_consent_the_entries_go_on_without_the_trigger(journal: Path, sound: Path) -> None:
@@ -90,7 +90,7 @@ def test_with_consent_the_entries_go_on_without_the_trigger(journal: Path, sound
 
 
 def test_a_files_own_definitions_may_call_no_function_that_acts(journal: Path) -> None:
-    connection = connect(f"{files_of(journal).db.as_uri()}?mode=ro")
+    connection = connect(f"{locate_files(journal).db.as_uri()}?mode=ro")
 
     assert connection.execute("pragma trusted_schema").fetchone() == (0,)
     connection.close()
@@ -101,7 +101,7 @@ def test_a_files_own_definitions_may_call_no_function_that_acts(journal: Path) -
 
 def make_endless(path: Path) -> None:
     """Let the table of entries begin with pages of hundreds of references each, all of them to the next such page."""
-    db = files_of(path).db
+    db = locate_files(path).db
     connection = sqlite3.connect(db)
     (root,) = connection.execute("select rootpage from sqlite_schema where name = 'entries'").fetchone()
     connection.close()
@@ -130,15 +130,15 @@ def test_reading_a_small_file_whose_pages_never_end_comes_to_an_end(
 
     with pytest.raises(JournalError):
         opened(journal)
-    brief = brief_of(journal)
+    brief = build_summary(journal)
     assert "takes more steps than a sound file of its size can need" in str(brief.problem)
     with pytest.raises(JournalUnavailable, match="more steps"):
-        list(each_item(files_of(journal)))
+        list(list_items(locate_files(journal)))
 
 
 def test_the_bound_grows_with_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path / "run", range(200))
     monkeypatch.setattr("agentos.util.sqlite.untrusted_file._STEPS_AT_LEAST", 0)
 
-    assert report_of(tmp_path / "run").counts["done"] == 200
-    assert len(list(each_item(files_of(tmp_path / "run")))) == 200
+    assert build_report(tmp_path / "run").counts["done"] == 200
+    assert len(list(list_items(locate_files(tmp_path / "run")))) == 200

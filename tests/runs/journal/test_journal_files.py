@@ -5,14 +5,14 @@ from pathlib import Path
 import pytest
 
 from agentos.errors import JournalUnavailable
-from agentos.runs.journal import files_of
+from agentos.runs.journal import locate_files
 from agentos.runs.journal.database import require_sqlite
 
 from .journal_helpers import opened
 
 
 def test_a_path_without_a_suffix_is_a_run_folder(tmp_path: Path) -> None:
-    files = files_of(tmp_path / "run")
+    files = locate_files(tmp_path / "run")
 
     assert files.db == tmp_path / "run" / "journal.sqlite"
     assert files.head == tmp_path / "run" / "journal.sqlite.head"
@@ -23,11 +23,11 @@ def test_a_path_without_a_suffix_is_a_run_folder(tmp_path: Path) -> None:
 def test_an_existing_folder_is_a_run_folder_whatever_its_name(tmp_path: Path) -> None:
     (tmp_path / "run.2").mkdir()
 
-    assert files_of(str(tmp_path / "run.2")).db == tmp_path / "run.2" / "journal.sqlite"
+    assert locate_files(str(tmp_path / "run.2")).db == tmp_path / "run.2" / "journal.sqlite"
 
 
 def test_a_path_with_a_suffix_is_the_database_itself(tmp_path: Path) -> None:
-    files = files_of(tmp_path / "batch.db")
+    files = locate_files(tmp_path / "batch.db")
 
     assert files.db == tmp_path / "batch.db"
     assert files.head == tmp_path / "batch.db.head"
@@ -37,14 +37,14 @@ def test_a_path_with_a_suffix_is_the_database_itself(tmp_path: Path) -> None:
 def test_an_existing_file_is_the_database_itself_whatever_its_name(tmp_path: Path) -> None:
     (tmp_path / "batch").touch()
 
-    assert files_of(tmp_path / "batch").db == tmp_path / "batch"
+    assert locate_files(tmp_path / "batch").db == tmp_path / "batch"
 
 
 def test_two_names_of_one_journal_have_one_lock(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "real")
 
-    assert files_of(tmp_path / "link") == files_of(tmp_path / "real")
+    assert locate_files(tmp_path / "link") == locate_files(tmp_path / "real")
 
 
 def test_parent_folders_are_made(tmp_path: Path) -> None:

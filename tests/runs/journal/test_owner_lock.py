@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from agentos.errors import JournalInUse
-from agentos.runs.journal import files_of
+from agentos.runs.journal import locate_files
 
 from .independent_reader import read
 from .journal_helpers import PATIENCE, Listener, child, done, opened
@@ -65,7 +65,7 @@ def test_after_a_takeover_the_old_writer_loses_and_the_new_one_is_unharmed(tmp_p
     old = old_heard.listen(opened(tmp_path / "run"))
     old.put(done(1), 1)
     assert old.flush(PATIENCE)
-    files_of(tmp_path / "run").lock.unlink()
+    locate_files(tmp_path / "run").lock.unlink()
     new = new_heard.listen(opened(tmp_path / "run"))
 
     old.put(done(2), 2)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from agentos.errors import JournalMismatch, JournalUnavailable
-from agentos.runs.journal import Journal, State, files_of, row_text
+from agentos.runs.journal import Journal, RecordedState, encode_row, locate_files
 from agentos.runs.journal.head_file import HeadFile
 from agentos.util.private_folder import PrivateFolder
 
@@ -35,10 +35,10 @@ def test_what_was_written_is_known_and_can_be_fetched(tmp_path: Path) -> None:
     assert found is not None
     seq, state, _ = found
     (row,) = journal.fetch([seq])
-    assert (state, row.state, row.item, row.value) == (State.DONE, State.DONE, "item-2", '"yes"')
+    assert (state, row.state, row.item, row.value) == (RecordedState.DONE, RecordedState.DONE, "item-2", '"yes"')
     assert (row.token, row.attempt, row.credential, row.duration, row.at) == (2, 1, "key-a", 0.5, 1_790_000_002.25)
     assert journal.last_token == 3
-    assert journal.known.counts()[State.DONE] == 3
+    assert journal.known.counts()[RecordedState.DONE] == 3
     journal.close()
 
 
@@ -72,7 +72,7 @@ def test_opening_twice_more_adds_nothing_but_session_entries(tmp_path: Path) -> 
     for session in (2, 3):
         journal = opened(tmp_path / "run")
         assert journal.session == session
-        assert journal.known.counts()[State.DONE] == 5
+        assert journal.known.counts()[RecordedState.DONE] == 5
         journal.close()
 
     after = read(tmp_path / "run")
@@ -89,7 +89,7 @@ def test_after_a_kill_everything_acknowledged_is_there(tmp_path: Path) -> None:
 
     journal = opened(tmp_path / "run")
 
-    assert journal.known.counts()[State.DONE] == 60
+    assert journal.known.counts()[RecordedState.DONE] == 60
     journal.close()
     assert read(tmp_path / "run").entries[:61] == before.entries
 
@@ -123,7 +123,7 @@ def test_a_crash_while_the_database_is_made_leaves_no_half_of_one(
         patch.setattr(PrivateFolder, "replace", crash)
         with pytest.raises(KeyboardInterrupt):
             opened(tmp_path / "run")
-    assert not files_of(tmp_path / "run").db.exists()
+    assert not locate_files(tmp_path / "run").db.exists()
 
     opened(tmp_path / "run").close()
 
@@ -157,7 +157,7 @@ def test_the_states_of_items_follow_the_table(tmp_path: Path) -> None:
         "e": ["start"],
     }.items():
         for kind in kinds:
-            writer.put(row_text(1.0, kind, item))
+            writer.put(encode_row(1.0, kind, item))
     assert writer.close(PATIENCE)
 
     again = opened(tmp_path / "run")

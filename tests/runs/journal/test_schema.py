@@ -6,15 +6,15 @@ from pathlib import Path
 import pytest
 
 from agentos.errors import JournalTooNew
-from agentos.runs.journal import files_of
+from agentos.runs.journal import locate_files
 from agentos.runs.journal.entry_kinds import DECIDES, EVIDENCE
 from agentos.runs.journal.schema import MIGRATIONS
-from agentos.util.sqlite.migrations import Migration, migrate, newest, version_of
+from agentos.util.sqlite.migrations import Migration, migrate, newest_version, read_version
 
 from .independent_reader import STATES, read
 from .journal_helpers import fingerprints, opened, write
 
-NEXT = Migration(newest(MIGRATIONS) + 1, "a table for tests", ("create table extra(a text) strict",))
+NEXT = Migration(newest_version(MIGRATIONS) + 1, "a table for tests", ("create table extra(a text) strict",))
 AFTER = Migration(NEXT.number + 1, "another", ("create table more(a text) strict",))
 BAD = Migration(
     NEXT.number, "half of it fails", ("create table extra(a text) strict", "insert into nowhere values (1)")
@@ -22,7 +22,7 @@ BAD = Migration(
 
 
 def ask(path: Path, sql: str) -> list[tuple[object, ...]]:
-    connection = sqlite3.connect(files_of(path).db)
+    connection = sqlite3.connect(locate_files(path).db)
     try:
         return connection.execute(sql).fetchall()
     finally:
@@ -49,7 +49,7 @@ def test_a_journal_of_a_later_format_is_refused_and_not_one_byte_changes(tmp_pat
     with pytest.raises(JournalTooNew) as caught:
         opened(tmp_path / "run")
 
-    assert (caught.value.version, caught.value.known) == (NEXT.number, newest(MIGRATIONS))
+    assert (caught.value.version, caught.value.known) == (NEXT.number, newest_version(MIGRATIONS))
     assert fingerprints(tmp_path / "run") == before
 
 
@@ -60,10 +60,10 @@ def test_a_step_that_fails_leaves_no_trace() -> None:
     with pytest.raises(sqlite3.OperationalError):
         migrate(connection, [*MIGRATIONS, BAD])
 
-    assert version_of(connection) == newest(MIGRATIONS)
+    assert read_version(connection) == newest_version(MIGRATIONS)
     assert connection.execute("select name from sqlite_schema where name = 'extra'").fetchall() == []
     migrate(connection, [*MIGRATIONS, NEXT])
-    assert version_of(connection) == NEXT.number
+    assert read_version(connection) == NEXT.number
     connection.close()
 
 

@@ -10,7 +10,7 @@ from threading import Event
 
 import pytest
 
-from agentos.runs.journal import files_of
+from agentos.runs.journal import locate_files
 from agentos.runs.journal.head_file import read_head
 
 from .independent_reader import read
@@ -31,7 +31,7 @@ def test_on_a_full_disk_nothing_is_acknowledged_and_all_of_it_once_there_is_spac
         writer.put(done(n, BIG), n)
     heard.wait(lambda heard: heard.troubles)
 
-    head = read_head(files_of(tmp_path / "run").head)
+    head = read_head(locate_files(tmp_path / "run").head)
     assert heard.receipts == [0]
     assert head is not None
     assert head.seq == 2
@@ -70,7 +70,7 @@ def test_a_commit_that_happened_although_it_failed_is_not_written_twice(tmp_path
     heard.wait(lambda heard: len(heard.receipts) > 1)
 
     assert heard.commits == [[0], [1, 2]]
-    log = files_of(tmp_path / "run").wal.stat().st_size
+    log = locate_files(tmp_path / "run").wal.stat().st_size
     assert log == 0, "what was doubtful in the log was not written again elsewhere"
     assert len(faulty.connections) == 2
     writer.put(done(3), 3)
@@ -95,7 +95,7 @@ def test_doubtful_rows_wait_for_a_reader_who_keeps_the_log(tmp_path: Path) -> No
     """They may not be acknowledged before a checkpoint, and a reader in the middle of reading holds that up."""
     faulty, heard = Faulty(), Listener()
     writer = heard.listen(opened(tmp_path / "run", connect=faulty.connect))
-    reading = sqlite3.connect(files_of(tmp_path / "run").db, isolation_level=None)
+    reading = sqlite3.connect(locate_files(tmp_path / "run").db, isolation_level=None)
     reading.execute("begin")
     reading.execute("select * from entries").fetchall()
     faulty.after = failing_once(sqlite3.SQLITE_IOERR_FSYNC)
@@ -115,7 +115,7 @@ def test_doubtful_rows_wait_for_a_reader_who_keeps_the_log(tmp_path: Path) -> No
 def test_somebody_who_holds_the_database_locked_only_delays(tmp_path: Path) -> None:
     heard = Listener()
     writer = heard.listen(opened(tmp_path / "run"))
-    other = sqlite3.connect(files_of(tmp_path / "run").db, isolation_level=None)
+    other = sqlite3.connect(locate_files(tmp_path / "run").db, isolation_level=None)
     other.execute("begin immediate")
     writer.put(done(1), 1)
     heard.wait(lambda heard: heard.troubles)
@@ -174,7 +174,7 @@ def test_a_journal_put_in_its_place_is_left_alone(tmp_path: Path) -> None:
     assert not old.close(PATIENCE)
 
     assert heard.lost[0].detail == "journal.sqlite was replaced"
-    assert files_of(tmp_path / "run").wal.stat().st_size > 0
+    assert locate_files(tmp_path / "run").wal.stat().st_size > 0
     assert read(tmp_path / "run").states == {"item-5": "done"}
     assert new.close(PATIENCE)
     assert read(tmp_path / "run").states == {"item-5": "done"}
@@ -196,7 +196,7 @@ def test_a_row_that_no_database_takes_ends_the_journal_instead_of_waiting_for_ev
 def test_closing_in_trouble_says_so_and_goes_on_until_it_can(tmp_path: Path) -> None:
     heard = Listener()
     writer = heard.listen(opened(tmp_path / "run"))
-    other = sqlite3.connect(files_of(tmp_path / "run").db, isolation_level=None)
+    other = sqlite3.connect(locate_files(tmp_path / "run").db, isolation_level=None)
     other.execute("begin immediate")
     writer.put(done(1), 1)
     heard.wait(lambda heard: heard.troubles)
@@ -216,7 +216,7 @@ def test_abandoning_gives_up_what_is_not_committed_and_frees_the_journal(tmp_pat
     writer = heard.listen(opened(tmp_path / "run"))
     writer.put(done(1), 1)
     assert writer.flush(PATIENCE)
-    other = sqlite3.connect(files_of(tmp_path / "run").db, isolation_level=None)
+    other = sqlite3.connect(locate_files(tmp_path / "run").db, isolation_level=None)
     other.execute("begin immediate")
     writer.put(done(2), 2)
     heard.wait(lambda heard: heard.troubles)

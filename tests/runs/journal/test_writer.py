@@ -7,10 +7,10 @@ from threading import Event, Thread
 
 import pytest
 
-from agentos.runs.journal import Writer, files_of, row_text
-from agentos.runs.journal.commit_log import Store
+from agentos.runs.journal import JournalWriter, encode_row, locate_files
+from agentos.runs.journal.commit_log import CommitLog
 from agentos.runs.journal.head_file import read_head
-from agentos.runs.journal.writer import MOST_ROWS
+from agentos.runs.journal.writer import MAX_ROWS
 
 from .independent_reader import read
 from .journal_helpers import PATIENCE, Faulty, Listener, done, failing_once, opened
@@ -24,11 +24,11 @@ class Attempt:
         self.ended = ended
 
     def start_row(self) -> str:
-        return row_text(1.0, "start", f"item-{self.n}", self.n, 1)
+        return encode_row(1.0, "start", f"item-{self.n}", self.n, 1)
 
 
 def items_seen_by_others(path: Path) -> set[str]:
-    connection = sqlite3.connect(f"{files_of(path).db.as_uri()}?mode=ro", uri=True)
+    connection = sqlite3.connect(f"{locate_files(path).db.as_uri()}?mode=ro", uri=True)
     try:
         return {item for (item,) in connection.execute("select item from entries where item is not null")}
     finally:
@@ -55,7 +55,7 @@ def test_while_the_commit_is_under_way_nothing_is_acknowledged(tmp_path: Path) -
     faulty, begun, go = Faulty(), Event(), Event()
     heard = Listener()
     writer = heard.listen(opened(tmp_path / "run", connect=faulty.connect))
-    before = read_head(files_of(tmp_path / "run").head)
+    before = read_head(locate_files(tmp_path / "run").head)
 
     def wait_in_commit() -> None:
         begun.set()
@@ -67,7 +67,7 @@ def test_while_the_commit_is_under_way_nothing_is_acknowledged(tmp_path: Path) -
 
     assert heard.receipts == []
     assert not writer.flush(timeout=0)
-    assert read_head(files_of(tmp_path / "run").head) == before
+    assert read_head(locate_files(tmp_path / "run").head) == before
     go.set()
     assert writer.flush(PATIENCE)
     assert heard.receipts == [1]
@@ -94,7 +94,7 @@ def test_the_head_follows_each_commit(tmp_path: Path) -> None:
     for n in range(5):
         writer.put(done(n), urgent=True)
         assert writer.flush(PATIENCE)
-        head = read_head(files_of(tmp_path / "run").head)
+        head = read_head(locate_files(tmp_path / "run").head)
         assert head is not None
         seen.append(head.seq)
 
@@ -130,7 +130,7 @@ def test_many_entries_share_a_commit_but_not_without_bound(tmp_path: Path) -> No
     faulty, heard = Faulty(), Listener()
     writer = heard.listen(opened(tmp_path / "run", connect=faulty.connect))
     with faulty.held_in_commit(writer):
-        for n in range(1, 2 * MOST_ROWS + 11):
+        for n in range(1, 2 * MAX_ROWS + 11):
             writer.put(done(n), n)
         big = '"' + "x" * 3_000_000 + '"'
         for n in range(3):
@@ -138,7 +138,7 @@ def test_many_entries_share_a_commit_but_not_without_bound(tmp_path: Path) -> No
 
     assert writer.close(PATIENCE)
 
-    assert [len(commit) for commit in heard.commits] == [1, MOST_ROWS, MOST_ROWS, 12, 1]
+    assert [len(commit) for commit in heard.commits] == [1, MAX_ROWS, MAX_ROWS, 12, 1]
 
 
 def test_entries_without_a_receipt_are_not_announced(tmp_path: Path) -> None:
@@ -210,7 +210,7 @@ def test_a_listener_that_raises_does_not_stop_the_writer(tmp_path: Path, caplog:
 
 def test_a_listener_may_put_more(tmp_path: Path) -> None:
     heard = Listener()
-    writers: list[Writer] = []
+    writers: list[JournalWriter] = []
 
     def hear(receipts: list[int]) -> None:
         for n in receipts:
@@ -263,14 +263,14 @@ def test_a_journal_is_closed_only_when_the_next_run_can_have_it(
 ) -> None:
     """A slow disk: the end is written down, and the files take their time to close."""
     closing, go = Event(), Event()
-    really_close = Store.close
+    really_close = CommitLog.close
 
-    def close_slowly(store: Store) -> None:
+    def close_slowly(store: CommitLog) -> None:
         closing.set()
         assert go.wait(PATIENCE)
         really_close(store)
 
-    monkeypatch.setattr(Store, "close", close_slowly)
+    monkeypatch.setattr(CommitLog, "close", close_slowly)
     writer = Listener().listen(opened(tmp_path / "run"))
     writer.close(timeout=0)
     assert closing.wait(PATIENCE)
@@ -285,7 +285,7 @@ def test_a_journal_is_closed_only_when_the_next_run_can_have_it(
 def test_waiting_for_itself_is_refused_on_the_writers_thread(tmp_path: Path) -> None:
     heard = Listener()
     refused: list[BaseException] = []
-    writers: list[Writer] = []
+    writers: list[JournalWriter] = []
 
     def hear(receipts: list[int]) -> None:
         try:

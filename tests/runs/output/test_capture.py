@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from agentos.pool.redaction import Masker
-from agentos.runs.output.capture import Outputs
+from agentos.runs.output.capture import OutputCapture
 from agentos.runs.output.stream_redaction import Redaction
 
 CANARY = "sk-canary/q7Xw2Lp9+Zr4Vt"
@@ -30,7 +30,7 @@ class Recorder:
     def line(self, item_id: str, index: int, stream: str, text: str, whole: bool) -> None:
         self.lines.append((item_id, stream, text, whole))
 
-    def ended(self, item_id: str, index: int, log: Path | None) -> None:
+    def attempt_ended(self, item_id: str, index: int, log: Path | None) -> None:
         self.ends.append((item_id, index, log))
 
 
@@ -45,8 +45,8 @@ class Counter(Recorder):
         self.characters += len(text)
 
 
-def outputs(tmp_path: Path, screen: Recorder | None = None, **options: Any) -> Outputs:
-    return Outputs(tmp_path / "logs", Redaction(Masker([CANARY])).stream, screen, wall=lambda: 0.0, **options)
+def outputs(tmp_path: Path, screen: Recorder | None = None, **options: Any) -> OutputCapture:
+    return OutputCapture(tmp_path / "logs", Redaction(Masker([CANARY])).stream, screen, wall=lambda: 0.0, **options)
 
 
 def log_of(tmp_path: Path, name: str = "item") -> bytes:
@@ -108,7 +108,7 @@ def test_a_secret_is_not_hidden_by_colours_that_a_terminal_would_not_show(tmp_pa
 
 
 def test_without_a_pool_nothing_is_taken_out(tmp_path: Path) -> None:
-    item = Outputs(None).open("item", 0, 1)
+    item = OutputCapture(None).open("item", 0, 1)
     item.write("stdout", CANARY.encode())
 
     captured = item.finish()
@@ -215,7 +215,7 @@ def test_the_last_line_of_a_running_item_can_be_asked_for(tmp_path: Path) -> Non
 
 def test_silence_is_counted_from_the_last_byte() -> None:
     times = iter([10.0, 12.5])
-    item = Outputs(None, clock=lambda: next(times)).open("item", 0, 1)
+    item = OutputCapture(None, clock=lambda: next(times)).open("item", 0, 1)
     assert item.silent_since == 10.0
 
     item.write("stderr", b"x")
@@ -237,7 +237,7 @@ def test_what_comes_after_the_finish_is_not_taken(tmp_path: Path) -> None:
 def test_64_megabytes_without_a_line_end_take_little_memory(tmp_path: Path) -> None:
     screen = Counter()
     piece = b"x" * (1 << 20)
-    item = Outputs(tmp_path / "logs", None, screen).open("item", 0, 1)
+    item = OutputCapture(tmp_path / "logs", None, screen).open("item", 0, 1)
     tracemalloc.start()
 
     for _ in range(64):

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentos.runs.output import line_buffer
-from agentos.runs.output.line_buffer import LONGEST, LineBuffer, cut, split
+from agentos.runs.output.line_buffer import MAX_LINE, LineBuffer, cut, split
 
 
 def test_a_line_waits_for_its_end() -> None:
@@ -30,7 +30,7 @@ def test_what_has_no_end_is_a_piece_unless_the_stream_is_at_its_end() -> None:
 
 
 def test_a_line_as_long_as_may_be_stays_whole() -> None:
-    line = b"x" * LONGEST
+    line = b"x" * MAX_LINE
     buffer = LineBuffer()
 
     assert buffer.feed(line) == b""
@@ -44,7 +44,7 @@ def test_a_line_that_is_too_long_comes_in_pieces(fed: int) -> None:
 
     pieces = [p for i in range(0, len(data), fed) for p in split(buffer.feed(data[i : i + fed]))]
 
-    assert all(len(text) <= LONGEST for text, _ in pieces)
+    assert all(len(text) <= MAX_LINE for text, _ in pieces)
     assert b"".join(text + b"\n" * whole for text, whole in pieces) == data
     assert pieces[-1] == (b"next", True)
 
@@ -52,7 +52,7 @@ def test_a_line_that_is_too_long_comes_in_pieces(fed: int) -> None:
 @pytest.mark.parametrize("character", ["é", "漢", "😀"])
 @pytest.mark.parametrize("shift", range(4))
 def test_no_character_is_torn(character: str, shift: int) -> None:
-    text = "x" * shift + character * LONGEST
+    text = "x" * shift + character * MAX_LINE
     buffer = LineBuffer()
 
     pieces = [p for p, _ in split(buffer.feed(text.encode()))] + [buffer.flush()]
@@ -63,20 +63,20 @@ def test_no_character_is_torn(character: str, shift: int) -> None:
 def test_a_line_end_of_two_bytes_is_not_torn() -> None:
     buffer = LineBuffer()
 
-    pieces = list(split(buffer.feed(b"x" * LONGEST + b"\r"))) + list(split(buffer.feed(b"\n")))
+    pieces = list(split(buffer.feed(b"x" * MAX_LINE + b"\r"))) + list(split(buffer.feed(b"\n")))
 
-    assert pieces == [(b"x" * LONGEST, False), (b"\r", True)]
+    assert pieces == [(b"x" * MAX_LINE, False), (b"\r", True)]
 
 
 @given(st.lists(st.binary(max_size=40), max_size=12))
 def test_nothing_is_lost_or_added_whatever_the_bytes(chunks: list[bytes]) -> None:
-    longest, line_buffer.LONGEST = line_buffer.LONGEST, 8
+    longest, line_buffer.MAX_LINE = line_buffer.MAX_LINE, 8
     try:
         buffer = LineBuffer()
         blocks = [buffer.feed(chunk) for chunk in chunks]
         pieces = [p for block in blocks for p in split(block)] + list(split(buffer.flush(), at_end=True))
     finally:
-        line_buffer.LONGEST = longest
+        line_buffer.MAX_LINE = longest
     data = b"".join(chunks)
 
     joined = b"".join(text + b"\n" * whole for text, whole in pieces)

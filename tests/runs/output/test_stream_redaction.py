@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentos.pool.redaction import Masker, forms_of
+from agentos.pool.redaction import Masker, encoded_forms
 from agentos.pool.secret import Secret
 from agentos.runs.output.stream_redaction import MASK, Redaction, StreamRedactor
 
@@ -31,7 +31,9 @@ def through(stream: StreamRedactor, *pieces: bytes) -> bytes:
 
 def expected(text: bytes, *secrets: str) -> bytes:
     """The same in the plainest way: mark the bytes of every window, then put one blot for each marked stretch."""
-    windows = {f[i : i + 8].lower() for s in secrets for f in map(str.encode, forms_of(s)) for i in range(len(f) - 7)}
+    windows = {
+        f[i : i + 8].lower() for s in secrets for f in map(str.encode, encoded_forms(s)) for i in range(len(f) - 7)
+    }
     out: list[bytes] = []
     end = 0
     for i in range(len(text) - 7):
@@ -47,7 +49,7 @@ def in_pieces(text: bytes, cuts: list[int]) -> list[bytes]:
     return [text[a:b] for a, b in zip([0, *places], [*places, len(text)], strict=True)]
 
 
-@pytest.mark.parametrize("form", list(forms_of(CANARY)))
+@pytest.mark.parametrize("form", list(encoded_forms(CANARY)))
 def test_every_form_is_blotted_out_wherever_it_is_split(form: str) -> None:
     text = f"before {form} after\n".encode()
 
@@ -85,7 +87,7 @@ def test_seven_bytes_are_innocent() -> None:
 
 
 @pytest.mark.parametrize("change", [bytes.upper, bytes.lower, bytes.title, bytes.swapcase])
-@pytest.mark.parametrize("form", list(forms_of("sk-Canary/0123456789+aBcDeF")))
+@pytest.mark.parametrize("form", list(encoded_forms("sk-Canary/0123456789+aBcDeF")))
 def test_a_secret_is_redacted_in_any_letter_case_wherever_it_is_split(
     form: str, change: Callable[[bytes], bytes]
 ) -> None:
@@ -110,7 +112,7 @@ ALPHABETS = st.sampled_from(["ab", "aAbB", "abcdefgh0123", "sk-/+%\u00e9\u6f22"]
 def test_chunks_make_no_difference_and_what_is_no_secret_is_unchanged(data: st.DataObject) -> None:
     alphabet = data.draw(ALPHABETS)
     secrets = data.draw(st.lists(st.text(alphabet, min_size=8, max_size=20), min_size=1, max_size=3))
-    forms = [form.encode() for secret in secrets for form in forms_of(secret)]
+    forms = [form.encode() for secret in secrets for form in encoded_forms(secret)]
     noise = st.one_of(st.binary(max_size=12), st.text(alphabet, max_size=12).map(str.encode))
     parts = data.draw(st.lists(st.one_of(noise, st.sampled_from(forms)), max_size=6))
     text = b"".join(parts)
@@ -125,7 +127,7 @@ def test_chunks_make_no_difference_and_what_is_no_secret_is_unchanged(data: st.D
     st.text("ab\n\u00e9", min_size=8, max_size=24), st.binary(max_size=20), st.lists(st.integers(0, 200), max_size=9)
 )
 def test_no_window_survives_of_a_secret_with_line_ends(secret: str, around: bytes, cuts: list[int]) -> None:
-    forms = [form.encode() for form in forms_of(secret)]
+    forms = [form.encode() for form in encoded_forms(secret)]
     text = around + b"|".join(forms) + around
 
     seen = through(redactor(secret), *in_pieces(text, cuts)).replace(MASK, b"\0\0")

@@ -12,10 +12,10 @@ from agentos.providers import Event
 from agentos.runs.core.records import Attempt
 from agentos.runs.core.states import Verdict
 from agentos.runs.execution.engine_run import EngineRun
-from agentos.runs.remote.apply_report import replay, tell_lease
-from agentos.runs.remote.attempt_report import Line, Report, failure_of
-from agentos.runs.remote.pickled import Parcel, pack
-from agentos.runs.remote.worker_lease import Told
+from agentos.runs.remote.apply_report import apply_lease_message, apply_report
+from agentos.runs.remote.attempt_report import AttemptReport, LogLine, build_failure
+from agentos.runs.remote.pickled import PickledObject, pack
+from agentos.runs.remote.worker_lease import LeaseMessage
 from agentos.testing import FakeClock
 
 from .sample_assignments import SECRET
@@ -36,7 +36,7 @@ class Story:
         self.run, self.attempt = begun(plain, self.pool, clock=self.clock, **options)
 
     def replay(self, **facts: Any) -> tuple[Any, BaseException | None]:
-        return replay(self.run, self.attempt, Report(self.attempt.token, **facts))
+        return apply_report(self.run, self.attempt, AttemptReport(self.attempt.token, **facts))
 
     def finish(self, **facts: Any) -> Verdict:
         verdict = self.run.finish(self.attempt, *self.replay(**facts))
@@ -58,7 +58,7 @@ def test_a_value_comes_out_of_its_parcel() -> None:
 
 
 def test_a_value_that_cannot_be_made_here_is_an_error_of_the_item() -> None:
-    _, error = Story().replay(value=Parcel(b"not a pickle"))
+    _, error = Story().replay(value=PickledObject(b"not a pickle"))
 
     assert isinstance(error, NotPicklable)
     assert error.what == "what its worker returned"
@@ -67,7 +67,7 @@ def test_a_value_that_cannot_be_made_here_is_an_error_of_the_item() -> None:
 def test_a_limit_that_is_raised_rests_the_key_and_costs_no_try() -> None:
     story = Story(retries=0)
 
-    verdict = story.finish(failure=failure_of(RateLimited(30)))
+    verdict = story.finish(failure=build_failure(RateLimited(30)))
 
     assert verdict is Verdict.LIMITED
     assert story.rests_for() == pytest.approx(30)
@@ -76,7 +76,9 @@ def test_a_limit_that_is_raised_rests_the_key_and_costs_no_try() -> None:
 def test_a_limit_that_was_told_and_then_raised_past_is_no_failed_try() -> None:
     story = Story(retries=0)
 
-    verdict = story.finish(told=(Told("rate_limited", 0.0, delay=30.0),), failure=failure_of(ValueError("no answer")))
+    verdict = story.finish(
+        told=(LeaseMessage("rate_limited", 0.0, delay=30.0),), failure=build_failure(ValueError("no answer"))
+    )
 
     assert verdict is Verdict.LIMITED
     assert story.rests_for() == pytest.approx(30)
@@ -85,7 +87,7 @@ def test_a_limit_that_was_told_and_then_raised_past_is_no_failed_try() -> None:
 def test_a_rest_that_was_told_a_while_ago_has_less_left() -> None:
     story = Story()
 
-    story.replay(told=(Told("rate_limited", 5.0, delay=30.0),), duration=25.0)
+    story.replay(told=(LeaseMessage("rate_limited", 5.0, delay=30.0),), duration=25.0)
 
     assert story.rests_for() == pytest.approx(10)
 
@@ -94,7 +96,9 @@ def test_a_rest_that_is_over_by_now_is_not_begun_again() -> None:
     story = Story()
 
     verdict = story.finish(
-        told=(Told("rate_limited", 0.0, delay=30.0),), duration=40.0, failure=failure_of(ValueError("no answer"))
+        told=(LeaseMessage("rate_limited", 0.0, delay=30.0),),
+        duration=40.0,
+        failure=build_failure(ValueError("no answer")),
     )
 
     assert verdict is Verdict.LIMITED
@@ -104,7 +108,7 @@ def test_a_rest_that_is_over_by_now_is_not_begun_again() -> None:
 def test_a_reported_answer_has_less_left_too() -> None:
     story = Story()
 
-    story.replay(told=(Told("report", 0.0, signal=LIMITED),), duration=20.0)
+    story.replay(told=(LeaseMessage("report", 0.0, signal=LIMITED),), duration=20.0)
 
     assert story.rests_for() == pytest.approx(10)
 
@@ -114,7 +118,7 @@ def test_an_error_that_was_reported_is_not_counted_twice() -> None:
     error = OSError("429")
 
     verdict = story.finish(
-        told=(Told("report", 0.0, signal=LIMITED),), duration=20.0, failure=failure_of(error, reported=True)
+        told=(LeaseMessage("report", 0.0, signal=LIMITED),), duration=20.0, failure=build_failure(error, reported=True)
     )
 
     assert verdict is Verdict.LIMITED
@@ -125,7 +129,7 @@ def test_an_error_that_was_reported_is_not_counted_twice() -> None:
 def test_a_key_that_is_dead_or_spent_is_used_no_more(verb: str, state: str) -> None:
     story = Story()
 
-    story.replay(told=(Told(verb, 0.0, reason="as the provider says"),))
+    story.replay(told=(LeaseMessage(verb, 0.0, reason="as the provider says"),))
 
     assert story.pool is not None
     assert story.pool.snapshot()[0].state == state
@@ -134,21 +138,21 @@ def test_a_key_that_is_dead_or_spent_is_used_no_more(verb: str, state: str) -> N
 def test_without_a_pool_of_ours_nothing_is_told() -> None:
     story = Story(pooled=False)
 
-    assert story.replay(told=(Told("settle", 0.0, used={"tokens": 3.0}),)) == (None, None)
+    assert story.replay(told=(LeaseMessage("settle", 0.0, used={"tokens": 3.0}),)) == (None, None)
     assert story.attempt.lease is None
 
 
 def test_what_cannot_be_understood_is_said_and_the_item_ends_all_the_same(caplog: pytest.LogCaptureFixture) -> None:
     story = Story()
 
-    tell_lease(story.attempt, Told("settle", 0.0, used={"words": 3.0}))
+    apply_lease_message(story.attempt, LeaseMessage("settle", 0.0, used={"words": 3.0}))
 
     assert "the-item: what its worker said of its key was not understood (ValueError)" in caplog.text
 
 
 def test_lines_come_home_without_secrets(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "agentos.worker"):
-        Story().replay(lines=(Line(logging.INFO, f"[the-item] used {SECRET} 100%s"),))
+        Story().replay(lines=(LogLine(logging.INFO, f"[the-item] used {SECRET} 100%s"),))
 
     assert [(r.levelno, r.name) for r in caplog.records] == [(logging.INFO, "agentos.worker")]
     assert "[the-item] used" in caplog.text
@@ -175,13 +179,13 @@ def test_a_coroutine_that_was_cancelled_from_here_ends_by_what_it_was_cancelled_
     story = Story(timeout=3)
     story.attempt.cancelled = why
 
-    _, error = story.replay(cancelled=True, failure=failure_of(Interrupted("its task was cancelled")))
+    _, error = story.replay(cancelled=True, failure=build_failure(Interrupted("its task was cancelled")))
 
     assert type(error) is kind
 
 
 def test_one_that_was_cancelled_by_nobody_here_is_interrupted() -> None:
-    _, error = Story().replay(cancelled=True, failure=failure_of(Interrupted("its task was cancelled")))
+    _, error = Story().replay(cancelled=True, failure=build_failure(Interrupted("its task was cancelled")))
 
     assert isinstance(error, Interrupted)
 
@@ -195,7 +199,7 @@ def test_a_handler_that_fails_costs_the_line_and_not_the_item() -> None:
     logger, handler = logging.getLogger("agentos.worker"), Raising()
     logger.addHandler(handler)
     try:
-        found = Story().replay(lines=(Line(logging.WARNING, "half-way"),), value=pack(1, "it"))
+        found = Story().replay(lines=(LogLine(logging.WARNING, "half-way"),), value=pack(1, "it"))
     finally:
         logger.removeHandler(handler)
 

@@ -13,11 +13,11 @@ from agentos import CredentialCoordinator, NotPicklable, ParallelCoordinator
 from agentos.runs.commands.command import Command
 from agentos.runs.core.records import Attempt
 from agentos.runs.execution.engine_run import EngineRun
-from agentos.runs.execution.item_source import Source
-from agentos.runs.remote.assignment import Assigner, Shipped, proof_of
+from agentos.runs.execution.item_source import ItemSource
+from agentos.runs.remote.assignment import AssignmentBuilder, ShippedSecret, compute_proof
 from agentos.runs.remote.pickled import pack, unpack
-from agentos.runs.worker import worker_of
-from agentos.util.wakeup import ThreadBell
+from agentos.runs.worker import inspect_worker
+from agentos.util.wakeup import ThreadWakeup
 
 from .sample_assignments import SECRET, assignment
 
@@ -27,7 +27,9 @@ def begun(
 ) -> tuple[EngineRun, Attempt]:
     """A run without an engine, and the first attempt of its one item."""
     coordinator = ParallelCoordinator(1, pool, **options)
-    run = coordinator._prepare(worker_of(worker), Source([item], lambda item: "the-item"), ThreadBell()).attempts
+    run = coordinator._prepare(
+        inspect_worker(worker), ItemSource([item], lambda item: "the-item"), ThreadWakeup()
+    ).attempts
     attempt = run.next_attempt()
     assert isinstance(attempt, Attempt)
     return run, attempt
@@ -56,44 +58,44 @@ def test_it_arrives_as_it_was_sent() -> None:
 
 
 def test_a_secret_that_travels_shows_itself_nowhere() -> None:
-    shipped = Shipped(SECRET)
+    shipped = ShippedSecret(SECRET)
 
     assert SECRET not in f"{shipped!r} {shipped} {[shipped]}"
 
 
 def test_a_proof_is_of_one_secret_in_one_run() -> None:
-    assert proof_of(SECRET, b"nonce") == proof_of(SECRET, b"nonce")
-    assert proof_of(SECRET, b"nonce") != proof_of(SECRET, b"other")
-    assert proof_of(SECRET, b"nonce") != proof_of(f"{SECRET}0", b"nonce")
+    assert compute_proof(SECRET, b"nonce") == compute_proof(SECRET, b"nonce")
+    assert compute_proof(SECRET, b"nonce") != compute_proof(SECRET, b"other")
+    assert compute_proof(SECRET, b"nonce") != compute_proof(f"{SECRET}0", b"nonce")
 
 
 def test_the_secret_goes_along_only_if_that_is_asked_for() -> None:
     run, attempt = begun(plain, CredentialCoordinator([SECRET]))
 
-    shipped = Assigner(run, ship_secrets=True).assignment(attempt)
-    kept = Assigner(run, ship_secrets=False).assignment(attempt)
+    shipped = AssignmentBuilder(run, ship_secrets=True).build(attempt)
+    kept = AssignmentBuilder(run, ship_secrets=False).build(attempt)
 
     assert shipped.secret is not None
     assert shipped.secret.reveal() == SECRET
     assert kept.secret is None
-    assert kept.proof == proof_of(SECRET, kept.nonce)
+    assert kept.proof == compute_proof(SECRET, kept.nonce)
     assert SECRET.encode() not in pickle.dumps(kept)
 
 
 def test_what_passes_a_scheduler_takes_no_secret_along_though_that_is_asked_for() -> None:
     run, attempt = begun(plain, CredentialCoordinator([SECRET]))
 
-    made = Assigner(run, ship_secrets=True, scheduled=True).assignment(attempt)
+    made = AssignmentBuilder(run, ship_secrets=True, scheduled=True).build(attempt)
 
     assert (made.secret, made.scheduled) == (None, True)
-    assert made.proof == proof_of(SECRET, made.nonce)
+    assert made.proof == compute_proof(SECRET, made.nonce)
     assert SECRET.encode() not in pickle.dumps(made)
 
 
 def test_it_says_which_attempt_of_which_item_it_is_and_on_which_lease() -> None:
     run, attempt = begun(plain, CredentialCoordinator([SECRET]), model_func=lambda item: "a-model")
 
-    made = Assigner(run, ship_secrets=False).assignment(attempt)
+    made = AssignmentBuilder(run, ship_secrets=False).build(attempt)
 
     assert (made.item_id, made.index, made.attempt, made.token) == ("the-item", 0, 1, attempt.token)
     assert (made.credential, made.lease, made.model) == ("key-1", attempt.grant.token, "a-model")
@@ -103,7 +105,7 @@ def test_it_says_which_attempt_of_which_item_it_is_and_on_which_lease() -> None:
 def test_without_a_pool_there_is_no_credential_and_no_proof() -> None:
     run, attempt = begun(plain)
 
-    made = Assigner(run, ship_secrets=True).assignment(attempt)
+    made = AssignmentBuilder(run, ship_secrets=True).build(attempt)
 
     assert (made.credential, made.secret, made.proof, made.lease) == (None, None, b"", None)
 
@@ -111,10 +113,10 @@ def test_without_a_pool_there_is_no_credential_and_no_proof() -> None:
 def test_a_worker_that_wants_a_context_gets_the_path_of_its_items_checkpoint() -> None:
     run, attempt = begun(with_context)
 
-    made = Assigner(run, ship_secrets=False).assignment(attempt)
+    made = AssignmentBuilder(run, ship_secrets=False).build(attempt)
 
     assert made.checkpoint == str(run.folder.path_for("the-item"))
-    run.folder.run_over()
+    run.folder.on_run_end()
 
 
 class Model(StrEnum):
@@ -126,7 +128,7 @@ class Model(StrEnum):
 def test_names_travel_as_text_whatever_the_user_made_them_of() -> None:
     run, attempt = begun(plain, CredentialCoordinator([SECRET]), model_func=lambda item: Model.SMALL)
 
-    made = Assigner(run, ship_secrets=False).assignment(attempt)
+    made = AssignmentBuilder(run, ship_secrets=False).build(attempt)
 
     assert (made.model, type(made.model)) == ("small-1", str)
 
@@ -135,12 +137,12 @@ def test_an_item_that_cannot_travel_is_named() -> None:
     run, attempt = begun(plain, item=threading.Lock())
 
     with pytest.raises(NotPicklable, match=r"^the item cannot be pickled"):
-        Assigner(run, ship_secrets=False).assignment(attempt)
+        AssignmentBuilder(run, ship_secrets=False).build(attempt)
 
 
 def test_it_need_not_travel_where_something_goes_in_its_place() -> None:
     run, attempt = begun(Command(["true"]), item=threading.Lock())
 
-    made = Assigner(run, ship_secrets=False).assignment(attempt, pack("an order", "the command"))
+    made = AssignmentBuilder(run, ship_secrets=False).build(attempt, pack("an order", "the command"))
 
     assert unpack(made.payload, "it") == "an order"

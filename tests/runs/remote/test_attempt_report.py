@@ -21,9 +21,9 @@ from agentos import (
     Transient,
 )
 from agentos.errors import AgentOSError
-from agentos.providers.clients.exceptions import from_exception, own_error
-from agentos.runs.execution.error_policy import is_transient, text_of, trace_of
-from agentos.runs.remote.attempt_report import error_from, failure_of
+from agentos.providers.clients.exceptions import find_own_error, from_exception
+from agentos.runs.execution.error_policy import format_error, format_traceback, is_transient
+from agentos.runs.remote.attempt_report import build_error, build_failure
 
 
 class Picky(TimeoutError):
@@ -70,8 +70,8 @@ def travelled(error: BaseException, **facts: Any) -> BaseException:
     try:
         raise error
     except BaseException as raised:
-        failure = failure_of(raised, **facts)
-    return error_from(pickle.loads(pickle.dumps(failure)))
+        failure = build_failure(raised, **facts)
+    return build_error(pickle.loads(pickle.dumps(failure)))
 
 
 def test_an_error_that_can_travel_is_the_very_same() -> None:
@@ -86,7 +86,7 @@ def test_one_that_cannot_bears_its_name_and_its_words() -> None:
 
     assert isinstance(error, RemoteError)
     assert (type(error).__qualname__, type(error).__module__, error.kind) == ("Picky", __name__, "Picky")
-    assert str(error) == text_of(error) == "5: too slow"
+    assert str(error) == format_error(error) == "5: too slow"
 
 
 def test_it_is_the_same_kind_of_builtin_error() -> None:
@@ -109,17 +109,17 @@ def test_one_that_came_home_can_travel_on() -> None:
 
 
 def test_its_class_may_be_missing_at_home() -> None:
-    failure = failure_of(KeyError("x"))
+    failure = build_failure(KeyError("x"))
     module = type(sys)("somewhere_else")
     gone = type("Gone", (ValueError,), {"__module__": "somewhere_else"})
     module.Gone = gone  # type: ignore[attr-defined]
     sys.modules["somewhere_else"] = module
     try:
-        failure = failure_of(gone("no such item"))
+        failure = build_failure(gone("no such item"))
     finally:
         del sys.modules["somewhere_else"]
 
-    error = error_from(failure)
+    error = build_error(failure)
 
     assert isinstance(error, RemoteError)
     assert isinstance(error, ValueError)
@@ -127,7 +127,7 @@ def test_its_class_may_be_missing_at_home() -> None:
 
 
 def test_where_it_happened_is_in_its_trace() -> None:
-    trace = trace_of(travelled(Picky(5, "too slow")))
+    trace = format_traceback(travelled(Picky(5, "too slow")))
 
     assert "raised in another process:" in trace
     assert "in travelled\n    raise error" in trace
@@ -166,7 +166,7 @@ def test_an_error_raised_from_one_of_agentos_still_is(own: AgentOSError) -> None
     error = Wordy("x")
     error.__cause__ = own
 
-    found = own_error(travelled(error))
+    found = find_own_error(travelled(error))
 
     assert type(found) is type(own)
     assert found is not None
@@ -176,7 +176,7 @@ def test_an_error_raised_from_one_of_agentos_still_is(own: AgentOSError) -> None
 def test_a_subclass_that_is_not_known_at_home_is_what_it_descends_from() -> None:
     class Local(RateLimited): ...
 
-    found = own_error(error_from(replace(failure_of(Local(12)), very=None)))
+    found = find_own_error(build_error(replace(build_failure(Local(12)), pickled_error=None)))
 
     assert type(found) is RateLimited
     assert found.retry_after == 12
@@ -199,14 +199,14 @@ class Mine(AgentOSError):
 def test_a_subclass_of_which_none_of_ours_can_be_made_keeps_its_name_and_its_words(
     own: AgentOSError, words: str
 ) -> None:
-    found = error_from(replace(failure_of(own), very=None))
+    found = build_error(replace(build_failure(own), pickled_error=None))
 
     assert isinstance(found, RemoteError)
-    assert (type(found).__qualname__, text_of(found)) == (type(own).__qualname__, words)
+    assert (type(found).__qualname__, format_error(found)) == (type(own).__qualname__, words)
 
 
 def test_but_where_it_is_known_it_is_itself() -> None:
-    found = own_error(travelled(Unprovided()))
+    found = find_own_error(travelled(Unprovided()))
 
     assert type(found) is Unprovided
 
@@ -216,7 +216,7 @@ def test_nor_is_what_was_raised_from_it_taken_for_something_else() -> None:
     error.__dict__.clear()
     error.__cause__ = Unprovided()
 
-    found = own_error(travelled(error))
+    found = find_own_error(travelled(error))
 
     assert isinstance(found, RemoteError)
     assert (found.kind, is_transient(travelled(error))) == ("Unprovided", False)
@@ -225,8 +225,8 @@ def test_nor_is_what_was_raised_from_it_taken_for_something_else() -> None:
 def test_a_limit_whose_model_is_of_a_class_unknown_at_home_is_still_one() -> None:
     class Local(str): ...
 
-    failure = failure_of(RateLimited(12, model=Local("a-model")))
-    found = own_error(error_from(replace(failure, very=None)))
+    failure = build_failure(RateLimited(12, model=Local("a-model")))
+    found = find_own_error(build_error(replace(failure, pickled_error=None)))
 
     assert type(found) is RateLimited
     assert (found.retry_after, found.model, type(found.model)) == (12, "a-model", str)
@@ -251,7 +251,7 @@ def test_an_error_that_takes_no_notes_comes_home_without_one() -> None:
     error = KeyError("name")
     error.__notes__ = "none"  # type: ignore[assignment]
 
-    assert error_from(failure_of(error)).args == ("name",)
+    assert build_error(build_failure(error)).args == ("name",)
 
 
 def test_an_sdks_error_whose_answer_cannot_travel_means_what_it_meant() -> None:
@@ -261,7 +261,7 @@ def test_an_sdks_error_whose_answer_cannot_travel_means_what_it_meant() -> None:
     assert at_home is not None
     assert (at_home.event, at_home.delay) == (Event.LIMITED, 17.0)
     assert signal == at_home
-    assert own_error(travelled(Refused())) is None
+    assert find_own_error(travelled(Refused())) is None
 
 
 def test_an_error_raised_from_an_sdks_means_what_that_meant() -> None:
@@ -283,7 +283,7 @@ def test_the_model_that_was_asked_for_is_in_the_signal() -> None:
 
 def test_a_user_error_that_means_nothing_means_nothing_at_home() -> None:
     assert from_exception(travelled(Wordy("x")), now=0.0) is None
-    assert own_error(travelled(ValueError("x"))) is None
+    assert find_own_error(travelled(ValueError("x"))) is None
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(3), GeneratorExit()], ids=lambda e: type(e).__name__)

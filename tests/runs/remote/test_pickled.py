@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from agentos import CredentialCoordinator, NotPicklable
-from agentos.runs.remote.pickled import Parcel, pack, unpack
+from agentos.runs.remote.pickled import PickledObject, pack, unpack
 
 
 class Unmakeable:
@@ -121,7 +121,7 @@ def test_what_is_in_main_and_holds_what_cannot_travel_is_refused_at_once(monkeyp
 
 
 def test_a_parcel_is_a_value() -> None:
-    assert Parcel(b"a") == Parcel(b"a") != Parcel(b"b")
+    assert PickledObject(b"a") == PickledObject(b"a") != PickledObject(b"b")
 
 
 class ExitsWhenMade:

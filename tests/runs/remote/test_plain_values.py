@@ -10,7 +10,7 @@ import pytest
 
 from agentos import Event, Signal
 from agentos.providers.signal import Reading
-from agentos.runs.remote.plain_values import plain
+from agentos.runs.remote.plain_values import to_plain
 
 
 class Word(StrEnum):
@@ -42,14 +42,14 @@ class Mine(Signal):
     ids=lambda value: type(value).__name__,
 )
 def test_classes_of_the_users_own_are_taken_off(given: Any, expected: Any) -> None:
-    made = plain(given)
+    made = to_plain(given)
 
     assert made == expected
     assert type(made) is type(expected)
 
 
 def test_of_what_is_in_them_too() -> None:
-    made = plain(({Word.TOKENS: 1},))
+    made = to_plain(({Word.TOKENS: 1},))
 
     assert [type(name) for name in made[0]] == [str]
 
@@ -64,7 +64,7 @@ def test_a_signal_is_one_of_ours_with_all_that_it_said() -> None:
         "scoped": True,
     }
 
-    made = plain(Mine(Event.LIMITED, model=Word.TOKENS, readings=(reading,), usage={"tokens": 1.0}, **facts))
+    made = to_plain(Mine(Event.LIMITED, model=Word.TOKENS, readings=(reading,), usage={"tokens": 1.0}, **facts))
 
     assert made == Signal(Event.LIMITED, model="tokens", readings=(reading,), usage={"tokens": 1.0}, **facts)
     assert (type(made), type(made.model)) == (Signal, str)

@@ -11,22 +11,22 @@ from typing import Any
 import pytest
 
 from agentos import Interrupted, NotPicklable, NoUsableCredential, RateLimited
-from agentos.runs.remote.attempt_report import Line, Printed, Report, error_from
-from agentos.runs.remote.pickled import Parcel, pack, unpack
-from agentos.runs.remote.worker_call import carry_out, carry_out_async
-from agentos.runs.remote.worker_lease import Told
+from agentos.runs.remote.attempt_report import AttemptReport, LogLine, Printed, build_error
+from agentos.runs.remote.pickled import PickledObject, pack, unpack
+from agentos.runs.remote.worker_call import run_assignment, run_assignment_async
+from agentos.runs.remote.worker_lease import LeaseMessage
 
 from .sample_assignments import SECRET, assignment, there
 
 
-def value_of(report: Report) -> Any:
+def value_of(report: AttemptReport) -> Any:
     assert (report.failure, report.unready) == (None, None)
     return None if report.value is None else unpack(report.value, "it")
 
 
-def error_of(report: Report) -> BaseException:
+def error_of(report: AttemptReport) -> BaseException:
     assert report.failure is not None
-    return error_from(report.failure)
+    return build_error(report.failure)
 
 
 def give_all(item: Any, credential: str | None) -> Any:
@@ -137,7 +137,7 @@ def test_a_worker_that_wants_it_gets_a_context() -> None:
 
 
 def test_a_pool_that_is_not_ours_gives_no_lease() -> None:
-    report = carry_out(pack(has_lease, "it"), assignment(lease=None))
+    report = run_assignment(pack(has_lease, "it"), assignment(lease=None))
 
     assert value_of(report) is False
 
@@ -174,14 +174,14 @@ def test_a_value_that_cannot_travel_is_the_items_error(monkeypatch: pytest.Monke
 
 
 def test_an_item_that_does_not_arrive_is_the_items_error() -> None:
-    error = error_of(there(give_all, Parcel(b"not a pickle")))
+    error = error_of(there(give_all, PickledObject(b"not a pickle")))
 
     assert isinstance(error, NotPicklable)
     assert error.what == "the item"
 
 
 def test_a_worker_that_is_not_known_there_is_not_the_items_fault() -> None:
-    report = carry_out(Parcel(b"cno_such_module\nworker\n."), assignment())
+    report = run_assignment(PickledObject(b"cno_such_module\nworker\n."), assignment())
 
     assert report.failure is None
     assert report.unready is not None
@@ -191,7 +191,7 @@ def test_a_worker_that_is_not_known_there_is_not_the_items_fault() -> None:
 
 @pytest.mark.parametrize("is_async", [False, True], ids=["function", "coroutine"])
 def test_a_key_that_is_missing_there_is_not_the_items_fault(is_async: bool) -> None:
-    report = carry_out(
+    report = run_assignment(
         pack(give_later, "it"), assignment(secret=None, proof=b"x", nonce=b"y"), is_async=is_async, environ={}
     )
 
@@ -202,25 +202,25 @@ def test_a_key_that_is_missing_there_is_not_the_items_fault(is_async: bool) -> N
 def test_what_the_worker_said_goes_with_the_report() -> None:
     report = there(say_much)
 
-    assert [told.verb for told in report.told] == ["settle", "rate_limited"]
-    assert [line.text for line in report.lines] == ["[item-1] half-way"]
-    assert report.duration >= report.told[-1].at
+    assert [told.verb for told in report.lease_messages] == ["settle", "rate_limited"]
+    assert [line.text for line in report.log_lines] == ["[item-1] half-way"]
+    assert report.duration >= report.lease_messages[-1].at
 
 
 def test_or_is_told_as_it_is_said() -> None:
-    heard: list[Told | Line | Printed] = []
+    heard: list[LeaseMessage | LogLine | Printed] = []
 
-    report = carry_out(pack(say_much, "it"), assignment(), tell=heard.append)
+    report = run_assignment(pack(say_much, "it"), assignment(), tell=heard.append)
 
-    assert [type(each) for each in heard] == [Told, Line, Told]
-    assert (report.told, report.lines) == ((), ())
+    assert [type(each) for each in heard] == [LeaseMessage, LogLine, LeaseMessage]
+    assert (report.lease_messages, report.log_lines) == ((), ())
 
 
 def test_what_cannot_be_told_is_lost_and_the_item_is_not(caplog: pytest.LogCaptureFixture) -> None:
-    def refuse(thing: Told | Line | Printed) -> None:
+    def refuse(thing: LeaseMessage | LogLine | Printed) -> None:
         raise pickle.PicklingError("no")
 
-    report = carry_out(pack(settle_and_return, "it"), assignment(), tell=refuse)
+    report = run_assignment(pack(settle_and_return, "it"), assignment(), tell=refuse)
 
     assert value_of(report) == "fine"
     assert "item-1: what it said could not be sent (PicklingError)" in caplog.text
@@ -230,13 +230,13 @@ def test_what_cannot_be_told_is_lost_and_the_item_is_not(caplog: pytest.LogCaptu
 def test_a_value_that_ends_whoever_pickles_it_is_reported(is_async: bool) -> None:
     worker = give_an_exit_later if is_async else give_an_exit
 
-    report = carry_out(pack(worker, "it"), assignment(wants_context=False), is_async=is_async)
+    report = run_assignment(pack(worker, "it"), assignment(wants_context=False), is_async=is_async)
 
     assert isinstance(error_of(report), SystemExit)
 
 
 def test_an_error_that_cannot_be_understood_is_reported() -> None:
-    report = carry_out(pack(raise_unprovided, "it"), assignment(wants_context=False))
+    report = run_assignment(pack(raise_unprovided, "it"), assignment(wants_context=False))
 
     assert str(error_of(report)) == "ask the admin"
 
@@ -250,7 +250,7 @@ def test_an_error_that_was_reported_already_is_marked() -> None:
 def test_the_worker_is_made_once_in_a_process() -> None:
     function = pack(Counting(), "it")
 
-    values = [value_of(carry_out(function, assignment(wants_context=False))) for _ in range(3)]
+    values = [value_of(run_assignment(function, assignment(wants_context=False))) for _ in range(3)]
 
     assert values == [1, 2, 3]
 
@@ -269,13 +269,13 @@ def test_it_sees_when_it_is_to_stop() -> None:
     stopping = threading.Event()
     stopping.set()
 
-    assert value_of(carry_out(pack(is_to_stop, "it"), assignment(), stopping=stopping)) is True
-    assert value_of(carry_out(pack(is_to_stop, "it"), assignment())) is False
+    assert value_of(run_assignment(pack(is_to_stop, "it"), assignment(), stopping=stopping)) is True
+    assert value_of(run_assignment(pack(is_to_stop, "it"), assignment())) is False
 
 
 def test_a_coroutine_that_is_cancelled_reports_that() -> None:
-    async def main() -> Report:
-        task = asyncio.ensure_future(carry_out_async(pack(wait_for_ever, "it"), assignment(wants_context=False)))
+    async def main() -> AttemptReport:
+        task = asyncio.ensure_future(run_assignment_async(pack(wait_for_ever, "it"), assignment(wants_context=False)))
         await asyncio.sleep(0)
         task.cancel()
         return await task
@@ -287,15 +287,15 @@ def test_a_coroutine_that_is_cancelled_reports_that() -> None:
 
 
 def test_a_coroutine_in_which_something_else_was_cancelled_is_not_cancelled_itself() -> None:
-    report = carry_out(pack(cancel_another, "it"), assignment(wants_context=False), is_async=True)
+    report = run_assignment(pack(cancel_another, "it"), assignment(wants_context=False), is_async=True)
 
     assert not report.cancelled
     assert isinstance(error_of(report), asyncio.CancelledError)
 
 
 def test_in_a_thread_with_a_loop_a_coroutine_cannot_be_run_and_that_is_reported() -> None:
-    async def main() -> Report:
-        return carry_out(pack(give_later, "it"), assignment(wants_context=False), is_async=True)
+    async def main() -> AttemptReport:
+        return run_assignment(pack(give_later, "it"), assignment(wants_context=False), is_async=True)
 
     assert "running event loop" in str(error_of(asyncio.run(main())))
 

@@ -13,22 +13,22 @@ import pytest
 from agentos import Context
 from agentos.runs.context import CheckpointFolder
 from agentos.runs.remote.assignment import Assignment
-from agentos.runs.remote.attempt_report import Line
-from agentos.runs.remote.worker_context import FrozenContext
+from agentos.runs.remote.attempt_report import LogLine
+from agentos.runs.remote.worker_context import RemoteContext
 
 from .sample_assignments import assignment
 
 
 @pytest.fixture
-def lines() -> list[Line]:
+def lines() -> list[LogLine]:
     return []
 
 
-def context_of(made: Assignment, lines: list[Line]) -> FrozenContext:
-    return FrozenContext(made, None, threading.Event(), lines.append)
+def context_of(made: Assignment, lines: list[LogLine]) -> RemoteContext:
+    return RemoteContext(made, None, threading.Event(), lines.append)
 
 
-def test_it_has_every_attribute_of_the_context_at_home(lines: list[Line]) -> None:
+def test_it_has_every_attribute_of_the_context_at_home(lines: list[LogLine]) -> None:
     at_home = Context("item-1", 3, None, threading.Event(), CheckpointFolder(None), 5)
     there = context_of(assignment(attempt=3, index=5), lines)
 
@@ -38,11 +38,11 @@ def test_it_has_every_attribute_of_the_context_at_home(lines: list[Line]) -> Non
     assert (there.item_id, there.attempt, there.index) == (at_home.item_id, at_home.attempt, at_home.index)
 
 
-def test_without_a_lease_nothing_is_settled(lines: list[Line]) -> None:
+def test_without_a_lease_nothing_is_settled(lines: list[LogLine]) -> None:
     assert context_of(assignment(), lines).settle(tokens=3) is False
 
 
-def test_what_is_logged_goes_home_with_the_items_id(lines: list[Line]) -> None:
+def test_what_is_logged_goes_home_with_the_items_id(lines: list[LogLine]) -> None:
     context = context_of(assignment(log_level=logging.INFO), lines)
 
     context.log.info("page %d", 3)
@@ -51,7 +51,7 @@ def test_what_is_logged_goes_home_with_the_items_id(lines: list[Line]) -> None:
     assert [(line.level, line.text) for line in lines] == [(logging.INFO, "[item-1] page 3")]
 
 
-def test_a_level_of_the_workers_own_is_a_number_at_home(lines: list[Line]) -> None:
+def test_a_level_of_the_workers_own_is_a_number_at_home(lines: list[LogLine]) -> None:
     class Level(IntEnum):
         NOTABLE = 35
 
@@ -60,7 +60,7 @@ def test_a_level_of_the_workers_own_is_a_number_at_home(lines: list[Line]) -> No
     assert (lines[0].level, type(lines[0].level)) == (35, int)
 
 
-def test_a_logged_exception_has_its_traceback(lines: list[Line]) -> None:
+def test_a_logged_exception_has_its_traceback(lines: list[LogLine]) -> None:
     context = context_of(assignment(), lines)
 
     try:
@@ -72,7 +72,7 @@ def test_a_logged_exception_has_its_traceback(lines: list[Line]) -> None:
     assert "ValueError: oh no" in lines[0].text
 
 
-def test_a_worker_that_logs_without_end_is_cut_short_and_that_is_said(lines: list[Line]) -> None:
+def test_a_worker_that_logs_without_end_is_cut_short_and_that_is_said(lines: list[LogLine]) -> None:
     context = context_of(assignment(), lines)
 
     for number in range(3_000):
@@ -83,7 +83,7 @@ def test_a_worker_that_logs_without_end_is_cut_short_and_that_is_said(lines: lis
     assert lines[-1].text == "it logged more than 1000 lines; the rest is left out"
 
 
-def test_its_log_is_of_this_attempt_alone(lines: list[Line], caplog: pytest.LogCaptureFixture) -> None:
+def test_its_log_is_of_this_attempt_alone(lines: list[LogLine], caplog: pytest.LogCaptureFixture) -> None:
     """In a process where the driver is too, a line would else be told twice."""
     context_of(assignment(), lines).log.warning("once")
 
@@ -91,14 +91,16 @@ def test_its_log_is_of_this_attempt_alone(lines: list[Line], caplog: pytest.LogC
     assert caplog.records == []
 
 
-def test_the_checkpoint_is_the_drivers_where_its_folder_is_on_this_machine(tmp_path: Path, lines: list[Line]) -> None:
+def test_the_checkpoint_is_the_drivers_where_its_folder_is_on_this_machine(
+    tmp_path: Path, lines: list[LogLine]
+) -> None:
     context = context_of(assignment(checkpoint=str(tmp_path / "item-1")), lines)
 
     assert context.checkpoint == tmp_path / "item-1"
 
 
 @pytest.mark.parametrize("path", [None, "/nowhere/at/all/item-1"])
-def test_elsewhere_the_checkpoint_says_on_which_machine_it_is_missing(path: str | None, lines: list[Line]) -> None:
+def test_elsewhere_the_checkpoint_says_on_which_machine_it_is_missing(path: str | None, lines: list[LogLine]) -> None:
     context = context_of(assignment(checkpoint=path), lines)
 
     with pytest.raises(FileNotFoundError, match=f"not on {socket.gethostname()}: put the run's journal on a disk"):

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from agentos import Event, Lease, LeaseLost, Signal
-from agentos.pool.core.cost import AbsurdUsage, used_of
-from agentos.runs.remote.worker_lease import Loss, RemoteLease, Told
+from agentos.pool.core.cost import AbsurdUsage, parse_used
+from agentos.runs.remote.worker_lease import LeaseLoss, LeaseMessage, RemoteLease
 
 from .sample_assignments import SECRET
 
@@ -20,12 +20,12 @@ REFUSED: dict[str, Any] = {"status": 429, "headers": {"retry-after": "30"}}
 
 
 @pytest.fixture
-def heard() -> list[Told]:
+def heard() -> list[LeaseMessage]:
     return []
 
 
 @pytest.fixture
-def lease(heard: list[Told]) -> RemoteLease:
+def lease(heard: list[LeaseMessage]) -> RemoteLease:
     return RemoteLease("key-1", 42, SECRET, heard.append, model="a-model")
 
 
@@ -41,8 +41,8 @@ def test_it_is_named_and_numbered_and_reveals_its_secret_when_asked(lease: Remot
     assert SECRET not in f"{lease!r} {lease.secret}"
 
 
-def test_it_is_over_at_its_time_whatever_is_heard(heard: list[Told]) -> None:
-    loss = Loss(until=time.monotonic() + 3_600)
+def test_it_is_over_at_its_time_whatever_is_heard(heard: list[LeaseMessage]) -> None:
+    loss = LeaseLoss(until=time.monotonic() + 3_600)
     lease = RemoteLease("key-1", 42, SECRET, heard.append, lost=loss)
     before = lease.held, lease.reveal()
 
@@ -54,7 +54,7 @@ def test_it_is_over_at_its_time_whatever_is_heard(heard: list[Told]) -> None:
         lease.reveal()
 
 
-def test_each_verb_is_noted_in_order(lease: RemoteLease, heard: list[Told]) -> None:
+def test_each_verb_is_noted_in_order(lease: RemoteLease, heard: list[LeaseMessage]) -> None:
     assert lease.settle({"input_tokens": 3}, output_tokens=4)
     assert lease.rate_limited("30", model="a-model")
     assert lease.rejected("no longer valid")
@@ -75,7 +75,7 @@ class Name(StrEnum):
     TOKENS = "tokens"
 
 
-def test_what_is_said_is_made_of_plain_values(lease: RemoteLease, heard: list[Told]) -> None:
+def test_what_is_said_is_made_of_plain_values(lease: RemoteLease, heard: list[LeaseMessage]) -> None:
     lease.rate_limited(1, model=Name.MODEL)
     lease.settle({Name.TOKENS: 3})
     lease.spent(Name.MODEL)
@@ -87,13 +87,13 @@ def test_what_is_said_is_made_of_plain_values(lease: RemoteLease, heard: list[To
     assert {type(text) for text in (limited.model, *(settled.used or ()), spent.reason, reported.signal.model)} == {str}
 
 
-def test_a_date_to_wait_for_is_made_seconds_where_it_was_told(lease: RemoteLease, heard: list[Told]) -> None:
+def test_a_date_to_wait_for_is_made_seconds_where_it_was_told(lease: RemoteLease, heard: list[LeaseMessage]) -> None:
     lease.rate_limited(formatdate(time.time() + 100, usegmt=True))
 
     assert heard[0].delay == pytest.approx(100, abs=5)
 
 
-def test_an_answer_is_read_where_it_was_given(lease: RemoteLease, heard: list[Told]) -> None:
+def test_an_answer_is_read_where_it_was_given(lease: RemoteLease, heard: list[LeaseMessage]) -> None:
     signal = lease.report(REFUSED)
 
     assert signal is not None
@@ -102,7 +102,7 @@ def test_an_answer_is_read_where_it_was_given(lease: RemoteLease, heard: list[To
 
 
 @pytest.mark.parametrize("thing", ["nothing of the kind", None, Signal("no event")])  # type: ignore[arg-type]
-def test_what_is_no_answer_is_not_noted(lease: RemoteLease, heard: list[Told], thing: object) -> None:
+def test_what_is_no_answer_is_not_noted(lease: RemoteLease, heard: list[LeaseMessage], thing: object) -> None:
     assert lease.report(thing) is None
     assert heard == []
 
@@ -130,17 +130,21 @@ def test_before_any_report_no_error_was_reported(lease: RemoteLease) -> None:
 
 
 @pytest.mark.parametrize("figure", [-1, 1e15, float("nan"), float("inf"), 10**400], ids=lambda figure: str(figure)[:8])
-def test_absurd_usage_is_told_for_the_pool_to_ignore(lease: RemoteLease, heard: list[Told], figure: float) -> None:
+def test_absurd_usage_is_told_for_the_pool_to_ignore(
+    lease: RemoteLease, heard: list[LeaseMessage], figure: float
+) -> None:
     assert lease.settle(input_tokens=figure, output_tokens=3)
 
     (told,) = heard
     assert told.used is not None
     with pytest.raises(AbsurdUsage):
-        used_of("settle", told.used)
+        parse_used("settle", told.used)
 
 
 @pytest.mark.parametrize("wrong", [{"tokens": "9"}, {"words": 3}, {"words": -1}])
-def test_a_wrong_figure_is_refused_there(lease: RemoteLease, heard: list[Told], wrong: dict[str, float]) -> None:
+def test_a_wrong_figure_is_refused_there(
+    lease: RemoteLease, heard: list[LeaseMessage], wrong: dict[str, float]
+) -> None:
     with pytest.raises(ValueError, match=r"^settle"):
         lease.settle(wrong)
     assert heard == []
@@ -176,7 +180,7 @@ def test_once_released_it_is_not_held(lease: RemoteLease) -> None:
     assert not lease.release()
 
 
-def test_once_the_driver_is_lost_the_secret_is_not_given_out(heard: list[Told]) -> None:
+def test_once_the_driver_is_lost_the_secret_is_not_given_out(heard: list[LeaseMessage]) -> None:
     lost = threading.Event()
     lease = RemoteLease("key-1", 42, SECRET, heard.append, lost=lost)
 

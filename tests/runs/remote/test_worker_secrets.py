@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from agentos.pool.secret_sources import SecretUnavailable
-from agentos.runs.remote.assignment import Assignment, proof_of
-from agentos.runs.remote.worker_secrets import resolve
+from agentos.runs.remote.assignment import Assignment, compute_proof
+from agentos.runs.remote.worker_secrets import resolve_secret
 
 from .sample_assignments import SECRET, assignment
 
@@ -19,29 +19,29 @@ NONCE = b"nonce"
 
 
 def wanted(name: str = "openai-api-key-1") -> Assignment:
-    return assignment(credential=name, secret=None, nonce=NONCE, proof=proof_of(SECRET, NONCE))
+    return assignment(credential=name, secret=None, nonce=NONCE, proof=compute_proof(SECRET, NONCE))
 
 
 def refusal(environ: dict[str, str], name: str = "openai-api-key-1") -> str:
     with pytest.raises(SecretUnavailable) as caught:
-        resolve(wanted(name), environ)
+        resolve_secret(wanted(name), environ)
     return str(caught.value)
 
 
 def test_without_a_credential_there_is_no_secret() -> None:
-    assert resolve(assignment(credential=None, secret=None), {}) is None
+    assert resolve_secret(assignment(credential=None, secret=None), {}) is None
 
 
 def test_a_secret_that_came_along_is_used_as_it_is() -> None:
-    assert resolve(assignment(), {"KEY_1": "another"}) == SECRET
+    assert resolve_secret(assignment(), {"KEY_1": "another"}) == SECRET
 
 
 def test_it_is_in_the_variable_after_which_the_credential_is_called() -> None:
-    assert resolve(wanted(), {"HOME": "/", "OPENAI_API_KEY_1": f"{SECRET}\n"}) == SECRET
+    assert resolve_secret(wanted(), {"HOME": "/", "OPENAI_API_KEY_1": f"{SECRET}\n"}) == SECRET
 
 
 def test_of_several_variables_of_that_name_the_one_with_the_right_secret_counts() -> None:
-    assert resolve(wanted(), {"openai_api_key_1": "old", "OPENAI_API_KEY_1": SECRET}) == SECRET
+    assert resolve_secret(wanted(), {"openai_api_key_1": "old", "OPENAI_API_KEY_1": SECRET}) == SECRET
 
 
 def test_else_it_is_in_the_file_of_keys(tmp_path: Path) -> None:
@@ -49,7 +49,7 @@ def test_else_it_is_in_the_file_of_keys(tmp_path: Path) -> None:
     keys.write_text(f"OTHER=abc\nOPENAI_API_KEY_1={SECRET}\n")
     keys.chmod(0o600)
 
-    assert resolve(wanted(), {"AGENTOS_KEYS": str(keys)}) == SECRET
+    assert resolve_secret(wanted(), {"AGENTOS_KEYS": str(keys)}) == SECRET
 
 
 def test_a_file_of_keys_is_read_again_when_it_was_changed(tmp_path: Path) -> None:
@@ -60,7 +60,7 @@ def test_a_file_of_keys_is_read_again_when_it_was_changed(tmp_path: Path) -> Non
 
     keys.write_text(f"OPENAI_API_KEY_1={SECRET}\n")
 
-    assert resolve(wanted(), {"AGENTOS_KEYS": str(keys)}) == SECRET
+    assert resolve_secret(wanted(), {"AGENTOS_KEYS": str(keys)}) == SECRET
 
 
 def test_that_others_may_read_the_file_is_said_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -70,7 +70,7 @@ def test_that_others_may_read_the_file_is_said_once(tmp_path: Path, caplog: pyte
 
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
-            resolve(wanted(), {"AGENTOS_KEYS": str(keys)})
+            resolve_secret(wanted(), {"AGENTOS_KEYS": str(keys)})
 
     assert len(caplog.records) == 1
 
@@ -88,7 +88,7 @@ def test_through_a_scheduler_it_does_not_advise_what_would_be_refused() -> None:
     asked = replace(wanted(), scheduled=True)
 
     with pytest.raises(SecretUnavailable, match=r"engine=<the Client> in place of its executor, and ship_secrets=True"):
-        resolve(asked, {})
+        resolve_secret(asked, {})
 
 
 def test_a_name_that_no_variable_can_have_is_not_made_one_of() -> None:

@@ -12,22 +12,22 @@ from hypothesis import strategies as st
 
 from agentos import Context, RateLimited
 from agentos.errors import JournalUnavailable, NotAJournal
-from agentos.runs.journal import Journal, files_of, row_text
+from agentos.runs.journal import Journal, encode_row, locate_files
 from agentos.runs.report import status
-from agentos.runs.report.failure_causes import Causes, cause_of
-from agentos.runs.report.item_states import each_item, ended_with, ids_like, last_of
-from agentos.runs.report.key_waits import waiting_in
+from agentos.runs.report.failure_causes import FailureCauses, normalize_error
+from agentos.runs.report.item_states import build_end_check, find_ids, find_last_entry, list_items
+from agentos.runs.report.key_waits import sum_waiting
 from agentos.runs.report.run_card import read_card
-from agentos.runs.report.run_report import Durations, report_of
-from agentos.runs.report.run_summary import brief_of
-from agentos.runs.report.status import owner_of
+from agentos.runs.report.run_report import Durations, build_report
+from agentos.runs.report.run_summary import build_summary
+from agentos.runs.report.status import find_owner
 
 from ..journal.journal_helpers import PATIENCE, Listener, fingerprints, flip_bit
 from ..sample_runs import SECRETS, Child, all_well, by_fate, by_name, card, crashed, events, run, stop_after
 
 
 def counts(folder: Path) -> dict[str, int]:
-    return {state: count for state, count in report_of(folder).counts.items() if count}
+    return {state: count for state, count in build_report(folder).counts.items() if count}
 
 
 # -- how it stands --------------------------------------------------------------------------------------------------
@@ -36,7 +36,7 @@ def counts(folder: Path) -> dict[str, int]:
 def test_a_finished_run_is_told_with_its_counts_and_times(tmp_path: Path) -> None:
     run(tmp_path / "r", ["a", "b", "bad-1", "c"])
 
-    report = report_of(tmp_path / "r")
+    report = build_report(tmp_path / "r")
 
     assert (report.name, str(report.state), report.total, report.left) == ("r", "finished", 4, 0)
     assert counts(tmp_path / "r") == {"done": 3, "failed": 1}
@@ -51,7 +51,7 @@ def test_a_finished_run_is_told_with_its_counts_and_times(tmp_path: Path) -> Non
 def test_a_stopped_run_says_by_what_and_names_what_is_left(tmp_path: Path) -> None:
     stop_after(tmp_path / "r", ["a", "b", "c", "d"], 2)
 
-    report = report_of(tmp_path / "r")
+    report = build_report(tmp_path / "r")
 
     assert str(report.state) == "stopped by shutdown()"
     assert (report.total, report.left, report.not_begun) == (4, 2, 2)
@@ -61,7 +61,7 @@ def test_a_stopped_run_says_by_what_and_names_what_is_left(tmp_path: Path) -> No
 
 def test_a_run_that_is_on_is_told_and_not_disturbed(tmp_path: Path) -> None:
     with Child(tmp_path / "r") as child:
-        report, brief = report_of(tmp_path / "r"), brief_of(tmp_path / "r")
+        report, brief = build_report(tmp_path / "r"), build_summary(tmp_path / "r")
         assert str(report.state) == str(brief.state) == f"running by pid {child.pid}"
         assert counts(tmp_path / "r") == {"done": 2, "failed": 1, "running": 1, "pending": 1}
         assert (brief.done, brief.failed, brief.left, brief.total) == (2, 1, 2, 5)
@@ -69,7 +69,7 @@ def test_a_run_that_is_on_is_told_and_not_disturbed(tmp_path: Path) -> None:
         assert report.sessions[-1].ended_at is None
         child.let_go()
 
-    assert str(report_of(tmp_path / "r").state) == "finished"
+    assert str(build_report(tmp_path / "r").state) == "finished"
     assert counts(tmp_path / "r") == {"done": 4, "failed": 1}
 
 
@@ -77,7 +77,7 @@ def test_a_killed_run_reads_as_crashed_and_looking_changes_no_byte(tmp_path: Pat
     folder = crashed(tmp_path / "r")
     before = fingerprints(folder)
 
-    report, brief = report_of(folder), brief_of(folder)
+    report, brief = build_report(folder), build_summary(folder)
 
     assert report.state.word == brief.state.word == "crashed"
     assert report.unfinished == {"running": ("slow",), "pending": ("later",)}
@@ -90,7 +90,7 @@ def test_sessions_add_up_and_a_failed_item_that_was_done_later_counts_once(tmp_p
     folder = crashed(tmp_path / "r")
     run(folder, ["a", "b", "bad-1", "slow", "later"], all_well, retry_failed=True)
 
-    report, brief = report_of(folder), brief_of(folder)
+    report, brief = build_report(folder), build_summary(folder)
 
     assert counts(folder) == {"done": 5}
     assert (brief.done, brief.failed, brief.left) == (5, 0, 0)
@@ -104,15 +104,15 @@ def test_an_input_without_a_length_has_a_total_when_it_has_run_dry(tmp_path: Pat
     run(tmp_path / "dry", iter(["a", "bad-1"]))
     stop_after(tmp_path / "stopped", iter("abcdefgh"), 2)
 
-    assert (report_of(tmp_path / "dry").total, brief_of(tmp_path / "dry").total) == (2, 2)
-    assert (report_of(tmp_path / "stopped").total, brief_of(tmp_path / "stopped").total) == (None, None)
+    assert (build_report(tmp_path / "dry").total, build_summary(tmp_path / "dry").total) == (2, 2)
+    assert (build_report(tmp_path / "stopped").total, build_summary(tmp_path / "stopped").total) == (None, None)
 
 
 def test_a_shorter_input_later_loses_no_item_that_is_known(tmp_path: Path) -> None:
     run(tmp_path / "r", ["a", "b", "c"])
     stop_after(tmp_path / "r", ["c", "d", "e"], 1)
 
-    report = report_of(tmp_path / "r")
+    report = build_report(tmp_path / "r")
 
     assert counts(tmp_path / "r") == {"done": 4, "pending": 1}
     assert report.total == 5
@@ -121,7 +121,7 @@ def test_a_shorter_input_later_loses_no_item_that_is_known(tmp_path: Path) -> No
 
 def agreed(folder: Path) -> tuple[int, int, int | None, int]:
     """Done, failed, all and left, as the report and the line in the list both have them."""
-    report, brief = report_of(folder), brief_of(folder)
+    report, brief = build_report(folder), build_summary(folder)
     numbers = (report.counts["done"], report.counts["failed"], report.total, report.left)
     left = report.left if brief.left is None else brief.left
     assert (brief.done, brief.failed, brief.total, left) == numbers
@@ -158,11 +158,11 @@ def test_items_refused_for_their_ids_are_failed_ones_of_their_own(tmp_path: Path
     assert sum(not result.success for result in results) == 3
 
     assert agreed(tmp_path / "r") == (2, 3, 5, 0)
-    report = report_of(tmp_path / "r")
+    report = build_report(tmp_path / "r")
     assert sum(cluster.count for cluster in report.failures) == 3
     assert report.sessions[-1].finished == 5
-    assert sorted(item.id for item in each_item(files_of(tmp_path / "r"), "failed")) == ["a", "a", "bad-1"]
-    assert sorted(item.id for item in each_item(files_of(tmp_path / "r"), "done")) == ["a", "b"]
+    assert sorted(item.id for item in list_items(locate_files(tmp_path / "r"), "failed")) == ["a", "a", "bad-1"]
+    assert sorted(item.id for item in list_items(locate_files(tmp_path / "r"), "done")) == ["a", "b"]
 
 
 def test_items_refused_for_their_ids_count_once_however_often_they_are_met(tmp_path: Path) -> None:
@@ -178,7 +178,7 @@ def test_items_refused_for_their_ids_count_once_however_often_they_are_met(tmp_p
 def test_a_run_of_nothing_is_finished(tmp_path: Path) -> None:
     run(tmp_path / "r", [])
 
-    report = report_of(tmp_path / "r")
+    report = build_report(tmp_path / "r")
 
     assert (str(report.state), report.total, report.durations, report.rate) == ("finished", 0, None, None)
 
@@ -186,7 +186,7 @@ def test_a_run_of_nothing_is_finished(tmp_path: Path) -> None:
 def test_only_the_first_ids_of_what_is_left_are_named(tmp_path: Path) -> None:
     stop_after(tmp_path / "r", [f"item-{n:04}" for n in range(2_500)], 1)
 
-    report = report_of(tmp_path / "r", ids=3)
+    report = build_report(tmp_path / "r", ids=3)
 
     assert report.unfinished == {"pending": ("item-0001", "item-0002", "item-0003")}
     assert report.counts["pending"] == 2_499
@@ -194,12 +194,12 @@ def test_only_the_first_ids_of_what_is_left_are_named(tmp_path: Path) -> None:
 
 def test_a_process_that_has_the_number_of_the_dead_owner_does_not_pass_for_it(tmp_path: Path) -> None:
     folder = crashed(tmp_path / "r")
-    lock = files_of(folder).lock
+    lock = locate_files(folder).lock
     owner = json.loads(lock.read_text())
     lock.write_text(json.dumps({**owner, "pid": 1}))
 
-    assert owner_of(lock) is None
-    assert report_of(folder).state.word == "crashed"
+    assert find_owner(lock) is None
+    assert build_report(folder).state.word == "crashed"
 
 
 @pytest.mark.parametrize(
@@ -208,17 +208,17 @@ def test_a_process_that_has_the_number_of_the_dead_owner_does_not_pass_for_it(tm
 def test_a_lock_file_with_nonsense_in_it_belongs_to_nobody(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "lock").write_bytes(content)
 
-    assert owner_of(tmp_path / "lock") is None
+    assert find_owner(tmp_path / "lock") is None
 
 
 def test_a_run_that_ends_while_it_is_looked_at_does_not_read_as_crashed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The journal is read while the run is on, and when its owner is asked for, there is none any more."""
-    asked = status.owner_of
-    for look in (report_of, brief_of):
+    asked = status.find_owner
+    for look in (build_report, build_summary):
         with Child(tmp_path / look.__name__) as child:
-            monkeypatch.setattr(status, "owner_of", lambda lock, child=child: [child.let_go(), asked(lock)][1])
+            monkeypatch.setattr(status, "find_owner", lambda lock, child=child: [child.let_go(), asked(lock)][1])
 
             assert look(tmp_path / look.__name__).state.word == "finished"
 
@@ -227,7 +227,7 @@ def test_who_is_gone_is_not_asked_for_the_lock(tmp_path: Path, monkeypatch: pyte
     folder = crashed(tmp_path / "r")
     monkeypatch.setattr(status, "_is_locked", lambda lock: pytest.fail("a run that begins now would be turned away"))
 
-    assert owner_of(files_of(folder).lock) is None
+    assert find_owner(locate_files(folder).lock) is None
 
 
 def test_a_run_that_no_key_could_go_on_with_says_so(tmp_path: Path) -> None:
@@ -238,12 +238,12 @@ def test_a_run_that_no_key_could_go_on_with_says_so(tmp_path: Path) -> None:
 
     run(tmp_path / "r", ["a", "b"], refused, keys=SECRETS[:1])
 
-    assert str(report_of(tmp_path / "r").state).startswith("stopped by no usable credential")
-    assert brief_of(tmp_path / "r").state == report_of(tmp_path / "r").state
+    assert str(build_report(tmp_path / "r").state).startswith("stopped by no usable credential")
+    assert build_summary(tmp_path / "r").state == build_report(tmp_path / "r").state
 
 
 def test_a_run_that_ended_by_itself_with_items_left_is_not_finished(tmp_path: Path) -> None:
-    found = status.standing_of(tmp_path / "lock", last_kind="closed", note=None, left=3)
+    found = status.find_status(tmp_path / "lock", last_kind="closed", note=None, left=3)
 
     assert str(found) == "ended with items left"
 
@@ -252,14 +252,14 @@ def test_what_stopped_an_earlier_session_did_not_stop_the_last(tmp_path: Path) -
     stop_after(tmp_path / "r", ["a", "b", "c"], 1)
     run(tmp_path / "r", ["a", "b", "c"])
 
-    assert str(report_of(tmp_path / "r").state) == str(brief_of(tmp_path / "r").state) == "finished"
-    assert [session.ended for session in report_of(tmp_path / "r").sessions] == ["stopped by shutdown()", "finished"]
+    assert str(build_report(tmp_path / "r").state) == str(build_summary(tmp_path / "r").state) == "finished"
+    assert [session.ended for session in build_report(tmp_path / "r").sessions] == ["stopped by shutdown()", "finished"]
 
 
 def test_a_plan_that_was_cut_short_does_not_count(tmp_path: Path) -> None:
     journal = Journal.open(tmp_path / "r", worker="work", total=3)
     writer = Listener().listen(journal)
-    writer.put(row_text(1.0, "plan", detail=json.dumps(["x", "y"])))
+    writer.put(encode_row(1.0, "plan", detail=json.dumps(["x", "y"])))
     assert writer.close(PATIENCE)
     assert counts(tmp_path / "r") == {"pending": 3}
 
@@ -286,7 +286,7 @@ def test_each_key_is_told_with_what_it_did_and_what_limits_it_met(tmp_path: Path
         return by_fate(item, credential)
 
     run(tmp_path / "r", ["a", "b", "bad-1"], limited_once, keys=SECRETS, workers=1)
-    report = report_of(tmp_path / "r")
+    report = build_report(tmp_path / "r")
 
     assert sum(key.done for key in report.keys) == 2
     assert sum(key.failed for key in report.keys) == 1
@@ -298,11 +298,11 @@ def test_each_key_is_told_with_what_it_did_and_what_limits_it_met(tmp_path: Path
 def test_a_key_is_charged_for_its_time_and_not_for_failures_that_were_made_good(tmp_path: Path) -> None:
     run(tmp_path / "r", ["a", "bad-1"], keys=SECRETS[:1])
     run(tmp_path / "r", ["a", "bad-1"], all_well, keys=SECRETS[:1], retry_failed=True)
-    connection = sqlite3.connect(files_of(tmp_path / "r").db)
+    connection = sqlite3.connect(locate_files(tmp_path / "r").db)
     (seconds,) = connection.execute("select sum(duration) from entries").fetchone()
     connection.close()
 
-    (key,) = report_of(tmp_path / "r").keys
+    (key,) = build_report(tmp_path / "r").keys
 
     assert (key.done, key.failed) == (2, 0)
     assert key.seconds == pytest.approx(seconds)
@@ -320,7 +320,7 @@ def test_time_lost_is_the_last_word_of_each_session_added_up(tmp_path: Path) -> 
         {"at": 4, "kind": "waiting", "session": 2.0, "seconds": 1.5, "by_key": {"bob": 1.0, "": 0.5}},
     )
 
-    report = report_of(tmp_path / "r")
+    report = build_report(tmp_path / "r")
 
     assert report.waiting.seconds == 10.5
     assert report.waiting.by_key == {"alice": 6.0, "bob": 4.0, "": 0.5}
@@ -329,7 +329,7 @@ def test_time_lost_is_the_last_word_of_each_session_added_up(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("seconds", [None, "x", True, float("nan"), float("inf"), -3, [1]])
 def test_a_waiting_record_that_makes_no_sense_counts_for_nothing(seconds: object) -> None:
-    waiting = waiting_in([{"kind": "waiting", "session": seconds, "seconds": seconds, "by_key": {"a": seconds}}])
+    waiting = sum_waiting([{"kind": "waiting", "session": seconds, "seconds": seconds, "by_key": {"a": seconds}}])
 
     assert (waiting.seconds, waiting.by_key) == (0.0, {"a": 0.0})
 
@@ -340,7 +340,7 @@ def test_a_waiting_record_that_makes_no_sense_counts_for_nothing(seconds: object
 def test_failures_of_one_cause_are_one_the_most_frequent_first(tmp_path: Path) -> None:
     run(tmp_path / "r", ["odd-1", *(f"bad-{n}" for n in range(5)), "odd-2"], workers=1)
 
-    first, second = report_of(tmp_path / "r").failures
+    first, second = build_report(tmp_path / "r").failures
 
     assert (first.count, first.error_type, first.example) == (5, "ValueError", "bad-0")
     assert first.cause == "<item>: no <quoted> in <path>, line <n>"
@@ -365,7 +365,7 @@ def test_failures_of_one_cause_are_one_the_most_frequent_first(tmp_path: Path) -
     ],
 )
 def test_texts_that_differ_only_in_particulars_have_one_cause(one: str, other: str) -> None:
-    assert cause_of(one) == cause_of(other)
+    assert normalize_error(one) == normalize_error(other)
 
 
 @pytest.mark.parametrize(
@@ -380,31 +380,31 @@ def test_texts_that_differ_only_in_particulars_have_one_cause(one: str, other: s
     ],
 )
 def test_texts_that_say_something_else_have_another(one: str, other: str) -> None:
-    assert cause_of(one) != cause_of(other)
+    assert normalize_error(one) != normalize_error(other)
 
 
 @given(st.text(max_size=2_000), st.text(max_size=20))
 def test_any_text_has_a_cause_of_bounded_length_on_one_line(text: str, item_id: str) -> None:
-    cause = cause_of(text, item_id)
+    cause = normalize_error(text, item_id)
 
     assert len(cause) <= 300
     assert len(cause.splitlines()) <= 1
 
 
 def test_more_causes_than_can_be_kept_are_counted_together() -> None:
-    causes = Causes(most=2)
+    causes = FailureCauses(most=2)
     for text in ("one", "two", "three", "four", "one"):
         causes.add("x", text, None)
 
-    assert [(each.cause, each.count) for each in causes.clusters()] == [("one", 2), ("two", 1)]
+    assert [(each.cause, each.count) for each in causes.list_groups()] == [("one", 2), ("two", 1)]
     assert causes.others == 2
 
 
 def test_a_failure_without_a_text_is_a_failure() -> None:
-    causes = Causes()
+    causes = FailureCauses()
     causes.add("x", None, None)
 
-    assert causes.clusters()[0].text == "no reason was recorded"
+    assert causes.list_groups()[0].text == "no reason was recorded"
 
 
 # -- damage and strange folders -------------------------------------------------------------------------------------
@@ -413,11 +413,11 @@ def test_a_failure_without_a_text_is_a_failure() -> None:
 def test_of_a_damaged_journal_the_sound_beginning_is_told(tmp_path: Path) -> None:
     folder = tmp_path / "r"
     run(folder, [f"item-{n:03}" for n in range(400)])
-    database = files_of(folder).db
+    database = locate_files(folder).db
     flip_bit(database, 8 * (database.read_bytes().rindex(b"item-2") + 3))
     before = fingerprints(folder)
 
-    report = report_of(folder)
+    report = build_report(folder)
 
     assert report.damage is not None
     assert report.total is None or report.total >= report.counts["done"]
@@ -429,8 +429,8 @@ def test_a_folder_without_a_journal_is_told_as_not_begun(tmp_path: Path) -> None
     (tmp_path / "r").mkdir()
 
     with pytest.raises(JournalUnavailable, match="has not begun"):
-        report_of(tmp_path / "r")
-    assert str(brief_of(tmp_path / "r").state) == "not started"
+        build_report(tmp_path / "r")
+    assert str(build_summary(tmp_path / "r").state) == "not started"
 
 
 def test_a_file_that_is_no_journal_is_refused_and_one_line_says_so(tmp_path: Path) -> None:
@@ -439,8 +439,8 @@ def test_a_file_that_is_no_journal_is_refused_and_one_line_says_so(tmp_path: Pat
     (folder / "journal.sqlite").write_text("a shopping list, not a database")
 
     with pytest.raises(NotAJournal):
-        report_of(folder)
-    brief = brief_of(folder)
+        build_report(folder)
+    brief = build_summary(folder)
     assert brief.state.word == "unreadable"
     assert "file is not a database" in str(brief.problem)
 
@@ -452,14 +452,14 @@ def test_a_journal_of_another_kind_of_database_does_not_stop_the_list(tmp_path: 
     connection.execute("create table entries(seq)")
     connection.close()
 
-    assert brief_of(folder).state.word == "unreadable"
+    assert build_summary(folder).state.word == "unreadable"
 
 
 def test_a_report_is_json(tmp_path: Path) -> None:
     stop_after(tmp_path / "r", ["a", "bad-ü\ud800", "c"], 2)
     card(tmp_path / "r", "items.txt", "--", "echo", "{}", cwd=tmp_path)
 
-    found = json.loads(json.dumps(report_of(tmp_path / "r").as_json(), allow_nan=False))
+    found = json.loads(json.dumps(build_report(tmp_path / "r").as_json(), allow_nan=False))
 
     assert found["counts"]["done"] == 1
     assert found["state"]["text"] == "stopped by shutdown()"
@@ -482,7 +482,7 @@ def test_a_card_that_cannot_be_read_is_none(tmp_path: Path, content: str) -> Non
 def test_every_item_is_listed_once_with_its_state(tmp_path: Path) -> None:
     folder = crashed(tmp_path / "r")
 
-    found = {item.id: (item.state, item.begun) for item in each_item(files_of(folder))}
+    found = {item.id: (item.state, item.begun) for item in list_items(locate_files(folder))}
 
     assert found == {
         "a": ("done", True),
@@ -497,59 +497,61 @@ def test_every_item_is_listed_once_with_its_state(tmp_path: Path) -> None:
 def test_items_of_one_state_are_listed(tmp_path: Path, state: str, ids: list[str]) -> None:
     folder = crashed(tmp_path / "r")
 
-    assert [item.id for item in each_item(files_of(folder), state)] == ids
+    assert [item.id for item in list_items(locate_files(folder), state)] == ids
 
 
 def test_more_items_than_a_page_are_all_listed(tmp_path: Path) -> None:
     run(tmp_path / "r", [f"item-{n}" for n in range(2_345)], workers=4)
 
-    assert len({item.id for item in each_item(files_of(tmp_path / "r"))}) == 2_345
+    assert len({item.id for item in list_items(locate_files(tmp_path / "r"))}) == 2_345
 
 
 def test_an_item_is_found_by_its_id_or_the_beginning_of_it_begun_or_not(tmp_path: Path) -> None:
     stop_after(tmp_path / "r", ["it", "item-1", "item-10", "other", "later-%_"], 2)
-    files = files_of(tmp_path / "r")
+    files = locate_files(tmp_path / "r")
 
-    assert ids_like(files, "it") == ["it"]
-    assert ids_like(files, "item-1") == ["item-1"]
-    assert ids_like(files, "item-10") == ["item-10"]
-    assert sorted(ids_like(files, "item")) == ["item-1", "item-10"]
-    assert ids_like(files, "oth") == ["other"]
-    assert ids_like(files, "later-%") == ["later-%_"]
-    assert ids_like(files, "%") == []
+    assert find_ids(files, "it") == ["it"]
+    assert find_ids(files, "item-1") == ["item-1"]
+    assert find_ids(files, "item-10") == ["item-10"]
+    assert sorted(find_ids(files, "item")) == ["item-1", "item-10"]
+    assert find_ids(files, "oth") == ["other"]
+    assert find_ids(files, "later-%") == ["later-%_"]
+    assert find_ids(files, "%") == []
 
 
 def test_what_an_item_ended_with_is_answered_by_its_id(tmp_path: Path) -> None:
     stop_after(tmp_path / "r", ["a", "bad-1", "c"], 2)
-    files = files_of(tmp_path / "r")
+    files = locate_files(tmp_path / "r")
 
-    answers = [(ended_with(files, "done")(each), ended_with(files, "failed")(each)) for each in ("a", "bad-1", "c")]
+    answers = [
+        (build_end_check(files, "done")(each), build_end_check(files, "failed")(each)) for each in ("a", "bad-1", "c")
+    ]
 
     assert answers == [(True, False), (False, True), (False, False)]
-    assert not ended_with(files_of(tmp_path / "nothing"), "done")("a")
+    assert not build_end_check(locate_files(tmp_path / "nothing"), "done")("a")
 
 
 def test_the_newest_of_an_item_is_told_with_its_error(tmp_path: Path) -> None:
     run(tmp_path / "r", ["a", "bad-1"])
-    files = files_of(tmp_path / "r")
+    files = locate_files(tmp_path / "r")
 
-    last = last_of(files, "bad-1")
+    last = find_last_entry(files, "bad-1")
 
     assert last is not None
     assert (last.state, last.error_type, last.final) == ("failed", "ValueError", True)
     assert "Traceback" in str(last.traceback)
-    assert last_of(files, "bad-1", after=last.seq) is None
-    assert last_of(files, "never heard of") is None
+    assert find_last_entry(files, "bad-1", after=last.seq) is None
+    assert find_last_entry(files, "never heard of") is None
 
 
 def test_ids_that_a_journal_cannot_hold_are_counted_once(tmp_path: Path) -> None:
     stop_after(tmp_path / "r", ["a\0b", "c\0d"], 1)
 
     assert counts(tmp_path / "r") == {"done": 1, "pending": 1}
-    assert len(list(each_item(files_of(tmp_path / "r")))) == 2
+    assert len(list(list_items(locate_files(tmp_path / "r")))) == 2
 
 
 def test_ids_are_text_whatever_the_items_are(tmp_path: Path) -> None:
     run(tmp_path / "r", [1, 2, 3], lambda item, credential: by_fate(by_name(item), credential))
 
-    assert ids_like(files_of(tmp_path / "r"), "2") == ["2"]
+    assert find_ids(locate_files(tmp_path / "r"), "2") == ["2"]

@@ -11,8 +11,8 @@ import pytest
 import redis
 
 from agentos import Credential, CredentialCoordinator
-from agentos.stores.admin import clear, look
-from agentos.stores.sqlite.location import place_of
+from agentos.stores.admin import read_store, reset_credentials
+from agentos.stores.sqlite.location import parse_location
 from agentos.testing import FakeClock
 
 from ...background_threads import Background
@@ -63,13 +63,13 @@ def test_a_pool_masks_the_password_of_its_store(server: RedisServer) -> None:
 
 
 def test_a_pool_is_looked_at_and_cleared_as_that_user(server: RedisServer) -> None:
-    place, clock = place_of(url(server), {}), FakeClock()
+    place, clock = parse_location(url(server), {}), FakeClock()
     assert place is not None
     with CredentialCoordinator([Credential("a-secret-of-two", name="acme")], store=url(server), clock=clock) as pool:
         pool.acquire_nowait().rate_limited(600.0)
 
-        assert look(place, [], clock)
-        assert clear(place, ["acme"], [], clock)
+        assert read_store(place, [], clock)
+        assert reset_credentials(place, ["acme"], [], clock)
 
 
 def test_it_has_no_keys_but_those_of_agentos(server: RedisServer) -> None:

@@ -8,12 +8,12 @@ import pytest
 from redis.exceptions import ConnectionError as Disconnected
 from redis.exceptions import ResponseError
 
-from agentos.stores.redis.metadata import Meta
-from agentos.stores.redis.resp_connection import Wire
+from agentos.stores.redis.metadata import StoreMetadata
+from agentos.stores.redis.resp_connection import RespConnection
 from agentos.stores.redis.server_time import server_time_for
-from agentos.stores.redis.step_messages import LOOK, Order, Reply, read_reply
-from agentos.stores.redis.store_connection import Link
-from agentos.stores.redis.url import RedisPlace
+from agentos.stores.redis.step_messages import READ_ONLY_REQUEST, StepReply, StepRequest, parse_reply
+from agentos.stores.redis.store_connection import StoreConnection
+from agentos.stores.redis.url import RedisLocation
 from agentos.testing import FakeClock
 
 TTL = 30.0
@@ -23,34 +23,34 @@ ANY = ("", "")
 class Talk:
     """Somebody who sends orders, at an hour the test says."""
 
-    def __init__(self, place: RedisPlace) -> None:
-        self.link = Link(place, server_time_for(FakeClock()), TTL)
+    def __init__(self, place: RedisLocation) -> None:
+        self.link = StoreConnection(place, server_time_for(FakeClock()), TTL)
         self.link.open()
-        assert self.link.greeting is not None
-        self.wire: Wire = self.link.greeting.wire
-        self.meta: Meta = self.link.greeting.meta
+        assert self.link.handshake is not None
+        self.wire: RespConnection = self.link.handshake.connection
+        self.meta: StoreMetadata = self.link.handshake.meta
         self.steps = 0
 
     def send(
         self,
-        order: Order = LOOK,
+        order: StepRequest = READ_ONLY_REQUEST,
         *,
         hour: float = 1000.0,
         seen: int = 0,
         between: tuple[str, str] = ANY,
         version: str | None = None,
-    ) -> Reply:
-        words = order.words(repr(hour), version or self.meta.version, between, seen)
-        return read_reply(self.link.apply(self.wire, words))
+    ) -> StepReply:
+        words = order.encode(repr(hour), version or self.meta.version, between, seen)
+        return parse_reply(self.link.apply(self.wire, words))
 
-    def step(self, session: str = "me.1", **what: object) -> Order:
+    def step(self, session: str = "me.1", **what: object) -> StepRequest:
         self.steps += 1
-        return Order(session, self.steps, **what)  # type: ignore[arg-type]
+        return StepRequest(session, self.steps, **what)  # type: ignore[arg-type]
 
-    def join(self, session: str = "me.1", hour: float = 1000.0) -> Reply:
+    def join(self, session: str = "me.1", hour: float = 1000.0) -> StepReply:
         return self.send(self.step(session, joins=True, renew=TTL), hour=hour)
 
-    def write(self, hour: float = 1000.0, seen: int = 0, **texts: str) -> Reply:
+    def write(self, hour: float = 1000.0, seen: int = 0, **texts: str) -> StepReply:
         return self.send(self.step(texts=texts), hour=hour, seen=seen)
 
     def ends_at(self, session: str = "me.1") -> float | None:
@@ -63,7 +63,7 @@ class Talk:
 
 
 @pytest.fixture
-def talk(place: RedisPlace) -> Iterator[Talk]:
+def talk(place: RedisLocation) -> Iterator[Talk]:
     talk = Talk(place)
     yield talk
     talk.link.close()
@@ -77,8 +77,11 @@ def test_what_is_written_is_news_to_who_has_not_seen_it(talk: Talk) -> None:
 
     assert done.what == "done"
     version = str(done.sequence)
-    assert sorted(zip(*[iter(seen_nothing.news)] * 3, strict=True)) == [("c1", version, "one"), ("q1", version, "two")]
-    assert seen_it.news == []
+    assert sorted(zip(*[iter(seen_nothing.updates)] * 3, strict=True)) == [
+        ("c1", version, "one"),
+        ("q1", version, "two"),
+    ]
+    assert seen_it.updates == []
 
 
 def test_a_step_that_rests_on_what_has_changed_does_nothing_and_hears_of_it(talk: Talk) -> None:
@@ -89,7 +92,7 @@ def test_a_step_that_rests_on_what_has_changed_does_nothing_and_hears_of_it(talk
     late = talk.send(talk.step(checks=f"c1 {first.sequence}", texts={"c1": "lost"}), seen=first.sequence)
 
     assert late.what == "news"
-    assert late.news == ["c1", str(second.sequence), "two"]
+    assert late.updates == ["c1", str(second.sequence), "two"]
     assert talk.text("c1") == "two"
 
 
@@ -100,7 +103,7 @@ def test_a_step_that_rests_on_something_else_is_done_and_hears_of_the_change(tal
 
     done = talk.send(talk.step(checks=f"c1 {first.sequence}", texts={"c1": "mine"}), seen=first.sequence)
 
-    assert (done.what, done.news) == ("done", ["c2", str(second.sequence), "new"])
+    assert (done.what, done.updates) == ("done", ["c2", str(second.sequence), "new"])
 
 
 def test_a_record_that_is_to_be_new_is_not_written_over_another(talk: Talk) -> None:
@@ -231,18 +234,18 @@ def test_a_session_that_was_renewed_meanwhile_does_not_run_out_earlier(talk: Tal
     talk.join(hour=1000.0)
     talk.send(talk.step(renew=TTL), hour=1020.0)
 
-    talk.link.let_run_out(talk.wire, "me.1", 1030.0, 1035.0)
+    talk.link.schedule_expiry(talk.wire, "me.1", 1030.0, 1035.0)
     assert talk.ends_at() == 1050.0
 
-    talk.link.let_run_out(talk.wire, "me.1", 1050.0, 1035.0)
+    talk.link.schedule_expiry(talk.wire, "me.1", 1050.0, 1035.0)
     assert talk.ends_at() == 1035.0
 
 
 def test_a_session_whose_end_is_forgotten_is_given_one_unless_it_has_one_by_now(talk: Talk) -> None:
-    talk.link.let_run_out(talk.wire, "me.1", None, 1035.0)
-    talk.link.let_run_out(talk.wire, "me.1", None, 1040.0)
+    talk.link.schedule_expiry(talk.wire, "me.1", None, 1035.0)
+    talk.link.schedule_expiry(talk.wire, "me.1", None, 1040.0)
 
-    assert talk.link.sessions(talk.wire) == {"me.1": 1035.0}
+    assert talk.link.read_session_expiries(talk.wire) == {"me.1": 1035.0}
 
 
 @pytest.mark.parametrize(("earliest", "latest"), [("1000.1", "1002"), ("998", "999.9")])
@@ -308,7 +311,7 @@ def test_an_interrupt_between_question_and_answer_leaves_no_answer_for_the_next_
 
     talk.join()
     talk.write(c1="x" * 200_000)  # so that its reading takes more than one piece
-    monkeypatch.setattr(talk.wire, "_more", interrupted)
+    monkeypatch.setattr(talk.wire, "_receive", interrupted)
     with pytest.raises(KeyboardInterrupt):
         talk.send()
     monkeypatch.undo()
@@ -347,4 +350,4 @@ def test_of_a_session_that_ends_nothing_is_left(talk: Talk) -> None:
     done = talk.send(talk.step(ended=["gone.1"], texts={"line": "who is left"}), hour=1000.0 + 2 * TTL)
 
     assert (done.what, talk.text("sgone.1"), talk.ends_at("gone.1")) == ("done", None, None)
-    assert talk.send(hour=1000.0 + 2 * TTL).news == ["line", str(done.sequence), "who is left"]
+    assert talk.send(hour=1000.0 + 2 * TTL).updates == ["line", str(done.sequence), "who is left"]

@@ -8,21 +8,21 @@ import pytest
 from redis import exceptions
 
 from agentos.errors import NotAStore, StoreDamaged, StoreUnavailable
-from agentos.pool.store_protocol import StoreTrouble
-from agentos.stores.redis.errors import at_opening, meaning
+from agentos.pool.store_protocol import TransientStoreError
+from agentos.stores.redis.errors import build_opening_error, translate_error
 
 WHERE = "redis://host:6379/0"
 
 
 def of(error: Exception) -> Exception:
-    return meaning(error, WHERE, 0.25)
+    return translate_error(error, WHERE, 0.25)
 
 
 @pytest.mark.parametrize("error", [exceptions.TimeoutError("..."), TimeoutError("timed out")])
 def test_no_answer_in_time_passes(error: Exception) -> None:
     found = of(error)
 
-    assert isinstance(found, StoreTrouble)
+    assert isinstance(found, TransientStoreError)
     assert str(found) == "no answer from redis://host:6379/0 within 0.25 s"
 
 
@@ -48,7 +48,7 @@ def test_no_answer_in_time_passes(error: Exception) -> None:
 def test_what_a_server_may_get_over_passes(error: Exception, why: str) -> None:
     found = of(error)
 
-    assert isinstance(found, StoreTrouble)
+    assert isinstance(found, TransientStoreError)
     assert why in str(found)
     assert WHERE in str(found)
 
@@ -112,7 +112,7 @@ CLIENT = "if it wants a certificate of its clients, name that with ?ssl_certfile
 def test_what_may_be_wrong_with_the_url_is_thought_of_at_the_first_connection(
     scheme: str, trouble: str, thoughts: list[str]
 ) -> None:
-    found = at_opening(StoreTrouble(trouble), f"{scheme}://host:6379/0")
+    found = build_opening_error(TransientStoreError(trouble), f"{scheme}://host:6379/0")
 
     assert found.detail.replace("valkey", "redis") == "; ".join([trouble, *thoughts])
 
@@ -137,7 +137,7 @@ def test_a_server_that_wants_another_certificate_of_its_client_is_told_apart_wit
 ) -> None:
     error = ssl.SSLError(1, f"[SSL: {alert}] (_ssl.c:2580)")
 
-    found = meaning(of_redis_py(error) if wrapped else error, "rediss://host:6379/0", 0.25)
+    found = translate_error(of_redis_py(error) if wrapped else error, "rediss://host:6379/0", 0.25)
 
     assert isinstance(found, StoreUnavailable)
     assert "?ssl_certfile=...&ssl_keyfile=..." in found.detail
@@ -154,7 +154,7 @@ def test_a_server_that_wants_another_certificate_of_its_client_is_told_apart_wit
     ],
 )
 def test_an_option_for_tls_that_is_of_no_use_is_for_a_person_to_put_right(error: Exception) -> None:
-    found = meaning(of_redis_py(error), "rediss://host:6379/0", 0.25)
+    found = translate_error(of_redis_py(error), "rediss://host:6379/0", 0.25)
 
     assert isinstance(found, StoreUnavailable)
     assert found.detail.startswith("what an option ssl_... of its URL names cannot be used (")
@@ -164,7 +164,7 @@ def test_an_option_for_tls_that_is_of_no_use_is_for_a_person_to_put_right(error:
 def test_a_socket_that_is_not_there_yet_may_come() -> None:
     error = of_redis_py(FileNotFoundError(2, "No such file or directory"))
 
-    assert isinstance(meaning(error, "unix:///run/redis.sock", 0.25), StoreTrouble)
+    assert isinstance(translate_error(error, "unix:///run/redis.sock", 0.25), TransientStoreError)
 
 
 def test_a_node_of_a_cluster_that_has_other_keys_is_told_apart_with_advice() -> None:

@@ -6,23 +6,36 @@ from dataclasses import replace
 
 import pytest
 
-from agentos.stores.redis.metadata import FORMAT, Known, Meta, Server, Signs, met, read_meta
+from agentos.stores.redis.metadata import (
+    FORMAT,
+    KnownStoreState,
+    ServerInfo,
+    StoreActivity,
+    StoreMetadata,
+    parse_metadata,
+    reconcile_metadata,
+)
 
 TTL = 30.0
 NOW = 5000.0
-OLD = Server("run-1", uptime=1000.0, hour=NOW)
+OLD = ServerInfo("run-1", uptime=1000.0, hour=NOW)
 YOUNG = replace(OLD, run="run-2", uptime=10.0)
 OTHER = replace(OLD, run="run-2")
 TOKEN = 6_000_000  # above all that a store on such a server begins with
-META = Meta("v1", FORMAT, "ab", "epoch-1", "", "run-1", longest=TTL, sequence=7, token=TOKEN)
-KNOWN = Known("epoch-1", sequence=7, token=TOKEN, longest=TTL)
-NOBODY, RUN_OUT, IN_FORCE = Signs(), Signs(sessions=True), Signs(sessions=True, in_force=True)
+META = StoreMetadata("v1", FORMAT, "ab", "epoch-1", "", "run-1", longest=TTL, sequence=7, token=TOKEN)
+KNOWN = KnownStoreState("epoch-1", sequence=7, token=TOKEN, longest=TTL)
+NOBODY, RUN_OUT, IN_FORCE = StoreActivity(), StoreActivity(sessions=True), StoreActivity(sessions=True, in_force=True)
 
 
 def come(
-    meta: Meta | None, server: Server = OLD, known: Known | None = None, signs: Signs = RUN_OUT, *, ttl: float = TTL
-) -> Meta:
-    return met(meta, server, known, ttl=ttl, signs=signs, salt="cd")
+    meta: StoreMetadata | None,
+    server: ServerInfo = OLD,
+    known: KnownStoreState | None = None,
+    signs: StoreActivity = RUN_OUT,
+    *,
+    ttl: float = TTL,
+) -> StoreMetadata:
+    return reconcile_metadata(meta, server, known, ttl=ttl, signs=signs, salt="cd")
 
 
 # -- no store is there ---------------------------------------------------------------------------------------------
@@ -48,7 +61,7 @@ def test_a_store_that_is_gone_is_made_anew_and_waits_and_gives_no_token_twice() 
 
 
 def test_a_new_store_where_processes_still_listen_waits_as_one_that_is_gone() -> None:
-    made = come(None, signs=Signs(listening=True))
+    made = come(None, signs=StoreActivity(listening=True))
 
     assert made.paused_until == NOW + TTL
     assert "epoch is gone" in made.why
@@ -72,12 +85,12 @@ def test_a_new_store_gives_no_token_that_one_before_it_may_have_given() -> None:
 
 
 @pytest.mark.parametrize("known", [None, KNOWN, replace(KNOWN, token=TOKEN - 2, sequence=2)])
-def test_a_store_that_is_as_it_was_stays_as_it_is(known: Known | None) -> None:
+def test_a_store_that_is_as_it_was_stays_as_it_is(known: KnownStoreState | None) -> None:
     assert come(META, known=known, signs=IN_FORCE) is META
 
 
 @pytest.mark.parametrize("known", [replace(KNOWN, token=TOKEN + 1), replace(KNOWN, sequence=8)])
-def test_where_numbers_have_gone_back_a_new_epoch_begins_and_waits(known: Known) -> None:
+def test_where_numbers_have_gone_back_a_new_epoch_begins_and_waits(known: KnownStoreState) -> None:
     new = come(META, known=known)
 
     assert (new.before, new.paused_until, new.token) == ("epoch-1", NOW + TTL, known.token)
@@ -86,15 +99,15 @@ def test_where_numbers_have_gone_back_a_new_epoch_begins_and_waits(known: Known)
 
 
 def test_who_knew_another_epoch_makes_the_one_it_finds_wait() -> None:
-    new = come(META, known=Known("epoch-0", 900, TOKEN + 90))
+    new = come(META, known=KnownStoreState("epoch-0", 900, TOKEN + 90))
 
     assert (new.epoch, new.before, new.paused_until, new.token) == ("epoch-1", "epoch-0", NOW + TTL, TOKEN + 90)
 
 
 def test_the_second_who_knew_that_other_epoch_does_not_make_it_wait_again() -> None:
-    first = come(META, known=Known("epoch-0", 900, TOKEN + 90))
+    first = come(META, known=KnownStoreState("epoch-0", 900, TOKEN + 90))
 
-    later = come(first, replace(OLD, hour=NOW + 20), Known("epoch-0", 900, TOKEN + 89))
+    later = come(first, replace(OLD, hour=NOW + 20), KnownStoreState("epoch-0", 900, TOKEN + 89))
 
     assert later is first
 
@@ -134,7 +147,7 @@ def test_another_run_of_the_server_gives_no_token_that_it_may_have_forgotten(tok
 
 
 @pytest.mark.parametrize("server", [YOUNG, OTHER])
-def test_a_rest_is_as_long_as_the_longest_time_to_live_of_whoever_may_be_there(server: Server) -> None:
+def test_a_rest_is_as_long_as_the_longest_time_to_live_of_whoever_may_be_there(server: ServerInfo) -> None:
     new = come(replace(META, longest=300.0), server, signs=IN_FORCE)
 
     assert new.paused_until == NOW + 300.0 - (10 if server is YOUNG else 0)
@@ -156,8 +169,8 @@ def test_whoever_comes_with_a_longer_time_to_live_to_an_old_server_makes_nobody_
     assert (new.paused_until, new.why) == (0.0, "")
 
 
-@pytest.mark.parametrize("signs", [RUN_OUT, IN_FORCE, Signs(listening=True)])
-def test_a_longer_time_to_live_is_remembered_while_anybody_may_have_it(signs: Signs) -> None:
+@pytest.mark.parametrize("signs", [RUN_OUT, IN_FORCE, StoreActivity(listening=True)])
+def test_a_longer_time_to_live_is_remembered_while_anybody_may_have_it(signs: StoreActivity) -> None:
     assert come(META, ttl=1.0, signs=signs) is META
 
 
@@ -190,4 +203,4 @@ def test_what_is_written_is_read_again() -> None:
     written = META.changed(shift=-1.25, paused_until=1e9, why="so")
     words = [*written.fields(), "sequence", "7", "token", str(TOKEN)]
 
-    assert read_meta(dict(zip(words[::2], words[1::2], strict=True))) == written
+    assert parse_metadata(dict(zip(words[::2], words[1::2], strict=True))) == written

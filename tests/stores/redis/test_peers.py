@@ -4,100 +4,100 @@ from __future__ import annotations
 
 import pytest
 
-from agentos.pool.core.fair_queue import Session
+from agentos.pool.core.fair_queue import StoreSession
 from agentos.pool.core.limits.base import FOREVER
-from agentos.stores.redis.clock_offset import Border
-from agentos.stores.redis.peers import Company, renewed_after
+from agentos.stores.redis.clock_offset import ClockOffset
+from agentos.stores.redis.peers import PeerSessions, any_renewed_after
 
-AHEAD = Border(1000.0)
+AHEAD = ClockOffset(1000.0)
 PATIENCE = 10.0
 
 
 @pytest.fixture
-def company() -> Company:
-    company = Company(lambda: PATIENCE)
-    company.joined("me.1", 100.0)
+def company() -> PeerSessions:
+    company = PeerSessions(lambda: PATIENCE)
+    company.on_join("me.1", 100.0)
     return company
 
 
-def seen(company: Company, now: float, **ends_at: float) -> Company:
+def seen(company: PeerSessions, now: float, **ends_at: float) -> PeerSessions:
     sessions = tuple((f"{name}.1", at + AHEAD.offset) for name, at in ends_at.items())
-    company.seen(sessions, now + AHEAD.offset, now, AHEAD)
+    company.update(sessions, now + AHEAD.offset, now, AHEAD)
     return company
 
 
-def test_who_is_alone_has_nobody_to_look_for(company: Company) -> None:
-    assert seen(company, 105.0, me=120.0).next_look == FOREVER
+def test_who_is_alone_has_nobody_to_look_for(company: PeerSessions) -> None:
+    assert seen(company, 105.0, me=120.0).next_check_at == FOREVER
 
 
-def test_the_next_look_is_when_the_first_of_the_others_runs_out(company: Company) -> None:
-    assert seen(company, 105.0, me=110.0, other=130.0).next_look == 130.0
+def test_the_next_look_is_when_the_first_of_the_others_runs_out(company: PeerSessions) -> None:
+    assert seen(company, 105.0, me=110.0, other=130.0).next_check_at == 130.0
 
 
-def test_whoever_has_run_out_is_taken_for_gone(company: Company) -> None:
+def test_whoever_has_run_out_is_taken_for_gone(company: PeerSessions) -> None:
     seen(company, 140.0, other=140.0, me=150.0)
 
-    assert (company.run_out, company.next_look) == (["other.1"], 140.0)
+    assert (company.run_out, company.next_check_at) == (["other.1"], 140.0)
 
 
-def test_whoever_has_just_come_waits_before_it_takes_anybody_for_gone(company: Company) -> None:
+def test_whoever_has_just_come_waits_before_it_takes_anybody_for_gone(company: PeerSessions) -> None:
     seen(company, 105.0, other=90.0)
 
-    assert (company.run_out, company.next_look) == ([], 100.0 + PATIENCE)
+    assert (company.run_out, company.next_check_at) == ([], 100.0 + PATIENCE)
 
 
-def test_whoever_comes_again_has_been_away_and_waits_again(company: Company) -> None:
-    company.joined("me.2", 200.0)
+def test_whoever_comes_again_has_been_away_and_waits_again(company: PeerSessions) -> None:
+    company.on_join("me.2", 200.0)
 
     assert seen(company, 205.0, other=150.0).run_out == []
     assert seen(company, 200.0 + PATIENCE, other=150.0).run_out == ["other.1"]
 
 
-def test_whoever_comes_again_gives_up_what_it_thought_while_it_was_away(company: Company) -> None:
+def test_whoever_comes_again_gives_up_what_it_thought_while_it_was_away(company: PeerSessions) -> None:
     seen(company, 200.0, other=150.0)
 
-    company.joined("me.2", 200.0)
+    company.on_join("me.2", 200.0)
 
-    assert (company.run_out, company.next_look) == ([], 200.0 + PATIENCE)
+    assert (company.run_out, company.next_check_at) == ([], 200.0 + PATIENCE)
 
 
-def test_whoever_has_not_come_yet_is_a_newcomer_and_whoever_has_waited_is_none(company: Company) -> None:
-    assert Company(lambda: PATIENCE).is_newcomer(1e9)
+def test_whoever_has_not_come_yet_is_a_newcomer_and_whoever_has_waited_is_none(company: PeerSessions) -> None:
+    assert PeerSessions(lambda: PATIENCE).is_newcomer(1e9)
     assert company.is_newcomer(100.0)
     assert not company.is_newcomer(100.0 + PATIENCE)
 
 
 def test_others_were_renewed_if_one_that_was_there_lasts_longer_than_from_then() -> None:
-    assert renewed_after(100.0, {"other.1": 131.0}, {"other.1": 30.0})
-    assert not renewed_after(100.0, {"other.1": 129.0}, {"other.1": 30.0})
+    assert any_renewed_after(100.0, {"other.1": 131.0}, {"other.1": 30.0})
+    assert not any_renewed_after(100.0, {"other.1": 129.0}, {"other.1": 30.0})
 
 
 def test_one_that_was_not_there_before_bears_no_witness() -> None:
-    assert not renewed_after(100.0, {"fresh.1": 131.0}, {"other.1": 30.0})
+    assert not any_renewed_after(100.0, {"fresh.1": 131.0}, {"other.1": 30.0})
 
 
-def test_a_clock_of_ours_that_is_a_little_fast_does_not_ask_again_and_again(company: Company) -> None:
-    company.seen((("other.1", 1140.001),), 1140.0, 140.002, AHEAD)
+def test_a_clock_of_ours_that_is_a_little_fast_does_not_ask_again_and_again(company: PeerSessions) -> None:
+    company.update((("other.1", 1140.001),), 1140.0, 140.002, AHEAD)
 
-    assert company.next_look > 140.002
+    assert company.next_check_at > 140.002
 
 
-def test_who_was_ended_is_not_ended_again(company: Company) -> None:
+def test_who_was_ended_is_not_ended_again(company: PeerSessions) -> None:
     seen(company, 140.0, other=120.0, third=130.0)
 
-    company.ended(["other.1"])
+    company.remove(["other.1"])
 
     assert company.run_out == ["third.1"]
 
 
-def test_a_session_that_would_outlast_its_time_to_live_is_noticed(company: Company) -> None:
-    sessions = [Session("usual.1", 0.0, ttl=30.0), Session("odd.1", 0.0, ttl=30.0)]
+def test_a_session_that_would_outlast_its_time_to_live_is_noticed(company: PeerSessions) -> None:
+    sessions = [StoreSession("usual.1", 0.0, ttl=30.0), StoreSession("odd.1", 0.0, ttl=30.0)]
     seen(company, 140.0, usual=170.0, odd=3700.0)
 
-    assert [session.id for session in company.too_far(sessions, 0.5, 140.0)] == ["odd.1"]
+    assert [session.id for session in company.find_expiring_too_late(sessions, 0.5, 140.0)] == ["odd.1"]
 
 
-def test_whoever_has_just_come_waits_before_it_takes_a_session_for_odd(company: Company) -> None:
+def test_whoever_has_just_come_waits_before_it_takes_a_session_for_odd(company: PeerSessions) -> None:
     seen(company, 105.0, odd=3700.0)
 
-    assert company.too_far([Session("odd.1", 0.0, ttl=30.0)], 0.5, 105.0) == []
+    assert company.find_expiring_too_late([StoreSession("odd.1", 0.0, ttl=30.0)], 0.5, 105.0) == []

@@ -8,10 +8,10 @@ from contextlib import closing
 
 import pytest
 
-from agentos.stores.redis.pubsub_wakeup import RedisBell
+from agentos.stores.redis.pubsub_wakeup import PubSubWakeup
 from agentos.stores.redis.server_time import server_time_for
-from agentos.stores.redis.store_connection import Link
-from agentos.stores.redis.url import RedisPlace
+from agentos.stores.redis.store_connection import StoreConnection
+from agentos.stores.redis.url import RedisLocation
 from agentos.util.clock import SystemClock
 
 from ...background_threads import Background
@@ -21,46 +21,46 @@ pytestmark = pytest.mark.usefixtures("unhurried")
 
 
 @pytest.fixture
-def link(place: RedisPlace) -> Iterator[Link]:
-    link = Link(place, server_time_for(SystemClock()), 30.0)
+def link(place: RedisLocation) -> Iterator[StoreConnection]:
+    link = StoreConnection(place, server_time_for(SystemClock()), 30.0)
     link.open()
     yield link
     link.close()
 
 
 @pytest.fixture
-def bell(link: Link) -> Iterator[RedisBell]:
-    bell = RedisBell(link)
+def bell(link: StoreConnection) -> Iterator[PubSubWakeup]:
+    bell = PubSubWakeup(link)
     yield bell
     bell.close()
 
 
-def publish(bell: RedisBell, link: Link) -> int:
+def publish(bell: PubSubWakeup, link: StoreConnection) -> int:
     """How many heard it."""
     with closing(shared_server().client()) as client:
-        return int(client.publish(link.bell_of(f"{bell.name}.1"), ""))
+        return int(client.publish(link.wakeup_channel(f"{bell.name}.1"), ""))
 
 
-def test_a_bell_that_nobody_rings_is_not_heard(bell: RedisBell) -> None:
+def test_a_bell_that_nobody_rings_is_not_heard(bell: PubSubWakeup) -> None:
     assert not bell.acquire(False)
     assert not bell.acquire(True, 0.001)
 
 
-def test_a_bell_rung_here_wakes_without_a_call(bell: RedisBell) -> None:
+def test_a_bell_rung_here_wakes_without_a_call(bell: PubSubWakeup) -> None:
     bell.release()
 
     assert bell.acquire(True, PATIENCE)
-    assert not bell.called
+    assert not bell.was_notified
 
 
-def test_a_bell_rung_by_another_process_wakes_with_a_call(bell: RedisBell, link: Link) -> None:
+def test_a_bell_rung_by_another_process_wakes_with_a_call(bell: PubSubWakeup, link: StoreConnection) -> None:
     assert publish(bell, link) == 1
 
     assert bell.acquire(True, PATIENCE)
-    assert bell.called
+    assert bell.was_notified
 
 
-def test_a_thread_that_waits_is_woken_by_another_process(bell: RedisBell, link: Link) -> None:
+def test_a_thread_that_waits_is_woken_by_another_process(bell: PubSubWakeup, link: StoreConnection) -> None:
     waiter = Background(lambda: bell.acquire())
 
     publish(bell, link)
@@ -68,7 +68,7 @@ def test_a_thread_that_waits_is_woken_by_another_process(bell: RedisBell, link: 
     assert waiter.result()
 
 
-def test_however_often_it_was_rung_once_is_enough(bell: RedisBell, link: Link) -> None:
+def test_however_often_it_was_rung_once_is_enough(bell: PubSubWakeup, link: StoreConnection) -> None:
     for _ in range(5):
         bell.release()
         publish(bell, link)
@@ -78,36 +78,40 @@ def test_however_often_it_was_rung_once_is_enough(bell: RedisBell, link: Link) -
     assert not bell.acquire(False)
 
 
-def test_a_subscription_that_was_cut_is_made_again_and_counts_as_a_call(bell: RedisBell, link: Link) -> None:
+def test_a_subscription_that_was_cut_is_made_again_and_counts_as_a_call(
+    bell: PubSubWakeup, link: StoreConnection
+) -> None:
     with closing(shared_server().client()) as client:
         mine = [each for each in client.client_list(_type="pubsub") if each["id"] == subscriber(bell)]
         client.client_kill_filter(_id=mine[0]["id"])
 
     assert bell.acquire(True, PATIENCE)
 
-    assert bell.called
+    assert bell.was_notified
     assert publish(bell, link) == 1
 
 
-def subscriber(bell: RedisBell) -> str:
+def subscriber(bell: PubSubWakeup) -> str:
     """The server's number of the connection that listens."""
-    wire = bell._wire
+    wire = bell._connection
     assert wire is not None
     with closing(shared_server().client()) as client:
         address = "{}:{}".format(*wire._connection._sock.getsockname())
         return str(next(each["id"] for each in client.client_list() if each["addr"] == address))
 
 
-def test_a_connection_for_steps_that_is_lost_is_mended_while_somebody_waits(bell: RedisBell, link: Link) -> None:
+def test_a_connection_for_steps_that_is_lost_is_mended_while_somebody_waits(
+    bell: PubSubWakeup, link: StoreConnection
+) -> None:
     link.drop("by a test")
 
     assert bell.acquire(True, PATIENCE)
 
-    assert link.greeting is not None
+    assert link.handshake is not None
 
 
 def test_a_connection_that_is_lost_while_somebody_waits_is_mended_at_once(
-    bell: RedisBell, link: Link, monkeypatch: pytest.MonkeyPatch
+    bell: PubSubWakeup, link: StoreConnection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rang, waits = bell._rang, threading.Event()
 
@@ -123,11 +127,11 @@ def test_a_connection_that_is_lost_while_somebody_waits_is_mended_at_once(
     link.drop("by a test")
 
     assert waiter.result()
-    assert link.greeting is not None
+    assert link.handshake is not None
 
 
-def test_whoever_waits_on_a_closed_bell_may_look(link: Link) -> None:
-    bell = RedisBell(link)
+def test_whoever_waits_on_a_closed_bell_may_look(link: StoreConnection) -> None:
+    bell = PubSubWakeup(link)
     bell.close()
 
     assert bell.acquire()

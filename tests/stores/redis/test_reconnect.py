@@ -13,12 +13,12 @@ import redis
 
 from agentos import CredentialCoordinator, NoCredentialAvailable
 from agentos.errors import StoreUnavailable
-from agentos.pool.store_protocol import Act, Step, StoreTrouble
-from agentos.stores.redis.pubsub_wakeup import RedisBell
-from agentos.stores.redis.resp_connection import Wire
+from agentos.pool.store_protocol import Step, StepAction, TransientStoreError
+from agentos.stores.redis.pubsub_wakeup import PubSubWakeup
+from agentos.stores.redis.resp_connection import RespConnection
 from agentos.stores.redis.server_time import server_time_for
 from agentos.stores.redis.store import RedisStore
-from agentos.stores.redis.store_connection import Link
+from agentos.stores.redis.store_connection import StoreConnection
 from agentos.testing import FakeClock
 from agentos.util.clock import SystemClock
 
@@ -52,12 +52,12 @@ class Rig:
         assert isinstance(store, RedisStore)
         return store
 
-    def tell(self, pool: CredentialCoordinator, act: Act) -> None:
+    def tell(self, pool: CredentialCoordinator, act: StepAction) -> None:
         """As the pool does: nobody else uses the store at the same time."""
         turn: Any = pool._runtime.scheduler.run_step
 
         def told(_now: float) -> tuple[()]:
-            self.store(pool).tell(act)
+            self.store(pool).submit(act)
             return ()
 
         turn(told)
@@ -108,9 +108,9 @@ def lose(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     The first is one of whoever says so: a pool's own threads take steps too, at times of their own.
     """
     left, only_joins, begun_by = 0, False, -1
-    apply = Link.apply
+    apply = StoreConnection.apply
 
-    def lossy(link: Link, wire: Wire, words: list[str]) -> bytes:
+    def lossy(link: StoreConnection, wire: RespConnection, words: list[str]) -> bytes:
         nonlocal left, begun_by
         said = apply(link, wire, words)
         head = words[0].split()
@@ -124,7 +124,7 @@ def lose(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
         nonlocal left, only_joins, begun_by
         left, only_joins, begun_by = count, joins, threading.get_ident()
 
-    monkeypatch.setattr(Link, "apply", lossy)
+    monkeypatch.setattr(StoreConnection, "apply", lossy)
     return arm
 
 
@@ -132,16 +132,16 @@ def lose(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
 
 def test_a_pool_opens_though_the_first_answers_are_late(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    apply, late = Link.apply, 3
+    apply, late = StoreConnection.apply, 3
 
-    def sometimes(link: Link, wire: Wire, words: list[str]) -> bytes:
+    def sometimes(link: StoreConnection, wire: RespConnection, words: list[str]) -> bytes:
         nonlocal late
         late -= 1
         if late >= 0:
             raise TimeoutError
         return apply(link, wire, words)
 
-    monkeypatch.setattr(Link, "apply", sometimes)
+    monkeypatch.setattr(StoreConnection, "apply", sometimes)
 
     assert (_held := rig.open().acquire_nowait()).held
     assert late < 0
@@ -167,15 +167,15 @@ def test_what_others_have_by_the_same_numbers_is_found_out(rig: Rig) -> None:
 def test_what_is_there_is_found_out_even_if_a_caller_has_mended_the_way_there(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(RedisBell, "_mended", lambda _bell: False)  # always too late
-    monkeypatch.setattr(RedisBell, "_next_repair", lambda _bell: PATIENCE)
+    monkeypatch.setattr(PubSubWakeup, "_repair", lambda _bell: False)  # always too late
+    monkeypatch.setattr(PubSubWakeup, "_next_repair", lambda _bell: PATIENCE)
     store = rig.store(rig.open())
-    before = store._greeting
+    before = store._handshake
     rig.remember()
 
     rig.restart_as_remembered()
 
-    rig.happens(lambda: store._greeting is not before)
+    rig.happens(lambda: store._handshake is not before)
 
 
 def test_a_lease_that_the_server_has_forgotten_is_lost(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
@@ -262,7 +262,7 @@ def test_who_never_heard_that_its_session_began_ends_those_of_others_all_the_sam
     lose(1, joins=True)
     pool = rig.open()
 
-    assert not rig.store(pool)._company.is_newcomer(rig.clock.now() + 10 * TTL)
+    assert not rig.store(pool)._peers.is_newcomer(rig.clock.now() + 10 * TTL)
 
 
 def test_what_was_done_is_not_done_again_if_even_the_answer_whether_it_was_is_lost(
@@ -276,7 +276,7 @@ def test_what_was_done_is_not_done_again_if_even_the_answer_whether_it_was_is_lo
         step.write_quota(1, {**record, "times": record.get("times", 0) + 1})
 
     lose(2)
-    with pytest.raises(StoreTrouble):
+    with pytest.raises(TransientStoreError):
         rig.tell(pool, once_more)
 
     rig.happens(lambda: not store._pending and store._unknown is None)
@@ -288,14 +288,14 @@ def test_what_was_told_meanwhile_is_kept_when_an_interrupt_came_after_a_step_was
 ) -> None:
     pool = rig.open()
     store = rig.store(pool)
-    done = store._done
+    done = store._on_step_done
     told: list[str] = []
 
     def interrupted(*what: Any) -> None:
         done(*what)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(store, "_done", interrupted)
+    monkeypatch.setattr(store, "_on_step_done", interrupted)
     with pytest.raises(KeyboardInterrupt):
         rig.tell(pool, lambda step: step.wait(None, None, None, passed=False))
     monkeypatch.undo()
@@ -310,15 +310,15 @@ def test_what_was_told_meanwhile_is_kept_when_an_interrupt_came_after_a_step_was
 
 def test_a_grant_that_is_under_way_when_its_process_leaves_is_none(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     pool = rig.open()
-    store, apply = rig.store(pool), Link.apply
+    store, apply = rig.store(pool), StoreConnection.apply
     left = threading.Event()
 
-    def slow(link: Link, wire: Wire, words: list[str]) -> bytes:
+    def slow(link: StoreConnection, wire: RespConnection, words: list[str]) -> bytes:
         if threading.current_thread() is not threading.main_thread():
             assert left.wait(PATIENCE)
         return apply(link, wire, words)
 
-    monkeypatch.setattr(Link, "apply", slow)
+    monkeypatch.setattr(StoreConnection, "apply", slow)
     grant = Background(lambda: pool.acquire_nowait())
     store.leave()
     left.set()
@@ -333,17 +333,17 @@ def test_a_grant_that_is_under_way_when_its_process_leaves_is_none(rig: Rig, mon
 
 
 def test_a_step_does_not_wait_for_the_name_of_the_server_to_be_found(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    place = rig.store(rig.open())._link.place
-    link = Link(place, server_time_for(SystemClock()), 1.0)  # and so soon it gives up
+    place = rig.store(rig.open())._connection.place
+    link = StoreConnection(place, server_time_for(SystemClock()), 1.0)  # and so soon it gives up
     link.open()
     found, connect = threading.Event(), link.connect
     monkeypatch.setattr(link, "connect", lambda: connect() if found.wait(PATIENCE) else None)
     link.drop("by a test")
 
-    assert not link.mend_in_a_step()
+    assert not link.reconnect_within_step()
 
     found.set()
-    eventually(lambda: link.greeting is not None)
+    eventually(lambda: link.handshake is not None)
     link.close()
 
 
@@ -370,30 +370,30 @@ class AboutToGo:
 
 
 def test_a_step_mends_what_broke_after_somebody_else_had_looked(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    link = Link(rig.store(rig.open())._link.place, server_time_for(SystemClock()), TTL)
+    link = StoreConnection(rig.store(rig.open())._connection.place, server_time_for(SystemClock()), TTL)
     link.open()
     link.limit = PATIENCE
-    monkeypatch.setattr(link, "_mending", AboutToGo())
+    monkeypatch.setattr(link, "_reconnecting", AboutToGo())
     link.drop("by a test")
 
-    assert link.mend_in_a_step()
+    assert link.reconnect_within_step()
 
     link.close()
 
 
 def test_what_is_mended_after_it_was_closed_leaves_no_connection(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    link = Link(rig.store(rig.open())._link.place, server_time_for(SystemClock()), TTL)
-    greet = link._greet
+    link = StoreConnection(rig.store(rig.open())._connection.place, server_time_for(SystemClock()), TTL)
+    greet = link._handshake
 
     def closed_meanwhile() -> Any:
         greeting = greet()
         link.close()
         return greeting
 
-    monkeypatch.setattr(link, "_greet", closed_meanwhile)
+    monkeypatch.setattr(link, "_handshake", closed_meanwhile)
 
-    assert not link.mend()
-    assert link.greeting is None
+    assert not link.reconnect()
+    assert link.handshake is None
 
 
 def test_a_user_who_may_not_wake_others_is_refused_at_once_and_not_named(rig: Rig) -> None:
@@ -422,12 +422,12 @@ def test_a_user_who_may_not_wake_others_any_more_gives_back_what_it_has(rig: Rig
 
 
 def test_a_server_that_says_nothing_of_its_run_is_none_for_a_pool(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    ask = Wire.ask
+    ask = RespConnection.ask
 
-    def without(wire: Wire, *words: str) -> Any:
+    def without(wire: RespConnection, *words: str) -> Any:
         return b"redis_version:7.0.0\r\n" if words[0] == "INFO" else ask(wire, *words)
 
-    monkeypatch.setattr(Wire, "ask", without)
+    monkeypatch.setattr(RespConnection, "ask", without)
 
     with pytest.raises(StoreUnavailable, match="INFO"):
         rig.open()
@@ -439,10 +439,10 @@ def test_a_server_that_says_nothing_of_its_run_is_none_for_a_pool(rig: Rig, monk
 def test_a_store_that_was_emptied_learns_of_many_credentials_little_by_little(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store, apply = rig.store(rig.open(5)), Link.apply
+    store, apply = rig.store(rig.open(5)), StoreConnection.apply
     asked = tired = 0
 
-    def tiring(link: Link, wire: Wire, words: list[str]) -> bytes:
+    def tiring(link: StoreConnection, wire: RespConnection, words: list[str]) -> bytes:
         nonlocal asked, tired
         asked += 1
         if asked % 2 == 0 and store._enrolling_until is not None:
@@ -450,7 +450,7 @@ def test_a_store_that_was_emptied_learns_of_many_credentials_little_by_little(
             store._enrolling_until = 0.0  # its time is over
         return apply(link, wire, words)
 
-    monkeypatch.setattr(Link, "apply", tiring)
+    monkeypatch.setattr(StoreConnection, "apply", tiring)
     rig.client.delete(*[rig.key(name) for name in KEYS])
 
     rig.happens(

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from agentos.stores.redis.server_time import Heard, server_time_for, tolerance
+from agentos.stores.redis.server_time import ServerTimeReading, clock_tolerance, server_time_for
 from agentos.testing import FakeClock
 from agentos.util.clock import SystemClock
 
@@ -14,26 +14,26 @@ AHEAD = 1000.0  # by so much the server's clock is taken to be ahead of ours
 
 
 def test_the_server_is_taken_to_have_said_its_hour_half_way() -> None:
-    assert Heard(99.0, 101.0, 1100.0).ahead() == 1000.0
+    assert ServerTimeReading(99.0, 101.0, 1100.0).ahead() == 1000.0
 
 
 @pytest.mark.parametrize("hour", [1200.0, 1200.5, 1201.0])
 def test_an_estimate_that_may_be_right_is_kept(hour: float) -> None:
-    assert Heard(200.0, 201.0, hour).nearest(AHEAD) == AHEAD
+    assert ServerTimeReading(200.0, 201.0, hour).nearest(AHEAD) == AHEAD
 
 
 @pytest.mark.parametrize(("hour", "ahead"), [(1199.75, 999.75), (1201.25, 1000.25), (-2400.0, -2600.0)])
 def test_an_estimate_that_cannot_be_right_is_moved_as_little_as_may_be(hour: float, ahead: float) -> None:
-    assert Heard(200.0, 201.0, hour).nearest(AHEAD) == ahead
+    assert ServerTimeReading(200.0, 201.0, hour).nearest(AHEAD) == ahead
 
 
 def test_a_process_that_stood_still_between_asking_and_hearing_takes_that_for_no_jump() -> None:
-    assert Heard(200.0, 900.0, 1850.0).nearest(AHEAD) == AHEAD
+    assert ServerTimeReading(200.0, 900.0, 1850.0).nearest(AHEAD) == AHEAD
 
 
 @pytest.mark.parametrize(("ttl", "seconds"), [(1.0, 0.05), (30.0, 0.5), (3600.0, 0.5)])
 def test_a_short_time_to_live_bears_little(ttl: float, seconds: float) -> None:
-    assert tolerance(ttl) == seconds
+    assert clock_tolerance(ttl) == seconds
 
 
 class Wire:
@@ -58,9 +58,9 @@ def test_a_driven_clock_is_the_servers_time_too() -> None:
     clock = FakeClock(now=50.0)
     time = server_time_for(clock)
 
-    assert time.read(cast("Any", Wire())) == Heard(50.0, 50.0, 50.0)
+    assert time.read(cast("Any", Wire())) == ServerTimeReading(50.0, 50.0, 50.0)
     assert float(time.imposed(7.1)) == 7.1
-    assert time.received(7.0, 9.0) == Heard(7.0, 7.0, 7.0)
+    assert time.received(7.0, 9.0) == ServerTimeReading(7.0, 7.0, 7.0)
     assert time.answered_at(7.0) < 7.0
     assert time.uptime(0.0) > 1e9
     assert time.settling_time(4.0) == time.asleep_for() == 0.0

@@ -4,22 +4,29 @@ from __future__ import annotations
 
 import pytest
 
-from agentos.pool.core.fair_queue import Session
-from agentos.pool.store_protocol import Bid, Card, Granted, Refused, Reserved
+from agentos.pool.core.fair_queue import StoreSession
+from agentos.pool.store_protocol import CredentialIdentity, QuotaReservation, SlotGranted, SlotRefused, SlotRequest
 from agentos.stores.granting import grant
-from agentos.stores.redis.clock_offset import Border
-from agentos.stores.redis.replica import CredentialRecord, Held, QuotaRecord, Replica
-from agentos.stores.redis.session_record import FRONT, LINE, WAITS, line_text, record_of, session_text
+from agentos.stores.redis.clock_offset import ClockOffset
+from agentos.stores.redis.replica import CredentialRecord, HeldLease, QuotaRecord, Replica
+from agentos.stores.redis.session_record import (
+    FRONT_CHANGED,
+    SESSION_LIST,
+    WAITING_CHANGED,
+    encode_session,
+    encode_session_list,
+    record_name,
+)
 from agentos.stores.redis.step import RedisStep
 from agentos.stores.shared_pool.pool import SharedPool
 
 HOST = "here"
-HERE = Border(0.0)
+HERE = ClockOffset(0.0)
 KEY = CredentialRecord.written("ab12", "key-1", "alive", "", 1.0)
 
 
-def lease(token: int, session: str) -> Held:
-    return Held.written(token, session, f"request {token}", None, 20.0, 1, None)
+def lease(token: int, session: str) -> HeldLease:
+    return HeldLease.written(token, session, f"request {token}", None, 20.0, 1, None)
 
 
 @pytest.fixture
@@ -27,17 +34,21 @@ def replica() -> Replica:
     """A credential with one lease of a session that is there, and one of a session that is not."""
     record = KEY.with_leases((lease(7, "me"), lease(8, "gone")))
     replica = Replica()
-    sessions = [Session("me", 0.0), Session("other", 0.0)]
-    texts = {record_of(session.id): session_text(session, 0.0, HERE, HOST) for session in sessions}
-    texts |= {LINE: line_text(sessions, 0.0), "c1": record.text(), "q1": QuotaRecord('"key ab12"', "{}").text()}
-    replica.absorb([word for name, text in texts.items() for word in (name, "4", text)], 4)
+    sessions = [StoreSession("me", 0.0), StoreSession("other", 0.0)]
+    texts = {record_name(session.id): encode_session(session, 0.0, HERE, HOST) for session in sessions}
+    texts |= {
+        SESSION_LIST: encode_session_list(sessions, 0.0),
+        "c1": record.text(),
+        "q1": QuotaRecord('"key ab12"', "{}").text(),
+    }
+    replica.apply_updates([word for name, text in texts.items() for word in (name, "4", text)], 4)
     return replica
 
 
 def step_on(replica: Replica) -> RedisStep:
     step = RedisStep(replica, HERE, 50.0, SharedPool(), host=HOST)
     if step.sessions:
-        step.i_am(step.sessions[0])
+        step.set_own_session(step.sessions[0])
     return step
 
 
@@ -54,13 +65,13 @@ def test_a_lease_of_a_session_that_is_gone_is_none_and_goes_too(replica: Replica
 def test_nobody_is_said_to_hold_what_a_session_held_that_is_gone(replica: Replica) -> None:
     step = step_on(replica)
 
-    assert step.enrol(Card("ab12", "key-1", "key ab12")).credential.holders == ()
+    assert step.enrol(CredentialIdentity("ab12", "key-1", "key ab12")).credential.holders == ()
 
 
 def test_a_credential_is_known_again_by_its_fingerprint_and_has_its_new_name(replica: Replica) -> None:
     step = step_on(replica)
 
-    enrolled = step.enrol(Card("ab12", "renamed", "key ab12"))
+    enrolled = step.enrol(CredentialIdentity("ab12", "renamed", "key ab12"))
 
     assert (enrolled.credential.number, enrolled.quota.number) == (1, 1)
     written = step.records["c1"]
@@ -71,9 +82,9 @@ def test_a_credential_is_known_again_by_its_fingerprint_and_has_its_new_name(rep
 def test_a_new_credential_rests_on_that_nobody_else_has_its_number(replica: Replica) -> None:
     step = step_on(replica)
 
-    step.enrol(Card("cd34", "key-2", "key cd34"))
+    step.enrol(CredentialIdentity("cd34", "key-2", "key cd34"))
 
-    assert {"c2 0", "q2 0"} <= {f"{name} {version}" for name, version in pairs(step.checks())}
+    assert {"c2 0", "q2 0"} <= {f"{name} {version}" for name, version in pairs(step.read_versions())}
 
 
 def pairs(checks: str) -> list[tuple[str, str]]:
@@ -84,9 +95,9 @@ def pairs(checks: str) -> list[tuple[str, str]]:
 def test_what_was_to_be_new_is_nothing_to_be_told_of_if_the_step_was_in_vain(replica: Replica) -> None:
     step = step_on(replica)
 
-    step.enrol(Card("cd34", "key-2", "key cd34"))
+    step.enrol(CredentialIdentity("cd34", "key-2", "key cd34"))
 
-    assert not set(step.touched()) & {"c2", "q2"}
+    assert not set(step.affected_records()) & {"c2", "q2"}
 
 
 # -- what a step rests on ----------------------------------------------------------------------------------------------
@@ -94,24 +105,30 @@ def test_what_was_to_be_new_is_nothing_to_be_told_of_if_the_step_was_in_vain(rep
 
 def line_step(*waiting: tuple[str, float], me: str = "me") -> RedisStep:
     """A step on a line of sessions that wait, each with what it was served; *me* is ours, whether it waits or not."""
-    sessions = [Session(name, 0.0, served=served, waiting_since=10.0) for name, served in waiting]
+    sessions = [StoreSession(name, 0.0, served=served, waiting_since=10.0) for name, served in waiting]
     if all(session.id != me for session in sessions):
-        sessions.append(Session(me, 0.0))
-    texts = {record_of(session.id): session_text(session, 0.0, HERE, HOST) for session in sessions}
-    texts |= {LINE: line_text(sessions, 0.0), "c1": KEY.with_leases((lease(7, me),)).text(), "q1": '"key ab12"\n{}'}
+        sessions.append(StoreSession(me, 0.0))
+    texts = {record_name(session.id): encode_session(session, 0.0, HERE, HOST) for session in sessions}
+    texts |= {
+        SESSION_LIST: encode_session_list(sessions, 0.0),
+        "c1": KEY.with_leases((lease(7, me),)).text(),
+        "q1": '"key ab12"\n{}',
+    }
     replica = Replica()
-    replica.absorb([word for name, text in texts.items() for word in (name, "4", text)], 4)
+    replica.apply_updates([word for name, text in texts.items() for word in (name, "4", text)], 4)
     step = RedisStep(replica, HERE, 50.0, SharedPool(), host=HOST)
-    step.i_am(next(session for session in step.sessions if session.id == me))
+    step.set_own_session(next(session for session in step.sessions if session.id == me))
     return step
 
 
 def rests_on(step: RedisStep) -> set[str]:
-    return {name for name, _ in pairs(step.checks())}
+    return {name for name, _ in pairs(step.read_versions())}
 
 
-def bid_for(slots: int) -> Bid:
-    return Bid("r", 1, slots, 1, None, lambda _now, _claims: Reserved(None), lambda _wanted: 1, still_waiting=False)
+def bid_for(slots: int) -> SlotRequest:
+    return SlotRequest(
+        "r", 1, slots, 1, None, lambda _now, _claims: QuotaReservation(None), lambda _wanted: 1, still_waiting=False
+    )
 
 
 def test_who_gets_in_line_at_its_end_disturbs_nobody_who_waits() -> None:
@@ -120,8 +137,8 @@ def test_who_gets_in_line_at_its_end_disturbs_nobody_who_waits() -> None:
     step.served = 3.0
     step.wait(None, None, None, passed=False)
 
-    assert set(step.texts()) == {"sme", WAITS}
-    assert rests_on(step) == {LINE, "sme"}
+    assert set(step.writes()) == {"sme", WAITING_CHANGED}
+    assert rests_on(step) == {SESSION_LIST, "sme"}
 
 
 def test_who_gets_in_line_before_another_is_seen_by_those_who_wait() -> None:
@@ -129,34 +146,34 @@ def test_who_gets_in_line_before_another_is_seen_by_those_who_wait() -> None:
 
     step.wait(None, None, None, passed=False)
 
-    assert set(step.texts()) == {"sme", WAITS, FRONT}
+    assert set(step.writes()) == {"sme", WAITING_CHANGED, FRONT_CHANGED}
 
 
 def test_a_grant_to_the_first_in_line_does_not_rest_on_who_gets_in_behind() -> None:
     step = line_step(("me", 1.0), ("other", 3.0))
 
-    assert isinstance(grant(step, bid_for(slots=2)), Granted)
+    assert isinstance(grant(step, bid_for(slots=2)), SlotGranted)
 
-    assert rests_on(step) == {LINE, FRONT, "sme", "c1", "q1"}
-    assert set(step.texts()) == {"sme", "c1"}
+    assert rests_on(step) == {SESSION_LIST, FRONT_CHANGED, "sme", "c1", "q1"}
+    assert set(step.writes()) == {"sme", "c1"}
 
 
 def test_a_grant_to_who_does_not_wait_rests_on_that_nobody_else_begins_to() -> None:
     step = line_step()
 
-    assert isinstance(grant(step, bid_for(slots=2)), Granted)
+    assert isinstance(grant(step, bid_for(slots=2)), SlotGranted)
 
-    assert rests_on(step) == {LINE, WAITS, "c1", "q1"}
-    assert set(step.texts()) == {"c1"}
+    assert rests_on(step) == {SESSION_LIST, WAITING_CHANGED, "c1", "q1"}
+    assert set(step.writes()) == {"c1"}
 
 
 def test_a_refusal_rests_on_those_who_are_ahead() -> None:
     step = line_step(("first", 1.0), ("second", 2.0), ("me", 3.0))
 
-    assert isinstance(grant(step, bid_for(slots=2)), Refused)
+    assert isinstance(grant(step, bid_for(slots=2)), SlotRefused)
 
     assert {"sfirst", "ssecond"} <= rests_on(step)  # the one is called, and the other reason enough
-    assert set(step.texts()) == {"sfirst"}
+    assert set(step.writes()) == {"sfirst"}
 
 
 def test_a_slot_that_comes_free_rests_on_who_is_called_and_on_nobody_behind() -> None:
@@ -164,8 +181,8 @@ def test_a_slot_that_comes_free_rests_on_who_is_called_and_on_nobody_behind() ->
 
     assert step.end(1, 7)
 
-    assert rests_on(step) == {LINE, FRONT, "sfirst", "c1"}
-    assert step.rings == ["first"]
+    assert rests_on(step) == {SESSION_LIST, FRONT_CHANGED, "sfirst", "c1"}
+    assert step.wakeup_sessions == ["first"]
 
 
 def test_a_slot_that_comes_free_for_nobody_rests_on_that_nobody_begins_to_wait() -> None:
@@ -173,4 +190,4 @@ def test_a_slot_that_comes_free_for_nobody_rests_on_that_nobody_begins_to_wait()
 
     assert step.end(1, 7)
 
-    assert rests_on(step) == {LINE, WAITS, "c1"}
+    assert rests_on(step) == {SESSION_LIST, WAITING_CHANGED, "c1"}

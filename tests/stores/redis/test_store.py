@@ -16,7 +16,7 @@ from agentos import CredentialCoordinator, LeaseLost, NoCredentialAvailable, Poo
 from agentos.errors import NotAStore, StoreDamaged, StoreTooNew, StoreUnavailable
 from agentos.pool.store_protocol import StoreBusy
 from agentos.stores.redis import server_time, store, store_connection
-from agentos.stores.redis.url import RedisPlace
+from agentos.stores.redis.url import RedisLocation
 from agentos.testing import FakeClock
 
 from ...background_threads import Background
@@ -35,7 +35,7 @@ def client() -> Iterator[redis.Redis]:
 
 
 @pytest.fixture
-def open_pool(place: RedisPlace) -> Iterator[Callable[..., CredentialCoordinator]]:
+def open_pool(place: RedisLocation) -> Iterator[Callable[..., CredentialCoordinator]]:
     """Pools whose time is a test's, so that a young server is no matter."""
     made: list[CredentialCoordinator] = []
 
@@ -66,7 +66,7 @@ def test_pools_of_two_names_on_one_server_know_nothing_of_each_other(open_pool: 
 
 
 def test_a_key_that_is_somebody_elses_is_no_store_and_stays(
-    open_pool: Open, place: RedisPlace, client: redis.Redis
+    open_pool: Open, place: RedisLocation, client: redis.Redis
 ) -> None:
     client.set(place.key("meta"), "mine")
 
@@ -77,14 +77,14 @@ def test_a_key_that_is_somebody_elses_is_no_store_and_stays(
     assert client.get(place.key("meta")) == "mine"
 
 
-def test_a_hash_without_our_format_is_no_store(open_pool: Open, place: RedisPlace, client: redis.Redis) -> None:
+def test_a_hash_without_our_format_is_no_store(open_pool: Open, place: RedisLocation, client: redis.Redis) -> None:
     client.hset(place.key("meta"), "colour", "blue")
 
     with pytest.raises(NotAStore):
         open_pool()
 
 
-def test_a_store_of_a_newer_format_is_left_alone(open_pool: Open, place: RedisPlace, client: redis.Redis) -> None:
+def test_a_store_of_a_newer_format_is_left_alone(open_pool: Open, place: RedisLocation, client: redis.Redis) -> None:
     open_pool().close()
     client.hset(place.key("meta"), "format", "99")
 
@@ -96,7 +96,7 @@ def test_a_store_of_a_newer_format_is_left_alone(open_pool: Open, place: RedisPl
 
 @pytest.mark.parametrize("field", ["epoch", "shift", "token"])
 def test_a_store_that_says_nothing_sensible_of_itself_is_damaged(
-    open_pool: Open, place: RedisPlace, client: redis.Redis, field: str
+    open_pool: Open, place: RedisLocation, client: redis.Redis, field: str
 ) -> None:
     open_pool().close()
     client.hset(place.key("meta"), field, "nonsense") if field != "epoch" else client.hdel(place.key("meta"), field)
@@ -106,7 +106,7 @@ def test_a_store_that_says_nothing_sensible_of_itself_is_damaged(
 
 
 def test_a_record_that_is_not_readable_is_said_to_be_damaged(
-    open_pool: Open, place: RedisPlace, client: redis.Redis
+    open_pool: Open, place: RedisLocation, client: redis.Redis
 ) -> None:
     open_pool().close()
     client.hset(place.key("records"), "c1", "nonsense")
@@ -167,7 +167,7 @@ def test_a_missing_package_is_named_with_the_way_to_have_it(open_pool: Open, mon
 
 
 def test_a_pool_that_could_not_be_opened_leaves_no_connection(
-    open_pool: Open, place: RedisPlace, client: redis.Redis
+    open_pool: Open, place: RedisLocation, client: redis.Redis
 ) -> None:
     client.set(place.key("meta"), "mine")
     before = len(client.client_list())
@@ -199,7 +199,7 @@ def test_a_lease_is_lost_to_a_holder_whose_machine_slept_for_longer_than_it_last
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slept = 0.0
-    monkeypatch.setattr(server_time, "asleep_for", lambda: slept)
+    monkeypatch.setattr(server_time, "read_suspend_time", lambda: slept)
     with RedisServer(tmp_path, faketime=True) as server:
         server.jump(86_400.0)  # it looks as if it had run for long
         with CredentialCoordinator([KEY], store=server.url()) as pool:
@@ -288,10 +288,10 @@ def test_who_looks_while_the_store_changes_what_it_says_of_itself_sees_nothing_a
         raise StoreBusy
 
     assert isinstance(pool._runtime.store, store.RedisStore)
-    monkeypatch.setattr(pool._runtime.store, "_converse", busy)
+    monkeypatch.setattr(pool._runtime.store, "_exchange", busy)
 
     with pool._runtime.scheduler.locked():
-        assert pool._runtime.store.look() is False
+        assert pool._runtime.store.refresh() is False
     assert asked
     monkeypatch.undo()
     assert (_held := pool.acquire_nowait()).held

@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 
 from agentos.stores.redis import server_time as timekeeping
-from agentos.stores.redis.metadata import FORMAT, Meta
-from agentos.stores.redis.server_time import Heard, ServerTime
+from agentos.stores.redis.metadata import FORMAT, StoreMetadata
+from agentos.stores.redis.server_time import ServerTime, ServerTimeReading
 from agentos.stores.redis.store_clock import StoreClock
-from agentos.stores.redis.store_connection import Link
+from agentos.stores.redis.store_connection import StoreConnection
 from agentos.util.clock import SystemClock
 
 TTL = 30.0
 AHEAD = 1000.0  # by so much the server's clock is ahead of ours
-META = Meta("v1", FORMAT, "ab", "epoch-1", "", "run-1", longest=TTL)
+META = StoreMetadata("v1", FORMAT, "ab", "epoch-1", "", "run-1", longest=TTL)
 
 
 class Server:
@@ -33,16 +33,16 @@ class Server:
     def sessions(self, _wire: Any) -> dict[str, float]:
         return self.ends_at
 
-    def amend(self, _wire: Any, new: Meta, old: Meta) -> bool:
+    def amend(self, _wire: Any, new: StoreMetadata, old: StoreMetadata) -> bool:
         if self.meta.version != old.version:
             return False
         self.meta = new
         return True
 
 
-def at(local: float, jump: float = 0.0) -> Heard:
+def at(local: float, jump: float = 0.0) -> ServerTimeReading:
     """The server's hour at an instant of ours, after its clock was set by so much."""
-    return Heard(local - 0.001, local + 0.001, local + AHEAD + jump)
+    return ServerTimeReading(local - 0.001, local + 0.001, local + AHEAD + jump)
 
 
 @pytest.fixture
@@ -52,39 +52,39 @@ def server() -> Server:
 
 def come(server: Server, jump: float = 0.0, local: float = 100.0) -> StoreClock:
     clock = StoreClock(as_link(server), TTL, lambda: {"other.1": TTL})
-    clock.begin(server.meta, at(local, jump))
+    clock.adopt_store(server.meta, at(local, jump))
     return clock
 
 
-def as_link(server: Any) -> Link:
-    found: Link = server
+def as_link(server: Any) -> StoreConnection:
+    found: StoreConnection = server
     return found
 
 
 def store_time(clock: StoreClock, local: float) -> float:
-    return clock.border.to_store(local)
+    return clock.clock_offset.to_store(local)
 
 
 @pytest.mark.parametrize("jump", [120.0, -3600.0])
 def test_when_the_servers_clock_is_set_the_stores_time_goes_on_and_grants_rest(server: Server, jump: float) -> None:
     clock = come(server)
 
-    assert clock.fits(at(200.0, jump), alive=True)
+    assert clock.apply_reading(at(200.0, jump), alive=True)
 
     assert store_time(clock, 200.0) == pytest.approx(200.0 + AHEAD)
     assert server.meta.shift == pytest.approx(-jump, abs=0.01)
-    assert clock.rests_until() == pytest.approx(200.0 + TTL, abs=0.01)
+    assert clock.grants_paused_until() == pytest.approx(200.0 + TTL, abs=0.01)
     assert f"clock was set {'forward' if jump > 0 else 'back'} by {abs(jump):.1f} s" in server.meta.why
 
 
 def test_the_second_to_notice_finds_it_put_right(server: Server) -> None:
     first, second = come(server), come(server)
-    first.fits(at(200.0, 120.0), alive=True)
+    first.apply_reading(at(200.0, 120.0), alive=True)
     put_right = server.meta
 
-    assert second.fits(at(201.0, 120.0), alive=True)
+    assert second.apply_reading(at(201.0, 120.0), alive=True)
     assert second.meta_is_old
-    assert second.renewed(server.meta, at(202.0, 120.0), alive=True, newcomer=False)
+    assert second.apply_metadata(server.meta, at(202.0, 120.0), alive=True, newcomer=False)
 
     assert server.meta is put_right
     assert store_time(second, 202.0) == pytest.approx(202.0 + AHEAD, abs=0.01)
@@ -92,10 +92,10 @@ def test_the_second_to_notice_finds_it_put_right(server: Server) -> None:
 
 def test_one_that_came_after_the_clock_was_set_takes_over_what_is_put_right_later(server: Server) -> None:
     old, fresh = come(server), come(server, jump=120.0, local=190.0)
-    old.fits(at(200.0, 120.0), alive=True)
+    old.apply_reading(at(200.0, 120.0), alive=True)
     put_right = server.meta
 
-    assert not fresh.renewed(server.meta, at(201.0, 120.0), alive=True, newcomer=True)
+    assert not fresh.apply_metadata(server.meta, at(201.0, 120.0), alive=True, newcomer=True)
 
     assert server.meta is put_right
     assert store_time(fresh, 201.0) == pytest.approx(201.0 + AHEAD, abs=0.01)
@@ -103,9 +103,9 @@ def test_one_that_came_after_the_clock_was_set_takes_over_what_is_put_right_late
 
 def test_two_clocks_that_are_set_one_after_the_other_are_both_put_right(server: Server) -> None:
     clock = come(server)
-    clock.fits(at(200.0, 120.0), alive=True)
+    clock.apply_reading(at(200.0, 120.0), alive=True)
 
-    clock.fits(at(300.0, 60.0), alive=True)
+    clock.apply_reading(at(300.0, 60.0), alive=True)
 
     assert store_time(clock, 300.0) == pytest.approx(300.0 + AHEAD, abs=0.01)
     assert server.meta.shift == pytest.approx(-60.0, abs=0.01)
@@ -116,24 +116,24 @@ def test_a_clock_that_is_set_again_before_everybody_has_heard_of_the_first_time_
     server: Server, first: float, second: float
 ) -> None:
     one, two = come(server), come(server)
-    one.fits(at(200.0, first), alive=True)
+    one.apply_reading(at(200.0, first), alive=True)
 
-    assert two.renewed(server.meta, at(201.0, first + second), alive=True, newcomer=False)
-    assert one.renewed(server.meta, at(202.0, first + second), alive=True, newcomer=False)
+    assert two.apply_metadata(server.meta, at(201.0, first + second), alive=True, newcomer=False)
+    assert one.apply_metadata(server.meta, at(202.0, first + second), alive=True, newcomer=False)
 
     for clock in (one, two):
         assert store_time(clock, 202.0) == pytest.approx(202.0 + AHEAD, abs=0.02)
-        assert clock.rests_until() == pytest.approx(201.0 + TTL, abs=1.1)
+        assert clock.grants_paused_until() == pytest.approx(201.0 + TTL, abs=1.1)
     assert server.meta.shift == pytest.approx(-first - second, abs=0.02)
 
 
 def test_who_lost_time_and_is_contradicted_gives_in(server: Server) -> None:
     """Its machine stood still without its knowing."""
     still, steady = come(server), come(server)
-    still.fits(at(200.0, 3.0), alive=True)
+    still.apply_reading(at(200.0, 3.0), alive=True)
 
-    assert steady.renewed(server.meta, at(204.0), alive=True, newcomer=False)
-    assert not still.renewed(server.meta, at(201.0, 3.0), alive=True, newcomer=False)
+    assert steady.apply_metadata(server.meta, at(204.0), alive=True, newcomer=False)
+    assert not still.apply_metadata(server.meta, at(201.0, 3.0), alive=True, newcomer=False)
 
     assert server.meta.shift == pytest.approx(0.0, abs=0.02)
     assert store_time(still, 201.0) == pytest.approx(204.0 + AHEAD, abs=0.02)
@@ -144,7 +144,7 @@ def test_who_finds_that_others_were_renewed_in_time_it_has_not_lived_through_sto
     clock = come(server)
     server.ends_at = {"other.1": 202.5 + AHEAD + TTL}
 
-    assert not clock.fits(at(200.0, 3.0), alive=True)
+    assert not clock.apply_reading(at(200.0, 3.0), alive=True)
 
     assert server.meta is META
     assert store_time(clock, 200.0) == pytest.approx(203.0 + AHEAD)
@@ -154,7 +154,7 @@ def test_one_that_came_after_the_clock_was_set_is_no_witness(server: Server) -> 
     clock = come(server)
     server.ends_at = {"other.1": 190.0 + AHEAD + TTL, "fresh.1": 320.0 + AHEAD + TTL}
 
-    assert clock.fits(at(200.0, 120.0), alive=True)
+    assert clock.apply_reading(at(200.0, 120.0), alive=True)
 
     assert server.meta.shift == pytest.approx(-120.0, abs=0.01)
 
@@ -163,21 +163,21 @@ def test_grants_rest_for_the_longest_time_to_live_of_whoever_may_be_there(server
     server.meta = META.changed(longest=300.0)
     clock = come(server)
 
-    clock.fits(at(200.0, 120.0), alive=True)
+    clock.apply_reading(at(200.0, 120.0), alive=True)
 
-    assert clock.rests_until() == pytest.approx(500.0, abs=0.01)
+    assert clock.grants_paused_until() == pytest.approx(500.0, abs=0.01)
 
 
 def test_whoever_comes_waits_for_those_who_renew_most_seldom(server: Server) -> None:
     server.meta = META.changed(longest=300.0)
 
-    assert come(server).patience() == pytest.approx(101.0)
+    assert come(server).settling_time() == pytest.approx(101.0)
 
 
 def test_what_is_no_more_than_drift_moves_the_stores_time_a_little(server: Server) -> None:
     clock = come(server)
 
-    assert clock.fits(at(200.0, 0.25), alive=True)
+    assert clock.apply_reading(at(200.0, 0.25), alive=True)
 
     assert server.meta is META
     assert store_time(clock, 200.0) == pytest.approx(200.25 + AHEAD, abs=0.002)
@@ -186,24 +186,24 @@ def test_what_is_no_more_than_drift_moves_the_stores_time_a_little(server: Serve
 def test_who_has_no_session_believes_the_server(server: Server) -> None:
     clock = come(server)
 
-    assert not clock.fits(at(200.0, 120.0), alive=False)
+    assert not clock.apply_reading(at(200.0, 120.0), alive=False)
 
     assert server.meta is META
     assert store_time(clock, 200.0) == pytest.approx(200.0 + AHEAD + 120.0)
 
 
 def test_who_was_asleep_believes_the_server(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(timekeeping, "asleep_for", lambda: 5.0)
+    monkeypatch.setattr(timekeeping, "read_suspend_time", lambda: 5.0)
     clock = come(server)
-    monkeypatch.setattr(timekeeping, "asleep_for", lambda: 125.0)
+    monkeypatch.setattr(timekeeping, "read_suspend_time", lambda: 125.0)
 
-    assert not clock.fits(at(200.0, 120.0), alive=True)
+    assert not clock.apply_reading(at(200.0, 120.0), alive=True)
 
     assert server.meta is META
 
 
 def test_what_is_sent_counts_while_the_server_may_still_be_waited_for(server: Server) -> None:
-    earliest, latest = map(float, come(server).between(200.0))
+    earliest, latest = map(float, come(server).find_time_bounds(200.0))
 
     assert earliest == pytest.approx(200.0 + AHEAD - 0.5)
     assert latest == pytest.approx(200.0 + AHEAD + 0.5 + 0.25)

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from agentos import CredentialCoordinator, Lease, NoCredentialAvailable
-from agentos.pool.store_protocol import Act, StoreTrouble
+from agentos.pool.store_protocol import StepAction, TransientStoreError
 from agentos.stores.redis.store import RedisStore
 from agentos.stores.redis.store_clock import StoreClock
-from agentos.stores.redis.url import RedisPlace
+from agentos.stores.redis.url import RedisLocation
 from agentos.testing import FakeClock
 
 from ...contract.engine_contract import eventually
@@ -38,7 +38,7 @@ Open = Callable[..., CredentialCoordinator]
 
 
 @pytest.fixture
-def open_pool(place: RedisPlace, clock: FakeClock) -> Iterator[Open]:
+def open_pool(place: RedisLocation, clock: FakeClock) -> Iterator[Open]:
     made: list[CredentialCoordinator] = []
 
     def make(ttl: float = TTL) -> CredentialCoordinator:
@@ -51,7 +51,7 @@ def open_pool(place: RedisPlace, clock: FakeClock) -> Iterator[Open]:
         pool.close()
 
 
-def forget(place: RedisPlace, client: Any) -> None:
+def forget(place: RedisLocation, client: Any) -> None:
     """As a server does that is restarted empty, or told to."""
     assert client.delete(*(place.key(name) for name in ("meta", "records", "changes", "expiry")))
 
@@ -72,7 +72,7 @@ LESSONS: dict[str, tuple[Callable[[Lease], object], str]] = {
 
 @pytest.mark.parametrize("lesson", LESSONS)
 def test_what_a_process_knows_outlives_the_store(
-    open_pool: Open, place: RedisPlace, client: Any, clock: FakeClock, lesson: str
+    open_pool: Open, place: RedisLocation, client: Any, clock: FakeClock, lesson: str
 ) -> None:
     learn, state = LESSONS[lesson]
     pool = open_pool()
@@ -94,21 +94,21 @@ def test_what_a_process_knows_outlives_the_store(
 
 
 def test_what_a_process_knows_outlives_the_store_though_it_cannot_be_told_at_once(
-    open_pool: Open, place: RedisPlace, client: Any, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+    open_pool: Open, place: RedisLocation, client: Any, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pool = open_pool()
     lease = pool.acquire_nowait()
     lease.rate_limited(600)
     lease.release()
-    told, tell = [], RedisStore.tell
+    told, tell = [], RedisStore.submit
 
-    def tell_at_the_second_time(store: RedisStore, act: Act) -> None:
+    def tell_at_the_second_time(store: RedisStore, act: StepAction) -> None:
         told.append(act)
         if len(told) == 1:
-            raise StoreTrouble("no answer")
+            raise TransientStoreError("no answer")
         tell(store, act)
 
-    monkeypatch.setattr(RedisStore, "tell", tell_at_the_second_time)
+    monkeypatch.setattr(RedisStore, "submit", tell_at_the_second_time)
 
     forget(place, client)
 
@@ -123,7 +123,7 @@ def test_what_a_process_knows_outlives_the_store_though_it_cannot_be_told_at_onc
 
 
 def test_a_store_that_is_gone_waits_for_the_longest_lease_that_anybody_remembers(
-    open_pool: Open, place: RedisPlace, client: Any, clock: FakeClock
+    open_pool: Open, place: RedisLocation, client: Any, clock: FakeClock
 ) -> None:
     longest, pool = open_pool(10 * TTL), open_pool()
     longest.close()
@@ -140,7 +140,7 @@ def test_a_store_that_is_gone_waits_for_the_longest_lease_that_anybody_remembers
 
 
 def test_a_fresh_process_that_comes_first_to_a_store_that_is_gone_waits_if_others_are_there(
-    open_pool: Open, place: RedisPlace, client: Any, clock: FakeClock
+    open_pool: Open, place: RedisLocation, client: Any, clock: FakeClock
 ) -> None:
     pool = open_pool()
     token = pool.acquire_nowait().token
@@ -159,10 +159,10 @@ def test_a_fresh_process_that_comes_first_to_a_store_that_is_gone_waits_if_other
 
 
 def test_a_process_that_was_away_for_too_long_takes_nobody_for_gone_when_it_comes_back(
-    open_pool: Open, place: RedisPlace, client: Any, monkeypatch: pytest.MonkeyPatch
+    open_pool: Open, place: RedisLocation, client: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     patience = 0.0
-    monkeypatch.setattr(StoreClock, "patience", lambda _: patience)
+    monkeypatch.setattr(StoreClock, "settling_time", lambda _: patience)
     holder, away = open_pool(), open_pool()
     _held = holder.acquire_nowait()
     patience = TTL / 3

@@ -15,11 +15,11 @@ import pytest
 from agentos import Credential, CredentialCoordinator, NoCredentialAvailable
 from agentos.errors import StoreUnavailable
 from agentos.stores.redis import store_connection
-from agentos.stores.redis.pubsub_wakeup import RedisBell
+from agentos.stores.redis.pubsub_wakeup import PubSubWakeup
 from agentos.stores.redis.server_time import server_time_for
 from agentos.stores.redis.store import RedisStore
-from agentos.stores.redis.store_connection import Link
-from agentos.stores.redis.url import redis_place
+from agentos.stores.redis.store_connection import StoreConnection
+from agentos.stores.redis.url import parse_redis_url
 from agentos.testing import FakeClock
 from agentos.util.clock import SystemClock
 
@@ -121,15 +121,15 @@ def test_an_answer_of_several_records_of_tls_is_read_whole(
 
 
 def test_a_call_of_another_process_is_heard(tls: TlsProxy, authority: Authority, unhurried: None) -> None:
-    way = Link(redis_place(url(tls.port, authority)), server_time_for(SystemClock()), 600.0)
+    way = StoreConnection(parse_redis_url(url(tls.port, authority)), server_time_for(SystemClock()), 600.0)
     way.open()
-    with closing(way), closing(RedisBell(way)) as bell, closing(shared_server().client()) as client:
+    with closing(way), closing(PubSubWakeup(way)) as bell, closing(shared_server().client()) as client:
         waiting = Background(bell.acquire)
 
-        assert client.publish(way.bell_of(f"{bell.name}.1"), "") == 1
+        assert client.publish(way.wakeup_channel(f"{bell.name}.1"), "") == 1
 
         assert waiting.result()
-        assert bell.called
+        assert bell.was_notified
 
 
 def test_one_that_waits_is_woken_by_another_pool(tls: TlsProxy, authority: Authority, unhurried: None) -> None:
@@ -193,7 +193,7 @@ def test_a_certificate_that_goes_bad_in_use_is_waited_for_as_long_as_told(
                 pool.acquire(timeout=0.3)
 
             assert isinstance(pool._runtime.store, RedisStore)
-            way = pool._runtime.store._link
+            way = pool._runtime.store._connection
             eventually(lambda: way.why.startswith("its certificate is not accepted"))
             certified.load_cert_chain(authority.certificate("127.0.0.1"))
             assert pool.acquire(timeout=PATIENCE).release()

@@ -7,13 +7,13 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from agentos.stores.redis.url import RedisPlace
-from agentos.stores.sqlite.location import place_of
+from agentos.stores.redis.url import RedisLocation
+from agentos.stores.sqlite.location import parse_location
 
 
-def place(url: str) -> RedisPlace:
-    found = place_of(url, {})
-    assert isinstance(found, RedisPlace)
+def place(url: str) -> RedisLocation:
+    found = parse_location(url, {})
+    assert isinstance(found, RedisLocation)
     return found
 
 
@@ -111,7 +111,7 @@ def test_neither_user_nor_password_nor_an_option_is_shown() -> None:
 )
 def test_what_is_no_such_url_is_refused_without_showing_it(url: str) -> None:
     with pytest.raises(ValueError, match=r"^store must be .*'redis://host:port/db\?pool=name'") as caught:
-        place_of(url, {})
+        parse_location(url, {})
 
     assert "secret" not in str(caught.value)
 
@@ -137,7 +137,7 @@ def test_what_is_no_such_url_is_refused_without_showing_it(url: str) -> None:
 )
 def test_the_part_that_is_wrong_is_named_and_its_value_is_not(url: str, part: str) -> None:
     with pytest.raises(ValueError, match=re.escape(f"URL is not: {part}")) as caught:
-        place_of(url, {})
+        parse_location(url, {})
 
     assert "secret" not in str(caught.value)
 

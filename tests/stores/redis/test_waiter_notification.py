@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from agentos import CredentialCoordinator, Lease
-from agentos.stores.redis.url import RedisPlace
+from agentos.stores.redis.url import RedisLocation
 from agentos.testing import FakeClock
 
 from ...background_threads import Background
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("unhurried")
 
 
 @pytest.fixture
-def pools(place: RedisPlace) -> Iterator[list[CredentialCoordinator]]:
+def pools(place: RedisLocation) -> Iterator[list[CredentialCoordinator]]:
     """Two that share one key, each as if in a process of its own. Their clock stands still: none looks by itself."""
     url, clock = shared_server().url(place.pool), FakeClock()
     made = [CredentialCoordinator(["planted-secret"], store=url, clock=clock) for _ in range(2)]

@@ -1,4 +1,4 @@
-"""Real processes for the tests of `Alive`: ``python -m tests.stores.sqlite.presence_child MODE STORE``."""
+"""Real processes for the tests of `PresenceLock`: ``python -m tests.stores.sqlite.presence_child MODE STORE``."""
 
 from __future__ import annotations
 
@@ -7,51 +7,51 @@ import signal
 import sys
 from pathlib import Path
 
-from agentos.stores.sqlite.presence_lock import Alive
+from agentos.stores.sqlite.presence_lock import PresenceLock
 
 
 def inside(store: Path) -> None:
     """Be one of many until standard input ends."""
-    alive = Alive(store)
-    alive.join()
+    alive = PresenceLock(store)
+    alive.share()
     say("inside")
     sys.stdin.read()
-    alive.leave()
+    alive.release()
     say("left")
 
 
 def alone(store: Path) -> None:
     """Be alone, then, on a line of input, one of many, until standard input ends."""
-    alive = Alive(store)
-    say("alone" if alive.try_alone() else "not alone")
+    alive = PresenceLock(store)
+    say("alone" if alive.try_exclusive() else "not alone")
     sys.stdin.readline()
-    alive.join()
+    alive.share()
     say("inside")
     sys.stdin.read()
 
 
 def forking(store: Path) -> None:
     """Be inside, and have a child that was inherited all of it and ends in the usual way."""
-    alive = Alive(store)
-    alive.join()
+    alive = PresenceLock(store)
+    alive.share()
     child = os.fork()
     if child == 0:
-        assert not alive.inside
-        alive.leave()
+        assert not alive.is_held
+        alive.release()
         sys.exit(0)
     _, status = os.waitpid(child, 0)
-    say(f"inside {alive.inside} {os.waitstatus_to_exitcode(status)}")
+    say(f"inside {alive.is_held} {os.waitstatus_to_exitcode(status)}")
     sys.stdin.read()
 
 
 def forking_inward(store: Path) -> None:
     """Be inside, fork a child that comes in for itself, and die; the child stays until standard input ends."""
-    alive = Alive(store)
-    alive.join()
+    alive = PresenceLock(store)
+    alive.share()
     if os.fork() == 0:
-        own = Alive(store)
-        own.join()
-        say(f"inside {own.inside} {os.getpid()}")
+        own = PresenceLock(store)
+        own.share()
+        say(f"inside {own.is_held} {os.getpid()}")
         sys.stdin.read()
         os._exit(0)
     signal.pause()

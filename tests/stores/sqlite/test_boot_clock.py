@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentos.stores.sqlite.boot_clock import Moment, linux_base, shift, time_base
+from agentos.stores.sqlite.boot_clock import ClockReading, compute_shift, read_boot_id, read_linux_boot_id
 
 # Multiples of 2**-10 below 2**32, so that all sums are exact.
 instants = st.integers(0, 2**42).map(lambda n: n / 1024)
@@ -23,14 +23,14 @@ def test_nothing_that_was_past_comes_to_lie_in_the_future(
 ) -> None:
     stamp = at - age
 
-    assert stamp + shift(Moment("a", at, before), now, offset) <= now
+    assert stamp + compute_shift(ClockReading("a", at, before), now, offset) <= now
 
 
 @given(at=instants, before=offsets, now=instants, offset=offsets, away=offsets)
 def test_stamps_keep_their_distances_and_no_wait_gets_longer_than_it_was(
     at: float, before: float, now: float, offset: float, away: float
 ) -> None:
-    moved = shift(Moment("a", at, before), now, offset)
+    moved = compute_shift(ClockReading("a", at, before), now, offset)
 
     assert (at + away + moved) - (at + moved) == away
     assert (at + away + moved) - now <= away
@@ -41,21 +41,21 @@ def test_with_a_right_wall_clock_the_time_off_is_exact(at: float, before: float,
     wall_then = at + before
     wall_now = wall_then + off
 
-    assert now - (at + shift(Moment("a", at, before), now, wall_now - now)) == off
+    assert now - (at + compute_shift(ClockReading("a", at, before), now, wall_now - now)) == off
 
 
 @given(at=instants, before=offsets, now=instants, back=instants)
 def test_with_a_wall_clock_set_back_no_time_has_passed(at: float, before: float, now: float, back: float) -> None:
     wall_now = at + before - back
 
-    assert at + shift(Moment("a", at, before), now, wall_now - now) == now
+    assert at + compute_shift(ClockReading("a", at, before), now, wall_now - now) == now
 
 
 @given(at=instants, before=offsets, passed=instants)
 def test_within_one_base_nothing_moves_while_the_wall_clock_is_not_touched(
     at: float, before: float, passed: float
 ) -> None:
-    assert shift(Moment("a", at, before), at + passed, before) == 0
+    assert compute_shift(ClockReading("a", at, before), at + passed, before) == 0
 
 
 # -- the id --------------------------------------------------------------------------------------------------------
@@ -73,7 +73,7 @@ def proc(
     (folder / "self" / "ns" / "time").unlink(missing_ok=True)
     if namespace is not None:
         (folder / "self" / "ns" / "time").symlink_to(namespace)
-    return linux_base(folder)
+    return read_linux_boot_id(folder)
 
 
 def test_another_boot_or_time_namespace_is_another_base(tmp_path: Path) -> None:
@@ -104,7 +104,7 @@ def test_two_processes_of_this_machine_have_one_base() -> None:
 
     said = subprocess.run([sys.executable, "-c", script], cwd=root, capture_output=True, text=True, check=True).stdout
 
-    assert len(time_base()) == 16
-    assert said.strip() == time_base()
+    assert len(read_boot_id()) == 16
+    assert said.strip() == read_boot_id()
     if sys.platform == "linux":
-        assert time_base() == linux_base(Path("/proc"))
+        assert read_boot_id() == read_linux_boot_id(Path("/proc"))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agentos.stores.sqlite.filesystem_check import is_unc, network_share, share_kind
+from agentos.stores.sqlite.filesystem_check import find_network_share, is_unc, parse_share_kind
 
 
 def mount(point: str, kind: str, *, root: str = "/", source: str = "source", optional: str = "shared:1 ") -> str:
@@ -22,7 +22,7 @@ LOCAL = mount("/", "ext4") + mount("/proc", "proc", optional="") + mount("/tmp",
     ["nfs", "nfs4", "cifs", "smb3", "9p", "ceph", "lustre", "virtiofs", "vboxsf", "fuse.sshfs", "fuse.s3fs", "NFS"],
 )
 def test_a_network_file_system_is_named(kind: str) -> None:
-    assert share_kind(Path("/net/pool.sqlite"), LOCAL + mount("/net", kind)) == kind
+    assert parse_share_kind(Path("/net/pool.sqlite"), LOCAL + mount("/net", kind)) == kind
 
 
 @pytest.mark.parametrize(
@@ -44,40 +44,40 @@ def test_a_network_file_system_is_named(kind: str) -> None:
     ],
 )
 def test_a_local_file_system_is_let_in(kind: str) -> None:
-    assert share_kind(Path("/data/pool.sqlite"), LOCAL + mount("/data", kind)) is None
+    assert parse_share_kind(Path("/data/pool.sqlite"), LOCAL + mount("/data", kind)) is None
 
 
 def test_the_nearest_mount_above_the_file_counts() -> None:
     nested = LOCAL + mount("/net/local", "ext4") + mount("/net", "nfs4") + mount("/net/local/far", "cifs")
 
-    assert share_kind(Path("/net/pool.sqlite"), nested) == "nfs4"
-    assert share_kind(Path("/net/local/pool.sqlite"), nested) is None
-    assert share_kind(Path("/net/local/far/a/b/pool.sqlite"), nested) == "cifs"
+    assert parse_share_kind(Path("/net/pool.sqlite"), nested) == "nfs4"
+    assert parse_share_kind(Path("/net/local/pool.sqlite"), nested) is None
+    assert parse_share_kind(Path("/net/local/far/a/b/pool.sqlite"), nested) == "cifs"
 
 
 def test_of_two_mounts_on_one_folder_the_later_counts() -> None:
-    assert share_kind(Path("/home/me/a"), LOCAL + mount("/home", "autofs") + mount("/home", "nfs4")) == "nfs4"
-    assert share_kind(Path("/home/me/a"), LOCAL + mount("/home", "nfs4") + mount("/home", "tmpfs")) is None
+    assert parse_share_kind(Path("/home/me/a"), LOCAL + mount("/home", "autofs") + mount("/home", "nfs4")) == "nfs4"
+    assert parse_share_kind(Path("/home/me/a"), LOCAL + mount("/home", "nfs4") + mount("/home", "tmpfs")) is None
 
 
 def test_a_folder_is_not_taken_for_one_whose_name_only_begins_like_it() -> None:
-    assert share_kind(Path("/network/pool.sqlite"), LOCAL + mount("/net", "nfs4")) is None
+    assert parse_share_kind(Path("/network/pool.sqlite"), LOCAL + mount("/net", "nfs4")) is None
 
 
 def test_a_folder_that_does_not_exist_yet_is_where_its_path_leads() -> None:
-    assert share_kind(Path("/net/not/there/yet/pool.sqlite"), LOCAL + mount("/net", "nfs4")) == "nfs4"
+    assert parse_share_kind(Path("/net/not/there/yet/pool.sqlite"), LOCAL + mount("/net", "nfs4")) == "nfs4"
 
 
 def test_a_file_that_is_itself_a_mount_point_is_found() -> None:
     """Containers are given single files like this."""
-    assert share_kind(Path("/state/pool.sqlite"), LOCAL + mount("/state/pool.sqlite", "virtiofs")) == "virtiofs"
+    assert parse_share_kind(Path("/state/pool.sqlite"), LOCAL + mount("/state/pool.sqlite", "virtiofs")) == "virtiofs"
 
 
 def test_a_bind_mount_is_of_the_type_of_what_is_bound() -> None:
     bound = LOCAL + mount("/net", "nfs4") + mount("/state", "nfs4", root="/export/state") + mount("/net/own", "ext4")
 
-    assert share_kind(Path("/state/pool.sqlite"), bound) == "nfs4"
-    assert share_kind(Path("/net/own/pool.sqlite"), bound) is None
+    assert parse_share_kind(Path("/state/pool.sqlite"), bound) == "nfs4"
+    assert parse_share_kind(Path("/net/own/pool.sqlite"), bound) is None
 
 
 @pytest.mark.parametrize(
@@ -94,18 +94,18 @@ def test_a_bind_mount_is_of_the_type_of_what_is_bound() -> None:
     ],
 )
 def test_a_mount_point_may_have_any_name(escaped: str, folder: str) -> None:
-    assert share_kind(Path(folder, "pool.sqlite"), LOCAL + mount(escaped, "cifs", source="//a/b")) == "cifs"
+    assert parse_share_kind(Path(folder, "pool.sqlite"), LOCAL + mount(escaped, "cifs", source="//a/b")) == "cifs"
 
 
 def test_text_that_makes_no_sense_refuses_nothing() -> None:
     for text in ("", "\n\n", "36 35", "36 35 98:0 / /", " - nfs4", "36 35 98:0 / /net rw - \n"):
-        assert share_kind(Path("/net/pool.sqlite"), text) is None
+        assert parse_share_kind(Path("/net/pool.sqlite"), text) is None
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="by /proc")
 def test_the_kernel_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Path, "read_bytes", lambda path: mount("/", "nfs4").encode())
-    assert network_share(tmp_path) == "nfs4"
+    assert find_network_share(tmp_path) == "nfs4"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="by /proc")
@@ -115,7 +115,7 @@ def test_without_an_answer_nothing_is_refused(tmp_path: Path, monkeypatch: pytes
 
     monkeypatch.setattr(Path, "read_bytes", fail)
 
-    assert network_share(tmp_path) is None
+    assert find_network_share(tmp_path) is None
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import pytest
 
 from agentos.errors import StoreOnNetworkShare, StoreUnavailable
 from agentos.stores.sqlite import location
-from agentos.stores.sqlite.location import make_private, place_of, prepare, state_folder
+from agentos.stores.sqlite.location import make_private, parse_location, prepare_file, state_folder
 
 HOME = {"HOME": "/home/me"}
 
@@ -26,7 +26,7 @@ def mode(path: Path) -> int:
 
 
 def test_memory_means_no_file() -> None:
-    assert place_of("memory", {}) is None
+    assert parse_location("memory", {}) is None
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_memory_means_no_file() -> None:
     ],
 )
 def test_a_url_or_a_path_means_that_file(store: Any, path: str) -> None:
-    assert place_of(store, HOME) == Path(path)
+    assert parse_location(store, HOME) == Path(path)
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_a_url_or_a_path_means_that_file(store: Any, path: str) -> None:
 )
 def test_anything_else_is_refused_without_showing_what_may_be_secret(store: Any, shown: str) -> None:
     with pytest.raises(ValueError, match=r"^store must be 'memory', 'sqlite', 'sqlite:///relative/path', ") as caught:
-        place_of(store, HOME)
+        parse_location(store, HOME)
 
     assert shown.replace("PosixPath", type(store).__name__) in str(caught.value)
     assert "secret" not in str(caught.value)
@@ -79,7 +79,7 @@ class BytesPath:
 
 def test_a_path_of_bytes_is_refused() -> None:
     with pytest.raises(ValueError, match="this BytesPath is none of these"):
-        place_of(BytesPath(), {})  # type: ignore[arg-type]
+        parse_location(BytesPath(), {})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_the_state_folder_is_where_each_system_wants_it(platform: str, environ: 
 
 
 def test_without_a_name_the_file_is_in_the_state_folder() -> None:
-    assert place_of("sqlite", {"AGENTOS_HOME": "/mine"}) == Path("/mine/pool.sqlite")
+    assert parse_location("sqlite", {"AGENTOS_HOME": "/mine"}) == Path("/mine/pool.sqlite")
 
 
 def test_a_user_without_a_home_is_told_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,7 +114,7 @@ def test_a_user_without_a_home_is_told_what_to_set(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(Path, "home", homeless)
 
     with pytest.raises(ValueError, match="set AGENTOS_HOME"):
-        place_of("sqlite", {})
+        parse_location("sqlite", {})
 
 
 # -- making it -----------------------------------------------------------------------------------------------------
@@ -124,7 +124,7 @@ def test_a_user_without_a_home_is_told_what_to_set(monkeypatch: pytest.MonkeyPat
 def test_the_file_and_every_folder_made_for_it_are_for_this_user_alone(tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
 
-    real = prepare(tmp_path / "a" / "b" / "pool.sqlite")
+    real = prepare_file(tmp_path / "a" / "b" / "pool.sqlite")
 
     assert real == tmp_path / "a" / "b" / "pool.sqlite"
     assert real.read_bytes() == b""
@@ -138,7 +138,7 @@ def test_what_is_there_is_left_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "shared" / "pool.sqlite").write_text("content")
     (tmp_path / "shared" / "pool.sqlite").chmod(0o660)
 
-    real = prepare(tmp_path / "shared" / "pool.sqlite")
+    real = prepare_file(tmp_path / "shared" / "pool.sqlite")
 
     assert real.read_text() == "content"
     assert (mode(real), mode(real.parent)) == (0o660, 0o750)
@@ -149,19 +149,19 @@ def test_links_are_followed_so_that_two_names_mean_one_file(tmp_path: Path) -> N
     (tmp_path / "link").symlink_to(tmp_path / "real")
     (tmp_path / "name.sqlite").symlink_to(tmp_path / "real" / "pool.sqlite")
 
-    assert prepare(tmp_path / "link" / "pool.sqlite") == tmp_path / "real" / "pool.sqlite"
-    assert prepare(tmp_path / "name.sqlite") == tmp_path / "real" / "pool.sqlite"
+    assert prepare_file(tmp_path / "link" / "pool.sqlite") == tmp_path / "real" / "pool.sqlite"
+    assert prepare_file(tmp_path / "name.sqlite") == tmp_path / "real" / "pool.sqlite"
 
 
 def test_a_relative_path_is_made_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
-    assert prepare(Path("pool.sqlite")) == tmp_path / "pool.sqlite"
+    assert prepare_file(Path("pool.sqlite")) == tmp_path / "pool.sqlite"
 
 
 def test_a_folder_in_its_place_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StoreUnavailable, match="it is a folder") as caught:
-        prepare(tmp_path)
+        prepare_file(tmp_path)
 
     assert caught.value.path == str(tmp_path)
 
@@ -171,21 +171,21 @@ def test_a_pipe_in_its_place_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pool.sqlite")
 
     with pytest.raises(StoreUnavailable, match="it is no file"):
-        prepare(tmp_path / "pool.sqlite")
+        prepare_file(tmp_path / "pool.sqlite")
 
 
 def test_a_file_where_its_folder_should_be_is_told(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("")
 
     with pytest.raises(StoreUnavailable, match="Not a directory"):
-        prepare(tmp_path / "a" / "b" / "pool.sqlite")
+        prepare_file(tmp_path / "a" / "b" / "pool.sqlite")
 
 
 def test_a_link_to_itself_is_told(tmp_path: Path) -> None:
     (tmp_path / "pool.sqlite").symlink_to(tmp_path / "pool.sqlite")
 
     with pytest.raises(StoreUnavailable, match="a link that leads to itself"):
-        prepare(tmp_path / "pool.sqlite")
+        prepare_file(tmp_path / "pool.sqlite")
 
 
 def test_a_folder_that_may_not_be_written_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -196,14 +196,14 @@ def test_a_folder_that_may_not_be_written_is_told(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr("agentos.stores.sqlite.location.os.open", refuse)
 
     with pytest.raises(StoreUnavailable, match="Permission denied"):
-        prepare(tmp_path / "locked" / "pool.sqlite")
+        prepare_file(tmp_path / "locked" / "pool.sqlite")
 
 
 def test_on_a_network_share_nothing_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(location, "network_share", lambda path: "nfs4")
+    monkeypatch.setattr(location, "find_network_share", lambda path: "nfs4")
 
     with pytest.raises(StoreOnNetworkShare) as caught:
-        prepare(tmp_path / "a" / "pool.sqlite")
+        prepare_file(tmp_path / "a" / "pool.sqlite")
 
     assert caught.value.kind == "nfs4"
     assert list(tmp_path.iterdir()) == []
@@ -215,7 +215,7 @@ def test_many_threads_make_one_file(tmp_path: Path) -> None:
 
     def make() -> None:
         start.wait()
-        made.append(prepare(tmp_path / "a" / "b" / "c" / "pool.sqlite"))
+        made.append(prepare_file(tmp_path / "a" / "b" / "c" / "pool.sqlite"))
 
     threads = [threading.Thread(target=make) for _ in range(8)]
     for thread in threads:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from agentos import Credential, CredentialCoordinator
-from agentos.util.locks import PoliteLock
+from agentos.util.locks import FairLock
 
 THREADS = 100
 LEASES = 4  # of each thread
@@ -31,7 +31,7 @@ class CountingLock:
 def test_many_threads_take_the_lock_and_the_store_only_a_few_times_for_each_lease(tmp_path: Path) -> None:
     with CredentialCoordinator([Credential("a-secret-key", slots=20)], store=tmp_path / "pool.sqlite") as pool:
         lock, store = pool._runtime.scheduler.lock, pool._runtime.store
-        assert isinstance(lock, PoliteLock)
+        assert isinstance(lock, FairLock)
         lock._lock = counting = CountingLock(lock._lock)  # type: ignore[assignment]
         steps = 0
         plain_step = store._step  # type: ignore[union-attr]

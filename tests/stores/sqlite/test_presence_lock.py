@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from agentos.errors import StoreUnavailable
-from agentos.stores.sqlite.presence_lock import Alive
+from agentos.stores.sqlite.presence_lock import PresenceLock
 from agentos.util.sqlite import connect as sqlite
 
 PATIENCE = 20.0
@@ -51,9 +51,9 @@ def tell(process: subprocess.Popen[str]) -> None:
 
 
 def could_be_alone(store: Path) -> bool:
-    alive = Alive(store)
-    alone = alive.try_alone()
-    alive.leave()
+    alive = PresenceLock(store)
+    alone = alive.try_exclusive()
+    alive.release()
     return alone
 
 
@@ -69,11 +69,11 @@ def test_while_somebody_is_inside_nobody_can_be_alone_but_all_can_come_in(store:
         assert (heard(first), heard(second)) == ("inside", "inside")
 
         assert not could_be_alone(store)
-        alive = Alive(store)
-        alive.join()
-        assert alive.inside
-        alive.leave()
-        assert not alive.inside
+        alive = PresenceLock(store)
+        alive.share()
+        assert alive.is_held
+        alive.release()
+        assert not alive.is_held
 
 
 def test_one_that_leaves_no_longer_counts(store: Path) -> None:
@@ -105,23 +105,23 @@ def test_one_of_two_that_is_killed_leaves_the_other_inside(store: Path) -> None:
 
 
 def test_two_pools_of_one_process_count_as_two(store: Path) -> None:
-    first, second = Alive(store), Alive(store)
-    first.join()
-    second.join()
+    first, second = PresenceLock(store), PresenceLock(store)
+    first.share()
+    second.share()
 
-    first.leave()
+    first.release()
 
     assert not could_be_alone(store)
-    second.leave()
+    second.release()
     assert could_be_alone(store)
 
 
 def test_the_file_is_private_and_stays_empty_and_single(store: Path) -> None:
-    alive = Alive(store)
-    assert alive.try_alone()
+    alive = PresenceLock(store)
+    assert alive.try_exclusive()
     assert [path.name for path in store.parent.iterdir()] == ["pool.sqlite.alive"]
-    alive.join()
-    alive.leave()
+    alive.share()
+    alive.release()
 
     assert [path.name for path in store.parent.iterdir()] == ["pool.sqlite.alive"]
     assert alive.path.stat().st_size == 0
@@ -130,16 +130,16 @@ def test_the_file_is_private_and_stays_empty_and_single(store: Path) -> None:
 
 
 def test_leaving_is_for_whoever_is_in_and_coming_in_for_whoever_is_out(store: Path) -> None:
-    alive = Alive(store)
-    alive.leave()
-    alive.join()
-    alive.join()
+    alive = PresenceLock(store)
+    alive.release()
+    alive.share()
+    alive.share()
 
     with pytest.raises(ValueError, match="inside already"):
-        alive.try_alone()
+        alive.try_exclusive()
 
     assert not could_be_alone(store)
-    alive.leave()
+    alive.release()
 
 
 # -- being alone ---------------------------------------------------------------------------------------------------
@@ -151,7 +151,7 @@ def test_while_one_is_alone_nobody_else_comes_in(store: Path) -> None:
 
         assert not could_be_alone(store)
         with pytest.raises(StoreUnavailable, match="kept it to itself for 0s"):
-            Alive(store).join(patience=0)
+            PresenceLock(store).share(patience=0)
 
 
 def test_one_that_is_killed_while_alone_leaves_nothing_behind(store: Path) -> None:
@@ -176,12 +176,12 @@ def test_a_newcomer_waits_for_one_that_is_alone(store: Path) -> None:
                 tell(other)
             return sqlite.connect(uri)
 
-        alive = Alive(store, connect=connect)
-        alive.join(patience=PATIENCE)
+        alive = PresenceLock(store, connect=connect)
+        alive.share(patience=PATIENCE)
 
         assert len(attempts) >= 2
         assert heard(other) == "inside"
-        alive.leave()
+        alive.release()
 
 
 def could_be_alone_elsewhere(store: Path) -> bool:
@@ -203,16 +203,16 @@ def test_there_is_no_gap_between_being_alone_and_being_one_of_many(store: Path) 
     def connect(uri: str) -> sqlite3.Connection:
         return sqlite3.connect(uri, uri=True, timeout=0, isolation_level=None, factory=Watched)
 
-    alive = Alive(store, connect=connect)
-    assert alive.try_alone()
+    alive = PresenceLock(store, connect=connect)
+    assert alive.try_exclusive()
     found.clear()
 
-    alive.join()
+    alive.share()
 
     assert found == [False] * 4
     with child("inside", store) as other:
         assert heard(other) == "inside"
-    alive.leave()
+    alive.release()
     assert could_be_alone(store)
 
 
@@ -245,19 +245,19 @@ def test_a_forked_child_that_comes_in_has_a_lock_of_its_own(store: Path) -> None
 
 
 def test_a_file_that_is_not_empty_is_refused_and_left_alone(store: Path) -> None:
-    alive = Alive(store)
+    alive = PresenceLock(store)
     alive.path.write_text("somebody's notes")
 
     with pytest.raises(StoreUnavailable, match="only for locking, and is not empty"):
-        alive.join()
+        alive.share()
 
     assert alive.path.read_text() == "somebody's notes"
-    assert not alive.inside
+    assert not alive.is_held
 
 
 def test_a_folder_that_is_gone_is_told(tmp_path: Path) -> None:
     with pytest.raises(StoreUnavailable, match="No such file"):
-        Alive(tmp_path / "gone" / "pool.sqlite").join()
+        PresenceLock(tmp_path / "gone" / "pool.sqlite").share()
 
 
 def test_an_error_of_sqlite_is_told(store: Path) -> None:
@@ -267,4 +267,4 @@ def test_an_error_of_sqlite_is_told(store: Path) -> None:
         raise error
 
     with pytest.raises(StoreUnavailable, match="it cannot be opened"):
-        Alive(store, connect=connect).try_alone()
+        PresenceLock(store, connect=connect).try_exclusive()

@@ -11,8 +11,8 @@ import pytest
 
 from agentos import NotAStore, StoreDamaged, StoreTooNew, StoreUnavailable
 from agentos.stores.sqlite import read_state
-from agentos.stores.sqlite.read_state import look
-from agentos.stores.sqlite.reset import clear
+from agentos.stores.sqlite.read_state import read_store
+from agentos.stores.sqlite.reset import reset_credentials
 from agentos.util.sqlite.connect import connect
 
 from ...contract.store_contract import SHARED, Place
@@ -34,14 +34,14 @@ def file_of(place: Place) -> Path:
 
 
 def test_a_file_that_is_not_there_is_nothing_to_look_at_and_is_not_made(tmp_path: Path, place: Place) -> None:
-    assert look(tmp_path / "none" / "pool.db", [], place.clock) is None
+    assert read_store(tmp_path / "none" / "pool.db", [], place.clock) is None
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_file_that_is_just_being_made_is_nothing_to_look_at(tmp_path: Path, place: Place) -> None:
     file_of(place).touch()
 
-    assert look(file_of(place), [], place.clock) is None
+    assert read_store(file_of(place), [], place.clock) is None
 
 
 def test_leases_of_a_process_that_was_not_heard_of_for_too_long_are_not_shown(place: Place) -> None:
@@ -57,7 +57,7 @@ def test_a_cooling_is_until_the_same_hour_after_a_reboot(place: Place, monkeypat
     pool = opened(place, "alice")
     pool.acquire_nowait("item-7").rate_limited(600)
     until = place.clock.wall() + 600
-    monkeypatch.setattr(read_state, "time_base", lambda: "another boot")
+    monkeypatch.setattr(read_state, "read_boot_id", lambda: "another boot")
     place.clock.wall_offset += 900.0  # the monotonic clock began anew
     place.clock.advance(-900.0 + 60.0)
 
@@ -100,7 +100,7 @@ def test_a_file_in_a_folder_that_cannot_be_written_can_be_looked_at(
 
     file_of(place).with_name("pool.db-wal").touch()
     with pytest.raises(StoreUnavailable):
-        look(file_of(place), [], place.clock)
+        read_store(file_of(place), [], place.clock)
 
 
 # -- files that are no store ------------------------------------------------------------------------------------------
@@ -115,9 +115,9 @@ def test_another_file_is_refused(tmp_path: Path, place: Place) -> None:
 
     for path in (text, other):
         with pytest.raises(NotAStore):
-            look(path, [], place.clock)
+            read_store(path, [], place.clock)
     with pytest.raises(StoreUnavailable):
-        look(tmp_path, [], place.clock)
+        read_store(tmp_path, [], place.clock)
 
 
 def test_a_newer_store_is_refused(place: Place) -> None:
@@ -126,7 +126,7 @@ def test_a_newer_store_is_refused(place: Place) -> None:
         file.execute("pragma user_version = 99")
 
     with pytest.raises(StoreTooNew):
-        look(file_of(place), [], place.clock)
+        read_store(file_of(place), [], place.clock)
 
 
 @pytest.mark.parametrize("record", ["not json", '{"blocks": 3}', '{"limits": {"x": {"learned": ["told"]}}}'])
@@ -136,7 +136,7 @@ def test_a_record_that_cannot_be_read_is_said_to_be_damaged(place: Place, record
         file.execute("update quotas set record = ?", (record,))
 
     with pytest.raises(StoreDamaged):
-        look(file_of(place), [spec("alice")], place.clock)
+        read_store(file_of(place), [spec("alice")], place.clock)
 
 
 # -- clearing ---------------------------------------------------------------------------------------------------------
@@ -149,4 +149,4 @@ def test_a_file_that_stays_locked_is_given_up_and_said_so(place: Place, monkeypa
         writer.execute("begin immediate")
 
         with pytest.raises(StoreUnavailable, match="locked"):
-            clear(file_of(place), ["alice"], [], place.clock)
+            reset_credentials(file_of(place), ["alice"], [], place.clock)

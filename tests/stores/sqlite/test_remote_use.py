@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from agentos.pool.store_protocol import Granted
+from agentos.pool.store_protocol import SlotGranted
 from agentos.stores.sqlite import file, schema
 from agentos.stores.sqlite.file import StoreFile
-from agentos.stores.sqlite.read_state import look
+from agentos.stores.sqlite.read_state import read_store
 from agentos.testing import FakeClock
 
 from .test_store import TTL, Place, Process, in_flight
@@ -21,7 +21,7 @@ OUT_FOR = 10.0
 
 
 class Lender:
-    def cut_off(self) -> None: ...
+    def disconnect_workers(self) -> None: ...
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def vanish(process: Process) -> None:
 def vanished(place: Place, **how: Any) -> tuple[Lender, tuple[int, int]]:
     """Its lender, and the key that it had leased."""
     process, lender = place.process(), Lender()
-    process.store.lend(lender, OUT_FOR)
+    process.store.delegate(lender, OUT_FOR)
     key = process.enrol("key-a")
     process.get(key, "item-1", **how)
     vanish(process)
@@ -54,11 +54,11 @@ def test_what_a_dead_process_had_used_elsewhere_is_free_when_nobody_can_be_using
     newcomer = place.process()
     newcomer.enrol("key-a")
 
-    assert not isinstance(newcomer.ask(key), Granted)
+    assert not isinstance(newcomer.ask(key), SlotGranted)
     place.clock.advance(OUT_FOR - 0.5)
-    assert not isinstance(newcomer.ask(key), Granted)
+    assert not isinstance(newcomer.ask(key), SlotGranted)
     place.clock.advance(0.5)
-    assert isinstance(newcomer.ask(key), Granted)
+    assert isinstance(newcomer.ask(key), SlotGranted)
 
 
 def test_those_who_come_one_after_the_other_do_not_put_off_its_end(place: Place) -> None:
@@ -70,7 +70,7 @@ def test_those_who_come_one_after_the_other_do_not_put_off_its_end(place: Place)
     newcomer = place.process()
     newcomer.enrol("key-a")
 
-    assert isinstance(newcomer.ask(key), Granted)
+    assert isinstance(newcomer.ask(key), SlotGranted)
 
 
 def test_a_dead_process_that_was_not_renewed_for_long_has_nothing_left(place: Place) -> None:
@@ -79,12 +79,12 @@ def test_a_dead_process_that_was_not_renewed_for_long_has_nothing_left(place: Pl
 
     newcomer = place.process()
 
-    assert isinstance(newcomer.ask(key), Granted)
+    assert isinstance(newcomer.ask(key), SlotGranted)
 
 
 def test_what_a_dead_process_had_given_back_or_never_lent_is_free_at_once(place: Place) -> None:
     lends, keeps, lender = place.process(), place.process(), Lender()
-    lends.store.lend(lender, OUT_FOR)
+    lends.store.delegate(lender, OUT_FOR)
     lent, kept = lends.enrol("key-a"), keeps.enrol("key-b")
     lends.end(lent, lends.get(lent))
     keeps.get(kept)
@@ -93,8 +93,8 @@ def test_what_a_dead_process_had_given_back_or_never_lent_is_free_at_once(place:
 
     newcomer = place.process()
 
-    assert isinstance(newcomer.ask(lent), Granted)
-    assert isinstance(newcomer.ask(kept), Granted)
+    assert isinstance(newcomer.ask(lent), SlotGranted)
+    assert isinstance(newcomer.ask(kept), SlotGranted)
     assert len(place.rows("select id from sessions")) == 1
 
 
@@ -116,7 +116,7 @@ def test_who_waits_sees_that_the_holder_is_gone_and_until_when_it_counts(place: 
 
     newcomer = place.process()
     newcomer.enrol("key-a")
-    found = look(place.path, [], place.clock)
+    found = read_store(place.path, [], place.clock)
 
     (holder,) = newcomer.holders[key[0]]
     assert holder.startswith("worker of item-1 (process ")
@@ -127,7 +127,7 @@ def test_who_waits_sees_that_the_holder_is_gone_and_until_when_it_counts(place: 
 
 def test_who_joins_beside_others_leaves_the_leases_of_one_that_is_there(place: Place) -> None:
     process, lender = place.process(), Lender()
-    process.store.lend(lender, OUT_FOR)
+    process.store.delegate(lender, OUT_FOR)
     key = process.enrol("key-a")
     process.get(key)
 
@@ -135,7 +135,7 @@ def test_who_joins_beside_others_leaves_the_leases_of_one_that_is_there(place: P
     beside.enrol("key-a")
     place.clock.advance(OUT_FOR)
 
-    assert not isinstance(beside.ask(key), Granted)
+    assert not isinstance(beside.ask(key), SlotGranted)
 
 
 def test_a_file_of_the_first_format_can_be_looked_at_and_is_brought_to_this_one(
@@ -157,11 +157,11 @@ def test_a_file_of_the_first_format_can_be_looked_at_and_is_brought_to_this_one(
         old.leave()
         old.close()
 
-    before = look(path, [], clock)
+    before = read_store(path, [], clock)
     new = StoreFile(path, clock)
     new.leave()
     new.close()
-    after = look(path, [], clock)
+    after = read_store(path, [], clock)
 
     assert before is not None
     assert before[0].holders == ("process 7",)

@@ -14,19 +14,19 @@ from typing import Any
 import pytest
 
 from agentos.errors import PoolClosed
-from agentos.pool.core.fair_queue import PASSED, PATIENCE
+from agentos.pool.core.fair_queue import DECLINED, NOTIFY_TIMEOUT
 from agentos.pool.core.quota_codec import Record
 from agentos.pool.store_protocol import (
-    Bid,
-    Card,
-    CredentialNews,
-    Granted,
-    QuotaNews,
-    Refused,
-    Reserved,
+    CredentialIdentity,
+    CredentialUpdate,
+    QuotaReservation,
+    QuotaUpdate,
+    SlotGranted,
+    SlotRefused,
+    SlotRequest,
     Step,
     StoreBusy,
-    StoreTrouble,
+    TransientStoreError,
 )
 from agentos.stores.sqlite.file import StoreFile
 from agentos.stores.sqlite.store import SqliteStore
@@ -57,30 +57,30 @@ class Process:
 
     # -- the view -------------------------------------------------------------------------------------------------
 
-    def absorb(self, credentials: Sequence[CredentialNews], quotas: Sequence[QuotaNews]) -> None:
+    def apply_updates(self, credentials: Sequence[CredentialUpdate], quotas: Sequence[QuotaUpdate]) -> None:
         for news in credentials:
             self.holders[news.number], self.lives[news.number] = news.holders, news.life
         for about in quotas:
             self.records[about.number] = about.record
 
-    def lose(self, why: str) -> None:
+    def on_session_lost(self, why: str) -> None:
         self.held.clear()
         self.lost.append(why)
 
     def enrol_again(self) -> None:
         raise AssertionError("nobody replaced the file")
 
-    def in_hand(self) -> Sequence[int]:
+    def held_tokens(self) -> Sequence[int]:
         return list(self.held)
 
-    def tokens(self) -> Sequence[int]:
+    def unreturned_tokens(self) -> Sequence[int]:
         return list(self.held)
 
     # -- what it does ---------------------------------------------------------------------------------------------
 
     def enrol(self, name: str, quota: str | None = None) -> tuple[int, int]:
-        known = self.store.enrol(Card(self.store.fingerprint(name), name, quota or f"of {name}"))
-        self.absorb([known.credential], [known.quota])
+        known = self.store.enrol(CredentialIdentity(self.store.fingerprint(name), name, quota or f"of {name}"))
+        self.apply_updates([known.credential], [known.quota])
         return known.credential.number, known.quota.number
 
     def bid(
@@ -94,24 +94,24 @@ class Process:
         still_waiting: bool = False,
         free: int = 1,
         sees_all: bool = False,
-    ) -> Bid:
+    ) -> SlotRequest:
         """For a slot of *key*; with *at_most* or a *guess*, what is used is counted in the record of its quota."""
 
-        def reserve(_now: float, _claims: Sequence[str]) -> Reserved | None:
+        def reserve(_now: float, _claims: Sequence[str]) -> QuotaReservation | None:
             record = self.records[key[1]]
             used = record.get("used", 0)
             if at_most is not None and used >= at_most:
                 return None
             if at_most is None and not guess:
-                return Reserved(None)
+                return QuotaReservation(None)
             new = {**record, "used": used + 1}
             if guess:
                 new["limits"] = {LIMIT: {"usage": {"in_flight": in_flight(record) + 1}}}
             self.records[key[1]] = new
-            return Reserved(new, (LIMIT,) if guess else ())
+            return QuotaReservation(new, (LIMIT,) if guess else ())
 
         who = f"worker of {request}"
-        return Bid(request, key[0], slots, key[1], who, reserve, lambda _wanted: free, still_waiting, sees_all)
+        return SlotRequest(request, key[0], slots, key[1], who, reserve, lambda _wanted: free, still_waiting, sees_all)
 
     def note(self, text: str) -> None:
         self.notes.append(text)
@@ -122,31 +122,31 @@ class Process:
     def step_failed(self) -> None:
         pass
 
-    def ask(self, key: tuple[int, int], request: str = "", **how: Any) -> Granted | Refused:
+    def ask(self, key: tuple[int, int], request: str = "", **how: Any) -> SlotGranted | SlotRefused:
         return self.send(self.bid(key, request or f"{id(self)} {next(_requests)}", **how))
 
-    def send(self, bid: Bid) -> Granted | Refused:
+    def send(self, bid: SlotRequest) -> SlotGranted | SlotRefused:
         answer = self.store.try_grant(bid)
-        if isinstance(answer, Granted):
+        if isinstance(answer, SlotGranted):
             self.held.add(answer.token)
-            self.store.booked()
+            self.store.confirm_grant()
         return answer
 
     def get(self, key: tuple[int, int], request: str = "", **how: Any) -> int:
         """A lease, which there must be; its token."""
         answer = self.ask(key, request, **how)
-        assert isinstance(answer, Granted)
+        assert isinstance(answer, SlotGranted)
         return answer.token
 
     def end(self, key: tuple[int, int], token: int) -> bool:
         ended: list[bool] = []
-        self.store.tell(lambda step: ended.append(step.end(key[0], token)))
+        self.store.submit(lambda step: ended.append(step.end(key[0], token)))
         self.held.discard(token)
         return ended[-1]
 
     def wait(self, *keys: tuple[int, int], passed: bool = False) -> None:
         """Get in line. Whoever comes next comes a little later."""
-        self.store.tell(lambda step: step.wait([key[0] for key in keys] or None, None, None, passed=passed))
+        self.store.submit(lambda step: step.wait([key[0] for key in keys] or None, None, None, passed=passed))
         self.clock.advance(0.001)
 
     def count(self, quota: int) -> Callable[[Step], None]:
@@ -161,7 +161,7 @@ class Process:
 
     def step(self) -> None:
         """One step in which nothing is asked for."""
-        self.store.tell(lambda step: None)
+        self.store.submit(lambda step: None)
 
 
 _requests = itertools.count()
@@ -230,7 +230,7 @@ def test_the_same_request_gets_the_same_grant_however_often_it_is_sent(place: Pl
     answers = [one.send(bid) for _ in range(3)]
 
     assert answers == [answers[0]] * 3
-    assert isinstance(answers[0], Granted)
+    assert isinstance(answers[0], SlotGranted)
     assert place.rows("select token, request from leases") == [(answers[0].token, "r1")]
     assert place.record(key[1]) == {"used": 1}
 
@@ -241,7 +241,7 @@ def test_all_processes_together_have_no_more_leases_than_slots_and_a_refusal_say
 
     refused = [process.ask(key, slots=2) for process in (one, other)]
 
-    assert refused == [Refused(), Refused()]
+    assert refused == [SlotRefused(), SlotRefused()]
     assert len(one.holders[key[0]]) == len(other.holders[key[0]]) == 1
     assert one.holders[key[0]][0].startswith("worker of b (process ")
     assert one.end(key, tokens[0])
@@ -253,7 +253,7 @@ def test_the_rules_are_applied_to_what_is_true_and_not_to_what_was_known(place: 
     one.get(key, slots=9, at_most=2)
     other.get(key, slots=9, at_most=2)
 
-    assert one.ask(key, slots=9, at_most=2) == Refused()
+    assert one.ask(key, slots=9, at_most=2) == SlotRefused()
 
     assert one.records[key[1]] == place.record(key[1]) == {"used": 2}
 
@@ -263,10 +263,10 @@ def test_what_a_step_has_ended_itself_is_known_to_the_rules_in_it(place: Place, 
     """Else what they write would undo it: a request of unknown cost would be in flight for ever."""
     one, other, key = place.two()
     other.get(key, guess=True)
-    one.store.look()
+    one.store.refresh()
     assert in_flight(one.records[key[1]]) == 1
     place.clock.advance(TTL / 2)
-    one.store.keep_up()
+    one.store.maintain()
     place.clock.advance(TTL / 2)
 
     one.get(key, at_most=9, sees_all=sees_all)  # the other's session has run out by now
@@ -297,7 +297,7 @@ def test_only_the_session_that_has_a_lease_can_end_it(place: Place) -> None:
     assert not other.end(key, token)
     assert not other.end(key, token + 1)
 
-    assert other.ask(key) == Refused()
+    assert other.ask(key) == SlotRefused()
     assert one.end(key, token)
     assert not one.end(key, token)
 
@@ -308,15 +308,15 @@ def test_what_is_put_off_while_another_writes_is_done_with_the_next_step(place: 
     blocker = sqlite3.connect(place.path, isolation_level=None)
     blocker.execute("begin immediate")
 
-    one.store.tell(lambda step: step.end(key[0], token))
-    one.store.tell(one.count(key[1]))
+    one.store.submit(lambda step: step.end(key[0], token))
+    one.store.submit(one.count(key[1]))
     with pytest.raises(StoreBusy):
         other.ask(key)
-    assert place.clock.now() < one.store.renewal_at() < place.clock.now() + 0.1  # soon
+    assert place.clock.now() < one.store.next_renewal_at() < place.clock.now() + 0.1  # soon
     assert one.bell.acquire(False)  # and its housekeeper is told
     blocker.close()
     place.clock.advance(0.1)
-    one.store.keep_up()
+    one.store.maintain()
 
     assert place.record(key[1]) == {"count": 1}
     assert other.get(key)
@@ -334,17 +334,17 @@ def test_a_lock_that_another_has_for_a_moment_is_waited_for(place: Place) -> Non
 def test_while_the_store_is_locked_nobody_looks_for_sessions_that_have_run_out_again_and_again(place: Place) -> None:
     one, other, _ = place.two()
     place.clock.advance(TTL / 2)
-    one.store.keep_up()
-    place.clock.advance(other.store.next_look - place.clock.now())
+    one.store.maintain()
+    place.clock.advance(other.store.next_refresh_at - place.clock.now())
     blocker = sqlite3.connect(place.path, isolation_level=None)
     blocker.execute("begin immediate")
 
     with pytest.raises(StoreBusy):
-        one.store.keep_up()
+        one.store.maintain()
 
     blocker.close()
-    assert one.store.next_look > place.clock.now()
-    assert one.store.renewal_at() > place.clock.now()
+    assert one.store.next_refresh_at > place.clock.now()
+    assert one.store.next_renewal_at() > place.clock.now()
 
 
 # -- faults -------------------------------------------------------------------------------------------------------
@@ -383,7 +383,7 @@ class Trial:
             self.one.faults.arm(number, make(), done=done)
             try:
                 act()
-            except (StoreBusy, StoreTrouble, KeyboardInterrupt):
+            except (StoreBusy, TransientStoreError, KeyboardInterrupt):
                 pass
             self.one.faults.disarm()
             if not self.one.faults.fired_at:
@@ -395,7 +395,7 @@ class Trial:
         """After the next step all agree: what is in the file, what the process holds, and what it knows."""
         one, place = self.one, self.place
         one.step()
-        one.store.look()
+        one.store.refresh()
         sessions = [one.store._session, self.other.store._session]
         assert sorted(place.rows("select id from sessions")) == sorted((each,) for each in sessions), where
         mine = place.rows("select token, quota, guessed from leases where session = ?", sessions[0])
@@ -422,12 +422,12 @@ def test_a_grant_that_fails_anywhere_leaves_no_lease_that_its_caller_does_not_kn
     for where in trial.everywhere(fault, grant):
         trial.judge(where)
         if not trial.one.held:
-            assert isinstance(trial.other.ask(trial.keys[-1]), Granted), where  # the slot is free
+            assert isinstance(trial.other.ask(trial.keys[-1]), SlotGranted), where  # the slot is free
 
 
 @faults
 def test_a_grant_that_fails_anywhere_and_is_sent_again_is_granted_once(trial: Trial, fault: str) -> None:
-    bids: list[Bid] = []
+    bids: list[SlotRequest] = []
 
     def grant() -> Callable[[], object]:
         bids.append(trial.one.bid(trial.new_key(), f"request {len(bids)}", at_most=5))
@@ -436,7 +436,7 @@ def test_a_grant_that_fails_anywhere_and_is_sent_again_is_granted_once(trial: Tr
     for where in trial.everywhere(fault, grant):
         answer = trial.one.send(bids[-1])
 
-        assert isinstance(answer, Granted), where
+        assert isinstance(answer, SlotGranted), where
         found = trial.place.rows("select token from leases where credential = ?", bids[-1].credential)
         assert found == [(answer.token,)], where
         assert trial.place.record(bids[-1].quota) == {"used": 1}, where
@@ -456,7 +456,7 @@ def test_a_grant_that_fails_anywhere_in_a_session_that_begins_anew_leaves_no_lea
     for where in trial.everywhere(fault, grant):
         trial.judge(where)
         if not trial.one.held:
-            assert isinstance(trial.other.ask(trial.keys[-1]), Granted), where
+            assert isinstance(trial.other.ask(trial.keys[-1]), SlotGranted), where
 
 
 @faults
@@ -465,11 +465,11 @@ def test_an_end_that_fails_anywhere_is_done_with_the_next_step(trial: Trial, fau
         key = trial.new_key()
         token = trial.one.get(key)
         trial.one.held.discard(token)
-        return lambda: trial.one.store.tell(lambda step: step.end(key[0], token))
+        return lambda: trial.one.store.submit(lambda step: step.end(key[0], token))
 
     for where in trial.everywhere(fault, end):
         trial.judge(where)
-        assert isinstance(trial.other.ask(trial.keys[-1]), Granted), where
+        assert isinstance(trial.other.ask(trial.keys[-1]), SlotGranted), where
 
 
 @faults
@@ -479,12 +479,12 @@ def test_a_renewal_that_fails_anywhere_is_made_up_for_with_the_next_step(trial: 
     def renew() -> Callable[[], object]:
         clock.advance(TTL / 3)
         trial.other.step()
-        return trial.one.store.keep_up
+        return trial.one.store.maintain
 
     for where in trial.everywhere(fault, renew):
         trial.judge(where)
         clock.advance(TTL / 3)
-        trial.one.store.keep_up()
+        trial.one.store.maintain()
         assert trial.place.session(trial.one)["expires_at"] == clock.now() + TTL, where
         assert trial.one.lost == []
 
@@ -495,7 +495,7 @@ def test_an_act_that_fails_anywhere_is_applied_exactly_once(trial: Trial, fault:
 
     def count() -> Callable[[], object]:
         quota = trial.new_key()[1]
-        return lambda: trial.one.store.tell(trial.one.count(quota))
+        return lambda: trial.one.store.submit(trial.one.count(quota))
 
     for where in trial.everywhere(fault, count):
         trial.judge(where)
@@ -504,8 +504,8 @@ def test_an_act_that_fails_anywhere_is_applied_exactly_once(trial: Trial, fault:
 
 def test_a_caller_that_is_interrupted_before_it_has_noted_its_lease_does_not_keep_it(trial: Trial) -> None:
     key = trial.new_key()
-    trial.one.store.look()
-    assert isinstance(trial.one.store.try_grant(trial.one.bid(key, "r", guess=True)), Granted)
+    trial.one.store.refresh()
+    assert isinstance(trial.one.store.try_grant(trial.one.bid(key, "r", guess=True)), SlotGranted)
 
     trial.judge("after a grant that nobody noted")
 
@@ -519,8 +519,8 @@ def test_an_interrupt_while_others_are_called_loses_no_slot(trial: Trial) -> Non
     other.wait(another)
     one.held.discard(token)
     one.faults.arm(1, sqlite_error(IO), done=False)
-    with pytest.raises(StoreTrouble):
-        one.store.tell(lambda step: step.end(another[0], token))
+    with pytest.raises(TransientStoreError):
+        one.store.submit(lambda step: step.end(another[0], token))
 
     one.bell.interrupts = True
     with pytest.raises(KeyboardInterrupt):
@@ -540,8 +540,8 @@ def test_a_rollback_that_fails_too_leaves_nobody_locked_out(trial: Trial) -> Non
             one.faults.arm(1, sqlite_error(IO), done=False)  # the rollback
             raise sqlite_error(FULL)
 
-    with pytest.raises(StoreTrouble):
-        one.store.tell(fail)
+    with pytest.raises(TransientStoreError):
+        one.store.submit(fail)
 
     assert one.faults.fired_at == "rollback"
     trial.judge("after the rollback")
@@ -558,7 +558,7 @@ def test_an_interrupt_in_the_moment_a_step_begins_locks_nobody_out(trial: Trial)
 
     assert one.faults.fired_at == "begin immediate"
     assert trial.other.get(key)
-    assert one.ask(key) == Refused()
+    assert one.ask(key) == SlotRefused()
 
 
 def test_an_act_that_raises_is_not_tried_again(place: Place) -> None:
@@ -570,10 +570,10 @@ def test_an_act_that_raises_is_not_tried_again(place: Place) -> None:
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        one.store.tell(wrong)
+        one.store.submit(wrong)
 
     assert place.record(key[1]) == {}
-    one.store.tell(one.count(key[1]))
+    one.store.submit(one.count(key[1]))
     assert place.record(key[1]) == {"count": 1}
     assert one.get(key)
 
@@ -585,8 +585,8 @@ def test_a_session_that_is_not_renewed_is_ended_by_the_next_step_of_another_and_
     one, other, key = place.two()
     late = one.get(key, guess=True)
     place.clock.advance(TTL - 1)
-    other.store.keep_up()
-    assert other.ask(key) == Refused()
+    other.store.maintain()
+    assert other.ask(key) == SlotRefused()
     place.clock.advance(1)
 
     taken = other.get(key, guess=True)
@@ -612,36 +612,36 @@ def test_a_session_that_nobody_ended_though_its_time_was_over_is_lost_all_the_sa
     assert place.rows("select token from leases") == []
     assert in_flight(place.record(key[1])) == 0
     assert one.get(key) > late
-    assert other.ask(key) == Refused()
+    assert other.ask(key) == SlotRefused()
 
 
 def test_a_session_is_renewed_when_a_third_of_its_time_is_over_and_not_before(place: Place) -> None:
     one, _, key = place.two()
     one.get(key)
     began = place.clock.now()
-    assert one.store.renewal_at() == began + TTL / 3
+    assert one.store.next_renewal_at() == began + TTL / 3
 
     place.clock.advance(TTL / 3 - 0.5)
-    one.store.keep_up()
+    one.store.maintain()
     assert place.session(one)["expires_at"] == began + TTL
     place.clock.advance(0.5)
-    one.store.keep_up()
+    one.store.maintain()
 
     assert place.session(one)["expires_at"] == place.clock.now() + TTL
-    assert one.store.renewal_at() == place.clock.now() + TTL / 3
+    assert one.store.next_renewal_at() == place.clock.now() + TTL / 3
 
 
 def test_a_holder_stops_a_little_before_others_may_take_its_lease(place: Place) -> None:
     one, other, key = place.two(ttl=5.0)
     one.get(key)
     place.clock.advance(4.4)
-    assert not one.store.is_late()
+    assert not one.store.is_expired()
 
     place.clock.advance(0.1)
 
-    assert one.store.is_late()
-    other.store.keep_up()
-    assert other.ask(key) == Refused()
+    assert one.store.is_expired()
+    other.store.maintain()
+    assert other.ask(key) == SlotRefused()
 
 
 def test_whoever_waits_knows_when_to_look_for_sessions_that_have_run_out(place: Place) -> None:
@@ -650,13 +650,13 @@ def test_whoever_waits_knows_when_to_look_for_sessions_that_have_run_out(place: 
     place.clock.advance(1)
     other.wait(key)
 
-    assert other.store.next_look == place.session(one)["expires_at"]
+    assert other.store.next_refresh_at == place.session(one)["expires_at"]
     one.wait()
-    other.store.look()
-    assert other.store.next_look == place.session(one)["expires_at"] == place.clock.now() + TTL - 0.001
+    other.store.refresh()
+    assert other.store.next_refresh_at == place.session(one)["expires_at"] == place.clock.now() + TTL - 0.001
 
-    place.clock.advance(other.store.next_look - place.clock.now())
-    other.store.keep_up()
+    place.clock.advance(other.store.next_refresh_at - place.clock.now())
+    other.store.maintain()
     assert place.rows("select * from leases") == []
 
 
@@ -668,7 +668,7 @@ def test_a_lease_that_was_settled_leaves_those_in_flight_alone_when_its_session_
         step.write_quota(key[1], {"limits": {LIMIT: {"usage": {"in_flight": 0}}}})
         step.settle(key[0], token)
 
-    one.store.tell(settle)
+    one.store.submit(settle)
     other.get(key, slots=2, guess=True)
     one.store.leave()
 
@@ -689,7 +689,7 @@ def test_who_waits_is_called_when_a_lease_ends_and_served_before_those_who_come_
 
     assert holder.bell.take_rings() == [waiter.bell.port]
     assert place.session(waiter)["called_at"] == place.clock.now()
-    assert holder.ask(key) == Refused(place.clock.now() + PATIENCE)
+    assert holder.ask(key) == SlotRefused(place.clock.now() + NOTIFY_TIMEOUT)
     assert holder.bell.take_rings() == []  # once is enough
     assert waiter.get(key)
     found = place.session(waiter)
@@ -715,9 +715,9 @@ def test_one_that_is_called_and_does_not_come_is_passed_over_after_a_moment_and_
     token = holder.get(key)
     waiter.wait(key)
     holder.end(key, token)
-    assert isinstance(holder.ask(key), Refused)
+    assert isinstance(holder.ask(key), SlotRefused)
 
-    place.clock.advance(PATIENCE + 0.01)
+    place.clock.advance(NOTIFY_TIMEOUT + 0.01)
 
     for _ in range(3):
         holder.end(key, holder.get(key))
@@ -734,7 +734,7 @@ def test_who_still_waits_after_a_grant_stays_in_line_from_then_on(place: Place) 
     found = place.session(one)
     assert (found["waiting_since"], found["served"]) == (place.clock.now(), 1.0)
     assert place.rows("select max(served) from log") == [(0.0,)]
-    assert isinstance(one.ask(key, slots=2), Refused)  # the other's turn
+    assert isinstance(one.ask(key, slots=2), SlotRefused)  # the other's turn
     assert other.get(key, slots=2)
 
 
@@ -756,7 +756,7 @@ def test_when_as_many_slots_are_free_as_others_are_ahead_nobody_has_to_wait(plac
     one, other, key = place.two()
     other.wait(key)
 
-    assert isinstance(one.ask(key, slots=2, free=1), Refused)
+    assert isinstance(one.ask(key, slots=2, free=1), SlotRefused)
     assert one.get(key, slots=2, free=2)
 
 
@@ -774,7 +774,7 @@ def test_one_that_comes_and_finds_nothing_has_passed_and_the_next_is_called(plac
     first.wait(key, passed=True)
 
     assert first.bell.take_rings() == [second.bell.port]
-    assert place.session(first)["called_at"] == PASSED
+    assert place.session(first)["called_at"] == DECLINED
     assert place.session(second)["called_at"] == now
     assert second.get(key)
 
@@ -788,7 +788,7 @@ def test_one_that_has_passed_is_waited_for_by_nobody_and_called_again_next_time(
     holder.end(key, token)
 
     assert holder.bell.take_rings() == [picky.bell.port]
-    assert isinstance(holder.ask(key), Refused)
+    assert isinstance(holder.ask(key), SlotRefused)
 
 
 def test_one_that_is_called_and_waits_no_more_lets_the_next_be_called(place: Place) -> None:
@@ -800,7 +800,7 @@ def test_one_that_is_called_and_waits_no_more_lets_the_next_be_called(place: Pla
         process.wait(key)
     holder.end(key, token)
 
-    first.store.tell(lambda step: step.wait_no_more())
+    first.store.submit(lambda step: step.stop_waiting())
 
     assert first.bell.take_rings() == [second.bell.port]
     assert place.session(first)["waiting_since"] is None
@@ -844,12 +844,12 @@ def test_one_that_is_called_too_early_is_still_waited_for_at_its_turn(place: Pla
     called.wait(key)
     called.get(key, slots=2, free=2, still_waiting=True)  # so that it has had more than the first
     token = holder.get(key, slots=2, free=3)
-    first.store.tell(lambda step: step.wait_no_more())
+    first.store.submit(lambda step: step.stop_waiting())
     holder.end(key, token)
     assert place.session(called)["called_at"] == place.clock.now()
     first.wait(key)
 
-    assert isinstance(called.ask(key, slots=2), Refused)
+    assert isinstance(called.ask(key, slots=2), SlotRefused)
 
     assert place.session(called)["called_at"] is None
     assert called.bell.take_rings() == [first.bell.port]
@@ -893,12 +893,12 @@ def test_what_may_concern_everybody_is_told_to_all_who_wait(place: Place, opened
     third.wait(key)
 
     if opened == "a quota":
-        one.store.tell(lambda step: step.write_quota(key[1], {"new": 1}, opened=True))
+        one.store.submit(lambda step: step.write_quota(key[1], {"new": 1}, opened=True))
     else:
-        one.store.tell(lambda step: step.write_life(key[0], "dead", "401", 5.0))
+        one.store.submit(lambda step: step.write_life(key[0], "dead", "401", 5.0))
 
     assert sorted(one.bell.take_rings()) == [other.bell.port, third.bell.port]
-    other.store.look()
+    other.store.refresh()
     assert (other.records[key[1]], other.lives[key[0]]) in (({"new": 1}, "alive"), ({}, "dead"))
 
 
@@ -924,7 +924,7 @@ def test_of_two_that_want_a_free_key_one_gets_it_whatever_others_were_served_els
 
     answers = [first.ask(key), second.ask(key)]
 
-    assert [type(answer) for answer in answers].count(Granted) == 1, answers
+    assert [type(answer) for answer in answers].count(SlotGranted) == 1, answers
 
 
 # -- leaving ------------------------------------------------------------------------------------------------------
@@ -941,7 +941,7 @@ def test_leaving_in_the_middle_of_a_step_from_another_thread_ends_all_leases_and
     def leave(_step: Step) -> None:
         left.append(Background(one.store.leave))
 
-    one.store.tell(leave)
+    one.store.submit(leave)
     one.store.leave()
     left[0].result()
 
@@ -956,23 +956,23 @@ def test_a_store_that_was_left_takes_no_more_acts_and_grants_nothing(place: Plac
     one, other, key = place.two()
     one.store.leave()
 
-    one.store.tell(one.count(key[1]))
-    one.store.keep_up()
-    assert not one.store.look()
+    one.store.submit(one.count(key[1]))
+    one.store.maintain()
+    assert not one.store.refresh()
     with pytest.raises(PoolClosed):
         one.ask(key)
     one.store.leave()
 
     assert place.record(key[1]) == {}
     assert place.rows("select bell from sessions") == [(other.bell.port,)]
-    assert one.store.renewal_at() == float("inf")
+    assert one.store.next_renewal_at() == float("inf")
 
 
 def test_what_is_still_put_off_when_the_store_is_closed_is_written_before(place: Place) -> None:
     one, _, key = place.two()
     one.faults.arm(1, sqlite_error(FULL), done=False)
-    with pytest.raises(StoreTrouble):
-        one.store.tell(one.count(key[1]))
+    with pytest.raises(TransientStoreError):
+        one.store.submit(one.count(key[1]))
 
     one.store.close()
 
@@ -1005,10 +1005,10 @@ def test_a_fingerprint_is_the_same_in_one_store_only_and_cannot_be_made_without_
 
 def test_a_credential_is_known_by_its_fingerprint_and_has_the_name_it_was_last_given(place: Place) -> None:
     one = place.process()
-    first = one.store.enrol(Card("f1", "alice", "q"))
+    first = one.store.enrol(CredentialIdentity("f1", "alice", "q"))
 
-    again = one.store.enrol(Card("f1", "bob", "q"))
-    another = one.store.enrol(Card("f2", "bob", "q"))
+    again = one.store.enrol(CredentialIdentity("f1", "bob", "q"))
+    another = one.store.enrol(CredentialIdentity("f2", "bob", "q"))
 
     assert again == first
     assert another.credential.number != first.credential.number
@@ -1020,26 +1020,26 @@ def test_a_look_when_nothing_has_changed_asks_one_thing(place: Place) -> None:
     one, other, key = place.two()
     another = one.enrol("key-b")
     one.get(key)
-    one.store.look()
+    one.store.refresh()
     asked: list[str] = []
     one.file.connection.set_trace_callback(asked.append)
 
-    assert not one.store.look()
+    assert not one.store.refresh()
     assert asked == ["pragma data_version"]
-    other.store.tell(other.count(key[1]))
+    other.store.submit(other.count(key[1]))
 
-    assert one.store.look()
+    assert one.store.refresh()
     assert one.records[key[1]] == {"count": 1}
     assert one.get(another)
     del asked[:]
-    assert not one.store.look()
+    assert not one.store.refresh()
     assert asked == ["pragma data_version"]
 
 
 def test_a_store_that_was_busy_before_anything_was_begun_need_not_be_read_anew(place: Place) -> None:
     """Where many share it that happens all the time, and reading everything is what it can bear least."""
     one, _, key = place.two()
-    one.store.look()
+    one.store.refresh()
     blocker = sqlite3.connect(place.path, isolation_level=None)
     blocker.execute("begin immediate")
     with pytest.raises(StoreBusy):
@@ -1048,24 +1048,24 @@ def test_a_store_that_was_busy_before_anything_was_begun_need_not_be_read_anew(p
     asked: list[str] = []
     one.file.connection.set_trace_callback(asked.append)
 
-    assert not one.store.look()
+    assert not one.store.refresh()
 
     assert asked == ["pragma data_version"]
 
 
 def test_a_look_tells_what_all_others_did_and_who_holds_what(place: Place) -> None:
     one, other, key = place.two()
-    one.store.look()
+    one.store.refresh()
     token = other.get(key, "r", at_most=9)
-    other.store.tell(lambda step: step.write_life(key[0], "dead", "401", 5.0))
+    other.store.submit(lambda step: step.write_life(key[0], "dead", "401", 5.0))
 
-    assert one.store.look()
+    assert one.store.refresh()
 
     assert one.lives[key[0]] == "dead"
     assert one.records[key[1]] == {"used": 1}
     assert [holder.split(" (")[0] for holder in one.holders[key[0]]] == ["worker of r"]
     other.end(key, token)
-    assert one.store.look()
+    assert one.store.refresh()
     assert one.holders[key[0]] == ()
 
 
@@ -1073,13 +1073,13 @@ def test_one_that_has_not_looked_for_a_long_time_is_told_everything(place: Place
     """What happened meanwhile is more than the log keeps."""
     one, other, key = place.two()
     another = one.enrol("key-b")
-    one.store.look()
-    other.store.look()
-    other.store.tell(other.count(another[1]))
+    one.store.refresh()
+    other.store.refresh()
+    other.store.submit(other.count(another[1]))
     for _ in range(1500):
-        other.store.tell(other.count(key[1]))
+        other.store.submit(other.count(key[1]))
 
-    assert one.store.look()
+    assert one.store.refresh()
 
     assert one.records == other.records == {quota: place.record(quota) for _, quota in (key, another)}
 
@@ -1087,10 +1087,10 @@ def test_one_that_has_not_looked_for_a_long_time_is_told_everything(place: Place
 def test_what_others_did_is_still_news_after_a_step_that_was_about_something_else(place: Place) -> None:
     one, other, key = place.two()
     another = one.enrol("key-b")
-    one.store.look()
-    other.store.tell(other.count(key[1]))
+    one.store.refresh()
+    other.store.submit(other.count(key[1]))
 
     one.get(another)
 
-    assert one.store.look()
+    assert one.store.refresh()
     assert one.records[key[1]] == {"count": 1}

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from agentos.stores.sqlite.udp_wakeup import PAUSE, Bell, DeafBell, make_bell
+from agentos.stores.sqlite.udp_wakeup import PAUSE, LocalWakeup, UdpWakeup, create_wakeup
 
 from ...background_threads import PATIENCE, Background
 
@@ -31,99 +31,99 @@ def hours() -> Hours:
 
 
 @pytest.fixture
-def bell(hours: Hours) -> Iterator[Bell]:
-    bell = Bell(hours)
+def bell(hours: Hours) -> Iterator[UdpWakeup]:
+    bell = UdpWakeup(hours)
     bell.session = SESSION
     yield bell
     bell.close()
 
 
 @pytest.fixture
-def other() -> Iterator[Bell]:
-    other = Bell()
+def other() -> Iterator[UdpWakeup]:
+    other = UdpWakeup()
     yield other
     other.close()
 
 
 def call_from_another_process(port: int) -> None:
-    code = f"from agentos.stores.sqlite.udp_wakeup import Bell; Bell().call({port}, {SESSION!r})"
+    code = f"from agentos.stores.sqlite.udp_wakeup import UdpWakeup; UdpWakeup().call({port}, {SESSION!r})"
     subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True, timeout=PATIENCE)
 
 
-def test_a_call_from_another_process_wakes_whoever_waits(bell: Bell) -> None:
+def test_a_call_from_another_process_wakes_whoever_waits(bell: UdpWakeup) -> None:
     waiting = Background(bell.acquire)
-    assert not bell.called
+    assert not bell.was_notified
 
     call_from_another_process(bell.port)
 
     assert waiting.result()
-    assert bell.called
+    assert bell.was_notified
 
 
-def test_however_often_it_was_rung_it_wakes_once(bell: Bell, other: Bell) -> None:
+def test_however_often_it_was_rung_it_wakes_once(bell: UdpWakeup, other: UdpWakeup) -> None:
     for _ in range(20):
-        other.call(bell.port, SESSION)
+        other.notify_peers(bell.port, SESSION)
         bell.release()
 
     assert bell.acquire(timeout=PATIENCE)
     assert not bell.acquire(False)
-    other.call(bell.port, SESSION)
+    other.notify_peers(bell.port, SESSION)
     assert bell.acquire(timeout=PATIENCE)  # what comes later is heard
 
 
-def test_a_bell_that_is_not_rung_is_waited_for_no_longer_than_told(bell: Bell) -> None:
+def test_a_bell_that_is_not_rung_is_waited_for_no_longer_than_told(bell: UdpWakeup) -> None:
     assert not bell.acquire(False)
     assert not bell.acquire(True, 0.001)
-    assert not bell.called
+    assert not bell.was_notified
 
 
-def test_who_is_woken_knows_whether_another_process_called(bell: Bell, other: Bell) -> None:
+def test_who_is_woken_knows_whether_another_process_called(bell: UdpWakeup, other: UdpWakeup) -> None:
     bell.release()
     assert bell.acquire(timeout=PATIENCE)
-    assert not bell.called
+    assert not bell.was_notified
 
     bell.release()
-    other.call(bell.port, SESSION)
+    other.notify_peers(bell.port, SESSION)
     bell.release()
     assert bell.acquire(timeout=PATIENCE)
 
-    assert bell.called
+    assert bell.was_notified
 
 
-def test_ringing_never_waits_though_nobody_listens(bell: Bell, other: Bell) -> None:
+def test_ringing_never_waits_though_nobody_listens(bell: UdpWakeup, other: UdpWakeup) -> None:
     """More than any buffer holds: who waited then would wait for ever."""
     for _ in range(20_000):
-        other.call(bell.port, SESSION)
+        other.notify_peers(bell.port, SESSION)
         bell.release()
 
     assert bell.acquire(False)
     assert not bell.acquire(False)
 
 
-def test_ringing_where_nobody_is_does_no_harm(bell: Bell) -> None:
+def test_ringing_where_nobody_is_does_no_harm(bell: UdpWakeup) -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as gone:
         gone.bind(("127.0.0.1", 0))
         port = gone.getsockname()[1]
 
-    for nobody in (port, DeafBell.port):
-        bell.call(nobody, SESSION)
+    for nobody in (port, LocalWakeup.port):
+        bell.notify_peers(nobody, SESSION)
         assert not bell.acquire(False)
         bell.release()
         assert bell.acquire(timeout=PATIENCE)
 
 
-def test_a_bell_that_is_closed_keeps_nobody_waiting_and_can_still_be_rung(bell: Bell, other: Bell) -> None:
+def test_a_bell_that_is_closed_keeps_nobody_waiting_and_can_still_be_rung(bell: UdpWakeup, other: UdpWakeup) -> None:
     bell.close()
 
     assert bell.acquire()
     bell.release()
-    bell.call(other.port, SESSION)
-    other.call(bell.port, SESSION)
+    bell.notify_peers(other.port, SESSION)
+    other.notify_peers(bell.port, SESSION)
     bell.close()
     assert not other.acquire(False)
 
 
-def test_a_bell_can_be_rung_by_this_machine_only(bell: Bell) -> None:
+def test_a_bell_can_be_rung_by_this_machine_only(bell: UdpWakeup) -> None:
     assert bell._socket.getsockname() == ("127.0.0.1", bell.port)
 
 
@@ -136,30 +136,32 @@ def stranger() -> Iterator[socket.socket]:
         yield stranger
 
 
-def flood(stranger: socket.socket, bell: Bell, count: int = 2_000) -> None:
+def flood(stranger: socket.socket, bell: UdpWakeup, count: int = 2_000) -> None:
     """More than the buffer of the port has room for."""
     for number in range(count):
         stranger.sendto(b"!." if number % 2 else b"!", ("127.0.0.1", bell.port))
 
 
 @pytest.mark.parametrize("said", [b"", b"!", b".", SESSION.encode()[:-1], b"0" * 32, SESSION.encode() + b"0" * 60])
-def test_a_datagram_without_the_id_of_the_session_is_no_call(bell: Bell, stranger: socket.socket, said: bytes) -> None:
+def test_a_datagram_without_the_id_of_the_session_is_no_call(
+    bell: UdpWakeup, stranger: socket.socket, said: bytes
+) -> None:
     stranger.sendto(said, ("127.0.0.1", bell.port))
 
     assert bell.acquire(timeout=PATIENCE)  # but it may have displaced a call, so whoever waits looks
-    assert not bell.called
+    assert not bell.was_notified
 
 
 def test_before_there_is_a_session_no_datagram_is_a_call(hours: Hours, stranger: socket.socket) -> None:
-    new = Bell(hours)
+    new = UdpWakeup(hours)
     stranger.sendto(b"", ("127.0.0.1", new.port))
 
     assert new.acquire(timeout=PATIENCE)
-    assert not new.called
+    assert not new.was_notified
     new.close()
 
 
-def test_a_flood_wakes_whoever_waits_once_in_a_pause(bell: Bell, hours: Hours, stranger: socket.socket) -> None:
+def test_a_flood_wakes_whoever_waits_once_in_a_pause(bell: UdpWakeup, hours: Hours, stranger: socket.socket) -> None:
     looks = 0
     for _ in range(20):  # two pauses
         flood(stranger, bell, 200)
@@ -167,11 +169,11 @@ def test_a_flood_wakes_whoever_waits_once_in_a_pause(bell: Bell, hours: Hours, s
         hours.now += PAUSE / 10
 
     assert looks == 2
-    assert not bell.called
+    assert not bell.was_notified
 
 
 def test_a_wait_that_ends_within_a_pause_is_no_longer_than_told(
-    bell: Bell, hours: Hours, stranger: socket.socket
+    bell: UdpWakeup, hours: Hours, stranger: socket.socket
 ) -> None:
     flood(stranger, bell)
     assert bell.acquire(False)
@@ -183,56 +185,58 @@ def test_a_wait_that_ends_within_a_pause_is_no_longer_than_told(
     assert bell.acquire(True, PATIENCE)
 
 
-def test_a_wait_without_an_end_goes_on_after_the_pause(bell: Bell, stranger: socket.socket) -> None:
+def test_a_wait_without_an_end_goes_on_after_the_pause(bell: UdpWakeup, stranger: socket.socket) -> None:
     flood(stranger, bell)
     assert bell.acquire(False)
     flood(stranger, bell)
 
     assert bell.acquire()
-    assert not bell.called
+    assert not bell.was_notified
 
 
 def test_a_call_in_a_pause_is_heard_when_the_pause_ends(
-    bell: Bell, other: Bell, hours: Hours, stranger: socket.socket
+    bell: UdpWakeup, other: UdpWakeup, hours: Hours, stranger: socket.socket
 ) -> None:
     stranger.sendto(b"!", ("127.0.0.1", bell.port))
     assert bell.acquire(False)
 
-    other.call(bell.port, SESSION)
+    other.notify_peers(bell.port, SESSION)
     assert not bell.acquire(False)
     hours.now += PAUSE
 
     assert bell.acquire(False)
-    assert bell.called
+    assert bell.was_notified
 
 
 def test_a_call_that_finds_no_room_is_made_up_for_by_a_look(
-    bell: Bell, other: Bell, hours: Hours, stranger: socket.socket
+    bell: UdpWakeup, other: UdpWakeup, hours: Hours, stranger: socket.socket
 ) -> None:
     flood(stranger, bell)
-    other.call(bell.port, SESSION)
+    other.notify_peers(bell.port, SESSION)
 
     assert bell.acquire(False)
 
 
-def test_a_call_among_datagrams_of_others_is_heard_at_once(bell: Bell, other: Bell, stranger: socket.socket) -> None:
+def test_a_call_among_datagrams_of_others_is_heard_at_once(
+    bell: UdpWakeup, other: UdpWakeup, stranger: socket.socket
+) -> None:
     stranger.sendto(b"!", ("127.0.0.1", bell.port))
-    other.call(bell.port, SESSION)
+    other.notify_peers(bell.port, SESSION)
     stranger.sendto(b"!", ("127.0.0.1", bell.port))
 
     assert bell.acquire(False)
-    assert bell.called
+    assert bell.was_notified
 
 
-def test_calls_are_never_paused_for(bell: Bell, other: Bell) -> None:
+def test_calls_are_never_paused_for(bell: UdpWakeup, other: UdpWakeup) -> None:
     for _ in range(50):
-        other.call(bell.port, SESSION)
+        other.notify_peers(bell.port, SESSION)
         bell.release()
         assert bell.acquire(False)
 
 
 def test_the_own_process_is_heard_in_a_pause_though_the_flood_goes_on(
-    bell: Bell, hours: Hours, stranger: socket.socket
+    bell: UdpWakeup, hours: Hours, stranger: socket.socket
 ) -> None:
     flood(stranger, bell)
     assert bell.acquire(False)
@@ -250,21 +254,23 @@ def test_the_own_process_is_heard_in_a_pause_though_the_flood_goes_on(
 # -- where there are no sockets -------------------------------------------------------------------------------------
 
 
-def test_without_sockets_a_bell_is_rung_by_its_own_process_only(other: Bell, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_sockets_a_bell_is_rung_by_its_own_process_only(
+    other: UdpWakeup, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(*_: object) -> None:
         raise PermissionError("no sockets here")
 
     monkeypatch.setattr(socket, "socket", refuse)
-    deaf = make_bell()
+    deaf = create_wakeup()
 
-    assert isinstance(deaf, DeafBell)
-    deaf.call(other.port, SESSION)
+    assert isinstance(deaf, LocalWakeup)
+    deaf.notify_peers(other.port, SESSION)
     assert not other.acquire(False)
     assert not deaf.acquire(False)
     for _ in range(3):
         deaf.release()
     assert deaf.acquire()
-    assert not deaf.called
+    assert not deaf.was_notified
     assert not deaf.acquire(True, 0.001)
     deaf.close()
     assert deaf.acquire()

@@ -7,7 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from agentos.util.sqlite.connect import connect
-from agentos.util.sqlite.migrations import Migration, migrate, newest, schema_at, schema_of, version_of
+from agentos.util.sqlite.migrations import (
+    Migration,
+    expected_schema,
+    migrate,
+    newest_version,
+    read_schema,
+    read_version,
+)
 
 STEPS = (
     Migration(
@@ -39,7 +46,7 @@ def test_a_step_that_another_process_made_in_the_meantime_is_not_made_again(tmp_
 
     migrate(slow, STEPS)
 
-    assert version_of(slow) == newest(STEPS) == 2
+    assert read_version(slow) == newest_version(STEPS) == 2
     assert slow.execute("select number from migrations").fetchall() == [(1,), (2,)]
     assert not slow.in_transaction
     slow.close()
@@ -47,11 +54,11 @@ def test_a_step_that_another_process_made_in_the_meantime_is_not_made_again(tmp_
 
 def test_a_migrated_database_has_the_definitions_of_its_format(tmp_path: Path) -> None:
     database = connect((tmp_path / "a.db").as_uri())
-    assert version_of(database) == 0
+    assert read_version(database) == 0
 
     migrate(database, STEPS[:1])
-    assert schema_of(database) == schema_at(1, STEPS)
+    assert read_schema(database) == expected_schema(1, STEPS)
 
     migrate(database, STEPS)
-    assert schema_of(database) == schema_at(2, STEPS) != schema_at(1, STEPS)
+    assert read_schema(database) == expected_schema(2, STEPS) != expected_schema(1, STEPS)
     database.close()

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-WIDEST = 64
+MAX_SLOTS = 64
 
 _USED_ENOUGH = 0.8  # of the slots, at the busiest moment of a round: else more would tell nothing
 # Slots more for each call that goes well: at first four times as many in the time of one call, then twice as many.
@@ -21,16 +21,16 @@ _NEAR = 1.25
 _NOTHING = ("", 0)
 
 
-class Width:
+class AdaptiveConcurrency:
     """The slots of each credential of one quota that was not told how many it has."""
 
     __slots__ = ("_in_flight", "clean", "known", "patience", "peak", "proven", "slots", "step", "suspected")
 
     def __init__(self) -> None:
         self._in_flight: dict[int, tuple[str, int]] = {}  # by token: the credential, and how many it had with this one
-        self.start_over()
+        self.reset()
 
-    def start_over(self) -> None:
+    def reset(self) -> None:
         """Know nothing."""
         self.slots = 1
         self.known = False  # the provider's own cap was met twice
@@ -41,7 +41,7 @@ class Width:
         self.clean = 0  # calls that went well since the width was changed
         self.peak = 0  # the most at once since then
 
-    def began(self, token: int, name: str, at_once: int) -> None:
+    def lease_started(self, token: int, name: str, at_once: int) -> None:
         """A lease began; with it there are so many on the credential of that name."""
         self._in_flight[token] = name, at_once
         if at_once > self.peak:
@@ -51,26 +51,26 @@ class Width:
         """A lease ended in a way that tells nothing."""
         self._in_flight.pop(token, None)
 
-    def went_well(self, token: int) -> bool:
+    def lease_succeeded(self, token: int) -> bool:
         """A lease ended and nothing was refused; whether it is time to grow."""
         _, at_once = self._in_flight.pop(token, _NOTHING)
         if at_once > self.proven:
             self.proven = at_once
         self.clean += 1
-        if self.slots >= WIDEST or self.peak < _USED_ENOUGH * self.slots:
+        if self.slots >= MAX_SLOTS or self.peak < _USED_ENOUGH * self.slots:
             return False
         return not self.known or self.clean >= self.patience
 
     def grow(self) -> None:
         """More at once, from now on."""
         more = self.step if self.known else _FASTER if self.slots < _FASTER_BELOW else 1
-        self.slots = min(WIDEST, self.slots + more)
+        self.slots = min(MAX_SLOTS, self.slots + more)
         if self.known:
             self.step *= 2
         self.clean = 0
         self.peak = 0 if self.known else self.peak
 
-    def was_refused(self, token: int) -> bool:
+    def on_refusal(self, token: int) -> bool:
         """A call was refused; whether that is because there were too many at once, rather than too many a minute."""
         name, at_once = self._in_flight.pop(token, _NOTHING)
         for later, (its_name, its_number) in self._in_flight.items():

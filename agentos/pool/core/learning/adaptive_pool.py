@@ -10,14 +10,14 @@ from ....providers.signal import Event as Said
 from ..limits.base import FOREVER
 from ..pool import NOBODY, LeasePool
 from ..records import Grant, Key, KeySpec, Quota, Ticket
-from ..states import Event, Life
+from ..states import Life, LifeEvent
 from . import quota_feedback
-from .adaptive_concurrency import Width
-from .outage_detector import Weather
-from .reported import Told
+from .adaptive_concurrency import AdaptiveConcurrency
+from .outage_detector import OutageDetector
+from .reported import ReportedLimit
 
 # Where a long window is used up and nobody says until when, ask again after this.
-_ASK_AGAIN_AFTER = 3_600.0
+_RETRY_AFTER = 3_600.0
 # What an answer told of a limit is believed so long, in seconds, while more than this share of it is left.
 _STALE_AFTER, _MUCH = 0.1, 0.5
 # So many credentials of unrelated quotas, refused alike, are doubted: all rest so long and are tried once more.
@@ -25,14 +25,14 @@ _UNRELATED, _DOUBTED_FOR = 3, 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class FeedbackResult:
     """What came of a report: whom to wake, and whether the pool did something about it (so that its item may wait)."""
 
-    touched: Sequence[Ticket]
+    to_wake: Sequence[Ticket]
     acted: bool
 
 
-class _Memory:
+class _LeaseBookkeeping:
     """What is remembered of leases and refusals. Apart from the pool, which is the slower the more it holds itself."""
 
     __slots__ = ("doubt_at", "doubted", "troubled", "well")
@@ -45,140 +45,144 @@ class _Memory:
         self.well: set[int] = set()  # leases whose call was reported to go well
 
 
-class LearningPool(LeasePool):
+class AdaptivePool(LeasePool):
     """The pool, with ears."""
 
     def __init__(self, *, keep_free: int = 0, max_lease: float | None = None, wall_offset: float = 0.0) -> None:
         super().__init__(keep_free=keep_free, max_lease=max_lease, wall_offset=wall_offset)
-        self.weather = Weather()
-        self._memory = _Memory()
+        self.outages = OutageDetector()
+        self._memory = _LeaseBookkeeping()
 
     # -- what an answer asks for ------------------------------------------------------------------------------
 
-    def report(self, grant: Grant, signal: Signal, now: float, *, sure: bool = True) -> Heard | None:
+    def report(self, grant: Grant, signal: Signal, now: float, *, sure: bool = True) -> FeedbackResult | None:
         """Believe an answer. None: that lease has already ended, and nothing changed.
 
         Not *sure* whether it was its own provider that answered: then a credential is not given up before the third
         time in a row.
         """
-        if not self.holds(grant, now):
+        if not self.is_in_force(grant, now):
             return None
         signal = signal.sane()
         said, key = signal.event, grant.key
         if said is Said.OK or signal.provider not in ANYBODY:
             key.quota.provider = signal.provider
-        if said in _THE_PROVIDER_IS_THERE and not self.weather.calm:
-            self.weather.went_well(signal.provider)
+        if said in _ANSWERED_EVENTS and not self.outages.has_no_failures:
+            self.outages.on_answer(signal.provider)
         limited_before = self._memory.troubled.get(grant.token) is Said.LIMITED
-        if said not in _THE_CALL_WENT_WELL:
+        if said not in _SUCCESS_EVENTS:
             if not limited_before:
                 self._memory.troubled[grant.token] = said
-            self._be_watchful()
+            self._track_lease_ends()
         elif self._watchful:
             self._memory.well.add(grant.token)
         if said is Said.OK:
-            self._trust_again()
+            self._clear_doubt()
             key.suspicions = 0
         if not sure and said in GRAVE:
             key.suspicions += 1
             if key.suspicions < _SUSPICIONS:
-                return Heard(NOBODY, acted=False)
-        act = LearningPool._limited_again if said is Said.LIMITED and limited_before else _ACTS.get(said)
+                return FeedbackResult(NOBODY, acted=False)
+        act = AdaptivePool._on_limited_again if said is Said.LIMITED and limited_before else _ACTS.get(said)
         if act is None:
-            return Heard(self._told(grant, signal, now), acted=False)
+            return FeedbackResult(self._on_readings(grant, signal, now), acted=False)
         touched = act(self, grant, signal, now)
-        return Heard(NOBODY if touched is None else touched, touched is not None)
+        return FeedbackResult(NOBODY if touched is None else touched, touched is not None)
 
-    def is_news(self, grant: Grant, now: float) -> bool:
+    def wants_readings(self, grant: Grant, now: float) -> bool:
         """Whether it is worth reading what an answer that went well tells of the limits.
 
         Not if another one told it just now and much was left: what was taken since is known, and reading costs more
         than the whole lease. Asked without the pool's lock: it must look only at what is replaced as a whole.
         """
         quota = grant.key.quota
-        if now - quota.told_at > _STALE_AFTER or quota.blocks or quota.probation:
+        if now - quota.reported_at > _STALE_AFTER or quota.blocks or quota.probation:
             return True
-        return any(isinstance(state, Told) and state.left(now) < _MUCH * state.limit.amount for state in quota.limits)
+        return any(
+            isinstance(state, ReportedLimit) and state.left(now) < _MUCH * state.limit.amount for state in quota.limits
+        )
 
-    def in_doubt(self, grant: Grant) -> None:
+    def mark_unknown_outcome(self, grant: Grant) -> None:
         """Nobody knows how the call of this lease went: its end teaches nothing."""
         if self._watchful and grant.token in self.leases and grant.token not in self._memory.well:
             self._memory.troubled.setdefault(grant.token, None)
 
-    def _told(self, grant: Grant, signal: Signal, now: float) -> Sequence[Ticket]:
+    def _on_readings(self, grant: Grant, signal: Signal, now: float) -> Sequence[Ticket]:
         """Only how much is left, if that."""
         quota = grant.key.quota
-        quota.told_at = now
+        quota.reported_at = now
         if not signal.readings:
             return NOBODY
         known = len(quota.limits)
-        self._apply(lambda _: quota_feedback.take_readings(grant, signal, now), grant.key, now)
+        self._apply(lambda _: quota_feedback.apply_readings(grant, signal, now), grant.key, now)
         if len(quota.limits) != known or quota.blocks or quota.probation:  # else only amounts are other ones
-            self._take_note_of(quota)
+            self._refresh_quota(quota)
         return self._reopened(quota, now)
 
-    def _limited(self, grant: Grant, signal: Signal, now: float) -> Sequence[Ticket]:
-        speed = self._starts_a_second(grant.key.quota, now)
-        return self._teach(lambda _: quota_feedback.be_limited(grant, signal, speed, now), grant.key, now)
+    def _on_limited(self, grant: Grant, signal: Signal, now: float) -> Sequence[Ticket]:
+        speed = self._start_rate(grant.key.quota, now)
+        return self._apply_feedback(
+            lambda _: quota_feedback.apply_rate_limit(grant, signal, speed, now), grant.key, now
+        )
 
-    def _limited_again(self, grant: Grant, signal: Signal, now: float) -> Sequence[Ticket]:
+    def _on_limited_again(self, grant: Grant, signal: Signal, now: float) -> Sequence[Ticket]:
         """The same lease, limited once more: an answer told of twice, or another call. One lease, one lesson."""
         delay = 0.0 if signal.delay is None else signal.delay
-        return self._rest(grant.key.quota, now + delay, quota_feedback.scope_of(grant, signal), signal.why, now)
+        return self._cool_down(grant.key.quota, now + delay, quota_feedback.find_scope(grant, signal), signal.why, now)
 
-    def _parked(self, grant: Grant, signal: Signal, now: float) -> Sequence[Ticket]:
-        delay = _ASK_AGAIN_AFTER if signal.delay is None else max(signal.delay, quota_feedback.FIRST_REST)
-        scope = quota_feedback.scope_of(grant, signal)
-        return self._rest(grant.key.quota, now + delay, scope, signal.why, now, probe=True)
+    def _on_parked(self, grant: Grant, signal: Signal, now: float) -> Sequence[Ticket]:
+        delay = _RETRY_AFTER if signal.delay is None else max(signal.delay, quota_feedback.FIRST_COOLDOWN)
+        scope = quota_feedback.find_scope(grant, signal)
+        return self._cool_down(grant.key.quota, now + delay, scope, signal.why, now, probe=True)
 
-    def _ramped(self, grant: Grant, signal: Signal, now: float) -> Sequence[Ticket]:
-        speed = self._starts_a_second(grant.key.quota, now)
-        return self._teach(lambda _: quota_feedback.slow_down(grant, signal, speed, now), grant.key, now)
+    def _on_ramped(self, grant: Grant, signal: Signal, now: float) -> Sequence[Ticket]:
+        speed = self._start_rate(grant.key.quota, now)
+        return self._apply_feedback(lambda _: quota_feedback.slow_down(grant, signal, speed, now), grant.key, now)
 
-    def _not_entitled(self, grant: Grant, signal: Signal, now: float) -> Sequence[Ticket] | None:
+    def _on_not_entitled(self, grant: Grant, signal: Signal, now: float) -> Sequence[Ticket] | None:
         if grant.model is None:
             return None  # we would not know what to keep from it
         grant.key.barred[grant.model] = signal.why
-        self._models_do_matter()
-        return self._fewer(now)
+        self._enable_model_scopes()
+        return self._after_key_loss(now)
 
-    def _out_of_money(self, grant: Grant, signal: Signal, now: float) -> Sequence[Ticket]:
+    def _on_out_of_money(self, grant: Grant, signal: Signal, now: float) -> Sequence[Ticket]:
         if signal.delay is not None and signal.delay >= PARKED_FROM:
             why = f"money gone: {signal.why}"
-            return self._rest(grant.key.quota, now + signal.delay, None, why, now, probe=True)
+            return self._cool_down(grant.key.quota, now + signal.delay, None, why, now, probe=True)
         return self.spend(grant.key, signal.why, now)
 
-    def _busy(self, grant: Grant, signal: Signal, now: float) -> Sequence[Ticket] | None:
-        pause = self.weather.busy(signal.provider, signal.delay, now)
+    def _on_busy(self, grant: Grant, signal: Signal, now: float) -> Sequence[Ticket] | None:
+        pause = self.outages.on_busy(signal.provider, signal.delay, now)
         if pause is None:
-            return NOBODY if self.weather.is_resting(signal.provider, now) else None
+            return NOBODY if self.outages.is_paused(signal.provider, now) else None
         mine = grant.key.quota
         quotas = [quota for quota in self.quotas.values() if quota is mine or quota.provider == signal.provider]
-        return self._rest_all(quotas, now + pause, f"provider busy: {signal.why}", now)
+        return self._cool_down_all(quotas, now + pause, f"provider busy: {signal.why}", now)
 
-    def _unreachable(self, grant: Grant, signal: Signal, now: float) -> Sequence[Ticket] | None:
+    def _on_unreachable(self, grant: Grant, signal: Signal, now: float) -> Sequence[Ticket] | None:
         quota = grant.key.quota.name
-        pause = None if signal.gave_up else self.weather.unreachable(quota, len(self.quotas), now)
+        pause = None if signal.gave_up else self.outages.on_unreachable(quota, len(self.quotas), now)
         if pause is None:
-            return NOBODY if self.weather.is_resting(None, now) else None
+            return NOBODY if self.outages.is_paused(None, now) else None
         why = f"no answer from several at once: {signal.why}"
-        return self._rest_all(list(self.quotas.values()), now + pause, why, now)
+        return self._cool_down_all(list(self.quotas.values()), now + pause, why, now)
 
     # -- a credential that is refused -------------------------------------------------------------------------
 
-    def _refused(self, grant: Grant, signal: Signal, now: float) -> Sequence[Ticket]:
+    def _on_rejected(self, grant: Grant, signal: Signal, now: float) -> Sequence[Ticket]:
         """The credential is dead; unless several unrelated ones were refused at once, and nothing has gone well."""
         key = grant.key
         if self._memory.doubt_at is not None and grant.granted_at <= self._memory.doubt_at:
             self._memory.doubted.add(key)
             return NOBODY  # it was under way then
         kind = f"refused {signal.status}"
-        if key in self._memory.doubted or not self.weather.alike(kind, key.quota.name, _UNRELATED, now):
+        if key in self._memory.doubted or not self.outages.has_similar_failures(kind, key.quota.name, _UNRELATED, now):
             return self.reject(key, signal.why, now)
         why = f"several unrelated credentials were refused at once ({signal.why}): the network may be to blame"
         self.notes.append(f"{why}; all rest for {_DOUBTED_FOR:g}s and are then tried once more")
         self._memory.doubt_at = now
-        touched = self._rest_all(list(self.quotas.values()), now + _DOUBTED_FOR, why, now)
+        touched = self._cool_down_all(list(self.quotas.values()), now + _DOUBTED_FOR, why, now)
         self._memory.doubted.add(key)
         for other in self.keys.values():
             if other.life is Life.DEAD and now - other.since <= _DOUBTED_FOR:
@@ -188,10 +192,12 @@ class LearningPool(LeasePool):
 
     def _undo_death(self, key: Key, now: float) -> Sequence[Ticket]:
         key.suspicions = 0
-        self._apply(lambda at: self._change_life(key, Event.REVIVED, "", at), key, now, life=Life.ALIVE, opened=True)
+        self._apply(
+            lambda at: self._change_life(key, LifeEvent.REVIVED, "", at), key, now, life=Life.ALIVE, opened=True
+        )
         return self._reopened(key.quota, now)
 
-    def _trust_again(self) -> None:
+    def _clear_doubt(self) -> None:
         """Something went well: who is refused now is refused for its own sake."""
         if self._memory.doubt_at is not None:
             self._memory.doubt_at = None
@@ -199,44 +205,44 @@ class LearningPool(LeasePool):
 
     # -- resting ----------------------------------------------------------------------------------------------
 
-    def _rest_all(self, quotas: Sequence[Quota], until: float, why: str, now: float) -> list[Ticket]:
+    def _cool_down_all(self, quotas: Sequence[Quota], until: float, why: str, now: float) -> list[Ticket]:
         touched: list[Ticket] = []
         for quota in quotas:
-            touched += self._rest(quota, until, None, why, now, probe=True)
+            touched += self._cool_down(quota, until, None, why, now, probe=True)
         return touched
 
-    def _rest(
+    def _cool_down(
         self, quota: Quota, until: float, scope: str | None, why: str, now: float, probe: bool = False
     ) -> Sequence[Ticket]:
-        return self._teach(
-            lambda _: quota_feedback.rest(quota, until, scope, why, now, probe=probe), quota.keys[0], now
+        return self._apply_feedback(
+            lambda _: quota_feedback.cool_down(quota, until, scope, why, now, probe=probe), quota.keys[0], now
         )
 
     # -- what was learned changes what may start --------------------------------------------------------------
 
-    def _teach(self, lesson: Callable[[float], object], key: Key, now: float) -> Sequence[Ticket]:
+    def _apply_feedback(self, lesson: Callable[[float], object], key: Key, now: float) -> Sequence[Ticket]:
         self._apply(lesson, key, now)
-        self._take_note_of(key.quota)
+        self._refresh_quota(key.quota)
         return self._reopened(key.quota, now)
 
-    def _take_note_of(self, quota: Quota) -> None:
+    def _refresh_quota(self, quota: Quota) -> None:
         """What is known of a quota has changed: its limits, its blocks, the slots of its keys."""
         if quota.learned:
-            for lane in self._lane_list:
+            for lane in self._index_list:
                 lane.limited = True
         if quota.scoped or any(state.scope is not None for state in quota.limits):
-            self._models_do_matter()
+            self._enable_model_scopes()
         if quota.probation or any(block.probe for block in quota.blocks.values()):
-            self._be_watchful()  # for the end of the request that goes first
+            self._track_lease_ends()  # for the end of the request that goes first
         for key in quota.keys:
-            self._fit(key)
+            self._apply_slots(key)
 
-    def _models_do_matter(self) -> None:
+    def _enable_model_scopes(self) -> None:
         if not self._models_matter:
             self._models_matter = True
-            self._relane()
+            self._reindex_waiting()
 
-    def _starts_a_second(self, quota: Quota, now: float) -> float:
+    def _start_rate(self, quota: Quota, now: float) -> float:
         """How fast leases of this quota began of late, by those in force."""
         began = [grant.granted_at for grant in self.leases.values() if grant.key.quota is quota]
         return len(began) / max(0.05, now - min(began)) if began else 0.0
@@ -246,7 +252,7 @@ class LearningPool(LeasePool):
         key.barred.clear()
         key.suspicions = 0
         for other in key.quota.keys:
-            self._fit(other)
+            self._apply_slots(other)
 
     def _revive(self, key: Key, now: float) -> None:
         super()._revive(key, now)
@@ -258,45 +264,45 @@ class LearningPool(LeasePool):
     def _admit(self, spec: KeySpec) -> Key:
         key = super()._admit(spec)
         if spec.auto:
-            self._be_watchful()
-            if key.quota.width is None:
-                key.quota.width = Width()
+            self._track_lease_ends()
+            if key.quota.concurrency is None:
+                key.quota.concurrency = AdaptiveConcurrency()
         return key
 
-    def occupy(self, key: Key, elsewhere: tuple[str, ...]) -> None:
-        super().occupy(key, elsewhere)
-        self._fit(key)
+    def set_leases_elsewhere(self, key: Key, elsewhere: tuple[str, ...]) -> None:
+        super().set_leases_elsewhere(key, elsewhere)
+        self._apply_slots(key)
 
     def _slot_taken(self, grant: Grant) -> None:
-        if grant.key.quota.width is not None:
-            grant.key.quota.width.began(grant.token, grant.key.name, grant.key.leases)
+        if grant.key.quota.concurrency is not None:
+            grant.key.quota.concurrency.lease_started(grant.token, grant.key.name, grant.key.leases)
 
     def _expire(self, now: float) -> None:
         if self._watchful and self.max_lease is not None:
             for grant in self.leases.values():
                 if grant.granted_at + self.max_lease > now:
                     break
-                self.in_doubt(grant)
+                self.mark_unknown_outcome(grant)
         super()._expire(now)
 
-    def _be_watchful(self) -> None:
+    def _track_lease_ends(self) -> None:
         """From now on the end of a lease may mean something. That is not for the shortest way."""
         self._watchful = True
         self._straight = self._may_be_straight = False
 
-    def _watch_end(self, grant: Grant) -> None:
+    def _on_lease_end(self, grant: Grant) -> None:
         key, quota = grant.key, grant.key.quota
         went_well = grant.token not in self._memory.troubled  # as far as anybody said
         met_with = self._memory.troubled.pop(grant.token, Said.OK)
         if went_well:
-            if not self.weather.calm and grant.token not in self._memory.well:
-                self.weather.went_well(quota.provider)
-            self._trust_again()
+            if not self.outages.has_no_failures and grant.token not in self._memory.well:
+                self.outages.on_answer(quota.provider)
+            self._clear_doubt()
             key.suspicions = 0
         self._memory.well.discard(grant.token)
         if key.auto:
-            self._slot_came_back(grant, went_well)
-        if quota.probation and (tried := quota.tried_by(grant.model, grant.granted_at)):
+            self._on_slot_freed(grant, went_well)
+        if quota.probation and (tried := quota.find_probed_scopes(grant.model, grant.granted_at)):
             self._end_probe(key, tried, grant, met_with not in _NO_ANSWER)
 
     def _end_probe(self, key: Key, tried: list[str | None], grant: Grant, answered: bool) -> None:
@@ -311,35 +317,37 @@ class LearningPool(LeasePool):
         self._apply(end, key, grant.granted_at, opened=True)
         self._reopen(quota)
 
-    def _forget_lesson(self, grant: Grant) -> None:
+    def _discard_lease_record(self, grant: Grant) -> None:
         self._memory.troubled.pop(grant.token, None)
         self._memory.well.discard(grant.token)
-        if grant.key.quota.width is not None:
-            grant.key.quota.width.forget(grant.token)
+        if grant.key.quota.concurrency is not None:
+            grant.key.quota.concurrency.forget(grant.token)
 
-    def _slot_came_back(self, grant: Grant, went_well: bool) -> None:
-        key, width = grant.key, grant.key.quota.width
+    def _on_slot_freed(self, grant: Grant, went_well: bool) -> None:
+        key, width = grant.key, grant.key.quota.concurrency
         assert width is not None  # noqa: S101 - for the type checker
         if not went_well:
             width.forget(grant.token)
             return
         if not key.proven:
             key.proven = True
-            self._fit(key)
-        if width.went_well(grant.token):
+            self._apply_slots(key)
+        if width.lease_succeeded(grant.token):
 
             def grow(at: float) -> None:
                 width.grow()
-                key.quota.note(at, f"slots {width.slots}: all were used, and nothing was refused", instead_of="slots")
+                key.quota.add_history(
+                    at, f"slots {width.slots}: all were used, and nothing was refused", instead_of="slots"
+                )
 
             self._apply(grow, key, grant.granted_at)
             for other in key.quota.keys:
-                self._fit(other)
+                self._apply_slots(other)
 
-    def _fit(self, key: Key) -> None:
+    def _apply_slots(self, key: Key) -> None:
         """Give a key the slots it should have. ``tick`` must follow."""
-        if key.auto and key.wants_slots() != key.slots:
-            self._move(key, key.leases, key.wants_slots())
+        if key.auto and key.target_slots() != key.slots:
+            self._move(key, key.leases, key.target_slots())
 
 
 # What costs a credential its life, a quota its turn, or a model its key.
@@ -348,16 +356,16 @@ GRAVE = frozenset({Said.KEY_DEAD, Said.MONEY_GONE, Said.NOT_ENTITLED})
 ANYBODY = frozenset({"default", "github"})
 _SUSPICIONS = 3
 _NO_ANSWER = frozenset({None, Said.BUSY, Said.NETWORK})
-_THE_CALL_WENT_WELL = frozenset({Said.OK, Said.CALLER, Said.NEVER_FITS})
-_THE_PROVIDER_IS_THERE = frozenset({Said.OK, Said.CALLER, Said.NEVER_FITS, Said.LIMITED, Said.PARKED, Said.RAMP})
+_SUCCESS_EVENTS = frozenset({Said.OK, Said.CALLER, Said.NEVER_FITS})
+_ANSWERED_EVENTS = frozenset({Said.OK, Said.CALLER, Said.NEVER_FITS, Said.LIMITED, Said.PARKED, Said.RAMP})
 
-_ACTS: dict[Said, Callable[[LearningPool, Grant, Signal, float], Sequence[Ticket] | None]] = {
-    Said.LIMITED: LearningPool._limited,
-    Said.PARKED: LearningPool._parked,
-    Said.NOT_ENTITLED: LearningPool._not_entitled,
-    Said.MONEY_GONE: LearningPool._out_of_money,
-    Said.KEY_DEAD: LearningPool._refused,
-    Said.BUSY: LearningPool._busy,
-    Said.RAMP: LearningPool._ramped,
-    Said.NETWORK: LearningPool._unreachable,
+_ACTS: dict[Said, Callable[[AdaptivePool, Grant, Signal, float], Sequence[Ticket] | None]] = {
+    Said.LIMITED: AdaptivePool._on_limited,
+    Said.PARKED: AdaptivePool._on_parked,
+    Said.NOT_ENTITLED: AdaptivePool._on_not_entitled,
+    Said.MONEY_GONE: AdaptivePool._on_out_of_money,
+    Said.KEY_DEAD: AdaptivePool._on_rejected,
+    Said.BUSY: AdaptivePool._on_busy,
+    Said.RAMP: AdaptivePool._on_ramped,
+    Said.NETWORK: AdaptivePool._on_unreachable,
 }

@@ -38,7 +38,7 @@ _BURST = 60.0  # seconds: what is not used for longer than this is lost, as with
 _LN2 = math.log(2.0)
 
 
-class Pace(LimitState):
+class AdaptiveRate(LimitState):
     """Requests a second, learned."""
 
     __slots__ = (
@@ -84,7 +84,7 @@ class Pace(LimitState):
         self.pressed = 0.0  # started since because the pace allowed it just then
         self.plateau = _PLATEAU
         self.row = 0  # refusals without anything admitted between
-        self._show()
+        self._update_limit()
 
     # -- the rate ---------------------------------------------------------------------------------------------
 
@@ -112,7 +112,7 @@ class Pace(LimitState):
         # While searching nobody knows what has flowed in: what a rest seems to have saved up is not let go at once.
         return _AT_ONCE if self.searching_since is not None else max(_AT_ONCE, self.rate * _BURST)
 
-    def _bring_up(self, now: float) -> None:
+    def _advance(self, now: float) -> None:
         if now > self.at:
             self.level = min(self._most(), self.level + self._flowed(now))
             self.at = now
@@ -131,9 +131,9 @@ class Pace(LimitState):
         return at if at > now + ROUNDING else now
 
     def take(self, need: float, now: float) -> tuple[float, float]:
-        self._bring_up(now)
+        self._advance(now)
         if self.level < need + 1.0:
-            self._be_pressed(need)
+            self._on_full_use(need)
         elif self.level >= self._most() and self._is_unused(now):
             self.overflowed = True
         self.took_at = now
@@ -145,12 +145,12 @@ class Pace(LimitState):
         """Whether so little was asked for that the provider's bucket may have run over."""
         return not self.searching or now > max(self.took_at, self.resting_until) + _UNUSED_FOR
 
-    def _be_pressed(self, need: float) -> None:
+    def _on_full_use(self, need: float) -> None:
         """The limit is really used: lean forward a little more, and when that was much, take it for the rate."""
         self.pressed += need
         if not self.searching and self._leaned() >= self.rate * _MOST_LEANING:
             self.rate, self.pressed = self._leaned(), 0.0
-            self._show()
+            self._update_limit()
 
     def undo(self, stamp: tuple[float, float], need: float) -> None:
         self.level += need
@@ -167,10 +167,10 @@ class Pace(LimitState):
 
     # -- what answers say -------------------------------------------------------------------------------------
 
-    def was_refused(self, stamp: tuple[float, float], started_at: float, now: float) -> bool:
+    def on_refusal(self, stamp: tuple[float, float], started_at: float, now: float) -> bool:
         """A call was refused that had started then. False: one of a burst that is known already."""
         amount, place = stamp
-        self._bring_up(now)
+        self._advance(now)
         self.level += amount
         self.lag = max(self.lag / 2, now - started_at)
         if place <= self.mark:
@@ -193,11 +193,11 @@ class Pace(LimitState):
         self.pressed = 0.0
         if self.searching_since is not None:
             self.searching_since = now
-        self._bring_up(now)
-        self._show()
+        self._advance(now)
+        self._update_limit()
         return True
 
-    def rest_until(self, until: float) -> None:
+    def hold_until(self, until: float) -> None:
         """Nothing starts before then, whatever has flowed in."""
         self.resting_until = max(self.resting_until, until)
 
@@ -236,7 +236,7 @@ class Pace(LimitState):
         """
         if known and (stamp is None or stamp[1] <= self.mark):
             return False
-        self._bring_up(now)
+        self._advance(now)
         current = self._leaned() if known and self.searching_since is None else speed
         self.rate = max(_SLOWEST, current / 2) if not known else min(self.rate, max(_SLOWEST, current / 2))
         self.searching_since = None
@@ -244,13 +244,13 @@ class Pace(LimitState):
         self.mark = self.taken
         self._anchor(now, self.taken)
         self.plateau = _LONGEST_PLATEAU
-        self._show()
+        self._update_limit()
         return True
 
     def __str__(self) -> str:
         return f"{self.rate * 60:.3g} requests a minute{', still looking' if self.searching else ''}"
 
-    def _show(self) -> None:
+    def _update_limit(self) -> None:
         """What people are shown of it."""
         a_minute = self.rate * 60.0
         if a_minute >= 1.0:
@@ -306,7 +306,7 @@ class Pace(LimitState):
         self.searching_since = packed["searching_since"]
         self.taken = packed["taken"]
         self.took_at = packed["took_at"]
-        self._show()
+        self._update_limit()
 
     def reset(self) -> None:
         self.level = max(self.level, 0.0)

@@ -16,7 +16,7 @@ _MOST = 0.5  # of them busy: it is
 _NETWORK = ""  # in the place of a provider
 
 
-class Weather:
+class OutageDetector:
     """What the last calls met with, whatever their credentials."""
 
     __slots__ = ("_answers", "_pauses", "_resting", "_trouble")
@@ -28,11 +28,11 @@ class Weather:
         self._resting: dict[str, float] = {}  # until when that is
 
     @property
-    def calm(self) -> bool:
+    def has_no_failures(self) -> bool:
         """Nothing has failed of late: that a call went well is no news."""
         return not (self._answers or self._trouble or self._pauses)
 
-    def went_well(self, provider: str | None) -> None:
+    def on_answer(self, provider: str | None) -> None:
         """A provider (None: one of them) answered: whatever it said, it is there, and so is the network."""
         self._trouble.clear()
         self._pauses.pop(_NETWORK, None)
@@ -44,7 +44,7 @@ class Weather:
                 if all(answers):
                     del self._answers[name]
 
-    def busy(self, provider: str, told: float | None, now: float) -> float | None:
+    def on_busy(self, provider: str, told: float | None, now: float) -> float | None:
         """A provider could not answer. How long to leave it alone; None: this one call says nothing new."""
         answers = self._answers.setdefault(provider, deque(maxlen=_LOOKED_AT))
         answers.append(False)
@@ -53,15 +53,15 @@ class Weather:
             return None
         return self._pause(provider, told, now)
 
-    def is_resting(self, provider: str | None, now: float) -> bool:
+    def is_paused(self, provider: str | None, now: float) -> bool:
         """Whether a provider (None: everything) is being left alone."""
         return now < self._resting.get(_NETWORK if provider is None else provider, now)
 
-    def unreachable(self, quota: str, quotas: int, now: float) -> float | None:
+    def on_unreachable(self, quota: str, quotas: int, now: float) -> float | None:
         """There was no answer at all. How long everything should rest; None: this one call says nothing new."""
-        return self._pause(_NETWORK, None, now) if self.alike("network", quota, quotas, now) else None
+        return self._pause(_NETWORK, None, now) if self.has_similar_failures("network", quota, quotas, now) else None
 
-    def alike(self, kind: str, quota: str, quotas: int, now: float) -> bool:
+    def has_similar_failures(self, kind: str, quota: str, quotas: int, now: float) -> bool:
         """A call failed in a way that may have nothing to do with its credential: whether others did so just now."""
         seen = self._trouble.setdefault(kind, deque(maxlen=64))
         seen.append((now, quota))

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from ....providers.signal import PARKED_FROM, Reading, Signal
 from ..cost import DIMENSIONS, REQUESTS
-from ..limits.base import Bucket, LimitState, figure
-from ..model_family import family_of
+from ..limits.base import Bucket, LimitState, format_number
+from ..model_family import get_family
 from ..records import Block, Grant, Quota
 from ..states import Gate
-from .adaptive_rate import Pace
-from .reported import Told, window_of
+from .adaptive_rate import AdaptiveRate
+from .reported import ReportedLimit, infer_window
 
 # A refusal that names no delay: at first this long; half as long again each time nothing was admitted between.
-FIRST_REST = 1.0
+FIRST_COOLDOWN = 1.0
 _LONGER, _LONGEST_REST = 1.5, 600.0
 # After so long a rest one request goes first.
 _PROBE_FROM = 60.0
@@ -23,20 +23,20 @@ _PATTERN = frozenset("*?[")
 _MOST_LEARNED = 128
 
 
-def scope_of(grant: Grant, signal: Signal) -> str | None:
+def find_scope(grant: Grant, signal: Signal) -> str | None:
     """The model family an answer is about; None: the whole quota, since the lease or the provider named none."""
     if grant.model is None or not signal.scoped:
         return None
-    family = family_of(grant.model)
+    family = get_family(grant.model)
     return None if _PATTERN & set(family) else family  # a name that would stand for others, too
 
 
-def rest(quota: Quota, until: float, scope: str | None, why: str, now: float, *, probe: bool = False) -> None:
+def cool_down(quota: Quota, until: float, scope: str | None, why: str, now: float, *, probe: bool = False) -> None:
     """Let nothing start before *until*; with *probe*, or after a long rest, one request goes first then."""
     for state in quota.limits:
         state.usage.silent = 0  # a request that was refused has no usage to report
-        if isinstance(state, Pace) and scope in (None, state.scope):
-            state.rest_until(until)
+        if isinstance(state, AdaptiveRate) and scope in (None, state.scope):
+            state.hold_until(until)
     if until > now:
         gate = Gate.COOLING if until - now <= PARKED_FROM else Gate.PARKED
         quota.block(scope, Block(gate, until, now, why, probe or until - now >= _PROBE_FROM))
@@ -45,57 +45,57 @@ def rest(quota: Quota, until: float, scope: str | None, why: str, now: float, *,
 # -- how much is left -------------------------------------------------------------------------------------------------
 
 
-def take_readings(grant: Grant, signal: Signal, now: float) -> bool:
+def apply_readings(grant: Grant, signal: Signal, now: float) -> bool:
     """Set the limits right by what an answer tells. Whether that explains a refusal: something is used up."""
     used_up = False
     for reading in signal.readings:
         if reading.remaining is None or reading.dimension not in DIMENSIONS:
             continue
         if reading.limit is not None and reading.limit > 0:
-            used_up |= _read(grant, signal, reading, reading.limit, reading.remaining, now)
+            used_up |= _apply_reading(grant, signal, reading, reading.limit, reading.remaining, now)
         elif reading.remaining <= 0 and reading.resets_in is not None and reading.resets_in > 0:
             why = f"nothing left: {reading.source}"
-            rest(grant.key.quota, now + reading.resets_in, scope_of(grant, signal), why, now)
+            cool_down(grant.key.quota, now + reading.resets_in, find_scope(grant, signal), why, now)
             used_up = True
     return used_up
 
 
-def _read(grant: Grant, signal: Signal, reading: Reading, limit: float, remaining: float, now: float) -> bool:
+def _apply_reading(grant: Grant, signal: Signal, reading: Reading, limit: float, remaining: float, now: float) -> bool:
     quota = grant.key.quota
-    per = reading.window or window_of(limit, remaining, reading.resets_in)
+    per = reading.window or infer_window(limit, remaining, reading.resets_in)
     window = "" if reading.window is None else f" per {per:g}s"  # where that is a guess, it may change
-    for stated in _stated(grant):
+    for stated in _declared_limits(grant):
         # What was stated is kept to, whatever the provider would allow. Of use by others it knows more than we do.
         if isinstance(stated, Bucket) and stated.limit.dimension == reading.dimension and stated.limit.per == per:
             stated.drain(remaining, grant.granted_at)
-    scope = scope_of(grant, signal)
+    scope = find_scope(grant, signal)
     name = f"told {reading.dimension}{window} {scope or ''}".rstrip()
     told = quota.learned.get(name)
-    if not isinstance(told, Told):
+    if not isinstance(told, ReportedLimit):
         if len(quota.learned) >= _MOST_LEARNED:
             return remaining < 1
-        told = Told(reading.dimension, scope, limit, per)
+        told = ReportedLimit(reading.dimension, scope, limit, per)
         told.usage.set_aside = told.dimension != REQUESTS  # until somebody says what requests cost
         quota.learn(name, told)
-        quota.note(now, _lesson(reading, limit, per))
+        quota.add_history(now, _lesson(reading, limit, per))
         others = sum(key.leases for key in quota.keys) - 1  # they may or may not be counted in what remains
         since = float(others) if told.dimension == REQUESTS else 0.0
     else:
         stamp = _stamp(grant, told)
         if stamp is None:
             return remaining < 1  # it began before the limit was known
-        since = told.since(stamp)
+        since = told.taken_since(stamp)
         if told.limit.amount != limit:
-            quota.note(now, _lesson(reading, limit, per))
-    told.hear(limit, per, remaining, grant.granted_at, since)
+            quota.add_history(now, _lesson(reading, limit, per))
+    told.apply_reading(limit, per, remaining, grant.granted_at, since)
     return remaining < 1 or reading.dimension in signal.dimensions
 
 
 def _lesson(reading: Reading, limit: float, per: float) -> str:
-    return f"limit of {figure(limit)} {reading.dimension} in {per:g}s, told by {reading.source}"
+    return f"limit of {format_number(limit)} {reading.dimension} in {per:g}s, told by {reading.source}"
 
 
-def _stated(grant: Grant) -> list[LimitState]:
+def _declared_limits(grant: Grant) -> list[LimitState]:
     """The limits that somebody stated, and that this lease falls under."""
     return [state for state in grant.key.quota.limits_for(grant.model) if not state.learned]
 
@@ -107,39 +107,39 @@ def _stamp(grant: Grant, state: LimitState) -> tuple[float, float] | None:
 # -- too many ---------------------------------------------------------------------------------------------------------
 
 
-def be_limited(grant: Grant, signal: Signal, starts_a_second: float, now: float) -> None:
+def apply_rate_limit(grant: Grant, signal: Signal, starts_a_second: float, now: float) -> None:
     """A call was refused. *starts_a_second* is how fast leases of this quota began of late."""
     quota = grant.key.quota
-    scope = scope_of(grant, signal)
-    explained = take_readings(grant, signal, now)
+    scope = find_scope(grant, signal)
+    explained = apply_readings(grant, signal, now)
     at_once = _too_many_at_once(grant, signal, now)
     delay = signal.delay
     if not explained and _is_the_rate(grant, signal, at_once, now):
-        found = _slow_to_pace(grant, scope, signal, starts_a_second, now)
+        found = _learn_rate(grant, scope, signal, starts_a_second, now)
         delay = found if delay is None else delay
     if delay is None:
-        delay = 0.0 if explained or at_once else FIRST_REST
-    rest(quota, now + delay, scope, signal.why, now, probe=_nothing_admitted(quota))
+        delay = 0.0 if explained or at_once else FIRST_COOLDOWN
+    cool_down(quota, now + delay, scope, signal.why, now, probe=_nothing_admitted(quota))
 
 
 def _too_many_at_once(grant: Grant, signal: Signal, now: float) -> bool:
     quota = grant.key.quota
-    if not grant.key.auto or quota.width is None:
+    if not grant.key.auto or quota.concurrency is None:
         return False
-    before = quota.width.slots
-    found = quota.width.was_refused(grant.token)
-    if quota.width.slots != before:
-        quota.note(now, f"slots {quota.width.slots}: more at once were refused ({signal.why})")
+    before = quota.concurrency.slots
+    found = quota.concurrency.on_refusal(grant.token)
+    if quota.concurrency.slots != before:
+        quota.add_history(now, f"slots {quota.concurrency.slots}: more at once were refused ({signal.why})")
     return found
 
 
 def _is_the_rate(grant: Grant, signal: Signal, at_once: bool, now: float) -> bool:
     """Whether a refusal that nothing explains is to be learned from as one of too many a minute."""
     quota = grant.key.quota
-    if at_once and quota.width is not None and quota.width.known:
+    if at_once and quota.concurrency is not None and quota.concurrency.known:
         return False
     tokens = any(dimension != DIMENSIONS[REQUESTS] for dimension in signal.dimensions)
-    stated = [state for state in _stated(grant) if (state.dimension != REQUESTS) == tokens]
+    stated = [state for state in _declared_limits(grant) if (state.dimension != REQUESTS) == tokens]
     for state in stated:
         if isinstance(state, Bucket):
             state.drain(0.0, grant.granted_at)  # the provider counts more than we do
@@ -151,47 +151,49 @@ def _is_the_rate(grant: Grant, signal: Signal, at_once: bool, now: float) -> boo
     return quota.strikes >= _STRIKES
 
 
-def _slow_to_pace(grant: Grant, scope: str | None, signal: Signal, starts_a_second: float, now: float) -> float | None:
+def _learn_rate(grant: Grant, scope: str | None, signal: Signal, starts_a_second: float, now: float) -> float | None:
     """Learn from a refusal how fast is too fast. How long to rest; None: nobody knows."""
     quota = grant.key.quota
-    pace = quota.learned.get(_pace_name(scope))
-    if not isinstance(pace, Pace):
-        pace_of(quota, scope, starts_a_second, now, lag=now - grant.granted_at)
-        quota.note(now, f"looking for the rate: refused ({signal.why})")
+    pace = quota.learned.get(_rate_name(scope))
+    if not isinstance(pace, AdaptiveRate):
+        get_adaptive_rate(quota, scope, starts_a_second, now, lag=now - grant.granted_at)
+        quota.add_history(now, f"looking for the rate: refused ({signal.why})")
         return None
     stamp = _stamp(grant, pace)
-    if stamp is None or not pace.was_refused(stamp, grant.granted_at, now):
+    if stamp is None or not pace.on_refusal(stamp, grant.granted_at, now):
         return 0.0  # it began before the refusal we know of
-    quota.note(now, f"{pace}: refused ({signal.why})")
+    quota.add_history(now, f"{pace}: refused ({signal.why})")
     if pace.row == 0:
-        return min(FIRST_REST, 3.0 / pace.rate)
-    return float(min(_LONGEST_REST, FIRST_REST * _LONGER ** min(pace.row - 1, 20)))
+        return min(FIRST_COOLDOWN, 3.0 / pace.rate)
+    return float(min(_LONGEST_REST, FIRST_COOLDOWN * _LONGER ** min(pace.row - 1, 20)))
 
 
-def pace_of(quota: Quota, scope: str | None, starts_a_second: float, now: float, lag: float = 0.0) -> Pace:
+def get_adaptive_rate(
+    quota: Quota, scope: str | None, starts_a_second: float, now: float, lag: float = 0.0
+) -> AdaptiveRate:
     """The pace of a quota; a new one, if none was known."""
-    pace = quota.learned.get(_pace_name(scope))
-    if not isinstance(pace, Pace):
-        pace = Pace(scope, now, starts_a_second, lag)
-        quota.learn(_pace_name(scope), pace)
+    pace = quota.learned.get(_rate_name(scope))
+    if not isinstance(pace, AdaptiveRate):
+        pace = AdaptiveRate(scope, now, starts_a_second, lag)
+        quota.learn(_rate_name(scope), pace)
     return pace
 
 
-def _pace_name(scope: str | None) -> str:
+def _rate_name(scope: str | None) -> str:
     return f"pace {scope or ''}".rstrip()
 
 
 def _nothing_admitted(quota: Quota) -> bool:
     """Whether calls were refused again and again, with none admitted between: then one should go first."""
-    return any(isinstance(state, Pace) and state.row for state in quota.learned.values())
+    return any(isinstance(state, AdaptiveRate) and state.row for state in quota.learned.values())
 
 
 def slow_down(grant: Grant, signal: Signal, starts_a_second: float, now: float) -> None:
     """Traffic grew too fast: half of what it was, once for each burst."""
     quota = grant.key.quota
-    scope = scope_of(grant, signal)
-    known = isinstance(quota.learned.get(_pace_name(scope)), Pace)
-    pace = pace_of(quota, scope, starts_a_second, now)
+    scope = find_scope(grant, signal)
+    known = isinstance(quota.learned.get(_rate_name(scope)), AdaptiveRate)
+    pace = get_adaptive_rate(quota, scope, starts_a_second, now)
     if pace.slow_down(_stamp(grant, pace), starts_a_second, now, known=known):
-        quota.note(now, f"{pace}: traffic grew too fast ({signal.why})")
-    rest(quota, now + (FIRST_REST if signal.delay is None else signal.delay), scope, signal.why, now)
+        quota.add_history(now, f"{pace}: traffic grew too fast ({signal.why})")
+    cool_down(quota, now + (FIRST_COOLDOWN if signal.delay is None else signal.delay), scope, signal.why, now)

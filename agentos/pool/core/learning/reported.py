@@ -16,7 +16,7 @@ _USUAL_WINDOW = 60.0
 _TELLS = 0.2  # of the limit used: from here on the figures say something
 
 
-class Told(LimitState):
+class ReportedLimit(LimitState):
     """Continuous refill, set right by every answer.
 
     What an answer says was true when its call arrived. Of that, what was started since is gone, and what has flowed in
@@ -82,7 +82,7 @@ class Told(LimitState):
 
     # -- what answers say -------------------------------------------------------------------------------------
 
-    def hear(self, amount: float, per: float, remaining: float, started_at: float, since: float) -> None:
+    def apply_reading(self, amount: float, per: float, remaining: float, started_at: float, since: float) -> None:
         """At *started_at* so much remained; *since* then so much was taken. Older answers than the last say nothing."""
         if started_at < self.heard_at:
             return
@@ -94,7 +94,7 @@ class Told(LimitState):
         spare = min(_SPARE, amount / 10) if self.dimension == 0 else 0.0
         self.empty_at = started_at - (min(remaining, amount) - spare - since) * self.seconds_each
 
-    def since(self, stamp: tuple[float, float]) -> float:
+    def taken_since(self, stamp: tuple[float, float]) -> float:
         """What was taken after the draw with that stamp."""
         return max(0.0, self.taken - stamp[1])
 
@@ -126,7 +126,7 @@ def _limit(dimension: str, scope: str | None, amount: float, per: float) -> Limi
     return Limit(dimension, amount, per=per, burst=max(1.0, amount), model=scope)
 
 
-def window_of(limit: float, remaining: float, resets_in: float | None) -> float:
+def infer_window(limit: float, remaining: float, resets_in: float | None) -> float:
     """The seconds a limit is for, as its own figures have it: what was used is back after *resets_in*.
 
     Only the usual lengths are believed, and a minute where the figures say little: of a window that begins anew at an

@@ -9,7 +9,7 @@ _REMEMBERED = 64
 _ENOUGH_SILENCE = 3
 
 
-class Usage:
+class UsageStats:
     """The last amounts reported against one limit, and what to do while there are none.
 
     Until the first report, one request of unknown cost is in flight at a time. When nobody ever reports, the limit
@@ -27,7 +27,7 @@ class Usage:
         self.silent = 0
         self.set_aside = False
 
-    def reported(self, amount: float) -> None:
+    def add(self, amount: float) -> None:
         """Note the true amount of one request."""
         count = self._count
         if count < _REMEMBERED:
@@ -55,12 +55,12 @@ class Usage:
         """The mean of the last amounts; None if there are none."""
         return sum(self._amounts) / len(self._amounts) if self._amounts else None
 
-    def landed(self) -> None:
+    def end_in_flight(self) -> None:
         """A request of unknown cost is in flight no more."""
         if self.in_flight:  # else all was forgotten meanwhile, in a pool that is shared
             self.in_flight -= 1
 
-    def ended_silently(self) -> bool:
+    def end_unreported(self) -> bool:
         """Note a request of unknown cost that ended unreported; True if the limit is set aside just now."""
         self.silent += 1
         if self._count or self.set_aside or self.silent < _ENOUGH_SILENCE:
@@ -92,7 +92,7 @@ class Usage:
         self.silent = packed["silent"]
         self.set_aside = packed["set_aside"]
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         """Know nothing of earlier requests; those in flight are still that."""
         in_flight = self.in_flight
         self.__init__()  # type: ignore[misc]  # as new

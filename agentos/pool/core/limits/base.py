@@ -15,7 +15,7 @@ from typing import Any
 
 from ...limit import Limit
 from ..cost import DIMENSIONS
-from ..learning.usage_stats import Usage
+from ..learning.usage_stats import UsageStats
 
 FOREVER = float("inf")
 
@@ -50,7 +50,7 @@ class LimitState:
         self.scope = limit.model
         self.largest = limit.largest
         self.heaviest = FOREVER  # what one request can take at most, whatever it is said to have used
-        self.usage = Usage()
+        self.usage = UsageStats()
 
     def ready_at(self, need: float, now: float, extra: float = 0.0) -> float:
         """The first instant, not before *now*, at which *need* fits, had *extra* been taken now."""
@@ -361,7 +361,7 @@ def heaviest(largest: float, per: float, seconds_each: float) -> float:
     return largest + max(per, _LONGEST_DEBT) / seconds_each
 
 
-def figure(amount: float) -> str:
+def format_number(amount: float) -> str:
     """A number as people write it."""
     return f"{amount:,.0f}" if amount >= 1_000 else f"{amount:.4g}"
 
@@ -378,7 +378,7 @@ def next_reset(limit: Limit, wall: float) -> float:
     raise AssertionError("a day has no reset")  # pragma: no cover
 
 
-def state_of(limit: Limit, wall: WallTime) -> LimitState:
+def build_limit_state(limit: Limit, wall: WallTime) -> LimitState:
     """The fresh state of *limit*: nothing used yet."""
     if limit.per == "day":
         return CalendarWindow(limit, wall)

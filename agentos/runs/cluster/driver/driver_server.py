@@ -17,42 +17,50 @@ import threading
 import time
 from collections.abc import Callable
 
-from ..wire.certificate import Identity
-from ..wire.loop_calls import Calls
+from ..wire.certificate import DriverIdentity
+from ..wire.loop_calls import LoopCalls
 from ..wire.messages import (
-    PASSWORD,
+    PASSWORD_LENGTH,
+    AttemptStatus,
     Frame,
+    FrameKind,
     Hello,
-    Kind,
-    Standing,
     WireError,
-    heard_body,
+    beat_ack_body,
+    compute_margin,
+    data_ack_body,
     kill_body,
-    margin_of,
-    packed,
+    pack_frame,
     read_beat,
+    read_data,
     read_hello,
-    read_said,
-    taken_body,
     welcome_body,
 )
 from .listener import Listener
-from .remote_attempt import Errand, Event, Lost, NotTaken, Reported, Said, ToldToEnd
-from .waiting_workers import Asks
-from .worker_connection import Connection
-from .worker_process import Ask, Member
+from .remote_attempt import (
+    AttemptData,
+    AttemptLost,
+    AttemptReported,
+    KillDelivered,
+    NotAssigned,
+    RemoteAttempt,
+    RemoteEvent,
+)
+from .waiting_workers import WaitingWorkers
+from .worker_connection import WorkerConnection
+from .worker_process import WorkerProcess, WorkRequest
 
 log = logging.getLogger("agentos")
 
-_TO_LEAVE = 1.0  # for the last words to be sent
-_TO_CLOSE = 0.01  # for sockets that nobody waits for
-_LOOKS = 6  # at the links, in one time to live
-_UNUSED = 5.0  # seconds for which a seat waits for an item; then its cluster may use the place for others
-_LOOKS_AT_UNUSED = 5  # in that time
-_TO_COME = 5.0  # for a worker on which items can begin, once it is known that on others they cannot
+_LEAVE_TIMEOUT = 1.0  # for the last words to be sent
+_CLOSE_TIMEOUT = 0.01  # for sockets that nobody waits for
+_CHECKS_PER_TTL = 6  # at the links, in one time to live
+_UNUSED_TIMEOUT = 5.0  # seconds for which a seat waits for an item; then its cluster may use the place for others
+_UNUSED_CHECKS = 5  # in that time
+_JOIN_TIMEOUT = 5.0  # for a worker on which items can begin, once it is known that on others they cannot
 
 
-class Hub:
+class DriverServer:
     """Listens for the links of one run.
 
     *welcome* is what each of them is told first. Its seats ask for *width* items at once. A link that is silent for
@@ -64,7 +72,7 @@ class Hub:
 
     def __init__(
         self,
-        identity: Identity,
+        identity: DriverIdentity,
         welcome: bytes,
         *,
         ttl: float,
@@ -75,32 +83,32 @@ class Hub:
         on_nobody: Callable[[list[str]], object] = lambda _reasons: None,
         on_closed: Callable[[], object] = lambda: None,
     ) -> None:
-        self.password = secrets.token_bytes(PASSWORD)
+        self.password = secrets.token_bytes(PASSWORD_LENGTH)
         self.has_joined = False  # at least one worker
         self.silent = False
         self._welcome = welcome
         self._ttl = ttl
         self._width = width
         self._good_for = good_for
-        self._margin = margin_of(ttl)
+        self._margin = compute_margin(ttl)
         self._on_late = on_late
         self._on_unfit = on_unfit
-        self._on_nobody = on_nobody
+        self._on_no_usable_worker = on_nobody
         self._on_closed = on_closed
         self._loop = asyncio.new_event_loop()
-        self._calls = Calls(self._loop)
-        self._asks = Asks()
-        self._links: dict[str, Member] = {}
-        self._connections: set[Connection] = set()
-        self._errands: dict[int, tuple[Errand, Member]] = {}
-        self._listener = Listener(lambda: Connection(self), identity, to_close=_TO_LEAVE)
+        self._calls = LoopCalls(self._loop)
+        self._requests = WaitingWorkers()
+        self._workers: dict[str, WorkerProcess] = {}
+        self._connections: set[WorkerConnection] = set()
+        self._attempts: dict[int, tuple[RemoteAttempt, WorkerProcess]] = {}
+        self._listener = Listener(lambda: WorkerConnection(self), identity, to_close=_LEAVE_TIMEOUT)
         self._over = asyncio.Event()
         self._unfit: dict[str, str] = {}  # workers that were set aside, and why
         self._refusals: set[str] = set()  # that were said
-        self._may_come_back = False  # one that was lost, and on which items could begin
-        self._nobody_since = math.inf
+        self._may_reconnect = False  # one that was lost, and on which items could begin
+        self._no_usable_worker_since = math.inf
         self._draining = self._closing = False
-        self._looked_at = 0.0
+        self._checked_at = 0.0
 
     # -- for the driver's threads -------------------------------------------------------------------------------
 
@@ -113,63 +121,63 @@ class Hub:
             raise address
         return address
 
-    def ask_now(self) -> Ask | None:
+    def try_take_request(self) -> WorkRequest | None:
         """A seat that wants an item; None if there is none at the moment."""
-        return self._asks.take_now()
+        return self._requests.try_take()
 
-    def next_ask(self) -> Ask | None:
+    def next_request(self) -> WorkRequest | None:
         """Wait for a seat that wants an item. None: there will be no more."""
-        return self._asks.take()
+        return self._requests.take()
 
-    def waiting(self, seconds: float = 0.0) -> int:
+    def count_waiting(self, seconds: float = 0.0) -> int:
         """How many threads have waited for a seat for so long."""
-        return self._asks.waiting(seconds)
+        return self._requests.count_waiting(seconds)
 
     @property
     def is_idle(self) -> bool:
         """Whether nothing is out."""
-        return not self._errands
+        return not self._attempts
 
-    def hand_out(self, ask: Ask, errand: Errand) -> None:
+    def assign(self, ask: WorkRequest, errand: RemoteAttempt) -> None:
         """Give the seat that asked this attempt, and no other."""
-        ask.used = True
-        if not self._calls.make(self._hand_out, ask, errand):
-            errand.events.put(NotTaken())
+        ask.is_used = True
+        if not self._calls.call(self._assign, ask, errand):
+            errand.events.put(NotAssigned())
 
-    def put_back(self, ask: Ask) -> None:
+    def return_request(self, ask: WorkRequest) -> None:
         """It was not used: somebody else may have it."""
-        self._asks.put(ask)
+        self._requests.add(ask)
 
-    def dismiss(self, ask: Ask) -> None:
+    def dismiss(self, ask: WorkRequest) -> None:
         """There is nothing for the seat that asked, and there will not be."""
-        self._calls.make(self._dismiss, ask)
+        self._calls.call(self._dismiss, ask)
 
-    def set_aside(self, member: Member, why: str) -> bool:
+    def exclude_worker(self, member: WorkerProcess, why: str) -> bool:
         """Items cannot begin on that worker: it gets none, from this moment on. False: that was known."""
-        is_news = self._asks.set_aside(member)
+        is_news = self._requests.exclude(member)
         if is_news:
-            self._calls.make(self._set_aside, member, why)
+            self._calls.call(self._exclude_worker, member, why)
         return is_news
 
-    def kill(self, errand: Errand, after: float) -> None:
+    def kill(self, errand: RemoteAttempt, after: float) -> None:
         """Ask the attempt to end within so many seconds."""
-        self._calls.make(self._kill, errand, after)
+        self._calls.call(self._kill, errand, after)
 
-    def taken(self, errand: Errand, number: int) -> None:
+    def acknowledge(self, errand: RemoteAttempt, number: int) -> None:
         """What the attempt said was taken, up to this number: it may say more."""
-        self._calls.make(self._taken, errand, number)
+        self._calls.call(self._acknowledge, errand, number)
 
-    def hold(self, on: bool) -> None:
+    def pause(self, on: bool) -> None:
         """Give no seat an attempt for now, nor anybody a seat, or (False) go on. Seats may ask all the same."""
-        self._asks.hold(on)
+        self._requests.pause(on)
 
     def drain(self) -> None:
         """The run stops: every attempt should finish soon, and none begins."""
-        self._calls.make(self._drain)
+        self._calls.call(self._drain)
 
     def close(self) -> None:
         """No seat gets anything any more. The hub itself stays until the last attempt has come back, or is lost."""
-        self._calls.make(self._close)
+        self._calls.call(self._close)
 
     # -- the hub's own thread -----------------------------------------------------------------------------------
 
@@ -182,9 +190,9 @@ class Hub:
             opened(error)
             return
         opened(address)
-        self._looked_at = time.monotonic()
-        loop.call_later(self._ttl / _LOOKS, self._look_at_links)
-        loop.call_later(_UNUSED / _LOOKS_AT_UNUSED, self._look_at_unused)
+        self._checked_at = time.monotonic()
+        loop.call_later(self._ttl / _CHECKS_PER_TTL, self._check_workers)
+        loop.call_later(_UNUSED_TIMEOUT / _UNUSED_CHECKS, self._release_unused)
         try:
             loop.run_until_complete(self._stay_open())
         finally:
@@ -199,77 +207,77 @@ class Hub:
             connection.abort()
         for task in asyncio.all_tasks() - {asyncio.current_task()}:
             task.cancel()
-        await asyncio.sleep(_TO_CLOSE)
+        await asyncio.sleep(_CLOSE_TIMEOUT)
 
-    def _hand_out(self, ask: Ask, errand: Errand) -> None:
-        link = ask.link
-        if errand.killed is not None or self._asks.held or link.unfit:
-            ask.used = False
-            self._asks.put(ask)  # nobody wants it any more, or not now, but another one may come
-            errand.events.put(NotTaken())
+    def _assign(self, ask: WorkRequest, errand: RemoteAttempt) -> None:
+        link = ask.worker
+        if errand.kill_within is not None or self._requests.is_paused or link.is_unusable:
+            ask.is_used = False
+            self._requests.add(ask)  # nobody wants it any more, or not now, but another one may come
+            errand.events.put(NotAssigned())
             return
-        if ask.void or link.asks.pop(ask.number, None) is None:
-            errand.events.put(NotTaken())
+        if ask.is_void or link.requests.pop(ask.number, None) is None:
+            errand.events.put(NotAssigned())
             return
-        errand.ask = ask
-        link.errands[errand.token] = errand
-        self._errands[errand.token] = errand, link
+        errand.request = ask
+        link.attempts[errand.token] = errand
+        self._attempts[errand.token] = errand, link
         link.send(errand.frame(ask.number))
 
-    def _set_aside(self, link: Member, why: str) -> None:
+    def _exclude_worker(self, link: WorkerProcess, why: str) -> None:
         self._unfit[link.name] = why
-        for number in link.asks:
-            self._ask_in_vain(link, number)
+        for number in link.requests:
+            self._ignore_request(link, number)
 
-    def _ask_in_vain(self, link: Member, number: int) -> None:
+    def _ignore_request(self, link: WorkerProcess, number: int) -> None:
         """Its seat stays there without work: if it left, the cluster would have the next one there."""
-        if number not in link.in_vain:
-            link.in_vain.add(number)
-            if (len(link.in_vain) - 1) % self._width == 0:
+        if number not in link.ignored_requests:
+            link.ignored_requests.add(number)
+            if (len(link.ignored_requests) - 1) % self._width == 0:
                 self._on_unfit()
 
-    def _dismiss(self, ask: Ask) -> None:
-        if not ask.void and ask.link.asks.pop(ask.number, None) is not None:
-            ask.link.send(packed(Kind.LEAVE, ask.number))
+    def _dismiss(self, ask: WorkRequest) -> None:
+        if not ask.is_void and ask.worker.requests.pop(ask.number, None) is not None:
+            ask.worker.send(pack_frame(FrameKind.LEAVE, ask.number))
 
-    def _kill(self, errand: Errand, after: float) -> None:
-        errand.killed = after
-        known = self._errands.get(errand.token)
+    def _kill(self, errand: RemoteAttempt, after: float) -> None:
+        errand.kill_within = after
+        known = self._attempts.get(errand.token)
         if known is not None:
-            known[1].send(packed(Kind.KILL, errand.token, kill_body(after)))
+            known[1].send(pack_frame(FrameKind.KILL, errand.token, kill_body(after)))
 
-    def _taken(self, errand: Errand, number: int) -> None:
-        errand.taken = number
-        known = self._errands.get(errand.token)
+    def _acknowledge(self, errand: RemoteAttempt, number: int) -> None:
+        errand.last_consumed = number
+        known = self._attempts.get(errand.token)
         if known is not None:
-            known[1].send(packed(Kind.TAKEN, errand.token, taken_body(number)))
+            known[1].send(pack_frame(FrameKind.DATA_ACK, errand.token, data_ack_body(number)))
 
     def _drain(self) -> None:
         self._draining = True
-        for link in self._links.values():
-            link.send(packed(Kind.DRAIN))
-        self._let_go()
+        for link in self._workers.values():
+            link.send(pack_frame(FrameKind.DRAIN))
+        self._release_idle()
 
-    def _let_go(self) -> None:
+    def _release_idle(self) -> None:
         """Send all seats home that have nothing to do, and whoever waits for one."""
-        self._asks.close()
-        for link in self._links.values():
-            for ask in list(link.asks.values()):
+        self._requests.close()
+        for link in self._workers.values():
+            for ask in list(link.requests.values()):
                 self._dismiss(ask)
 
     # -- links --------------------------------------------------------------------------------------------------
 
-    def joined(self, connection: Connection) -> None:
+    def on_connect(self, connection: WorkerConnection) -> None:
         """Somebody connected; who it is, is not known yet."""
         self._connections.add(connection)
 
-    def knows(self, password: bytes) -> bool:
+    def is_password(self, password: bytes) -> bool:
         """Whether that is the password of the run."""
         return hmac.compare_digest(password, self.password)
 
-    def greeted(self, connection: Connection, frame: Frame) -> Member | None:
+    def on_hello(self, connection: WorkerConnection, frame: Frame) -> WorkerProcess | None:
         """The first frame of a connection. None: it is none of ours."""
-        if frame.kind is not Kind.HELLO or not self.knows(frame.body[:PASSWORD]):
+        if frame.kind is not FrameKind.HELLO or not self.is_password(frame.body[:PASSWORD_LENGTH]):
             log.warning("[COORDINATOR] somebody who does not know this run tried to join it as a worker")
             return None
         try:
@@ -278,103 +286,105 @@ class Hub:
             if str(error) not in self._refusals:  # it may come again and again
                 self._refusals.add(str(error))
                 log.warning("[COORDINATOR] a worker was refused: %s", error)
-            connection.send(packed(Kind.REFUSED, 0, str(error).encode()))
+            connection.send(pack_frame(FrameKind.REFUSED, 0, str(error).encode()))
             return None
         if self.silent:
             return None
-        link = self._links.get(hello.link)
+        link = self._workers.get(hello.link)
         if link is None:
-            link = self._links[hello.link] = Member(hello.link, hello.name, unfit=hello.name in self._unfit)
+            link = self._workers[hello.link] = WorkerProcess(hello.link, hello.name, unfit=hello.name in self._unfit)
         elif link.connection is not None:
             link.connection.abort()  # it broke, and we have not noticed
             self._cut_off(link)
         self.has_joined = True
         link.connection = connection
-        link.heard_at = time.monotonic()
+        link.last_frame_at = time.monotonic()
         # Again, for the first may not have arrived.
-        connection.send(packed(Kind.WELCOME, 0, welcome_body(self._good_for(), self._welcome)))
+        connection.send(pack_frame(FrameKind.WELCOME, 0, welcome_body(self._good_for(), self._welcome)))
         if self._draining:
-            connection.send(packed(Kind.DRAIN))
-        self._go_on(link, hello)
+            connection.send(pack_frame(FrameKind.DRAIN))
+        self._resume_attempts(link, hello)
         return link
 
-    def _go_on(self, link: Member, hello: Hello) -> None:
+    def _resume_attempts(self, link: WorkerProcess, hello: Hello) -> None:
         """What was under way when an earlier connection broke, or when the link was taken for lost."""
         for token in hello.in_hand:
-            if token not in link.errands:
-                link.send(packed(Kind.KILL, token, kill_body(0.0)))
+            if token not in link.attempts:
+                link.send(pack_frame(FrameKind.KILL, token, kill_body(0.0)))
         answered = {}
-        for errand in list(link.errands.values()):
+        for errand in list(link.attempts.values()):
             if errand.token in hello.in_hand:
-                if errand.taken:  # what told of that may not have arrived, and output would wait for it for ever
-                    link.send(packed(Kind.TAKEN, errand.token, taken_body(errand.taken)))
-                self._kill_again(link, errand)
-            elif errand.ask is not None and errand.ask.number in hello.asks:
-                answered[errand.ask.number] = errand
+                if (
+                    errand.last_consumed
+                ):  # what told of that may not have arrived, and output would wait for it for ever
+                    link.send(pack_frame(FrameKind.DATA_ACK, errand.token, data_ack_body(errand.last_consumed)))
+                self._resend_kills(link, errand)
+            elif errand.request is not None and errand.request.number in hello.asks:
+                answered[errand.request.number] = errand
             else:
-                self._end(errand.token, Lost("its worker does not know of it any more"))
+                self._end(errand.token, AttemptLost("its worker does not know of it any more"))
         for number in hello.asks:
             if number in answered:
                 link.send(answered[number].frame(number))  # the first time it was lost with the connection
-                self._kill_again(link, answered[number])
+                self._resend_kills(link, answered[number])
             else:
-                self._asked(link, number)
+                self._on_request(link, number)
 
     @staticmethod
-    def _kill_again(link: Member, errand: Errand) -> None:
-        if errand.killed is not None:
-            link.send(packed(Kind.KILL, errand.token, kill_body(errand.killed)))
+    def _resend_kills(link: WorkerProcess, errand: RemoteAttempt) -> None:
+        if errand.kill_within is not None:
+            link.send(pack_frame(FrameKind.KILL, errand.token, kill_body(errand.kill_within)))
 
-    def heard(self, link: Member, frame: Frame) -> None:
+    def on_frame(self, link: WorkerProcess, frame: Frame) -> None:
         """A frame of a link that has been welcomed. Raises ``WireError``."""
         kind, number, body = frame
-        if kind is Kind.REPORT:
-            link.send(packed(Kind.KEPT, number))
-            if number in link.errands:
-                self._end(number, Reported(body))
+        if kind is FrameKind.REPORT:
+            link.send(pack_frame(FrameKind.REPORT_ACK, number))
+            if number in link.attempts:
+                self._end(number, AttemptReported(body))
             else:
                 self._on_late(number, body)
-        elif kind is Kind.ASK:
-            self._asked(link, number)
-        elif kind is Kind.SAID:
-            self._said(link, number, Said(*read_said(body)))
-        elif kind is Kind.BEAT:
-            standings = [self._standing_of(link, token) for token in read_beat(body)]
+        elif kind is FrameKind.ASK:
+            self._on_request(link, number)
+        elif kind is FrameKind.DATA:
+            self._on_data(link, number, AttemptData(*read_data(body)))
+        elif kind is FrameKind.BEAT:
+            standings = [self._find_status(link, token) for token in read_beat(body)]
             if not self.silent:
-                link.send_now(packed(Kind.HEARD, number, heard_body(self._good_for(), standings)))
+                link.send_urgent(pack_frame(FrameKind.BEAT_ACK, number, beat_ack_body(self._good_for(), standings)))
         else:
             raise WireError(f"{kind.name} is not for a worker to say")
 
     @staticmethod
-    def _said(link: Member, token: int, said: Said) -> None:
-        errand = link.errands.get(token)
-        if errand is not None and said.number > errand.said:  # else it came before, on a connection that broke
-            errand.said = said.number
+    def _on_data(link: WorkerProcess, token: int, said: AttemptData) -> None:
+        errand = link.attempts.get(token)
+        if errand is not None and said.number > errand.last_received:  # else it came before, on a connection that broke
+            errand.last_received = said.number
             errand.events.put(said)
 
-    def _asked(self, link: Member, number: int) -> None:
+    def _on_request(self, link: WorkerProcess, number: int) -> None:
         if self._closing or self._draining:
-            link.send(packed(Kind.LEAVE, number))
+            link.send(pack_frame(FrameKind.LEAVE, number))
             return
-        ask = link.asks[number] = Ask(link, number)
-        self._asks.put(ask)
-        if link.unfit:
-            self._ask_in_vain(link, number)
+        ask = link.requests[number] = WorkRequest(link, number)
+        self._requests.add(ask)
+        if link.is_unusable:
+            self._ignore_request(link, number)
 
-    def _standing_of(self, link: Member, token: int) -> Standing:
-        errand = link.errands.get(token)
+    def _find_status(self, link: WorkerProcess, token: int) -> AttemptStatus:
+        errand = link.attempts.get(token)
         if errand is None:
-            return Standing.KILL
-        if errand.killed is not None:
-            if not errand.told:
-                errand.told = True
-                errand.events.put(ToldToEnd())
-            return Standing.KILL
-        if not errand.held():
-            return Standing.LOST
-        return Standing.DRAIN if self._draining else Standing.GO
+            return AttemptStatus.KILL
+        if errand.kill_within is not None:
+            if not errand.kill_delivered:
+                errand.kill_delivered = True
+                errand.events.put(KillDelivered())
+            return AttemptStatus.KILL
+        if not errand.is_lease_held():
+            return AttemptStatus.LOST
+        return AttemptStatus.DRAIN if self._draining else AttemptStatus.GO
 
-    def left(self, connection: Connection, link: Member | None) -> None:
+    def on_disconnect(self, connection: WorkerConnection, link: WorkerProcess | None) -> None:
         """A connection ended. That alone is not the end of its link."""
         self._connections.discard(connection)
         if link is not None and link.connection is connection:
@@ -382,65 +392,65 @@ class Hub:
         if not self._listener.is_open and not self._connections:
             self._over.set()
 
-    def _cut_off(self, link: Member) -> None:
+    def _cut_off(self, link: WorkerProcess) -> None:
         link.connection = None
-        self._asks.withdraw(link)
-        link.asks.clear()
+        self._requests.withdraw(link)
+        link.requests.clear()
 
-    def _end(self, token: int, event: Event) -> None:
-        errand, link = self._errands.pop(token)
-        link.errands.pop(token, None)
+    def _end(self, token: int, event: RemoteEvent) -> None:
+        errand, link = self._attempts.pop(token)
+        link.attempts.pop(token, None)
         errand.events.put(event)
-        self._look_whether_over()
+        self._finish_if_idle()
 
-    def _look_at_links(self) -> None:
+    def _check_workers(self) -> None:
         """Declare those lost that have been silent for too long."""
-        now, pause = time.monotonic(), self._ttl / _LOOKS
-        if now > self._looked_at + 3 * pause:
+        now, pause = time.monotonic(), self._ttl / _CHECKS_PER_TTL
+        if now > self._checked_at + 3 * pause:
             # We ourselves stood still: what they said meanwhile has not been read yet.
-            for link in self._links.values():
-                link.heard_at = now
-        self._looked_at = now
-        for link in list(self._links.values()):
-            if now > link.heard_at + self._ttl + self._margin:
-                self._lose(link)
-        self._look_whether_nobody_can(now)
-        self._loop.call_later(pause, self._look_at_links)
+            for link in self._workers.values():
+                link.last_frame_at = now
+        self._checked_at = now
+        for link in list(self._workers.values()):
+            if now > link.last_frame_at + self._ttl + self._margin:
+                self._mark_lost(link)
+        self._check_usable_workers(now)
+        self._loop.call_later(pause, self._check_workers)
 
-    def _look_whether_nobody_can(self, now: float) -> None:
+    def _check_usable_workers(self, now: float) -> None:
         """Say so if there have only been workers for a while on which items cannot begin."""
-        if not self._unfit or self._may_come_back or not all(link.unfit for link in self._links.values()):
-            self._nobody_since = math.inf
+        if not self._unfit or self._may_reconnect or not all(link.is_unusable for link in self._workers.values()):
+            self._no_usable_worker_since = math.inf
             return
-        self._nobody_since = min(self._nobody_since, now)
-        if not self._draining and now >= self._nobody_since + _TO_COME:
-            self._on_nobody(list(self._unfit.values()))
+        self._no_usable_worker_since = min(self._no_usable_worker_since, now)
+        if not self._draining and now >= self._no_usable_worker_since + _JOIN_TIMEOUT:
+            self._on_no_usable_worker(list(self._unfit.values()))
 
-    def _lose(self, link: Member) -> None:
-        del self._links[link.id]
-        self._may_come_back |= link.has_worked and not link.unfit
+    def _mark_lost(self, link: WorkerProcess) -> None:
+        del self._workers[link.id]
+        self._may_reconnect |= link.has_worked and not link.is_unusable
         if link.connection is not None:
             link.connection.close()
             self._cut_off(link)
-        if link.errands:
+        if link.attempts:
             log.warning(
                 "[COORDINATOR] worker %s has not been heard of for %gs; items that are lost with it: %d",
                 link.name,
                 self._ttl,
-                len(link.errands),
+                len(link.attempts),
             )
-        for token in list(link.errands):
-            self._end(token, Lost(f"worker {link.name} was lost: not heard of for {self._ttl:g}s"))
+        for token in list(link.attempts):
+            self._end(token, AttemptLost(f"worker {link.name} was lost: not heard of for {self._ttl:g}s"))
 
-    def _look_at_unused(self) -> None:
+    def _release_unused(self) -> None:
         """Let seats go for which there has been nothing to do for a while."""
-        for ask in self._asks.let_go(_UNUSED, self._may_go):
+        for ask in self._requests.release_unused(_UNUSED_TIMEOUT, self._can_release):
             self._dismiss(ask)
-        self._loop.call_later(_UNUSED / _LOOKS_AT_UNUSED, self._look_at_unused)
+        self._loop.call_later(_UNUSED_TIMEOUT / _UNUSED_CHECKS, self._release_unused)
 
-    def _may_go(self, link: Member, asks: list[Ask]) -> bool:
+    def _can_release(self, link: WorkerProcess, asks: list[WorkRequest]) -> bool:
         """A seat with several asks ends with the last of them; so all of its worker go, or none."""
-        return self._width == 1 or (not link.errands and len(asks) == len(link.asks))
+        return self._width == 1 or (not link.attempts and len(asks) == len(link.requests))
 
     # -- the end ------------------------------------------------------------------------------------------------
 
@@ -448,16 +458,16 @@ class Hub:
         if self._closing:
             return
         self._closing = True
-        self._let_go()
-        self._look_whether_over()
+        self._release_idle()
+        self._finish_if_idle()
 
-    def _look_whether_over(self) -> None:
-        if not self._closing or self._errands or not self._listener.is_open:
+    def _finish_if_idle(self) -> None:
+        if not self._closing or self._attempts or not self._listener.is_open:
             return
         self._listener.close()
         for connection in list(self._connections):
             connection.close()
         if self._connections:
-            self._loop.call_later(_TO_LEAVE, self._over.set)
+            self._loop.call_later(_LEAVE_TIMEOUT, self._over.set)
         else:
             self._over.set()

@@ -1,8 +1,9 @@
 """Where workers connect to the driver: few connections at a time that have not identified themselves.
 
 Everybody who reaches the port can connect to it and then say nothing. Each connection takes a file descriptor, which
-the rest of the driver needs, too. So one that has not identified itself in time is cut, and of more than `LIMIT` the
-oldest: a worker identifies itself within milliseconds, and is let in however many others are silent.
+the rest of the driver needs, too. So one that has not identified itself in time is cut, and of more than
+`MAX_UNIDENTIFIED` the oldest: a worker identifies itself within milliseconds, and is let in however many others are
+silent.
 """
 
 from __future__ import annotations
@@ -12,13 +13,13 @@ import logging
 import socket
 from collections.abc import Callable
 
-from ..wire.certificate import Identity
-from .worker_connection import Connection
+from ..wire.certificate import DriverIdentity
+from .worker_connection import WorkerConnection
 
 log = logging.getLogger("agentos")
 
-LIMIT = 256  # connections that have not identified themselves
-TO_IDENTIFY = 10.0  # seconds, for the handshake and the greeting after it
+MAX_UNIDENTIFIED = 256  # connections that have not identified themselves
+IDENTIFY_TIMEOUT = 10.0  # seconds, for the handshake and the greeting after it
 _BETWEEN = 0.001  # seconds between two that are accepted beyond the limit: so each has 256 of these at least
 _AFTER_A_FAILURE = 1.0  # seconds; the system may be out of file descriptors
 _QUEUE = 128  # connections that the system holds until they are accepted
@@ -30,7 +31,7 @@ class Listener:
     A connection that is closed ends within *to_close* seconds.
     """
 
-    def __init__(self, connect: Callable[[], Connection], identity: Identity, *, to_close: float) -> None:
+    def __init__(self, connect: Callable[[], WorkerConnection], identity: DriverIdentity, *, to_close: float) -> None:
         self._connect = connect
         self._identity = identity
         self._to_close = to_close
@@ -78,25 +79,25 @@ class Listener:
             log.warning("[COORDINATOR] no worker can connect for now: %s", error)
             self._pause(listening, _AFTER_A_FAILURE)
             return
-        task = asyncio.get_running_loop().create_task(self._let_in(accepted))
+        task = asyncio.get_running_loop().create_task(self._connect_accepted(accepted))
         self._unidentified[task] = None
         task.add_done_callback(lambda done: self._unidentified.pop(done, None))
-        if len(self._unidentified) > LIMIT:
+        if len(self._unidentified) > MAX_UNIDENTIFIED:
             oldest = next(iter(self._unidentified))
             del self._unidentified[oldest]
             oldest.cancel()
             self._pause(listening, _BETWEEN)
 
-    async def _let_in(self, accepted: socket.socket) -> None:
+    async def _connect_accepted(self, accepted: socket.socket) -> None:
         """Until it has identified itself, or has to go."""
         connection = self._connect()
         try:
-            async with asyncio.timeout(TO_IDENTIFY):
+            async with asyncio.timeout(IDENTIFY_TIMEOUT):
                 await asyncio.get_running_loop().connect_accepted_socket(
                     lambda: connection,
                     accepted,
                     ssl=self._identity.server,
-                    ssl_handshake_timeout=TO_IDENTIFY,
+                    ssl_handshake_timeout=IDENTIFY_TIMEOUT,
                     ssl_shutdown_timeout=self._to_close,
                 )
                 await connection.identified.wait()

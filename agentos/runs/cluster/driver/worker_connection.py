@@ -7,76 +7,76 @@ import logging
 import time
 from typing import Protocol
 
-from ..wire.framing import Stream
-from ..wire.messages import LONGEST, LONGEST_HELLO, Frame, Frames, WireError
-from .worker_process import Member
+from ..wire.framing import FramedConnection
+from ..wire.messages import MAX_FRAME, MAX_HELLO, Frame, FrameReader, WireError
+from .worker_process import WorkerProcess
 
 log = logging.getLogger("agentos")
 
 
-class Host(Protocol):
+class ConnectionHandler(Protocol):
     """Who has connections: the hub."""
 
-    def joined(self, connection: Connection) -> None:
+    def on_connect(self, connection: WorkerConnection) -> None:
         """Somebody connected; who it is, is not known yet."""
         ...
 
-    def knows(self, password: bytes) -> bool:
+    def is_password(self, password: bytes) -> bool:
         """Whether that is the password of the run."""
         ...
 
-    def greeted(self, connection: Connection, frame: Frame) -> Member | None:
+    def on_hello(self, connection: WorkerConnection, frame: Frame) -> WorkerProcess | None:
         """The first frame of a connection. None: it is none of ours."""
         ...
 
-    def heard(self, member: Member, frame: Frame) -> None:
+    def on_frame(self, member: WorkerProcess, frame: Frame) -> None:
         """A frame of one that has been welcomed. Raises ``WireError``."""
         ...
 
-    def left(self, connection: Connection, member: Member | None) -> None:
+    def on_disconnect(self, connection: WorkerConnection, member: WorkerProcess | None) -> None:
         """The connection ended."""
         ...
 
 
-class Connection(Stream):
+class WorkerConnection(FramedConnection):
     """One connection of a worker, or of somebody who says so."""
 
-    def __init__(self, host: Host) -> None:
-        super().__init__(Frames(LONGEST_HELLO, host.knows))
-        self._host = host
-        self._member: Member | None = None
+    def __init__(self, host: ConnectionHandler) -> None:
+        super().__init__(FrameReader(MAX_HELLO, host.is_password))
+        self._handler = host
+        self._worker: WorkerProcess | None = None
         self.identified = asyncio.Event()  # or it ended before
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
-        self._host.joined(self)
+        self._handler.on_connect(self)
 
     def data_received(self, data: bytes) -> None:
         if not self.is_open:
             return
         try:
             for frame in self.read(data):
-                if self._member is None:
-                    self._greet(frame)
-                    if self._member is None:
+                if self._worker is None:
+                    self._read_hello(frame)
+                    if self._worker is None:
                         return
                 else:
-                    self._host.heard(self._member, frame)
+                    self._handler.on_frame(self._worker, frame)
         except WireError as error:
             log.warning("[COORDINATOR] a link was cut: %s", error)
             self.abort()
-        if self._member is not None:
-            self._member.heard_at = time.monotonic()
+        if self._worker is not None:
+            self._worker.last_frame_at = time.monotonic()
 
-    def _greet(self, frame: Frame) -> None:
-        self._member = self._host.greeted(self, frame)
-        if self._member is None:
+    def _read_hello(self, frame: Frame) -> None:
+        self._worker = self._handler.on_hello(self, frame)
+        if self._worker is None:
             self.close()
             return
-        self._frames.longest = LONGEST
+        self._frames.longest = MAX_FRAME
         self.identified.set()
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
         self.identified.set()
-        self._host.left(self, self._member)
+        self._handler.on_disconnect(self, self._worker)

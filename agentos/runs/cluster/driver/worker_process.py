@@ -6,44 +6,54 @@ import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .remote_attempt import Errand
-    from .worker_connection import Connection
+    from .remote_attempt import RemoteAttempt
+    from .worker_connection import WorkerConnection
 
 
-class Ask:
+class WorkRequest:
     """A seat that wants an item."""
 
-    __slots__ = ("at", "link", "number", "used", "void")
+    __slots__ = ("is_used", "is_void", "number", "requested_at", "worker")
 
-    def __init__(self, link: Member, number: int) -> None:
-        self.link = link
+    def __init__(self, link: WorkerProcess, number: int) -> None:
+        self.worker = link
         self.number = number
-        self.at = time.monotonic()
-        self.used = False
-        self.void = False  # its connection broke: if the seat is still there, it asks again
+        self.requested_at = time.monotonic()
+        self.is_used = False
+        self.is_void = False  # its connection broke: if the seat is still there, it asks again
 
 
-class Member:
+class WorkerProcess:
     """A worker's process, as the driver knows it; it outlives its connections."""
 
-    __slots__ = ("asks", "connection", "errands", "has_worked", "heard_at", "id", "in_vain", "name", "unfit")
+    __slots__ = (
+        "attempts",
+        "connection",
+        "has_worked",
+        "id",
+        "ignored_requests",
+        "is_unusable",
+        "last_frame_at",
+        "name",
+        "requests",
+    )
 
     def __init__(self, link_id: str, name: str, *, unfit: bool = False) -> None:
         self.id = link_id
         self.name = name
         self.has_worked = False  # on an item
-        self.unfit = unfit  # items cannot begin there, and it gets none
-        self.in_vain: set[int] = set()  # the asks that it gets nothing for
-        self.connection: Connection | None = None
-        self.heard_at = 0.0
-        self.asks: dict[int, Ask] = {}
-        self.errands: dict[int, Errand] = {}
+        self.is_unusable = unfit  # items cannot begin there, and it gets none
+        self.ignored_requests: set[int] = set()  # the asks that it gets nothing for
+        self.connection: WorkerConnection | None = None
+        self.last_frame_at = 0.0
+        self.requests: dict[int, WorkRequest] = {}
+        self.attempts: dict[int, RemoteAttempt] = {}
 
     def send(self, frame: bytes) -> None:
         if self.connection is not None:
             self.connection.send(frame)
 
-    def send_now(self, frame: bytes) -> None:
+    def send_urgent(self, frame: bytes) -> None:
         """Before what waits to be sent."""
         if self.connection is not None:
-            self.connection.send_now(frame)
+            self.connection.send_urgent(frame)

@@ -20,7 +20,7 @@ _BEFORE, _AFTER = datetime.timedelta(days=365), datetime.timedelta(days=3650)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Identity:
+class DriverIdentity:
     """By what the driver of one run proves who it is."""
 
     certificate: bytes  # PEM; everybody may see it
@@ -30,7 +30,7 @@ class Identity:
         return "<identity of a run>"
 
 
-def new_identity() -> Identity:
+def create_identity() -> DriverIdentity:
     """A key pair of its own for this run; the private half stays in this process."""
     key = ec.generate_private_key(ec.SECP256R1())
     now = datetime.datetime.now(datetime.UTC)
@@ -57,10 +57,10 @@ def new_identity() -> Identity:
         context.load_cert_chain(path)
     finally:
         os.unlink(path)
-    return Identity(pem, context)
+    return DriverIdentity(pem, context)
 
 
-def believing(certificate: bytes) -> ssl.SSLContext:
+def build_client_context(certificate: bytes) -> ssl.SSLContext:
     """For a worker: who has the key of this very certificate is the driver, under whatever address; nobody else is."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_3

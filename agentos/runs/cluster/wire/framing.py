@@ -6,21 +6,21 @@ import asyncio
 from collections import deque
 from collections.abc import Iterator
 
-from .messages import HEAD, PIECE, WINDOW, Frame, Frames, Kind, packed, pieces_of
+from .messages import HEAD_SIZE, PIECE_SIZE, WINDOW, Frame, FrameKind, FrameReader, pack_frame, split_frame
 
 
-class Stream(asyncio.Protocol):
+class FramedConnection(asyncio.Protocol):
     """Sends frames in their order, no more at once than the other side can take in; beats may overtake them.
 
     For one event loop, and only there. *frames* takes apart what comes.
     """
 
-    def __init__(self, frames: Frames) -> None:
+    def __init__(self, frames: FrameReader) -> None:
         self._frames = frames
         self._transport: asyncio.Transport | None = None
-        self._waiting: deque[Iterator[bytes]] = deque()  # frames, in their pieces
+        self._queued: deque[Iterator[bytes]] = deque()  # frames, in their pieces
         self._is_full = False  # the network takes nothing for now
-        self._under_way = 0  # bytes of pieces that have not been confirmed
+        self._in_flight = 0  # bytes of pieces that have not been confirmed
         self._is_closing = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -28,14 +28,14 @@ class Stream(asyncio.Protocol):
         self._transport = transport
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._waiting.clear()
+        self._queued.clear()
 
     def pause_writing(self) -> None:
         self._is_full = True
 
     def resume_writing(self) -> None:
         self._is_full = False
-        self._send_what_waits()
+        self._send_queued()
 
     @property
     def is_open(self) -> bool:
@@ -45,22 +45,22 @@ class Stream(asyncio.Protocol):
     def read(self, data: bytes) -> Iterator[Frame]:
         """The frames that are complete with *data*. Raises ``WireError``."""
         for frame in self._frames.feed(data):
-            if frame.kind is Kind.GOT:
-                self._under_way -= frame.number
-                self._send_what_waits()
+            if frame.kind is FrameKind.PIECE_ACK:
+                self._in_flight -= frame.number
+                self._send_queued()
             else:
                 yield frame
-        got = self._frames.got()
+        got = self._frames.take_piece_bytes()
         if got:
-            self.send_now(packed(Kind.GOT, got))
+            self.send_urgent(pack_frame(FrameKind.PIECE_ACK, got))
 
     def send(self, frame: bytes) -> None:
         """After all that was to be sent before. Nothing happens once it was closed."""
         if self.is_open:
-            self._waiting.append(self._pieces(frame) if len(frame) > PIECE else iter((frame,)))
-            self._send_what_waits()
+            self._queued.append(self._pieces(frame) if len(frame) > PIECE_SIZE else iter((frame,)))
+            self._send_queued()
 
-    def send_now(self, frame: bytes) -> None:
+    def send_urgent(self, frame: bytes) -> None:
         """Before whatever waits to be sent: for a short frame that tells the other side that we are there."""
         if self.is_open and self._transport is not None:
             self._transport.write(frame)
@@ -68,19 +68,19 @@ class Stream(asyncio.Protocol):
     def close(self) -> None:
         """After what was to be sent."""
         self._is_closing = True
-        self._send_what_waits()
+        self._send_queued()
 
     def abort(self) -> None:
         """At once, whatever was to be sent."""
-        self._waiting.clear()
+        self._queued.clear()
         if self._transport is not None:
             self._transport.abort()
 
-    def _send_what_waits(self) -> None:
-        transport, waiting = self._transport, self._waiting
+    def _send_queued(self) -> None:
+        transport, waiting = self._transport, self._queued
         if transport is None or transport.is_closing():
             return
-        while waiting and not self._is_full and self._under_way < WINDOW:
+        while waiting and not self._is_full and self._in_flight < WINDOW:
             piece = next(waiting[0], None)
             if piece is None:
                 waiting.popleft()
@@ -90,6 +90,6 @@ class Stream(asyncio.Protocol):
             transport.close()
 
     def _pieces(self, frame: bytes) -> Iterator[bytes]:
-        for piece in pieces_of(frame):
-            self._under_way += len(piece) - HEAD
+        for piece in split_frame(frame):
+            self._in_flight += len(piece) - HEAD_SIZE
             yield piece

@@ -10,7 +10,7 @@ from typing import TypeVarTuple
 Arguments = TypeVarTuple("Arguments")
 
 
-class Calls:
+class LoopCalls:
     """The calls of other threads to *loop*.
 
     The loop itself would take a call after its last round and never make it; whoever waits for its answer would wait
@@ -22,7 +22,7 @@ class Calls:
         self._lock = threading.RLock()  # a finalizer may call in the midst of a call
         self._closed = False
 
-    def make(self, callback: Callable[[*Arguments], object], *arguments: *Arguments) -> bool:
+    def call(self, callback: Callable[[*Arguments], object], *arguments: *Arguments) -> bool:
         """For any thread: have it called on the loop's own. False: it will not be, for the loop has ended."""
         with self._lock:
             if not self._closed:

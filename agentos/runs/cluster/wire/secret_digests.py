@@ -7,33 +7,33 @@ import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from ....pool.redaction import fold, folded_forms_of
+from ....pool.redaction import fold_case, folded_forms
 
 _DIGEST = 16  # bytes
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Shadows:
+class SecretDigests:
     """Digests of secrets, by their length, made with a *nonce* of the run."""
 
     nonce: bytes
     digests: Mapping[int, frozenset[bytes]]
 
     @classmethod
-    def of(cls, known: Iterable[str]) -> Shadows:
+    def build(cls, known: Iterable[str]) -> SecretDigests:
         nonce = secrets.token_bytes(16)
         digests: dict[int, set[bytes]] = {}
         for secret in known:
-            for form in folded_forms_of(secret):
+            for form in folded_forms(secret):
                 digests.setdefault(len(form), set()).add(_digest(form, nonce))
         return cls(nonce, {length: frozenset(found) for length, found in digests.items()})
 
-    def is_in(self, text: str) -> bool:
-        """Whether a whole secret stands in *text*, as it is or in another form: what ``Masker.is_in`` says.
+    def are_in(self, text: str) -> bool:
+        """Whether a whole secret stands in *text*, as it is or in another form: what ``Masker.contains_secret`` says.
 
         It takes about a microsecond for each character and each length that a secret has.
         """
-        text = fold(text)
+        text = fold_case(text)
         return any(
             _digest(text[start : start + length], self.nonce) in digests
             for length, digests in self.digests.items()

@@ -7,26 +7,26 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from ...remote.worker_lease import Loss
-from ..wire.messages import Channel, Kind, packed, said_body
+from ...remote.worker_lease import LeaseLoss
+from ..wire.messages import Channel, FrameKind, data_body, pack_frame
 
-_UNTAKEN = 1 << 18  # bytes that a command may have printed without the driver having taken them
+_MAX_UNACKNOWLEDGED = 1 << 18  # bytes that a command may have printed without the driver having taken them
 
 
-class Handed:
+class AssignedAttempt:
     """One attempt: what it is told by the driver, and what it says. Any thread may call it.
 
     ``stopping``: it should finish soon. ``lost``: its key may be somebody else's by now, or is from an instant on.
     """
 
     __slots__ = (
-        "_alone",
+        "_driver_gone",
         "_end",
         "_end_at",
         "_lock",
         "_number",
         "_room",
-        "_said",
+        "_sent_data",
         "_size",
         "body",
         "lost",
@@ -38,14 +38,14 @@ class Handed:
         self.token = token
         self.body = body
         self.stopping = threading.Event()
-        self.lost = Loss()
+        self.lost = LeaseLoss()
         self._lock = threading.Lock()
         self._room = threading.Condition(self._lock)
-        self._alone = False  # the driver takes nothing any more
+        self._driver_gone = False  # the driver takes nothing any more
         self._end: Callable[[float], object] | None = None
         self._end_at: float | None = None
         self._number = 0
-        self._said: deque[tuple[int, int, bytes]] = deque()  # what the driver may not have: number, size, frame
+        self._sent_data: deque[tuple[int, int, bytes]] = deque()  # what the driver may not have: number, size, frame
         self._size = 0
 
     # -- what it is told ----------------------------------------------------------------------------------------
@@ -58,7 +58,7 @@ class Handed:
             end(max(0.0, at - time.monotonic()))
 
     @property
-    def killed(self) -> bool:
+    def is_killed(self) -> bool:
         """Whether it was told to end."""
         return self._end_at is not None
 
@@ -73,35 +73,35 @@ class Handed:
         if end is not None:
             end(after)
 
-    def lose(self) -> None:
+    def mark_lost(self) -> None:
         """The driver is out of reach, and will give its key to others."""
         self.lost.set()
         with self._lock:
-            self._alone = True
+            self._driver_gone = True
             self._room.notify_all()
         self.kill(0.0)
 
     # -- what it says -------------------------------------------------------------------------------------------
 
-    def say(self, channel: Channel, data: bytes, send: Callable[[bytes], object]) -> None:
+    def send_data(self, channel: Channel, data: bytes, send: Callable[[bytes], object]) -> None:
         """Send it, and keep it until the driver has taken it. Output waits here while too much of it is kept."""
         with self._lock:
-            if channel is not Channel.NEWS:
-                self._room.wait_for(lambda: self._size < _UNTAKEN or self._alone)
+            if channel is not Channel.MESSAGE:
+                self._room.wait_for(lambda: self._size < _MAX_UNACKNOWLEDGED or self._driver_gone)
             self._number += 1
-            frame = packed(Kind.SAID, self.token, said_body(self._number, channel, data))
-            self._said.append((self._number, len(data), frame))
+            frame = pack_frame(FrameKind.DATA, self.token, data_body(self._number, channel, data))
+            self._sent_data.append((self._number, len(data), frame))
             self._size += len(data)
             send(frame)  # in here, so that it is sent in the order of its numbers
 
-    def taken(self, number: int) -> None:
+    def acknowledge(self, number: int) -> None:
         """The driver has all that was said up to this number."""
         with self._lock:
-            while self._said and self._said[0][0] <= number:
-                self._size -= self._said.popleft()[1]
+            while self._sent_data and self._sent_data[0][0] <= number:
+                self._size -= self._sent_data.popleft()[1]
             self._room.notify_all()
 
-    def untaken(self) -> list[bytes]:
+    def unacknowledged(self) -> list[bytes]:
         """The frames that the driver may not have."""
         with self._lock:
-            return [frame for _, _, frame in self._said]
+            return [frame for _, _, frame in self._sent_data]

@@ -13,157 +13,160 @@ from functools import partial
 from typing import Any
 
 from ....errors import Interrupted
-from ...commands.process import Running
+from ...commands.process import RunningCommand
 from ...remote.assignment import Assignment
-from ...remote.attempt_report import Line, Printed, Report, failure_of
-from ...remote.pickled import Parcel
-from ...remote.worker_call import carry_out, carry_out_async
-from ...remote.worker_lease import Told
-from ..wire.messages import CHANNEL_OF, Channel, TooLarge
-from .assigned_attempt import Handed
-from .client import Link, Post
-from .command_runner import Surrounding, Workshop
+from ...remote.attempt_report import AttemptReport, LogLine, Printed, build_failure
+from ...remote.pickled import PickledObject
+from ...remote.worker_call import run_assignment, run_assignment_async
+from ...remote.worker_lease import LeaseMessage
+from ..wire.messages import CHANNEL_OF, Channel, FrameTooLarge
+from .assigned_attempt import AssignedAttempt
+from .client import DriverEndpoint, WorkerClient
+from .command_runner import WorkerCommandRunner, WorkerEnvironment
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Job:
+class WorkerJob:
     """What the seats of a run do: call a function, or perform commands.
 
     Each runs *width* items at once: more than one only of coroutines.
     """
 
-    function: Parcel | None = None
-    commands: Surrounding | None = None
+    function: PickledObject | None = None
+    commands: WorkerEnvironment | None = None
     is_async: bool = False
     width: int = 1
 
 
-def sit(post: Post) -> None:
+def run_worker_slot(post: DriverEndpoint) -> None:
     """Run items of the run, one after the other, until the driver lets the seat go or is lost.
 
-    Raises ``NoDriver`` if it cannot be reached from here.
+    Raises ``DriverUnreachable`` if it cannot be reached from here.
     """
-    link = LINKS.join(post)
+    link = CLIENTS.join(post)
     try:
-        job: Job = pickle.loads(link.welcome.result())  # noqa: S301 - from the driver, who proved that it is
+        job: WorkerJob = pickle.loads(link.welcome.result())  # noqa: S301 - from the driver, who proved that it is
         if job.function is None:
-            _sit_for_commands(link, job)
+            _run_commands(link, job)
         elif job.is_async:
-            asyncio.run(_sit_for_coroutines(link, job.function, job.width))
+            asyncio.run(_run_coroutines(link, job.function, job.width))
         else:
-            _sit_for_functions(link, job.function)
+            _run_functions(link, job.function)
     finally:
-        LINKS.leave(post, link)
+        CLIENTS.leave(post, link)
 
 
-class _Links:
+class _Clients:
     """The links of this process, by run."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._links: dict[str, Link] = {}
-        self._seats: dict[Link, int] = {}
+        self._clients: dict[str, WorkerClient] = {}
+        self._slots: dict[WorkerClient, int] = {}
 
-    def join(self, post: Post) -> Link:
+    def join(self, post: DriverEndpoint) -> WorkerClient:
         """The link for one more seat."""
         with self._lock:
-            link = self._links.get(post.run_id)
+            link = self._clients.get(post.run_id)
             if link is None or link.fenced:
-                link = self._links[post.run_id] = Link(post)
+                link = self._clients[post.run_id] = WorkerClient(post)
                 link.start()
-            self._seats[link] = self._seats.get(link, 0) + 1
+            self._slots[link] = self._slots.get(link, 0) + 1
             return link
 
-    def leave(self, post: Post, link: Link) -> None:
+    def leave(self, post: DriverEndpoint, link: WorkerClient) -> None:
         """A seat goes. The last one closes the link."""
         with self._lock:
-            self._seats[link] -= 1
-            if self._seats[link]:
+            self._slots[link] -= 1
+            if self._slots[link]:
                 return
-            del self._seats[link]
-            if self._links.get(post.run_id) is link:
-                del self._links[post.run_id]
+            del self._slots[link]
+            if self._clients.get(post.run_id) is link:
+                del self._clients[post.run_id]
         link.close()
 
 
-LINKS = _Links()
+CLIENTS = _Clients()
 
 
-def _attempts(link: Link) -> Iterator[Handed]:
+def _attempts(link: WorkerClient) -> Iterator[AssignedAttempt]:
     """One after the other, until the seat may go."""
-    answers: queue.SimpleQueue[Handed | None] = queue.SimpleQueue()
+    answers: queue.SimpleQueue[AssignedAttempt | None] = queue.SimpleQueue()
     while True:
-        link.ask(answers.put)
+        link.request_work(answers.put)
         handed = answers.get()
         if handed is None:
             return
         yield handed
 
 
-def _sit_for_functions(link: Link, function: Parcel) -> None:
+def _run_functions(link: WorkerClient, function: PickledObject) -> None:
     for handed in _attempts(link):
         with _reporting(link, handed) as report:
             report(
-                carry_out(
+                run_assignment(
                     function,
                     _assignment(handed),
                     stopping=handed.stopping,
                     lost=handed.lost,
-                    tell=partial(_tell, link, handed),
+                    tell=partial(_send_message, link, handed),
                 )
             )
 
 
-def _sit_for_commands(link: Link, job: Job) -> None:
+def _run_commands(link: WorkerClient, job: WorkerJob) -> None:
     assert job.commands is not None  # noqa: S101 - for the type checker: a job is one or the other
-    workshop = link.shared(partial(Workshop, job.commands, link.ttl))
+    workshop = link.shared(partial(WorkerCommandRunner, job.commands, link.ttl))
     for handed in _attempts(link):
         with _reporting(link, handed) as report:
             report(
-                workshop.perform(
+                workshop.run(
                     _assignment(handed),
                     partial(_let_end, handed),
-                    partial(_print, link, handed),
+                    partial(_send_output, link, handed),
                     handed.lost,
                 )
             )
 
 
-async def _sit_for_coroutines(link: Link, function: Parcel, width: int) -> None:
-    await asyncio.gather(*(_take_turns(link, function) for _ in range(width)))
+async def _run_coroutines(link: WorkerClient, function: PickledObject, width: int) -> None:
+    await asyncio.gather(*(_run_coroutine_loop(link, function) for _ in range(width)))
 
 
-async def _take_turns(link: Link, function: Parcel) -> None:
+async def _run_coroutine_loop(link: WorkerClient, function: PickledObject) -> None:
     loop = asyncio.get_running_loop()
     while True:
-        answered: asyncio.Future[Handed | None] = loop.create_future()
-        link.ask(partial(_answer, link, loop, answered))
+        answered: asyncio.Future[AssignedAttempt | None] = loop.create_future()
+        link.request_work(partial(_answer, link, loop, answered))
         handed = await answered
         if handed is None:
             return
-        task = loop.create_task(_carry_out_async(link, function, handed))
-        task.add_done_callback(partial(_report_of_task, link, handed))
+        task = loop.create_task(_run_async(link, function, handed))
+        task.add_done_callback(partial(_build_task_report, link, handed))
         handed.on_kill(partial(_cancel, loop, task))
         await asyncio.wait([task])  # which, unlike `await task`, keeps apart whose cancellation it was
 
 
-async def _carry_out_async(link: Link, function: Parcel, handed: Handed) -> Report:
-    return await carry_out_async(
+async def _run_async(link: WorkerClient, function: PickledObject, handed: AssignedAttempt) -> AttemptReport:
+    return await run_assignment_async(
         function,
         _assignment(handed),
         stopping=handed.stopping,
         lost=handed.lost,
-        tell=partial(_tell, link, handed),
+        tell=partial(_send_message, link, handed),
     )
 
 
-def _report_of_task(link: Link, handed: Handed, task: asyncio.Task[Report]) -> None:
+def _build_task_report(link: WorkerClient, handed: AssignedAttempt, task: asyncio.Task[AttemptReport]) -> None:
     with _reporting(link, handed) as report:
         report(_cancelled(handed) if task.cancelled() else task.result())
 
 
 def _answer(
-    link: Link, loop: asyncio.AbstractEventLoop, answered: asyncio.Future[Handed | None], handed: Handed | None
+    link: WorkerClient,
+    loop: asyncio.AbstractEventLoop,
+    answered: asyncio.Future[AssignedAttempt | None],
+    handed: AssignedAttempt | None,
 ) -> None:
     def take() -> None:
         if not answered.done():
@@ -185,42 +188,42 @@ def _cancel(loop: asyncio.AbstractEventLoop, task: asyncio.Task[Any], _after: fl
         pass  # the seat is gone
 
 
-def _assignment(handed: Handed) -> Assignment:
+def _assignment(handed: AssignedAttempt) -> Assignment:
     assignment: Assignment = pickle.loads(handed.body)  # noqa: S301 - from the driver, who proved that it is
     return assignment
 
 
-def _tell(link: Link, handed: Handed, thing: Told | Line | Printed) -> None:
+def _send_message(link: WorkerClient, handed: AssignedAttempt, thing: LeaseMessage | LogLine | Printed) -> None:
     if isinstance(thing, Printed):
-        _print(link, handed, thing.stream, thing.data)
+        _send_output(link, handed, thing.stream, thing.data)
     else:
-        link.say(handed, Channel.NEWS, pickle.dumps(thing))
+        link.send_data(handed, Channel.MESSAGE, pickle.dumps(thing))
 
 
-def _let_end(handed: Handed, running: Running) -> None:
+def _let_end(handed: AssignedAttempt, running: RunningCommand) -> None:
     handed.on_kill(running.end)
 
 
-def _print(link: Link, handed: Handed, stream: str, data: bytes) -> None:
-    link.say(handed, CHANNEL_OF[stream], data)
+def _send_output(link: WorkerClient, handed: AssignedAttempt, stream: str, data: bytes) -> None:
+    link.send_data(handed, CHANNEL_OF[stream], data)
 
 
 @contextmanager
-def _reporting(link: Link, handed: Handed) -> Iterator[Callable[[Report], None]]:
+def _reporting(link: WorkerClient, handed: AssignedAttempt) -> Iterator[Callable[[AttemptReport], None]]:
     """Reports on the attempt, whatever happens: the driver waits for that as long as this process lives."""
     try:
         yield partial(_report, link, handed)
     except BaseException as error:  # noqa: BLE001 - it fails its item, not its seat
-        _report(link, handed, Report(handed.token, failure=failure_of(error)))
+        _report(link, handed, AttemptReport(handed.token, failure=build_failure(error)))
 
 
-def _cancelled(handed: Handed) -> Report:
+def _cancelled(handed: AssignedAttempt) -> AttemptReport:
     """On an attempt that ended before it had begun."""
-    return Report(handed.token, failure=failure_of(Interrupted("its task was cancelled")), cancelled=True)
+    return AttemptReport(handed.token, failure=build_failure(Interrupted("its task was cancelled")), cancelled=True)
 
 
-def _report(link: Link, handed: Handed, report: Report) -> None:
+def _report(link: WorkerClient, handed: AssignedAttempt, report: AttemptReport) -> None:
     try:
         link.report(handed, pickle.dumps(report))
-    except TooLarge as error:
-        link.report(handed, pickle.dumps(Report(handed.token, failure=failure_of(error))))
+    except FrameTooLarge as error:
+        link.report(handed, pickle.dumps(AttemptReport(handed.token, failure=build_failure(error))))

@@ -8,13 +8,13 @@ from collections import deque
 
 import pytest
 
-from agentos.pool.core.learning.adaptive_concurrency import WIDEST, Width
+from agentos.pool.core.learning.adaptive_concurrency import MAX_SLOTS, AdaptiveConcurrency
 
 
 class Caller:
     """Keeps every slot of one credential busy; the provider bears *cap* at once, and refuses the rest at once."""
 
-    def __init__(self, width: Width, cap: int) -> None:
+    def __init__(self, width: AdaptiveConcurrency, cap: int) -> None:
         self.width, self.cap = width, cap
         self.refused = 0
         self._tokens = itertools.count(1)
@@ -25,38 +25,38 @@ class Caller:
             while len(self._running) < self.width.slots:
                 self._start()
             token = self._running.popleft()
-            if self.width.went_well(token):
+            if self.width.lease_succeeded(token):
                 self.width.grow()
         return self
 
     def _start(self) -> None:
         token = next(self._tokens)
-        self.width.began(token, "a", len(self._running) + 1)
+        self.width.lease_started(token, "a", len(self._running) + 1)
         if len(self._running) < self.cap:
             self._running.append(token)
         else:
             self.refused += 1
-            self.width.was_refused(token)
+            self.width.on_refusal(token)
 
 
-def grown_to(slots: int) -> Width:
+def grown_to(slots: int) -> AdaptiveConcurrency:
     """One that has so many slots, all proven."""
-    width = Width()
+    width = AdaptiveConcurrency()
     width.slots = slots
-    width.began(1, "a", slots)
-    width.went_well(1)
+    width.lease_started(1, "a", slots)
+    width.lease_succeeded(1)
     assert width.proven == slots
     return width
 
 
-def refused_at(width: Width, at_once: int, token: int = 1000) -> bool:
-    width.began(token, "a", at_once)
-    return width.was_refused(token)
+def refused_at(width: AdaptiveConcurrency, at_once: int, token: int = 1000) -> bool:
+    width.lease_started(token, "a", at_once)
+    return width.on_refusal(token)
 
 
 @pytest.mark.parametrize("cap", [1, 2, 3, 5, 8, 20, 50])
 def test_the_number_that_a_provider_bears_is_found(cap: int) -> None:
-    caller = Caller(Width(), cap).work(400)
+    caller = Caller(AdaptiveConcurrency(), cap).work(400)
 
     assert caller.width.slots in (cap, cap + 1)  # now and then one more is tried
     assert caller.width.proven == cap
@@ -66,18 +66,18 @@ def test_the_number_that_a_provider_bears_is_found(cap: int) -> None:
 
 
 def test_it_grows_as_far_as_it_may_where_nothing_is_refused() -> None:
-    caller = Caller(Width(), cap=1000).work(300)
+    caller = Caller(AdaptiveConcurrency(), cap=1000).work(300)
 
-    assert caller.width.slots == WIDEST
+    assert caller.width.slots == MAX_SLOTS
     assert caller.refused == 0
 
 
 def test_it_begins_with_one_and_grows_fourfold_in_the_time_of_one_call() -> None:
-    width = Width()
+    width = AdaptiveConcurrency()
     assert width.slots == 1
 
-    width.began(1, "a", 1)
-    assert width.went_well(1)
+    width.lease_started(1, "a", 1)
+    assert width.lease_succeeded(1)
     width.grow()
 
     assert width.slots == 4
@@ -88,23 +88,23 @@ def test_it_does_not_grow_where_its_slots_are_not_used() -> None:
     width.peak = 0
 
     for token in range(2, 100):
-        width.began(token, "a", 7)
-        assert not width.went_well(token)
+        width.lease_started(token, "a", 7)
+        assert not width.lease_succeeded(token)
 
-    width.began(100, "a", 8)
-    assert width.went_well(100)
+    width.lease_started(100, "a", 8)
+    assert width.lease_succeeded(100)
 
 
 def test_a_lease_that_ended_otherwise_tells_nothing() -> None:
-    width = Width()
+    width = AdaptiveConcurrency()
     width.slots = 4
-    width.began(1, "a", 4)
+    width.lease_started(1, "a", 4)
 
     width.forget(1)
     width.forget(99)
 
     assert (width.proven, width.clean) == (0, 0)
-    assert not width.was_refused(1)
+    assert not width.on_refusal(1)
 
 
 def test_a_refusal_where_as_many_were_admitted_before_is_of_a_rate() -> None:
@@ -116,7 +116,7 @@ def test_a_refusal_where_as_many_were_admitted_before_is_of_a_rate() -> None:
 
 
 def test_a_refusal_of_the_only_call_is_never_of_their_number() -> None:
-    width = Width()
+    width = AdaptiveConcurrency()
 
     assert not refused_at(width, 1)
 
@@ -150,9 +150,9 @@ def test_calls_that_began_before_the_last_cut_do_not_cut_again() -> None:
     width = grown_to(5)
     width.slots = 10
     for token in (101, 102, 103):
-        width.began(token, "a", token - 95)  # the sixth, seventh and eighth at once
+        width.lease_started(token, "a", token - 95)  # the sixth, seventh and eighth at once
 
-    assert [width.was_refused(token) for token in (103, 102, 101)] == [True, True, True]
+    assert [width.on_refusal(token) for token in (103, 102, 101)] == [True, True, True]
 
     assert width.slots == 5
     assert refused_at(width, 9, token=200)
@@ -162,11 +162,11 @@ def test_calls_that_began_before_the_last_cut_do_not_cut_again() -> None:
 def test_who_came_after_one_that_was_refused_had_one_less_beside_it() -> None:
     width = grown_to(5)
     width.slots = 10
-    width.began(101, "a", 6)
-    width.began(102, "a", 7)
+    width.lease_started(101, "a", 6)
+    width.lease_started(102, "a", 7)
 
-    width.was_refused(101)
-    assert not width.went_well(102)
+    width.on_refusal(101)
+    assert not width.lease_succeeded(102)
 
     assert width.proven == 6
 
@@ -174,11 +174,11 @@ def test_who_came_after_one_that_was_refused_had_one_less_beside_it() -> None:
 def test_who_came_after_one_that_was_refused_on_another_credential_had_as_many_beside_it() -> None:
     width = grown_to(5)
     width.slots = 10
-    width.began(101, "b", 6)
-    width.began(102, "a", 7)
+    width.lease_started(101, "b", 6)
+    width.lease_started(102, "a", 7)
 
-    width.was_refused(101)
-    width.went_well(102)
+    width.on_refusal(101)
+    width.lease_succeeded(102)
 
     assert width.proven == 7
 
@@ -188,8 +188,8 @@ def test_once_known_it_grows_by_one_after_a_hundred_calls_and_then_by_more() -> 
     width.known = True
     slots = []
     for token in range(2, 450):
-        width.began(token, "a", width.slots)
-        if width.went_well(token):
+        width.lease_started(token, "a", width.slots)
+        if width.lease_succeeded(token):
             width.grow()
         slots.append(width.slots)
 
@@ -205,8 +205,8 @@ def test_a_known_width_that_has_grown_has_to_be_used_before_it_grows_again() -> 
     assert width.slots == 21
 
     for token in range(2, 400):
-        width.began(token, "a", 10)
-        assert not width.went_well(token)
+        width.lease_started(token, "a", 10)
+        assert not width.lease_succeeded(token)
 
 
 def test_a_known_width_that_is_refused_again_is_left_alone_for_longer() -> None:
@@ -221,7 +221,7 @@ def test_a_known_width_that_is_refused_again_is_left_alone_for_longer() -> None:
 
 
 def test_a_provider_that_bears_more_later_is_found_out() -> None:
-    caller = Caller(Width(), cap=5).work(600)
+    caller = Caller(AdaptiveConcurrency(), cap=5).work(600)
     caller.cap = 30
 
     caller.work(6000)
@@ -237,17 +237,17 @@ def test_a_provider_that_bears_less_later_is_taken_for_a_slower_one() -> None:
 
 
 def test_starting_over_forgets_everything() -> None:
-    width = Caller(Width(), cap=5).work(600).width
+    width = Caller(AdaptiveConcurrency(), cap=5).work(600).width
 
-    width.start_over()
+    width.reset()
 
-    assert width.pack() == Width().pack()
+    assert width.pack() == AdaptiveConcurrency().pack()
     assert (width.patience, width.step, width.clean, width.peak) == (100, 1, 0, 0)
 
 
 def test_what_is_kept_is_taken_over() -> None:
-    width = Caller(Width(), cap=5).work(600).width
-    other = Width()
+    width = Caller(AdaptiveConcurrency(), cap=5).work(600).width
+    other = AdaptiveConcurrency()
 
     other.unpack(json.loads(json.dumps(width.pack())))
 
@@ -267,7 +267,7 @@ def test_what_another_process_found_starts_the_count_anew() -> None:
 
 
 def test_what_another_process_found_is_then_gone_beyond_one_by_one() -> None:
-    width = Caller(Width(), cap=1000).work(20).width
+    width = Caller(AdaptiveConcurrency(), cap=1000).work(20).width
     other = grown_to(5)
     for token in (100, 101):
         other.slots = 6
@@ -286,7 +286,7 @@ def test_how_patient_another_process_is_and_how_far_it_leaps_is_taken_over() -> 
         other.slots = 6
         refused_at(other, 6, token)
     other.grow()
-    width = Width()
+    width = AdaptiveConcurrency()
 
     width.unpack(json.loads(json.dumps(other.pack())))
 
@@ -302,7 +302,7 @@ def test_from_sixteen_on_it_doubles_in_the_time_of_one_call() -> None:
 
 
 def test_the_step_is_for_a_width_that_is_known() -> None:
-    width = Width()
+    width = AdaptiveConcurrency()
     for _ in range(5):
         width.grow()
 
@@ -310,6 +310,6 @@ def test_the_step_is_for_a_width_that_is_known() -> None:
 
 
 def test_nothing_is_remembered_of_leases_that_have_ended() -> None:
-    caller = Caller(Width(), cap=5).work(1000)
+    caller = Caller(AdaptiveConcurrency(), cap=5).work(1000)
 
-    assert len(caller.width._in_flight) <= WIDEST
+    assert len(caller.width._in_flight) <= MAX_SLOTS

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from agentos import Limit, NoUsableCredential
-from agentos.pool.core.cost import used_of
-from agentos.pool.core.credential_report import report
-from agentos.pool.core.learning.adaptive_pool import LearningPool
-from agentos.pool.core.learning.reported import Told
-from agentos.pool.core.records import PLAIN, PROBE_PATIENCE, Grant, KeySpec
-from agentos.pool.core.states import Life, Wait
+from agentos.pool.core.cost import parse_used
+from agentos.pool.core.credential_report import build_report
+from agentos.pool.core.learning.adaptive_pool import AdaptivePool
+from agentos.pool.core.learning.reported import ReportedLimit
+from agentos.pool.core.records import PLAIN, PROBE_TIMEOUT, Grant, KeySpec
+from agentos.pool.core.states import Life, TicketState
 from agentos.providers.signal import Event, Reading, Signal
 
 from ..signals_for_pool import (
@@ -39,14 +39,14 @@ DEAD = said(Event.KEY_DEAD, status=401)
 DAYS_35 = 35 * 86_400.0
 
 
-def heard(pool: LearningPool, grant: Grant, signal: Signal, now: float) -> bool:
+def heard(pool: AdaptivePool, grant: Grant, signal: Signal, now: float) -> bool:
     """Tell it; whether the pool acted on it."""
     found = pool.report(grant, signal, now)
     assert found is not None
     return found.acted
 
 
-def rests_until(pool: LearningPool, name: str, now: float) -> float | None:
+def rests_until(pool: AdaptivePool, name: str, now: float) -> float | None:
     """When the quota of that credential may be used again; None: it does not rest."""
     until = pool.keys[name].quota.closed_until
     return until if until > now else None
@@ -170,14 +170,14 @@ def test_a_report_of_a_lease_that_has_ended_changes_nothing() -> None:
     grants = takes(pool, 3)
     for grant in grants:
         pool.release(grant, 1.0)
-    before = report(pool, 2.0)
+    before = build_report(pool, 2.0)
 
     for event in Event:
         for grant in grants:
             assert pool.report(grant, Signal(event, 60.0, readings=(requests_left(0.0),)), 2.0) is None
 
-    assert report(pool, 2.0) == before
-    assert pool.weather.calm
+    assert build_report(pool, 2.0) == before
+    assert pool.outages.has_no_failures
     assert all(key.quota.provider is None for key in pool.keys.values())
 
 
@@ -357,10 +357,10 @@ def test_another_request_of_the_model_goes_where_its_probe_does_not_come_back() 
     take(pool, LARGE, 100.0)
     waiting = [line_up(pool, LARGE, 100.0, name) for name in "xy"]
 
-    assert pool.next_at == 100.0 + PROBE_PATIENCE
-    pool.tick(100.0 + PROBE_PATIENCE)
+    assert pool.next_at == 100.0 + PROBE_TIMEOUT
+    pool.tick(100.0 + PROBE_TIMEOUT)
 
-    assert [ticket.state for ticket in waiting] == [Wait.GRANTED, Wait.WAITING]
+    assert [ticket.state for ticket in waiting] == [TicketState.GRANTED, TicketState.WAITING]
 
 
 # -- how much is left ---------------------------------------------------------------------------------------------
@@ -477,7 +477,7 @@ def test_a_limit_on_tokens_is_kept_once_somebody_says_what_requests_cost() -> No
     assert len(takes(pool, 2)) == 2  # nobody knows what they cost
     assert pool.acquire(ask(tokens=301), None, 0.0) is None
 
-    pool.settle(grant, used_of("used", {"tokens": 200.0}), 0.0)
+    pool.settle(grant, parse_used("used", {"tokens": 200.0}), 0.0)
 
     assert pool.acquire(PLAIN, None, 0.0) is None
 
@@ -537,13 +537,13 @@ def test_nothing_left_of_a_limit_nobody_named_closes_until_it_is_new() -> None:
 )
 def test_readings_that_say_nothing_usable_change_nothing(reading: Reading) -> None:
     pool = pool_of(ROOMY)
-    before = report(pool, 0.0)
+    before = build_report(pool, 0.0)
     grant = take(pool)
 
     heard(pool, grant, ok(reading), 0.0)
     pool.release(grant, 0.0)
 
-    assert report(pool, 0.0) == before
+    assert build_report(pool, 0.0) == before
 
 
 def test_a_stated_limit_is_never_exceeded_whatever_the_provider_would_allow() -> None:
@@ -576,7 +576,7 @@ def test_what_an_answer_says_is_left_stays_so_when_its_usage_is_settled() -> Non
     grant, _ = take(pool, ask(tokens=500), 60.0), take(pool, ask(tokens=300), 60.0)
 
     heard(pool, grant, ok(Reading("tokens", 1000.0, 900.0, window=60.0)), 60.0)
-    pool.settle(grant, used_of("used", {"tokens": 100.0}), 60.0)
+    pool.settle(grant, parse_used("used", {"tokens": 100.0}), 60.0)
 
     assert told_of(pool).left(60.0) == pytest.approx(900.0 - 300.0)
 
@@ -602,7 +602,9 @@ def test_figures_that_make_no_sense_close_nothing_for_ever(field: str, value: fl
             for event, grant in zip((Event.OK, Event.LIMITED), takes(pool, 2), strict=True):
                 pool.report(grant, Signal(event, readings=(Reading(dimension="requests", **figures),)), 0.0)
             ticket = line_up(pool, now=0.0)
-            assert ticket.state is Wait.GRANTED or (ticket.state is Wait.WAITING and pool.next_at <= DAYS_35)
+            assert ticket.state is TicketState.GRANTED or (
+                ticket.state is TicketState.WAITING and pool.next_at <= DAYS_35
+            )
 
 
 @pytest.mark.parametrize("limit", [1e-308, 1e-12, 0.999])
@@ -613,7 +615,7 @@ def test_a_limit_of_less_than_one_request_is_one_that_was_not_told(limit: float)
     heard(pool, first, ok(requests_left(0.0, limit=limit)), 0.0)
 
     assert pool.keys["a"].quota.learned == {}
-    assert line_up(pool).state is Wait.GRANTED
+    assert line_up(pool).state is TicketState.GRANTED
 
 
 @pytest.mark.parametrize("limit", [1e-308, 1e-12, 0.999])
@@ -645,7 +647,7 @@ def test_next_to_nothing_of_anything_else_closes_nothing_for_ever(field: str) ->
 
     heard(pool, first, ok(Reading("requests", **figures)), 0.0)
 
-    assert line_up(pool).state is Wait.GRANTED or pool.next_at <= DAYS_35
+    assert line_up(pool).state is TicketState.GRANTED or pool.next_at <= DAYS_35
 
 
 NO_DELAYS = (math.nan, math.inf, -math.inf, 1e308, -1e308, -1.0, DAYS_35 + 1)
@@ -660,7 +662,7 @@ def test_a_delay_that_makes_no_sense_is_one_that_was_not_told(event: Event, dela
         for grant in takes(pool, 3):
             pool.report(grant, Signal(event, told), 0.0)
 
-    assert report(pools[0], 0.0) == report(pools[1], 0.0)
+    assert build_report(pools[0], 0.0) == build_report(pools[1], 0.0)
 
 
 def test_the_longest_window_there_is_is_believed() -> None:
@@ -680,7 +682,7 @@ def test_a_delay_that_makes_no_sense_closes_nothing_for_ever(event: Event, delay
         pool.report(grant, Signal(event, delay), 0.0)
 
     ticket = line_up(pool, now=0.0)
-    assert ticket.state is Wait.GRANTED or (ticket.state is Wait.WAITING and pool.next_at <= DAYS_35)
+    assert ticket.state is TicketState.GRANTED or (ticket.state is TicketState.WAITING and pool.next_at <= DAYS_35)
 
 
 @pytest.mark.parametrize("delay", [0.0, 1e-308])
@@ -691,11 +693,11 @@ def test_a_delay_of_next_to_nothing_is_hardly_one(event: Event, delay: float) ->
     pool.report(take(pool), Signal(event, delay), 0.0)
 
     ticket = line_up(pool, now=0.0)
-    assert ticket.state is Wait.GRANTED or pool.next_at < 10.0
+    assert ticket.state is TicketState.GRANTED or pool.next_at < 10.0
 
 
-def told_limits(pool: LearningPool) -> int:
-    return sum(isinstance(state, Told) for state in pool.keys["a"].quota.learned.values())
+def told_limits(pool: AdaptivePool) -> int:
+    return sum(isinstance(state, ReportedLimit) for state in pool.keys["a"].quota.learned.values())
 
 
 def test_an_answer_that_names_a_new_window_each_time_teaches_so_many_limits_at_most() -> None:
@@ -732,7 +734,7 @@ def test_a_refusal_by_one_limit_too_many_is_still_explained_by_it() -> None:
 # -- what is news -------------------------------------------------------------------------------------------------
 
 
-def told_at(now: float, remaining: float = 50.0) -> tuple[LearningPool, Grant]:
+def told_at(now: float, remaining: float = 50.0) -> tuple[AdaptivePool, Grant]:
     """A pool that was told, with the answer to this lease, how many of sixty requests a minute remain."""
     pool = pool_of(ROOMY)
     grant = take(pool, now=now)
@@ -743,30 +745,30 @@ def told_at(now: float, remaining: float = 50.0) -> tuple[LearningPool, Grant]:
 def test_the_first_answer_is_news() -> None:
     pool = pool_of(ROOMY)
 
-    assert pool.is_news(take(pool), 0.0)
+    assert pool.wants_readings(take(pool), 0.0)
 
 
 @pytest.mark.parametrize(("passed", "news"), [(0.0, False), (0.09, False), (0.11, True), (60.0, True)])
 def test_an_answer_is_news_when_none_has_told_anything_for_a_tenth_of_a_second(passed: float, news: bool) -> None:
     pool, _ = told_at(10.0)
 
-    assert pool.is_news(take(pool, now=10.0 + passed), 10.0 + passed) is news
+    assert pool.wants_readings(take(pool, now=10.0 + passed), 10.0 + passed) is news
 
 
 @pytest.mark.parametrize(("remaining", "news"), [(60.0, False), (32.0, False), (30.0, True), (1.0, True)])
 def test_an_answer_is_news_when_less_than_half_was_left(remaining: float, news: bool) -> None:
     pool, grant = told_at(10.0, remaining)
 
-    assert pool.is_news(grant, 10.0) is news
+    assert pool.wants_readings(grant, 10.0) is news
 
 
 def test_an_answer_is_news_when_less_than_half_is_left_by_what_was_taken_since() -> None:
     pool, grant = told_at(10.0, 40.0)
-    assert not pool.is_news(grant, 10.0)
+    assert not pool.wants_readings(grant, 10.0)
 
     takes(pool, 10, now=10.0)
 
-    assert pool.is_news(grant, 10.0)
+    assert pool.wants_readings(grant, 10.0)
 
 
 def test_an_answer_is_news_while_the_quota_rests() -> None:
@@ -775,7 +777,7 @@ def test_an_answer_is_news_while_the_quota_rests() -> None:
 
     heard(pool, other, limited(20.0), 10.0)
 
-    assert pool.is_news(grant, 10.0)
+    assert pool.wants_readings(grant, 10.0)
 
 
 def test_an_answer_is_news_until_the_request_that_went_first_is_back() -> None:
@@ -783,11 +785,11 @@ def test_an_answer_is_news_until_the_request_that_went_first_is_back() -> None:
     heard(pool, take(pool), said(Event.PARKED, 1000.0), 0.0)
     first = take(pool, now=1000.0)
     heard(pool, first, ok(requests_left(50.0)), 1000.0)
-    assert pool.is_news(first, 1000.0)
+    assert pool.wants_readings(first, 1000.0)
 
     pool.release(first, 1000.0)
 
-    assert not pool.is_news(take(pool, now=1000.0), 1000.0)
+    assert not pool.wants_readings(take(pool, now=1000.0), 1000.0)
 
 
 def test_what_is_told_of_one_quota_makes_nothing_old_that_is_told_of_another() -> None:
@@ -796,8 +798,8 @@ def test_what_is_told_of_one_quota_makes_nothing_old_that_is_told_of_another() -
 
     heard(pool, of_a, ok(requests_left(50.0)), 0.0)
 
-    assert not pool.is_news(of_a, 0.0)
-    assert pool.is_news(of_b, 0.0)
+    assert not pool.wants_readings(of_a, 0.0)
+    assert pool.wants_readings(of_b, 0.0)
 
 
 # -- how fast -----------------------------------------------------------------------------------------------------
@@ -977,7 +979,7 @@ def test_what_a_lease_of_before_reports_after_a_clear_is_learned_anew() -> None:
 AUTO = KeySpec("a", auto=True)
 
 
-def busy_work(pool: LearningPool, now: float, calls: int, cap: int = 99) -> int:
+def busy_work(pool: AdaptivePool, now: float, calls: int, cap: int = 99) -> int:
     """Keep every slot busy; what is more than *cap* at once is refused. How many were."""
     held: list[Grant] = list(pool.leases.values())
     refused = 0
@@ -1022,7 +1024,7 @@ def test_who_waits_gets_the_slots_that_grow() -> None:
 
     pool.release(grant, 1.0)
 
-    assert [ticket.state for ticket in tickets] == [Wait.GRANTED] * 4 + [Wait.WAITING]
+    assert [ticket.state for ticket in tickets] == [TicketState.GRANTED] * 4 + [TicketState.WAITING]
 
 
 def test_slots_become_fewer_while_they_are_leased_and_nobody_is_lost() -> None:
@@ -1039,9 +1041,9 @@ def test_slots_become_fewer_while_they_are_leased_and_nobody_is_lost() -> None:
     assert "slots 1: more at once were refused (429)" in [what for _, what in pool.keys["a"].quota.history]
     for grant in grants[:3]:
         pool.release(grant, 12.0)
-        assert ticket.state is Wait.WAITING
+        assert ticket.state is TicketState.WAITING
     pool.release(grants[3], 12.0)
-    while ticket.state is Wait.WAITING:
+    while ticket.state is TicketState.WAITING:
         pool.tick(pool.next_at)
     assert ticket.grant is not None
 
@@ -1071,7 +1073,7 @@ def test_keys_of_one_quota_find_their_slots_together() -> None:
         for grant in grants:
             pool.release(grant, float(n))
 
-    slots = {row.name: row.slots for row in report(pool, 60.0)}
+    slots = {row.name: row.slots for row in build_report(pool, 60.0)}
     assert slots["a"] == slots["b"] > 4
     assert slots["c"] == 1
 
@@ -1082,7 +1084,7 @@ def test_a_key_with_which_no_call_has_gone_well_has_one_slot() -> None:
 
     pool.add(KeySpec("b", quota="q", auto=True), 60.0)
 
-    assert {row.name: row.slots for row in report(pool, 60.0)} == {"a": 64, "b": 1}
+    assert {row.name: row.slots for row in build_report(pool, 60.0)} == {"a": 64, "b": 1}
 
 
 def test_a_call_that_did_not_go_well_is_no_reason_to_grow() -> None:
@@ -1113,7 +1115,7 @@ def test_a_call_of_which_nobody_knows_how_it_went_does_not_make_it_wider() -> No
     pool = pool_of(AUTO)
     for now in range(20):
         grant = take(pool, now=float(now))
-        pool.in_doubt(grant)
+        pool.mark_unknown_outcome(grant)
         pool.release(grant, float(now))
 
     assert state_of(pool, "a", 20.0).slots == 1
@@ -1144,7 +1146,7 @@ def test_of_leases_that_are_open_those_that_max_lease_ended_alone_tell_nothing()
 
 def test_a_refusal_on_one_credential_of_a_quota_takes_nothing_from_what_another_bears() -> None:
     pool = pool_of(KeySpec("a", quota="q", auto=True), KeySpec("b", quota="q", auto=True))
-    width = pool.keys["a"].quota.width
+    width = pool.keys["a"].quota.concurrency
     assert width is not None
     first, second = takes(pool, 2)
     assert {first.key.name, second.key.name} == {"a", "b"}
@@ -1158,7 +1160,7 @@ def test_a_refusal_on_one_credential_of_a_quota_takes_nothing_from_what_another_
 # -- probes -------------------------------------------------------------------------------------------------------
 
 
-def rested(pool: LearningPool, seconds: float, signal: Signal | None = None) -> float:
+def rested(pool: AdaptivePool, seconds: float, signal: Signal | None = None) -> float:
     """Let the only quota rest; the instant at which that ends."""
     grant = take(pool)
     heard(pool, grant, signal or limited(seconds), 0.0)
@@ -1176,7 +1178,7 @@ def test_after_a_long_rest_one_goes_first_and_the_others_follow_when_it_is_back(
     assert state_of(pool, "a", now + 5).why == "one request tries whether a long rest is over"
     pool.release(probe, now + 6)
 
-    assert waiting.state is Wait.GRANTED
+    assert waiting.state is TicketState.GRANTED
 
 
 def test_after_a_short_rest_all_go_at_once() -> None:
@@ -1192,11 +1194,11 @@ def test_another_goes_where_the_probe_does_not_come_back() -> None:
     take(pool, now=now)
     waiting = [line_up(pool, now=now, name=name) for name in "xy"]
 
-    assert pool.next_at == now + PROBE_PATIENCE
-    pool.tick(now + PROBE_PATIENCE)
+    assert pool.next_at == now + PROBE_TIMEOUT
+    pool.tick(now + PROBE_TIMEOUT)
 
-    assert [ticket.state for ticket in waiting] == [Wait.GRANTED, Wait.WAITING]
-    assert pool.next_at == now + 2 * PROBE_PATIENCE
+    assert [ticket.state for ticket in waiting] == [TicketState.GRANTED, TicketState.WAITING]
+    assert pool.next_at == now + 2 * PROBE_TIMEOUT
 
 
 def test_a_probe_that_is_refused_lets_nobody_follow() -> None:
@@ -1258,10 +1260,10 @@ def test_a_probe_of_which_nobody_knows_how_it_went_lets_the_next_one_go_first() 
     probe = take(pool, now=now)
     waiting = [line_up(pool, now=now, name=name) for name in "xy"]
 
-    pool.in_doubt(probe)
+    pool.mark_unknown_outcome(probe)
     pool.release(probe, now + 1)
 
-    assert [ticket.state for ticket in waiting] == [Wait.GRANTED, Wait.WAITING]
+    assert [ticket.state for ticket in waiting] == [TicketState.GRANTED, TicketState.WAITING]
 
 
 def test_after_repeated_refusals_with_nothing_admitted_one_goes_first() -> None:
@@ -1394,11 +1396,11 @@ def test_who_waits_for_the_last_key_is_told_that_it_is_dead() -> None:
 
     heard(pool, grant, DEAD, 0.0)
 
-    assert ticket.state is Wait.FAILED
+    assert ticket.state is TicketState.FAILED
     assert isinstance(ticket.error, NoUsableCredential)
 
 
-def refuse(pool: LearningPool, grants: list[Grant], now: float, status: int = 401) -> None:
+def refuse(pool: AdaptivePool, grants: list[Grant], now: float, status: int = 401) -> None:
     for grant in grants:
         heard(pool, grant, said(Event.KEY_DEAD, status=status), now)
 
@@ -1598,7 +1600,7 @@ def test_a_call_of_which_nobody_knows_how_it_went_does_not_end_the_doubt() -> No
     grants = takes(pool, 5)
     refuse(pool, grants[:3], 1.0)
 
-    pool.in_doubt(grants[3])
+    pool.mark_unknown_outcome(grants[3])
     pool.release(grants[3], 2.0)
     refuse(pool, grants[4:], 3.0)
 
@@ -1620,7 +1622,7 @@ def test_a_lease_that_max_lease_ended_does_not_end_the_doubt() -> None:
 # -- refusals that may have been somebody else's ------------------------------------------------------------------
 
 
-def suspect(pool: LearningPool, event: Event, now: float = 0.0) -> bool:
+def suspect(pool: AdaptivePool, event: Event, now: float = 0.0) -> bool:
     """A lease whose worker met with that, of whomever; whether the pool acted on it."""
     grant = take(pool, LARGE, now)
     found = pool.report(grant, said(event, status=401), now, sure=False)
@@ -1666,7 +1668,7 @@ def test_a_call_that_ended_in_doubt_is_no_success_between() -> None:
     for _ in range(2):
         suspect(pool, Event.KEY_DEAD)
     grant = take(pool)
-    pool.in_doubt(grant)
+    pool.mark_unknown_outcome(grant)
     pool.release(grant, 0.0)
 
     assert suspect(pool, Event.KEY_DEAD)
@@ -1742,9 +1744,9 @@ def test_a_busy_answer_while_its_provider_rests_costs_nobody_a_try_and_one_of_an
     assert rests_until(pool, "b", 0.5) is None
 
 
-def of_the_last(pool: LearningPool, provider: str) -> list[bool]:
+def of_the_last(pool: AdaptivePool, provider: str) -> list[bool]:
     """Whether the last calls to it were answered."""
-    return list(pool.weather._answers[provider])
+    return list(pool.outages._answers[provider])
 
 
 def test_a_success_that_was_reported_counts_once() -> None:
@@ -1773,7 +1775,7 @@ def test_a_call_of_which_nobody_knows_how_it_went_says_nothing_of_the_weather() 
     first, second, _third = takes(pool, 3)
     heard(pool, first, said(Event.BUSY, provider="p"), 0.0)
 
-    pool.in_doubt(second)
+    pool.mark_unknown_outcome(second)
     pool.release(second, 0.0)
     pool.tick(10.0)
 
@@ -1831,7 +1833,7 @@ def test_callers_that_gave_up_waiting_let_nothing_rest_and_are_no_evidence() -> 
     acted = [heard(pool, grant, impatient, 0.0) for grant in grants * 3]
 
     assert not any(acted)
-    assert pool.weather.calm
+    assert pool.outages.has_no_failures
     assert {rests_until(pool, name, 0.0) for name in "abcd"} == {None}
 
 
@@ -1938,9 +1940,9 @@ def test_who_waits_for_a_model_that_no_credential_may_use_is_told() -> None:
     for grant in grants:
         heard(pool, grant, said(Event.NOT_ENTITLED), 0.0)
 
-    assert (waiting.state, other.state) == (Wait.FAILED, Wait.WAITING)
+    assert (waiting.state, other.state) == (TicketState.FAILED, TicketState.WAITING)
     assert "of 2 that could serve for model large, 2 not entitled" in str(waiting.error)
-    assert line_up(pool, LARGE).state is Wait.FAILED
+    assert line_up(pool, LARGE).state is TicketState.FAILED
 
 
 def test_who_waits_for_a_model_goes_to_the_credential_that_may_use_it() -> None:
@@ -1950,7 +1952,7 @@ def test_who_waits_for_a_model_goes_to_the_credential_that_may_use_it() -> None:
     heard(pool, first, said(Event.NOT_ENTITLED), 0.0)
 
     pool.release(first, 1.0)
-    assert waiting.state is Wait.WAITING
+    assert waiting.state is TicketState.WAITING
     pool.release(second, 2.0)
 
     assert waiting.grant is not None
@@ -1994,7 +1996,7 @@ def test_without_a_model_nobody_knows_what_to_bar() -> None:
     assert pool.acquire(LARGE, None, 0.0) is not None
 
 
-@pytest.mark.parametrize("act", [LearningPool.clear, LearningPool.revive])
+@pytest.mark.parametrize("act", [AdaptivePool.clear, AdaptivePool.revive])
 def test_clearing_and_reviving_let_it_be_tried_again(act) -> None:  # type: ignore[no-untyped-def]
     pool = pool_of("a")
     grant = take(pool, LARGE)
@@ -2012,14 +2014,14 @@ def test_clearing_and_reviving_let_it_be_tried_again(act) -> None:  # type: igno
 @pytest.mark.parametrize("event", [Event.CALLER, Event.NEVER_FITS, Event.OK])
 def test_what_is_the_requests_own_fault_touches_nothing(event: Event) -> None:
     pool = pool_of("a", "b")
-    before = report(pool, 0.0)
+    before = build_report(pool, 0.0)
     grant = take(pool)
 
     assert not heard(pool, grant, said(event, 60.0), 0.0)
     pool.release(grant, 0.0)
 
-    assert report(pool, 0.0) == before
-    assert pool.weather.calm
+    assert build_report(pool, 0.0) == before
+    assert pool.outages.has_no_failures
     assert not pool._memory.troubled
 
 
@@ -2035,7 +2037,7 @@ def test_who_waits_is_served_by_a_limit_that_turns_out_larger() -> None:
 
     heard(pool, grant, ok(requests_left(50.0)), 2.0)
 
-    assert waiting.state is Wait.GRANTED
+    assert waiting.state is TicketState.GRANTED
 
 
 @pytest.mark.parametrize("event", [Event.OK, Event.LIMITED])
@@ -2051,7 +2053,7 @@ def test_who_waits_for_another_quota_is_served_by_a_limit_that_turns_out_larger(
 
     pool.report(grant, Signal(event, 0.0, readings=(requests_left(50.0, window=3600.0),)), 61.0)
 
-    assert waiting.state is Wait.GRANTED or pool.next_at < 65.0
+    assert waiting.state is TicketState.GRANTED or pool.next_at < 65.0
 
 
 def test_who_waits_for_a_slot_is_looked_at_when_a_limit_appears() -> None:
@@ -2063,7 +2065,7 @@ def test_who_waits_for_a_slot_is_looked_at_when_a_limit_appears() -> None:
     pool.release(first, 1.0)
     pool.release(second, 1.0)
     served = []
-    while any(ticket.state is Wait.WAITING for ticket in waiting):
+    while any(ticket.state is TicketState.WAITING for ticket in waiting):
         served.append(pool.next_at)
         pool.tick(pool.next_at)
 
@@ -2077,7 +2079,7 @@ def test_who_waits_goes_to_another_quota_when_theirs_rests() -> None:
     heard(pool, first, limited(30.0), 0.0)
 
     pool.release(first, 0.0)
-    assert waiting.state is Wait.WAITING
+    assert waiting.state is TicketState.WAITING
     assert pool.next_at == 30.0
     pool.release(second, 1.0)
 
@@ -2094,7 +2096,7 @@ def test_who_names_no_cost_does_not_wait_for_a_limit_on_tokens_that_is_set_aside
     take(pool, ask(tokens=600))  # more than fits: it is paid for in ten minutes
     assert pool.acquire(ask(tokens=8), None, 0.0) is None
 
-    assert line_up(pool).state is Wait.GRANTED
+    assert line_up(pool).state is TicketState.GRANTED
 
 
 def test_who_waits_is_looked_at_when_a_ramp_changes_the_pace() -> None:
@@ -2115,9 +2117,9 @@ def test_who_takes_nothing_of_a_learned_limit_passes_one_that_waits_for_it() -> 
     pool = pool_of(ROOMY)
     heard(pool, take(pool), ok(Reading("tokens", 6000.0, 6000.0, window=60.0)), 0.0)
     take(pool, ask(tokens=6000))
-    assert line_up(pool, ask(tokens=4000), name="first").state is Wait.WAITING
+    assert line_up(pool, ask(tokens=4000), name="first").state is TicketState.WAITING
 
-    assert line_up(pool, name="second").state is Wait.GRANTED
+    assert line_up(pool, name="second").state is TicketState.GRANTED
 
 
 # -- what is remembered -------------------------------------------------------------------------------------------
@@ -2133,7 +2135,7 @@ def test_nothing_is_remembered_of_leases_that_have_ended() -> None:
             pool.clear(key, 100.0 * n)
 
     assert (pool._memory.troubled, pool._memory.well) == ({}, set())
-    width = pool.keys["b"].quota.width
+    width = pool.keys["b"].quota.concurrency
     assert width is not None
     assert not width._in_flight
 

@@ -11,17 +11,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from agentos import Limit
-from agentos.pool.core.checked_pool import AuditedPool
-from agentos.pool.core.cost import used_of
-from agentos.pool.core.learning.adaptive_concurrency import Width
-from agentos.pool.core.learning.adaptive_pool import LearningPool
-from agentos.pool.core.learning.adaptive_rate import Pace
-from agentos.pool.core.learning.reported import Told
+from agentos.pool.core.checked_pool import CheckedPool
+from agentos.pool.core.cost import parse_used
+from agentos.pool.core.learning.adaptive_concurrency import AdaptiveConcurrency
+from agentos.pool.core.learning.adaptive_pool import AdaptivePool
+from agentos.pool.core.learning.adaptive_rate import AdaptiveRate
+from agentos.pool.core.learning.reported import ReportedLimit
 from agentos.pool.core.limits.base import FOREVER, WallTime
-from agentos.pool.core.quota_codec import moved, pack_quota, unpack_quota
+from agentos.pool.core.quota_codec import pack_quota, shift_record_epoch, unpack_quota
 from agentos.pool.core.records import Grant, KeySpec, Quota, Ticket
 from agentos.pool.core.reservations import opens_at, reserve, starts_at
-from agentos.pool.core.states import Wait
+from agentos.pool.core.states import TicketState
 from agentos.providers.signal import Event, Reading, Signal
 
 from ..signals_for_pool import ask
@@ -87,7 +87,7 @@ steps = st.one_of(
 class Story:
     """A pool, and what happens to it. Holders and waiters are chosen by number."""
 
-    def __init__(self, pool: LearningPool) -> None:
+    def __init__(self, pool: AdaptivePool) -> None:
         self.pool = pool
         self.now = 0.0
         self.grants: list[Grant] = []
@@ -130,12 +130,12 @@ class Story:
         )
 
     def doubt(self, number: int) -> None:
-        self._with_one(self.grants, number, self.pool.in_doubt)
+        self._with_one(self.grants, number, self.pool.mark_unknown_outcome)
 
     def settle(self, number: int, tokens: float) -> None:
         def settle(grant: Grant) -> None:
             self.settled.add(grant.token)
-            self.pool.settle(grant, used_of("used", {"tokens": tokens}), self.now)
+            self.pool.settle(grant, parse_used("used", {"tokens": tokens}), self.now)
 
         self._with_one([grant for grant in self._held() if grant.token not in self.settled], number, settle)
 
@@ -168,7 +168,7 @@ class Story:
                 self.pool.release(grant, self.now)
             if self.pool.leases:
                 continue
-            if not any(ticket.state is Wait.WAITING for ticket in self.tickets):
+            if not any(ticket.state is TicketState.WAITING for ticket in self.tickets):
                 return
             assert self.pool.next_at < FOREVER, "somebody waits for nothing"
             self.now = max(self.now, self.pool.next_at)
@@ -186,7 +186,7 @@ class Story:
 def test_no_promise_is_broken_and_nobody_is_lost(
     credentials: list[Any], happenings: list[Any], max_lease: float | None
 ) -> None:
-    story = Story(AuditedPool(max_lease=max_lease))
+    story = Story(CheckedPool(max_lease=max_lease))
     for spec in credentials:
         story.add(spec)
 
@@ -198,7 +198,7 @@ def test_no_promise_is_broken_and_nobody_is_lost(
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.one_of(steps, steps), max_size=40))
 def test_slots_are_never_below_one_or_above_sixty_four(happenings: list[Any]) -> None:
-    story = Story(LearningPool())
+    story = Story(AdaptivePool())
     story.add((1, "q", 0, True))
     story.add((1, "q", 0, True))
 
@@ -217,7 +217,12 @@ def kept(record: object) -> Any:
 
 def decisions(quota: Quota, now: float) -> list[Any]:
     """All that the pool asks of a quota."""
-    found: list[Any] = [quota.closed_until, quota.probation, quota.history, quota.width and quota.width.pack()]
+    found: list[Any] = [
+        quota.closed_until,
+        quota.probation,
+        quota.history,
+        quota.concurrency and quota.concurrency.pack(),
+    ]
     for model in MODELS:
         found.append(opens_at(quota, model, now))
         found += [starts_at(quota, ask(tokens=tokens, model=model), now) for tokens in TOKENS]
@@ -230,14 +235,14 @@ def decisions(quota: Quota, now: float) -> list[Any]:
 def test_a_quota_taken_over_from_a_record_decides_as_the_original(
     limits: int, happenings: list[Any], later: float
 ) -> None:
-    story = Story(LearningPool())
+    story = Story(AdaptivePool())
     story.now = 1000.0
     story.add((1, "q", limits, True))
     for step in happenings:
         story.tell(step)
     (original,) = [quota for (_, name), quota in story.pool.quotas.items() if name == "q"]
     copy = Quota("q", tuple(state.limit for state in original.stated), WallTime())
-    copy.width = Width()
+    copy.concurrency = AdaptiveConcurrency()
 
     record = kept(pack_quota(original))
     unpack_quota(copy, record)
@@ -275,35 +280,35 @@ def test_who_tried_whether_a_long_rest_is_over_on_another_clock_is_gone() -> Non
     quota, copy = Quota("q", (), WallTime()), Quota("q", (), WallTime())
     quota.begin_probation({None: 100.0, "large": -FOREVER})
 
-    unpack_quota(copy, moved(kept(pack_quota(quota)), 50.0))
+    unpack_quota(copy, shift_record_epoch(kept(pack_quota(quota)), 50.0))
 
     assert copy.probation == {None: -FOREVER, "large": -FOREVER}
 
 
 def test_an_answer_to_a_call_of_before_is_still_an_older_one_on_another_clock() -> None:
     quota, copy = Quota("q", (), WallTime()), Quota("q", (), WallTime())
-    told = Told("requests", None, 8.0, 64.0)
-    told.hear(8.0, 64.0, remaining=4.0, started_at=100.0, since=0.0)
+    told = ReportedLimit("requests", None, 8.0, 64.0)
+    told.apply_reading(8.0, 64.0, remaining=4.0, started_at=100.0, since=0.0)
     quota.learn("told", told)
 
-    unpack_quota(copy, moved(kept(pack_quota(quota)), 50.0))
+    unpack_quota(copy, shift_record_epoch(kept(pack_quota(quota)), 50.0))
 
     other = copy.learned["told"]
-    assert isinstance(other, Told)
+    assert isinstance(other, ReportedLimit)
     assert (other.heard_at, other.empty_at) == (150.0, told.empty_at + 50.0)
 
 
 @pytest.mark.parametrize(("at", "overflowed"), [(109.0, False), (109.5, True)])
 def test_since_when_nobody_asked_is_the_same_on_another_clock(at: float, overflowed: bool) -> None:
     quota, copy = Quota("q", (), WallTime()), Quota("q", (), WallTime())
-    pace = Pace(None, 100.0, lag=0.25)
+    pace = AdaptiveRate(None, 100.0, lag=0.25)
     quota.learn("pace", pace)
     pace.take(1.0, 101.0)
-    pace.rest_until(104.0)
+    pace.hold_until(104.0)
 
-    unpack_quota(copy, moved(kept(pack_quota(quota)), 50.0))
+    unpack_quota(copy, shift_record_epoch(kept(pack_quota(quota)), 50.0))
     other = copy.learned["pace"]
-    assert isinstance(other, Pace)
+    assert isinstance(other, AdaptiveRate)
     pace.take(1.0, at)
     other.take(1.0, at + 50.0)
 
@@ -313,34 +318,34 @@ def test_since_when_nobody_asked_is_the_same_on_another_clock(at: float, overflo
 
 def test_that_some_was_lost_is_known_on_another_clock() -> None:
     quota, copy = Quota("q", (), WallTime()), Quota("q", (), WallTime())
-    pace = Pace(None, 100.0)
+    pace = AdaptiveRate(None, 100.0)
     quota.learn("pace", pace)
     pace.take(1.0, 200.0)
 
-    unpack_quota(copy, moved(kept(pack_quota(quota)), 50.0))
+    unpack_quota(copy, shift_record_epoch(kept(pack_quota(quota)), 50.0))
 
     other = copy.learned["pace"]
-    assert isinstance(other, Pace)
+    assert isinstance(other, AdaptiveRate)
     assert other.overflowed
 
 
 def test_the_last_start_is_as_long_ago_on_another_clock() -> None:
     quota, copy = Quota("q", (), WallTime()), Quota("q", (), WallTime())
-    pace = Pace(None, 100.0)
+    pace = AdaptiveRate(None, 100.0)
     quota.learn("pace", pace)
     pace.take(1.0, 101.0)
 
-    unpack_quota(copy, moved(kept(pack_quota(quota)), -50.0))
+    unpack_quota(copy, shift_record_epoch(kept(pack_quota(quota)), -50.0))
 
     other = copy.learned["pace"]
-    assert isinstance(other, Pace)
+    assert isinstance(other, AdaptiveRate)
     assert other.took_at == 51.0
 
 
 def test_what_was_learned_and_forgotten_since_does_not_come_back_from_the_record() -> None:
     quota, fresh = Quota("q", (), WallTime()), Quota("q", (), WallTime())
-    quota.learn("told", Told("requests", None, 8.0, 64.0))
-    quota.note(1.0, "a lesson")
+    quota.learn("told", ReportedLimit("requests", None, 8.0, 64.0))
+    quota.add_history(1.0, "a lesson")
     record = kept(pack_quota(quota))
 
     assert pack_quota(fresh, record) == {}
@@ -351,16 +356,16 @@ def test_what_was_learned_and_forgotten_since_does_not_come_back_from_the_record
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(steps, max_size=40), st.sampled_from([-512.0, 4096.0]))
 def test_a_record_of_another_clock_says_the_same_at_the_same_moment(happenings: list[Any], by: float) -> None:
-    story = Story(LearningPool())
+    story = Story(AdaptivePool())
     story.now = 1024.0
     story.add((1, "q", 0, True))
     for step in happenings:
         story.tell(step)
     (original,) = [quota for (_, name), quota in story.pool.quotas.items() if name == "q"]
     copy = Quota("q", (), WallTime())
-    copy.width = Width()
+    copy.concurrency = AdaptiveConcurrency()
 
-    unpack_quota(copy, moved(kept(pack_quota(original)), by))
+    unpack_quota(copy, shift_record_epoch(kept(pack_quota(original)), by))
 
     assert [(at - by, what) for at, what in copy.history] == original.history
     for state, other in zip(original.limits, copy.limits, strict=True):

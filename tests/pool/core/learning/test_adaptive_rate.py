@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from agentos.pool.core.learning.adaptive_rate import Pace
+from agentos.pool.core.learning.adaptive_rate import AdaptiveRate
 from agentos.pool.core.limits.base import FOREVER
 
 
@@ -33,7 +33,7 @@ class Client:
     """Starts whatever the pace lets it, and hears of each refusal when the call is over."""
 
     provider: Provider
-    pace: Pace
+    pace: AdaptiveRate
     now: float = 0.0
     lasts: float = 0.1
     admitted: int = 0
@@ -62,19 +62,19 @@ class Client:
             self.admitted += 1
         else:
             self.refused += 1
-            self.pace.was_refused(stamp, started_at, self.now)
+            self.pace.on_refusal(stamp, started_at, self.now)
 
 
 def client(rate: float, burst: float, **options: float) -> Client:
     """One whose provider has just refused, for the first time."""
     provider = Provider(rate, burst)
     provider.level = 0.0
-    return Client(provider, Pace(None, 0.0), **options)  # type: ignore[arg-type]
+    return Client(provider, AdaptiveRate(None, 0.0), **options)  # type: ignore[arg-type]
 
 
-def found(rate: float) -> Pace:
+def found(rate: float) -> AdaptiveRate:
     """A pace that has found its rate, with nothing saved up."""
-    pace = Pace(None, 0.0)
+    pace = AdaptiveRate(None, 0.0)
     pace.rate, pace.searching_since = rate, None
     return pace
 
@@ -108,7 +108,7 @@ def test_the_rate_is_found_where_many_calls_are_in_flight(lasts: float) -> None:
 @pytest.mark.parametrize("lasts", [2.0, 5.0])
 def test_few_are_refused_where_it_is_known_beforehand_how_long_a_refusal_takes(lasts: float) -> None:
     work = client(100.0, burst=1000.0, lasts=lasts)
-    work.pace = Pace(None, 0.0, starts_a_second=1000.0, lag=lasts)
+    work.pace = AdaptiveRate(None, 0.0, starts_a_second=1000.0, lag=lasts)
 
     work.work(120.0, at_once=2000)
 
@@ -200,7 +200,7 @@ def test_a_time_without_any_demand_says_nothing_of_the_rate() -> None:
 def test_the_search_begins_slowly_and_doubles_every_second_or_as_soon_as_one_would_have_heard(
     lag: float, doubles_every: float
 ) -> None:
-    pace = Pace(None, 100.0, lag=lag)
+    pace = AdaptiveRate(None, 100.0, lag=lag)
     starts = []
     now = 100.0
     while now < 100.0 + 10 * doubles_every:
@@ -214,13 +214,13 @@ def test_the_search_begins_slowly_and_doubles_every_second_or_as_soon_as_one_wou
 
 
 def test_the_search_begins_faster_where_much_was_started() -> None:
-    assert Pace(None, 0.0).rate == 0.25
-    assert Pace(None, 0.0, starts_a_second=3.0).rate == 0.25
-    assert Pace(None, 0.0, starts_a_second=160.0).rate == 10.0
+    assert AdaptiveRate(None, 0.0).rate == 0.25
+    assert AdaptiveRate(None, 0.0, starts_a_second=3.0).rate == 0.25
+    assert AdaptiveRate(None, 0.0, starts_a_second=160.0).rate == 10.0
 
 
 def test_nothing_starts_in_the_moment_of_the_first_refusal() -> None:
-    pace = Pace(None, 100.0)
+    pace = AdaptiveRate(None, 100.0)
 
     assert pace.left(100.0) == 0.0
     assert 100.5 < pace.ready_at(1.0, 100.0) < 102.0
@@ -228,31 +228,31 @@ def test_nothing_starts_in_the_moment_of_the_first_refusal() -> None:
 
 
 def test_what_is_saved_up_while_searching_is_bounded() -> None:
-    pace = Pace(None, 0.0)
+    pace = AdaptiveRate(None, 0.0)
 
     assert pace.left(30.0) == pace.left(1e6) == 3.0
 
 
 def test_few_admitted_between_refusals_add_up() -> None:
-    pace = Pace(None, 0.0)
+    pace = AdaptiveRate(None, 0.0)
     now = 0.0
     for _ in range(4):
         assert pace.searching
         for _ in range(2):  # one is admitted and the next refused
             now = pace.ready_at(1.0, now)
             stamp = pace.take(1.0, now)
-        pace.was_refused(stamp, now, now)
+        pace.on_refusal(stamp, now, now)
 
     assert not pace.searching
     assert pace.rate == pytest.approx(4 / now)
 
 
 def test_half_of_what_little_was_measured_is_where_the_search_goes_on() -> None:
-    pace = Pace(None, 0.0)
+    pace = AdaptiveRate(None, 0.0)
     now = pace.ready_at(1.0, 0.0)
     pace.take(1.0, now)
     now = pace.ready_at(1.0, now)
-    pace.was_refused(pace.take(1.0, now), now, now + 1.0)
+    pace.on_refusal(pace.take(1.0, now), now, now + 1.0)
 
     assert pace.searching
     assert pace.rate == pytest.approx(1 / now / 2)
@@ -267,7 +267,7 @@ def test_a_burst_of_refusals_cuts_once() -> None:
         pace.take(1.0, n / 8.0)
     stamps = [pace.take(1.0, 12.5) for _ in range(10)]
 
-    cuts = [pace.was_refused(stamp, 12.5, 13.0) for stamp in stamps]
+    cuts = [pace.on_refusal(stamp, 12.5, 13.0) for stamp in stamps]
 
     assert cuts == [True] + [False] * 9
     assert pace.rate == pytest.approx(8.0, rel=0.01)
@@ -279,10 +279,10 @@ def test_who_was_refused_takes_nothing_of_the_rate() -> None:
     for n in range(10):
         pace.take(1.0, float(n))
     first, second = pace.take(1.0, 10.0), pace.take(1.0, 10.0)
-    pace.was_refused(first, 10.0, 10.0)
+    pace.on_refusal(first, 10.0, 10.0)
     before = pace.left(10.0)
 
-    pace.was_refused(second, 10.0, 10.0)
+    pace.on_refusal(second, 10.0, 10.0)
 
     assert pace.left(10.0) == before + 1.0
 
@@ -293,11 +293,11 @@ def test_those_of_a_burst_are_not_taken_for_admitted() -> None:
         pace.take(1.0, 1.0 + n)
     burst = [pace.take(1.0, 11.0) for _ in range(5)]
     for stamp in burst:
-        pace.was_refused(stamp, 11.0, 11.5)
+        pace.on_refusal(stamp, 11.0, 11.5)
     for n in range(10):
         pace.take(1.0, 12.0 + n)
 
-    pace.was_refused(pace.take(1.0, 21.0), 21.0, 21.0)
+    pace.on_refusal(pace.take(1.0, 21.0), 21.0, 21.0)
 
     assert pace.rate == pytest.approx(1.0, rel=0.15)  # ten in ten seconds, not fourteen
 
@@ -306,12 +306,12 @@ def test_refusals_with_nothing_admitted_between_are_counted_and_say_nothing_of_t
     pace = found(1.0)
     for n in range(10):
         pace.take(1.0, float(n))
-    pace.was_refused(pace.take(1.0, 10.0), 10.0, 10.0)
+    pace.on_refusal(pace.take(1.0, 10.0), 10.0, 10.0)
     rate = pace.rate
 
     rows = []
     for now in (20.0, 40.0, 60.0):
-        pace.was_refused(pace.take(1.0, now), now, now)
+        pace.on_refusal(pace.take(1.0, now), now, now)
         rows.append(pace.row)
 
     assert rows == [1, 2, 3]
@@ -320,12 +320,12 @@ def test_refusals_with_nothing_admitted_between_are_counted_and_say_nothing_of_t
 
 def test_something_admitted_ends_the_row() -> None:
     pace = found(1.0)
-    pace.was_refused(pace.take(1.0, 0.0), 0.0, 0.0)
+    pace.on_refusal(pace.take(1.0, 0.0), 0.0, 0.0)
     assert pace.row == 1
     for n in range(5):
         pace.take(1.0, 10.0 + n)
 
-    pace.was_refused(pace.take(1.0, 20.0), 20.0, 20.0)
+    pace.on_refusal(pace.take(1.0, 20.0), 20.0, 20.0)
 
     assert pace.row == 0
 
@@ -335,7 +335,7 @@ def test_after_a_refusal_the_pace_stays_a_little_behind() -> None:
     for n in range(10):
         pace.take(1.0, float(n))
 
-    pace.was_refused(pace.take(1.0, 10.0), 10.0, 10.0)
+    pace.on_refusal(pace.take(1.0, 10.0), 10.0, 10.0)
 
     behind = -pace.left(10.0)
     assert 0.0 < behind <= 2.0
@@ -348,7 +348,7 @@ def test_what_has_flowed_in_since_the_refused_call_began_is_there() -> None:
         pace.take(1.0, float(n))
     stamp = pace.take(1.0, 10.0)
 
-    pace.was_refused(stamp, 10.0, 15.0)
+    pace.on_refusal(stamp, 10.0, 15.0)
 
     assert 5 * pace.rate - 2.0 <= pace.left(15.0) < 5 * pace.rate
 
@@ -361,7 +361,7 @@ def test_what_was_started_after_the_refused_call_is_taken() -> None:
     pace.take(1.0, 11.0)
     pace.take(1.0, 12.0)
 
-    pace.was_refused(stamp, 10.0, 12.0)
+    pace.on_refusal(stamp, 10.0, 12.0)
 
     assert 2 * pace.rate - 4.0 <= pace.left(12.0) < 2 * pace.rate - 2.0
 
@@ -411,14 +411,14 @@ def test_a_rate_that_was_taken_over_is_measured_from_the_refusal_before_it() -> 
     assert (pace.anchor_at, pace.anchor_taken) == (0.0, 0.0)
 
     now = pace.ready_at(1.0, now)
-    pace.was_refused(pace.take(1.0, now), now, now)
+    pace.on_refusal(pace.take(1.0, now), now, now)
 
     assert pace.rate == pytest.approx(300 / now, rel=0.01)
     assert (pace.anchor_at, pace.anchor_taken) == (now, 301.0)
 
 
 def test_a_search_is_not_taken_for_a_rate_however_long_it_lasts() -> None:
-    pace = Pace(None, 0.0)
+    pace = AdaptiveRate(None, 0.0)
     now = 0.0
     for _ in range(1000):
         now = pace.ready_at(1.0, now)
@@ -452,7 +452,7 @@ def test_the_more_were_admitted_the_more_a_new_measure_counts(admitted: int, rat
     for n in range(admitted):
         pace.take(1.0, n / 2)
 
-    pace.was_refused(pace.take(1.0, admitted / 2), admitted / 2, admitted / 2)
+    pace.on_refusal(pace.take(1.0, admitted / 2), admitted / 2, admitted / 2)
 
     assert pace.rate == pytest.approx(rate)
 
@@ -465,7 +465,7 @@ def test_a_rate_that_turned_out_otherwise_is_kept_for_as_many_as_it_was_measured
     for n in range(admitted):
         pace.take(1.0, n / 2)
 
-    pace.was_refused(pace.take(1.0, admitted / 2), admitted / 2, admitted / 2)
+    pace.on_refusal(pace.take(1.0, admitted / 2), admitted / 2, admitted / 2)
 
     assert pace.plateau == plateau
 
@@ -474,7 +474,7 @@ def test_a_refusal_ends_the_leaning() -> None:
     pace = found(1.0)
     pace.pressed = 100.0
 
-    pace.was_refused(pace.take(1.0, 100.0), 100.0, 100.0)
+    pace.on_refusal(pace.take(1.0, 100.0), 100.0, 100.0)
 
     assert pace.pressed == 0.0
 
@@ -488,7 +488,7 @@ def test_a_rate_that_is_confirmed_is_kept_for_longer() -> None:
             now = pace.ready_at(1.0, now)
             pace.take(1.0, now)
         now = pace.ready_at(1.0, now)
-        pace.was_refused(pace.take(1.0, now), now, now)
+        pace.on_refusal(pace.take(1.0, now), now, now)
         plateaus.append(pace.plateau)
 
     assert plateaus[0] < plateaus[1] < plateaus[2]
@@ -532,7 +532,7 @@ def test_what_was_undone_did_not_press() -> None:
 
 
 def test_the_instant_it_names_is_one_at_which_it_keeps_its_word() -> None:
-    for pace in (found(0.3), found(70.0), Pace(None, 0.0), Pace(None, 0.0, lag=3.0)):
+    for pace in (found(0.3), found(70.0), AdaptiveRate(None, 0.0), AdaptiveRate(None, 0.0, lag=3.0)):
         now = 0.0
         for _ in range(300):
             now = pace.ready_at(1.0, now)
@@ -540,7 +540,7 @@ def test_the_instant_it_names_is_one_at_which_it_keeps_its_word() -> None:
 
 
 def test_a_search_that_nothing_ends_lets_anything_start() -> None:
-    pace = Pace(None, 0.0)
+    pace = AdaptiveRate(None, 0.0)
 
     assert all(pace.reserve(1.0, 1000.0) is not None for _ in range(10_000))
 
@@ -548,7 +548,7 @@ def test_a_search_that_nothing_ends_lets_anything_start() -> None:
 # -- too fast, though within the limits ---------------------------------------------------------------------------
 
 
-def slowed(pace: Pace, now: float, speed: float = 0.0) -> bool:
+def slowed(pace: AdaptiveRate, now: float, speed: float = 0.0) -> bool:
     """A call that the pace let start just now met with that."""
     return pace.slow_down(pace.take(1.0, now), speed, now, known=True)
 
@@ -595,7 +595,7 @@ def test_a_rate_that_was_slowed_down_leans_forward_late() -> None:
 def test_slowing_down_ends_a_search_at_half_of_what_was_started_but_no_faster_than_it_began(
     speed: float, rate: float
 ) -> None:
-    pace = Pace(None, 0.0, starts_a_second=160.0)
+    pace = AdaptiveRate(None, 0.0, starts_a_second=160.0)
 
     assert slowed(pace, 0.0, speed)
 
@@ -605,7 +605,7 @@ def test_slowing_down_ends_a_search_at_half_of_what_was_started_but_no_faster_th
 
 @pytest.mark.parametrize(("speed", "rate"), [(10.0, 5.0), (0.1, 0.25)])
 def test_a_pace_that_is_new_is_half_of_what_was_started(speed: float, rate: float) -> None:
-    pace = Pace(None, 0.0, starts_a_second=speed)
+    pace = AdaptiveRate(None, 0.0, starts_a_second=speed)
 
     assert pace.slow_down(None, speed, 0.0, known=False)
 
@@ -625,7 +625,7 @@ def test_a_burst_slows_down_once() -> None:
 def test_a_burst_that_was_refused_already_does_not_slow_down_besides() -> None:
     pace = found(64.0)
     first, second = pace.take(1.0, 100.0), pace.take(1.0, 100.0)
-    pace.was_refused(first, 100.0, 100.5)
+    pace.on_refusal(first, 100.0, 100.5)
 
     assert not pace.slow_down(second, 0.0, 100.5, known=True)
 
@@ -658,10 +658,10 @@ def test_slowing_down_never_speeds_up() -> None:
 
 
 def test_how_long_a_refusal_takes_is_kept_and_half_of_it_forgotten_with_each_that_was_quicker() -> None:
-    pace = Pace(None, 0.0, lag=2.0)
+    pace = AdaptiveRate(None, 0.0, lag=2.0)
     lags = [pace.lag]
     for now, took in ((10.0, 0.5), (20.0, 8.0), (40.0, 1.0), (60.0, 1.0), (80.0, 1.0), (100.0, 1.0)):
-        pace.was_refused(pace.take(1.0, now), now, now + took)
+        pace.on_refusal(pace.take(1.0, now), now, now + took)
         lags.append(pace.lag)
 
     assert lags == [2.0, 1.0, 8.0, 4.0, 2.0, 1.0, 1.0]
@@ -671,8 +671,8 @@ def test_each_refusal_of_a_burst_tells_how_long_it_took() -> None:
     pace = found(1.0)
     first, second = pace.take(1.0, 10.0), pace.take(1.0, 10.0)
 
-    assert pace.was_refused(first, 10.0, 11.0)
-    assert not pace.was_refused(second, 10.0, 13.0)
+    assert pace.on_refusal(first, 10.0, 11.0)
+    assert not pace.on_refusal(second, 10.0, 13.0)
 
     assert pace.lag == 3.0
 
@@ -714,7 +714,7 @@ def test_what_is_saved_up_and_used_later_is_not_lost() -> None:
 
 def test_a_long_rest_does_not_keep_the_rest_from_being_lost() -> None:
     pace = found(1.0)
-    pace.rest_until(100.0)
+    pace.hold_until(100.0)
 
     pace.take(1.0, 100.0)
 
@@ -727,9 +727,9 @@ def test_a_long_rest_does_not_keep_the_rest_from_being_lost() -> None:
 def test_while_searching_some_is_lost_when_nobody_asked_for_five_seconds(
     rests_until: float, at: float, overflowed: bool
 ) -> None:
-    pace = Pace(None, 0.0)
-    pace.rest_until(rests_until)
-    pace.rest_until(-1.0)  # the later one holds
+    pace = AdaptiveRate(None, 0.0)
+    pace.hold_until(rests_until)
+    pace.hold_until(-1.0)  # the later one holds
     assert pace.left(at) == 3.0
 
     pace.take(1.0, at)
@@ -738,7 +738,7 @@ def test_while_searching_some_is_lost_when_nobody_asked_for_five_seconds(
 
 
 def test_slots_that_hold_the_search_back_lose_nothing() -> None:
-    pace = Pace(None, 0.0)
+    pace = AdaptiveRate(None, 0.0)
     for now in range(5, 300, 5):
         pace.take(1.0, float(now))
 
@@ -752,7 +752,7 @@ def test_what_was_admitted_while_some_was_lost_is_the_least_that_flowed_in(admit
         pace.take(1.0, 100.0)
     assert pace.overflowed
 
-    assert pace.was_refused(pace.take(1.0, 100.0), 100.0, 100.0)
+    assert pace.on_refusal(pace.take(1.0, 100.0), 100.0, 100.0)
 
     assert (pace.rate, pace.plateau, pace.row) == (rate, 50.0, 0)
     assert (pace.anchor_at, pace.anchor_taken, pace.overflowed) == (100.0, admitted + 1.0, False)  # measured from here
@@ -762,21 +762,21 @@ def test_the_refusal_after_the_one_that_said_the_least_measures() -> None:
     pace = found(1.0)
     for _ in range(10):
         pace.take(1.0, 100.0)
-    pace.was_refused(pace.take(1.0, 100.0), 100.0, 100.0)
+    pace.on_refusal(pace.take(1.0, 100.0), 100.0, 100.0)
     for n in range(10):
         pace.take(1.0, 102.0 + 2.0 * n)
 
-    pace.was_refused(pace.take(1.0, 120.0), 120.0, 120.0)
+    pace.on_refusal(pace.take(1.0, 120.0), 120.0, 120.0)
 
     assert pace.rate == pytest.approx(1.0 + 10 / 12 * (10 / 20 - 1.0))
 
 
 def test_a_search_goes_on_after_a_refusal_that_says_only_the_least() -> None:
-    pace = Pace(None, 0.0)
+    pace = AdaptiveRate(None, 0.0)
     for _ in range(8):
         pace.take(1.0, 20.0)
 
-    assert pace.was_refused(pace.take(1.0, 20.0), 20.0, 20.0)
+    assert pace.on_refusal(pace.take(1.0, 20.0), 20.0, 20.0)
 
     assert pace.searching
     assert (pace.rate, pace.found, pace.overflowed) == (0.4, 0.0, False)
@@ -788,7 +788,7 @@ def test_a_measurement_counts_though_more_could_have_been_started() -> None:
     for n in range(10):
         pace.take(1.0, 2.0 + 2.0 * n)
 
-    pace.was_refused(pace.take(1.0, 20.0), 20.0, 20.0)
+    pace.on_refusal(pace.take(1.0, 20.0), 20.0, 20.0)
 
     assert pace.rate == pytest.approx(1.0 + 10 / 12 * (10 / 20 - 1.0))
 
@@ -807,15 +807,15 @@ def test_refusals_with_nothing_admitted_between_are_measured_over() -> None:
     pace = found(1.0)
     for n in range(1, 11):
         pace.take(1.0, float(n))
-    pace.was_refused(pace.take(1.0, 11.0), 11.0, 11.0)
-    pace.rest_until(20.0)
-    pace.was_refused(pace.take(1.0, 20.0), 20.0, 20.0)
-    pace.rest_until(31.0)
+    pace.on_refusal(pace.take(1.0, 11.0), 11.0, 11.0)
+    pace.hold_until(20.0)
+    pace.on_refusal(pace.take(1.0, 20.0), 20.0, 20.0)
+    pace.hold_until(31.0)
     assert (pace.anchor_at, pace.row) == (11.0, 1)
     for _ in range(10):
         pace.take(1.0, 31.0)
 
-    pace.was_refused(pace.take(1.0, 32.0), 32.0, 32.0)
+    pace.on_refusal(pace.take(1.0, 32.0), 32.0, 32.0)
 
     measured = 10 / (32.0 - 11.0)
     assert pace.rate == pytest.approx(10 / 11 + 10 / 12 * (measured - 10 / 11), rel=0.02)
@@ -837,7 +837,7 @@ def test_people_see_requests_a_minute_or_one_in_so_many_seconds(rate: float, amo
 def test_a_copy_from_a_record_cannot_be_told_from_the_original() -> None:
     work = client(3.0, burst=6.0).work(20.0)
     packed = json.loads(json.dumps(work.pace.pack()))
-    other = Pace(packed["learned"][1], 0.0)
+    other = AdaptiveRate(packed["learned"][1], 0.0)
     other.unpack(packed)
     assert other.pack() == work.pace.pack()
     assert other.limit == work.pace.limit
@@ -850,7 +850,7 @@ def test_a_copy_from_a_record_cannot_be_told_from_the_original() -> None:
         stamps = [pace.take(1.0, now) for pace in (other, work.pace)]
         assert stamps[0] == stamps[1]
         if n % 7 == 0:
-            assert other.was_refused(stamps[0], now, now + 0.5) == work.pace.was_refused(stamps[1], now, now + 0.5)
+            assert other.on_refusal(stamps[0], now, now + 0.5) == work.pace.on_refusal(stamps[1], now, now + 0.5)
     assert other.pack() == work.pace.pack()
 
 

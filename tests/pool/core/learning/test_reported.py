@@ -9,15 +9,15 @@ import random
 
 import pytest
 
-from agentos.pool.core.learning.reported import Told, window_of
+from agentos.pool.core.learning.reported import ReportedLimit, infer_window
 from agentos.pool.core.limits.base import FOREVER
 
 # Eight in 64 seconds: one flows in every eight seconds, exact in binary. Of eight, 0.8 are left alone.
 SPARE = 0.8
 
 
-def told(amount: float = 8.0, per: float = 64.0, dimension: str = "requests") -> Told:
-    return Told(dimension, None, amount, per)
+def told(amount: float = 8.0, per: float = 64.0, dimension: str = "requests") -> ReportedLimit:
+    return ReportedLimit(dimension, None, amount, per)
 
 
 # -- as any limit -------------------------------------------------------------------------------------------------
@@ -110,7 +110,7 @@ def test_giving_back_does_not_fill_it_beyond_the_limit() -> None:
 def test_an_answer_sets_what_is_left_less_a_little_that_is_left_alone() -> None:
     limit = told()
 
-    limit.hear(8.0, 64.0, remaining=4.0, started_at=100.0, since=0.0)
+    limit.apply_reading(8.0, 64.0, remaining=4.0, started_at=100.0, since=0.0)
 
     assert limit.left(100.0) == pytest.approx(4.0 - SPARE)
     assert limit.left(108.0) == pytest.approx(5.0 - SPARE)
@@ -120,7 +120,7 @@ def test_an_answer_sets_what_is_left_less_a_little_that_is_left_alone() -> None:
 def test_no_more_than_one_request_is_left_alone(amount: float, spare: float) -> None:
     limit = told(amount)
 
-    limit.hear(amount, 64.0, remaining=amount, started_at=0.0, since=0.0)
+    limit.apply_reading(amount, 64.0, remaining=amount, started_at=0.0, since=0.0)
 
     assert limit.left(0.0) == pytest.approx(amount - spare)
 
@@ -128,7 +128,7 @@ def test_no_more_than_one_request_is_left_alone(amount: float, spare: float) -> 
 def test_of_tokens_nothing_is_left_alone() -> None:
     limit = told(1000.0, 60.0, "tokens")
 
-    limit.hear(1000.0, 60.0, remaining=400.0, started_at=0.0, since=0.0)
+    limit.apply_reading(1000.0, 60.0, remaining=400.0, started_at=0.0, since=0.0)
 
     assert limit.left(0.0) == 400.0
 
@@ -139,8 +139,8 @@ def test_what_was_started_since_the_answered_call_is_gone() -> None:
     limit.take(1.0, 1.0)
     limit.take(1.0, 2.0)
 
-    assert limit.since(first) == 2.0
-    limit.hear(8.0, 64.0, remaining=7.0, started_at=0.0, since=limit.since(first))
+    assert limit.taken_since(first) == 2.0
+    limit.apply_reading(8.0, 64.0, remaining=7.0, started_at=0.0, since=limit.taken_since(first))
 
     assert limit.left(0.0) == pytest.approx(5.0 - SPARE)
 
@@ -148,16 +148,16 @@ def test_what_was_started_since_the_answered_call_is_gone() -> None:
 def test_more_remaining_than_there_can_be_is_all_there_can_be() -> None:
     limit = told()
 
-    limit.hear(8.0, 64.0, remaining=1e9, started_at=0.0, since=0.0)
+    limit.apply_reading(8.0, 64.0, remaining=1e9, started_at=0.0, since=0.0)
 
     assert limit.left(0.0) == pytest.approx(8.0 - SPARE)
 
 
 def test_an_answer_to_an_older_call_says_nothing_new() -> None:
     limit = told()
-    limit.hear(8.0, 64.0, remaining=2.0, started_at=100.0, since=0.0)
+    limit.apply_reading(8.0, 64.0, remaining=2.0, started_at=100.0, since=0.0)
 
-    limit.hear(80.0, 64.0, remaining=80.0, started_at=99.0, since=0.0)
+    limit.apply_reading(80.0, 64.0, remaining=80.0, started_at=99.0, since=0.0)
 
     assert limit.left(100.0) == pytest.approx(2.0 - SPARE)
     assert limit.limit.amount == 8.0
@@ -165,9 +165,9 @@ def test_an_answer_to_an_older_call_says_nothing_new() -> None:
 
 def test_of_two_calls_that_began_together_the_later_answer_counts() -> None:
     limit = told()
-    limit.hear(8.0, 64.0, remaining=2.0, started_at=100.0, since=0.0)
+    limit.apply_reading(8.0, 64.0, remaining=2.0, started_at=100.0, since=0.0)
 
-    limit.hear(8.0, 64.0, remaining=6.0, started_at=100.0, since=0.0)
+    limit.apply_reading(8.0, 64.0, remaining=6.0, started_at=100.0, since=0.0)
 
     assert limit.left(100.0) == pytest.approx(6.0 - SPARE)
 
@@ -175,7 +175,7 @@ def test_of_two_calls_that_began_together_the_later_answer_counts() -> None:
 def test_a_limit_that_has_changed_is_kept_as_it_is_now() -> None:
     limit = told()
 
-    limit.hear(16.0, 32.0, remaining=16.0, started_at=0.0, since=0.0)
+    limit.apply_reading(16.0, 32.0, remaining=16.0, started_at=0.0, since=0.0)
 
     assert (limit.limit.amount, limit.limit.per) == (16.0, 32.0)
     limit.take(16.0, 0.0)
@@ -185,7 +185,7 @@ def test_a_limit_that_has_changed_is_kept_as_it_is_now() -> None:
 def test_a_limit_below_one_request_still_lets_one_start_now_and_then() -> None:
     limit = told(0.5, 60.0)
 
-    limit.hear(0.5, 60.0, remaining=0.0, started_at=0.0, since=0.0)
+    limit.apply_reading(0.5, 60.0, remaining=0.0, started_at=0.0, since=0.0)
 
     at = limit.ready_at(1.0, 0.0)
     assert 0.0 < at < 120.0
@@ -198,23 +198,23 @@ def test_what_others_took_since_is_gone_though_the_answered_call_took_less_than_
     limit.take(300.0, 0.0)
     stamp = limit.correct(first, -400.0, 0.0)
 
-    assert limit.since(stamp) == 300.0
+    assert limit.taken_since(stamp) == 300.0
 
 
 # -- for a store --------------------------------------------------------------------------------------------------
 
 
-def copied(limit: Told) -> Told:
+def copied(limit: ReportedLimit) -> ReportedLimit:
     packed = json.loads(json.dumps(limit.pack()))
-    other = Told(*packed["learned"][1:])
+    other = ReportedLimit(*packed["learned"][1:])
     other.unpack(packed)
     return other
 
 
 def test_a_copy_from_a_record_cannot_be_told_from_the_original() -> None:
-    limit = Told("requests", "large", 8.0, 64.0)
+    limit = ReportedLimit("requests", "large", 8.0, 64.0)
     stamp = limit.take(3.0, 16.0)
-    limit.hear(12.0, 64.0, remaining=5.0, started_at=16.0, since=limit.since(stamp))
+    limit.apply_reading(12.0, 64.0, remaining=5.0, started_at=16.0, since=limit.taken_since(stamp))
 
     other = copied(limit)
 
@@ -223,7 +223,9 @@ def test_a_copy_from_a_record_cannot_be_told_from_the_original() -> None:
     for one, now in itertools.product((limit, other), (20.0, 30.0)):
         one.take(2.0, now)
     assert other.pack() == limit.pack()
-    other.hear(12.0, 64.0, remaining=12.0, started_at=15.0, since=0.0)  # older than what the original has heard
+    other.apply_reading(
+        12.0, 64.0, remaining=12.0, started_at=15.0, since=0.0
+    )  # older than what the original has heard
     assert other.pack() == limit.pack()
 
 
@@ -236,7 +238,7 @@ def test_a_copy_of_one_that_nothing_was_heard_of_is_full() -> None:
 
 def test_unpacking_takes_over_a_limit_that_has_changed() -> None:
     limit, other = told(), told()
-    limit.hear(16.0, 64.0, remaining=4.0, started_at=0.0, since=0.0)
+    limit.apply_reading(16.0, 64.0, remaining=4.0, started_at=0.0, since=0.0)
 
     other.unpack(json.loads(json.dumps(limit.pack())))
 
@@ -287,4 +289,4 @@ def test_a_reset_fills_it() -> None:
 def test_the_window_is_the_usual_one_that_the_figures_fit(
     limit: float, remaining: float, resets_in: float | None, window: float
 ) -> None:
-    assert window_of(limit, remaining, resets_in) == window
+    assert infer_window(limit, remaining, resets_in) == window

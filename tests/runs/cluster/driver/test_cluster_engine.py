@@ -129,7 +129,7 @@ def test_an_item_that_cannot_be_pickled_fails_and_the_seat_takes_the_next(seatin
 
 def test_a_value_that_is_too_large_fails_its_item_only(seating: Use, monkeypatch: pytest.MonkeyPatch) -> None:
     seating()
-    monkeypatch.setattr("agentos.runs.cluster.wire.messages.LONGEST", 9_000)
+    monkeypatch.setattr("agentos.runs.cluster.wire.messages.MAX_FRAME", 9_000)
 
     _, results = run(["a"], cluster_workers.too_large)
 
@@ -154,7 +154,7 @@ def test_nothing_begins_while_no_seat_has_asked(
     running = aside.submit(run, [1, 2], cluster_workers.doubled, pool=pool, journal=tmp_path / "run")
     assert places.placed.wait(WAIT)
     leased = leased_of(pool)
-    places.one_more()
+    places.add_slot()
     running.result(WAIT)
 
     assert leased == 0
@@ -451,7 +451,7 @@ def test_a_worker_that_is_cut_off_loses_its_item_which_runs_again_and_its_late_r
     assert eventually(lambda: gates.seen)
     proxy.shut = False
     assert eventually(lambda: "late" in kinds(tmp_path / "run"))
-    places.one_more()
+    places.add_slot()
     stats, results = running.result(WAIT)
 
     assert gates.seen == [(1, True, False)]  # told to stop, and that its lease is lost, before it came back

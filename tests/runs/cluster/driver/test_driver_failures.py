@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from agentos import CredentialCoordinator, ParallelCoordinator
-from agentos.runs.cluster.driver.driver_server import Hub
-from agentos.runs.cluster.driver.engine import TO_END, ClusterEngine
-from agentos.runs.cluster.driver.worker_process import Member
+from agentos.runs.cluster.driver.driver_server import DriverServer
+from agentos.runs.cluster.driver.engine import TIME_TO_END, ClusterEngine
+from agentos.runs.cluster.driver.worker_process import WorkerProcess
 from agentos.runs.cluster.wire.messages import Channel
 from agentos.runs.execution.engine_run import EngineRun
 from agentos.runs.output.capture import ItemOutput
-from agentos.runs.remote.assignment import Assigner
+from agentos.runs.remote.assignment import AssignmentBuilder
 from agentos.testing import FakeClock
 
 from .. import cluster_workers
@@ -31,7 +31,7 @@ Use = Callable[..., ThreadSeating]
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Seats are let go soon."""
-    monkeypatch.setattr("agentos.runs.cluster.driver.driver_server._UNUSED", 0.2)
+    monkeypatch.setattr("agentos.runs.cluster.driver.driver_server._UNUSED_TIMEOUT", 0.2)
 
 
 # -- without a seat -------------------------------------------------------------------------------------------------
@@ -64,7 +64,7 @@ def test_a_run_that_waits_for_its_reader_goes_on_though_no_seat_ever_comes(
     seating()
     run(items, cluster_workers.doubled, journal=tmp_path / "run")
     seating(place=False)
-    monkeypatch.setattr("agentos.runs.execution.publisher._MOST_UNTOLD", 4)
+    monkeypatch.setattr("agentos.runs.execution.publisher._MAX_UNPUBLISHED", 4)
 
     results = ParallelCoordinator(2, journal=tmp_path / "run").stream(items, cluster_workers.doubled, str)
 
@@ -77,22 +77,22 @@ def test_an_attempt_whose_seat_is_gone_gives_its_key_back_and_has_not_begun(
     places = seating()
     pool = CredentialCoordinator(SECRETS[:1])
     cut = threading.Event()
-    carry_out = ClusterEngine._carry_out
+    carry_out = ClusterEngine._run_on_worker
 
-    def cut_off_first(self: ClusterEngine, hub: Hub, ask: Any, attempt: Any) -> Any:
+    def cut_off_first(self: ClusterEngine, hub: DriverServer, ask: Any, attempt: Any) -> Any:
         if not cut.is_set():
-            hub._calls.make(withdraw, hub, ask.link)
-            hub._calls.make(cut.set)
+            hub._calls.call(withdraw, hub, ask.link)
+            hub._calls.call(cut.set)
             assert cut.wait(WAIT)
         return carry_out(self, hub, ask, attempt)
 
-    monkeypatch.setattr(ClusterEngine, "_carry_out", cut_off_first)
+    monkeypatch.setattr(ClusterEngine, "_run_on_worker", cut_off_first)
     running = aside.submit(
         run, ["a"], cluster_workers.with_secret, workers=1, pool=pool, journal=tmp_path / "run", retries=0
     )
     assert cut.wait(WAIT)
     given_back = eventually(lambda: not leased_of(pool))
-    places.one_more()
+    places.add_slot()
     _, results = running.result(WAIT)
 
     assert given_back
@@ -100,10 +100,10 @@ def test_an_attempt_whose_seat_is_gone_gives_its_key_back_and_has_not_begun(
     assert results["a"].attempts == 1
 
 
-def withdraw(hub: Hub, member: Member) -> None:
+def withdraw(hub: DriverServer, member: WorkerProcess) -> None:
     """As when its connection breaks."""
-    hub._asks.withdraw(member)
-    member.asks.clear()
+    hub._requests.withdraw(member)
+    member.requests.clear()
 
 
 def test_an_attempt_that_nobody_wants_any_more_is_not_handed_out(
@@ -114,15 +114,15 @@ def test_an_attempt_that_nobody_wants_any_more_is_not_handed_out(
     coordinator = ParallelCoordinator(1)
     handed: list[Any] = []
     begun, over = threading.Event(), threading.Event()
-    assignment = Assigner.assignment
+    assignment = AssignmentBuilder.build
 
-    def wait_for_the_end(self: Assigner, attempt: Any) -> Any:
+    def wait_for_the_end(self: AssignmentBuilder, attempt: Any) -> Any:
         begun.set()
         assert over.wait(WAIT)
         return assignment(self, attempt)
 
-    monkeypatch.setattr(Assigner, "assignment", wait_for_the_end)
-    monkeypatch.setattr(Hub, "hand_out", lambda _hub, _ask, errand: handed.append(errand))
+    monkeypatch.setattr(AssignmentBuilder, "build", wait_for_the_end)
+    monkeypatch.setattr(DriverServer, "assign", lambda _hub, _ask, errand: handed.append(errand))
     running = aside.submit(coordinator.execute_parallel, [1], cluster_workers.doubled, str)
     assert begun.wait(WAIT)
     coordinator.shutdown(force=True)
@@ -171,9 +171,9 @@ def test_nothing_begins_while_the_hub_holds(
         assert gates.arrived.acquire(timeout=WAIT)
     hub = places.hub
     assert hub is not None
-    hub.hold(True)
+    hub.pause(True)
     gates.go_on.set()
-    all_wait = eventually(lambda: hub.waiting() == 2)
+    all_wait = eventually(lambda: hub.count_waiting() == 2)
     leased = leased_of(pool)
     coordinator.shutdown()
     stats, _ = running.result(WAIT)
@@ -249,11 +249,11 @@ def test_a_key_that_comes_while_there_is_no_seat_is_not_kept(
     running = aside.submit(run, [1, 2], cluster_workers.doubled, pool=pool)
     assert places.placed.wait(WAIT)
     assert eventually(lambda: not places.taken)
-    monkeypatch.setattr(places, "needed", needed.set)
+    monkeypatch.setattr(places, "request_slots", needed.set)
     lease.release()
     assert needed.wait(WAIT)
     kept = leased_of(pool)
-    places.one_more()
+    places.add_slot()
     stats, _ = running.result(WAIT)
 
     assert kept == 0
@@ -304,7 +304,7 @@ def test_what_cannot_be_read_of_what_a_worker_says_does_not_end_its_attempt(
     seating: Use, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     seating()
-    monkeypatch.setattr("agentos.runs.cluster.worker.slot._tell", tell_nonsense)
+    monkeypatch.setattr("agentos.runs.cluster.worker.slot._send_message", tell_nonsense)
     pool = CredentialCoordinator(SECRETS[:1])
 
     _, results = run(["a"], cluster_workers.told_all, pool=pool, retries=0)
@@ -314,7 +314,7 @@ def test_what_cannot_be_read_of_what_a_worker_says_does_not_end_its_attempt(
 
 
 def tell_nonsense(link: Any, handed: Any, _thing: Any) -> None:
-    link.say(handed, Channel.NEWS, b"no pickle")
+    link.say(handed, Channel.MESSAGE, b"no pickle")
 
 
 def test_a_late_result_is_evidence_though_the_driver_has_not_yet_seen_that_its_worker_was_lost(
@@ -348,7 +348,7 @@ def test_a_late_result_is_evidence_though_the_driver_has_not_yet_seen_that_its_w
     finally:
         held.set()
         logging.getLogger("agentos.worker").removeHandler(handler)
-        places.one_more()
+        places.add_slot()
     running.result(WAIT)
 
     assert lost
@@ -363,13 +363,13 @@ def test_a_coroutine_that_overruns_on_a_lost_worker_is_lost_and_not_left_behind(
     running = aside.submit(run, ["a"], cluster_workers.never_ends, workers=1, retries=0, timeout=30.0, clock=clock)
     assert gates.arrived.acquire(timeout=WAIT)
     assert places.hub is not None
-    ((errand, _),) = places.hub._errands.values()
+    ((errand, _),) = places.hub._attempts.values()
     proxy.shut = True
     proxy.cut()
     clock.advance(30.0)
     assert eventually(lambda: errand.unheard)
     clock.wait_for_sleepers(1)
-    clock.advance(2 * TO_END)
+    clock.advance(2 * TIME_TO_END)
     clock.wait_for_sleepers(1)  # it was looked at once more, and is not left behind
     places.lose_workers()
     _, results = running.result(WAIT)

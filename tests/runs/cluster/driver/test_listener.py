@@ -13,8 +13,8 @@ from contextlib import ExitStack
 import pytest
 
 from agentos.runs.cluster.driver import listener
-from agentos.runs.cluster.wire.certificate import believing
-from agentos.runs.cluster.wire.messages import Kind
+from agentos.runs.cluster.wire.certificate import build_client_context
+from agentos.runs.cluster.wire.messages import FrameKind
 
 from ....redis_server import eventually
 from .test_driver_server import IDENTITY, TTL, WAIT, Open
@@ -58,26 +58,26 @@ def is_there(connection: socket.socket) -> bool:
 def test_of_too_many_silent_connections_the_oldest_are_cut_and_a_worker_joins(
     opened: Open, connections: ExitStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listener, "LIMIT", 5)
-    monkeypatch.setattr(listener, "TO_IDENTIFY", TTL)  # nobody is cut for that
+    monkeypatch.setattr(listener, "MAX_UNIDENTIFIED", 5)
+    monkeypatch.setattr(listener, "IDENTIFY_TIMEOUT", TTL)  # nobody is cut for that
     silent = [connect(opened, connections) for _ in range(20)]
 
     seat = opened.seat()
 
-    assert seat.until(Kind.WELCOME)
+    assert seat.until(FrameKind.WELCOME)
     assert all(is_cut(each) for each in silent[:15])
     assert all(is_there(each) for each in silent[16:])
 
 
 def test_those_that_have_identified_themselves_are_not_counted(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listener, "LIMIT", 2)
+    monkeypatch.setattr(listener, "MAX_UNIDENTIFIED", 2)
     seats = []
     for number in range(6):
         seats.append(opened.seat(f"link-{number}"))
-        assert seats[-1].until(Kind.WELCOME)
+        assert seats[-1].until(FrameKind.WELCOME)
 
     for number, seat in enumerate(seats):
-        assert opened.ask_of(seat, number).link.id == f"link-{number}"
+        assert opened.ask_of(seat, number).worker.id == f"link-{number}"
 
 
 @pytest.mark.parametrize("shakes_hands", [False, True])
@@ -85,16 +85,16 @@ def test_a_connection_that_does_not_identify_itself_in_time_is_cut_and_a_silent_
     opened: Open, connections: ExitStack, monkeypatch: pytest.MonkeyPatch, shakes_hands: bool
 ) -> None:
     seat = opened.seat()
-    assert seat.until(Kind.WELCOME)
+    assert seat.until(FrameKind.WELCOME)
     silent = connect(opened, connections)
     if shakes_hands:
-        silent = connections.enter_context(believing(IDENTITY.certificate).wrap_socket(silent))
+        silent = connections.enter_context(build_client_context(IDENTITY.certificate).wrap_socket(silent))
     eventually(lambda: opened.hub._listener._unidentified)
     assert is_there(silent)
     silent.settimeout(WAIT)
 
-    monkeypatch.setattr(opened.hub._loop, "time", lambda: time.monotonic() + listener.TO_IDENTIFY)
-    opened.hub._calls.make(lambda: None)  # it looks at the clock
+    monkeypatch.setattr(opened.hub._loop, "time", lambda: time.monotonic() + listener.IDENTIFY_TIMEOUT)
+    opened.hub._calls.call(lambda: None)  # it looks at the clock
 
     assert is_cut(silent)
     assert opened.ask_of(seat, 1).number == 1
@@ -115,6 +115,6 @@ def test_without_descriptors_it_goes_on_listening_and_says_so(
     with caplog.at_level(logging.WARNING, "agentos"):
         seat = opened.seat()
 
-        assert seat.until(Kind.WELCOME)
+        assert seat.until(FrameKind.WELCOME)
 
     assert any("no worker can connect for now" in record.message for record in caplog.records)

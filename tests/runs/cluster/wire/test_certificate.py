@@ -6,13 +6,13 @@ import ssl
 
 import pytest
 
-from agentos.runs.cluster.wire.certificate import Identity, believing, new_identity
+from agentos.runs.cluster.wire.certificate import DriverIdentity, build_client_context, create_identity
 
 
-def shake_hands(server: Identity, certificate: bytes) -> None:
+def shake_hands(server: DriverIdentity, certificate: bytes) -> None:
     """A handshake without sockets. Raises what the worker's side raises."""
     to_server, to_worker = ssl.MemoryBIO(), ssl.MemoryBIO()
-    worker = believing(certificate).wrap_bio(to_worker, to_server)
+    worker = build_client_context(certificate).wrap_bio(to_worker, to_server)
     driver = server.server.wrap_bio(to_server, to_worker, server_side=True)
     for side in (worker, driver, worker):
         try:
@@ -22,15 +22,15 @@ def shake_hands(server: Identity, certificate: bytes) -> None:
 
 
 def test_a_worker_believes_the_driver_whose_certificate_it_was_told() -> None:
-    driver = new_identity()
+    driver = create_identity()
 
     shake_hands(driver, driver.certificate)
 
 
 def test_a_worker_believes_nobody_else_though_his_certificate_looks_the_same() -> None:
     with pytest.raises(ssl.SSLCertVerificationError):
-        shake_hands(new_identity(), new_identity().certificate)
+        shake_hands(create_identity(), create_identity().certificate)
 
 
 def test_an_identity_shows_nothing_of_itself() -> None:
-    assert repr(new_identity()) == "<identity of a run>"
+    assert repr(create_identity()) == "<identity of a run>"

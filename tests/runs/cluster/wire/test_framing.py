@@ -6,18 +6,18 @@ import asyncio
 
 import pytest
 
-from agentos.runs.cluster.wire.framing import Stream
-from agentos.runs.cluster.wire.messages import PIECE, WINDOW, Frame, Frames, Kind, packed
+from agentos.runs.cluster.wire.framing import FramedConnection
+from agentos.runs.cluster.wire.messages import PIECE_SIZE, WINDOW, Frame, FrameKind, FrameReader, pack_frame
 
-LONG = Frame(Kind.REPORT, 7, b"x" * (3 * PIECE))
-SHORT = Frame(Kind.REPORT, 8, b"y")
-BEAT = Frame(Kind.BEAT, 1, b"")
+LONG = Frame(FrameKind.REPORT, 7, b"x" * (3 * PIECE_SIZE))
+SHORT = Frame(FrameKind.REPORT, 8, b"y")
+BEAT = Frame(FrameKind.BEAT, 1, b"")
 
 
 class Network(asyncio.Transport):
     """Takes so many writes, and then no more until it is told to."""
 
-    def __init__(self, stream: Stream, room: int) -> None:
+    def __init__(self, stream: FramedConnection, room: int) -> None:
         super().__init__()
         self.sent = bytearray()
         self.closed = False
@@ -45,49 +45,49 @@ class Network(asyncio.Transport):
 
     @property
     def frames(self) -> list[Frame]:
-        return list(Frames().feed(bytes(self.sent)))
+        return list(FrameReader().feed(bytes(self.sent)))
 
 
 @pytest.fixture
-def stream() -> Stream:
-    return Stream(Frames())
+def stream() -> FramedConnection:
+    return FramedConnection(FrameReader())
 
 
-def test_a_beat_overtakes_a_long_frame(stream: Stream) -> None:
+def test_a_beat_overtakes_a_long_frame(stream: FramedConnection) -> None:
     network = Network(stream, room=1)
 
-    stream.send(packed(*LONG))
-    stream.send_now(packed(*BEAT))
+    stream.send(pack_frame(*LONG))
+    stream.send_urgent(pack_frame(*BEAT))
     network.make_room()
 
     assert network.frames == [BEAT, LONG]
 
 
-def test_what_is_not_urgent_keeps_its_order(stream: Stream) -> None:
+def test_what_is_not_urgent_keeps_its_order(stream: FramedConnection) -> None:
     network = Network(stream, room=1)
 
-    stream.send(packed(*LONG))
-    stream.send(packed(*SHORT))
+    stream.send(pack_frame(*LONG))
+    stream.send(pack_frame(*SHORT))
     network.make_room()
 
     assert network.frames == [LONG, SHORT]
 
 
-def test_no_more_is_sent_than_the_network_takes(stream: Stream) -> None:
+def test_no_more_is_sent_than_the_network_takes(stream: FramedConnection) -> None:
     network = Network(stream, room=2)
 
-    stream.send(packed(*LONG))
+    stream.send(pack_frame(*LONG))
 
-    assert len(network.sent) < 2 * PIECE + 100
+    assert len(network.sent) < 2 * PIECE_SIZE + 100
 
 
-def test_no_more_is_under_way_than_the_other_side_has_confirmed(stream: Stream) -> None:
+def test_no_more_is_under_way_than_the_other_side_has_confirmed(stream: FramedConnection) -> None:
     network = Network(stream, room=10_000)
-    longer = Frame(Kind.REPORT, 7, b"x" * (3 * WINDOW))
+    longer = Frame(FrameKind.REPORT, 7, b"x" * (3 * WINDOW))
 
-    stream.send(packed(*longer))
+    stream.send(pack_frame(*longer))
     sent_at_first = len(network.sent)
-    other = Stream(Frames())
+    other = FramedConnection(FrameReader())
     back = Network(other, room=10_000)
     came = list(other.read(bytes(network.sent)))
     rest = len(network.sent)
@@ -101,10 +101,10 @@ def test_no_more_is_under_way_than_the_other_side_has_confirmed(stream: Stream) 
     assert came == [longer]
 
 
-def test_it_closes_after_what_was_to_be_sent(stream: Stream) -> None:
+def test_it_closes_after_what_was_to_be_sent(stream: FramedConnection) -> None:
     network = Network(stream, room=1)
 
-    stream.send(packed(*LONG))
+    stream.send(pack_frame(*LONG))
     stream.close()
     closed_before = network.closed
     network.make_room()
@@ -114,20 +114,20 @@ def test_it_closes_after_what_was_to_be_sent(stream: Stream) -> None:
     assert network.frames == [LONG]
 
 
-def test_once_closed_it_sends_nothing_more(stream: Stream) -> None:
+def test_once_closed_it_sends_nothing_more(stream: FramedConnection) -> None:
     network = Network(stream, room=1)
 
     stream.close()
-    stream.send(packed(*SHORT))
-    stream.send_now(packed(*BEAT))
+    stream.send(pack_frame(*SHORT))
+    stream.send_urgent(pack_frame(*BEAT))
 
     assert network.frames == []
 
 
-def test_cut_off_it_drops_what_waits(stream: Stream) -> None:
+def test_cut_off_it_drops_what_waits(stream: FramedConnection) -> None:
     network = Network(stream, room=1)
 
-    stream.send(packed(*LONG))
+    stream.send(pack_frame(*LONG))
     stream.abort()
 
     assert network.closed

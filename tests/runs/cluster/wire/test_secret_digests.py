@@ -8,7 +8,7 @@ import pickle
 import pytest
 
 from agentos.pool.redaction import Masker
-from agentos.runs.cluster.wire.secret_digests import Shadows
+from agentos.runs.cluster.wire.secret_digests import SecretDigests
 
 SECRETS = ["sk-planted-QWERTZUIOPASDFGHJK", "sk-planted/äöü-CVBNM"]
 
@@ -33,12 +33,12 @@ def test_a_secret_is_found_where_its_owner_would_find_it(text: str) -> None:
     for secret in SECRETS:
         masker.add(secret)
 
-    assert Shadows.of(SECRETS).is_in(text) == masker.is_in(text)
+    assert SecretDigests.build(SECRETS).are_in(text) == masker.contains_secret(text)
 
 
 def test_nothing_of_a_secret_can_be_read_in_its_shadow() -> None:
-    assert b"planted" not in pickle.dumps(Shadows.of(SECRETS))
+    assert b"planted" not in pickle.dumps(SecretDigests.build(SECRETS))
 
 
 def test_without_secrets_nothing_holds_one() -> None:
-    assert not Shadows.of([]).is_in("anything")
+    assert not SecretDigests.build([]).are_in("anything")

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from agentos.runs.cluster.worker import bootstrap
-from agentos.runs.cluster.worker.client import Post
+from agentos.runs.cluster.worker.client import DriverEndpoint
 
-POST = Post("a run", "host-of-the-driver", 4711, b"a certificate", secrets.token_hex(16).encode(), ttl=5.0)
+POST = DriverEndpoint("a run", "host-of-the-driver", 4711, b"a certificate", secrets.token_hex(16).encode(), ttl=5.0)
 BARE = """
 import pickle, sys
 function, argument = pickle.load(sys.stdin.buffer)
@@ -29,12 +29,12 @@ except ModuleNotFoundError as error:
 def sat(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The posts at which somebody sat down."""
     posts: list[Any] = []
-    monkeypatch.setattr(bootstrap, "sit", posts.append)
+    monkeypatch.setattr(bootstrap, "run_worker_slot", posts.append)
     return posts
 
 
 def test_a_python_without_agentos_can_read_it_and_fails_only_when_it_is_called() -> None:
-    sent = pickle.dumps(bootstrap.shipped(POST, None))
+    sent = pickle.dumps(bootstrap.build_slot_task(POST, None))
 
     told = subprocess.run([sys.executable, "-I", "-S", "-c", BARE], input=sent, capture_output=True, check=True)
 
@@ -43,7 +43,7 @@ def test_a_python_without_agentos_can_read_it_and_fails_only_when_it_is_called()
 
 
 def test_it_shows_nothing_of_the_post() -> None:
-    shown = repr(pickle.loads(pickle.dumps(bootstrap.shipped(POST, None))))
+    shown = repr(pickle.loads(pickle.dumps(bootstrap.build_slot_task(POST, None))))
 
     assert "BytesIO object" in shown
     assert POST.password.decode()[:4] not in shown
@@ -52,7 +52,7 @@ def test_it_shows_nothing_of_the_post() -> None:
 
 @pytest.mark.parametrize("python", [None, sys.version_info[:2]])
 def test_where_it_is_called_it_sits_down(sat: list[Any], python: bootstrap.Python | None) -> None:
-    function, argument = pickle.loads(pickle.dumps(bootstrap.shipped(POST, python)))
+    function, argument = pickle.loads(pickle.dumps(bootstrap.build_slot_task(POST, python)))
 
     function(argument)
 
@@ -60,7 +60,7 @@ def test_where_it_is_called_it_sits_down(sat: list[Any], python: bootstrap.Pytho
 
 
 def test_another_python_is_refused_before_it_is_given_a_function(sat: list[Any]) -> None:
-    function, argument = bootstrap.shipped(POST, (3, 5))
+    function, argument = bootstrap.build_slot_task(POST, (3, 5))
 
     with pytest.raises(ImportError, match=r"has Python 3\.\d+\.\d+, and the run's is 3\.5"):
         function(argument)

@@ -17,10 +17,10 @@ import pytest
 from agentos import CredentialCoordinator
 from agentos.runs.cluster.worker import client as link_module
 from agentos.runs.cluster.worker import slot
-from agentos.runs.cluster.worker.assigned_attempt import Handed
-from agentos.runs.cluster.worker.client import Post
+from agentos.runs.cluster.worker.assigned_attempt import AssignedAttempt
+from agentos.runs.cluster.worker.client import DriverEndpoint
 from agentos.runs.remote.assignment import Assignment
-from agentos.runs.remote.attempt_report import Report
+from agentos.runs.remote.attempt_report import AttemptReport
 from agentos.runs.remote.pickled import pack
 from agentos.testing import FakeClock
 
@@ -62,23 +62,23 @@ def test_whatever_goes_wrong_in_a_seat_fails_its_item_and_the_seat_takes_the_nex
 class OneAttempt:
     """A link that has one attempt for its seat."""
 
-    def __init__(self, handed: Handed) -> None:
+    def __init__(self, handed: AssignedAttempt) -> None:
         self.handed = handed
-        self.reports: list[Report] = []
+        self.reports: list[AttemptReport] = []
 
-    def ask(self, answer: Callable[[Handed | None], object]) -> None:
+    def ask(self, answer: Callable[[AssignedAttempt | None], object]) -> None:
         answer(self.handed)
 
-    def report(self, _handed: Handed, body: bytes) -> None:
+    def report(self, _handed: AssignedAttempt, body: bytes) -> None:
         self.reports.append(pickle.loads(body))
 
 
 def test_a_seat_that_is_cancelled_ends_and_reports_what_it_had_in_hand(gates: cluster_workers.Gates) -> None:
     assignment = Assignment("run", "a", 0, 1, 11, pack("a", "the item"), wants_context=False)
-    link: Any = OneAttempt(Handed(11, pickle.dumps(assignment)))
+    link: Any = OneAttempt(AssignedAttempt(11, pickle.dumps(assignment)))
 
     async def sit_and_be_cancelled() -> None:
-        sitting = asyncio.create_task(slot._take_turns(link, pack(cluster_workers.never_ends, "the worker")))
+        sitting = asyncio.create_task(slot._run_coroutine_loop(link, pack(cluster_workers.never_ends, "the worker")))
         while not gates.arrived.acquire(blocking=False):
             await asyncio.sleep(0)
         sitting.cancel()
@@ -95,18 +95,18 @@ def test_a_seat_that_is_cancelled_ends_and_reports_what_it_had_in_hand(gates: cl
 
 
 def test_an_attempt_that_was_told_to_end_is_not_told_again() -> None:
-    handed, told = Handed(11, b""), list[float]()
+    handed, told = AssignedAttempt(11, b""), list[float]()
     handed.on_kill(told.append)
 
     handed.kill(0.0)
     handed.kill(0.0)
-    handed.lose()
+    handed.mark_lost()
 
     assert told == [0.0]
 
 
 def test_an_attempt_that_was_told_to_end_can_be_told_to_hurry() -> None:
-    handed, told = Handed(11, b""), list[float]()
+    handed, told = AssignedAttempt(11, b""), list[float]()
     handed.on_kill(told.append)
 
     handed.kill(60.0)
@@ -129,7 +129,7 @@ def test_a_command_that_is_to_end_has_all_its_time_for_it_however_often_its_work
     clock.advance(30.0)
     assert eventually(ending.exists)
     for _ in range(3):
-        places.link._calls.make(beat, places.link)
+        places.link._calls.call(beat, places.link)
     answered = eventually(lambda: not places.link._beats)
     go.touch()
     _, results = running.result(WAIT)
@@ -139,7 +139,7 @@ def test_a_command_that_is_to_end_has_all_its_time_for_it_however_often_its_work
     assert cleaned.exists()
 
 
-def beat(link: link_module.Link) -> None:
+def beat(link: link_module.WorkerClient) -> None:
     assert link._connection is not None
     link._beat(link._connection, time.monotonic())
 
@@ -155,7 +155,7 @@ def test_a_command_that_its_worker_ended_for_want_of_a_driver_runs_again(
     running = aside.submit(run, ["a"], shell(script), workers=1, retries=1)
     assert eventually(begun.exists)
     places.lose_driver()
-    places.one_more()
+    places.add_slot()
     stats, results = running.result(WAIT)
 
     assert results["a"].success
@@ -188,7 +188,7 @@ def test_a_connection_that_goes_silent_is_replaced_in_time(
     running = aside.submit(run, ["a"], cluster_workers.waits_for_gate, workers=1, retries=0)
     assert gates.arrived.acquire(timeout=WAIT)
     proxy.swallow()
-    places.link._calls.make(has_been_silent, places.link)
+    places.link._calls.call(has_been_silent, places.link)
     gates.go_on.set()
     _, results = running.result(WAIT)
 
@@ -196,7 +196,7 @@ def test_a_connection_that_goes_silent_is_replaced_in_time(
     assert proxy.made == 2
 
 
-def has_been_silent(link: link_module.Link) -> None:
+def has_been_silent(link: link_module.WorkerClient) -> None:
     """For longer than a connection may that owes an answer."""
     assert link._connection is not None
     beat(link)
@@ -208,7 +208,7 @@ def test_a_connection_that_is_made_in_the_moment_in_which_its_time_is_over_is_cu
 ) -> None:
     """Else it stays as long as the driver says nothing, and longer than the loop of its link."""
     limits: list[asyncio.Timeout] = []
-    timeout, made = asyncio.timeout, link_module._Connection.connection_made
+    timeout, made = asyncio.timeout, link_module._DriverConnection.connection_made
 
     def noted(after: float) -> asyncio.Timeout:
         limit = timeout(after)
@@ -221,16 +221,16 @@ def test_a_connection_that_is_made_in_the_moment_in_which_its_time_is_over_is_cu
         limits[-1].reschedule(0.0)
 
     monkeypatch.setattr(asyncio, "timeout", noted)
-    monkeypatch.setattr(link_module._Connection, "connection_made", over_time)
+    monkeypatch.setattr(link_module._DriverConnection, "connection_made", over_time)
     with socket.create_server(("127.0.0.1", 0)) as driver:
         driver.settimeout(WAIT)
         ended = aside.submit(shakes_hands_and_says_nothing, driver)
         host, port = driver.getsockname()
-        link = link_module.Link(Post("run", host, port, IDENTITY.certificate, b"x" * 32, ttl=600.0))
+        link = link_module.WorkerClient(DriverEndpoint("run", host, port, IDENTITY.certificate, b"x" * 32, ttl=600.0))
         link.start()
 
         assert ended.result(2 * WAIT)
-    link._calls.make(link._fence)
+    link._calls.call(link._fence)
     assert link._ended.wait(WAIT)
 
 
