@@ -232,8 +232,8 @@ def test_a_reader_that_leaves_silences_its_stream_alone(pipes: tuple[Reader, Rea
 def test_a_reader_that_leaves_makes_no_traceback_at_the_end_of_the_program() -> None:
     script = (
         "import sys\n"
-        "from agentos.cli.terminal.item_output import screen_for\n"
-        "screen = screen_for()\n"
+        "from agentos.cli.terminal.item_output import build_screen\n"
+        "screen = build_screen()\n"
         "while not screen.stdout_is_gone: screen.line('a', 0, 'stdout', 'x' * 1000, True)\n"
         "print('more'); sys.exit(7)\n"
     )

@@ -99,7 +99,7 @@ def test_without_an_id_of_the_boot_there_is_none(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(sys.platform not in ("linux", "darwin"), reason="no id elsewhere")
 def test_two_processes_of_this_machine_have_one_base() -> None:
-    script = "from agentos.stores.sqlite.boot_clock import time_base; print(time_base())"
+    script = "from agentos.stores.sqlite.boot_clock import read_boot_id; print(read_boot_id())"
     root = Path(__file__).parents[3]
 
     said = subprocess.run([sys.executable, "-c", script], cwd=root, capture_output=True, text=True, check=True).stdout

@@ -46,7 +46,7 @@ def other() -> Iterator[UdpWakeup]:
 
 
 def call_from_another_process(port: int) -> None:
-    code = f"from agentos.stores.sqlite.udp_wakeup import UdpWakeup; UdpWakeup().call({port}, {SESSION!r})"
+    code = f"from agentos.stores.sqlite.udp_wakeup import UdpWakeup; UdpWakeup().notify_peers({port}, {SESSION!r})"
     subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True, timeout=PATIENCE)
 
 
