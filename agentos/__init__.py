@@ -51,9 +51,9 @@ if TYPE_CHECKING:
     from .providers import Event, Reading, Signal, classify, from_exception
     from .runs.commands.command import Command
     from .runs.context import Context
-    from .runs.core.states import Cause
     from .runs.progress import Progress
     from .runs.remote.dask_config import Dask
+    from .runs.results import Cause
     from .workflows.parallel import (
         CredentialCoordinator,
         CredentialState,
@@ -129,7 +129,7 @@ _HOME = {
     "Signal": ".providers",
     "classify": ".providers",
     "from_exception": ".providers",
-    "Cause": ".runs.core.states",
+    "Cause": ".runs.results",
     "Command": ".runs.commands.command",
     "Context": ".runs.context",
     "Progress": ".runs.progress",

@@ -1,27 +1,28 @@
-"""Guards on names, folders and imports. Each limit is a ratchet: it may fall, not rise."""
+"""Guards on names, folders and imports."""
 
 from __future__ import annotations
 
 import ast
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
-
-from agentos import CredentialCoordinator, ParallelCoordinator
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "agentos"
 
-REPEATED_CLASS_NAMES = 39
-REPEATED_MODULE_NAMES = 34
-LARGEST_FOLDER = 57
-LARGEST_MODULE = 666
-PRIVATE_IMPORTS = 127
-INHERITANCE_DEPTH = 7
-QUESTION_DOCSTRINGS = 149
-IMPORT_CYCLE_AROUND_RUN = 42
-COORDINATOR_NAMES = 69
+MOST_MODULES_IN_A_FOLDER = 20
+LONGEST_MODULE = 500
+# Folders with one small table file for each provider.
+FREE_FOLDERS = {"dialects"}
+# Rooms with one folder for each backend, in which modules of one role have one name.
+PARALLEL_FOLDERS = {"stores"}
+# Besides the room itself: the stores apply the pool's rules in their steps, the virtual run applies all rules.
+MAY_IMPORT_A_CORE = ("agentos.stores.", "agentos.simulator.virtual")
+INHERITANCE_DEPTH = 3
+# The pool's rules, what it learns, its view of a store, sharing, and checks of its own promises.
+DEPTH_OF_THE_CORE_POOL = 5
+QUESTION_DOCSTRINGS = 144
 
 QUESTION_WORDS = {"What", "Who", "Whose", "Whom", "Where", "When", "How", "Whether", "Which"}
 
@@ -55,34 +56,46 @@ def classes() -> Iterator[tuple[Path, ast.ClassDef]]:
     return ((path, node) for path, tree in trees().items() for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
 
 
+def repeated(names: Iterable[str]) -> list[str]:
+    return sorted(name for name, count in Counter(names).items() if count > 1)
+
+
 def test_public_class_names_are_unique() -> None:
-    names = Counter(node.name for _, node in classes() if not node.name.startswith("_"))
-    assert sum(count > 1 for count in names.values()) <= REPEATED_CLASS_NAMES
+    assert repeated(node.name for _, node in classes() if not node.name.startswith("_")) == []
 
 
-def test_module_names_are_unique() -> None:
-    names = Counter(path.name for path in trees() if not path.name.startswith("__"))
-    assert sum(count > 1 for count in names.values()) <= REPEATED_MODULE_NAMES
+def test_module_names_are_unique_in_a_room() -> None:
+    rooms: dict[str, list[str]] = defaultdict(list)
+    for path in trees():
+        room = path.relative_to(PACKAGE).parts[0]
+        if not path.name.startswith("__") and room not in PARALLEL_FOLDERS:
+            rooms[room].append(path.name)
+    assert {room: repeated(names) for room, names in rooms.items() if repeated(names)} == {}
 
 
-def test_a_folder_has_a_few_modules() -> None:
+def test_a_folder_has_few_modules() -> None:
     folders = Counter(path.parent for path in trees() if path.name != "__init__.py")
-    assert max(folders.values()) <= LARGEST_FOLDER
+    assert [f for f, n in folders.items() if n > MOST_MODULES_IN_A_FOLDER and f.name not in FREE_FOLDERS] == []
 
 
-def test_a_module_has_one_idea() -> None:
-    assert max(len(path.read_text().splitlines()) for path in trees()) <= LARGEST_MODULE
+def test_a_module_is_short() -> None:
+    assert [path for path in trees() if len(path.read_text().splitlines()) > LONGEST_MODULE] == []
 
 
-def test_rooms_import_public_names_of_other_rooms() -> None:
-    private = [
-        (path, module, name)
+def is_private(module: str, name: str) -> bool:
+    return any(part.startswith("_") and not part.startswith("__") for part in f"{module}.{name}".split(".")[1:])
+
+
+def test_rooms_import_public_modules_and_names_of_other_rooms() -> None:
+    wrong = [
+        (module_name(path), module, name)
         for path in trees()
         for module, name in imports_of(path)
         if module.startswith("agentos") and room_of(module) != room_of(module_name(path))
-        if any(part.startswith("_") and not part.startswith("__") for part in f"{module}.{name}".split(".")[1:])
+        if is_private(module, name)
+        or ("core" in module.split(".") and not module_name(path).startswith(MAY_IMPORT_A_CORE))
     ]
-    assert len(private) <= PRIVATE_IMPORTS
+    assert wrong == []
 
 
 def test_inheritance_is_shallow() -> None:
@@ -90,12 +103,14 @@ def test_inheritance_is_shallow() -> None:
     for _, node in classes():
         bases.setdefault(node.name, [ast.unparse(base).split("[")[0].split(".")[-1] for base in node.bases])
 
-    def depth(name: str, below: tuple[str, ...] = ()) -> int:
-        if name not in bases or name in below or name == "AgentOSError":
-            return 0
-        return 1 + max((depth(base, (*below, name)) for base in bases[name]), default=0)
+    def chain(name: str) -> tuple[str, ...]:
+        if name not in bases or name == "AgentOSError":
+            return ()
+        return (name, *max((chain(base) for base in bases[name]), key=len, default=()))
 
-    assert max(map(depth, bases)) <= INHERITANCE_DEPTH
+    chains = [chain(name) for name in bases]
+    assert [c for c in chains if len(c) > INHERITANCE_DEPTH and "LeasePool" not in c] == []
+    assert [c for c in chains if len(c) > DEPTH_OF_THE_CORE_POOL] == []
 
 
 def test_docstrings_of_modules_say_what_the_module_is() -> None:
@@ -105,30 +120,3 @@ def test_docstrings_of_modules_say_what_the_module_is() -> None:
         if (ast.get_docstring(tree) or "-").split()[0].strip(".,:;") in QUESTION_WORDS
     ]
     assert len(questions) <= QUESTION_DOCSTRINGS
-
-
-def test_few_modules_import_each_other_around_the_run() -> None:
-    """Counting imports for type checkers and within functions."""
-    modules = {module_name(path): path for path in trees()}
-    graph: dict[str, set[str]] = defaultdict(set)
-    for name, path in modules.items():
-        for module, imported in imports_of(path):
-            target = f"{module}.{imported}" if f"{module}.{imported}" in modules else module
-            if target in modules and target != name:
-                graph[name].add(target)
-
-    def reachable(start: str) -> set[str]:
-        found, open_ends = set[str](), [start]
-        while open_ends:
-            for target in graph[open_ends.pop()] - found:
-                found.add(target)
-                open_ends.append(target)
-        return found
-
-    run = "agentos.runs.execution.run"
-    assert len([name for name in reachable(run) if run in reachable(name)]) <= IMPORT_CYCLE_AROUND_RUN
-
-
-def test_the_coordinators_show_their_public_names_only() -> None:
-    for coordinator in (CredentialCoordinator, ParallelCoordinator):
-        assert len([name for name in dir(coordinator) if not name.startswith("_")]) <= COORDINATOR_NAMES

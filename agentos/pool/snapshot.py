@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ..util.durations import format_rough_duration
 from .core.credential_report import Headroom, KeyReport
 from .core.forecast import Improvement
-from .core.limits.base import FOREVER
+from .core.limits.base import FOREVER, format_number
 from .core.states import OUT_OF_USE, UNAVAILABLE, CredentialStatus
 
 __all__ = [
@@ -18,8 +18,10 @@ __all__ = [
     "CredentialStatus",
     "Explanation",
     "Forecast",
+    "Headroom",
     "HistoryEntry",
     "build_state",
+    "format_number",
 ]
 
 

@@ -32,6 +32,12 @@ class Event(Enum):
     CALLER = "J"  # the request itself is wrong
 
 
+# Events that take a credential, its quota or a model out of use.
+GRAVE_EVENTS = frozenset({Event.KEY_DEAD, Event.MONEY_GONE, Event.NOT_ENTITLED})
+# Dialects that any server may speak, so that an answer may come from another server than the credential's provider.
+GENERIC_PROVIDERS = frozenset({"default", "github"})
+
+
 @dataclass(frozen=True, slots=True)
 class Reading:
     """What an answer told of one limit. None: not told."""

@@ -15,6 +15,8 @@ from .engines.engine_option import check_engine
 from .execution.error_policy import RetryRule, is_transient
 from .progress import Progress
 
+__all__ = ["CostFunction", "Deadline", "NameFunction", "RunOptions", "parse_halt"]
+
 Deadline = float | datetime.datetime | None
 CostFunction = Callable[[Any], Mapping[str, float] | None] | None
 NameFunction = Callable[[Any], str | None] | None

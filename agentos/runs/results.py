@@ -8,6 +8,8 @@ from typing import Any
 
 from .core.states import Cause
 
+__all__ = ["Cause", "ProgressStats", "WorkflowResult"]
+
 
 @dataclass(slots=True)
 class WorkflowResult:

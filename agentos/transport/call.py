@@ -12,9 +12,8 @@ from dataclasses import replace
 from typing import Any
 
 from ..errors import AgentOSError, ForeignHost, LeaseLost, NeverFits
-from ..pool.core.cost import ONE_REQUEST
-from ..pool.core.records import Grant, LeaseRequest
 from ..pool.lease import Abandonable
+from ..pool.requests import ONE_REQUEST, Grant, LeaseRequest
 from ..providers.answers.body_sniffer import BodySniffer
 from ..providers.answers.headers import parse_body_type
 from ..providers.classify import classify

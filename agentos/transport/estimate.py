@@ -12,8 +12,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from ..pool.core.cost import ONE_REQUEST, Cost
-from ..pool.core.learning.usage_stats import UsageStats
+from ..pool.requests import ONE_REQUEST, Cost, UsageStats
 
 SCANNED_BYTES = 128 * 1024  # bytes of each end
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 from ..pool.allowed_hosts import Origin, build_origin
-from ..pool.core.records import Labels, LeaseRequest
 from ..pool.protocols import TransportPool
+from ..pool.requests import Labels, LeaseRequest
 from .debug_log_redaction import redact_debug_logs
 from .estimate import Estimator, RequestEstimate
 from .httpx_compat import find_library

@@ -18,7 +18,7 @@ from ..config.run_options import parse_flag
 from ..usage_error import UsageError
 
 if TYPE_CHECKING:
-    from ...pool.core.records import KeySpec
+    from ...pool.requests import KeySpec
     from ...stores.dump import CredentialRow
     from ...stores.redis.url import RedisLocation
     from ...util.clock import Clock

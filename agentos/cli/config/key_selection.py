@@ -24,8 +24,8 @@ from .files import Settings, expand_path, format_path, read_config_file
 from .run_options import OURS
 
 if TYPE_CHECKING:
-    from ...pool.core.records import KeySpec
     from ...pool.credential import Credential
+    from ...pool.requests import KeySpec
 
 _ENV: Final = "env:"
 _KINDS: Final = "env:NAME, env:NAME*, a file, or a name from agentos.toml"
@@ -83,7 +83,7 @@ def load_credentials(settings: Settings, keys: list[str], environ: Mapping[str, 
 
 def build_specs(settings: Settings, keys: list[str], environ: Mapping[str, str]) -> list[KeySpec]:
     """What is stated of the same credentials, for looking at a store: the secrets need not be there."""
-    from ...pool.core.records import KeySpec
+    from ...pool.requests import KeySpec
 
     return [
         KeySpec(

@@ -17,7 +17,7 @@ def exit_code(stats: ProgressStats, pressed: BaseException | None = None, *, tot
         return ExitCode.INTERRUPTED
     if isinstance(pressed, SystemExit):
         return ExitCode.TERMINATED
-    from ...runs.core.states import Cause
+    from ...runs.results import Cause
 
     if total is not None and stats.completed >= total and stats.cause in (Cause.SIGNAL, Cause.DEADLINE):
         return ExitCode.SOME_FAILED if stats.failed else ExitCode.OK  # it came too late to stop anything

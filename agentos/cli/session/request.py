@@ -261,7 +261,7 @@ def _check_together(flags: Flags, options: Mapping[str, Any], where: Mapping[str
     for name in ("timeout", "idle_timeout", "kill_after"):
         if options[name] == 0:
             raise UsageError(f"{where[name]}: {name} must be above 0")
-    from ...runs.core.halt import parse_halt
+    from ...runs.options import parse_halt
 
     try:
         parse_halt(options["halt"])

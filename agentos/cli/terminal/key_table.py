@@ -14,8 +14,8 @@ from ...util.durations import format_rough_duration
 from .table import format_table
 
 if TYPE_CHECKING:
-    from ...pool.core.credential_report import Headroom
-    from ...pool.core.records import KeySpec
+    from ...pool.requests import KeySpec
+    from ...pool.snapshot import Headroom
     from ...stores.dump import CredentialRow, GrantPause
 
 NEVER_USED: Final = "never used"
@@ -187,7 +187,7 @@ _PERIODS: Final = {1.0: "a second", 60.0: "a minute", 3_600.0: "an hour", 86_400
 
 def _format_left(limit: Mapping[str, Any]) -> str:
     """What is left of a limit: "38/60 requests a minute"."""
-    from ...pool.core.limits.base import format_number
+    from ...pool.snapshot import format_number
 
     per = _PERIODS.get(limit["per"]) or f"in {limit['per']:g} s"
     model = f" for {limit['model']}" if limit["model"] else ""

@@ -8,8 +8,9 @@ from dataclasses import replace
 
 from ...providers import Event, Signal, read_signal
 from ...providers.answers.number_formats import parse_delay
+from ...providers.signal import GRAVE_EVENTS
 from ..core.cost import DIMENSIONS, MOST_USED, AbsurdUsage, parse_used
-from ..core.learning.adaptive_pool import GRAVE, FeedbackResult
+from ..core.learning.adaptive_pool import FeedbackResult
 from ..core.records import Grant, Key, Quota, Ticket
 from ..redaction import Masker
 from ..secret import Secret
@@ -141,7 +142,7 @@ class Feedback:
 
     def _log_signal(self, grant: Grant, signal: Signal, *, believed: bool = True) -> None:
         level = _LOG_LEVELS.get(signal.event)
-        if level is not None and (believed or signal.event not in GRAVE):
+        if level is not None and (believed or signal.event not in GRAVE_EVENTS):
             log.log(level, "[COORDINATOR] %s: %s", grant.key.name, _describe_signal(signal))
         elif level is not None:
             log.info("[COORDINATOR] %s: not believed yet: %s", grant.key.name, _describe_signal(signal))

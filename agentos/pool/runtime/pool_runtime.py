@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 
 from ...util.clock import Clock
 from ...util.locks import FairLock
+from ..core.checked_pool import CheckedPool
 from ..core.learning.adaptive_pool import AdaptivePool
 from ..core.limits.base import FOREVER
 from ..core.records import Grant, LeaseRequest, Ticket
@@ -33,6 +34,11 @@ def release_all_at_exit() -> None:
     """At the end of the process, what it holds is free at once, unless it is in use on other machines."""
     for store in list(_stores):
         store.leave()
+
+
+def make_core(*, debug: bool, keep_free: int, max_lease: float | None) -> AdaptivePool:
+    """Make the core of a pool in memory; with *debug* one that checks its own promises."""
+    return (CheckedPool if debug else AdaptivePool)(keep_free=keep_free, max_lease=max_lease)
 
 
 class PoolRuntime:

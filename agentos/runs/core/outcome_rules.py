@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from ...pool.core.learning.adaptive_pool import GRAVE
-from ...providers.signal import Event, Signal
+from ...providers.signal import GRAVE_EVENTS, Event, Signal
 from .states import AttemptEnd
 
 TOO_MANY = frozenset({Event.LIMITED, Event.PARKED, Event.RAMP})
 # Another try may help: with another key, if nobody can be sure yet that this one is to blame.
-_TRANSIENT = GRAVE | {Event.BUSY, Event.NETWORK}
+_TRANSIENT = GRAVE_EVENTS | {Event.BUSY, Event.NETWORK}
 
 
 def classify_signal(event: Event, *, acted: bool) -> AttemptEnd | None:

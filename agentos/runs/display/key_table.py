@@ -11,8 +11,7 @@ from ...util.text_width import clip, display_width, pad
 from .phrases import Span, format_states, format_until
 
 if TYPE_CHECKING:
-    from ...pool.core.credential_report import Headroom
-    from ...pool.snapshot import CredentialState
+    from ...pool.snapshot import CredentialState, Headroom
 
 Row = list[Span]
 

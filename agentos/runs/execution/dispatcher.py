@@ -16,9 +16,7 @@ from typing import Any, Protocol
 
 from ...errors import JournalUnavailable, NeverFits
 from ...pool.completion_queue import CompletionQueue, QueuedRequest
-from ...pool.core.cost import request_cost
-from ...pool.core.records import PLAIN, LeaseRequest
-from ...pool.core.states import TicketState
+from ...pool.requests import PLAIN, LeaseRequest, TicketState, request_cost
 from ...util.locks import acquire_contended
 from ...util.wakeup import ThreadWakeup
 from ..core.records import Attempt, Item

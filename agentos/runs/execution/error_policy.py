@@ -18,12 +18,12 @@ from ...errors import (
     Transient,
     WouldBlockLoop,
 )
-from ...pool.core.learning.adaptive_pool import ANYBODY
 from ...pool.protocols import RunPool
 from ...providers import Signal, from_exception
 from ...providers.answers.number_formats import parse_delay
 from ...providers.clients.client_table import SDKS, get_package
 from ...providers.clients.exceptions import find_own_error
+from ...providers.signal import GENERIC_PROVIDERS
 from ..core.outcome_rules import TOO_MANY, classify_signal
 from ..core.records import Attempt
 from ..core.states import AttemptEnd
@@ -87,7 +87,7 @@ def _is_of_its_provider(signal: Signal, provider: str | None) -> bool:
     A worker may well ask others: a website that wants a password must not cost a key its life. *provider* is whose
     answers were reported before, if any were.
     """
-    return signal.provider not in ANYBODY and provider in (None, *ANYBODY, signal.provider)
+    return signal.provider not in GENERIC_PROVIDERS and provider in (None, *GENERIC_PROVIDERS, signal.provider)
 
 
 def find_requested_delay(error: BaseException, signal: Signal | None, wall: float) -> float:

@@ -14,10 +14,9 @@ from typing import Any
 
 from ...errors import NoUsableCredential
 from ...pool.completion_queue import CompletionQueue, QueuedRequest
-from ...pool.core.records import LeaseRequest
-from ...pool.core.states import TicketState
 from ...pool.protocols import RunPool, has_runtime, runtime_of
 from ...pool.redaction import Masker
+from ...pool.requests import LeaseRequest, TicketState
 from ...pool.secret import Secret
 from ...util.clock import Clock
 

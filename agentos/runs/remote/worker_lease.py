@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from ...errors import LeaseLost
-from ...pool.core.cost import MOST_USED, AbsurdUsage, is_absurd, parse_used
+from ...pool.requests import MOST_USED, AbsurdUsage, is_absurd, parse_used
 from ...pool.secret import Secret
 from ...providers.answers.number_formats import parse_delay
 from ...providers.clients.exceptions import read_signal

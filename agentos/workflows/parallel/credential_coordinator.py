@@ -11,14 +11,11 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from ...pool.core.checked_pool import CheckedPool
-from ...pool.core.cost import request_cost
-from ...pool.core.learning.adaptive_pool import AdaptivePool
-from ...pool.core.records import NO_LABELS, PLAIN, LeaseRequest
 from ...pool.credential import Credential, parse_labels
 from ...pool.lease import ACQUIRED, Lease
 from ...pool.redaction import Masker
-from ...pool.runtime.pool_runtime import PoolRuntime
+from ...pool.requests import NO_LABELS, PLAIN, LeaseRequest, request_cost
+from ...pool.runtime.pool_runtime import PoolRuntime, make_core
 from ...pool.runtime.scheduler import check_timeout, log
 from ...pool.snapshot import CredentialState, Explanation, Forecast
 from ...stores.open_pool import make_shared_core, share_pool
@@ -87,7 +84,7 @@ class CredentialCoordinator:
         clock = SystemClock() if clock is None else clock
         backoff = partial(_default_backoff, type(self), weakref.ref(self))
         if place is None:
-            core = (CheckedPool if debug else AdaptivePool)(keep_free=keep_free, max_lease=max_lease)
+            core = make_core(debug=debug, keep_free=keep_free, max_lease=max_lease)
             self._runtime = runtime = PoolRuntime(core, clock, backoff)
         else:
             shared = make_shared_core(debug=debug, keep_free=keep_free, max_lease=max_lease)

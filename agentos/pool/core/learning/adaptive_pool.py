@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ....providers.signal import PARKED_FROM, Signal
+from ....providers.signal import GENERIC_PROVIDERS, GRAVE_EVENTS, PARKED_FROM, Signal
 from ....providers.signal import Event as Said
 from ..limits.base import FOREVER
 from ..pool import NOBODY, LeasePool
@@ -65,7 +65,7 @@ class AdaptivePool(LeasePool):
             return None
         signal = signal.sane()
         said, key = signal.event, grant.key
-        if said is Said.OK or signal.provider not in ANYBODY:
+        if said is Said.OK or signal.provider not in GENERIC_PROVIDERS:
             key.quota.provider = signal.provider
         if said in _ANSWERED_EVENTS and not self.outages.has_no_failures:
             self.outages.on_answer(signal.provider)
@@ -79,7 +79,7 @@ class AdaptivePool(LeasePool):
         if said is Said.OK:
             self._clear_doubt()
             key.suspicions = 0
-        if not sure and said in GRAVE:
+        if not sure and said in GRAVE_EVENTS:
             key.suspicions += 1
             if key.suspicions < _SUSPICIONS:
                 return FeedbackResult(NOBODY, acted=False)
@@ -350,10 +350,6 @@ class AdaptivePool(LeasePool):
             self._move(key, key.leases, key.target_slots())
 
 
-# What costs a credential its life, a quota its turn, or a model its key.
-GRAVE = frozenset({Said.KEY_DEAD, Said.MONEY_GONE, Said.NOT_ENTITLED})
-# Whose answers may be those of anybody whom a worker asks, not of the provider of its credential.
-ANYBODY = frozenset({"default", "github"})
 _SUSPICIONS = 3
 _NO_ANSWER = frozenset({None, Said.BUSY, Said.NETWORK})
 _SUCCESS_EVENTS = frozenset({Said.OK, Said.CALLER, Said.NEVER_FITS})
