@@ -19,7 +19,7 @@ ROOMS = {
     "testing": {"workflows", "runs", "providers", "pool"},
     "runs": {"providers", "pool"},
     "simulator": {"workflows", "runs", "providers", "pool"},
-    "stores": {"pool", "providers"},
+    "stores": {"pool"},
     "pool": {"providers"},
     "credentials": set[str](),
     "providers": set[str](),

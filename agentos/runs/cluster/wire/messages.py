@@ -21,7 +21,7 @@ from typing import Any, Final, NamedTuple
 
 from ....version import __version__
 
-FORMAT = f"1 of agentos {__version__}"  # what travels is pickled: both ends must be the same
+FORMAT = f"2 of agentos {__version__}"  # what travels is pickled: both ends must be the same
 MAX_FRAME = 1 << 28  # bytes of a frame
 MAX_HELLO = 1 << 16  # of a greeting whose password has not been read yet
 PASSWORD_LENGTH = 32  # bytes
