@@ -91,7 +91,9 @@ class _ScriptReader(WordReader):
             self._fail("the script ends before everything is closed")
         if self._sees(")"):
             return ")" in ends
-        if self._sees(";;") or self._sees(";&"):
+        if self._sees(";&"):
+            self._fail("';&' is not read alike by all shells")
+        if self._sees(";;"):
             return ";;" in ends
         word = self._bare_word()
         if word and word in ends:
