@@ -23,7 +23,6 @@ from .interpreters import (
 )
 from .shell_words import HOLE
 
-_ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
 _MAKE_ASSIGNMENT = re.compile(r"[^\s=:]+\s*[:+?!]*=")
 _SCRIPT_OPTION = re.compile(r"-[A-Za-z]*c[A-Za-z]*")
 _LONG_SHELL_OPTIONS_WITH_VALUE = ("--rcfile", "--init-file", "--emulate")
@@ -49,11 +48,12 @@ class EmbeddedCode:
     operands: Mapping[int, str]  # not code unless it begins with "-", which makes it an option of that program
     interpreters: Mapping[int, int]  # whose arguments are for code that is one of them: where that is
     files: Mapping[int, int]  # of shells without a script: the file that one runs
+    unclear: str | None  # a wrapper with an option that is not known: another argument may be the program
 
 
 def find_code(argv: Sequence[str]) -> EmbeddedCode:
     """Find the code in a command, behind ``env`` or ``docker run image`` too."""
-    main, operands = _follow_wrappers(argv)
+    main, operands, unclear = _follow_wrappers(argv)
     scripts: dict[int, ShellScript] = {}
     languages: dict[int, str] = {}
     interpreters: dict[int, int] = {}
@@ -91,7 +91,7 @@ def find_code(argv: Sequence[str]) -> EmbeddedCode:
         options = (at for at, element in enumerate(argv[:-1], start=1) if _SCRIPT_OPTION.fullmatch(element))
         languages.update(dict.fromkeys((at for at in options if HOLE in argv[at] and at not in scripts), "a shell"))
     languages = {place: name for place, name in languages.items() if place not in scripts}
-    return EmbeddedCode(main, scripts, languages, operands, interpreters, files)
+    return EmbeddedCode(main, scripts, languages, operands, interpreters, files, unclear)
 
 
 def find_program(argv: Sequence[str]) -> int:
@@ -99,29 +99,38 @@ def find_program(argv: Sequence[str]) -> int:
     return _follow_wrappers(argv)[0]
 
 
-def _follow_wrappers(argv: Sequence[str]) -> tuple[int, dict[int, str]]:
-    """Where the program is, and which arguments of the wrappers before it would be options if they began with "-"."""
+def _follow_wrappers(argv: Sequence[str]) -> tuple[int, dict[int, str], str | None]:
+    """Where the program is, which arguments of the wrappers before it would be options if they began with "-".
+
+    The third value is the first wrapper with an option that is not known, after which the program's place is a guess.
+    """
     at = 0
     operands: dict[int, str] = {}
-    while at < len(argv) - 1 and (found := WRAPPERS.get(os.path.basename(argv[at]))) is not None:
-        name = os.path.basename(argv[at])
-        valued, words = found
+    unclear: str | None = None
+    while at < len(argv) - 1 and (wrapper := WRAPPERS.get(name := os.path.basename(argv[at]))) is not None:
         inner = at + 1
+        takes_options = True
         while inner < len(argv):
             element = argv[inner]
-            if element.startswith("-") and len(element) > 1:
-                inner += 2 if element[1] != "-" and element[-1] in valued else 1
-                continue
-            operands[inner] = name
-            if not _ASSIGNMENT.match(element):
-                if not words:
-                    break
-                words -= 1
-            inner += 1
-        if inner >= len(argv):
+            if takes_options and element.startswith("-"):
+                takes_options = element != "--"
+                length = wrapper.option_length(element)
+                if length is None and takes_options:
+                    unclear = unclear or name
+                inner += length or 1
+            elif wrapper.assigns and "=" in element:
+                if not takes_options:  # env -- A=1 sets a variable, sudo -- A=1 runs that
+                    unclear = unclear or name
+                operands[inner] = name
+                inner += 1
+            else:
+                break
+        program = inner + wrapper.words
+        operands.update(dict.fromkeys(range(inner, min(program + 1, len(argv))), name))
+        if program >= len(argv):
             break
-        at = inner
-    return at, operands
+        at = program
+    return at, operands, unclear
 
 
 def _shell_script(argv: Sequence[str], main: int, shell: int, script: int) -> ShellScript:

@@ -6,6 +6,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from .shell_words import EXPANSION, HOLE
+
 _SHELL = re.compile(r"(?:ba|rba|da|k|lk|mk|ok|pdk|ya|z|a)?sh(?:93)?(?:-static|-?[0-9][0-9.]*)?")
 _OTHER_SHELL_NAME = re.compile(r"[a-z]+sh[0-9.-]*")
 _PYTHON = re.compile(r"(?:i?python|bpython|pypy)[\d.]*t?")
@@ -115,6 +117,7 @@ _LANGUAGES = {
     "script": Language("c", frozenset({"--command"}), valued="IOBTEmot", anywhere=True),
     "sg": Language("c", anywhere=True),
     "sqlite3": Language(long_valued={"-cmd": 1, "-init": 1, "-separator": 1}, exact=frozenset({"-cmd"}), operand=1),
+    "strace": _with_option("o", "--output", valued="EIOPSUXabepsu"),  # -o '|command'
     "su": Language("c", frozenset({"--command"}), valued="sgGw", anywhere=True),
     "tar": Language(
         "I", frozenset({"--checkpoint-action", "--to-command", "--use-compress-program"}), valued="fCTX", anywhere=True
@@ -125,34 +128,74 @@ _DENO_EVAL = Language(operand=1)
 _NOT_FOR_CODE = _names(
     """
     duckdb emacs env ex find flock gdb git gmake gvim make mariadb mysql nvim psql rsync runuser scp script sftp sg
-    ssh su tar vi vim
+    ssh strace su tar vi vim
     """
 )
 
-# Programs that run the rest of their arguments: their options with an argument, and how many words come before it.
+
+@dataclass(frozen=True, slots=True)
+class Wrapper:
+    """The arguments of a program before the command that it runs; options are written as for ``getopt``."""
+
+    short: str = ""  # a letter with ":" has an argument
+    long: str = ""  # a name with "=" has an argument
+    words: int = 0  # arguments before the command
+    assigns: bool = False  # NAME=VALUE before the command is a variable for it
+
+    def option_length(self, option: str) -> int | None:
+        """How many words *option* has, with its argument; None if it is not known."""
+        if option.startswith("--"):
+            name, has_value, _ = option[2:].partition("=")
+            if f"{name}=" in self.long.split():
+                return 1 if has_value else 2
+            return 1 if name in self.long.split() and not has_value else None
+        for place, letter in enumerate(option[1:], start=2):
+            if letter not in self.short.replace(":", ""):
+                return None
+            if f"{letter}:" in self.short:
+                rest = option[place:]
+                # A hole or a variable may be empty, and then the argument is the next word.
+                return None if rest.startswith((HOLE, EXPANSION)) else 1 if rest else 2
+        return 1
+
+
+# Options by which the command is given in another way (env -S, sudo -s) are left out: they count as not known.
 WRAPPERS = {
-    "busybox": ("", 0),
-    "caffeinate": ("tw", 0),
-    "chronic": ("", 0),
-    "chrt": ("", 1),
-    "doas": ("uC", 0),
-    "env": ("uCS", 0),
-    "flock": ("wE", 1),
-    "gosu": ("", 1),
-    "ionice": ("cnp", 0),
-    "nice": ("n", 0),
-    "nohup": ("", 0),
-    "numactl": ("NCmpli", 0),
-    "setsid": ("", 0),
-    "stdbuf": ("ioe", 0),
-    "strace": ("abeEIoOpPsSuUX", 0),
-    "sudo": ("ugCDhprtTU", 0),
-    "taskset": ("", 1),
-    "time": ("fo", 0),
-    "timeout": ("ks", 1),
-    "toybox": ("", 0),
-    "unbuffer": ("", 0),
-    "xargs": ("adEIiLlnPs", 0),
+    "busybox": Wrapper(),
+    "caffeinate": Wrapper("t:w:dimsu"),
+    "chronic": Wrapper("ev"),
+    "chrt": Wrapper("fr", "fifo rr", words=1),
+    "doas": Wrapper("u:n"),
+    "env": Wrapper("a:u:C:i0v", "argv0= chdir= debug ignore-environment null unset=", assigns=True),
+    "flock": Wrapper(
+        "w:E:eFnosux",
+        "close conflict-exit-code= exclusive nb no-fork nonblock shared timeout= unlock verbose wait=",
+        words=1,
+    ),
+    "gosu": Wrapper(words=1),
+    "ionice": Wrapper("c:n:t", "class= classdata= ignore"),
+    "nice": Wrapper("n:0123456789", "adjustment="),
+    "nohup": Wrapper(),
+    "numactl": Wrapper("C:N:i:m:p:al", "all cpunodebind= interleave= localalloc membind= physcpubind= preferred="),
+    "setsid": Wrapper("cfw", "ctty fork wait"),
+    "stdbuf": Wrapper("e:i:o:", "error= input= output="),
+    "strace": Wrapper("E:I:O:P:S:U:X:a:b:e:o:p:s:u:CDFTZcdfiknqrtvwxyz", "follow-forks output= trace="),
+    "sudo": Wrapper(
+        "C:D:R:T:U:g:h:p:r:t:u:ABEHNPSbkn",
+        "askpass background chdir= close-from= command-timeout= group= host= non-interactive preserve-env "
+        "preserve-groups prompt= reset-timestamp set-home stdin user=",
+        assigns=True,
+    ),
+    "taskset": Wrapper("ac", "all-tasks cpu-list", words=1),
+    "time": Wrapper("f:o:apqv", "append format= output= portability quiet verbose"),
+    "timeout": Wrapper("k:s:fpv", "foreground kill-after= preserve-status signal= verbose", words=1),
+    "toybox": Wrapper(),
+    "unbuffer": Wrapper("p"),
+    "xargs": Wrapper(
+        "E:I:L:P:a:d:n:s:0eilroptx",
+        "arg-file= delimiter= eof exit interactive max-args= max-chars= max-lines max-procs= no-run-if-empty null "
+        "open-tty process-slot-var= replace verbose",
+    ),
 }
 # These run the words after their own as they are; where those begin is not looked for.
 RUNNERS = _names(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 
-from .embedded_code import find_code
+from .embedded_code import EmbeddedCode, find_code
 from .interpreters import find_language, gives_arguments_to_code, is_shell
 from .shell_grammar import ParsedScript, SimpleCommand
 from .shell_tables import (
@@ -23,13 +23,12 @@ from .shell_tables import (
     RUNS_NEXT_WORD,
     is_special_variable,
 )
-from .shell_words import EXPANSION, HOLE, UnsupportedScript, Word
+from .shell_words import EXPANSION, HOLE, NAME, UnsupportedScript, Word
 
 _PROGRAM = re.compile(r"(?:~/)?[A-Za-z0-9_./+@:][A-Za-z0-9_./+@:-]*|\[")
 _FORMAT = re.compile(r"(?:[^%]|%%|%[-0-9.]*[bcqs])*", re.DOTALL)
 _STRING_OPERATORS = frozenset({"=", "==", "!=", "<", ">", "-nt", "-ot", "-ef"})
 _UNARY_OPERATORS = frozenset({f"-{letter}" for letter in "nzefdrwxsLhpSbcgukOGN"})
-_ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=")
 _LONG_SHELL_OPTIONS = frozenset({"--login", "--noediting", "--noprofile", "--norc", "--posix", "--verbose"})
 _LONG_SHELL_OPTIONS_WITH_VALUE = frozenset({"--rcfile", "--init-file"})
 
@@ -156,6 +155,8 @@ def _check_holes(command: SimpleCommand, functions: set[str]) -> frozenset[int]:
 def _check_program(words: list[Word]) -> frozenset[int]:
     code = find_code([word.text for word in words])
     guarded: set[int] = set()
+    if (first := next((word.holes[0] for word in words if word.holes), None)) is not None:
+        _check_wrappers(words, code, first)
     names = {code.program: os.path.basename(words[code.program].text)}
     names.update({index: os.path.basename(words[index].text) for index in code.interpreters})
     for index, word in enumerate(words):
@@ -184,10 +185,34 @@ def _check_program(words: list[Word]) -> frozenset[int]:
             raise UnsupportedScript(hole, f"at {name!r}, which may take it for an option", "a -- before it")
         if index in code.operands and word.text.startswith(HOLE):
             guarded.add(hole)
-        assignment = _ASSIGNMENT.match(word.text)
-        if assignment is not None and index < code.program and is_special_variable(assignment[1]):
-            raise _special(assignment[1], hole)
+        if index < code.program:
+            _check_variable(word)
     return frozenset(guarded)
+
+
+def _check_variable(word: Word) -> None:
+    """Refuse a hole in ``NAME=VALUE`` before a program if it might be the name, or that of a special variable."""
+    variable, assigns, _ = word.text.partition("=")
+    if not assigns or variable.startswith("--"):
+        return
+    if not re.fullmatch(NAME, variable):
+        raise UnsupportedScript(word.holes[0], "in an assignment to a variable whose name is not written out")
+    if is_special_variable(variable):
+        raise _special(variable, word.holes[0])
+
+
+def _check_wrappers(words: list[Word], code: EmbeddedCode, hole: int) -> None:
+    """Refuse a hole behind ``env``, ``timeout`` and the like if it is not certain which word is the program."""
+    if code.unclear is not None:
+        raise UnsupportedScript(
+            hole, f"at {code.unclear!r} with an option after which it is not certain which program runs"
+        )
+    for word in words[1 : code.program + 1]:
+        if word.may_split:
+            raise UnsupportedScript(word.begin, f"after {words[0].text!r} this needs double quotes", '"$name"')
+    program = words[code.program]
+    if not program.holes and not (program.is_literal and _PROGRAM.fullmatch(program.text)):
+        raise UnsupportedScript(hole, "at a command whose name is not written out")
 
 
 def _check_test(name: str, arguments: list[Word]) -> None:
