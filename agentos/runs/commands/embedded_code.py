@@ -127,7 +127,7 @@ def _follow_wrappers(argv: Sequence[str]) -> tuple[int, dict[int, str], str | No
                 break
         program = inner + wrapper.words
         operands.update(dict.fromkeys(range(inner, min(program + 1, len(argv))), name))
-        if program >= len(argv):
+        if program >= len(argv) or (unclear == name and name in RUNNERS):
             break
         at = program
     return at, operands, unclear

@@ -162,11 +162,14 @@ class Wrapper:
 # Options by which the command is given in another way (env -S, sudo -s) are left out: they count as not known.
 WRAPPERS = {
     "busybox": Wrapper(),
+    "bwrap": Wrapper(),
     "caffeinate": Wrapper("t:w:dimsu"),
     "chronic": Wrapper("ev"),
+    "chroot": Wrapper(long="groups= skip-chdir userspec=", words=1),
     "chrt": Wrapper("fr", "fifo rr", words=1),
     "doas": Wrapper("u:n"),
     "env": Wrapper("a:u:C:i0v", "argv0= chdir= debug ignore-environment null unset=", assigns=True),
+    "firejail": Wrapper(long="noprofile private quiet"),
     "flock": Wrapper(
         "w:E:eFnosux",
         "close conflict-exit-code= exclusive nb no-fork nonblock shared timeout= unlock verbose wait=",
@@ -174,10 +177,13 @@ WRAPPERS = {
     ),
     "gosu": Wrapper(words=1),
     "ionice": Wrapper("c:n:t", "class= classdata= ignore"),
+    "mpirun": Wrapper(),
     "nice": Wrapper("n:0123456789", "adjustment="),
     "nohup": Wrapper(),
+    "nsenter": Wrapper("G:S:t:CFTUaimnpu", "all target="),
     "numactl": Wrapper("C:N:i:m:p:al", "all cpunodebind= interleave= localalloc membind= physcpubind= preferred="),
     "setsid": Wrapper("cfw", "ctty fork wait"),
+    "srun": Wrapper("A:J:N:c:n:p:t:w:", "account= cpus-per-task= gres= job-name= mem= nodes= ntasks= partition= time="),
     "stdbuf": Wrapper("e:i:o:", "error= input= output="),
     "strace": Wrapper("E:I:O:P:S:U:X:a:b:e:o:p:s:u:CDFTZcdfiknqrtvwxyz", "follow-forks output= trace="),
     "sudo": Wrapper(
@@ -186,18 +192,21 @@ WRAPPERS = {
         "preserve-groups prompt= reset-timestamp set-home stdin user=",
         assigns=True,
     ),
+    "systemd-run": Wrapper("Gdqrt", "collect pipe pty quiet same-dir scope slice= system uid= unit= user wait"),
     "taskset": Wrapper("ac", "all-tasks cpu-list", words=1),
     "time": Wrapper("f:o:apqv", "append format= output= portability quiet verbose"),
     "timeout": Wrapper("k:s:fpv", "foreground kill-after= preserve-status signal= verbose", words=1),
+    "tini": Wrapper("e:p:gsvw"),
     "toybox": Wrapper(),
     "unbuffer": Wrapper("p"),
+    "unshare": Wrapper("G:R:S:w:CTUcfimnpru", "fork map-current-user map-root-user mount mount-proc net pid user"),
     "xargs": Wrapper(
         "E:I:L:P:a:d:n:s:0eilroptx",
         "arg-file= delimiter= eof exit interactive max-args= max-chars= max-lines max-procs= no-run-if-empty null "
         "open-tty process-slot-var= replace verbose",
     ),
 }
-# These run the words after their own as they are; where those begin is not looked for.
+# These run the words after their own as they are. Where those begin is not looked for, but for those in WRAPPERS too.
 RUNNERS = _names(
     """
     apptainer bwrap chroot direnv docker firejail kubectl mpirun nerdctl nix nsenter pipenv pixi podman poetry
