@@ -10,7 +10,7 @@ import os
 import re
 
 from .embedded_code import EmbeddedCode, find_code
-from .interpreters import find_language, gives_arguments_to_code, is_shell
+from .interpreters import RUNNERS, WRAPPERS, find_language, gives_arguments_to_code, is_shell
 from .shell_grammar import ParsedScript, SimpleCommand
 from .shell_tables import (
     BUILTINS,
@@ -70,6 +70,8 @@ def _check_what_it_changes(command: SimpleCommand) -> None:
     while words and words[0].text in RUNS_NEXT_WORD:
         words = words[1:]
         while words and words[0].text.startswith("-"):
+            if set(words[0].text) - set("-clpvV"):
+                raise UnsupportedScript(words[0].begin, "after this option it is not certain which command runs")
             words = words[1:]
     if not words:
         return
@@ -108,6 +110,17 @@ def _check_standard_input(words: list[Word]) -> None:
         reads_code = is_interpreter and all(word.text == "-" for word in arguments)
     if reads_code:
         raise UnsupportedScript(words[code.program].begin, f"{name!r} reads code from its standard input here")
+    is_behind = os.path.basename(words[0].text) in RUNNERS | WRAPPERS.keys()
+    end = min(code.interpreters, default=len(words))  # the rest is for that code
+    for index, word in enumerate(words[:end]):  # the program may be another word than it seems
+        other = os.path.basename(word.text)
+        if is_behind and is_shell(other) and index not in code.files:
+            raise UnsupportedScript(word.begin, f"{other!r} may read code from its standard input here")
+    wrappers = [word.text for word in words[: code.program]]
+    if "xargs" in map(os.path.basename, wrappers):
+        replaces = any(text.startswith(("-I", "-i", "-J", "--replace")) for text in wrappers)
+        if name in WRAPPERS or (replaces and (code.interpreters or code.languages or not _PROGRAM.fullmatch(name))):
+            raise UnsupportedScript(words[0].begin, "xargs may run here what it reads from its standard input")
 
 
 def _options(arguments: list[str]) -> list[str]:
