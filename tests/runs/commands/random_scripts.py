@@ -25,7 +25,8 @@ _BUILTINS = [*sorted(BUILTINS - _LEFT_OUT - _KEYWORDS - {".", "source"}), ". ./n
 _PROGRAMS = [
     "true", "cat", "ls", "basename", "env", "nice", "timeout 1", "sed", "awk", "sh ./none", "bash {}", "sh -c",
     "bash -c", "python ./none", "python {}", "env -S", "xargs echo", "xargs {}", "find .", "/bin/echo", "./none",
-    "nohup true", "ssh", "make",
+    "nohup true", "ssh", "make", "env -i", "env -u", "env --unset", "nice -n", "timeout -k1s", "timeout --signal KILL",
+    "xargs -i", "stdbuf -o", "setsid", "unshare", "chroot /",
 ]  # fmt: skip
 _COMMON = ["echo", "printf '%s\\n'", "printf", "cd", ":", "test", "[", "cat", "true", "basename", "ls -d", "env", "x.y"]
 _VARIABLES = [
