@@ -111,14 +111,14 @@ _LANGUAGES = {
     "racket": _with_option("e", "--eval"),
     "rsync": Language("e", frozenset({"--rsh", "--rsync-path"}), anywhere=True),
     "ruby": Language("e", valued="IrCE", glued="FKTWix0"),
-    "runuser": Language("c", frozenset({"--command"}), valued="sgGuw", anywhere=True),
+    "runuser": Language("cs", frozenset({"--command", "--shell"}), valued="gGuw", anywhere=True),
     "sbcl": _with_option("", "--eval"),
     "scala": _with_option("e"),
     "script": Language("c", frozenset({"--command"}), valued="IOBTEmot", anywhere=True),
     "sg": Language("c", anywhere=True),
     "sqlite3": Language(long_valued={"-cmd": 1, "-init": 1, "-separator": 1}, exact=frozenset({"-cmd"}), operand=1),
     "strace": _with_option("o", "--output", valued="EIOPSUXabepsu"),  # -o '|command'
-    "su": Language("c", frozenset({"--command"}), valued="sgGw", anywhere=True),
+    "su": Language("cs", frozenset({"--command", "--shell"}), valued="gGw", anywhere=True),
     "tar": Language(
         "I", frozenset({"--checkpoint-action", "--to-command", "--use-compress-program"}), valued="fCTX", anywhere=True
     ),

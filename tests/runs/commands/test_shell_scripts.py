@@ -495,6 +495,8 @@ REFUSED = [
     ("python3 -c \"print('{}')\"", "given code"),
     ("perl -e 1 {}", "given code"),
     ("su bob -c {}", "the code for 'su'"),
+    ("su -s {} bob", "the code for 'su'"),
+    ("runuser --shell={} bob", "the code for 'runuser'"),
     ("sed s/a/{}/ file", "the code for 'sed'"),
     ("sed -n -e {} file", "'sed'"),
     ("awk {} file", "'awk'"),
