@@ -1,7 +1,7 @@
-"""The pool under any SDK: transports for httpx2 (or httpx) that lease a credential for each call.
+"""Transports for httpx2 (or httpx) that lease a credential for each call of any SDK.
 
-They are made by ``pool.transport()`` and ``pool.async_transport()``; docs/http.md tells how they are used. The names
-here are imported when they are used, because the transports need httpx2 and the rest of the room does not.
+``pool.transport()`` and ``pool.async_transport()`` make them; docs/http.md describes their use. The names here are
+imported on first use, because the transports need httpx2 and the rest of the room does not.
 """
 
 from __future__ import annotations

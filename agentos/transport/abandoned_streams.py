@@ -1,8 +1,8 @@
-"""Finding streams that nobody reads any more.
+"""Find response streams that the caller abandoned without closing them.
 
-Who leaves the loop over a stream has, with most SDKs, neither closed nor freed it: it is part of a cycle that only the
-garbage collector sees, and in a large program that may not look for hours. Meanwhile the stream holds its key, and the
-next call may be waiting for just that one. So while calls wait and streams are open, the collector is made to look.
+With most SDKs, leaving the loop over a stream neither closes nor frees it: the stream is part of a reference cycle that
+only the garbage collector finds, which in a large program may take hours. Until then the stream holds its key, and the
+next call may wait for that key. So while calls wait and streams are open, a timer forces a collection.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from weakref import WeakSet
 
 from ..util.fork_hooks import ForkSafeLocks, register_fork_hooks
 
-# A loop ends the generators of a forgotten stream one by one, and only then is the rest of it garbage. Nor is it worth
-# a look if a key comes at once.
+# The event loop closes the generators of an abandoned stream one by one before the rest of it becomes garbage. And a
+# collection is not worth it if a key becomes free at once.
 _A_MOMENT = 0.01
 
-# A look may take a fifth of a second, in which nothing else runs. After each that was in vain the next one is put off
-# for longer, until all of them together take a hundredth of the time.
-_FIRST_PAUSE, _LONGEST_PAUSE = 2.0, 100.0  # in looks
+# A collection may block the process for a fifth of a second. After each one that finds nothing the next is postponed
+# longer, until all of them together take a hundredth of the time.
+_FIRST_PAUSE, _LONGEST_PAUSE = 2.0, 100.0  # in multiples of one collection's duration
 _SHORTEST_PAUSE = 0.1
 
-_STAYS = 5.0  # seconds that a watchman waits for something to do
+_STAYS = 5.0  # seconds the timer thread stays alive without work
 
 
 class _Timer(Protocol):
@@ -34,16 +34,16 @@ class _Timer(Protocol):
 
 
 class OpenStreams(ForkSafeLocks):
-    """The streams of a transport that may have been forgotten.
+    """The open streams of a transport, any of which may have been abandoned.
 
-    *later* calls a function after so many seconds, and returns what can be cancelled.
+    *later* calls a function after a number of seconds and returns a timer that can be cancelled.
     """
 
     def __init__(self, later: Callable[[float, Callable[[], None]], _Timer]) -> None:
         self._later = later
         self._lock = threading.RLock()
         self._open: WeakSet[Any] = WeakSet()
-        self._waiting = 0  # calls that wait for a key
+        self._waiting = 0
         self._timer: _Timer | None = None
         self._pause = _FIRST_PAUSE
         self._not_before = 0.0
@@ -51,17 +51,17 @@ class OpenStreams(ForkSafeLocks):
 
     def in_forked_child(self) -> None:
         self._lock = threading.RLock()
-        self._waiting, self._timer = 0, None  # they are the parent's
+        self._waiting, self._timer = 0, None  # they belong to the parent
 
     def add(self, stream: Any) -> None:
-        """It was handed up. It is forgotten here with its last reference."""
+        """Track a stream that was passed to the caller, until its last reference goes."""
         with self._lock:
             self._open.add(stream)
             self._schedule_check()
 
     @contextmanager
     def collecting_while_waiting(self) -> Iterator[None]:
-        """While a call waits for a key: look for forgotten streams in a moment, and again now and then."""
+        """Force collections while a call waits for a key: one shortly, then at growing intervals."""
         with self._lock:
             self._waiting += 1
         try:
@@ -80,7 +80,7 @@ class OpenStreams(ForkSafeLocks):
             self._timer = self._later(max(_A_MOMENT, self._not_before - time.monotonic()), self._check)
 
     def _check(self) -> None:
-        if self._waiting and time.monotonic() >= self._not_before:  # two timers may have crossed
+        if self._waiting and time.monotonic() >= self._not_before:  # two timers may overlap
             self._collect()
         with self._lock:
             self._timer = None
@@ -98,10 +98,10 @@ class OpenStreams(ForkSafeLocks):
 
 
 class CollectionTimer(ForkSafeLocks):
-    """Calls a function later, on a thread of its own that holds nobody up: the *later* of a transport for threads.
+    """Call a function later on a daemon thread; the *later* argument for transports that use threads.
 
-    Waits for keys come and go by the thousand, and a thread for each would cost more than the call. So there is one,
-    which sleeps through what was called off, and goes when it has had nothing to do for a while.
+    Calls start and stop waiting for keys by the thousand, and a thread for each wait would cost more than the call. One
+    thread serves them all: it ignores cancelled calls and ends after some time without work.
     """
 
     def __init__(self) -> None:
@@ -114,7 +114,7 @@ class CollectionTimer(ForkSafeLocks):
 
     def in_forked_child(self) -> None:
         self._changed = threading.Condition()
-        self._act = self._thread = None  # which runs in the parent only
+        self._act = self._thread = None  # the thread exists only in the parent
 
     def __call__(self, seconds: float, act: Callable[[], None]) -> CollectionTimer:
         with self._changed:

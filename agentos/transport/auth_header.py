@@ -1,4 +1,4 @@
-"""The secret, put into the headers: where the SDK put its placeholder, or where its provider wants it."""
+"""Put the secret into the request headers: in place of the SDK's placeholder, or where the provider expects it."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from typing import Any
 
 from ..pool.secret import Secret
 
-# Where keys travel. A request that leaves has exactly one of these.
+# Headers that carry keys. An outgoing request has exactly one of them.
 KEY_HEADERS = frozenset((b"authorization", b"x-api-key", b"x-goog-api-key", b"api-key"))
 _OF_PROVIDERS = {"anthropic": "x-api-key", "gemini": "x-goog-api-key", "azure": "api-key"}
-_PRIVATE = b"x-agentos-"  # for us alone
+_PRIVATE = b"x-agentos-"  # removed before sending
 RETRIES = b"x-stainless-retry-count"
 _KEPT = frozenset((b"accept-encoding", b"host", RETRIES))
 _SPECIAL = KEY_HEADERS | _KEPT
 
-# The codings that ``providers.passing`` can read. Clients offer more where more is installed.
+# Content codings that ``BodySniffer`` can decode. Clients offer more if more are installed.
 _READABLE = "gzip, deflate"
 
 
 def find_key_header(provider: str | None) -> str:
-    """The header in which that provider expects its keys."""
+    """Return the header in which *provider* expects its keys."""
     return _OF_PROVIDERS.get(provider or "", "authorization")
 
 
 def special_headers(headers: Any) -> dict[bytes, bytes]:
-    """Those of a request's headers that are looked at or changed on its way, by name in lower case."""
+    """Return the request headers that are read or changed before sending, by lower-case name."""
     found = {}
     for name, value in headers.raw:
         low = _special(name)
@@ -43,11 +43,11 @@ def _special(name: bytes) -> bytes | None:
 def put_secret(
     headers: Any, found: dict[bytes, bytes], secret: Secret, auth: str | None, provider: str | None, *, rewritten: bool
 ) -> None:
-    """Make *headers* carry *secret*, and nothing else in the places of keys.
+    """Make *headers* carry *secret* in exactly one key header.
 
-    *found* are the special ones among them. *auth* is the header that the user told, ``"bearer"`` for the usual one. A
-    request that was *rewritten* goes to another provider than its SDK thinks, so that the SDK's own place for the key
-    says nothing.
+    *found* are the special headers among them. *auth* is the header that the user chose; ``"bearer"`` means
+    ``Authorization``. A *rewritten* request goes to another provider than the SDK expects, so the SDK's own key header
+    is ignored.
     """
     codings = found.get(b"accept-encoding", b"")
     if b"br" in codings or b"zstd" in codings:
@@ -62,7 +62,7 @@ def put_secret(
 def _places(
     auth: str | None, found: tuple[bytes, ...], provider: str | None, rewritten: bool
 ) -> tuple[str, tuple[str, ...]]:
-    """The header for the secret, and those of *found* that must go."""
+    """Return the header for the secret, and the headers among *found* to remove."""
     place = _place(auth, [low.decode() for low in found if low in KEY_HEADERS], provider, rewritten=rewritten)
     return place, tuple(low.decode() for low in found if low not in _KEPT and low != place.encode())
 

@@ -1,6 +1,6 @@
-"""One call of a client's, with as many keys as it takes: what is asked of the pool, sent, told, and handed up.
+"""One call of a client: lease a key, send, classify the answer, and retry with other keys where that helps.
 
-Nothing here waits or sends. The two transports do, one with a thread and one with a task, and ask here what is next.
+Nothing here waits or sends. The two transports do that, on a thread or in a task, and ask this class for the next step.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ from .httpx_compat import find_library
 from .outgoing import build_outgoing
 from .settings import TransportSettings, get_replayable_body
 
-# What another key, or the same one later, may well answer otherwise. All else is for the caller.
+# Refusals that another key, or the same key later, may not repeat. All others are passed to the caller.
 _WORTH_ANOTHER_TRY = frozenset(
     (Event.LIMITED, Event.PARKED, Event.RAMP, Event.KEY_DEAD, Event.MONEY_GONE, Event.NOT_ENTITLED)
 )
-# What passes by itself, so that the holder of an item's only lease can wait for it.
+# Refusals that end by themselves, so that a call that can only use its item's lease can wait for the end.
 _PASSES = frozenset((Event.LIMITED, Event.RAMP))
 
-# A call that is limited by the same key again rests so long, and longer each time. After so many refusals in all, or
-# of one key that meanwhile served others, the caller has to know.
+# A call that the same key rate-limits again pauses before its next attempt, longer each time. After this many refusals
+# in all, or from one key that meanwhile served other calls, the last refusal is passed to the caller.
 _FIRST_REST, _LONGEST_REST = 1.0, 60.0
 _MOST_REFUSALS, _MOST_OF_ONE = 20, 6
 
-_AHEAD = 0.5  # of all of its own priority, and of none of a higher one
+_AHEAD = 0.5  # goes before all requests of the same priority, and after those of a higher one
 
 
 class Call:
-    """A call under way. Its lease ends exactly once, whoever ends it."""
+    """A call in progress. Its lease ends exactly once."""
 
     __slots__ = (
         "_estimate",
@@ -103,18 +103,18 @@ class Call:
         self._lost_one = False
         self._waited = 0.0
         self._refusals: tuple[Refusal, ...] = ()
-        self._well_before: dict[str, int] = {}  # how many calls a key had served when it first refused this one
+        self._well_before: dict[str, int] = {}  # successful calls of a key when it first refused this call
         self._sniffer: BodySniffer | None = None
         self._usage: Mapping[str, float] = {}
-        self.answer: Any = None  # the last refusal, to be handed up if there is no better
-        self.pause = 0.0  # seconds to rest before the next try
-        self._events: EventStreamFilter | None = None  # the answer comes as events
-        self.lingers = False  # it is read bit by bit, and may be left before its end
+        self.answer: Any = None  # the last refusal, returned if no attempt succeeds
+        self.pause = 0.0  # seconds to pause before the next attempt
+        self._events: EventStreamFilter | None = None  # set if the answer is an event stream
+        self.lingers = False  # the body is read piece by piece and may be abandoned
 
-    # -- a lease ----------------------------------------------------------------------------------------------
+    # -- lease ------------------------------------------------------------------------------------------------
 
     def take_now(self) -> bool:
-        """Take a lease if one is to be had at once."""
+        """Take a lease if one is free now."""
         while self._grant is None:
             grant = self._pool.take_now(self._lease_request, self._settings.requester)
             if grant is None:
@@ -123,12 +123,13 @@ class Call:
         return True
 
     def _accept(self, grant: Grant) -> bool:
-        """Keep *grant*, unless it is of a credential that joined the pool after we asked, and belongs elsewhere.
+        """Keep *grant* and return True; give it back and return False if it cannot be used.
 
-        Nor if it is lost by now, because the process stood still meanwhile.
+        It cannot if its credential joined the pool after the request and may not go to this host, or if the lease was
+        lost while the process was suspended.
         """
         if not self._lost_one and self._pool.find_loss_reason(grant) is not None:
-            self._lost_one = True  # the next will be sent, or complained of
+            self._lost_one = True  # the next lost lease raises LeaseLost
             self._pool.give_back(grant)
             return False
         if self._pool.credential_count() != self._size:
@@ -142,24 +143,24 @@ class Call:
         return True
 
     def wait_terms(self) -> tuple[LeaseRequest, str | None, float | None]:
-        """What to wait for: the request, in whose name, and how long at most."""
+        """Return the request, the requester and the longest wait in seconds."""
         left = self._until - self._settings.clock.now()
         return self._lease_request, self._settings.requester, None if left == math.inf else max(0.0, left)
 
     def on_granted(self, grant: Grant, began: float) -> bool:
-        """It came, after a wait since *began*. False: but it was none for us, ask again."""
+        """Accept a grant that was waited for since *began*; False: it cannot be used, request again."""
         if not self._accept(grant):
             return False
         self._waited += self._settings.clock.now() - began
         return True
 
     def on_wait_failed(self, error: AgentOSError, began: float) -> bool:
-        """No lease came, after a wait since *began*. True: ask again, differently; False: hand ``answer`` up.
+        """Handle a wait since *began* that failed. True: request again with new terms; False: return ``answer``.
 
         Raises *error* if there is no answer.
         """
         if isinstance(error, NeverFits) and self._lease_request.cost is not ONE_REQUEST:
-            # The cost is an estimate of ours, and an estimate must not make a request hopeless.
+            # The cost is only an estimate, which must not make a request unservable.
             self._lease_request = _without_tokens(self._lease_request)
             return True
         if self.answer is None:
@@ -168,18 +169,18 @@ class Call:
         return False
 
     def release(self) -> None:
-        """Give the lease back, unless it is an item's. Again: changes nothing."""
+        """Give the lease back, unless it belongs to an item. Idempotent."""
         grant, self._grant = self._grant, None
         self._settings.open.discard(self)
         if grant is not None and self._item_lease is None:
             self._pool.give_back(grant)
 
-    # -- out --------------------------------------------------------------------------------------------------
+    # -- request ----------------------------------------------------------------------------------------------
 
     def outgoing(self) -> Any:
-        """The request as it is sent: a copy with the secret in its place, to the base URL of the credential."""
+        """Return a copy of the request with the secret in it, addressed to the base URL of the credential."""
         grant, request = self._grant, self._request
-        assert grant is not None  # noqa: S101 - for the type checker: it is called with a lease
+        assert grant is not None  # noqa: S101 - for the type checker: the caller has a lease
         name = grant.key.name
         why = self._pool.find_loss_reason(grant)
         if why is not None:
@@ -191,10 +192,10 @@ class Call:
         )
         return sent.request
 
-    # -- back -------------------------------------------------------------------------------------------------
+    # -- response ---------------------------------------------------------------------------------------------
 
     def on_transport_error(self, error: BaseException) -> None:
-        """There was no answer, or not all of one. The caller gets *error* as it is."""
+        """Report that the answer is missing or incomplete, and release the lease. The caller raises *error*."""
         grant = self._grant
         if grant is None:
             return
@@ -211,14 +212,14 @@ class Call:
             self.release()
 
     def error_body(self, response: Any) -> ErrorBody:
-        """What the body of *response*, an error, is to be read into."""
+        """Return the buffer for the body of *response*, an error."""
         shorten_timeout(self._sent.request, response)
         return ErrorBody(self._pool.clock)
 
     def on_error_response(self, response: Any, body: ErrorBody) -> Any:
-        """An answer that is an error, and its *body*: what to hand up; None: try again, after ``pause``."""
+        """Report an error response. Return the response for the caller, or None to retry after ``pause``."""
         grant = self._grant
-        assert grant is not None  # noqa: S101 - for the type checker: there was a lease, or nothing was sent
+        assert grant is not None  # noqa: S101 - for the type checker: a request was sent, so there was a lease
         name = grant.key.name
         answer, content = redact_response(find_library(self._request), response, body, self._mask)
         raw = answer.headers.raw
@@ -237,8 +238,9 @@ class Call:
         self._refusals += (Refusal(name, response.status_code, signal.event, find_request_id(raw)),)
         self._waited += self.pause
         if self._item_lease is None:
-            # Its turn had come already: it goes before those who came later, and after any of a higher priority. Not if
-            # it was limited by this key before: one that is limited every time would close the key for everybody.
+            # This call has already waited, so it goes before later ones and after those of a higher priority. Not if
+            # this key rate-limited it before: a call that is limited every time would keep the key closed for all
+            # others.
             ask = (
                 self._pool.with_margin(self._lease_request, 1) if signal.event is Event.LIMITED else self._lease_request
             )
@@ -247,16 +249,17 @@ class Call:
         return None
 
     def _never_fits(self, name: str, before: int) -> bool:
-        """Whether this call, most likely, will be refused for ever: so often by all, or by a key that serves others."""
+        """Return whether the call will probably always be refused: too often in all, or by a key that serves others."""
         if not before:
             self._well_before[name] = self._settings.went_well.get(name, 0)
         served_others = self._settings.went_well.get(name, 0) > self._well_before[name]
         return len(self._refusals) >= _MOST_REFUSALS or (before >= _MOST_OF_ONE and served_others)
 
     def _pause_after(self, grant: Grant, signal: Signal, before: int) -> float:
-        """How long to rest, after this key had refused the call *before* so often; infinite: there is no next try.
+        """Return the seconds to pause after this key refused the call *before* times; infinity: do not retry.
 
-        Whatever its provider says of waiting, a call does not hammer. It rests, not the key, which may serve others.
+        The pause grows whatever delay the provider states. It applies to the call, not to the key, which may serve
+        others.
         """
         left = self._until - self._settings.clock.now()
         least = min(_LONGEST_REST, _FIRST_REST * 2.0 ** (before - 1), left / 2) if before else 0.0
@@ -269,9 +272,9 @@ class Call:
         )
 
     def on_success_response(self, response: Any) -> bool:
-        """An answer that goes well so far: remember what will be needed when its body has passed.
+        """Prepare to pass on the body of a successful response, and to report it at its end.
 
-        False: it had been read before it came here, as what a ``MockTransport`` makes is, and the call is over.
+        Returns False if the body is already read, as with ``MockTransport``: the call is then finished.
         """
         grant = self._grant
         assert grant is not None  # noqa: S101 - for the type checker
@@ -279,7 +282,7 @@ class Call:
         kind, coding = parse_body_type(raw)
         self._status, self._headers = status, raw
         self.lingers = "json" not in kind
-        if "event-stream" in kind or "eventstream" in kind:  # as Amazon writes it
+        if "event-stream" in kind or "eventstream" in kind:  # the spelling of Amazon
             self._events = EventStreamFilter(self._sent.secret, coding)
             self._sniffer = BodySniffer()
         elif not self.lingers:
@@ -290,7 +293,7 @@ class Call:
         well[name] = well.get(name, 0) + 1
         if status < 300 and (self._item_lease is not None or self._pool.wants_readings(grant)):
             signal = self._classified(status, raw, None)
-            if signal.usage:  # in a header; the body will tell it better
+            if signal.usage:  # from a header; the body is more exact
                 self._usage, signal = signal.usage, replace(signal, usage={})
             self._report(signal, response)
         if not response.is_closed:
@@ -305,12 +308,12 @@ class Call:
         return False
 
     def track_stream(self, stream: Abandonable) -> None:
-        """The body is read by way of *stream*, which may be left before its end."""
+        """Register *stream*, through which the body is read, with the item's lease: it may be abandoned."""
         if self._item_lease is not None:
             self._item_lease.track_stream(stream)
 
     def feed(self, piece: bytes) -> bytes:
-        """A piece of the body passes: as it goes on. An error event of a stream may quote the key, too."""
+        """Inspect a piece of the body and return it for the caller, redacted if the body is an event stream."""
         events, passing = self._events, self._sniffer
         if events is None:
             if passing is not None:
@@ -325,11 +328,11 @@ class Call:
         return events.redact(piece)
 
     def flush(self) -> bytes:
-        """What is still to be handed on when all of the body has passed."""
+        """Return the bytes held back for redaction, at the end of the body."""
         return b"" if self._events is None else self._events.flush()
 
     def finish(self, *, whole: bool) -> None:
-        """The body has passed, or (not *whole*) nobody wants the rest of it: tell the pool, give the lease back."""
+        """Report usage to the pool and release the lease; not *whole*: the body was not read to its end."""
         grant = self._grant
         if grant is None:
             return
@@ -342,7 +345,7 @@ class Call:
     def _report_body(self, grant: Grant, whole: bool) -> None:
         usage, passing = self._usage, self._sniffer
         if passing is not None:
-            # A document that was fetched, not answered, may tell of anybody's errors.
+            # A document fetched with GET may contain errors that are not those of this call.
             error = passing.error() if self._events is not None or self._request.method == "POST" else None
             if error is not None:
                 signal = self._classified(self._status, self._headers, error)
@@ -350,7 +353,7 @@ class Call:
                     self._report(signal, None, once_more=True)
             usage = passing.usage() or usage
             whole = whole or passing.is_over()
-            if not whole:  # what came out until then is told by nobody
+            if not whole:  # the output tokens produced so far are not known
                 usage = {name: used for name, used in usage.items() if name == "input_tokens"}
         if not usage or self._estimate.cost is NO_TOKENS:
             return
@@ -361,7 +364,7 @@ class Call:
         else:
             self._pool.settle_usage(grant, usage, whole=whole)
 
-    # -- small parts ------------------------------------------------------------------------------------------
+    # -- helpers ----------------------------------------------------------------------------------------------
 
     def _classified(self, status: int, headers: object, body: bytes | None, url: str | None = None) -> Signal:
         return classify(
@@ -376,7 +379,7 @@ class Call:
 
     def _report(self, signal: Signal, answer: Any, *, once_more: bool = False) -> bool:
         grant = self._grant
-        if grant is None:  # another thread has closed the transport meanwhile: what became of the call is no news
+        if grant is None:  # another thread has closed the transport: ignore the outcome
             return False
         if self._item_lease is not None:
             return self._item_lease.record_answer(signal, answer, calls=0 if once_more else 1)
@@ -392,5 +395,5 @@ class Call:
 
 
 def _without_tokens(ask: LeaseRequest) -> LeaseRequest:
-    """*ask*, with nothing said of its tokens."""
+    """Return *ask* without an estimate of tokens."""
     return LeaseRequest(ONE_REQUEST, ask.model, ask.affinity, ask.priority, ask.labels)

@@ -1,4 +1,4 @@
-"""What a caller can see of a call: which key it had, after how many refusals, under which request id."""
+"""Facts about a call for its caller: the key used, the refusals before it, the provider's request id."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 from ..providers.signal import Event
 
-# Where providers put the number under which they find a call again; the first that is there counts.
+# Headers with the provider's id of a call; the first one present counts.
 _REQUEST_IDS = (b"x-request-id", b"request-id", b"apim-request-id", b"x-amzn-requestid", b"mistral-correlation-id")
 _LONGEST_ID = 200
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A try that was refused before the one whose answer was handed up."""
+    """An attempt that was refused before the one whose answer the caller gets."""
 
     credential: str
     status: int
@@ -23,7 +23,7 @@ class Refusal:
 
 
 class CallRecord:
-    """``response.extensions["agentos"]``: the name of the credential, seconds waited for keys, refusals before this."""
+    """``response.extensions["agentos"]``: the credential's name, seconds waited for keys, refusals before it."""
 
     __slots__ = ("_headers", "credential", "refusals", "waited")
 
@@ -37,7 +37,7 @@ class CallRecord:
 
     @property
     def request_id(self) -> str | None:
-        """The provider's own id of this call, if the answer has one."""
+        """The provider's id of this call, if the answer has one."""
         return find_request_id(self._headers)
 
     def __repr__(self) -> str:
@@ -48,7 +48,7 @@ class CallRecord:
 
 
 def find_request_id(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
-    """The provider's own id of a call, by the headers of its answer."""
+    """Return the provider's id of a call from the headers of its answer."""
     named = {name.lower(): value for name, value in headers}
     for name in _REQUEST_IDS:
         value = named.get(name)

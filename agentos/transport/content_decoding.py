@@ -1,4 +1,4 @@
-"""Content codings of an error's body: what it says is decoded, up to a bound, whatever it would unfold to."""
+"""Decode the body of an error response, up to a maximum length."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, Final, NamedTuple
 
-# More of them, one around the other, are nobody's honest answer.
+# Nested codings; a larger number is treated as an attack.
 _MOST_CODINGS: Final = 5
 
 _ZLIB: Final = ("gzip", "x-gzip", "deflate")
 _ORDINARY_NAME: Final = re.compile(r"[a-z0-9-]{1,20}", re.ASCII)
 
-# Takes the next piece of what is coded, and how many bytes are wanted at most.
+# Decode the next piece of input into at most that many bytes.
 Decode = Callable[[bytes, int], bytes]
 
 
 class DecodedBody(NamedTuple):
-    """What a body says; ``whole`` if that is all of it, without a fault in its coding."""
+    """A decoded body; ``whole`` if it is complete and its coding is valid."""
 
     content: bytes
     whole: bool
 
 
 class NotDecodable(ValueError):
-    """Of a body in that *coding* nothing can be read."""
+    """The body cannot be decoded."""
 
     def __init__(self, coding: str) -> None:
         shown = f" {coding}" if _ORDINARY_NAME.fullmatch(coding) else ""
@@ -34,10 +34,7 @@ class NotDecodable(ValueError):
 
 
 def decode_body(body: bytes, codings: str, most: int) -> DecodedBody:
-    """At most *most* bytes of what *body* says; *codings* as in Content-Encoding, in the order they were applied.
-
-    Raises NotDecodable.
-    """
+    """Decode *body* into at most *most* bytes; *codings* is its Content-Encoding, in the order of application."""
     names = [name.strip() for name in codings.split(",") if name.strip()]
     if not body:
         return DecodedBody(b"", whole=True)
@@ -52,9 +49,9 @@ def decode_body(body: bytes, codings: str, most: int) -> DecodedBody:
 
 def _decode_one(body: bytes, coding: str, most: int) -> DecodedBody:
     decode, errors = _decoder(coding, body[:2])
-    bare = coding == "deflate" and _lacks_header(body[:2])  # then nothing but a sound end shows that it was coded
+    bare = coding == "deflate" and _lacks_header(body[:2])  # then only a valid end proves the coding
     content = bytearray()
-    # Byte by byte: what came before a fault is kept, and little is unfolded at once.
+    # Byte by byte: this keeps what precedes an error, and limits how much is decompressed at once.
     for place in range(len(body)):
         try:
             content += decode(body[place : place + 1], most - len(content))
@@ -68,9 +65,9 @@ def _decode_one(body: bytes, coding: str, most: int) -> DecodedBody:
 
 
 def _decoder(coding: str, first: bytes) -> tuple[Decode, type[Exception]]:
-    """How to decode, and what that raises."""
+    """Return the decoding function and the exception it raises."""
     if coding in _ZLIB:
-        # 47: gzip or zlib, by the first bytes; -15: zlib without them, which some call deflate.
+        # 47: gzip or zlib, detected by header; -15: raw deflate, which some servers send as "deflate".
         window = -15 if coding == "deflate" and _lacks_header(first) else 47
         return zlib.decompressobj(window).decompress, zlib.error
     if coding == "br" and (brotli := _brotli()) is not None:
@@ -79,13 +76,13 @@ def _decoder(coding: str, first: bytes) -> tuple[Decode, type[Exception]]:
 
 
 def _lacks_header(first: bytes) -> bool:
-    """Whether that is the beginning neither of gzip nor of zlib."""
+    """Return whether *first* begins neither gzip nor zlib."""
     return first != b"\x1f\x8b" and (first[:1] != b"\x78" or int.from_bytes(first, "big") % 31 != 0)
 
 
 @cache
 def _brotli() -> Any:
-    """The package by which a client decodes it, too; None: there is none."""
+    """Return the brotli package that the client would use, or None."""
     for name in ("brotli", "brotlicffi"):
         try:
             return __import__(name)
@@ -96,12 +93,12 @@ def _brotli() -> Any:
 
 def _brotli_decode(brotli: Any) -> Decode:
     decoder = brotli.Decompressor()
-    take = getattr(decoder, "process", None) or decoder.decompress  # as brotlicffi calls it
+    take = getattr(decoder, "process", None) or decoder.decompress  # brotlicffi's name
 
     def decode(piece: bytes, most: int) -> bytes:
         try:
             return bytes(take(piece, output_buffer_limit=most))
-        except TypeError:  # before version 1.2: a byte unfolds to at most 16 MiB
+        except TypeError:  # before version 1.2; one byte expands to at most 16 MiB
             return bytes(take(piece))
 
     return decode

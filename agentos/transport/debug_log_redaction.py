@@ -1,4 +1,4 @@
-"""Secrets in what the sending library logs at DEBUG: it quotes the headers of an answer before we get to see it."""
+"""Redact secrets in the DEBUG logs of httpcore, which logs response headers before the transport sees them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LOGGERS: Final = tuple(
 
 
 class _MaskingFilter(logging.Filter):
-    """Masks the secrets of all pools that have a transport. It costs nothing unless such a record is logged."""
+    """Mask the secrets of all pools that have a transport."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -35,7 +35,7 @@ _FILTER: Final = _MaskingFilter()
 
 
 def redact_debug_logs(pool: TransportPool) -> None:
-    """From now on, take the secrets of *pool* out of the log of the libraries that send, as long as it exists."""
+    """Mask the secrets of *pool* in the logs of the HTTP libraries, as long as the pool exists."""
     _FILTER.pools.add(pool)
     for name in _LOGGERS:
         logging.getLogger(name).addFilter(_FILTER)

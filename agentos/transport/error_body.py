@@ -1,4 +1,4 @@
-"""Answers that are errors: how much of them is read, and what of it the caller sees. Never a piece of a secret.
+"""Read the body of an error response, up to a limit, and redact secrets in the response.
 
 Providers quote the key that they refuse, and gateways quote anything, in the body, a header or the reason phrase.
 """
@@ -16,19 +16,20 @@ from .content_decoding import DecodedBody, NotDecodable, decode_body
 
 log = logging.getLogger("agentos")
 
-# What an error says is short. The rest of a longer one is not read: it may never end, or be a million zeros packed.
+# Error messages are short. The rest of a longer body is not read: it may be endless or a decompression bomb.
 LONGEST = 128 * 1024
-LONGEST_TIME = 10.0  # seconds, for one that comes by drops
-_NO_TEXT = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")  # what no message has, and hardly any coded body lacks
+LONGEST_TIME = 10.0  # seconds, for a body that arrives slowly
+# bytes that no message has and almost every compressed body has
+_NO_TEXT = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _OF_A_BODY = (b"content-encoding", b"content-length", b"transfer-encoding")
 
 Mask = Callable[[str], str]
 
 
 class ErrorBody:
-    """The pieces of an error's body, as many as are wanted, read within ``with``.
+    """Collects the pieces of an error's body, up to a limit, within ``with``.
 
-    What breaks off or comes too late is cut by that, and nothing is raised: the status, and the headers, are here.
+    A body that breaks off or takes too long is truncated, and no exception is raised: status and headers are known.
     """
 
     __slots__ = ("_clock", "_pieces", "_size", "_until", "is_cut")
@@ -38,7 +39,7 @@ class ErrorBody:
         self._pieces: list[bytes] = []
         self._size = 0
         self._until = clock.now() + LONGEST_TIME
-        self.is_cut = False  # there may be more of it
+        self.is_cut = False  # the body may be incomplete
 
     def __enter__(self) -> ErrorBody:
         return self
@@ -51,22 +52,22 @@ class ErrorBody:
         return True
 
     def add(self, piece: bytes) -> bool:
-        """Take a piece; False: that is enough."""
+        """Add a piece; return False if no more is wanted."""
         self._pieces.append(piece)
         self._size += len(piece)
         self.is_cut = self._size >= LONGEST or self._clock.now() >= self._until
         return not self.is_cut
 
     def read(self) -> bytes:
-        """What came."""
+        """Return the body as received."""
         return b"".join(self._pieces)
 
 
 def shorten_timeout(request: Any, response: Any) -> None:
-    """Let whoever sends wait for the body of *response*, an error, no longer than it is wanted.
+    """Limit the read timeout for the body of *response*, an error.
 
-    The connection looks at the time limit of its *request* when the body begins. One of HTTP/2 is shared, and a limit
-    that is over breaks off the other calls on it, too.
+    The connection reads the timeout of its *request* when the body begins. HTTP/2 is excluded: its connections are
+    shared, and a timeout breaks off the other calls too.
     """
     if response.extensions.get("http_version") == b"HTTP/2":
         return
@@ -79,10 +80,10 @@ Headers = list[tuple[bytes, bytes]]
 
 
 def redact_response(library: Any, response: Any, read: ErrorBody, mask: Mask) -> tuple[Any, bytes]:
-    """*response* again, for the caller to read, with what was *read* of its body; and that decoded.
+    """Return a copy of *response* for the caller, with secrets masked, and the decoded body that was *read*.
 
-    It is as it came, byte for byte, unless there was a secret in it, or too much of it. A body that cannot be decoded,
-    so that nobody knows what is in it, is replaced by a note.
+    The copy is unchanged, byte for byte, unless it contained a secret or was truncated. A body that cannot be decoded
+    is replaced by a note, because it may contain a secret.
     """
     headers, body = _masked_headers(response.headers.raw, mask), read.read()
     try:
@@ -102,19 +103,19 @@ def redact_response(library: Any, response: Any, read: ErrorBody, mask: Mask) ->
     extensions = {name: value for name, value in response.extensions.items() if name != "network_stream"}
     if "reason_phrase" in extensions:
         extensions["reason_phrase"] = _masked_bytes(extensions["reason_phrase"], mask)
-    # Unread, as it came: a client measures how long it took and counts its bytes while it reads.
+    # Unread, like the original: a client measures time and counts bytes while it reads.
     stream = library.ByteStream(body)
     return library.Response(response.status_code, headers=headers, stream=stream, extensions=extensions), content
 
 
 def _decode_body(body: bytes, codings: str) -> DecodedBody:
-    """What *body* says, up to the length that is read. Raises NotDecodable."""
+    """Decode *body* up to the limit. Raises NotDecodable."""
     try:
         return decode_body(body, codings, LONGEST)
     except NotDecodable:
         if _NO_TEXT.search(body):
             raise
-        return DecodedBody(body[:LONGEST], whole=False)  # it is not coded as its Content-Encoding has it, or not at all
+        return DecodedBody(body[:LONGEST], whole=False)  # Content-Encoding is wrong: the body is plain text
 
 
 def _with_length(headers: Headers, body: bytes, *, but: tuple[bytes, ...]) -> Headers:

@@ -1,8 +1,8 @@
-"""Estimate what a request will use, from its body and address: the model, and about how many tokens.
+"""Estimate the model and the tokens of a request from its body and path.
 
-A body that is too long to be parsed (one picture is enough for that) is searched for the model at both ends, because
-clients write the model first or after the messages. The search is exact: the first and the last character are known to
-be outside of any string, and from there the kind of every quote and bracket follows.
+A body too long to parse (one image is enough for that) is searched for the model at both ends, because clients write
+the model first or after the messages. The search is exact: the first and the last character are known to be outside of
+any string, and the meaning of every quote and bracket follows from there.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 from ..pool.requests import ONE_REQUEST, Cost, UsageStats
 
-SCANNED_BYTES = 128 * 1024  # bytes of each end
+SCANNED_BYTES = 128 * 1024  # at each end
 
 _REST_OF_A_STRING = rb'[^"\\]*(?:\\.[^"\\]*)*'
 _STRING = re.compile(rb'"' + _REST_OF_A_STRING + rb'"', re.DOTALL)
@@ -25,7 +25,7 @@ _ESCAPED = re.compile(rb"\\.", re.DOTALL)
 
 
 def find_model_near_ends(body: bytes, near: int = SCANNED_BYTES) -> str | None:
-    """The text that *body*, a JSON object, has as its ``model``; None if that is not *near* an end, or is no text."""
+    """Return the string value of ``model`` in *body*, a JSON object, if it is *near* an end; else None."""
     found = _model_in(body[:near], 0)
     if found is None:
         found = _model_in(*_end_of(body, near))
@@ -39,8 +39,8 @@ def find_model_near_ends(body: bytes, near: int = SCANNED_BYTES) -> str | None:
 
 
 def _end_of(body: bytes, near: int) -> tuple[bytes, int]:
-    """The last part of *body* that begins outside of a string, and how many brackets deep that is."""
-    # What stands before may end with a backslash, so that the first character could mean anything: it is left out.
+    """Return the last part of *body* that begins outside of a string, and its nesting depth."""
+    # A backslash may precede the first character and change its meaning, so the first character is dropped.
     part = body[-near:].lstrip(b"\\")[1:]
     if _ESCAPED.sub(b"", part).count(b'"') % 2:
         inside = _UP_TO_A_QUOTE.match(part)
@@ -50,7 +50,7 @@ def _end_of(body: bytes, near: int) -> tuple[bytes, int]:
 
 
 def _model_in(part: bytes, depth: int) -> bytes | None:
-    """The value of ``model`` in the outermost object, as it is written in *part*, which begins so deep inside."""
+    """Return the raw value of ``model`` in the outermost object; *part* begins at nesting depth *depth*."""
     if b'"model"' not in part:
         return None
     for token in _TOKEN.finditer(part):
@@ -66,7 +66,7 @@ def _model_in(part: bytes, depth: int) -> bytes | None:
     return None
 
 
-# Who sends nothing asks for a list, or for what was made before; the usage in such an answer was counted then.
+# A request without a body reads a list or an earlier result; usage in such an answer was already counted.
 NO_TOKENS: Cost = (1.0, 0.0, 0.0, 0.0)
 
 _LONGEST_PARSED = 4 * 1024 * 1024
@@ -78,13 +78,13 @@ _MOST_TOKENS = 1e9
 _MODEL_IN_PATH = re.compile(rb"/(?:models?|deployments)/([A-Za-z0-9._@-]+)(?=[:/]|%3A)")
 _OUTPUT_LIMITS = ("max_completion_tokens", "max_output_tokens", "max_tokens")
 
-# English prose has four characters to a token; what is really so for these requests is learned.
+# Start value: four characters per token, as in English prose. The real ratio is learned per model.
 _BYTES_PER_TOKEN = 4.0
 _FEWEST, _MOST = 1.0, 40.0
-_SMOOTHING = 0.2  # how much one answer changes what was learned
+_SMOOTHING = 0.2  # weight of one answer
 
-# A picture in a body is a long string of letters and digits without a blank. Its length says nothing of its tokens.
-# Short bodies are not searched: there a picture would be taken for a few thousand tokens of text, at most.
+# An image in a body is a long string of letters and digits without spaces. Its length does not tell its tokens. Short
+# bodies are not searched: there an image counts as a few thousand tokens of text at most.
 _SEARCHED = 32 * 1024
 _LONG_STRING = 8192
 _LOOKED_AT = 512
@@ -92,7 +92,7 @@ _TOKENS_OF_A_PICTURE = 1000.0
 
 
 class RequestEstimate:
-    """One request: its model, the tokens it may take, and how long its text is."""
+    """The model of a request, its estimated cost, and the length of its text."""
 
     __slots__ = ("cost", "model", "text_bytes")
 
@@ -103,7 +103,7 @@ class RequestEstimate:
 
 
 class _ModelUsage:
-    """What the requests for one model were seen to take."""
+    """Observed usage of requests for one model."""
 
     __slots__ = ("bytes_per_token", "output")
 
@@ -113,13 +113,13 @@ class _ModelUsage:
 
 
 class Estimator:
-    """Guesses what a request will take, and is corrected by what others took. Threads may lose a lesson, no more."""
+    """Estimate the cost of requests, and learn from reported usage. A race between threads may drop an observation."""
 
     def __init__(self) -> None:
         self._seen: dict[str | None, _ModelUsage] = {}
 
     def estimate(self, body: bytes | None, path: bytes) -> RequestEstimate:
-        """What a request with this *body* and *path* asks for. Never raises."""
+        """Estimate a request from its *body* and *path*. Never raises."""
         document = _document(body)
         if body is None or document is None:
             return RequestEstimate(_model(_skimmed(body), path), NO_TOKENS if body == b"" else ONE_REQUEST, 0.0)
@@ -135,7 +135,7 @@ class Estimator:
         return RequestEstimate(model, (1.0, whole, given, made), text if not pictures else 0.0)
 
     def record_usage(self, asked: RequestEstimate, usage: Mapping[str, float]) -> None:
-        """A request really took this."""
+        """Learn from the reported *usage* of the request *asked*."""
         seen = self._seen.get(asked.model)
         if seen is None:
             if len(self._seen) >= _MOST_MODELS:
@@ -154,14 +154,14 @@ def _document(body: bytes | None) -> dict[str, Any] | None:
         return None
     try:
         text = body.decode()
-        found, end = _DECODER.raw_decode(text)  # less around it than json.loads has
+        found, end = _DECODER.raw_decode(text)  # faster than json.loads
     except (ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) and (end == len(text) or not text[end:].strip()) else None
 
 
 def _skimmed(body: bytes | None) -> str | None:
-    """The model of a body that was not parsed, if that is only because it is too long."""
+    """Return the model of a body that is too long to be parsed."""
     if body is None or len(body) <= _LONGEST_PARSED or body[:1] != b"{":
         return None
     return find_model_near_ends(body)
@@ -189,7 +189,7 @@ def _output_limit(document: dict[str, Any]) -> float | None:
 
 
 def _text_bytes(body: bytes) -> tuple[float, int]:
-    """How many bytes of *body* are text, and how many pictures or files stand in it."""
+    """Return the number of bytes of text in *body*, and the number of images or files."""
     left, pictures = len(body), 0
     for string in body.split(b'"'):
         if len(string) > _LONG_STRING and _is_data(string[:_LOOKED_AT]):
@@ -199,5 +199,5 @@ def _text_bytes(body: bytes) -> tuple[float, int]:
 
 
 def _is_data(sample: bytes) -> bool:
-    # Text of a script without blanks is not ASCII, or has its letters as \u4f60.
+    # Text in a script without spaces is not ASCII, or is escaped as \u4f60.
     return sample.isascii() and b" " not in sample and b"\\u" not in sample

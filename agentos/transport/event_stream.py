@@ -1,6 +1,6 @@
-"""A stream of events on its way to the caller: unpacked, and without the key, which an error event may quote.
+"""Decompress an event stream and redact the key, which an error event may quote.
 
-Where a stream is cut into pieces says nothing of what is in it, so that the key may lie across two of them.
+The key may be split across two pieces of the stream.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from ..pool.secret import Secret
 _MASK = MASK.encode()
 _OF_A_BODY = ("content-encoding", "content-length")
 
-# How it may be packed. 47: as gzip or zlib, by its first bytes; -15: as zlib without them, which some call deflate.
+# zlib window sizes. 47: gzip or zlib, detected by header; -15: raw deflate, which some servers send as "deflate".
 _WINDOWS = {"gzip": (47,), "x-gzip": (47,), "deflate": (47, -15)}
 
 
 class EventStreamFilter:
-    """The pieces of an event stream, one after the other. *coding* is its ``Content-Encoding``."""
+    """Decompress and redact the pieces of an event stream in order. *coding* is its ``Content-Encoding``."""
 
     __slots__ = ("_decoder", "_held", "_secret", "_windows")
 
@@ -31,13 +31,13 @@ class EventStreamFilter:
         self._held = b""
 
     def prepare(self, headers: Any) -> None:
-        """Take out of *headers* what will not be true of the stream that goes on."""
+        """Remove from *headers* those that do not apply to the decompressed stream."""
         if self._windows:
             for name in _OF_A_BODY:
                 headers.pop(name, None)
 
     def decompress(self, piece: bytes) -> bytes:
-        """What *piece* says. Raises zlib.error where the coding breaks off; what never was coded is left as it is."""
+        """Decompress *piece*; data that was never compressed is unchanged. Raises zlib.error if the data is corrupt."""
         if not self._windows:
             return piece
         if self._decoder is None:
@@ -57,7 +57,7 @@ class EventStreamFilter:
         return piece
 
     def redact(self, piece: bytes) -> bytes:
-        """*piece* as it goes on: without the key, in any letter case, and without an end that may be its beginning."""
+        """Mask the key in *piece*, in any letter case, and hold back an end that may be the beginning of the key."""
         secret = self._secret.reveal().encode().lower()
         if self._held:
             piece, self._held = self._held + piece, b""
@@ -71,13 +71,13 @@ class EventStreamFilter:
         return piece
 
     def flush(self) -> bytes:
-        """What was held back, now that nothing follows it; a piece of the key that is too long for chance is masked."""
+        """Return the bytes held back, at the end of the stream; masked if too long to match the key by chance."""
         held, self._held = self._held, b""
         return held if len(held) < SHORTEST_PIECE else _MASK
 
 
 def _partial_secret_length(piece: bytes, secret: bytes) -> int:
-    """How many bytes at the end of *piece* are the beginning of *secret*."""
+    """Return how many bytes at the end of *piece* are the beginning of *secret*."""
     at = piece.find(secret[:1], max(0, len(piece) - len(secret) + 1))
     while at >= 0:
         if secret.startswith(piece[at:]):

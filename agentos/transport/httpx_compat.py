@@ -1,7 +1,7 @@
-"""httpx2, or httpx where only that is installed. They are twins, and whatever is made for a request is of its own kind.
+"""Support httpx2 and httpx, which have the same interface.
 
-A program may have both, an SDK may take a client of either: so the library of a response is that of its request, not
-the one that was found first.
+A program may have both, and an SDK may take a client of either. So objects made for a request come from the library of
+that request, not from the preferred one.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ AsyncBaseTransport = preferred.AsyncBaseTransport
 
 
 def find_library(thing: object, otherwise: Any = preferred) -> Any:
-    """The module that made *thing*, httpx2 or httpx; *otherwise* if it is neither."""
-    found = _maker(type(thing))  # type: ignore[arg-type]  # mypy takes no type for hashable
+    """Return the module that made *thing*, httpx2 or httpx; *otherwise* if neither did."""
+    found = _maker(type(thing))  # type: ignore[arg-type] # mypy does not accept a type as hashable
     return otherwise if found is None else found
 
 

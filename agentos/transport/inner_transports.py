@@ -1,4 +1,4 @@
-"""Who really sends: the transport that the user gave, or one of our own for each library and proxy."""
+"""The transports that send requests: the user's own, or one per library and proxy."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from urllib.request import getproxies, proxy_bypass
 
 from .httpx_compat import find_library
 
-# The pool's slots say how many calls there are at once; a cap on connections would only make some of them time out.
+# The pool limits concurrent calls; a limit on connections would only make some of them time out.
 _IDLE_CONNECTIONS = 100
 
 
 class InnerTransports:
-    """Finds the transport to send a request with, and makes it the first time.
+    """Find the transport for a request, and create it on first use.
 
-    The proxies are those of the environment, as a client of the library would have it without a transport. Raises
-    TypeError if *inner*, the one that was given, is none of this *kind*.
+    Proxies come from the environment, as in a client without an explicit transport. Raises TypeError if *inner*, the
+    user's transport, is not of this *kind*.
     """
 
     def __init__(self, inner: Any, kind: str) -> None:
@@ -28,13 +28,12 @@ class InnerTransports:
         self._made: dict[tuple[str, str | None, int], Any] = {}
 
     def for_request(self, request: Any) -> Any:
-        """The transport for *request*."""
         library = find_library(request)
         if self._inner is not None:
             self._require_kin(library)
             return self._inner
         proxy = self._proxy_for(request.url) if self._proxies else None
-        key = (library.__name__, proxy, getpid())  # a child that was forked must not answer on its parent's connections
+        key = (library.__name__, proxy, getpid())  # a forked child must not use its parent's connections
         made = self._made.get(key)
         if made is None:
             limits = library.Limits(max_connections=None, max_keepalive_connections=_IDLE_CONNECTIONS)
@@ -55,7 +54,7 @@ class InnerTransports:
         return proxy if "://" in proxy else f"http://{proxy}"
 
     def all(self) -> list[Any]:
-        """Those there are, to be closed."""
+        """Return the existing transports, to be closed."""
         return list(self._made.values()) if self._inner is None else [self._inner]
 
 

@@ -1,6 +1,6 @@
-"""A request as it is sent: a copy with the secret in its place, to the base URL of its credential.
+"""Build the request that is sent: a copy with the secret, addressed to the credential's base URL.
 
-The SDK's own request never holds a secret: it is what exceptions carry and people log.
+The SDK's own request never contains a secret, because exceptions carry it and programs log it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .httpx_compat import find_library
 
 
 class OutgoingRequest(NamedTuple):
-    """What is sent, where to, and whose answer is to be expected."""
+    """A request to send, its origin, the provider that will answer, and the secret in it."""
 
     request: Any
     origin: Origin
@@ -33,13 +33,11 @@ def build_outgoing(
     auth: str | None,
     bases: tuple[str, ...] = (),
 ) -> OutgoingRequest:
-    """*request*, addressed to *place*, as it goes out with *credential*, which is called *name*.
+    """Build the request that is sent with *credential*, called *name*, from *request*, addressed to *place*.
 
-    *host* is that place as the ``Host`` header has it.
-
-    *found* are its special headers, *auth* is the header that the user told, *bases* are the base URLs that keys of the
-    pool have at *place*. Raises ValueError for a secret that no header can carry: HTTP libraries quote such a value in
-    their errors.
+    *host* is *place* as a ``Host`` header, *found* are the special headers, *auth* is the header that the user chose,
+    *bases* are the base URLs of the pool's keys at *place*. Raises ValueError for a secret that a header cannot carry:
+    HTTP libraries quote such a value in their errors.
     """
     if not is_sendable(credential):
         raise ValueError(
@@ -53,9 +51,9 @@ def build_outgoing(
         host = url.netloc
     provider = place.provider or credential.provider
     if provider == "gemini" and b"key=" in url.query:
-        url = url.copy_remove_param("key")  # where it is taken too, and where it would be logged
+        url = url.copy_remove_param("key")  # accepted there too, and it would be logged
     extensions = request.extensions
-    if "target" in extensions:  # another address than that of the url
+    if "target" in extensions:  # overrides the address of the url
         extensions = {name: value for name, value in extensions.items() if name != "target"}
     make = find_library(request).Request
     copy = make(request.method, url, headers=request.headers, stream=request.stream, extensions=extensions)

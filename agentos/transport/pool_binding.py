@@ -1,4 +1,4 @@
-"""Settings for the transports through which an SDK makes its calls, each with a lease of the pool."""
+"""Settings for the transports through which SDK calls lease keys of the pool."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Noticing that an SDK asks again by itself: the pool waits better, and two who retry multiply."""
+"""Warn if an SDK retries by itself: the pool schedules retries better, and two layers multiply them."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from .auth_header import RETRIES
 
 log = logging.getLogger("agentos")
 
-_DEEPEST = 40  # frames above the transport
+_DEEPEST = 40  # frames searched above the transport
 
 
 class SdkRetryWarning:
-    """Says once that the client of a transport has its own retries on."""
+    """Warn once that the client of a transport has its own retries enabled."""
 
     __slots__ = ("_warned",)
 
@@ -23,12 +23,12 @@ class SdkRetryWarning:
         self._warned = False
 
     def check_request(self, headers: Mapping[bytes, bytes]) -> None:
-        """The clients of openai and anthropic note on each request how often they asked before."""
+        """Check the header in which the clients of openai and anthropic count their retries."""
         if not self._warned and headers.get(RETRIES, b"0") != b"0":
             self._warn("max_retries=0")
 
     def check_callers(self) -> None:
-        """A failure is about to be handed up: the others do not note it, so see who is there to ask again."""
+        """Search the call stack for a retry loop before a failure is returned: other clients mark no requests."""
         if self._warned:
             return
         frame: FrameType | None = sys._getframe(1)
@@ -51,7 +51,7 @@ class SdkRetryWarning:
 
 
 def _find_retries(frame: FrameType) -> str:
-    """How to switch the retries off that *frame* is about to make; empty if it makes none."""
+    """Return how to disable the retries that *frame* makes; empty if it makes none."""
     module = frame.f_globals.get("__name__", "")
     if module == "mistralai.client.utils.retries" and frame.f_code.co_name.startswith("retry_with_backoff"):
         return 'retry_config with strategy "none"'

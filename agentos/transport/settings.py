@@ -1,4 +1,4 @@
-"""What all calls of one transport share: how it was set up, and what it has learned."""
+"""Settings and learned state that all calls of one transport share."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ Affinity = str | Callable[[Any], str | None]
 
 _MOST_ORIGINS = 1000
 
-# A body that is an upload is kept up to this length, so that another key can be tried with it.
+# An upload is kept in memory up to this length, so that it can be sent again with another key.
 _LONGEST_KEPT = 32 * 1024 * 1024
 
 
 class OpenCall(Protocol):
-    """A call whose answer is being read."""
+    """A call whose response is being read."""
 
     def finish(self, *, whole: bool) -> None: ...
 
 
 class RequestAddress(NamedTuple):
-    """Where a request is meant to go."""
+    """The destination of a request."""
 
-    size: int  # how many credentials were asked whether they may
+    size: int  # the number of credentials when *labels* was computed
     origin: Origin
-    labels: Labels  # what a credential must have to go there
-    host: bytes  # the place, as the ``Host`` header has it
+    labels: Labels  # required of a credential to go there
+    host: bytes  # the ``Host`` header
 
 
 class TransportSettings:
-    """How a transport makes its calls."""
+    """The settings of one transport."""
 
     def __init__(
         self,
@@ -58,8 +58,8 @@ class TransportSettings:
         self.auth = auth
         self.estimator = Estimator()
         self.retry_warning = SdkRetryWarning()
-        self.went_well: dict[str, int] = {}  # calls, by credential
-        self.open: set[OpenCall] = set()  # calls whose answers were handed up and are not at their end
+        self.went_well: dict[str, int] = {}  # successful calls by credential
+        self.open: set[OpenCall] = set()  # calls whose responses were returned and are not fully read
         self._affinity = affinity
         self._labels = labels
         self._priority = priority
@@ -67,7 +67,7 @@ class TransportSettings:
         self._origins: dict[tuple[str, bytes, int | None], RequestAddress] = {}
 
     def resolve_origin(self, url: Any) -> RequestAddress:
-        """Where *url* leads, and what a credential must have to go there. Raises ForeignHost if none may."""
+        """Return the destination of *url* and the labels it requires. Raises ForeignHost if no credential has them."""
         key = (url.scheme, url.raw_host, url.port)
         size = self.pool.credential_count()
         known = self._origins.get(key)
@@ -79,7 +79,7 @@ class TransportSettings:
         return known
 
     def build_request(self, request: Any, asked: RequestEstimate, labels: Labels) -> LeaseRequest:
-        """What to ask the pool for."""
+        """Build the lease request for *request*."""
         wanted = self._labels | labels if self._labels else labels
         return LeaseRequest(asked.cost, asked.model, self._find_affinity(request), self._priority, wanted)
 
@@ -93,23 +93,23 @@ class TransportSettings:
         raise ValueError(f"affinity must give text or None for a request, not {type(found).__name__}")
 
     def find_wait_timeout(self, request: Any) -> float:
-        """How many seconds a call may wait for keys: as this transport was told, else as its own timeout says."""
+        """Return how many seconds a call may wait for keys: ``max_wait``, else the pool timeout of the request."""
         if self._max_wait is not None:
             return self._max_wait
         told = request.extensions.get("timeout", {}).get("pool")
         return math.inf if told is None else float(told)
 
     def release_open_calls(self) -> None:
-        """The connections are about to be closed: give back the leases of answers that are still open.
+        """Release the leases of unfinished responses before their connections are closed.
 
-        What becomes of whoever reads them is no news.
+        The resulting errors of their readers are not reported to the pool.
         """
         for call in list(self.open):
             call.finish(whole=False)
 
 
 def get_replayable_body(request: Any) -> bytes | None:
-    """The body, if it is here to be looked at and can be sent again; None for one that goes out as it comes."""
+    """Return the body if it can be inspected and sent again; None for a stream that can be sent only once."""
     if isinstance(request.stream, find_library(request).ByteStream):
         return bytes(request.read())
     length = request.headers.get("content-length", "")

@@ -1,8 +1,8 @@
-"""The body of an answer on its way to the caller: its end gives the lease back, however it comes.
+"""Response streams that release the lease of their call when they end.
 
-A body may be read to its end, break off, be closed, be cancelled, or be forgotten: then it is the garbage collector
-that ends it, at any moment and in any thread, so that it must not touch the connection itself. That is put aside, to be
-closed by the transport's next call.
+A body may be read to its end, break off, be closed, be cancelled, or be abandoned. An abandoned one is ended by the
+garbage collector, at any moment and in any thread, where the connection must not be used. The connection is put into a
+list, and the transport's next call closes it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .call import Call
 
 
 class _LeasedStream:
-    """What both kinds of streams have."""
+    """Base of both streams."""
 
     def __init__(self, inner: Any, call: Call, abandoned: list[Any]) -> None:
         self._inner = inner
@@ -24,7 +24,7 @@ class _LeasedStream:
         self._closed = False
 
     def abandon(self) -> None:
-        """Nobody reads on: give the lease back, and leave the connection to whoever may touch it."""
+        """Release the lease of an abandoned stream, and leave its connection to the transport's next call."""
         if not self._closed:
             self._closed = True
             self._abandoned.append(self._inner)
@@ -79,18 +79,18 @@ class _AsyncStream(_LeasedStream):
 
 @cache
 def sync_stream(library: Any) -> type[_SyncStream]:
-    """The class of streams that a client of *library* takes."""
+    """Return the stream class for clients of *library*."""
     return type("PooledStream", (_SyncStream, library.SyncByteStream), {})
 
 
 @cache
 def async_stream(library: Any) -> type[_AsyncStream]:
-    """The class of streams that an asynchronous client of *library* takes."""
+    """Return the stream class for asynchronous clients of *library*."""
     return type("AsyncPooledStream", (_AsyncStream, library.AsyncByteStream), {})
 
 
 def drain_abandoned(abandoned: list[Any]) -> Iterator[Any]:
-    """What lies in *abandoned*, each for one of the threads that may clear it at the same time."""
+    """Remove and yield the streams in *abandoned*; several threads may do so at once."""
     while True:
         try:
             yield abandoned.pop()

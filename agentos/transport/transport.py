@@ -34,12 +34,12 @@ def _set(future: Future[None]) -> None:
 
 def _on_the_loop(seconds: float, act: Callable[[], None]) -> TimerHandle:
     loop = running_loop()
-    assert loop is not None  # noqa: S101 - for the type checker: only a loop runs coroutines, and timers
+    assert loop is not None  # noqa: S101 - for the type checker: only a loop runs coroutines and timers
     return loop.call_later(seconds, act)
 
 
 class PoolTransport(BaseTransport):
-    """For ``httpx2.Client(transport=pool.transport())``. Many threads may use it at once."""
+    """The transport for ``httpx2.Client(transport=pool.transport())``. Safe to use from many threads."""
 
     def __init__(self, caller: TransportSettings, inner: Any = None) -> None:
         self._caller = caller
@@ -48,13 +48,13 @@ class PoolTransport(BaseTransport):
         self._open = OpenStreams(CollectionTimer())
 
     def handle_request(self, request: Any) -> Any:
-        """Send *request* with a credential of the pool, or several one after the other."""
+        """Send *request* with a credential of the pool, or with several in turn."""
         call = Call(self._caller, request)
         while True:
             if not call.take_now() and not self._wait_for(call):
                 return call.answer
             try:
-                if self._abandoned:  # before the provider sees their keys again
+                if self._abandoned:  # so that their connections are closed before their keys are used again
                     self._close_abandoned()
                 sent = call.outgoing()
                 response = self._senders.for_request(sent).handle_request(sent)
@@ -75,7 +75,7 @@ class PoolTransport(BaseTransport):
                 self._pause(call)
 
     async def handle_async_request(self, request: Any) -> Any:
-        """Not this one. Raises TypeError."""
+        """Raise TypeError: this transport is synchronous."""
         raise TypeError("an asynchronous client needs pool.async_transport(), not pool.transport()")
 
     def _read(self, call: Call, response: Any) -> ErrorBody:
@@ -89,7 +89,7 @@ class PoolTransport(BaseTransport):
         return body
 
     def _wait_for(self, call: Call) -> bool:
-        """Wait for a lease. False: there will be none, but an answer to hand up."""
+        """Wait for a lease; return False if none will come and ``call.answer`` is to be returned."""
         keeper = self._caller.pool
         keeper.on_wait()
         began = keeper.clock.now()
@@ -116,11 +116,11 @@ class PoolTransport(BaseTransport):
         for stream in drain_abandoned(self._abandoned):
             try:
                 stream.close()
-            except Exception:  # it is nobody's any more, least of all of whoever calls next
+            except Exception:  # not the concern of the next call
                 log.debug("[COORDINATOR] a body that was left unread could not be closed", exc_info=True)
 
     def close(self) -> None:
-        """Close the connections, and let the answers go that are on them. The pool stays open."""
+        """Close the connections and release unfinished responses. The pool stays open."""
         self._caller.release_open_calls()
         self._close_abandoned()
         for sender in self._senders.all():
@@ -128,7 +128,7 @@ class PoolTransport(BaseTransport):
 
 
 class AsyncPoolTransport(AsyncBaseTransport):
-    """For ``httpx2.AsyncClient(transport=pool.async_transport())``, in one event loop."""
+    """The transport for ``httpx2.AsyncClient(transport=pool.async_transport())``, in one event loop."""
 
     def __init__(self, caller: TransportSettings, inner: Any = None) -> None:
         self._caller = caller
@@ -137,13 +137,13 @@ class AsyncPoolTransport(AsyncBaseTransport):
         self._open = OpenStreams(_on_the_loop)
 
     async def handle_async_request(self, request: Any) -> Any:
-        """Send *request* with a credential of the pool, or several one after the other."""
+        """Send *request* with a credential of the pool, or with several in turn."""
         call = Call(self._caller, request)
         while True:
             if not call.take_now() and not await self._wait_for(call):
                 return call.answer
             try:
-                if self._abandoned:  # before the provider sees their keys again
+                if self._abandoned:  # so that their connections are closed before their keys are used again
                     await self._close_abandoned()
                 sent = call.outgoing()
                 response = await self._senders.for_request(sent).handle_async_request(sent)
@@ -164,7 +164,7 @@ class AsyncPoolTransport(AsyncBaseTransport):
                 await self._pause(call)
 
     def handle_request(self, request: Any) -> Any:
-        """Not this one. Raises TypeError."""
+        """Raise TypeError: this transport is asynchronous."""
         raise TypeError("a client that is not asynchronous needs pool.transport(), not pool.async_transport()")
 
     async def _read(self, call: Call, response: Any) -> ErrorBody:
@@ -178,7 +178,7 @@ class AsyncPoolTransport(AsyncBaseTransport):
         return body
 
     async def _wait_for(self, call: Call) -> bool:
-        """Wait for a lease. False: there will be none, but an answer to hand up."""
+        """Wait for a lease; return False if none will come and ``call.answer`` is to be returned."""
         keeper = self._caller.pool
         keeper.on_wait()
         began = keeper.clock.now()
@@ -197,7 +197,7 @@ class AsyncPoolTransport(AsyncBaseTransport):
         assert loop is not None  # noqa: S101 - for the type checker: only a loop runs coroutines
         clock = self._caller.pool.clock
         until = clock.now() + call.pause
-        while clock.now() < until:  # an alarm rings after a day at the latest
+        while clock.now() < until:  # a timer fires after a day at the latest
             rested = loop.create_future()
             alarm = clock.call_at(loop, until, partial(_set, rested))
             try:
@@ -209,11 +209,11 @@ class AsyncPoolTransport(AsyncBaseTransport):
         for stream in drain_abandoned(self._abandoned):
             try:
                 await stream.aclose()
-            except Exception:  # such as that of a loop which has ended
+            except Exception:  # such as that the loop has ended
                 log.debug("[COORDINATOR] a body that was left unread could not be closed", exc_info=True)
 
     async def aclose(self) -> None:
-        """Close the connections, and let the answers go that are on them. The pool stays open."""
+        """Close the connections and release unfinished responses. The pool stays open."""
         self._caller.release_open_calls()
         await self._close_abandoned()
         for sender in self._senders.all():
