@@ -1,6 +1,6 @@
 """agentos: run a long list of agent or LLM work over a handful of rate-limited credentials.
 
-Nothing is imported before it is used: ``agentos --help`` answers at once, and a program pays only for what it needs.
+Names are imported on first use: ``agentos --help`` starts fast, and a program loads only what it uses.
 """
 
 from __future__ import annotations

@@ -16,13 +16,13 @@ class AgentOSError(Exception):
         super().__init__(self.describe())
 
     def describe(self) -> str:
-        """Say what happened, to which thing, and what to do about it."""
+        """Return what happened, to which thing, and what to do."""
         return self.__class__.__name__
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Built from keywords, so that the default (re-calling with ``args``) would lose the facts.
+        # Errors take keywords: the default (calling the class with ``args``) would lose the facts.
         facts = {name: fact for name, fact in self.__dict__.items() if not name.startswith("_")}
-        besides = {name: fact for name, fact in self.__dict__.items() if name.startswith("_")}  # its notes
+        besides = {name: fact for name, fact in self.__dict__.items() if name.startswith("_")}  # notes
         return _rebuild, (self.__class__, facts), besides or None
 
 
@@ -58,7 +58,7 @@ def error_fields(*, init: bool = True, kw_only: bool = True) -> Callable[[type[_
 
 @error_fields()
 class NoCredentialAvailable(AgentOSError, TimeoutError):
-    """No credential became free within the time the caller gave; waiting longer would help."""
+    """No credential became free within the timeout; waiting longer would help."""
 
     waited: float
     next_free_in: float | None = None
@@ -73,7 +73,7 @@ class NoCredentialAvailable(AgentOSError, TimeoutError):
 
 @error_fields()
 class NoUsableCredential(AgentOSError):
-    """No credential of the pool can ever serve this request as things stand: waiting would not help."""
+    """No credential of the pool can serve this request: waiting does not help."""
 
     reason: str
 
@@ -83,7 +83,7 @@ class NoUsableCredential(AgentOSError):
 
 @error_fields()
 class NeverFits(AgentOSError):
-    """The request costs more than any credential's limit allows at once, however long it waits."""
+    """The request costs more than the limit of any credential allows at once: waiting does not help."""
 
     dimension: str
     cost: float
@@ -97,7 +97,7 @@ class NeverFits(AgentOSError):
 
 
 class PoolClosed(AgentOSError):
-    """The pool was closed: it grants nothing more."""
+    """The pool is closed and grants no leases."""
 
     def describe(self) -> str:
         return "the credential pool is closed; it grants nothing more"
@@ -105,7 +105,7 @@ class PoolClosed(AgentOSError):
 
 @error_fields()
 class WouldBlockLoop(AgentOSError, RuntimeError):
-    """A blocking wait was asked for inside a running event loop, which it would have stopped."""
+    """A blocking wait was requested in a running event loop, which it would block."""
 
     instead: str
 
@@ -114,9 +114,9 @@ class WouldBlockLoop(AgentOSError, RuntimeError):
 
 
 class ForeignHost(AgentOSError):
-    """A request was for a host that no credential of the pool may be sent to. Nothing was sent.
+    """The request is for a host to which no credential of the pool may be sent. Nothing was sent.
 
-    ``credentials`` are the names of those that were asked about.
+    ``credentials`` are the names of the credentials considered.
     """
 
     host: str
@@ -135,7 +135,7 @@ class ForeignHost(AgentOSError):
 
 @error_fields()
 class InvariantViolated(AgentOSError, AssertionError):
-    """A promise of the pool did not hold (only checked with the debug switch on): a fault in agentos."""
+    """An invariant of the pool does not hold (checked only in debug mode): a bug in agentos."""
 
     name: str
     detail: str
@@ -146,7 +146,7 @@ class InvariantViolated(AgentOSError, AssertionError):
 
 @error_fields()
 class LeaseLost(AgentOSError):
-    """A lease ended without being given back, and the credential may be somebody else's by now."""
+    """A lease ended without being released; the credential may have another holder now."""
 
     name: str
     token: int
@@ -159,17 +159,17 @@ class LeaseLost(AgentOSError):
         )
 
 
-# -- the pool's shared state ---------------------------------------------------------------------------------------
+# -- shared state of a pool --------------------------------------------------------------------------------------
 
 
 @error_fields(init=False)
 class StoreError(AgentOSError):
-    """The pool's shared state cannot be used as asked. ``path`` is the file, or what may be shown of the URL."""
+    """The shared state of the pool cannot be used. ``path`` is the file, or the URL without secrets."""
 
     path: str
 
     def problem(self) -> str:
-        """What is wrong, without what to do about it, which is typed in another way on a command line."""
+        """Return what is wrong, without the remedy, which differs on a command line."""
         return self.describe()
 
     def _another(self) -> str:
@@ -180,9 +180,9 @@ class StoreError(AgentOSError):
 
 @error_fields()
 class StoreUnavailable(StoreError):
-    """The file cannot be opened or written, or the server not be used.
+    """The file cannot be opened or written, or the server cannot be used.
 
-    ``wants_login``: the server refuses who asks, by the user and password that the URL has or has not.
+    ``wants_login``: the server rejects the user and password in the URL, or requires them.
     """
 
     detail: str
@@ -199,7 +199,7 @@ class StoreUnavailable(StoreError):
 
 @error_fields()
 class NotAStore(StoreError):
-    """The file is something else."""
+    """The file is not a store of agentos."""
 
     detail: str
 
@@ -212,7 +212,7 @@ class NotAStore(StoreError):
 
 @error_fields()
 class StoreTooNew(StoreError):
-    """A newer agentos made this file."""
+    """A newer version of agentos wrote this store."""
 
     version: int
     newest: int
@@ -227,7 +227,7 @@ class StoreTooNew(StoreError):
 
 @error_fields()
 class StoreDamaged(StoreError):
-    """The file does not hold what was written to it."""
+    """The content of the store is inconsistent."""
 
     detail: str
 
@@ -241,7 +241,7 @@ class StoreDamaged(StoreError):
 
 @error_fields()
 class StoreElsewhere(StoreError):
-    """Processes whose clock cannot be compared with ours have the file in use."""
+    """The file is in use by processes whose clock cannot be compared with that of this process."""
 
     detail: str
 
@@ -254,7 +254,7 @@ class StoreElsewhere(StoreError):
 
 @error_fields()
 class StoreOnNetworkShare(StoreError):
-    """The file would lie on a network share, where SQLite's locks do not hold."""
+    """The file would be on a network share, where SQLite's locks do not work."""
 
     kind: str
 
@@ -268,11 +268,11 @@ class StoreOnNetworkShare(StoreError):
         return f'{self.problem()}; put it on a local disk, with AGENTOS_HOME or store="sqlite:///path"'
 
 
-# -- what a worker may raise ---------------------------------------------------------------------------------------
+# -- raised by workers -------------------------------------------------------------------------------------------
 
 
 class RateLimited(AgentOSError):
-    """A worker raises this when its provider said "too many": the key rests, the item waits and spends no try."""
+    """Raised by a worker that was rate-limited: the key cools down, the item waits and no attempt is counted."""
 
     retry_after: Any
     model: str | None
@@ -286,7 +286,7 @@ class RateLimited(AgentOSError):
 
 @error_fields(kw_only=False)
 class Transient(AgentOSError):
-    """A worker raises this (or a subclass, or ``from`` another error) when trying again may well help."""
+    """Raised by a worker (also as a subclass, or ``from`` another error) for a failure that a retry may fix."""
 
     reason: str = "transient failure"
 
@@ -296,7 +296,7 @@ class Transient(AgentOSError):
 
 @error_fields(kw_only=False)
 class Interrupted(AgentOSError):
-    """A worker raises this when it heeded ``context.stopping``: the item is not done, and runs again next time."""
+    """Raised by a worker that stopped because of ``context.stopping``: the item runs again in the next run."""
 
     reason: str = "stopped on request"
 
@@ -306,9 +306,9 @@ class Interrupted(AgentOSError):
 
 @error_fields()
 class CommandFailed(AgentOSError):
-    """A command ended badly: with another exit code than 0, or by a signal.
+    """A command failed: with an exit code other than 0, or by a signal.
 
-    ``exit`` is its code, or ``signal`` what killed it; ``tail`` has the last lines it said.
+    ``exit`` is its code, or ``signal`` the signal that ended it; ``tail`` has the last lines of its output.
     """
 
     reason: str
@@ -320,19 +320,19 @@ class CommandFailed(AgentOSError):
         return self.reason
 
 
-# -- what becomes of an item elsewhere -----------------------------------------------------------------------------
+# -- attempts in other processes ---------------------------------------------------------------------------------
 
 
 @error_fields(kw_only=False)
 class WorkerLost(Transient):
-    """The process or machine that ran the item was lost with it: another try, elsewhere, may well help."""
+    """The process or machine that ran the item was lost; a retry elsewhere may succeed."""
 
     reason: str = "the worker that ran it was lost"
 
 
 @error_fields()
 class EngineUnavailable(AgentOSError):
-    """The cluster that was to run the items cannot be reached, so that nothing was begun."""
+    """The cluster that should run the items cannot be reached; nothing was started."""
 
     place: str
     detail: str
@@ -343,10 +343,10 @@ class EngineUnavailable(AgentOSError):
 
 @error_fields()
 class RemoteError(AgentOSError):
-    """A worker in another process raised an error whose own class cannot be had here.
+    """A worker in another process raised an error whose class is not available here.
 
-    ``kind`` is the name of that class. The class of this error bears the same name, and is a subclass of the same
-    builtin errors: a ``TimeoutError`` there is one here.
+    ``kind`` is the name of that class. The class of this error has the same name and the same builtin base classes: a
+    ``TimeoutError`` there is a ``TimeoutError`` here.
     """
 
     kind: str
@@ -358,7 +358,7 @@ class RemoteError(AgentOSError):
 
 @error_fields()
 class NotPicklable(AgentOSError, TypeError):
-    """Something that had to go to another process, or come back from there, cannot be pickled."""
+    """Something that must be sent to another process, or back, cannot be pickled."""
 
     what: str
     detail: str
@@ -372,7 +372,7 @@ class NotPicklable(AgentOSError, TypeError):
 
 @error_fields()
 class ValueNotRecorded(AgentOSError, ValueError):
-    """What a worker returned cannot be written to the journal, so that its item cannot be called done."""
+    """The value that a worker returned cannot be written to the journal, so its item is not done."""
 
     detail: str
 
@@ -380,12 +380,12 @@ class ValueNotRecorded(AgentOSError, ValueError):
         return f"what the worker returned cannot be recorded: {self.detail}"
 
 
-# -- what a run raises ---------------------------------------------------------------------------------------------
+# -- raised by runs ----------------------------------------------------------------------------------------------
 
 
 @error_fields()
 class DuplicateItems(AgentOSError, ValueError):
-    """Two items of the input have the same id, so that one result would stand for both."""
+    """Two items of the input have the same id; their results could not be told apart."""
 
     examples: list[tuple[str, int, int]]
     count: int
@@ -398,9 +398,9 @@ class DuplicateItems(AgentOSError, ValueError):
 
 @error_fields()
 class InputFailed(AgentOSError):
-    """The input itself raised while items were being taken from it. Those taken before were finished first.
+    """The input raised while items were taken from it. Items taken before were finished first.
 
-    ``stats`` and ``results`` are what the run had until then; the cause is the input's own error.
+    ``stats`` and ``results`` are those of the run until then; the cause is the error of the input.
     """
 
     reason: str
@@ -413,14 +413,14 @@ class InputFailed(AgentOSError):
 
 @error_fields(init=False)
 class JournalError(AgentOSError):
-    """A journal cannot be used as asked. Nothing in it was changed."""
+    """The journal cannot be used. Nothing in it was changed."""
 
     path: str
 
 
 @error_fields()
 class JournalInUse(JournalError):
-    """Another run owns this journal right now."""
+    """Another run is using this journal."""
 
     owner: str
 
@@ -430,7 +430,7 @@ class JournalInUse(JournalError):
 
 @error_fields()
 class NotAJournal(JournalError):
-    """The file is something else."""
+    """The file is not a journal of agentos."""
 
     found: str
 
@@ -440,7 +440,7 @@ class NotAJournal(JournalError):
 
 @error_fields()
 class JournalTooNew(JournalError):
-    """A newer agentos wrote this journal."""
+    """A newer version of agentos wrote this journal."""
 
     version: int
     known: int
@@ -454,7 +454,7 @@ class JournalTooNew(JournalError):
 
 @error_fields()
 class JournalDamaged(JournalError):
-    """The journal does not hold what was written to it."""
+    """The content of the journal is inconsistent."""
 
     detail: str
     missing: int | None = None
@@ -468,7 +468,7 @@ class JournalDamaged(JournalError):
 
 @error_fields()
 class JournalMismatch(JournalError):
-    """The journal belongs to other work than this."""
+    """The journal belongs to other work."""
 
     what: str
     recorded: str
@@ -483,7 +483,7 @@ class JournalMismatch(JournalError):
 
 @error_fields()
 class JournalUnavailable(JournalError):
-    """The journal cannot be written, and will not be by waiting. What was acknowledged is kept."""
+    """The journal cannot be written, and waiting does not help. Acknowledged records are kept."""
 
     detail: str
 

@@ -1,4 +1,4 @@
-"""Deprecated alias of ``agentos.pool``; it goes with the next version."""
+"""Deprecated alias of ``agentos.pool``; the next version removes it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""For tests of agentos, and of programs that use it: a clock that moves when it is told to."""
+"""A fake clock for tests of agentos and of programs that use it."""
 
 from .fake_clock import FakeClock
 

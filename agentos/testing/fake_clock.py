@@ -1,4 +1,4 @@
-"""A clock that stands still until a test moves it, for threads and for event loops."""
+"""A clock that stands still until a test advances it, for threads and for event loops."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _NEVER = float("inf")
 
 
 class FakeClock:
-    """Give it to a pool as ``clock=``. Threads that wait on it really sleep; only ``advance`` makes time pass.
+    """Pass it to a pool as ``clock=``. Threads that wait on it really sleep; only ``advance`` makes time pass.
 
-    ``wall_offset`` is what the hour of the day is ahead of ``now``; change it to set the wall clock.
+    ``wall_offset`` is the difference of ``wall()`` and ``now()``; change it to set the wall clock.
     """
 
     def __init__(self, now: float = 1000.0, wall_offset: float = 1_700_000_000.0) -> None:
@@ -56,7 +56,7 @@ class FakeClock:
         return alarm
 
     def advance(self, seconds: float) -> None:
-        """Let *seconds* pass, and wake whoever was waiting for an instant that has come."""
+        """Let *seconds* pass, and wake the threads and timers that are due."""
         with self._changed:
             self._now += seconds
             for number, (until, sleeper) in list(self._sleepers.items()):
@@ -65,7 +65,7 @@ class FakeClock:
                     try:
                         sleeper.release()
                     except RuntimeError:
-                        pass  # it was woken in this very moment
+                        pass  # woken at the same moment
             for number, alarm in list(self._alarms.items()):
                 if alarm.when <= self._now:
                     self._ring(number)
@@ -79,7 +79,7 @@ class FakeClock:
 
     @property
     def sleepers(self) -> int:
-        """How many threads and timers wait."""
+        """The number of waiting threads and timers."""
         return len(self._sleepers) + sum(not alarm.cancelled for alarm in self._alarms.values())
 
     def _ring(self, number: int) -> None:
@@ -87,7 +87,7 @@ class FakeClock:
         try:
             alarm.loop.call_soon_threadsafe(alarm.ring)
         except RuntimeError:
-            pass  # its loop is closed
+            pass  # the loop is closed
 
 
 class _FakeAlarm:

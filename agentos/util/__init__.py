@@ -1,1 +1,1 @@
-"""Clocks, locks, wake-ups, text and files: helpers without knowledge of pools or runs, for every other room."""
+"""Clocks, locks, wake-ups, text and files: helpers for all rooms, independent of pools and runs."""

@@ -1,4 +1,4 @@
-"""How a task of a loop that waits is woken."""
+"""Wake-up of a waiting asyncio task."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 
 
 class AsyncWakeup:
-    """One task waits; anybody rings, from any thread."""
+    """Lets one task wait; any thread may wake it."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop

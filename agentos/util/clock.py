@@ -1,4 +1,4 @@
-"""Time as the pool sees it: reading it and waiting on it, both from one object, so that tests can drive both."""
+"""The clock interface: reading time and waiting on it in one object, so that tests can control both."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 
 
 class Alarm(Protocol):
-    """Something that will happen at an instant, unless cancelled."""
+    """A timer that can be cancelled."""
 
     def cancel(self) -> None: ...
 
 
 class Sleeper(Protocol):
-    """What a thread sleeps on: a lock that is released to wake it."""
+    """A lock on which a thread sleeps; releasing it wakes the thread."""
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool: ...
 
@@ -29,24 +29,24 @@ class Clock(Protocol):
     """A monotonic clock that can also be waited on."""
 
     def now(self) -> float:
-        """Seconds, monotonic: what every wait and every limit is measured by."""
+        """Return monotonic seconds, which all waits and limits use."""
         ...
 
     def wall(self) -> float:
-        """Epoch seconds: for people, and for limits that reset at an hour of the day."""
+        """Return epoch seconds, for people and for limits that reset at a time of day."""
         ...
 
     def wait(self, sleeper: Sleeper, until: float) -> None:
-        """Block this thread until *sleeper* is released or the instant *until* has come, whichever is first."""
+        """Block this thread until *sleeper* is released or the instant *until* has come."""
         ...
 
     def call_at(self, loop: AbstractEventLoop, when: float, callback: Callable[[], object]) -> Alarm:
-        """Call *callback* on *loop*, from its own thread, at the instant *when*."""
+        """Call *callback* in the thread of *loop* at the instant *when*."""
         ...
 
 
 class SystemClock:
-    """The machine's own clock."""
+    """The clock of the operating system."""
 
     now = staticmethod(time.monotonic)
     wall = staticmethod(time.time)
@@ -55,8 +55,8 @@ class SystemClock:
         if until == _NEVER:
             sleeper.acquire()
             return
-        # A timed sleep ends some hundred microseconds late, and what runs then runs cold. So wake a little early and
-        # yield until the instant has come.
+        # A timed sleep ends some hundred microseconds late, with cold caches. So wake a little early and yield until
+        # the instant has come.
         timeout = until - time.monotonic() - _EARLY
         if timeout > 0 and sleeper.acquire(True, min(timeout, threading.TIMEOUT_MAX)):
             return
@@ -66,8 +66,8 @@ class SystemClock:
             time.sleep(0)
 
     def call_at(self, loop: AbstractEventLoop, when: float, callback: Callable[[], object]) -> Alarm:
-        # Not loop.call_at: a loop may keep another clock. A day at most, or select() overflows; the callback
-        # finds that nothing is due yet and asks again.
+        # Not loop.call_at: a loop may use another clock. At most a day, or select() overflows; the callback then finds
+        # that nothing is due yet and sets a new timer.
         return loop.call_later(min(max(0.0, when - time.monotonic()), _ONE_DAY), callback)
 
 

@@ -9,18 +9,18 @@ UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 
 def format_hours(seconds: float) -> str:
-    """``0:02:14``."""
+    """Format as ``0:02:14``."""
     return str(timedelta(seconds=max(0, int(seconds))))
 
 
 def format_minutes(seconds: float) -> str:
-    """``2:14``, and ``1:02:14`` from an hour on."""
+    """Format as ``2:14``, from an hour on as ``1:02:14``."""
     whole = max(0, int(seconds))
     return f"{whole // 60}:{whole % 60:02d}" if whole < 3_600 else format_hours(whole)
 
 
 def format_rough_duration(seconds: float) -> str:
-    """``42 s``, ``4 min``, ``2.5 h``, ``2 days``: as exact as a person plans."""
+    """Format as ``42 s``, ``4 min``, ``2.5 h`` or ``2 days``."""
     if seconds < 5_400:
         count, unit = (seconds, "s") if seconds < 90 else (seconds / 60, "min")
         return f"{max(round(count), 1 if seconds > 0 else 0)} {unit}"
@@ -29,7 +29,7 @@ def format_rough_duration(seconds: float) -> str:
 
 
 def format_duration(seconds: float) -> str:
-    """``8 ms``, ``0.25 s``, ``4.2 s``, ``3 min 12 s``, ``2 h 5 min``, ``3 d 1 h``."""
+    """Format as ``8 ms``, ``0.25 s``, ``4.2 s``, ``3 min 12 s``, ``2 h 5 min`` or ``3 d 1 h``."""
     if seconds < 0.0995:
         return f"{max(1, round(seconds * 1_000))} ms" if seconds >= 0.0005 else "0 s"
     if seconds < 0.995:

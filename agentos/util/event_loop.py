@@ -1,6 +1,6 @@
-"""The event loop that is running here, asked for without importing asyncio: where nobody has imported it, none is.
+"""Find the running event loop without importing asyncio: as long as asyncio is not imported, there is none.
 
-That import takes as long as all of the pool's own modules; a command line that runs commands never needs it.
+The import takes as long as all of the pool's own modules, and the command line does not need it to run commands.
 """
 
 from __future__ import annotations
@@ -13,6 +13,6 @@ if TYPE_CHECKING:
 
 
 def running_loop() -> AbstractEventLoop | None:
-    """The running loop of this thread, if there is one."""
+    """Return the running loop of this thread, if there is one."""
     asyncio = sys.modules.get("asyncio")
     return None if asyncio is None else asyncio._get_running_loop()

@@ -1,4 +1,4 @@
-"""An item's fingerprint: the same item has the same one in every process, a changed one has another."""
+"""Fingerprints of items: equal items have the same one in every process, changed items another."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _canonical = build_encoder(sort_keys=True, allow_nan=True)
 
 
 def fingerprint(item: Any) -> str | None:
-    """Sixteen hex digits of the item's canonical JSON; None if it is not JSON, and is known by its id alone."""
+    """Return 16 hex digits of the item's canonical JSON; None if it is not JSON and only its id identifies it."""
     try:
         text = _canonical(item)
     except (TypeError, ValueError, RecursionError):

@@ -1,7 +1,7 @@
-"""Forks: what has locks is told before one, and in the parent and the child after it.
+"""Call hooks of objects that have locks before a fork, and in the parent and the child after it.
 
-A forked child has one thread. A lock that another thread of the parent held at that moment stays locked in the child
-for ever, and what that thread was changing stays half changed. Whoever is told is referred to weakly.
+A forked child has one thread. A lock that another thread of the parent held at the fork stays locked in the child, and
+the state it guards stays half changed. Registered objects are referenced weakly.
 """
 
 from __future__ import annotations
@@ -12,23 +12,23 @@ from typing import Protocol
 
 
 class Forkable(Protocol):
-    """Something that must not be copied in the middle of a change."""
+    """An object that must not be copied in the middle of a change."""
 
     def before_fork(self) -> None:
-        """Wait until it is at rest, if it is to be used in the child, and keep it so."""
+        """Wait until no change is in progress, if the child will use the object, and block changes."""
         ...
 
     def after_fork(self) -> None:
-        """In the parent: go on."""
+        """In the parent: allow changes again."""
         ...
 
     def in_forked_child(self) -> None:
-        """In the child: replace locks, and whatever belongs to threads that are not there."""
+        """In the child: replace locks and state of threads that do not exist here."""
         ...
 
 
 class ForkSafeLocks:
-    """Has locks that a forked child replaces; what they guard is whole at any moment."""
+    """Base for objects whose locks a forked child replaces; the state they guard is consistent at any moment."""
 
     def before_fork(self) -> None:
         pass
@@ -41,13 +41,13 @@ _registered: dict[int, weakref.ref[Forkable]] = {}
 
 
 def register_fork_hooks(thing: Forkable) -> None:
-    """Tell *thing* of forks, as long as it exists."""
+    """Call the hooks of *thing* at forks, as long as it exists."""
     number = id(thing)
     _registered[number] = weakref.ref(thing, lambda _gone: _registered.pop(number, None))
 
 
 def _existing() -> list[Forkable]:
-    """In the order of their ids: two threads that fork at once lock in the same order, and not each other out."""
+    """Return the registered objects by id: two threads that fork at once lock in the same order and cannot deadlock."""
     references = sorted(_registered.copy().items())
     return [thing for _, reference in references if (thing := reference()) is not None]
 

@@ -1,4 +1,4 @@
-"""JSON text of a value, at half the price: ``JSONEncoder.encode`` builds its C encoder anew for every call."""
+"""Encode JSON in half the time: ``JSONEncoder.encode`` builds its C encoder for every call."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _make: Any = getattr(_encoder, "c_make_encoder", None)
 
 
 def build_encoder(*, sort_keys: bool = False, allow_nan: bool = False) -> Callable[[Any], str]:
-    """A function that gives the compact JSON of a value, or raises TypeError, ValueError or RecursionError."""
+    """Return a function that encodes a value as compact JSON, or raises TypeError, ValueError or RecursionError."""
     plain = json.JSONEncoder(sort_keys=sort_keys, allow_nan=allow_nan, separators=(",", ":"))
     if _make is None:
         return plain.encode
-    # No markers of what was visited, for they would be shared by threads: a circle is a RecursionError instead.
+    # Without markers of visited objects, which threads would share: a circular reference raises RecursionError.
     encode = _make(None, plain.default, _encoder.encode_basestring_ascii, None, ":", ",", sort_keys, False, allow_nan)
     return lambda value: "".join(encode(value, 0))

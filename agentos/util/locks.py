@@ -1,4 +1,4 @@
-"""Getting a lock that many threads want: for a moment each without a convoy, for longer without anybody starving."""
+"""Acquire contended locks: short ones without a convoy, long ones without starvation."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.000_1, 0.004
 
 
 def acquire_contended(lock: Sleeper) -> None:
-    """Get a lock that was just found taken.
+    """Acquire a lock that was just found taken.
 
-    Never by blocking: a blocked thread is handed the lock while it does not have the interpreter, so that everybody
-    else queues up behind it and each operation costs a switch of threads, for good. Letting the others run first
-    nearly always finds the lock free. If not, its holder was put to sleep in the middle, and with many threads it takes
-    a while until it runs again: then the others had better sleep too.
+    It does not block: a blocked thread receives the lock without having the interpreter, so all others queue behind it
+    and each operation costs a thread switch, permanently (a convoy). Yielding to the other threads nearly always finds
+    the lock free. If not, its holder was preempted, and with many threads it takes a while until it runs again; then
+    sleep.
     """
     if isinstance(lock, FairLock):
         lock.wait()
@@ -36,16 +36,17 @@ def acquire_contended(lock: Sleeper) -> None:
 
 
 class FairLock:
-    """A re-entrant lock for what takes long, such as a step of a shared store: first come, first served.
+    """A first-come, first-served re-entrant lock for long operations, such as a step of a shared store.
 
     Threads that find it taken queue up. Only the first of them contends for the lock; each of the others sleeps on a
-    lock of its own until it is first. If all of them tried again and again, each try would need the interpreter, which
-    the holder gives up with every call into the store: of 400 threads the one that holds the lock would hardly run.
-    A thread that runs an event loop is let in ahead of the others, at every second turn at most: all tasks of the loop
-    stand still while it waits.
+    lock of its own until it is first. If all of them polled, each poll would need the interpreter, which the holder
+    releases with every call into the store: with 400 threads the holder would hardly run.
 
-    Taking and giving back are those of the plain lock: an interrupt in the middle of code of ours would leave it taken
-    for ever. So ``release`` wakes nobody by itself: the first in the queue blocks on the plain lock.
+    A thread that runs an event loop is queued ahead of the others, at every second position at most: all tasks of the
+    loop are blocked while it waits.
+
+    ``acquire`` and ``release`` are those of the plain lock: an interrupt in Python code of ours could leave it locked
+    permanently. So ``release`` wakes no thread: the first in the queue blocks on the plain lock.
     """
 
     __slots__ = ("_is_mine", "_lock", "_places", "queue", "release")
@@ -55,19 +56,19 @@ class FairLock:
         self.release = self._lock.release
         self._is_mine: Callable[[], bool] = self._lock._is_owned  # type: ignore[attr-defined]
         self.queue: deque[_QueueEntry] = deque()  # threads that found it taken
-        self._places: dict[int, _QueueEntry] = {}  # the same, by thread
+        self._places: dict[int, _QueueEntry] = {}  # the same entries, by thread
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
-        """Take it without queueing; not *blocking*: only if nobody has it, and nobody is queueing for it."""
+        """Acquire without queueing; if not *blocking*, only if the lock is free and the queue empty."""
         if not blocking and self.queue and not self._is_mine():
             return False
         return self._lock.acquire(blocking, timeout)
 
     def wait(self) -> None:
-        """Queue for it, and take it."""
+        """Queue for the lock and acquire it."""
         thread = threading.get_ident()
         place = self._places.get(thread)
-        # A signal handler, or a finalizer, that interrupts this thread while it queues takes the lock at that place.
+        # A signal handler or finalizer that interrupts this thread while it queues uses the same queue entry.
         nested = place is not None
         try:
             if place is None:
@@ -94,7 +95,7 @@ class FairLock:
         queue.append(place)
 
     def _leave(self, thread: int, nested: bool) -> None:
-        """Give up the place, unless the thread itself still queues at it; the next one is woken."""
+        """Remove the queue entry, unless the interrupted thread still needs it, and wake the next thread."""
         place = self._places.get(thread)
         if place is None:
             return
@@ -103,13 +104,13 @@ class FairLock:
             try:
                 self.queue.remove(place)
             except ValueError:
-                pass  # interrupted before it was in the queue
+                pass  # interrupted before it was queued
         if self.queue:
             self.queue[0].wake()
 
 
 class _QueueEntry:
-    """Where one thread queues."""
+    """The position of one thread in the queue."""
 
     __slots__ = ("is_loop", "turn")
 
@@ -122,8 +123,8 @@ class _QueueEntry:
         try:
             self.turn.release()
         except RuntimeError:
-            pass  # it was woken already
+            pass  # already woken
 
 
-# An interrupt may keep a thread that leaves the queue from waking the next.
+# An interrupt may prevent a thread that leaves the queue from waking the next one.
 _LOST_WAKE_AFTER = 1.0

@@ -1,8 +1,8 @@
-"""A folder of agentos' own files: each is opened relative to the folder's descriptor, and none through a link.
+"""A folder of agentos files, each opened relative to the folder's descriptor and never through a link.
 
-A run folder may come with a cloned repository or an archive. Then anything may lie under the names that agentos uses:
-links to other files, second names of them, pipes, folders. A file is used only if it is an ordinary one; it is written
-only if it has one name and, where the caller says whose files are expected, one of the expected owners.
+A run folder may come with a cloned repository or an archive. Then anything may have the names that agentos uses: links
+to other files, hard links, pipes, folders. A file is read only if it is a regular file; it is written only if it also
+has a single name and, where the caller gives expected owners, one of them.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-# Windows has neither; there a file is looked at before it is opened by its path.
+# Windows has neither; there a file is checked before it is opened by path.
 _RELATIVE: Final = os.open in os.supports_dir_fd
 _OPEN_FOLDER: Final = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC", 0)
 _NO_LINK: Final = getattr(os, "O_NOFOLLOW", 0)
-# Not to wait for the other end of a pipe. For ordinary files it means nothing.
+# Non-blocking, so that opening a pipe does not wait for its other end. It does not affect regular files.
 _OPEN_FILE: Final = _NO_LINK | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 _WRITING: Final = os.O_WRONLY | os.O_RDWR
 _WRITABLE_BY_OTHERS: Final = stat.S_IWGRP | stat.S_IWOTH
 
 
 class UnsafePath(OSError):
-    """Something at this path could lead agentos to a file that is not its own. ``what`` says what is wrong with it."""
+    """The path could lead agentos to a file that is not its own. ``what`` is the problem."""
 
     def __init__(self, path: str | os.PathLike[str], what: str, *, is_link: bool = False) -> None:
         super().__init__(errno.EPERM, what, os.fspath(path))
@@ -37,24 +37,24 @@ class UnsafePath(OSError):
         return f"{self.filename} {self.what}"
 
 
-# Whether to use a folder in spite of what is wrong with it.
+# Return whether to use a folder in spite of the problem.
 Accept = Callable[[UnsafePath], bool]
 
 
 def unless_link(unsafe: UnsafePath) -> bool:
-    """Accept any folder that is one: whose it is, is the business of whoever named it."""
+    """Accept any folder that is not a link: the user who named it is responsible for its owner."""
     return not unsafe.is_link
 
 
 def current_user() -> int:
-    """The id of the user whose files this process makes; 0 where there are no such ids."""
+    """Return the id of the user that owns new files of this process; 0 where there are no such ids."""
     return os.geteuid() if hasattr(os, "geteuid") else 0
 
 
 class PrivateFolder(os.PathLike[str]):
-    """An open folder. *owners* are the users whose files in it are used; None: any. *accept* is asked about folders.
+    """An open folder. *owners* are the users whose files are used, None: any; *accept* decides about unsafe folders.
 
-    Every method takes the name of a file in it, not a path. Errors of the system name the whole path.
+    Every method takes the name of a file in the folder, not a path. Errors of the system contain the whole path.
     """
 
     __slots__ = ("_descriptor", "accept", "owners", "path")
@@ -74,7 +74,7 @@ class PrivateFolder(os.PathLike[str]):
 
     @classmethod
     def at(cls, path: str | os.PathLike[str], *, accept: Accept = unless_link) -> PrivateFolder:
-        """Open the folder at a path that the caller or the user chose: links in it are followed."""
+        """Open the folder at a path that the caller or the user chose; links are followed."""
         return cls(Path(path), os.open(path, _OPEN_FOLDER) if _RELATIVE else None, accept=accept)
 
     def __fspath__(self) -> str:
@@ -94,9 +94,9 @@ class PrivateFolder(os.PathLike[str]):
     # -- files --------------------------------------------------------------------------------------------------
 
     def open(self, name: str, flags: int, mode: int = 0o600) -> int:
-        """Open a file and return its descriptor. Raises UnsafePath unless it is an ordinary file of ours.
+        """Open a file and return its descriptor. Raises UnsafePath unless it is a regular file of ours.
 
-        *flags* must not truncate: a file is looked at before it is changed.
+        *flags* must not truncate: the file is checked before it is changed.
         """
         place, folder = self._place(name)
         try:
@@ -113,12 +113,12 @@ class PrivateFolder(os.PathLike[str]):
         return file
 
     def create(self, name: str, mode: int = 0o600) -> int:
-        """Make an empty file, in the place of whatever else had this name, and open it."""
+        """Create an empty file, replacing anything of that name, and open it."""
         self.unlink(name)
         return self.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL, mode)
 
     def read(self, name: str, most: int) -> bytes:
-        """All of a file that has at most *most* bytes. Raises UnsafePath for a longer one."""
+        """Return the content of a file of at most *most* bytes. Raises UnsafePath for a longer one."""
         file = self.open(name, os.O_RDONLY)
         with os.fdopen(file, "rb") as content:
             found = content.read(most + 1)
@@ -127,7 +127,7 @@ class PrivateFolder(os.PathLike[str]):
         return found
 
     def write(self, name: str, content: bytes, *, durable: bool = True) -> None:
-        """Replace a file in one step: nobody ever sees half of it. If it is *durable*, it outlives a power failure."""
+        """Replace a file atomically. If *durable*, it survives a power failure."""
         draft = f"{name}.new"
         file = self.create(draft)
         try:
@@ -144,7 +144,7 @@ class PrivateFolder(os.PathLike[str]):
             self.sync()
 
     def find(self, name: str) -> os.stat_result | None:
-        """What lies under this name, links not followed; None if nothing does."""
+        """Return the status of the entry *name* without following links; None if there is none."""
         place, folder = self._place(name)
         try:
             return os.stat(place, dir_fd=folder, follow_symlinks=False)
@@ -154,18 +154,18 @@ class PrivateFolder(os.PathLike[str]):
             raise self._explained(name, error) from None
 
     def check(self, *names: str, to_write: bool = True) -> None:
-        """Raise UnsafePath for the first of these that is there and is no ordinary file of ours."""
+        """Raise UnsafePath for the first of these names that exists and is not a regular file of ours."""
         for name in names:
             found = self.find(name)
             if found is not None:
                 self._require_own(name, found, to_write=to_write)
 
     def names(self) -> list[str]:
-        """What is in it."""
+        """Return the names of all entries."""
         return os.listdir(self.path if self._descriptor is None else self._descriptor)
 
     def replace(self, name: str, by: str) -> None:
-        """Give the file *name* the name *by*, and remove what had it."""
+        """Rename the file *name* to *by*, replacing the file of that name."""
         (old, folder), (new, _) = self._place(name), self._place(by)
         try:
             os.replace(old, new, src_dir_fd=folder, dst_dir_fd=folder)
@@ -173,7 +173,7 @@ class PrivateFolder(os.PathLike[str]):
             raise self._explained(by, error) from None
 
     def unlink(self, name: str) -> None:
-        """Remove a file or a link, if there is one."""
+        """Remove a file or a link, if it exists."""
         place, folder = self._place(name)
         try:
             os.unlink(place, dir_fd=folder)
@@ -190,7 +190,7 @@ class PrivateFolder(os.PathLike[str]):
     # -- folders ------------------------------------------------------------------------------------------------
 
     def make(self, name: str) -> bool:
-        """Make a folder for this user alone; False if something has that name already."""
+        """Create a folder for this user only; return False if the name is taken."""
         place, folder = self._place(name)
         try:
             os.mkdir(place, 0o700, dir_fd=folder)
@@ -201,9 +201,9 @@ class PrivateFolder(os.PathLike[str]):
         return True
 
     def enter(self, name: str) -> PrivateFolder:
-        """Open a folder in this one. A link, a folder of another user and one that others may write raise UnsafePath.
+        """Open a subfolder. Raises UnsafePath for a link, a folder of another user, and one that others may write.
 
-        ``accept`` is asked first, and may say that it is to be used all the same.
+        ``accept`` may allow it all the same.
         """
         found = self.find(name)
         path = self.path / name
@@ -227,14 +227,14 @@ class PrivateFolder(os.PathLike[str]):
         return entered
 
     def owner(self) -> int:
-        """The id of the user whose folder it is."""
+        """Return the id of the folder's owner."""
         return self._status().st_uid
 
     def require_own(self, *, chosen: bool = False) -> None:
-        """Raise UnsafePath unless this folder is this user's, and no other may write to it, or it is accepted.
+        """Raise UnsafePath unless this user owns the folder and no other may write to it, or ``accept`` allows it.
 
-        One that the user has *chosen* by name may be the system's, or one such as /tmp, where users cannot take each
-        other's files away.
+        One that the user has *chosen* by name may belong to the system, or be like /tmp, where users cannot remove each
+        other's files.
         """
         found = self._status()
         owners = {current_user(), 0} if chosen else {current_user()}
@@ -244,7 +244,7 @@ class PrivateFolder(os.PathLike[str]):
         if is_open and os.name == "posix":
             self._object(UnsafePath(self.path, "may be written by other users"))
 
-    # -- inside -------------------------------------------------------------------------------------------------
+    # -- helpers -------------------------------------------------------------------------------------------------
 
     def _status(self) -> os.stat_result:
         return os.stat(self.path if self._descriptor is None else self._descriptor)
@@ -271,7 +271,7 @@ class PrivateFolder(os.PathLike[str]):
             raise UnsafePath(path, f"belongs to user {found.st_uid}, not to user {current_user()}")
 
     def _explained(self, name: str, error: OSError) -> OSError:
-        """The same error with the whole path; UnsafePath if what lies there is the reason."""
+        """Return *error* with the whole path, or UnsafePath if the entry itself is the reason."""
         if isinstance(error, (UnsafePath, FileNotFoundError, FileExistsError, NotADirectoryError)):
             if error.filename is None or not os.path.isabs(str(error.filename)):
                 error.filename = str(self.path / name)
@@ -288,19 +288,19 @@ class PrivateFolder(os.PathLike[str]):
 
 
 def make_folders(path: Path) -> None:
-    """Make *path* and the folders above it that are missing, for this user alone. Raises OSError."""
+    """Create *path* and its missing parents, for this user only. Raises OSError."""
     missing: list[Path] = []
     for each in (path, *path.parents):
         if each.exists():
             break
         missing.append(each)
     for each in reversed(missing):
-        each.mkdir(mode=0o700, exist_ok=True)  # not parents=True: that gives the mode to the last one only
+        each.mkdir(mode=0o700, exist_ok=True)  # not parents=True: that applies the mode to the last one only
 
 
 @contextmanager
 def folder_of(path: Path, folder: PrivateFolder | None = None) -> Iterator[PrivateFolder]:
-    """The folder of the file *path*: *folder* if the caller has it open, else opened for the time of the block."""
+    """Yield the folder of the file *path*: *folder* if the caller has it open, else opened for the block."""
     if folder is not None:
         yield folder
         return

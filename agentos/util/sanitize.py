@@ -1,22 +1,22 @@
-"""Text of others, made harmless for a terminal."""
+"""Make untrusted text safe to print on a terminal."""
 
 from __future__ import annotations
 
 import re
 import unicodedata
 
-# A terminal's control sequences, whole: without its first character the rest of one would be left as text.
+# Whole control sequences: without its first character, the rest of one would remain as text.
 _ESCAPES = re.compile(
-    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]?"  # colours, moves
+    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]?"  # colours, cursor movements
     r"|(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)?"  # titles, links, the clipboard
     r"|\x1b[ -/]*[0-~]?"  # character sets, resets
 )
 
 
 def make_printable(text: str, *, tabs: bool = True) -> str:
-    """*text* as one line without anything a terminal would obey: no sequences, controls or marks that turn the text.
+    """Return *text* as one line without control sequences, control characters and bidirectional marks.
 
-    White space becomes a blank; a tab stays one unless *tabs* is false.
+    White space becomes a space; a tab stays unless *tabs* is false.
     """
     if _is_printable(text, tabs):
         return text
@@ -25,12 +25,12 @@ def make_printable(text: str, *, tabs: bool = True) -> str:
 
 
 def apply_carriage_returns(text: str) -> str:
-    """What a terminal would end up showing of a line: each lone carriage return starts it over."""
+    """Return what a terminal shows of a line in the end: each carriage return starts it over."""
     return text.rstrip("\r").rpartition("\r")[2]
 
 
 def shorten(text: str, longest: int) -> str:
-    """*text*, or the beginning of it and three dots: at most *longest* characters."""
+    """Shorten *text* to at most *longest* characters, the last three of them dots."""
     return text if len(text) <= longest else text[: max(0, longest - 3)] + "..."
 
 
@@ -50,5 +50,5 @@ def _is_printable(text: str, tabs: bool) -> bool:
 def _escape(character: str, tabs: bool) -> str:
     if character.isspace():
         return character if tabs and character == "\t" else " "
-    # C: controls, invisible marks that turn the direction of the text, halves of characters.
+    # C: control characters, bidirectional marks, surrogates.
     return "" if unicodedata.category(character)[0] == "C" else character

@@ -6,8 +6,8 @@ from typing import TextIO
 
 
 def is_terminal(stream: TextIO | None) -> bool:
-    """Return whether *stream* is a terminal; a closed or missing stream is none."""
+    """Return whether *stream* is a terminal; a closed or missing stream is not."""
     try:
         return stream is not None and stream.isatty()
     except (OSError, ValueError, AttributeError):
-        return False  # closed, or no real stream
+        return False  # closed, or not a real stream

@@ -1,4 +1,4 @@
-"""How wide text is on a terminal, where some characters take two columns and some none; and text made to fit."""
+"""Measure, clip, pad and wrap text by terminal columns, where characters take zero, one or two."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ _CUT = "..."
 
 
 def display_width(text: str) -> int:
-    """How many columns *text* takes."""
+    """Return how many columns *text* takes."""
     return len(text) if text.isascii() else sum(map(_character_width, text))
 
 
 @lru_cache(4096)
 def _character_width(character: str) -> int:
     if unicodedata.category(character) in ("Mn", "Me", "Cf"):
-        return 0  # it joins the one before it
+        return 0  # it combines with the character before it
     return 2 if unicodedata.east_asian_width(character) in "WF" else 1
 
 
 def clip(text: str, width: int) -> str:
-    """*text* in at most *width* columns; what was cut ends in three dots, where there is room for them."""
+    """Shorten *text* to at most *width* columns, ending in three dots if there is room for them."""
     if len(text) * 2 <= width or display_width(text) <= width:
         return text
     cut = _CUT if width > 2 * len(_CUT) else ""
@@ -29,13 +29,13 @@ def clip(text: str, width: int) -> str:
 
 
 def pad(text: str, width: int) -> str:
-    """*text* in exactly *width* columns."""
+    """Clip or pad *text* to exactly *width* columns."""
     text = clip(text, width)
     return text + " " * (width - display_width(text))
 
 
 def wrap(text: str, width: int) -> list[str]:
-    """*text* in lines of at most *width* columns, broken between words where that is possible."""
+    """Split *text* into lines of at most *width* columns, between words where possible."""
     lines: list[str] = []
     line = ""
     for word in text.split():

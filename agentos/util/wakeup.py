@@ -1,4 +1,4 @@
-"""How a thread that waits is woken."""
+"""Wake-up of a waiting thread."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import threading
 
 
 class ThreadWakeup:
-    """One thread waits; anybody rings. A ring before the wait is not lost."""
+    """Lets one thread wait; any thread may wake it. A wake-up before the wait is not lost."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -16,7 +16,7 @@ class ThreadWakeup:
         try:
             self._lock.release()
         except RuntimeError:
-            pass  # it rings already
+            pass  # already woken
 
     def wait(self) -> None:
         self._lock.acquire()

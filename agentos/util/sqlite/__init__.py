@@ -1,1 +1,1 @@
-"""What every SQLite file of agentos has in common: how it is opened, how its format grows, what its errors mean."""
+"""Open SQLite files, migrate their format and classify their errors."""

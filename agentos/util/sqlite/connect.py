@@ -1,4 +1,4 @@
-"""Opening SQLite files: one kind of connection, and what the library must be able to do."""
+"""Open SQLite connections with the same settings, and check the version of the library."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import Final
 # JSON operators (->>) came with 3.38, STRICT tables with 3.37.
 OLDEST_SQLITE: Final = (3, 38, 0)
 
-# Opens the database at a URI. Tests hand in their own, to have it fail where they want.
+# Opens the database at a URI. Tests pass their own, to inject failures.
 Connect = Callable[[str], sqlite3.Connection]
 
 
 def connect(uri: str) -> sqlite3.Connection:
-    """A connection in autocommit mode that never waits for a lock: SQLite's own wait can starve a process.
+    """Return a connection in autocommit mode that never waits for a lock: SQLite's own wait can starve a process.
 
-    What a file says of itself is not trusted: its schema may call no function that has an effect.
+    The schema of the file is not trusted: it may not call functions with side effects.
     """
     connection = sqlite3.connect(uri, uri=True, timeout=0, isolation_level=None, check_same_thread=False)
     connection.execute("pragma trusted_schema = off")
@@ -26,7 +26,7 @@ def connect(uri: str) -> sqlite3.Connection:
 
 
 def why_too_old(what: str, version: tuple[int, ...] = sqlite3.sqlite_version_info) -> str | None:
-    """Why this SQLite library cannot hold *what* ("a journal"); None if it can."""
+    """Return why this SQLite library cannot store *what* ("a journal"); None if it can."""
     if version >= OLDEST_SQLITE:
         return None
     have, need = (".".join(map(str, parts)) for parts in (version, OLDEST_SQLITE))

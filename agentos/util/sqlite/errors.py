@@ -1,11 +1,11 @@
-"""What an error of SQLite means for whoever keeps the file: wait and try again, or give it up."""
+"""Classify SQLite errors: transient, or permanent."""
 
 from __future__ import annotations
 
 import sqlite3
 from typing import Final
 
-# What may pass when the disk has room again, the other program lets go, or an administrator acts.
+# May end when the disk has space again, the other program releases its lock, or an administrator acts.
 _TRANSIENT: Final = {
     sqlite3.SQLITE_BUSY: "another program has it locked",
     sqlite3.SQLITE_LOCKED: "another program has it locked",
@@ -26,11 +26,11 @@ _UNREACHABLE: Final = {sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQL
 
 
 class TransientSqliteError(Exception):
-    """The file cannot be written now, and may be later. Nothing of the commit counts as written."""
+    """The file cannot be written now, but may be later. Nothing of the commit is written."""
 
 
 def transient_reason(error: BaseException) -> str | None:
-    """Why waiting may help; None if it will not: the file or the commit itself is bad."""
+    """Return why waiting may help; None if it does not: the file or the commit itself is bad."""
     if isinstance(error, (TransientSqliteError, OSError)):
         return str(error)
     if isinstance(error, MemoryError):
@@ -40,21 +40,21 @@ def transient_reason(error: BaseException) -> str | None:
 
 
 def is_busy(error: BaseException) -> bool:
-    """Whether another program has the database locked."""
+    """Return whether another program has the database locked."""
     return _code(error) in _BUSY
 
 
 def is_interrupted(error: BaseException) -> bool:
-    """Whether a query was ended because it took more steps than it may."""
+    """Return whether a query was interrupted because it took too many steps."""
     return _code(error) == sqlite3.SQLITE_INTERRUPT
 
 
 def is_unreachable(error: BaseException) -> bool:
-    """Whether the file could not be opened at all, so that nothing is known of what is in it."""
+    """Return whether the file could not be opened at all, so that its content is unknown."""
     return _code(error) in _UNREACHABLE
 
 
 def _code(error: BaseException) -> int:
-    # The low byte is the kind of error; the rest says where in SQLite. Errors of Python's own wrapper have none.
+    # The low byte is the kind of error, the rest is its location in SQLite. Errors of Python's wrapper have no code.
     code: int = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
     return code & 0xFF

@@ -1,4 +1,4 @@
-"""The format of a database, as numbered steps. Each is one transaction, together with the record of itself."""
+"""Numbered migrations of a database. Each is one transaction, together with its own record."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from functools import lru_cache
 
 @dataclass(frozen=True, slots=True)
 class Migration:
-    """One step: from the format before *number* to *number*. A published step never changes.
+    """A migration from the previous format to *number*. A published migration never changes.
 
-    The first step of every file makes the table ``migrations(number, name, applied_at)``, in which all are recorded.
+    The first one of every file creates the table ``migrations(number, name, applied_at)``, which records all of them.
     """
 
     number: int
@@ -22,19 +22,19 @@ class Migration:
 
 
 def newest_version(migrations: Sequence[Migration]) -> int:
-    """The format that *migrations* lead to."""
+    """Return the format that *migrations* lead to."""
     return max(migration.number for migration in migrations)
 
 
 def read_version(connection: sqlite3.Connection) -> int:
-    """The format of this database; 0 for one that no migration has touched."""
+    """Return the format of this database; 0 for one without migrations."""
     return int(connection.execute("pragma user_version").fetchone()[0])
 
 
 def migrate(connection: sqlite3.Connection, migrations: Sequence[Migration]) -> None:
-    """Bring the database to the newest format. After a crash in between, the same call goes on where it ended.
+    """Migrate the database to the newest format. After a crash, the same call continues.
 
-    Several processes may do so at once: each step is made by one of them. A locked database raises, as any statement.
+    Several processes may do so at once: each migration is applied by one of them. A locked database raises.
     """
     version = read_version(connection)
     for migration in sorted(migrations, key=lambda migration: migration.number):
@@ -43,12 +43,12 @@ def migrate(connection: sqlite3.Connection, migrations: Sequence[Migration]) -> 
 
 
 def read_schema(connection: sqlite3.Connection) -> dict[str, str]:
-    """The definitions in this database, by name."""
+    """Return the definitions in this database by name."""
     return dict(connection.execute("select name, sql from sqlite_schema where sql is not null"))
 
 
 def expected_schema(version: int, migrations: Sequence[Migration]) -> dict[str, str]:
-    """The definitions a sound database of that format has."""
+    """Return the definitions that a valid database of that format has."""
     return dict(_schema_after(tuple(migration for migration in migrations if migration.number <= version)))
 
 
@@ -65,7 +65,7 @@ def _schema_after(migrations: tuple[Migration, ...]) -> dict[str, str]:
 def _apply(connection: sqlite3.Connection, migration: Migration) -> None:
     connection.execute("begin immediate")
     try:
-        # Asked again, now that nobody else can write: another process may have made this step in the meantime.
+        # Check again with the write lock held: another process may have applied it in the meantime.
         if read_version(connection) < migration.number:
             for statement in migration.statements:
                 connection.execute(statement)

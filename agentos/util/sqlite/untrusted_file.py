@@ -1,4 +1,4 @@
-"""Reading a file that anybody may have written: how much work it may cost, and which of its definitions are used."""
+"""Read untrusted SQLite files: limit the work of queries, and reject unexpected definitions."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ import sqlite3
 from collections.abc import Callable, Mapping
 from typing import Final
 
-# Steps of SQLite's virtual machine. A sound file needs far fewer: its shortest row has about 50 bytes, and a query
-# takes some hundred steps for it. Pages that point to each other can make a small file as long as its author likes.
+# Steps of SQLite's virtual machine. A valid file needs far fewer: its shortest row has about 50 bytes, and a query
+# takes some hundred steps for it. Pages that refer to each other can make a small file endless.
 _STEPS_AT_LEAST: Final = 20_000_000
 _STEPS_PER_BYTE: Final = 100
 _STEPS_BETWEEN_CHECKS: Final = 100_000
 
-# Table-valued functions of SQLite that our queries use: a table of that name would take their place.
+# Table-valued functions that our queries use: a table of that name would replace them.
 _FUNCTIONS: Final = frozenset({"json_each", "json_tree"})
 
 
 def limit_steps(connection: sqlite3.Connection, size: int) -> None:
-    """Let all queries on *connection* together take as many steps as a sound file of *size* bytes can need.
+    """Limit all queries on *connection* together to the steps that a valid file of *size* bytes can need.
 
-    Beyond that they fail with SQLITE_INTERRUPT. It is counted in steps and not in seconds, so that a busy machine or a
-    long journal is never taken for a malicious one.
+    Beyond that they fail with SQLITE_INTERRUPT. The limit is in steps, not seconds, so that a busy machine or a long
+    journal does not look malicious.
     """
     connection.set_progress_handler(_counter(_STEPS_AT_LEAST + _STEPS_PER_BYTE * size), _STEPS_BETWEEN_CHECKS)
 
@@ -37,14 +37,14 @@ def _counter(most: int) -> Callable[[], int]:
 
 
 def find_foreign_definition(connection: sqlite3.Connection, own: Mapping[str, str]) -> str | None:
-    """Say what the database defines that could act on its own or stand in for one of *own*; None: nothing does.
+    """Return a description of a definition that could run code or replace one of *own*; None if there is none.
 
-    Refused are triggers, views and virtual tables, tables with computed columns or under the names of functions that
-    our queries use, and indexes of our tables that compute something. Other tables and plain indexes do no harm.
+    Rejected are triggers, views and virtual tables, tables with computed columns or with names of functions that our
+    queries use, and indexes of our tables that compute something. Other tables and plain indexes are harmless.
     """
     for kind, name, table, sql in connection.execute("select type, name, tbl_name, sql from sqlite_schema"):
         if kind == "view" and own.get(name, "").lower().startswith("create view"):
-            continue  # one of ours; nobody reads it but people
+            continue  # one of ours; only people read it
         if kind not in ("table", "index") or (kind == "table" and not _is_plain(connection, name, sql)):
             return f"the {'virtual table' if kind == 'table' else kind} {name!r}, which agentos did not make"
         if kind == "index" and sql is not None and table in own and _computes(connection, table, name):
@@ -53,7 +53,7 @@ def find_foreign_definition(connection: sqlite3.Connection, own: Mapping[str, st
 
 
 def is_plain_table(connection: sqlite3.Connection, name: str) -> bool:
-    """Whether *name* is a table whose rows are stored as they are read."""
+    """Return whether *name* is a table whose rows are stored as they are read."""
     found = connection.execute("select sql from sqlite_schema where type = 'table' and name = ?", (name,)).fetchone()
     return found is not None and _is_plain(connection, name, found[0])
 
