@@ -1,4 +1,4 @@
-"""What an answer means: headers, bodies and exceptions of any provider, as one value."""
+"""Translate headers, bodies and exceptions of any provider into one value, the signal."""
 
 from .classify import classify
 from .clients.exceptions import from_exception, read_signal

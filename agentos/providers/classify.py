@@ -1,4 +1,4 @@
-"""What an HTTP answer means: one engine that reads the tables of ``dialects/``."""
+"""Classify an HTTP answer with the tables of ``dialects/``."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ def classify(
     url: str | None = None,
     model: str | None = None,
 ) -> Signal:
-    """What an answer means for the credential, its quota and the item.
+    """Return what an answer means for the credential, its quota and the item.
 
-    *status* None is no answer at all. *headers* and *body* may be in whatever form the client has them; *now* is the
-    hour (epoch seconds), corrected by the answer's own ``Date``. The dialect is that of *provider*, else of the
-    *url*'s host, else the one the answer itself gives away. Never raises, sleeps or reads a clock; the evidence never
-    quotes a message.
+    *status* None means that there was no answer. *headers* and *body* may have any form that clients use; *now* is the
+    current time (epoch seconds), corrected by the answer's own ``Date``. The dialect is that of *provider*, else of the
+    *url*'s host, else the one that the answer reveals. Never raises, sleeps or reads a clock; the evidence never quotes
+    a message.
     """
     plain = _parse_status(status)
-    # An object of a client may fail in any way. Then the headers decide alone, and if they fail too, the status.
+    # A client's object may fail in any way. Then only the headers are used, and if they fail too, the status.
     for seen in ((headers, body, provider, url, model), (headers, None, None, None, None)):
         try:
             return _signal(plain, now, *seen)
@@ -70,7 +70,7 @@ def _signal(
     wall = parse_provider_time(fields, now)
     fault = parse_error(document, wall)
     told_in_body = parse_body_readings(fault, dialect, wall)
-    # An error that came in mid-stream has no status of its own, and some clients then tell none at all.
+    # An error in mid-stream has no status of its own, and some clients then report none.
     statusless = fine or (status is None and fault.codes)
     refusal = RefusedAnswer(
         status=infer_status(fault) if statusless else status,
@@ -139,7 +139,7 @@ def _refused(refusal: RefusedAnswer, status: int | None) -> Signal:
 
 
 def _parse_status(status: object) -> int | None:
-    """A status that HTTP knows; anything else, such as the 0 of some clients, is no answer."""
+    """Return a valid HTTP status; anything else, such as the 0 of some clients, means no answer."""
     kind = type(status)  # not isinstance, which asks the object itself
     if kind is str and len(str(status)) == 3 and str(status).isascii() and str(status).isdigit():
         return _parse_status(int(str(status)))
@@ -176,7 +176,7 @@ def _find_model(document: Document | None, fault: ErrorDetails | None) -> str | 
 
 
 def _detect_dialect(document: Document | None) -> Dialect | None:
-    """The dialect that the shape of a body gives away."""
+    """Return the dialect that the structure of a body reveals."""
     if document is None:
         return None
     error = document.get("error")

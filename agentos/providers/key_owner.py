@@ -1,4 +1,4 @@
-"""Whose key it is, by its looks, and to which hosts a provider's keys may go."""
+"""Guess the provider of a key by its form, and find the hosts to which its keys may be sent."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Final
 
 from .dialects import DEFAULT, DIALECTS
 
-# What a credential may state as its provider.
+# Providers that a credential may state.
 PROVIDERS: Final = tuple(name for name in DIALECTS if name != DEFAULT.name)
 
-# Beginnings that one provider alone gives to its keys. A bare ``sk-`` is not among them: many do.
+# Prefixes of keys that only one provider uses. A bare ``sk-`` is not among them: many use it.
 _BEGINNINGS: Final = (
     ("sk-ant-", "anthropic"),
     ("sk-or-", "openrouter"),
@@ -30,12 +30,12 @@ _BEGINNINGS: Final = (
     ("ghs_", "github"),
     ("github_pat_", "github"),
 )
-# The keys OpenAI gave to users rather than to projects have its mark in the middle.
+# OpenAI's user keys, as opposed to project keys, have a mark in the middle.
 _OPENAI_USER_KEY: Final = re.compile(r"sk-[A-Za-z0-9]{20}T3BlbkFJ[A-Za-z0-9]{20}")
 
-# To know an answer by its host a guess will do; to send a key it will not. Under amazonaws.com anybody may have a
-# name that begins with "bedrock" (a bucket, a load balancer), but not one that is a service followed by a region.
-# A star would also take the dots of such a name.
+# A guess is good enough to recognise an answer by its host, but not to send a key. Anyone may have a name under
+# amazonaws.com that begins with "bedrock" (a bucket, a load balancer), but not one that is a service followed by a
+# region. A star would also match the dots of such a name.
 _REGIONS: Final = tuple(
     f"[a-z][a-z]-{area}{direction}-[0-9]"
     for area in ("", "gov-")
@@ -63,7 +63,7 @@ _STRICTER: Final = {
 
 
 def guess_provider(secret: str) -> str | None:
-    """The provider that makes keys of this shape; None where the shape does not tell. Never raises."""
+    """Return the provider of keys of this form; None if the form is ambiguous. Never raises."""
     for beginning, provider in _BEGINNINGS:
         if secret.startswith(beginning):
             return provider
@@ -72,7 +72,7 @@ def guess_provider(secret: str) -> str | None:
 
 @lru_cache(maxsize=256)
 def find_provider(host: str) -> str | None:
-    """The provider whose keys may go to *host*, which is in lower case; None if it is nobody's we know."""
+    """Return the provider whose keys may be sent to *host*, in lower case; None if there is none."""
     for provider in PROVIDERS:
         if any(fnmatchcase(host, pattern) for pattern in find_hosts(provider)):
             return provider
@@ -80,7 +80,7 @@ def find_provider(host: str) -> str | None:
 
 
 def find_hosts(provider: str) -> tuple[str, ...]:
-    """Where keys of *provider* may go, as patterns for ``fnmatchcase``; nowhere if it is not known. Never raises."""
+    """Return the hosts for keys of *provider* as patterns for ``fnmatchcase``; none if unknown. Never raises."""
     stricter = _STRICTER.get(provider)
     if stricter is not None:
         return stricter

@@ -1,6 +1,6 @@
-"""What an answer means: the one value every provider's dialect is translated into.
+"""The meaning of an answer: the value into which every provider's dialect is translated.
 
-Ten kinds of event, by what has to be done about each. The letters are those of the table in docs/limits.md.
+There are ten kinds of event, by the action they require. The letters are those of the table in docs/limits.md.
 """
 
 from __future__ import annotations
@@ -9,23 +9,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-LARGEST = 1e15  # no limit is larger
+LARGEST = 1e15  # a larger limit is invalid
 LONGEST_DELAY = 35 * 86_400.0  # no window of a provider is longer
 
-# From here on a quota is parked, not cooling: the wait is for a person to know of, not just for a program.
+# A longer quota wait is "parked", not "cooling": a person should know of it.
 PARKED_FROM = 600.0
 
 
 class Event(Enum):
-    """What happened, by what to do about it."""
+    """An event, by the action it requires."""
 
-    OK = "-"  # an answer: nothing happened
-    LIMITED = "A"  # too many for now: the quota (or one model family of it) rests for seconds or minutes
-    PARKED = "B"  # a window of hours or days is used up: the quota rests until it is new
+    OK = "-"  # success
+    LIMITED = "A"  # rate-limited: the quota (or one model family of it) cools down for seconds or minutes
+    PARKED = "B"  # a window of hours or days is used up: the quota waits for its reset
     NOT_ENTITLED = "C"  # this credential may not use this model
     NEVER_FITS = "D"  # larger than the limit: waiting does not help
-    MONEY_GONE = "E"  # the quota is spent until somebody pays
-    KEY_DEAD = "F"  # the credential is refused until a person acts
+    MONEY_GONE = "E"  # no money left: the quota is unusable until a payment
+    KEY_DEAD = "F"  # the credential is rejected until a person acts
     BUSY = "G"  # the provider is overloaded or broken: no key is to blame
     RAMP = "H"  # traffic grew too fast, though within the limits
     NETWORK = "I"  # no answer at all: no key is to blame
@@ -40,18 +40,18 @@ GENERIC_PROVIDERS = frozenset({"default", "github"})
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What an answer told of one limit. None: not told."""
+    """The facts about one limit in an answer. None: not stated."""
 
     dimension: str  # requests, tokens, input_tokens or output_tokens
     limit: float | None = None
     remaining: float | None = None
-    resets_in: float | None = None  # seconds, from the answer, until all of it is there again
-    window: float | None = None  # seconds the limit is for: 60, 3600, 86400, ...
-    source: str = ""  # the header or field it was read from
-    spent: float | None = None  # the share of it that is used, where only that is told: 0.25 is a quarter
+    resets_in: float | None = None  # seconds from the answer until the limit is full again
+    window: float | None = None  # seconds of the limit's window: 60, 3600, 86400, ...
+    source: str = ""  # the header or field
+    spent: float | None = None  # the used share, if only that is stated: 0.25 is a quarter
 
     def sane(self) -> Reading:
-        """The same without figures that no answer can mean."""
+        """Return the reading without impossible numbers."""
         if (
             type(self.limit) is type(self.remaining) is float
             and 1.0 <= self.limit <= LARGEST
@@ -59,7 +59,7 @@ class Reading:
             and (self.resets_in is None or (type(self.resets_in) is float and 0.0 <= self.resets_in <= LONGEST_DELAY))
             and (self.window is None or (type(self.window) is float and 0.0 < self.window <= LONGEST_DELAY))
         ):
-            return self  # nearly all are, and this is the shortest way to know it
+            return self  # a fast path for nearly all readings
         limit, remaining = _sane(self.limit, LARGEST, least=1.0), _sane(self.remaining, LARGEST)
         resets_in, window = _sane(self.resets_in, LONGEST_DELAY), _sane(self.window, LONGEST_DELAY) or None
         if (limit, remaining, resets_in, window) == (self.limit, self.remaining, self.resets_in, self.window):
@@ -76,24 +76,24 @@ _NAME = (str, type(None))
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """What an answer, or the lack of one, means for the credential, its quota and the item."""
+    """What an answer, or its absence, means for the credential, its quota and the item."""
 
     event: Event
-    delay: float | None = None  # seconds until it is worth asking again; None: not told
-    dimensions: tuple[str, ...] = ()  # what there was too much of, as far as told
+    delay: float | None = None  # seconds until a retry makes sense; None: not stated
+    dimensions: tuple[str, ...] = ()  # the exceeded dimensions, as far as stated
     readings: tuple[Reading, ...] = ()
-    evidence: tuple[str, ...] = ()  # which header, field or rule said so; the most telling first
+    evidence: tuple[str, ...] = ()  # the deciding headers, fields or rules, the most relevant first
     provider: str = "default"
     status: int | None = None
-    model: str | None = None  # the model it is about, when the caller or the answer named one
-    scoped: bool = False  # the limit is for that model only, as the provider keeps them
-    organisation: str | None = None  # who pays, when the answer tells
-    usage: Mapping[str, float] = field(default_factory=dict)  # input_tokens, output_tokens, as the answer tells
-    retried: int = 0  # how often the client asked by itself before it gave up, as far as it tells
-    gave_up: bool = False  # no answer in the time that the caller gave it: that says nothing of the network
+    model: str | None = None  # if the caller or the answer names it
+    scoped: bool = False  # the limit applies to that model only
+    organisation: str | None = None  # the account, if the answer names it
+    usage: Mapping[str, float] = field(default_factory=dict)  # input_tokens, output_tokens
+    retried: int = 0  # the client's own retries, as far as it reports them
+    gave_up: bool = False  # the caller's timeout expired: that does not indicate a network failure
 
     def sane(self) -> Signal:
-        """The same without what no answer can mean: figures below zero or absurdly large, or no figures at all."""
+        """Return the signal without impossible values: negative, absurdly large, or not numbers."""
         if self._is_plain():
             return self
         readings = tuple(reading.sane() for reading in self.readings if isinstance(reading, Reading))
@@ -109,7 +109,7 @@ class Signal:
         return replace(self, delay=delay, readings=readings, usage=usage, evidence=evidence)
 
     def _is_plain(self) -> bool:
-        """It is what nearly all are, an answer that went well, and has nothing in it to be set right."""
+        """Return whether this is a plain success with nothing to correct: a fast path."""
         if self.event is not Event.OK or self.delay is not None or self.dimensions:
             return False
         for reading in self.readings:

@@ -1,1 +1,1 @@
-"""Reading an HTTP answer: headers, bodies, delays, error details, and the events they mean."""
+"""Read HTTP answers: headers, bodies, delays, error details, and the events they mean."""

@@ -1,4 +1,4 @@
-"""Bodies in any shape, as the one JSON object that may tell something, and what a call has used."""
+"""Find the JSON object in a response body of any form, and the tokens that a call used."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ LONGEST = 64 * 1024
 _MOST_EVENTS = 16
 _STREAM_BEGINNINGS = ("event:", "data:", "id:", "retry:", ":")
 
-# What went into the model and what came out of it, as providers call that in ``usage``; the first that is there counts.
+# Names of input and output tokens in ``usage``; the first one present counts.
 _GIVEN_TO = ("input_tokens", "prompt_tokens", "inputTokens")
 _MADE_BY = ("output_tokens", "completion_tokens", "outputTokens")
 _MOST = 1e15
@@ -19,9 +19,9 @@ Document = dict[str, Any]
 
 
 def parse_document(body: object) -> Document | None:
-    """The JSON object in *body*: the body itself, the one in a list that has an error, or a stream's error event.
+    """Return the JSON object in *body*: the body itself, the entry of a list with an error, or a stream's error event.
 
-    Looks at 64 KiB at most: the beginning of text, the end of a stream. None where there is no such object.
+    Reads at most 64 KiB: the beginning of text, the end of a stream. Returns None if there is no such object.
     """
     if isinstance(body, dict):
         return body
@@ -35,14 +35,14 @@ def parse_document(body: object) -> Document | None:
 
 
 def parse_success_document(body: object) -> Document | None:
-    """The same, for an answer that is fine by its status: long text is left unparsed."""
+    """Do the same for a successful answer: long text is not parsed."""
     if isinstance(body, (str, bytes, bytearray)) and len(body) > LONGEST and body[:1] in ("{", b"{", "[", b"["):
         return None
     return parse_document(body)
 
 
 def get_text(body: object) -> str:
-    """The beginning of a body that is text, without the white space before it; else empty."""
+    """Return the beginning of a text body without leading white space; empty for other bodies."""
     return _text(body, tail=False)
 
 
@@ -62,7 +62,7 @@ def _parsed(text: str) -> object:
 
 
 def _error_event(text: str) -> Document | None:
-    """The last event of a stream that is an error: by its name, or by an error in its data."""
+    """Return the last event of a stream that is an error, by its name or by an error in its data."""
     events = text.replace("\r\n", "\n").replace("\r", "\n").split("\n\n")
     looked_at = 0
     for event in reversed(events):
@@ -78,13 +78,13 @@ def _error_event(text: str) -> Document | None:
         named = any(line.startswith("event:") and line[6:].strip() == "error" for line in lines)
         if has_error(data):
             return data
-        if named:  # the name of the event says what the data does not
+        if named:  # the name marks an error that the data does not show
             return {"error": data}
     return None
 
 
 def has_error(document: Document) -> bool:
-    """The answer to a call that went well by its status has an error inside."""
+    """Return whether the body of an answer with a successful status contains an error."""
     if isinstance(document.get("error"), dict) or "error" in (document.get("type"), document.get("object")):
         return True
     response = document.get("response")
@@ -97,9 +97,9 @@ def has_error(document: Document) -> bool:
 
 
 def find_usage(document: Document) -> Mapping[str, float]:
-    """What the call has used of the limits, by ``input_tokens`` and ``output_tokens``, as far as told.
+    """Return the ``input_tokens`` and ``output_tokens`` that count against the limits, as far as stated.
 
-    Tokens read from a cache are left out where the provider does not count them against the limit.
+    Tokens read from a cache are excluded where the provider does not count them.
     """
     usage = document.get("usage")
     if isinstance(usage, dict):
@@ -111,7 +111,7 @@ def find_usage(document: Document) -> Mapping[str, float]:
 
 
 def parse_usage_object(usage: Document) -> Mapping[str, float]:
-    """What a ``usage`` object tells, by the names that ``find_usage`` has."""
+    """Return the tokens in a ``usage`` object, with the names of ``find_usage``."""
     taken = _first(usage, _GIVEN_TO)
     given = _first(usage, _MADE_BY)
     if "cache_creation_input_tokens" in usage and taken is not None:
@@ -120,7 +120,7 @@ def parse_usage_object(usage: Document) -> Mapping[str, float]:
 
 
 def parse_gemini_usage(usage: Document) -> Mapping[str, float]:
-    """The same of the ``usageMetadata`` of Gemini."""
+    """Do the same for the ``usageMetadata`` of Gemini."""
     given, thoughts = _amount(usage.get("candidatesTokenCount")), _amount(usage.get("thoughtsTokenCount"))
     if given is not None or thoughts is not None:
         given = (given or 0.0) + (thoughts or 0.0)

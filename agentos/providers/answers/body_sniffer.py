@@ -1,4 +1,4 @@
-"""An answer's body, seen as it passes on its way to the caller: what it says of usage, and of an error inside."""
+"""Inspect a response body while it passes to the caller, for usage and errors."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 
 from .bodies import LONGEST, parse_gemini_usage, parse_usage_object
 
-# All of a short body is kept. Of a long one the beginning, where Anthropic tells what went in, and the end, where
-# everybody tells what came out.
+# A short body is kept whole. Of a long one the beginning is kept, where Anthropic states the input tokens, and the end,
+# where all providers state the output tokens.
 _HEAD, _TAIL = 16 * 1024, LONGEST
 _SHORT = _HEAD + 2 * _TAIL
 _USAGE = re.compile(rb'"(usage|usageMetadata)"\s*:\s*(?=\{)')
@@ -19,7 +19,7 @@ _MARK_OF_USAGE = b'"usage'
 _LONGEST_USAGE = 8192
 _MOST_USAGES = 8
 _MARKS_OF_ERRORS = (b'"error"', b"event: error", b"event:error")
-# What a stream says last. None of it can stand in a text of the answer, where quotes and line ends are escaped.
+# End marks of streams. Text of the answer cannot contain them, because quotes and line ends are escaped there.
 _MARKS_OF_THE_END = re.compile(
     rb'\n(?:data: ?\[DONE\]|event: ?(?:message_stop|response\.completed))|"finishReason"\s*:'
 )
@@ -27,9 +27,9 @@ _DECODER = json.JSONDecoder()
 
 
 class BodySniffer:
-    """Feed it the pieces of a body; at the end it has the whole of a short one, or both ends of a long one.
+    """Collects the pieces of a body: all of a short one, both ends of a long one.
 
-    *encoding* is the answer's ``Content-Encoding``. What cannot be decoded is not seen, and nothing fails by it.
+    *encoding* is the answer's ``Content-Encoding``. Data that cannot be decoded is ignored.
     """
 
     __slots__ = ("_decoder", "_head", "_pieces", "_size")
@@ -38,11 +38,11 @@ class BodySniffer:
         self._head = b""
         self._pieces: list[bytes] = []
         self._size = 0
-        # 32 + 15: gzip or zlib, whichever its first bytes say. The transport asks for no other coding.
+        # 32 + 15: gzip or zlib, detected by header. The transport requests no other coding.
         self._decoder = zlib.decompressobj(47) if encoding in ("gzip", "deflate", "x-gzip") else None
 
     def feed(self, piece: bytes) -> None:
-        """Take the next piece."""
+        """Add the next piece."""
         if self._decoder is not None:
             self._unpack(self._decoder, piece)
             return
@@ -52,7 +52,7 @@ class BodySniffer:
             self._fold()
 
     def _unpack(self, decoder: Any, packed: bytes) -> None:
-        """Take what *packed* unfolds to, a part at a time: it may be a thousand times as long."""
+        """Add the decompressed *packed* in parts: it may be a thousand times as long."""
         more = not decoder.eof
         while more:
             try:
@@ -75,29 +75,29 @@ class BodySniffer:
         self._size = len(kept)
 
     def whole(self) -> bytes | None:
-        """The body, if it is short enough to be read as one document."""
+        """Return the body if it is short enough to be parsed as one document."""
         return None if self._head or self._size > LONGEST else self._end()
 
     def _end(self) -> bytes:
         if self._head:
-            self._fold()  # so that what is seen does not depend on how the body was cut
+            self._fold()  # so that the result does not depend on how the body was split
         elif len(self._pieces) > 1:
             self._pieces = [b"".join(self._pieces)]
         return self._pieces[0] if self._pieces else b""
 
     def error(self) -> bytes | None:
-        """What was seen of a body that may tell of an error; None if it surely does not."""
+        """Return the collected parts of a body that may contain an error; None if it does not."""
         end = self._end()
-        if b"error" in end and any(mark in end for mark in _MARKS_OF_ERRORS):  # one search for nearly all of them
+        if b"error" in end and any(mark in end for mark in _MARKS_OF_ERRORS):  # one search excludes nearly all bodies
             return self._head + b"\n\n" + end
         return None
 
     def is_over(self) -> bool:
-        """Whether a stream has said that it is: many clients then close it without looking for its very end."""
+        """Return whether a stream has sent its end mark: many clients close it without reading to the end."""
         return _MARKS_OF_THE_END.search(self._end()) is not None
 
     def usage(self) -> Mapping[str, float]:
-        """What the call has used, as the body tells it; later words count more, the first where they are silent."""
+        """Return the usage stated in the body; later values override earlier ones."""
         end = self._end()
         last = _last_usage(end)
         if self._head or end.count(_MARK_OF_USAGE) > 1:

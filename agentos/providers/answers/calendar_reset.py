@@ -1,4 +1,4 @@
-"""When a provider's day or month ends."""
+"""Compute when a provider's day or month ends."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 
 @lru_cache(maxsize=16)
 def load_zone(name: str) -> datetime.tzinfo:
-    """The time zone called *name*, or UTC where this machine does not know it: hours wrong at most, never lost."""
+    """Return the time zone *name*, or UTC if this machine does not have it: that is wrong by hours at most."""
     try:
         return ZoneInfo(name)
     except (KeyError, ValueError, OSError):  # ZoneInfoNotFoundError is a KeyError
@@ -17,7 +17,7 @@ def load_zone(name: str) -> datetime.tzinfo:
 
 
 def until_midnight(wall: float, zone: str) -> float:
-    """Seconds from the instant *wall* until the next day begins in *zone*."""
+    """Return the seconds from the instant *wall* until the next day begins in *zone*."""
     tz = load_zone(zone)
     here = datetime.datetime.fromtimestamp(wall, tz)
     tomorrow = here.date() + datetime.timedelta(days=1)
@@ -25,7 +25,7 @@ def until_midnight(wall: float, zone: str) -> float:
 
 
 def until_next_month(wall: float) -> float:
-    """Seconds from the instant *wall* until 00:00 UTC on the first of the next month."""
+    """Return the seconds from the instant *wall* until 00:00 UTC on the first of the next month."""
     here = datetime.datetime.fromtimestamp(wall, datetime.UTC)
     year, month = (here.year, here.month + 1) if here.month < 12 else (here.year + 1, 1)
     return datetime.datetime(year, month, 1, tzinfo=datetime.UTC).timestamp() - wall

@@ -1,4 +1,4 @@
-"""What the body of a refusal says: its codes, its words, the delays and quotas it names."""
+"""Parse the body of a refusal: codes, message, delays and quotas."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ _LONGEST_MESSAGE = 4096
 _LONGEST_CODE = 200
 _MOST_DETAILS = 32
 
-_UNITS = (("mil", 1e-3), ("ms", 1e-3), ("s", 1.0), ("m", 60.0), ("h", 3600.0), ("d", 86_400.0))  # first that fits
+# the first match counts
+_UNITS = (("mil", 1e-3), ("ms", 1e-3), ("s", 1.0), ("m", 60.0), ("h", 3600.0), ("d", 86_400.0))
 _DELAY = re.compile(
     r"(?:try again|retry|wait)(?: again)?(?: in| after| for)?:? (?:about |at least )?"
     r"(?:(?P<duration>(?:\d+(?:\.\d+)?(?:ms|us|[dhms])){1,6})\b"
@@ -29,7 +30,7 @@ _AMOUNTS = {
 
 @dataclass(frozen=True, slots=True)
 class QuotaViolation:
-    """One quota that Google says was exceeded: its id in lower case, and what else is told of it."""
+    """A quota that Google reports as exceeded: its id in lower case, and further facts."""
 
     name: str
     metric: str
@@ -39,18 +40,18 @@ class QuotaViolation:
 
 @dataclass(frozen=True, slots=True)
 class ErrorDetails:
-    """An error, taken apart. Of its message only what the patterns here find may go into evidence."""
+    """A parsed error. Only what the patterns here find in its message may be used as evidence."""
 
-    codes: tuple[tuple[str, str], ...] = ()  # (where, what), the most special first
-    message: str = ""  # in lower case, cut
-    delay: float | None = None  # as a field of its own
+    codes: tuple[tuple[str, str], ...] = ()  # (field, code), the most specific first
+    message: str = ""  # in lower case, truncated
+    delay: float | None = None  # from a field of its own
     delay_field: str = ""
     quotas: tuple[QuotaViolation, ...] = ()
-    headers: dict[str, Any] = field(default_factory=dict)  # of another answer, handed on inside this one
+    headers: dict[str, Any] = field(default_factory=dict)  # of another answer, embedded in this one
     violated: tuple[str, ...] = ()  # names of IETF policies
 
     def text_delay(self) -> float | None:
-        """The delay in the words of the message."""
+        """Return the delay stated in the text of the message."""
         match = _DELAY.search(self.message)
         if match is None:
             return None
@@ -60,18 +61,18 @@ class ErrorDetails:
         return parse_delay(float(match["number"]) * scale, wall=0.0)
 
     def regained_at(self) -> str | None:
-        """The date, as RFC 3339, on which the message promises access again."""
+        """Return the date, as RFC 3339, on which the message promises access again."""
         match = _REGAINED.search(self.message)
         return None if match is None else f"{match[1]}T{match[2] or '00:00'}:00Z"
 
     def amount(self, name: str) -> float | None:
-        """The number after *limit*, *used* or *requested* in the message."""
+        """Return the number after *limit*, *used* or *requested* in the message."""
         match = _AMOUNTS[name].search(self.message)
         return None if match is None else float(match[1].replace(",", ""))
 
 
 def parse_error(document: Document | None, wall: float) -> ErrorDetails:
-    """The error in *document*, wherever it is kept: under ``error``, in a choice, or the document itself."""
+    """Parse the error in *document*: under ``error``, in a choice, or the document itself."""
     if document is None:
         return ErrorDetails()
     error, path = _find_error(document)
@@ -127,7 +128,7 @@ def _find_codes(error: Document, path: str, details: object) -> list[tuple[str, 
 
 
 def _code(value: object) -> str:
-    """The code itself: the last word of a problem type's url, or of ``namespace#EmbeddedCode:http://...``."""
+    """Return the code in *value*: the last part of a problem type URL or of ``namespace#EmbeddedCode:http://...``."""
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value) if abs(value) < 1e6 else ""
     if not isinstance(value, str) or len(value) > _LONGEST_CODE:
@@ -139,12 +140,13 @@ def _code(value: object) -> str:
 
 
 def parse_code_header(value: str) -> str:
-    """The code in a header such as ``ThrottlingException:http://...``."""
+    """Return the code in a header such as ``ThrottlingException:http://...``."""
     return _code(value.strip())
 
 
 def _find_message(error: Document, document: Document, metadata: object) -> str:
-    raw = metadata.get("raw") if isinstance(metadata, dict) else None  # OpenRouter: what the provider behind it said
+    # OpenRouter: the message of the provider behind it
+    raw = metadata.get("raw") if isinstance(metadata, dict) else None
     behind = raw[:_LONGEST_MESSAGE].lower() if isinstance(raw, str) else ""
     for holder in (error, document):
         for key in ("message", "Message", "error", "detail", "title"):
@@ -162,7 +164,7 @@ def _find_delay(error: Document, path: str, details: object, wall: float) -> tup
     for prefix, holder in (*holders, ("", error)):
         for key in ("retryDelay", "retry_after", "retryAfter", "retry_after_seconds"):
             value = holder.get(key)
-            if isinstance(value, dict):  # a duration of protocol buffers; the nanos are no loss
+            if isinstance(value, dict):  # a protobuf duration; the nanos are negligible
                 value = value.get("seconds")
             seconds = parse_delay(value, wall=wall)
             if seconds is not None:

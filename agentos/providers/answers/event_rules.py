@@ -1,4 +1,4 @@
-"""Which of the ten events a refusal is: by its code, else by its words, else by its status."""
+"""Determine the event of a refusal: by its code, else by its message, else by its status."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .bodies import get_text
 from .error_details import ErrorDetails, parse_code_header
 from .refusal import RefusedAnswer
 
-_TRANSIENT = frozenset({408, 409, 425, 498, 499})  # 498: Groq has no capacity; 499: given up on the way
+_TRANSIENT = frozenset({408, 409, 425, 498, 499})  # 498: Groq has no capacity; 499: the client closed the connection
 _NOBODYS_FAULT = _TRANSIENT | {424, 429}
 _WRONG_5XX = frozenset({501, 505})
 _BY_STATUS = {401: Event.KEY_DEAD, 402: Event.MONEY_GONE, 413: Event.NEVER_FITS, 429: Event.LIMITED}
@@ -20,14 +20,14 @@ _LIMIT_WORDS = re.compile(r"\brate limit|\bquota\b|too many requests")
 
 
 def determine_event(refusal: RefusedAnswer) -> Event:
-    """The event, with the reason added to the evidence. LIMITED is still to be told from its longer kin."""
+    """Return the event, and add the reason to the evidence. LIMITED may still turn out to be a longer limit."""
     status = refusal.status
     if status is None:
         return Event.NETWORK
     event = _by_code(refusal, status)
-    if status == 413 and event in (None, Event.LIMITED):  # Groq says rate_limit_exceeded of a call that never fits
+    if status == 413 and event in (None, Event.LIMITED):  # Groq uses rate_limit_exceeded for a call that never fits
         return Event.NEVER_FITS
-    if event in (None, Event.LIMITED):  # nearly everything is called a rate limit: the words may know better
+    if event in (None, Event.LIMITED):  # many different errors are called a rate limit: the message may be more precise
         event = _by_words(refusal, status) or event
     if event is None and status == 403:
         return _forbidden(refusal)
@@ -38,9 +38,9 @@ def determine_event(refusal: RefusedAnswer) -> Event:
 
 
 def map_status(status: int | None) -> Event:
-    """What a status means where nothing else is told.
+    """Return the event for a status without further information.
 
-    Of 3xx, 304 is an answer and the others are a wrong address; 1xx says nothing yet. 409 and 425 pass by themselves.
+    304 is a success, other 3xx are a wrong address, 1xx is not final. 409 and 425 are transient.
     """
     if status is None or status in (407, 511):
         return Event.NETWORK
@@ -52,7 +52,7 @@ def map_status(status: int | None) -> Event:
 
 
 def infer_status(fault: ErrorDetails) -> int:
-    """The status an error inside a 200 would have had; 500 if it does not tell, since the request was accepted."""
+    """Return the status that an error inside a 200 stands for; 500 if unknown, because the request was accepted."""
     for _, code in fault.codes:
         if len(code) == 3 and code.isascii() and code.isdigit() and 400 <= int(code) <= 599:
             return int(code)
@@ -69,9 +69,9 @@ def _by_code(refusal: RefusedAnswer, status: int) -> Event | None:
         plain = code.lower()
         event = refusal.dialect.codes.get(plain) or COMMON_CODES.get(plain)
         if event is Event.BUSY and 400 <= status < 500 and status not in _NOBODYS_FAULT:
-            continue  # "server_error" of a request that the status calls wrong
+            continue  # "server_error" for a request that the status calls wrong
         if event is not None:
-            refusal.evidence.append(f"{where}: {code}")  # it is a word of our tables, so it is fit to be quoted
+            refusal.evidence.append(f"{where}: {code}")  # safe to quote: the code is in our tables
             return event
     return None
 
@@ -86,9 +86,9 @@ def _by_words(refusal: RefusedAnswer, status: int) -> Event | None:
 
 
 def _forbidden(refusal: RefusedAnswer) -> Event:
-    """A 403 that says nothing more precise.
+    """Return the event for a 403 without more precise information.
 
-    A key is not called dead without being told so: to take out a good key costs a run more than one item.
+    A key is not declared dead without an explicit statement: losing a good key costs a run more than one item.
     """
     if refusal.dialect.limits_with_403 and _looks_limited(refusal):
         refusal.evidence.append("rule: a limit, told with 403")

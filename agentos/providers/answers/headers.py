@@ -1,4 +1,4 @@
-"""Headers in any of the shapes clients keep them in, as one plain dictionary of those that matter."""
+"""Read headers in any form that clients use into a dictionary of the relevant ones."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any, cast
 from ..dialect import Dialect
 from ..dialects import DIALECTS
 
-# Others hand these names on, or copy them; one of their own next to them says more.
+# Other providers forward or copy these names; a header of their own is more specific.
 _COPIED = DIALECTS["openai"]
 
-# Between the values of a name that came more than once. No value can contain it, so nothing is lost by joining.
+# Separates the values of a repeated header. No value can contain it, so the values can be split again.
 REPEATED = "\n"
 
-_PLAIN = (str, bytes)  # these and no subclass, which may have its own idea of hashing
+_PLAIN = (str, bytes)  # not subclasses, which may define their own hash
 _MOST_HEADERS = 1000
 _LONGEST_NAME = 100
 _LONGEST_VALUE = 8192
@@ -38,10 +38,10 @@ _KEPT = (
 
 
 def parse_headers(headers: object) -> tuple[dict[str, str], Dialect | None]:
-    """Those of *headers* that tell something, by name in lower case, and the dialect their names give away.
+    """Return the relevant *headers* by lower-case name, and the dialect that their names reveal.
 
-    *headers* is a mapping, pairs, or a client's own object; names and values are text or bytes. What cannot be read
-    is left out.
+    *headers* is a mapping, pairs, or a client's own object; names and values are text or bytes. Unreadable ones are
+    omitted.
     """
     found: dict[str, str] = {}
     mark: Dialect | None = None
@@ -63,15 +63,15 @@ def parse_headers(headers: object) -> tuple[dict[str, str], Dialect | None]:
                 text = value if type(value) is str else _text(value)
                 if text is not None and len(text) <= _LONGEST_VALUE:
                     found[plain] = f"{found[plain]}{REPEATED}{text}" if plain in found else text
-    except Exception:  # noqa: BLE001, S110 - a client's object may fail in any way; what was read until then counts
+    except Exception:  # noqa: BLE001, S110 - a client's object may fail in any way; headers read so far count
         pass
     return found, mark
 
 
 def parse_body_type(headers: Iterable[tuple[bytes, bytes]]) -> tuple[str, str]:
-    """What a body is by the headers of its answer, and how it is coded, in lower case; empty where they do not tell.
+    """Return the content type and the content codings of a body in lower case; empty if not stated.
 
-    Several codings are joined by ", " in the order they were applied; "identity" is none.
+    Several codings are joined by ", " in the order of application; "identity" is omitted.
     """
     kind, codings = "", ""
     for name, value in headers:
@@ -99,7 +99,7 @@ def _part(name: bytes) -> int:
 def _pairs(headers: Any) -> Iterable[Any]:
     if isinstance(headers, (list, tuple)):
         return headers
-    for method in ("multi_items", "items"):  # httpx keeps repeated names apart in the first only
+    for method in ("multi_items", "items"):  # only the first keeps repeated names apart in httpx
         items = getattr(headers, method, None)
         if callable(items):
             return cast("Iterable[Any]", items())
@@ -108,7 +108,7 @@ def _pairs(headers: Any) -> Iterable[Any]:
 
 def _text(value: object) -> str | None:
     if isinstance(value, str):
-        return str.__str__(value)  # of a subclass, which may have its own idea of hashing
+        return str.__str__(value)  # a plain string: a subclass may define its own hash
     if isinstance(value, (bytes, bytearray)):
         return value.decode("latin-1")
     if isinstance(value, (int, float)) and not isinstance(value, bool):
@@ -120,7 +120,7 @@ def _text(value: object) -> str | None:
 
 @lru_cache(maxsize=4096)
 def _known(name: str | bytes | None) -> tuple[str, Dialect | None] | None:
-    """The plain name, empty if only the dialect it gives away is of use; None if it says nothing."""
+    """Return the plain name and its dialect; an empty name if only the dialect matters; None if neither does."""
     if name is None or len(name) > _LONGEST_NAME:
         return None
     name = name if isinstance(name, str) else name.decode("latin-1")

@@ -1,7 +1,7 @@
-"""The grammar of delays, resets and counts, as providers write them.
+"""Parse delays, resets and counts as providers write them.
 
 Seconds (``20``, ``0.5``), durations (``6m0s``, ``12ms``, ``1d``), HTTP dates in their three forms, RFC 3339 instants,
-and epochs in seconds or milliseconds. What is none of these says nothing: junk is ignored, never guessed at.
+and epochs in seconds or milliseconds. Anything else is ignored, never guessed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from functools import lru_cache
 
 from ..signal import LONGEST_DELAY
 
-# From here on a bare number is an instant, not a delay: it would be a wait of thirty years.
+# A larger number is an instant, not a delay: it would be a wait of thirty years.
 _FIRST_EPOCH = 1e9
 _FIRST_EPOCH_IN_MILLISECONDS = 1e11
 
@@ -39,11 +39,11 @@ _RFC_3339 = re.compile(
 
 
 def parse_delay(value: object, *, wall: float) -> float | None:
-    """Seconds to wait, in [0, 35 days], or None where *value* says nothing usable.
+    """Return the seconds to wait, in [0, 35 days], or None if *value* is not usable.
 
-    Takes seconds (a number or text), a duration such as ``6m0s``, or an instant: an HTTP date, an RFC 3339 date, or
-    an epoch in seconds or milliseconds. Instants are measured against *wall*, the hour now. 0 means "may go now"; an
-    instant in the past does too. Below zero, NaN, infinite, beyond 35 days, or anything else: None. Never raises.
+    Accepts seconds (a number or text), a duration such as ``6m0s``, or an instant: an HTTP date, an RFC 3339 date, or
+    an epoch in seconds or milliseconds. Instants are relative to *wall*, the current time. 0 means "now"; so does an
+    instant in the past. Negative, NaN, infinite, beyond 35 days, or anything else: None. Never raises.
     """
     if isinstance(value, (bytes, bytearray)):
         value = value.decode("latin-1")
@@ -66,7 +66,7 @@ def parse_delay(value: object, *, wall: float) -> float | None:
 
 @lru_cache(maxsize=4096)
 def parse_number(text: str) -> float | None:
-    """A count such as a limit or what remains of it. Below zero is how some say "not told": None, like junk."""
+    """Parse a count such as a limit or its remainder. Some providers use a negative number for "unknown": None."""
     text = text.strip()
     if len(text) <= 20 and _SECONDS.fullmatch(text):
         return float(text)
@@ -75,13 +75,11 @@ def parse_number(text: str) -> float | None:
 
 @lru_cache(maxsize=256)
 def parse_instant(text: str) -> float | None:
-    """The instant a date names, in epoch seconds; None if *text* is not a date. One without a zone is GMT."""
+    """Return the instant of a date in epoch seconds; None if *text* is not a date. Without a zone it is GMT."""
     if len(text) > _LONGEST_TEXT:
         return None
     try:
-        if match := _HTTP_DATE.fullmatch(
-            text
-        ):  # what nearly all of them are; the general parser takes ten times longer
+        if match := _HTTP_DATE.fullmatch(text):  # the common form; the general parser takes ten times as long
             day, month, year, *clock = match.groups()
             return _epoch(int(year), _MONTHS.get(month, 0), int(day), *map(int, clock))
         if match := _RFC_3339.fullmatch(text):
@@ -96,9 +94,9 @@ def parse_instant(text: str) -> float | None:
 
 
 def format_quoted(text: str, *, wall: float) -> str:
-    """How *text*, already read by :func:`parse_delay`, is quoted: a number or duration as it is, a date anew.
+    """Return the quotation of *text*, which :func:`parse_delay` has parsed: numbers as they are, dates as a delay.
 
-    The general parser of dates overlooks words it does not know, so a date is never quoted as it came.
+    The general date parser ignores unknown words, so a date is never quoted verbatim.
     """
     text = text.strip()
     if len(text) <= 40 and _seconds_in(text) is not None:
@@ -112,18 +110,18 @@ def _seconds_in(text: str) -> float | None:
         return float(text) if len(text) < 300 else None
     if len(text) > _LONGEST_TEXT or not text or (match := _DURATION.fullmatch(text)) is None:
         return None
-    # Divided, not multiplied by a thousandth: 9ms is 0.009, without a tail of rounding.
+    # Divided, not multiplied by a thousandth: 9ms is exactly 0.009.
     return sum(float(part) * by / to for part, (by, to) in zip(match.groups(), _UNITS, strict=True) if part)
 
 
 def _until_epoch(number: float, wall: float) -> float:
     at = number / 1000 if number >= _FIRST_EPOCH_IN_MILLISECONDS else number
-    # That a number is an instant is a guess, so it is believed only of instants near now. A date far in the past
-    # is a date all the same; a number far from any hour of ours is junk.
+    # It is a guess that a number is an instant, so it must be near the current time. A date far in the past is still a
+    # date; a number far from the current time is invalid.
     return math.nan if at < wall - LONGEST_DELAY else max(0.0, at - wall)
 
 
 def _epoch(year: int, month: int, day: int, hour: int, minute: int, second: int) -> float:
-    leap = second == 60  # once in some years, on purpose
+    leap = second == 60  # a leap second
     at = datetime.datetime(year, month, day, hour, minute, 59 if leap else second, tzinfo=datetime.UTC)
     return at.timestamp() + leap

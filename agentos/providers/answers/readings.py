@@ -1,4 +1,4 @@
-"""What the headers tell of each limit: how much, how much is left, and when all of it is there again."""
+"""Read the limits in headers: the amount, what remains, and when it resets."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LETTERS = {"s": 1.0, "m": _MINUTE, "h": 3600.0, "d": _DAY, "w": 7 * _DAY}
 _SHORT_WINDOW = re.compile(r"(\d{1,4})([smhdw])", re.ASCII)
 
 _PARTS = ("limit", "remaining", "reset")
-# The beginning of a name, and the dimension it is about where the rest does not say.
+# The prefix of a header name, and the dimension if the rest of the name has none.
 _FAMILIES = (
     ("x-ratelimit-", "requests"),
     ("x-tokenlimit-", "tokens"),
@@ -34,16 +34,16 @@ _CLAIMS = {"five_hour": "5h", "seven_day": "7d"}
 
 @dataclass(frozen=True, slots=True)
 class _HeaderMeaning:
-    """Which number of which limit a header is."""
+    """The limit and the part of it (limit, remaining or reset) that a header states."""
 
-    source: str  # the name, with * for the part: the same for all parts of one limit
+    source: str  # the name with * for the part: equal for all parts of one limit
     part: int
     dimension: str
     window: float | None
 
 
 def parse_readings(fields: Mapping[str, str], dialect: Dialect, now: float) -> tuple[Reading, ...]:
-    """A reading for each limit that *fields* tell of, in the order they came."""
+    """Return a reading for each limit in *fields*, in their order."""
     groups: dict[str, tuple[_HeaderMeaning, list[str | None]]] = {}
     for name, value in fields.items():
         place = _parse_header_name(name)
@@ -67,14 +67,14 @@ def parse_readings(fields: Mapping[str, str], dialect: Dialect, now: float) -> t
 
 
 def parse_provider_time(fields: Mapping[str, str], now: float) -> float:
-    """The hour at the provider, as its ``Date`` tells, else *now*: what its own dates are measured against."""
+    """Return the provider's current time from its ``Date``, else *now*: its dates are relative to that."""
     told = fields.get("date")
     at = None if told is None else last_valid(told, parse_instant)
     return now if at is None else at
 
 
 def last_valid(text: str, read: Callable[[str], float | None]) -> float | None:
-    """What *read* makes of a value; of several, in one line or repeated, of the last that it understands."""
+    """Return ``read(text)``; for several values, separated by commas or repeated, the last valid one."""
     value = read(text)
     if value is not None or (REPEATED not in text and "," not in text):
         return value
@@ -110,7 +110,7 @@ def _parse_header_name(name: str) -> _HeaderMeaning | None:
 
 
 def find_dimension(words: str) -> str | None:
-    """The dimension that *words*, in lower case, are about; None if about none of ours."""
+    """Return the dimension that *words*, in lower case, name; None if it is not one of ours."""
     if "token" in words:
         if "input" in words or "prompt" in words:
             return "input_tokens"
@@ -148,7 +148,7 @@ def _reading(
 
 
 def _limit_and_window(text: str) -> tuple[float | None, float | None]:
-    """``100``; or, in the older drafts, ``100, 100;w=60`` with the window of each quota after the limit in force."""
+    """Parse ``100``, or ``100, 100;w=60`` of older drafts, with the window of each quota after the limit."""
     if ";" in text:
         items = parse_list(text.replace(REPEATED, ","))
         if items and isinstance(items[0].value, float) and items[0].value >= 0:
@@ -160,7 +160,7 @@ def _limit_and_window(text: str) -> tuple[float | None, float | None]:
 
 
 def _minute_or_day(limit: float | None, remaining: float | None, reset: float | None) -> float | None:
-    """The reset is the time until full: what is used, at one window for all. It tells a minute's limit from a day's."""
+    """Tell a limit per minute from one per day by the reset, which is the time until full: used / limit * window."""
     if limit is None or remaining is None or reset is None:
         return None
     if reset > _MINUTE:
@@ -170,7 +170,7 @@ def _minute_or_day(limit: float | None, remaining: float | None, reset: float | 
 
 
 def _ietf_readings(fields: Mapping[str, str]) -> Iterable[Reading]:
-    """``RateLimit-Policy`` and ``RateLimit`` of the drafts: 08 to 10 are lists, 07 is a dictionary."""
+    """Read ``RateLimit-Policy`` and ``RateLimit`` of the drafts: 08 to 10 are lists, 07 is a dictionary."""
     policies = {item.value: item for item in parse_list(_joined(fields, "ratelimit-policy")) or ()}
     text = _joined(fields, "ratelimit")
     states = {item.value: item for item in parse_list(text) or () if _count(item, "r") is not None}
@@ -194,7 +194,7 @@ _NOTHING = StructuredItem("")
 
 
 def violated_resets(fields: Mapping[str, str], names: Iterable[str]) -> list[float]:
-    """When the policies called *names* have quota again, as far as ``RateLimit`` tells."""
+    """Return when the policies called *names* have quota again, as far as ``RateLimit`` states it."""
     states = {item.value: item for item in parse_list(_joined(fields, "ratelimit")) or ()}
     told = [_within_reason(_count(states[name], "t")) for name in names if name in states]
     return [reset for reset in told if reset is not None]
@@ -221,7 +221,7 @@ def _within_reason(seconds: float | None) -> float | None:
 
 
 def _unified_readings(fields: Mapping[str, str], wall: float) -> Iterable[Reading]:
-    """The windows of a subscription. They tell the share that is spent, never an amount."""
+    """Read the windows of a subscription. They state the share that is used, never an amount."""
     labels = {
         name.removeprefix(UNIFIED).rpartition("-")[0]: None
         for name in fields
@@ -234,7 +234,7 @@ def _unified_readings(fields: Mapping[str, str], wall: float) -> Iterable[Readin
         at = f"{UNIFIED}{label}-"
         spent = last_valid(fields.get(at + "utilization", ""), parse_number)
         reset = last_valid(fields.get(at + "reset", ""), lambda text: parse_delay(text, wall=wall))
-        # A subscription may go on beyond its share, for money: as long as it is allowed, nothing is used up.
+        # A subscription may continue beyond its share as paid usage: while it is allowed, nothing is used up.
         allowed = fields.get(f"{UNIFIED}status", "").strip().lower().startswith("allowed")
         rejected = fields.get(at + "status", "").strip().lower() == "rejected"
         used_up = not allowed and (rejected or (spent is not None and spent >= 1))
@@ -243,10 +243,10 @@ def _unified_readings(fields: Mapping[str, str], wall: float) -> Iterable[Readin
 
 
 def unified_rejection(fields: Mapping[str, str], readings: Iterable[Reading], wall: float) -> float | None:
-    """Seconds until a subscription that answered ``rejected`` is open again: of the window that is used up.
+    """Return the seconds until a subscription with status ``rejected`` is open again.
 
-    The answer names it (the representative claim); else it is the latest of those that are spent; else the one reset
-    given for all.
+    The window is the one that the answer names (the representative claim), else the latest of those used up, else the
+    reset given for all.
     """
     resets = {
         reading.source: reading.resets_in

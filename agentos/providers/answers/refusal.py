@@ -1,4 +1,4 @@
-"""An answer that is not fine, with all that was read of it, and what it is about."""
+"""The facts of a refused answer, and the dimensions and scope it concerns."""
 
 from __future__ import annotations
 
@@ -22,35 +22,35 @@ _DIMENSION_WORDS = re.compile(
 _SHORT_WORDS = re.compile(r"\b(tpm|tpd|rpm|rpd|rps|call rate)\b")
 _SHORT = {"tpm": "tokens", "tpd": "tokens"}
 
-# The windows of a subscription that are for all models; the others have a model in their name.
+# Subscription windows that apply to all models; other names contain a model.
 _CLAIMS_OF_ALL = ("", "five_hour", "seven_day")
 
 
 @dataclass(frozen=True, slots=True)
 class RefusedAnswer:
-    """The facts. *evidence* grows while they are weighed, the most telling first."""
+    """The facts of a refused answer. *evidence* grows during classification, the most relevant first."""
 
-    status: int | None  # of an error inside a 200: the one it would have had
+    status: int | None  # for an error inside a 200: the inferred status
     fields: Mapping[str, str]
     dialect: Dialect
-    recognised: bool  # the headers themselves name the dialect
+    recognised: bool  # the headers identify the dialect
     host: str
     wall: float
     body: object
     document: Document | None
     fault: ErrorDetails
     readings: tuple[Reading, ...]
-    told_in_body: tuple[Reading, ...]  # those of them that came in the body
+    told_in_body: tuple[Reading, ...]  # the readings that came in the body
     model: str | None
     evidence: list[str] = field(default_factory=list)
 
     def flag(self, name: str) -> str:
-        """The value of a header that is one word, plain; empty if there is none."""
+        """Return the value of a one-word header, normalised; empty if missing."""
         return self.fields.get(name, "").strip().lower()
 
 
 def parse_body_readings(fault: ErrorDetails, dialect: Dialect, wall: float) -> tuple[Reading, ...]:
-    """What a body tells of limits: by headers handed on inside it, or by the quotas it names."""
+    """Return the limits stated in a body: in embedded headers, or as quotas."""
     readings: list[Reading] = []
     if fault.headers:
         inner, _ = parse_headers(fault.headers)
@@ -65,14 +65,14 @@ def parse_body_readings(fault: ErrorDetails, dialect: Dialect, wall: float) -> t
 
 
 def find_dimensions(refusal: RefusedAnswer) -> tuple[str, ...]:
-    """What there was too much of: as the body names it, else what the headers show nothing is left of."""
+    """Return the exceeded dimensions: those that the body names, else those with nothing remaining."""
     return named_dimensions(refusal.fault) or tuple(
         dict.fromkeys(reading.dimension for reading in refusal.readings if reading.remaining == 0)
     )
 
 
 def named_dimensions(fault: ErrorDetails) -> tuple[str, ...]:
-    """Those a body names: by the type of its error, by its quotas, or in its words."""
+    """Return the dimensions that a body names: in its error type, its quotas, or its message."""
     found = [code for where, code in fault.codes if where.endswith("type") and code in ("requests", "tokens")]
     found += [find_dimension(quota.name) or find_dimension(quota.metric) or "" for quota in fault.quotas]
     if not any(found):
@@ -84,7 +84,7 @@ def named_dimensions(fault: ErrorDetails) -> tuple[str, ...]:
 
 
 def is_scoped(refusal: RefusedAnswer, event: Event) -> bool:
-    """Only the model is touched, not all of the quota."""
+    """Return whether only the model is affected, not the whole quota."""
     if refusal.model is None:
         return False
     if event is Event.NOT_ENTITLED:

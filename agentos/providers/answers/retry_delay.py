@@ -1,4 +1,4 @@
-"""How long a refusal lasts: whom to believe of those that name a delay, and when a limit is one of hours or days."""
+"""Determine how long a refusal lasts: which stated delay to use, and whether a limit lasts hours or days."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _NO_LIMIT_AT_ALL = re.compile(r"\blimit: 0\b(?!\.\d)|\brate limit of 0 |\blimit 
 
 @dataclass(frozen=True, slots=True)
 class RetryHint:
-    """A delay, and where it was told."""
+    """A delay and its source."""
 
     seconds: float
     evidence: str
 
 
 def determine_wait(refusal: RefusedAnswer, event: Event) -> tuple[Event, float | None]:
-    """The event, a limit now told from its longer kin, and the seconds until it is worth asking again."""
+    """Return the final event, with long limits told from short ones, and the seconds until a retry makes sense."""
     if event is Event.LIMITED:
         return _limited(refusal)
     if event is Event.MONEY_GONE:
@@ -38,7 +38,7 @@ def determine_wait(refusal: RefusedAnswer, event: Event) -> tuple[Event, float |
 
 
 def _limited(refusal: RefusedAnswer) -> tuple[Event, float | None]:
-    """A limit is reached: for seconds, for long, or in a way that no waiting helps."""
+    """Return whether a reached limit lasts seconds, lasts long, or never allows the request."""
     fault, evidence = refusal.fault, refusal.evidence
     if _NO_LIMIT_AT_ALL.search(fault.message) or any(quota.value == "0" for quota in fault.quotas):
         evidence.insert(0, "rule: limit: 0")
@@ -97,7 +97,7 @@ def _until_money(refusal: RefusedAnswer) -> float | None:
         refusal.evidence.append(f"rule: access again on {regained}")
         return parse_delay(regained, wall=refusal.wall)
     told = find_delay(refusal)
-    # Nobody pays a bill within the hour because a header says so.
+    # A bill is hardly paid within the hour, whatever a header states.
     return _accept_hint(refusal, told) if told is not None and told.seconds >= _LEAST_MONEY_DELAY else None
 
 
@@ -109,9 +109,9 @@ def _accept_hint(refusal: RefusedAnswer, told: RetryHint | None) -> float | None
 
 
 def find_delay(refusal: RefusedAnswer) -> RetryHint | None:
-    """The delay the server names: the finest header, else the other, else the longest in the body.
+    """Return the delay that the server states: the most precise header, else the other, else the longest in the body.
 
-    Where it refuses a retry outright (``x-should-retry: false``), the longest of all it names, since soon is no good.
+    If it forbids a retry (``x-should-retry: false``), return the longest delay of all.
     """
     told = [*_delay_in_headers(refusal), *_delay_in_body(refusal)]
     if refusal.flag("x-should-retry") == "false":
@@ -153,7 +153,7 @@ def _delay_in_body(refusal: RefusedAnswer) -> list[RetryHint]:
 
 
 def _refill_time(refusal: RefusedAnswer) -> float | None:
-    """What is missing, at the rate of a bucket that refills continuously: as OpenAI itself computes it."""
+    """Return the time in which a continuously refilling bucket regains the missing amount, as OpenAI computes it."""
     limit, used, requested = (refusal.fault.amount(name) for name in ("limit", "used", "requested"))
     if not limit or used is None or requested is None:
         return None
@@ -162,7 +162,7 @@ def _refill_time(refusal: RefusedAnswer) -> float | None:
 
 
 def _reset(refusal: RefusedAnswer) -> RetryHint | None:
-    """The reset of what is used up; else of what the body is about; else of the largest that could be."""
+    """Return the reset of the dimension used up, else of the one the body names, else the longest plausible one."""
     violated = violated_resets(refusal.fields, refusal.fault.violated)
     if violated:
         return RetryHint(max(violated), f"header ratelimit: resets in {max(violated):g} s")
@@ -173,7 +173,7 @@ def _reset(refusal: RefusedAnswer) -> RetryHint | None:
         return RetryHint(hidden, "rule: a limit that no header tells of")
     named = named_dimensions(refusal.fault)
     about = [reading for reading in resets if reading.dimension in named]
-    # Of these something is left: a minute may be for them, but hours would be a guess that costs too much.
+    # These have something left: waiting a minute for them is plausible, hours would be an expensive guess.
     likely = [r for r in resets if r.remaining is None or _resets_in(r) <= PARKED_FROM]
     for candidates in (empty, about, likely):
         if candidates:

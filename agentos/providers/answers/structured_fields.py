@@ -1,6 +1,6 @@
 """A small parser of structured fields (RFC 9651): lists of items and dictionaries, each with parameters.
 
-Only what the ``RateLimit`` fields need: no inner lists, no dates. A malformed field is ignored whole, as the RFC asks.
+Only what the ``RateLimit`` fields need: no inner lists, no dates. A malformed field is ignored, as the RFC requires.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-# A byte sequence or a boolean is carried as its text: nobody here looks into one.
+# A byte sequence or a boolean is kept as text: it is not used.
 Bare = str | float
 _LONGEST = 8192
 
@@ -27,18 +27,18 @@ _COMMA = re.compile(r"[ \t]*,[ \t]*")
 
 @dataclass(frozen=True, slots=True)
 class StructuredItem:
-    """One value and the parameters behind it."""
+    """A value and its parameters."""
 
     value: Bare
     parameters: dict[str, Bare] = field(default_factory=dict)
 
 
 class _Malformed(Exception):
-    """Not a structured field."""
+    """The text is not a structured field."""
 
 
 def parse_list(text: str) -> list[StructuredItem] | None:
-    """``"burst";q=100;w=60, "daily";q=1000`` as items; None if any of it is malformed."""
+    """Parse ``"burst";q=100;w=60, "daily";q=1000`` into items; None if malformed."""
     try:
         reader = _FieldParser(text)
         items = [reader.item()]
@@ -50,7 +50,7 @@ def parse_list(text: str) -> list[StructuredItem] | None:
 
 
 def parse_dictionary(text: str) -> dict[str, StructuredItem] | None:
-    """``limit=100, remaining=50`` as items by key, the last of each; None if any of it is malformed."""
+    """Parse ``limit=100, remaining=50`` into items by key, the last of each; None if malformed."""
     try:
         reader = _FieldParser(text)
         found = dict([reader.entry()])
@@ -63,14 +63,14 @@ def parse_dictionary(text: str) -> dict[str, StructuredItem] | None:
 
 
 class _FieldParser:
-    """A place in the text."""
+    """A position in the text."""
 
     def __init__(self, text: str) -> None:
         self._text = text.strip(" ") if len(text) <= _LONGEST else ""
         self._at = 0
 
     def comma(self) -> bool:
-        """True past a comma, False at the end; anything else, or a comma with nothing after it, is malformed."""
+        """Skip a comma and return True; return False at the end. Raises _Malformed for anything else."""
         match = _COMMA.match(self._text, self._at)
         if match is None:
             if self._text[self._at :].strip(" \t"):

@@ -1,1 +1,1 @@
-"""Reading exceptions and responses of SDKs, by their shape and without importing the SDKs."""
+"""Read exceptions and responses of SDKs by their structure, without importing the SDKs."""

@@ -1,4 +1,4 @@
-"""The one shape that what any client raises or returns is brought into, before it is said what that means."""
+"""The common form of everything that clients raise or return, before classification."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a client had in hand when it raised or returned. Status None: nothing at all."""
+    """The facts of an exception or a response. Status None: there was no answer."""
 
     status: int | None
     headers: Any = None
     body: Any = None
     url: str | None = None
-    provider: str | None = None  # as far as the client tells; where the address tells another, that one is right
+    provider: str | None = None  # according to the client; the URL takes precedence
     model: str | None = None
     retried: int = 0
-    gave_up: bool = False  # the time that its caller gave it was over
+    gave_up: bool = False  # the caller's timeout expired

@@ -1,4 +1,4 @@
-"""What the dicts of boto carry, be they answers of AWS or the errors in its client's exceptions."""
+"""Read the dicts of boto: responses of AWS, and errors in its exceptions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from .answer import Answer
 from .untrusted import parse_count, parse_status
 
-# One exception class serves all of AWS: what it says of a bucket or a table must not be taken for a model's.
+# All of AWS shares one exception class: an error about a bucket or a table is not about a model.
 _BEDROCK_OPERATIONS = {
     "ApplyGuardrail",
     "Converse",
@@ -22,7 +22,7 @@ _BEDROCK_OPERATIONS = {
 
 
 def parse_boto_answer(response: object, operation: object = None, *, streamed: bool = False) -> Answer | None:
-    """A dict of boto: an error is under ``Error``, how it came under ``ResponseMetadata``."""
+    """Parse a dict of boto: ``Error`` has the error, ``ResponseMetadata`` the status and headers."""
     if not isinstance(response, Mapping):
         return None
     about = response.get("ResponseMetadata")
@@ -37,16 +37,16 @@ def parse_boto_answer(response: object, operation: object = None, *, streamed: b
     if isinstance(error, Mapping):
         body = {"error": {"Code": error.get("Code"), "Message": error.get("Message")}}
         if streamed and str(error.get("Code")).lower() != "validationexception":
-            status = 200  # botocore calls every error in a stream of events a 400
+            status = 200  # botocore reports every error in an event stream as 400
     elif usage := _boto_usage(response.get("usage"), headers):
-        body, provider = {"usage": usage}, "bedrock"  # nothing else of AWS counts tokens
+        body, provider = {"usage": usage}, "bedrock"  # only Bedrock counts tokens
     if status is None:
         return None
     return Answer(status, headers, body, provider=provider, retried=parse_count(about.get("RetryAttempts")))
 
 
 def _boto_usage(usage: object, headers: object) -> Mapping[str, Any]:
-    """Converse tells it in the answer, InvokeModel in headers."""
+    """Return the usage, which Converse states in the answer and InvokeModel in headers."""
     if isinstance(usage, Mapping):
         return usage
     if not isinstance(headers, Mapping):

@@ -1,4 +1,4 @@
-"""Which classes of which client mean what, by their names alone: no client has to be installed."""
+"""Table of the exception classes of clients by name, so that no client has to be installed."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ from enum import Enum, auto
 
 
 class ErrorKind(Enum):
-    """What an exception of a client tells of the call, by its class alone."""
+    """What the class of an exception reveals about the call."""
 
     ANSWERED = auto()  # it carries an answer
-    UNANSWERED = auto()  # no answer, or not a whole one
-    GAVE_UP = auto()  # none in the time that its caller gave it, unless its errno or its cause knows better
-    EXHAUSTED = auto()  # urllib3 asked again until it gave up: for an answer, or for none
-    PERHAPS = auto()  # only its reason or its errno tells
-    OURS = auto()  # the request could not even be sent as it was: nothing of the network
+    UNANSWERED = auto()  # no answer, or an incomplete one
+    GAVE_UP = auto()  # the caller's timeout expired, unless the errno or the cause is more precise
+    EXHAUSTED = auto()  # urllib3's retries are used up, with or without an answer
+    PERHAPS = auto()  # the reason or the errno decides
+    OURS = auto()  # the request could not be sent: not a network error
 
 
 NO_ANSWER = frozenset((ErrorKind.UNANSWERED, ErrorKind.GAVE_UP))
 
-_GENERATED = {  # clients made by one generator, so that they share their classes
+_GENERATED = {  # clients made by the same generator, with the same classes
     "APIConnectionError": ErrorKind.UNANSWERED,
     "APITimeoutError": ErrorKind.GAVE_UP,
     "APIError": ErrorKind.ANSWERED,
 }
-# A connection that takes too long is the network's. Once there is one, how long to wait is for the caller to say.
+# A connection that takes too long is a network error. Once it is open, the caller decides how long to wait.
 _OUT_OF_PATIENCE = dict.fromkeys(("ReadTimeout", "WriteTimeout", "PoolTimeout"), ErrorKind.GAVE_UP)
 _HTTPX = {
     **_OUT_OF_PATIENCE,
@@ -38,8 +38,8 @@ _HTTPCORE = {
     **dict.fromkeys(("NetworkError", "TimeoutException", "RemoteProtocolError", "ProxyError"), ErrorKind.UNANSWERED),
 }
 
-# Where a class comes from (two words for google), then its name. The first class of the method resolution order that
-# is in the table decides, so that an exception to a rule stands beside it under the name of the subclass.
+# By package (two parts for google), then class name. The first class of the method resolution order in the table
+# decides, so an exception to a rule is listed beside it under the name of the subclass.
 _CLASSES: dict[str, dict[str, ErrorKind]] = {
     "aiohttp": {
         "ClientResponseError": ErrorKind.ANSWERED,
@@ -112,7 +112,7 @@ _CLASSES: dict[str, dict[str, ErrorKind]] = {
     },
 }
 
-# Whose client it is says whom it asks, unless its address says otherwise.
+# The provider of a client, unless its URL is that of another.
 PROVIDERS = {
     "anthropic": "anthropic",
     "cerebras": "cerebras",
@@ -125,7 +125,7 @@ SDKS = {*PROVIDERS, "litellm", "together"}
 
 
 def find_kind(cls: type) -> tuple[str, ErrorKind | None, str]:
-    """Whose exception it is, of which kind, and a name of it that is safe to show: the maker's, never a user's."""
+    """Return the package of an exception class, its kind, and a name that is safe to show: never the user's own."""
     maker = shown = ""
     for base in cls.__mro__:
         package = get_package(base)
@@ -142,7 +142,7 @@ def find_kind(cls: type) -> tuple[str, ErrorKind | None, str]:
 
 
 def get_package(cls: type) -> str:
-    """The package *cls* comes from; of google, which shares one name among many, two words."""
+    """Return the package of *cls*; two parts for google, which many packages share."""
     module: object = cls.__module__
     if not isinstance(module, str):
         return ""
@@ -151,5 +151,5 @@ def get_package(cls: type) -> str:
 
 
 def find_maker(cls: type, *packages: str) -> str:
-    """The first package of *cls* and its bases that is one of *packages*; empty if none."""
+    """Return the first package of *cls* and its bases that is one of *packages*; empty if none."""
     return next((package for package in map(get_package, cls.__mro__) if package in packages), "")

@@ -1,12 +1,12 @@
-"""What a client's exception, or its answer, means: read by shape, so that no client has to be installed.
+"""Classify exceptions and responses of clients by their structure, so that no client has to be installed.
 
-Clients are known by the names of their classes and of the modules these come from, and by the attributes they
-document. Nothing is imported, awaited or downloaded: a body counts only if the client has read it already. An
-attribute that cannot be read is not there.
+Clients are recognised by the names of their classes and modules, and read through their documented attributes. Nothing
+is imported, awaited or downloaded: a body counts only if the client has already read it. An attribute that cannot be
+read counts as missing.
 
-Three steps, each with its modules: *which kind* of exception it is (``clients``), *what answer* it carries (``raised``,
-or ``returned`` for what is no exception), and what that answer means, which is for
-:func:`~agentos.providers.classify.classify` to say. Here is the walk: from an exception to its causes, into groups.
+There are three steps: the kind of the exception (``client_table``), the answer it carries (``raised``, or ``returned``
+for other values), and the meaning of that answer (:func:`~agentos.providers.classify.classify`). This module walks from
+an exception to its causes and into groups.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from .raised import parse_exception
 from .returned import parse_result
 from .untrusted import parse_count, read_attribute
 
-_DEEPEST = 5  # causes below the exception itself
-_MOST = 64  # exceptions looked at in all: groups may hold groups
+_DEEPEST = 5  # causes followed
+_MOST = 64  # exceptions inspected in all: groups may be nested
 
-# Of several signals in one group the gravest counts, by how much would be lost if it went unheard.
+# Of several signals in a group the most severe counts, by the loss if it were ignored.
 _GRAVITY = (
     Event.KEY_DEAD,
     Event.MONEY_GONE,
@@ -43,33 +43,33 @@ _GRAVITY = (
 )
 
 
-# The attribute of an exception that was raised in another process, with what it was taken for there: of what it carried
-# (the answer, its causes) not all can travel.
+# The attribute of an exception raised in another process that holds its meaning there: not all that an exception
+# carries (the answer, its causes) can be sent.
 CARRIED = "_agentos_meaning"
 
 
 def from_exception(exc: BaseException, *, now: float | None = None, model: str | None = None) -> Signal | None:
-    """What *exc* says of the credential it was raised with; None if it is not about a call to a provider.
+    """Return what *exc* means for the credential it was raised with; None if it is not about a call to a provider.
 
-    Known are the exceptions of openai, anthropic, google-genai, mistralai, litellm, botocore, httpx, httpx2, requests,
-    aiohttp, urllib and the builtin ones of the network, as well as any that carries a response (a status and headers).
-    An exception that was raised ``from`` one of those counts as that one, up to five deep; of a group, the gravest
-    signal in it. agentos' own errors are None: whoever raised them has decided already. So is a connection error that
-    was raised ``from`` one of them (see :func:`find_own_error`), and an exception about an answer in which nothing was
-    wrong. *now* is the hour, in epoch seconds; this moment, unless told. Never raises.
+    Supported are the exceptions of openai, anthropic, google-genai, mistralai, litellm, botocore, httpx, httpx2,
+    requests, aiohttp, urllib and the builtin network errors, and any exception with a response (a status and headers).
+    An exception raised ``from`` one of those counts as that one, up to five levels; a group counts as its most severe
+    signal. The result is None for agentos' own errors, for a connection error raised ``from`` one of them (see
+    :func:`find_own_error`), and for an exception about a successful answer. *now* is the current time in epoch seconds,
+    by default from the clock. Never raises.
     """
     try:
         found = _inspect(exc, time.time() if now is None else now, model, 0, set())
-    except Exception:  # noqa: BLE001 - an error while looking at an error would hide the one that matters
+    except Exception:  # noqa: BLE001 - an error in here would hide the one being inspected
         return None
     return found if isinstance(found, Signal) else None
 
 
 def find_own_error(exc: BaseException) -> AgentOSError | None:
-    """The error of agentos that *exc* is, or was raised ``from``, up to five deep; None if there is none.
+    """Return the error of agentos that *exc* is, or was raised ``from``, up to five levels; None if there is none.
 
-    A client whose transport is ours may wrap what that raises, and anthropic's calls it a connection error. An answer
-    of a provider that lies before it counts instead, as does a signal beside it in a group. Never raises.
+    A client may wrap what our transport raises; anthropic's wraps it as a connection error. A provider's answer closer
+    to *exc* takes precedence, as does a signal next to it in a group. Never raises.
     """
     try:
         carried = _carried(exc)
@@ -78,7 +78,7 @@ def find_own_error(exc: BaseException) -> AgentOSError | None:
         if isinstance(exc, AgentOSError):
             return exc
         if exc.__cause__ is None and not isinstance(exc, BaseExceptionGroup):
-            return None  # as nearly all are: it need not be looked at any closer
+            return None  # the common case, without further inspection
         found = _inspect(exc, 0.0, None, 0, set())
     except Exception:  # noqa: BLE001 - see above
         return None
@@ -86,12 +86,12 @@ def find_own_error(exc: BaseException) -> AgentOSError | None:
 
 
 def read_signal(thing: object, *, now: float, model: str | None = None) -> Signal | None:
-    """What *thing* says, whatever a worker has in hand; None if it says nothing.
+    """Return the signal in *thing*, any object that a worker has; None if there is none.
 
     A Signal is returned as it is, an exception goes to :func:`from_exception`. A response of the same clients is
-    classified by its status, its headers and its body, the last only if it has been read: raw responses of an SDK, the
-    dicts of boto, and any dict with ``status``, ``headers`` and perhaps ``body`` too. An SDK's parsed answer has no
-    headers, but tells its usage. Never raises.
+    classified by its status, its headers and its body, if that has been read: raw responses of an SDK, dicts of boto,
+    and any dict with ``status``, ``headers`` and optionally ``body``. An SDK's parsed answer has no headers, but states
+    its usage. Never raises.
     """
     try:
         if isinstance(thing, Signal):
@@ -100,14 +100,14 @@ def read_signal(thing: object, *, now: float, model: str | None = None) -> Signa
             return from_exception(thing, now=now, model=model)
         answer = parse_result(thing)
         return None if answer is None else _classified(answer, now, model)
-    except Exception:  # noqa: BLE001 - somebody else's object: what cannot be read says nothing
+    except Exception:  # noqa: BLE001 - a foreign object: what cannot be read is ignored
         return None
 
 
 def _inspect(
     exc: BaseException, now: float, model: str | None, depth: int, seen: set[int]
 ) -> Signal | AgentOSError | None:
-    """What *exc* comes down to: what a provider or the network said, or what agentos had decided."""
+    """Return the signal of a provider or the network behind *exc*, or the error of agentos."""
     if id(exc) in seen or depth > _DEEPEST or len(seen) >= _MOST:
         return None
     seen.add(id(exc))
@@ -127,15 +127,16 @@ def _inspect(
         signal = _own_signal(exc, now, model)
         if signal is not None and signal.status is not None:
             return signal
-    # Only what the author tied to it by ``raise ... from``. The implicit context is whatever happened to be handled
-    # just then: a bug in an ``except`` clause would be taken for the rate limit it stumbled over, and tried for ever.
+    # Only the explicit cause of ``raise ... from``. The implicit context is whatever was being handled: a bug in an
+    # ``except`` clause would look like the rate limit being handled, and be retried forever.
     cause = exc.__cause__
     if cause is None:
         return signal
     below = _inspect(cause, now, model, depth + 1, seen)
     if signal is not None:
         if signal.gave_up and isinstance(below, Signal) and not below.gave_up:
-            return replace(signal, gave_up=False)  # an SDK has one timeout for all; its cause is about the connection
+            # an SDK has a single timeout class; the cause is about the connection
+            return replace(signal, gave_up=False)
         return below if isinstance(below, AgentOSError) else signal
     attempts = parse_count(
         read_attribute(read_attribute(exc, "last_attempt"), "attempt_number")
@@ -151,7 +152,7 @@ def _carried(exc: BaseException) -> Signal | AgentOSError | None:
 
 
 def _gravest(found: list[Signal | AgentOSError | None]) -> Signal | AgentOSError | None:
-    """Of what the exceptions in a group come down to, what counts."""
+    """Return the most severe result of the exceptions in a group."""
     signals = [one for one in found if isinstance(one, Signal)]
     if signals:
         return min(signals, key=lambda signal: _GRAVITY.index(signal.event))
@@ -159,7 +160,7 @@ def _gravest(found: list[Signal | AgentOSError | None]) -> Signal | AgentOSError
 
 
 def _own_signal(exc: Exception, now: float, model: str | None) -> Signal | None:
-    """What *exc* itself says, whatever it was raised from."""
+    """Return the signal of *exc* itself, without its causes."""
     answer, shown = parse_exception(exc)
     if answer is None:
         return None
@@ -172,12 +173,12 @@ def _own_signal(exc: Exception, now: float, model: str | None) -> Signal | None:
 
 
 def _evidence_with(signal: Signal, shown: str) -> tuple[str, ...]:
-    # Without an answer the exception is all there is; beside one it is the least telling.
+    # Without an answer the exception is the only evidence; with one it is the least relevant.
     return (shown, *signal.evidence) if signal.status is None else (*signal.evidence, shown)
 
 
 def _classified(answer: Answer, now: float, model: str | None) -> Signal:
-    # The address goes before the client's name: many providers are asked with openai's client.
+    # The URL takes precedence over the client's name: many providers are called with openai's client.
     there = None if answer.url is None else find_dialect(parse_host(answer.url))
     signal = classify(
         answer.status,

@@ -1,4 +1,4 @@
-"""What answer an exception carries, if it is a client's or holds a client's response."""
+"""Read the answer that an exception carries, if a client made it or it holds a client's response."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .responses import count_noted_retries, find_url, is_response, parse_respons
 from .untrusted import first_truthy, is_truthy, parse_count, parse_status, read_attribute
 
 _STATUS_NAMES = {
-    "aiohttp": ("status",),  # its ``code`` warns when it is looked at
+    "aiohttp": ("status",),  # reading its ``code`` emits a warning
     "google.api_core": ("code",),
     "google.genai": ("code",),  # its ``status`` is a word
     "urllib": ("code",),
@@ -25,9 +25,9 @@ _LITELLM_PROVIDERS = {"azure_ai": "azure", "vertex_ai": "gemini", "vertex_ai_bet
 
 
 def parse_exception(exc: Exception) -> tuple[Answer | None, str]:
-    """The answer *exc* itself carries, whatever it was raised from, and a name of *exc* that is safe to show.
+    """Return the answer that *exc* itself carries, without its causes, and a name of *exc* that is safe to show.
 
-    The answer is None if *exc* is not about a call to a provider; the name is empty if no client we know made *exc*.
+    The answer is None if *exc* is not about a call to a provider; the name is empty if no known client made *exc*.
     """
     maker, kind, shown = find_kind(type(exc))
     if kind is ErrorKind.PERHAPS:
@@ -37,9 +37,7 @@ def parse_exception(exc: Exception) -> tuple[Answer | None, str]:
     if kind is ErrorKind.OURS:
         return None, shown
     if kind in NO_ANSWER or _is_garbled(exc):
-        gave_up = (
-            kind is ErrorKind.GAVE_UP and read_attribute(exc, "errno") is None
-        )  # else it was the system that gave up
+        gave_up = kind is ErrorKind.GAVE_UP and read_attribute(exc, "errno") is None  # else the system gave up
         return _unanswered(exc, maker, gave_up=gave_up), shown
     if kind is ErrorKind.EXHAUSTED:
         return _exhausted(exc), shown
@@ -53,21 +51,21 @@ def parse_exception(exc: Exception) -> tuple[Answer | None, str]:
 
 def _of_unknown_client(exc: Exception) -> Answer | None:
     response = read_attribute(exc, "response")
-    # Not a client we know. A number alone may be anybody's: it takes a response to make it an HTTP status.
+    # Not a known client. A number alone may mean anything: only a response makes it an HTTP status.
     if response is None or not is_response(response):
         return None
     return parse_response(response, request=read_attribute(exc, "request"))
 
 
 def _is_of_the_network(exc: Exception) -> bool:
-    reason = read_attribute(exc, "reason")  # of urllib's URLError; some are mere words, for what could not be sent
+    reason = read_attribute(exc, "reason")  # of urllib's URLError; text if the request could not be sent
     if isinstance(reason, Exception):
         return find_kind(type(reason))[1] in NO_ANSWER or read_attribute(reason, "errno") in _NETWORK_ERRNOS
     return read_attribute(exc, "errno") in _NETWORK_ERRNOS
 
 
 def _is_garbled(exc: Exception) -> bool:
-    """Whether it is the 400 by which aiohttp calls an answer that was not HTTP."""
+    """Return whether this is the 400 that aiohttp reports for an answer that was not HTTP."""
     return exc.__cause__ is not None and "HttpProcessingError" in {
         base.__name__ for base in type(exc.__cause__).__mro__ if get_package(base) == "aiohttp"
     }
@@ -85,7 +83,7 @@ def _unanswered(exc: Exception, maker: str, *, gave_up: bool) -> Answer:
 
 
 def _endpoint(exc: Exception) -> str | None:
-    """Whom an exception without a request was for: botocore's and aiohttp's tell so."""
+    """Return the address of an exception without a request, which botocore's and aiohttp's have."""
     facts = read_attribute(exc, "kwargs")
     if isinstance(facts, Mapping):
         return strip_url(facts.get("endpoint_url"))
@@ -94,16 +92,16 @@ def _endpoint(exc: Exception) -> str | None:
 
 
 def _exhausted(exc: Exception) -> Answer | None:
-    """urllib3 gave up: the last status is in the words of its reason, the headers are lost."""
+    """Read the last status from urllib3's reason after its last retry; the headers are lost."""
     ended = exc
     if exc.args and isinstance(exc.args[0], Exception):
-        ended = exc.args[0]  # requests' RetryError is about urllib3's
+        ended = exc.args[0]  # requests' RetryError wraps urllib3's
     reason = read_attribute(ended, "reason")
     said = reason.args[0] if isinstance(reason, Exception) and reason.args else None
     found = _TOO_MANY.search(said[:200]) if isinstance(said, str) else None
     kind = find_kind(type(reason))[1] if isinstance(reason, Exception) else ErrorKind.UNANSWERED
     if found is None and kind not in NO_ANSWER:
-        return None  # too many redirects, for one
+        return None  # for example too many redirects
     pool = read_attribute(ended, "pool")
     scheme, host = read_attribute(pool, "scheme"), read_attribute(pool, "host")
     return Answer(
@@ -126,7 +124,7 @@ def _answered(exc: Exception, maker: str) -> Answer | None:
     if maker == "google.genai" or body is None:
         body = _body_in(exc, maker) or body
     if status is None:
-        # An error event in a stream that had begun well; without a body of its own, something that never was answered.
+        # An error event in a stream that began well; without a body, there was no answer.
         if not is_truthy(read_attribute(exc, "body")) and not is_truthy(read_attribute(exc, "details")):
             return None
         status = 200
@@ -146,16 +144,16 @@ def _answered(exc: Exception, maker: str) -> Answer | None:
 
 
 def _body_in(exc: Exception, maker: str) -> Any:
-    """The body as the client parsed it; if all that an SDK kept are the words of it, these."""
+    """Return the body as the client parsed it, or the message if an SDK kept only that."""
     for name in ("body", "details"):
         body = read_attribute(exc, name)
         if isinstance(body, dict) and body:
-            # openai keeps only what was under "error"
+            # openai keeps only the content of "error"
             return body if "error" in body else {"error": body}
         if isinstance(body, (str, bytes)) and body:
             return body
     message = read_attribute(exc, "message")
-    # Of the other clients it is the reason phrase, which would make a proxy's page look like a provider's error.
+    # With other clients it is the reason phrase, which would make a proxy's page look like a provider's error.
     kept = isinstance(message, str) and (maker in SDKS or maker == "google.api_core")
     return {"error": {"message": message}} if kept else None
 

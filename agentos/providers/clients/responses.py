@@ -1,6 +1,6 @@
-"""What a response of any client carries: status, headers, address, retries, and the body if it has been read.
+"""Read a response of any client: status, headers, URL, retries, and the body if it has been read.
 
-Nothing is awaited or downloaded. An attribute that cannot be read is not there.
+Nothing is awaited or downloaded. An attribute that cannot be read counts as missing.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ _LONGEST_URL = 2048
 
 
 def is_response(thing: object) -> bool:
-    """It has a status and headers, as every client's response does."""
+    """Return whether *thing* has a status and headers, as every client's response has."""
     status = parse_status(read_attribute(thing, "status_code")) or parse_status(read_attribute(thing, "status"))
     return status is not None and callable(read_attribute(read_attribute(thing, "headers"), "items"))
 
 
 def parse_response(response: object, *, request: object = None) -> Answer:
-    """What *response* carries. *request* is what it answers, where the client keeps that elsewhere."""
+    """Read *response*. *request* is its request, where the client keeps that elsewhere."""
     if request is None:
         request = read_attribute(response, "request")
     return Answer(
@@ -35,7 +35,7 @@ def parse_response(response: object, *, request: object = None) -> Answer:
 
 
 def find_url(*things: object) -> str | None:
-    """Where the first of *things* that has an address went to."""
+    """Return the URL of the first of *things* that has one."""
     for thing in things:
         for name in ("url", "real_url"):
             url = strip_url(read_attribute(thing, name)) if thing is not None else None
@@ -45,28 +45,28 @@ def find_url(*things: object) -> str | None:
 
 
 def strip_url(url: object) -> str | None:
-    """*url* without what may be secret in it: user, password, and the query, where some providers take the key."""
+    """Return *url* without parts that may be secret: user, password, and the query, which may have the key."""
     if url is None or callable(url):
         return None
     try:
         parts = urlsplit(str(url)[:_LONGEST_URL])
         host = parts.hostname
-    except Exception:  # noqa: BLE001 - somebody else's __str__, or not an address at all
+    except Exception:  # noqa: BLE001 - a foreign __str__, or not an address at all
         return None
     return f"{parts.scheme}://{host}{parts.path}" if host else None
 
 
 def count_noted_retries(request: object) -> int:
-    """How often it was asked before, as openai's and anthropic's clients note on the request itself."""
+    """Return the number of retries that openai's and anthropic's clients write into the request headers."""
     get = read_attribute(read_attribute(request, "headers"), "get")
     try:
         return parse_count(get("x-stainless-retry-count")) if callable(get) else 0
-    except Exception:  # noqa: BLE001 - somebody else's headers
+    except Exception:  # noqa: BLE001 - foreign headers
         return 0
 
 
 def _retries_below(response: object) -> int:
-    """How often urllib3 asked before, under requests or by itself. Its redirects are not counted."""
+    """Return the number of urllib3's retries, under requests or by itself, without redirects."""
     retries = read_attribute(response, "retries") or read_attribute(read_attribute(response, "raw"), "retries")
     history = read_attribute(retries, "history")
     if not isinstance(history, tuple):
@@ -75,7 +75,7 @@ def _retries_below(response: object) -> int:
 
 
 def _body_read(response: object) -> bytes | str | None:
-    """The body, if the client has it already. Asking requests or urllib3 for it by its public name would fetch it."""
+    """Return the body if the client has read it. The public attributes of requests and urllib3 would fetch it."""
     if find_maker(type(response), "httpx", "httpx2"):
         body = read_attribute(response, "content")  # raises if it has not been read
     else:

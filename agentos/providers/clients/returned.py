@@ -1,4 +1,4 @@
-"""What answer a thing that a client returned carries: a response, a parsed answer of an SDK, or a mapping."""
+"""Read the answer that a returned value carries: a response, a parsed answer of an SDK, or a mapping."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _GEMINI_USAGE_NAMES = {
 
 
 def parse_result(thing: object) -> Answer | None:
-    """The answer *thing* carries; None if it is none of a client's, as most results of a worker are."""
+    """Return the answer that *thing* carries; None if it is not a client's, as most results of workers."""
     if isinstance(thing, Mapping):
         return _from_mapping(thing)
     if thing is None or isinstance(thing, (str, bytes, bool, int, float, list, tuple, type)):
@@ -48,12 +48,12 @@ def _from_mapping(thing: Mapping[Any, Any]) -> Answer | None:
     headers = thing.get("headers")
     status = parse_status(thing.get("status")) or parse_status(thing.get("status_code"))
     if status is None or not isinstance(headers, (Mapping, list, tuple)):
-        return None  # a result of the user's own may well have a status
+        return None  # a user's own result may have a status, too
     return Answer(status, headers, thing.get("body"), url=strip_url(thing.get("url")))
 
 
 def _from_sdk(thing: object, maker: str) -> Answer | None:
-    """A raw response of an SDK or a stream, which have the client's under them; or a parsed answer."""
+    """Read a raw response of an SDK or a stream, which wrap the client's response, or a parsed answer."""
     provider = PROVIDERS.get(maker)
     for name in ("http_response", "response"):
         response = read_attribute(thing, name)
@@ -75,7 +75,7 @@ def _from_sdk(thing: object, maker: str) -> Answer | None:
 
 
 def _parsed(thing: object) -> dict[str, Any]:
-    """The part of a parsed answer that counts, as it came over the wire."""
+    """Return the relevant parts of a parsed answer in their wire format."""
     body: dict[str, Any] = {}
     metadata = read_attribute(thing, "usage_metadata")
     usage = read_attribute(thing, "usage")
@@ -83,7 +83,7 @@ def _parsed(thing: object) -> dict[str, Any]:
         body["usageMetadata"] = _numbers(metadata, _GEMINI_USAGE_NAMES)
     elif usage is not None:
         body["usage"] = _numbers(usage, {name: name for name in _USAGE_NAMES})
-    error = read_attribute(thing, "error")  # a response that failed on its way, though the answer was a 200
+    error = read_attribute(thing, "error")  # a response that failed after a status of 200
     code = read_attribute(error, "code")
     if isinstance(code, str):
         body["error"] = {"code": code, "message": read_attribute(error, "message")}

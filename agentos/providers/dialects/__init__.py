@@ -1,4 +1,4 @@
-"""One table per provider, and how to find the one that applies."""
+"""One table per provider, and the functions that find the right one."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _LONGEST_HOST = 253
 
 
 def parse_host(url: object) -> str:
-    """The host of a url, or of anything that becomes one as text; empty if there is none."""
+    """Return the host of a URL, or of an object that has one as text; empty if there is none."""
     text = url if isinstance(url, str) else str(url)
     rest = text[:2048].partition("://")[2] or text[:2048]
     for end in "/?#":
@@ -39,7 +39,7 @@ def parse_host(url: object) -> str:
 
 @lru_cache(maxsize=256)
 def find_dialect(host: str) -> Dialect | None:
-    """The dialect spoken at *host*, if it is one we know."""
+    """Return the dialect of *host*, if it is known."""
     for table in _TABLES:
         if any(fnmatchcase(host, pattern) for pattern in table.hosts):
             return table
@@ -47,5 +47,5 @@ def find_dialect(host: str) -> Dialect | None:
 
 
 def is_shared(dialect: Dialect, host: str) -> bool:
-    """At *host* all customers draw on one pool, which a bare refusal speaks of."""
+    """Return whether all customers at *host* share one quota, to which a bare refusal refers."""
     return any(fnmatchcase(host, pattern) for pattern in dialect.shared_hosts)

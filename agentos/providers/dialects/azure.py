@@ -1,7 +1,7 @@
-"""Azure OpenAI: the deployment is the quota. ``-1`` and a reset of ``0`` mean "not told".
+"""Azure OpenAI: the deployment is the quota. ``-1`` and a reset of ``0`` mean "unknown".
 
-Requests are counted over stretches of 1 or 10 seconds, so a 429 may come while the minute's count has room: the
-readings are then no reason to wait, only ``retry-after`` is.
+Requests are counted over periods of 1 or 10 seconds, so a 429 may come while the minute's count has room: then only
+``retry-after`` is a reason to wait, not the readings.
 """
 
 from __future__ import annotations

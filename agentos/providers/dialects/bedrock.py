@@ -1,4 +1,4 @@
-"""Amazon Bedrock: per account, region and model. The code is in a header or the body; no delay is told."""
+"""Amazon Bedrock: per account, region and model. The code is in a header or the body; no delay is stated."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BEDROCK = Dialect(
         "unrecognizedclientexception": Event.KEY_DEAD,
         "invalidclienttokenid": Event.KEY_DEAD,
         "expiredtokenexception": Event.KEY_DEAD,
-        "invalidsignatureexception": Event.CALLER,  # most often a clock that is wrong
+        "invalidsignatureexception": Event.CALLER,  # usually a wrong clock
         "modelnotreadyexception": Event.BUSY,
         "modeltimeoutexception": Event.BUSY,
         "modelerrorexception": Event.BUSY,

@@ -1,4 +1,4 @@
-"""How everybody says it: the table for a provider we do not know, and the words all of them share."""
+"""The table for unknown providers, and the codes and phrases common to all."""
 
 from __future__ import annotations
 
@@ -71,15 +71,15 @@ COMMON_CODES = {
     "context_length_exceeded": Event.CALLER,
     "content_filter": Event.CALLER,
     "content_policy_violation": Event.CALLER,
-    # a header that one client sends with every key, and that does not fit this one
+    # a header that one client sends with every key, and that does not match this key
     "mismatched_organization": Event.CALLER,
     "mismatched_project": Event.CALLER,
     "invalid_organization": Event.CALLER,
     "invalid_project": Event.CALLER,
 }
 
-# An error inside a 200 or a stream has no status of its own. Where its code does not decide, this is the one it would
-# have had.
+# An error inside a 200 or a stream has no status of its own. If its code does not decide, it is treated like this
+# status.
 TWINS = {
     "invalid_request_error": 400,
     "invalid_argument": 400,

@@ -1,4 +1,4 @@
-"""Gemini, and Vertex AI: per project and model; everything is told in the body."""
+"""Gemini, and Vertex AI: per project and model; all information is in the body."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ GEMINI = Dialect(
     codes={
         "consumer_suspended": Event.KEY_DEAD,
         "consumer_invalid": Event.KEY_DEAD,
-        "service_disabled": Event.KEY_DEAD,  # for the whole project, until a person turns it on
+        "service_disabled": Event.KEY_DEAD,  # for the whole project, until a person enables it
         "billing_disabled": Event.MONEY_GONE,
     },
     per_model=True,

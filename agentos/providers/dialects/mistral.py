@@ -1,4 +1,4 @@
-"""Mistral: per workspace; the header's name says the window, and no reset is told."""
+"""Mistral: per workspace; the header's name contains the window, and no reset is stated."""
 
 from __future__ import annotations
 

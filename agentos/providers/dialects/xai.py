@@ -1,4 +1,4 @@
-"""xAI: per team and model. The requests of a minute are also held to a sixtieth of them per second."""
+"""xAI: per team and model. Requests per minute are also limited to a sixtieth per second."""
 
 from __future__ import annotations
 
