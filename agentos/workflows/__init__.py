@@ -1,1 +1,1 @@
-"""Ways of working through a list of items. So far one: in parallel."""
+"""Workflows over a list of items; the only one so far runs them in parallel."""

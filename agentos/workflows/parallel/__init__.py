@@ -1,4 +1,4 @@
-"""The front door: the pool of credentials, and the run of many items on it."""
+"""The public classes: the pool of credentials, and the run of many items with it."""
 
 from .coordinator import ParallelCoordinator, ProgressStats, WorkflowResult
 from .credential_coordinator import CredentialCoordinator, CredentialState, Explanation

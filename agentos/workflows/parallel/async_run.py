@@ -1,4 +1,4 @@
-"""A run on a loop of its caller's."""
+"""A run on the event loop of its caller."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class AsyncRun:
-    """One run on the running loop: begun, watched, and concluded however it ends."""
+    """Start a run on the running loop, and conclude it however it ends."""
 
     def __init__(
         self, coordinator: ParallelCoordinator, worker: Worker, source: ItemSource, *, streamed: bool = False
@@ -46,7 +46,7 @@ class AsyncRun:
             streamed=self._streamed,
             on_main_thread=threading.current_thread() is threading.main_thread(),
         )
-        # A journal of a million entries takes seconds to read; the loop runs on meanwhile.
+        # A journal of a million entries takes seconds to read; the loop must not block.
         self._run = run = await run_in_thread(prepare, unwanted=lambda run: run.recorder.close(5.0))
         self._watched = SignalScope(run)
         try:
@@ -68,19 +68,19 @@ class AsyncRun:
             if self._pump is not None:
                 self._pump.cancel()
             if not run.is_over:
-                # Left early: by an exception, by cancellation, or by a loop over the results that was broken off.
+                # Left early: by an exception, by cancellation, or by leaving the loop over the results.
                 run.stop("the end of whoever waited for it", force=True)
                 while not run.is_over:
                     await run.wakeup.wait()
             if not run.shutdown.concluded:
-                # Else no step of the loop is needed: after a second signal it may have none left to give.
+                # Otherwise no step of the loop is needed: after a second signal it may not run any more.
                 await run_in_thread(run.conclude)
         finally:
             self._coordinator._end(run)
             self._watched.__exit__()
 
     async def _deliver(self, run: Run) -> None:
-        """Take from an async iterable as much as there is room for."""
+        """Feed the items of an async iterable to the run, as far as there is room."""
         loop = asyncio.get_running_loop()
         room = AsyncWakeup(loop)
         run.state.on_room = room.wake
@@ -91,16 +91,16 @@ class AsyncRun:
                     await room.wait()
                 if run.state.closing:
                     break
-        except Exception as error:  # noqa: BLE001 - the user's input; the run ends, and says so
+        except Exception as error:  # noqa: BLE001 - the user's input; the run ends and reports it
             run.shutdown.on_input_error(error)
         finally:
             run.dispatcher.end_input()
 
 
 async def run_in_thread(function: Callable[[], T], unwanted: Callable[[T], object] | None = None) -> T:
-    """Let the loop run on meanwhile. If the caller is cancelled, what comes of it is given to *unwanted*.
+    """Call *function* on a thread without blocking the loop. If the caller is cancelled, pass the result to *unwanted*.
 
-    Not on the loop's own executor: the user's work may have filled it.
+    The loop's own executor is not used: the user's work may have filled it.
     """
     bell = AsyncWakeup(asyncio.get_running_loop())
     lock = threading.Lock()
@@ -115,7 +115,7 @@ async def run_in_thread(function: Callable[[], T], unwanted: Callable[[T], objec
                 results.append(result)
             if left and unwanted is not None:
                 unwanted(result)
-        except BaseException as error:  # noqa: BLE001 - it is raised where the result is awaited
+        except BaseException as error:  # noqa: BLE001 - raised where the result is awaited
             errors.append(error)
         finally:
             bell.wake()

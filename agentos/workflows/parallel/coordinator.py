@@ -1,4 +1,4 @@
-"""The run: a list of items, a worker, a pool of credentials; results out, nothing lost."""
+"""Run a list of items in parallel with the credentials of a pool."""
 
 from __future__ import annotations
 
@@ -32,26 +32,29 @@ IdFunction = Callable[[Any], Any]
 
 
 class _DefaultInt(int):
-    """A default that can be told from the same number given by the user."""
+    """A default that differs from the same number given by the user."""
 
 
 class ParallelCoordinator:
-    """Runs items in parallel, each with a credential of its own, and accounts for every one of them.
+    """Run items in parallel, each with a credential of its own, and account for every one of them.
 
-    ``max_workers`` items at once: 3 unless told, at most ``max_parallelism``, which given alone sets both. With
+    ``max_workers`` items run at once: 3 by default, at most ``max_parallelism``; the latter alone sets both. With
     ``lease="item"`` each item is started with a lease of the pool; with ``lease="call"`` its worker takes its own.
-    ``journal`` names a run folder or file: what is done is then on disk before anybody is told, and the same call again
-    goes on where the last one ended, however that was. ``retries`` are for errors that another try may cure
-    (``retry_if`` decides which); limits are waited for, and cost none. ``timeout`` is for one attempt; ``grace`` is
-    what SIGTERM leaves running items (another within ``term_window`` is the same one); ``halt`` stops early
-    (``"soon,fail=10%"``); after ``deadline``, seconds or a datetime, nothing starts. A run waits for limits as long as
-    they last; with ``max_wait`` it ends instead when nothing runs and no credential is due within so many seconds.
-    ``cost_func``, ``model_func`` and ``affinity_func`` say of an item what its lease is asked for. ``start="strict"``
-    puts each start on disk before it happens. ``engine`` is where items run: an executor of ``concurrent.futures``,
-    ``"dask://host:port"``, a ``distributed.Client`` or ``agentos.Dask(...)``; in this process, unless told. Secrets
-    leave this machine only with ``ship_secrets``; else workers find theirs by name where they are. ``on_begin`` is
-    called once the journal is open and all is in order, before anything starts. docs/runs.md tells it all. An object
-    can be used again, and from several threads.
+
+    ``journal`` names a run folder or file: outcomes are then written to disk before they are reported, and the same
+    call again continues where the last one ended, even after a crash. ``retries`` are for errors that a retry may fix
+    (``retry_if`` decides which); waiting for rate limits does not count. ``timeout`` is for one attempt; ``grace`` is
+    the time that SIGTERM leaves to running items (another SIGTERM within ``term_window`` counts as the same); ``halt``
+    stops early (``"soon,fail=10%"``); after ``deadline``, seconds or a datetime, nothing starts. A run waits for rate
+    limits as long as they last; with ``max_wait`` it ends when nothing runs and no credential is due within that many
+    seconds.
+
+    ``cost_func``, ``model_func`` and ``affinity_func`` return the arguments of an item's lease. ``start="strict"``
+    writes each start to disk before it happens. ``engine`` is where items run: an executor of ``concurrent.futures``,
+    ``"dask://host:port"``, a ``distributed.Client`` or ``agentos.Dask(...)``; by default this process. Secrets leave
+    this machine only with ``ship_secrets``; otherwise workers find theirs by name where they run. ``on_begin`` is
+    called before anything starts, when the journal is open and all checks have passed. docs/runs.md has the details. An
+    object can be used again, and from several threads.
     """
 
     DEFAULT_PARALLELISM = 3
@@ -117,7 +120,7 @@ class ParallelCoordinator:
             ship_secrets=ship_secrets,
         )
         self._on_begin = on_begin
-        build_run_pool(credential_coordinator, self._clock)  # an object that is no pool is refused here, not at night
+        build_run_pool(credential_coordinator, self._clock)  # reject an object that is not a pool now, not hours later
         self._lock = threading.Lock()
         self._running: list[Run] = []
         self._stops = 0
@@ -144,11 +147,12 @@ class ParallelCoordinator:
     def execute_parallel(
         self, items: Iterable[Any], worker_func: WorkerFunction, item_id_func: IdFunction, dry_run: bool = False
     ) -> tuple[ProgressStats, list[WorkflowResult]]:
-        """Run every item and return the counts and the results, in the order they were completed.
+        """Run every item and return the counts and the results, in order of completion.
 
         ``worker_func(item, credential)``, a function or a coroutine function, gets the plain secret, and a ``context``
         if it has a parameter of that name. After a first signal, a halt or the deadline, partial results are returned;
-        after a second signal the journal is closed and KeyboardInterrupt or SystemExit raised. *dry_run* prints ids.
+        after a second signal the journal is closed and KeyboardInterrupt or SystemExit raised. *dry_run* prints the
+        ids.
         """
         if dry_run:
             return self._list(items, item_id_func), []
@@ -169,10 +173,10 @@ class ParallelCoordinator:
     def stream(
         self, items: Iterable[Any], worker_func: WorkerFunction, item_id_func: IdFunction
     ) -> Iterator[WorkflowResult]:
-        """Run every item of any iterable, an endless one too, and yield each result as soon as it is durable.
+        """Run every item of any iterable, even an endless one, and yield each result as soon as it is durable.
 
-        Memory stays constant: if nobody takes the results, nothing more is begun. Leaving the loop early stops the run:
-        what runs may end within ``grace``. ``stats`` has the counts.
+        Memory stays constant: while the results are not taken, no items are started. Leaving the loop early stops the
+        run: running items may finish within ``grace``. ``stats`` has the counts.
         """
         worker, source = inspect_worker(worker_func), self._source(items, item_id_func)
         return self._stream(worker, source)
@@ -193,7 +197,7 @@ class ParallelCoordinator:
             except GeneratorExit:
                 elsewhere = threading.current_thread().name.startswith("agentos-")
                 if elsewhere:
-                    # Collected as garbage on a thread of a run, perhaps in the middle of something: not here.
+                    # Collected as garbage on a thread of a run, which must not block here.
                     threading.Thread(target=self._leave, args=(run,), name="agentos-leaving", daemon=True).start()
                     raise
                 self._drain(run)
@@ -221,16 +225,16 @@ class ParallelCoordinator:
         item_id_func: IdFunction,
         dry_run: bool = False,
     ) -> tuple[ProgressStats, list[WorkflowResult]]:
-        """``execute_parallel`` inside a running loop, which runs on; coroutine workers run on it.
+        """Do the same as ``execute_parallel`` without blocking the running loop; coroutine workers run on it.
 
-        Cancelling it cancels its coroutines; what had not finished is interrupted.
+        Cancelling it cancels its coroutines; unfinished items are interrupted.
         """
         if dry_run and not isinstance(items, AsyncIterable):
             return self._list(items, item_id_func), []
         worker, source = inspect_worker(worker_func), self._source(items, item_id_func)
         if dry_run:
             return await _list_async(source), []
-        from .async_run import AsyncRun  # asyncio is imported only where it is used already
+        from .async_run import AsyncRun  # avoids importing asyncio where it is not used
 
         async with AsyncRun(self, worker, source) as run:
             while not run.is_over:
@@ -242,7 +246,7 @@ class ParallelCoordinator:
     async def stream_async(
         self, items: Iterable[Any] | AsyncIterable[Any], worker_func: WorkerFunction, item_id_func: IdFunction
     ) -> AsyncIterator[WorkflowResult]:
-        """``stream`` inside a running loop, over iterables and async iterables. Leaving it early cancels its tasks."""
+        """Do the same as ``stream`` in a running loop, also for async iterables. Leaving it early cancels its tasks."""
         from .async_run import AsyncRun
 
         worker, source = inspect_worker(worker_func), self._source(items, item_id_func)
@@ -256,22 +260,22 @@ class ParallelCoordinator:
                     break
         run.raise_error(None)
 
-    # -- stopping and looking ---------------------------------------------------------------------------------
+    # -- stopping and inspecting ------------------------------------------------------------------------------
 
     def shutdown(self, force: bool = False) -> None:
-        """Stop what this object runs, from any thread: nothing more starts, what runs may end.
+        """Stop the runs of this object, from any thread: no items start, running ones may finish.
 
-        With *force* nobody waits for it: coroutines are cancelled, threads left behind, their items interrupted. The
-        call returns at once; the run then returns what it has.
+        With *force* running items are not awaited: coroutines are cancelled, threads abandoned, their items
+        interrupted. The call returns at once; the run then returns the results so far.
         """
         with self._lock:
-            self._stops += 1  # also for a run that is just being prepared
+            self._stops += 1  # also for a run that is being prepared
             running = list(self._running)
         for run in running:
             run.stop("shutdown()", force=force)
 
     def get_checkpoints(self) -> list[str]:
-        """The ids of the items that did not finish in the last run, or have not yet in the present one. A copy."""
+        """Return a copy of the ids of the items that did not finish in the last run, or not yet in the current one."""
         with self._lock:
             running = self._running[-1] if self._running else None
             if running is None:
@@ -279,21 +283,21 @@ class ParallelCoordinator:
         return running.unfinished()
 
     def get_running(self) -> list[tuple[str, float]]:
-        """The items that are running, the oldest first, and for how many seconds each has been."""
+        """Return the running items, the oldest first, with the seconds each has been running."""
         with self._lock:
             running = list(self._running)
         now = self._clock.now()
         return [(item_id, now - began_at) for run in running for item_id, began_at in run.list_running()]
 
     def get_waiting(self) -> int:
-        """How many workers could run something at once, and wait for a credential: no more than have an item."""
+        """Return how many idle workers wait for a credential; at most as many as there are items to start."""
         with self._lock:
             running = list(self._running)
         return sum(run.waiting_workers() for run in running)
 
     @property
     def stats(self) -> ProgressStats | None:
-        """The counts of the present run, or of the last one."""
+        """The counts of the current run, or of the last one."""
         return self._stats
 
     # -- one run ----------------------------------------------------------------------------------------------
@@ -318,7 +322,8 @@ class ParallelCoordinator:
             raise ValueError("items is an async iterable: use `await execute_async()` or `stream_async()`")
         options = replace(self._options, max_workers=_at_least_one("max_workers", self.max_workers))
         check_worker(worker, options)
-        one_for_all = worker.is_async or options.engine is not None  # whoever takes leases must not be held up
+        # the thread or loop that takes the leases must not block
+        one_for_all = worker.is_async or options.engine is not None
         pool = build_run_pool(self.credential_coordinator, self._clock, on_loop=one_for_all)
         journal = None
         if options.journal is not None:
@@ -351,7 +356,7 @@ class ParallelCoordinator:
         return run
 
     def _start(self, run: Run, engine: Engine, stops: int) -> None:
-        """Begin, unless somebody has asked for a stop since *stops* was read."""
+        """Start the run, unless a stop was requested since *stops* was read."""
         with self._lock:
             self._running.append(run)
             self._stats = run.stats
@@ -362,19 +367,19 @@ class ParallelCoordinator:
             self._on_begin()
         one_for_all = run.worker.is_async or run.state.options.engine is not None
         if one_for_all and run.source.total is None and not run.source.is_async:
-            # An input that blocks would hold up the loop, or the one thread that hands items over.
+            # An input that blocks would block the loop, or the thread that hands items over.
             run.source.is_pushed = True
             threading.Thread(target=feed_input, args=(run,), name="agentos-input", daemon=True).start()
         run.begin(engine)
 
     def _end(self, run: Run) -> None:
-        """However it ended: conclude it, and remember what did not finish."""
+        """Conclude the run however it ended, and remember the unfinished items."""
         try:
             if not run.is_over:
                 run.stop("an exception in the thread that ran it", force=True)
             run.conclude()
         finally:
-            # Also when a second signal is raised in here, as it is where the main thread was thought to be stuck.
+            # Also if a second signal is raised in here, as it is if the main thread seemed stuck.
             try:
                 run.close_engine()
             finally:
@@ -384,7 +389,7 @@ class ParallelCoordinator:
                     self._checkpoints = run.unfinished()
 
     def _list(self, items: Iterable[Any], item_id_func: IdFunction) -> ProgressStats:
-        """What would be run: the ids, on standard output."""
+        """Print the ids of the items to standard output."""
         source = ItemSource(items, item_id_func)
         if source.ids is not None:
             print(f"[COORDINATOR] Dry run mode - would process {len(source.ids)} items:")  # noqa: T201

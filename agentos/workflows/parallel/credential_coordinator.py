@@ -1,4 +1,4 @@
-"""The credential pool: who may use which key, and when. For threads and asyncio, on one object."""
+"""The credential pool, for threads and asyncio: it leases credentials within their limits."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ def _require_positive(argument: str, value: object) -> None:
 
 
 class CredentialCoordinator:
-    """A pool of credentials, each leased to one user at a time, or to as many as it has slots.
+    """A pool of credentials, each leased to one holder at a time, or to as many as it has slots.
 
     ``credentials`` are ``Credential`` objects or plain secrets. ``store`` is where the pool's state is kept: in
-    ``"memory"``, or in a file that every process of this machine shares and the next one finds, ``"sqlite"`` for the
-    user's own (``AGENTOS_HOME`` moves it) or ``"sqlite:///path"``, or on a server that many machines share,
-    ``"redis://host:port/db?pool=name"``. ``keep_free=N`` always leaves N slots unused for
-    others. ``max_lease`` ends a lease after so many seconds, if its holder forgot it. ``lease_ttl`` is how long the
-    leases of a process last in a shared store when it dies or stands still; ``weight`` is its share when several
-    processes wait. ``debug`` checks the pool's promises after every step (also by ``AGENTOS_DEBUG=1``); it is slow.
+    ``"memory"``; in a file that all processes of this machine share and that outlives them, ``"sqlite"`` for the user's
+    own (``AGENTOS_HOME`` moves it) or ``"sqlite:///path"``; or on a server that many machines share,
+    ``"redis://host:port/db?pool=name"``. ``keep_free=N`` always leaves N slots unused for others. ``max_lease`` ends a
+    lease after that many seconds, if its holder did not release it. ``lease_ttl`` is how long the leases of a process
+    last in a shared store after it dies or is suspended; ``weight`` is its share when several processes wait. ``debug``
+    checks the pool's invariants after every step (also by ``AGENTOS_DEBUG=1``); it is slow.
     """
 
     RATE_LIMIT_BACKOFF_SECONDS = 60
-    lease_ttl: float | None = None  # in a shared store; else leases last as long as this process
+    lease_ttl: float | None = None  # in a shared store; otherwise leases last as long as this process
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class CredentialCoordinator:
     ) -> None:
         if isinstance(credentials, (str, bytes, Credential)):
             raise ValueError("credentials must be a list of credentials, not a single one")
-        if isinstance(credentials, Mapping):  # whose names would be taken for secrets
+        if isinstance(credentials, Mapping):  # its names would be taken for secrets
             raise ValueError(
                 "credentials must be a list of credentials, not a mapping; give each its name with "
                 "Credential(secret, name=...)"
@@ -91,7 +91,7 @@ class CredentialCoordinator:
             self._runtime = runtime = PoolRuntime(shared, clock, backoff, shared)
         if isinstance(place, RedisLocation):
             _mask_passwords(runtime.masker, place.passwords)
-        for unused in all_given[len(given) :]:  # not to be used, and not to be shown
+        for unused in all_given[len(given) :]:  # not used, but masked
             runtime.masker.add(unused.secret.reveal() if isinstance(unused, Credential) else str(unused))
         if place is None:
             self._admit(given, keep_free)
@@ -114,7 +114,7 @@ class CredentialCoordinator:
         self._runtime.verbs.simulate_rate_limit(os.environ)
 
     def __pool_runtime__(self) -> PoolRuntime:
-        """The inside of this pool, for the other parts of the package: see ``credentials.protocols.runtime_of``."""
+        """Return the runtime of this pool for other parts of the package: see ``pool.protocols.runtime_of``."""
         return self._runtime
 
     # -- leases -----------------------------------------------------------------------------------------------
@@ -130,16 +130,17 @@ class CredentialCoordinator:
         priority: int = 0,
         labels: LabelsArgument = None,
     ) -> Lease:
-        """A lease for one ``with`` or ``async with`` block, which waits for a credential and gives it back.
+        """Return a lease for one ``with`` or ``async with`` block, which waits for a credential and releases it.
 
-        ``cost`` is the estimate to reserve, such as ``{"input_tokens": 900, "output_tokens": 400}``; ``model``
-        makes limits and coolings of that model family count; requests of one ``affinity`` get the same credential
-        while it is free; a higher ``priority`` goes first; ``labels`` restrict which credentials will do.
-        Raises ``NoCredentialAvailable`` after *timeout* seconds, and at once ``NoUsableCredential`` or
-        ``NeverFits`` when waiting would be in vain. Inside a worker that a run started with a lease of this pool, it
-        is that lease, on loan: a second one could be waited for by everybody at once.
+        ``cost`` is the estimate to reserve, such as ``{"input_tokens": 900, "output_tokens": 400}``; with ``model``,
+        limits and cooldowns of that model family apply; requests of one ``affinity`` get the same credential while it
+        is free; a higher ``priority`` goes first; ``labels`` restrict the credentials.
+
+        Raises ``NoCredentialAvailable`` after *timeout* seconds, and ``NoUsableCredential`` or ``NeverFits`` at once if
+        waiting cannot help. Inside a worker that a run started with a lease of this pool, it returns that lease: if
+        every worker waited for a second one, they could deadlock.
         """
-        # What _request does, written out: one call less where a lease costs two microseconds.
+        # The body of _build_lease_request, inlined: one call less where a lease takes two microseconds.
         if timeout is not None:
             check_timeout(timeout)
         if model is None and affinity is None and labels is None and not priority:
@@ -162,7 +163,7 @@ class CredentialCoordinator:
         priority: int = 0,
         labels: LabelsArgument = None,
     ) -> Lease:
-        """A lease to release oneself; the arguments are those of ``lease``, and so is what a worker gets."""
+        """Return a lease that the caller releases; arguments and behaviour in a worker are those of ``lease``."""
         ask = _build_lease_request(timeout, cost, model, affinity, priority, labels)
         runtime = self._runtime
         if runtime.is_used_by_run and (lent := runtime.current_item_lease()) is not None:
@@ -180,7 +181,7 @@ class CredentialCoordinator:
         priority: int = 0,
         labels: LabelsArgument = None,
     ) -> Lease:
-        """A lease at once, or ``NoCredentialAvailable``. It does not pass those who wait."""
+        """Return a lease at once or raise ``NoCredentialAvailable``. It does not overtake waiters."""
         return self.acquire(
             requester, timeout=0, cost=cost, model=model, affinity=affinity, priority=priority, labels=labels
         )
@@ -196,7 +197,7 @@ class CredentialCoordinator:
         priority: int = 0,
         labels: LabelsArgument = None,
     ) -> Lease:
-        """A lease to release oneself, without blocking the running loop; the arguments are those of ``lease``."""
+        """Return a lease that the caller releases, without blocking the loop; the arguments are those of ``lease``."""
         ask = _build_lease_request(timeout, cost, model, affinity, priority, labels)
         runtime = self._runtime
         if runtime.is_used_by_run and (lent := runtime.current_item_lease()) is not None:
@@ -207,7 +208,7 @@ class CredentialCoordinator:
     # -- the original verbs: plain strings in and out ---------------------------------------------------------
 
     def reserve(self, timeout: float | None = None) -> str | None:
-        """Reserve a credential, waiting for one as long as *timeout* (None: as long as it takes).
+        """Reserve a credential, waiting for at most *timeout* seconds (None: without limit).
 
         Returns the secret, or None if the time is up or no credential can ever serve.
         """
@@ -224,9 +225,9 @@ class CredentialCoordinator:
         return self._runtime.verbs.reserve(threading.current_thread().name, 0)
 
     def release(self, credential: str | Lease) -> None:
-        """Give a reserved credential back: this thread's own reservation, or, if it never had one, the oldest.
+        """Release a reserved credential: the reservation of this thread, or the oldest one if it never had one.
 
-        If this thread's own has already ended, nothing changes: the key may be somebody else's by now.
+        If this thread's reservation has already ended, nothing changes: the key may have another holder now.
         """
         if isinstance(credential, Lease):
             credential.release()
@@ -234,7 +235,7 @@ class CredentialCoordinator:
         self._runtime.verbs.release(credential)
 
     def release_credential(self, credential_key: str) -> None:
-        """Give a reserved credential back, as ``release`` does."""
+        """Release a reserved credential, as ``release`` does."""
         self.release(credential_key)
 
     def mark_rate_limited(
@@ -244,13 +245,13 @@ class CredentialCoordinator:
         *,
         credential_key: str | None = None,
     ) -> None:
-        """Leave the credential's quota alone for *backoff_seconds*, and end the reservation ``release`` would end.
+        """Let the credential's quota cool down for *backoff_seconds*, and end the reservation ``release`` would end.
 
         A ``Lease`` is never ended by this.
         """
         self._runtime.verbs.mark_rate_limited(credential if credential_key is None else credential_key, backoff_seconds)
 
-    # -- calls that an SDK makes over HTTP --------------------------------------------------------------------
+    # -- HTTP transports for SDKs -----------------------------------------------------------------------------
 
     def transport(
         self,
@@ -263,19 +264,19 @@ class CredentialCoordinator:
         auth: str | None = None,
         max_wait: float | None = None,
     ) -> PoolTransport:
-        """A transport for ``httpx2.Client`` (or ``httpx.Client``) that leases a credential for each call.
+        """Return a transport for ``httpx2.Client`` (or ``httpx.Client``) that leases a credential for each call.
 
         ``OpenAI(api_key="pool", http_client=httpx2.Client(transport=pool.transport()), max_retries=0)``: the secret
-        goes into the header where the SDK put its placeholder, and only to the credential's provider, its own ``hosts``
-        or its ``base_url``; else ``ForeignHost`` is raised. When a call is limited, or its key is refused, it goes on
-        with another key or waits; if there is none, the provider's answer goes up as it came. Server errors and network
-        errors go up at once. docs/http.md has the rest.
+        replaces the SDK's placeholder in the header, and is sent only to the credential's provider, its own ``hosts``
+        or its ``base_url``; otherwise ``ForeignHost`` is raised. When a call is rate-limited, or its key is rejected,
+        it continues with another key or waits; if there is none, the provider's answer is returned unchanged. Server
+        errors and network errors are passed on at once. docs/http.md has the details.
 
-        ``inner`` is the transport that sends, for proxies or TLS of your own. ``affinity`` is the name of a header, or
-        a function of the request: calls with the same text get the same key while it is free. ``labels``, ``priority``
-        and ``requester`` are those of ``lease``. ``auth`` is ``"bearer"`` or the name of the header for the secret,
-        where neither the SDK nor the provider tells it. ``max_wait`` is how many seconds one call may wait for keys;
-        unless told, as long as its own timeout says (the ``pool`` part of it).
+        ``inner`` is the transport that sends, for your own proxies or TLS. ``affinity`` is the name of a header, or a
+        function of the request: calls with the same value get the same key while it is free. ``labels``, ``priority``
+        and ``requester`` are those of ``lease``. ``auth`` is ``"bearer"`` or the name of the header for the secret, if
+        neither the SDK nor the provider determines it. ``max_wait`` is how many seconds one call may wait for keys; by
+        default the ``pool`` part of its own timeout.
         """
         from ...transport import PoolTransport
         from ...transport.pool_binding import settings_for
@@ -294,42 +295,42 @@ class CredentialCoordinator:
         auth: str | None = None,
         max_wait: float | None = None,
     ) -> AsyncPoolTransport:
-        """The same for ``httpx2.AsyncClient``; the arguments are those of ``transport``."""
+        """Return a transport for ``httpx2.AsyncClient``; the arguments are those of ``transport``."""
         from ...transport import AsyncPoolTransport
         from ...transport.pool_binding import settings_for
 
         settings = settings_for(self._runtime, affinity, labels, priority, requester, auth, max_wait)
         return AsyncPoolTransport(settings, inner)
 
-    # -- who is in the pool -----------------------------------------------------------------------------------
+    # -- membership -------------------------------------------------------------------------------------------
 
     def add(self, credential: str | Credential) -> str:
-        """Let a credential join, also while others wait. Returns its name."""
+        """Add a credential, also while callers wait. Returns its name."""
         return self._runtime.registry.admit(credential)
 
     def retire(self, name: str) -> None:
-        """Take a credential out: leases on it run on, nothing new starts. Those who could use no other are told."""
+        """Retire a credential: its leases continue, no new ones start. Waiters that can use no other get an error."""
         key, core = self._runtime.registry.key(name), self._runtime.core
         self._runtime.scheduler.run_step(lambda now: core.retire(key, now))
         log.info("[COORDINATOR] credential %s retired", name)
 
     def revive(self, name: str) -> None:
-        """Put a retired, dead or spent credential back into use; a cooling of its quota stays."""
+        """Put a retired, dead or spent credential back into use; a cooldown of its quota stays."""
         key, core = self._runtime.registry.key(name), self._runtime.core
         self._runtime.scheduler.run_step(lambda now: core.revive(key, now))
         log.info("[COORDINATOR] credential %s revived", name)
 
     def clear(self, name: str) -> None:
-        """Forget all that is known of a credential and its quota: death, money gone, coolings, what was used.
+        """Reset all knowledge about a credential and its quota: death, spent money, cooldowns, usage.
 
-        For when a person knows better. In a shared store it is forgotten for everybody. Leases in force stay.
+        For a person who knows better. In a shared store it applies to all processes. Leases stay valid.
         """
         key, core = self._runtime.registry.key(name), self._runtime.core
         self._runtime.scheduler.run_step(lambda now: core.clear(key, now))
         log.info("[COORDINATOR] credential %s cleared", name)
 
     def close(self) -> None:
-        """Grant nothing more. Every waiter gets ``PoolClosed`` at once; leases in force may still be given back."""
+        """Stop granting leases. Every waiter gets ``PoolClosed`` at once; existing leases can still be released."""
         self._runtime.close()
 
     def __enter__(self) -> CredentialCoordinator:
@@ -340,25 +341,25 @@ class CredentialCoordinator:
     ) -> None:
         self.close()
 
-    # -- looking at it ----------------------------------------------------------------------------------------
+    # -- inspection -------------------------------------------------------------------------------------------
 
     def snapshot(self) -> list[CredentialState]:
-        """Every credential, what it is, until when, and why."""
+        """Return the state of every credential, until when it lasts, and why."""
         return self._runtime.inspector.snapshot()
 
     def explain(self, requester: str) -> Explanation:
-        """Why *requester* waits, and when it will likely start."""
+        """Return why *requester* waits, and when it will probably start."""
         return self._runtime.inspector.explain(requester)
 
     def get_available_count(self) -> int:
-        """How many credentials could be leased right now."""
+        """Return how many credentials could be leased now."""
         return self.get_stats()["available"]
 
     def get_stats(self) -> dict[str, int]:
-        """How many credentials are what; each is counted once, under what matters most about it.
+        """Return the number of credentials by state; each is counted once, under its most important state.
 
-        A retired credential counts only while somebody still holds it; one whose money is gone counts as dead; one
-        that ``keep_free`` keeps for others counts as reserved.
+        A retired credential counts only while it is leased; one without money counts as dead; one that ``keep_free``
+        keeps for others counts as reserved.
         """
         return self._runtime.inspector.get_stats()
 
@@ -372,10 +373,10 @@ class CredentialCoordinator:
         model: str | None = None,
         labels: LabelsArgument = None,
     ) -> Forecast:
-        """When *n_items* calls will be through, by what is known of the limits now, what holds them up, and what helps.
+        """Estimate when *n_items* calls will be finished with the limits known now, the bottleneck, and what helps.
 
-        ``cost`` is what each reserves, ``duration`` how many seconds it takes, ``parallel`` how many the caller has
-        under way at most. Nobody else is reckoned with.
+        ``cost`` is what each reserves, ``duration`` how many seconds it takes, ``parallel`` how many calls the caller
+        makes at once at most. Other users of the pool are not considered.
         """
         if isinstance(n_items, bool) or not isinstance(n_items, int) or n_items < 0:
             raise ValueError(f"n_items must be a whole number of at least 0, not {n_items!r}")
@@ -388,7 +389,7 @@ class CredentialCoordinator:
 
 
 def _default_backoff(kind: type[CredentialCoordinator], pool: weakref.ref[CredentialCoordinator]) -> float:
-    """A class or an instance may have its own. By a weak reference: the runtime must not keep its coordinator."""
+    """Return the backoff of the instance or its class. The weak reference lets the coordinator be collected."""
     instance = pool()
     return float((kind if instance is None else instance).RATE_LIMIT_BACKOFF_SECONDS)
 
@@ -407,7 +408,7 @@ def _build_lease_request(
     priority: int,
     labels: LabelsArgument,
 ) -> LeaseRequest:
-    """Check the arguments of a request; what it asks for."""
+    """Check the arguments of a request and build it."""
     if timeout is not None:
         check_timeout(timeout)
     if cost is None and model is None and affinity is None and labels is None and not priority:
@@ -432,7 +433,7 @@ def _parse_lease_request(
 
 
 def _apply_credential_limit(given: Sequence[str | Credential], limit: str | None) -> Sequence[str | Credential]:
-    """``AGENTOS_CREDENTIAL_LIMIT=N`` uses the first N credentials only."""
+    """Return the first N credentials if ``AGENTOS_CREDENTIAL_LIMIT=N`` is set."""
     if limit is None or not limit.strip():
         return given
     if not limit.strip().isdecimal() or len(limit) > 9 or int(limit) < 1:

@@ -1,4 +1,4 @@
-"""What stands around a run while it is on: the watch for signals, an input on a thread of its own."""
+"""Signal handling and input feeding around a run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ...util.wakeup import ThreadWakeup
 
 
 class SignalScope:
-    """While it lasts, signals of the process stop the run, and Ctrl-Z suspends it."""
+    """Within this scope, signals of the process stop the run, and Ctrl-Z suspends it."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
@@ -21,7 +21,7 @@ class SignalScope:
             try:
                 self.__exit__()
             finally:
-                self._run.conclude()  # it never began, but its journal is open
+                self._run.conclude()  # it was never started, but its journal is open
             raise
 
     def __exit__(self, *_: object) -> None:
@@ -30,7 +30,7 @@ class SignalScope:
 
 
 def feed_input(run: Run) -> None:
-    """Take from an input that may block as much as there is room for, on a thread of its own."""
+    """Feed the items of an input that may block to the run, as far as there is room, on a thread of its own."""
     room = ThreadWakeup()
     run.state.on_room = room.wake
     try:
@@ -40,7 +40,7 @@ def feed_input(run: Run) -> None:
                 room.wait()
             if run.state.closing:
                 return
-    except Exception as error:  # noqa: BLE001 - the user's input; the run ends, and says so
+    except Exception as error:  # noqa: BLE001 - the user's input; the run ends and reports it
         if not run.is_over:
             run.shutdown.on_input_error(error)
     finally:
