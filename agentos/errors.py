@@ -22,8 +22,8 @@ class AgentOSError(Exception):
     def __reduce__(self) -> tuple[Any, ...]:
         # Errors take keywords: the default (calling the class with ``args``) would lose the facts.
         facts = {name: fact for name, fact in self.__dict__.items() if not name.startswith("_")}
-        besides = {name: fact for name, fact in self.__dict__.items() if name.startswith("_")}  # notes
-        return _rebuild, (self.__class__, facts), besides or None
+        notes = {name: fact for name, fact in self.__dict__.items() if name.startswith("_")}
+        return _rebuild, (self.__class__, facts), notes or None
 
 
 def _rebuild(cls: type[AgentOSError], facts: dict[str, Any]) -> AgentOSError:
@@ -46,11 +46,14 @@ def error_fields(*, init: bool = True, kw_only: bool = True) -> Callable[[type[_
                 defaults |= {name: vars(base)[name] for name in base.__annotations__ if name in vars(base)}
         parameters = [f"{key}: {kind}" + f" = defaults[{key!r}]" * (key in defaults) for key, kind in fields.items()]
         head = ", ".join(["self", *["*"] * kw_only, *parameters])
-        made: dict[str, Any] = {"cls": cls, "defaults": defaults}
+        namespace: dict[str, Any] = {"cls": cls, "defaults": defaults}
         facts = ", ".join(f"{name}={name}" for name in fields)
-        exec(f"def __init__({head}) -> None: super(cls, self).__init__({facts})", made)  # noqa: S102 - names of fields
-        made["__init__"].__module__, made["__init__"].__qualname__ = cls.__module__, f"{cls.__qualname__}.__init__"
-        cls.__init__ = made["__init__"]  # type: ignore[method-assign]
+        exec(f"def __init__({head}) -> None: super(cls, self).__init__({facts})", namespace)  # noqa: S102 - names of fields
+        namespace["__init__"].__module__, namespace["__init__"].__qualname__ = (
+            cls.__module__,
+            f"{cls.__qualname__}.__init__",
+        )
+        cls.__init__ = namespace["__init__"]  # type: ignore[method-assign]
         return cls
 
     return decorate if init else lambda cls: cls
@@ -172,7 +175,7 @@ class StoreError(AgentOSError):
         """Return what is wrong, without the remedy, which differs on a command line."""
         return self.describe()
 
-    def _another(self) -> str:
+    def _suggest_other(self) -> str:
         if "://" in self.path:
             return "name another server, or another pool there with ?pool=name"
         return 'name another file with store="sqlite:///path"'
@@ -193,8 +196,8 @@ class StoreUnavailable(StoreError):
 
     def describe(self) -> str:
         login = "put user and password into the URL (redis://user:password@host)"
-        cure = login if self.wants_login else "put that right"
-        return f'{self.problem()}; {cure}, {self._another()}, or share nothing with store="memory"'
+        remedy = login if self.wants_login else "put that right"
+        return f'{self.problem()}; {remedy}, {self._suggest_other()}, or share nothing with store="memory"'
 
 
 @error_fields()
@@ -207,7 +210,7 @@ class NotAStore(StoreError):
         return f"{self.path} is not the shared state of a pool of agentos ({self.detail}); nothing was changed"
 
     def describe(self) -> str:
-        return f"{self.problem()}, {self._another()}"
+        return f"{self.problem()}, {self._suggest_other()}"
 
 
 @error_fields()
@@ -232,9 +235,9 @@ class StoreDamaged(StoreError):
     detail: str
 
     def describe(self) -> str:
-        away = f"delete its keys, or {self._another()}" if "://" in self.path else "move the file away"
+        recovery = f"delete its keys, or {self._suggest_other()}" if "://" in self.path else "move the file away"
         return (
-            f"the pool's shared state {self.path} is damaged: {self.detail}; stop the runs that use it and {away}. "
+            f"the pool's shared state {self.path} is damaged: {self.detail}; stop the runs that use it and {recovery}. "
             "Limits and coolings are then learned again, nothing else is lost"
         )
 

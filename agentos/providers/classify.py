@@ -20,7 +20,7 @@ from .signal import LARGEST, LONGEST_DELAY, Event, Signal
 _LONGEST_MODEL = 200
 _COST = "x-ratelimit-tokens-query-cost"
 _ORGANISATION = re.compile(r"[A-Za-z0-9_.:-]{1,100}", re.ASCII)
-_TOO_MUCH = (Event.LIMITED, Event.PARKED, Event.NEVER_FITS, Event.RAMP)
+_LIMIT_EVENTS = (Event.LIMITED, Event.PARKED, Event.NEVER_FITS, Event.RAMP)
 
 
 def classify(
@@ -40,17 +40,17 @@ def classify(
     *url*'s host, else the one that the answer reveals. Never raises, sleeps or reads a clock; the evidence never quotes
     a message.
     """
-    plain = _parse_status(status)
+    parsed_status = _parse_status(status)
     # A client's object may fail in any way. Then only the headers are used, and if they fail too, the status.
-    for seen in ((headers, body, provider, url, model), (headers, None, None, None, None)):
+    for facts in ((headers, body, provider, url, model), (headers, None, None, None, None)):
         try:
-            return _signal(plain, now, *seen)
+            return _classify(parsed_status, now, *facts)
         except Exception:  # noqa: BLE001, S112
             continue
-    return Signal(map_status(plain), evidence=(_shown(plain),), status=plain)
+    return Signal(map_status(parsed_status), evidence=(_format_status(parsed_status),), status=parsed_status)
 
 
-def _signal(
+def _classify(
     status: int | None, now: float, headers: object, body: object, provider: object, url: object, known_model: object
 ) -> Signal:
     model = known_model if isinstance(known_model, str) and known_model else None
@@ -59,19 +59,19 @@ def _signal(
     dialect = DIALECTS.get(provider.lower()) if isinstance(provider, str) else None
     if dialect is None:
         dialect = (find_dialect(host) if host else None) or mark
-    fine = status is not None and (status < 300 or status == 304)
-    if fine:
+    ok = status is not None and (status < 300 or status == 304)
+    if ok:
         document = None if body is None else parse_success_document(body)
         if document is None or not has_error(document):
-            return _success(status, fields, document, dialect, now, model)
+            return _build_success(status, fields, document, dialect, now, model)
     else:
         document = None if body is None else parse_document(body)
     dialect = dialect or _detect_dialect(document) or DEFAULT
     wall = parse_provider_time(fields, now)
     fault = parse_error(document, wall)
-    told_in_body = parse_body_readings(fault, dialect, wall)
+    body_readings = parse_body_readings(fault, dialect, wall)
     # An error in mid-stream has no status of its own, and some clients then report none.
-    statusless = fine or (status is None and fault.codes)
+    statusless = ok or (status is None and fault.codes)
     refusal = RefusedAnswer(
         status=infer_status(fault) if statusless else status,
         fields=fields,
@@ -82,14 +82,14 @@ def _signal(
         body=body,
         document=document,
         fault=fault,
-        readings=parse_readings(fields, dialect, now) + told_in_body,
-        told_in_body=told_in_body,
+        readings=parse_readings(fields, dialect, now) + body_readings,
+        body_readings=body_readings,
         model=model or _find_model(document, fault),
     )
-    return _refused(refusal, status)
+    return _build_refusal(refusal, status)
 
 
-def _success(
+def _build_success(
     status: int | None,
     fields: Mapping[str, str],
     document: Document | None,
@@ -109,7 +109,7 @@ def _success(
     return Signal(
         Event.OK,
         readings=parse_readings(fields, dialect, now),
-        evidence=(_shown(status),),
+        evidence=(_format_status(status),),
         provider=dialect.name,
         status=status,
         model=model,
@@ -119,15 +119,15 @@ def _success(
     )
 
 
-def _refused(refusal: RefusedAnswer, status: int | None) -> Signal:
+def _build_refusal(refusal: RefusedAnswer, status: int | None) -> Signal:
     event, delay = determine_wait(refusal, determine_event(refusal))
     if delay is not None and not 0 <= delay <= LONGEST_DELAY:
         delay = None
-    refusal.evidence.append(_shown(status))
+    refusal.evidence.append(_format_status(status))
     return Signal(
         event,
         delay,
-        dimensions=find_dimensions(refusal) if event in _TOO_MUCH else (),
+        dimensions=find_dimensions(refusal) if event in _LIMIT_EVENTS else (),
         readings=refusal.readings,
         evidence=tuple(dict.fromkeys(refusal.evidence)),
         provider=refusal.dialect.name,
@@ -149,15 +149,15 @@ def _parse_status(status: object) -> int | None:
     return number if 100 <= number <= 599 else None
 
 
-def _shown(status: int | None) -> str:
+def _format_status(status: int | None) -> str:
     return "no answer" if status is None else f"status {status}"
 
 
 def _find_organisation(fields: Mapping[str, str]) -> str | None:
     for name in ("anthropic-organization-id", "openai-organization"):
-        told = fields.get(name)
-        if told is not None and _ORGANISATION.fullmatch(told.strip()):
-            return told.strip()
+        value = fields.get(name)
+        if value is not None and _ORGANISATION.fullmatch(value.strip()):
+            return value.strip()
     return None
 
 

@@ -13,7 +13,7 @@ from .dialects import DEFAULT, DIALECTS
 PROVIDERS: Final = tuple(name for name in DIALECTS if name != DEFAULT.name)
 
 # Prefixes of keys that only one provider uses. A bare ``sk-`` is not among them: many use it.
-_BEGINNINGS: Final = (
+_PREFIXES: Final = (
     ("sk-ant-", "anthropic"),
     ("sk-or-", "openrouter"),
     ("sk-proj-", "openai"),
@@ -44,7 +44,7 @@ _REGIONS: Final = tuple(
         *("northeast", "southeast", "southwest", "northwest"),
     )
 )
-_STRICTER: Final = {
+_STRICT_HOSTS: Final = {
     "bedrock": tuple(
         f"{service}.{region}.amazonaws.com"
         for region in _REGIONS
@@ -64,8 +64,8 @@ _STRICTER: Final = {
 
 def guess_provider(secret: str) -> str | None:
     """Return the provider of keys of this form; None if the form is ambiguous. Never raises."""
-    for beginning, provider in _BEGINNINGS:
-        if secret.startswith(beginning):
+    for prefix, provider in _PREFIXES:
+        if secret.startswith(prefix):
             return provider
     return "openai" if _OPENAI_USER_KEY.fullmatch(secret) else None
 
@@ -81,8 +81,8 @@ def find_provider(host: str) -> str | None:
 
 def find_hosts(provider: str) -> tuple[str, ...]:
     """Return the hosts for keys of *provider* as patterns for ``fnmatchcase``; none if unknown. Never raises."""
-    stricter = _STRICTER.get(provider)
-    if stricter is not None:
-        return stricter
+    strict_hosts = _STRICT_HOSTS.get(provider)
+    if strict_hosts is not None:
+        return strict_hosts
     dialect = DIALECTS.get(provider)
     return () if dialect is None else dialect.hosts

@@ -60,23 +60,23 @@ class Reading:
             and (self.window is None or (type(self.window) is float and 0.0 < self.window <= LONGEST_DELAY))
         ):
             return self  # a fast path for nearly all readings
-        limit, remaining = _sane(self.limit, LARGEST, least=1.0), _sane(self.remaining, LARGEST)
-        resets_in, window = _sane(self.resets_in, LONGEST_DELAY), _sane(self.window, LONGEST_DELAY) or None
+        limit, remaining = _in_range(self.limit, LARGEST, least=1.0), _in_range(self.remaining, LARGEST)
+        resets_in, window = _in_range(self.resets_in, LONGEST_DELAY), _in_range(self.window, LONGEST_DELAY) or None
         if (limit, remaining, resets_in, window) == (self.limit, self.remaining, self.resets_in, self.window):
             return self
         return replace(self, limit=limit, remaining=remaining, resets_in=resets_in, window=window)
 
 
-def _sane(value: object, largest: float, least: float = 0.0) -> float | None:
+def _in_range(value: object, largest: float, least: float = 0.0) -> float | None:
     return value if isinstance(value, (int, float)) and least <= value <= largest else None
 
 
-_NAME = (str, type(None))
+_OPTIONAL_TEXT = (str, type(None))
 
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """What an answer, or its absence, means for the credential, its quota and the item."""
+    """The meaning of an answer, or of its absence, for the credential, its quota and the item."""
 
     event: Event
     delay: float | None = None  # seconds until a retry makes sense; None: not stated
@@ -97,9 +97,9 @@ class Signal:
         if self._is_plain():
             return self
         readings = tuple(reading.sane() for reading in self.readings if isinstance(reading, Reading))
-        usage = {name: used for name, used in self.usage.items() if _sane(used, LARGEST) is not None}
+        usage = {name: used for name, used in self.usage.items() if _in_range(used, LARGEST) is not None}
         evidence = tuple(str(each) for each in self.evidence)
-        delay = _sane(self.delay, LONGEST_DELAY)
+        delay = _in_range(self.delay, LONGEST_DELAY)
         words = (self.provider, *self.dimensions, self.model or "", self.organisation or "")
         if not isinstance(self.event, Event) or not all(isinstance(word, str) for word in words):
             raise TypeError("a signal's event must be an Event; its names must be text")
@@ -115,13 +115,17 @@ class Signal:
         for reading in self.readings:
             if type(reading) is not Reading or reading.sane() is not reading:
                 return False
-        for said in self.evidence:
-            if type(said) is not str:
+        for entry in self.evidence:
+            if type(entry) is not str:
                 return False
         for used in self.usage.values():
             if type(used) is not float or not 0.0 <= used <= LARGEST:
                 return False
-        return type(self.provider) is str and type(self.model) in _NAME and type(self.organisation) in _NAME
+        return (
+            type(self.provider) is str
+            and type(self.model) in _OPTIONAL_TEXT
+            and type(self.organisation) in _OPTIONAL_TEXT
+        )
 
     @property
     def why(self) -> str:

@@ -51,7 +51,7 @@ class FakeClock:
             self._count += 1
             alarm = self._alarms[self._count] = _FakeAlarm(loop, when, callback)
             if when <= self._now:
-                self._ring(self._count)
+                self._fire(self._count)
             self._changed.notify_all()
         return alarm
 
@@ -68,7 +68,7 @@ class FakeClock:
                         pass  # woken at the same moment
             for number, alarm in list(self._alarms.items()):
                 if alarm.when <= self._now:
-                    self._ring(number)
+                    self._fire(number)
             self._changed.notify_all()
 
     def wait_for_sleepers(self, count: int, timeout: float = 10.0) -> None:
@@ -82,10 +82,10 @@ class FakeClock:
         """The number of waiting threads and timers."""
         return len(self._sleepers) + sum(not alarm.cancelled for alarm in self._alarms.values())
 
-    def _ring(self, number: int) -> None:
+    def _fire(self, number: int) -> None:
         alarm = self._alarms.pop(number)
         try:
-            alarm.loop.call_soon_threadsafe(alarm.ring)
+            alarm.loop.call_soon_threadsafe(alarm.fire)
         except RuntimeError:
             pass  # the loop is closed
 
@@ -100,6 +100,6 @@ class _FakeAlarm:
     def cancel(self) -> None:
         self.cancelled = True
 
-    def ring(self) -> None:
+    def fire(self) -> None:
         if not self.cancelled:
             self._callback()

@@ -19,14 +19,14 @@ from ..util.fork_hooks import ForkSafeLocks, register_fork_hooks
 
 # The event loop closes the generators of an abandoned stream one by one before the rest of it becomes garbage. And a
 # collection is not worth it if a key becomes free at once.
-_A_MOMENT = 0.01
+_FIRST_DELAY = 0.01
 
 # A collection may block the process for a fifth of a second. After each one that finds nothing the next is postponed
 # longer, until all of them together take a hundredth of the time.
 _FIRST_PAUSE, _LONGEST_PAUSE = 2.0, 100.0  # in multiples of one collection's duration
 _SHORTEST_PAUSE = 0.1
 
-_STAYS = 5.0  # seconds the timer thread stays alive without work
+_IDLE_SECONDS = 5.0  # seconds the timer thread stays alive without work
 
 
 class _Timer(Protocol):
@@ -77,7 +77,7 @@ class OpenStreams(ForkSafeLocks):
 
     def _schedule_check(self) -> None:
         if self._waiting and self._timer is None and len(self._open):
-            self._timer = self._later(max(_A_MOMENT, self._not_before - time.monotonic()), self._check)
+            self._timer = self._later(max(_FIRST_DELAY, self._not_before - time.monotonic()), self._check)
 
     def _check(self) -> None:
         if self._waiting and time.monotonic() >= self._not_before:  # two timers may overlap
@@ -106,7 +106,7 @@ class CollectionTimer(ForkSafeLocks):
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._act: Callable[[], None] | None = None
+        self._callback: Callable[[], None] | None = None
         self._at = 0.0
         self._thread: threading.Thread | None = None
         self._sleeps_until = 0.0
@@ -114,11 +114,11 @@ class CollectionTimer(ForkSafeLocks):
 
     def in_forked_child(self) -> None:
         self._changed = threading.Condition()
-        self._act = self._thread = None  # the thread exists only in the parent
+        self._callback = self._thread = None  # the thread exists only in the parent
 
-    def __call__(self, seconds: float, act: Callable[[], None]) -> CollectionTimer:
+    def __call__(self, seconds: float, callback: Callable[[], None]) -> CollectionTimer:
         with self._changed:
-            self._act, self._at = act, time.monotonic() + seconds
+            self._callback, self._at = callback, time.monotonic() + seconds
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="agentos-watchman", daemon=True)
                 self._thread.start()
@@ -128,19 +128,19 @@ class CollectionTimer(ForkSafeLocks):
 
     def cancel(self) -> None:
         with self._changed:
-            self._act = None
+            self._callback = None
 
     def _run(self) -> None:
         while True:
             with self._changed:
-                now, idle = time.monotonic(), self._act is None
-                self._sleeps_until = now + _STAYS if idle else self._at
+                now, idle = time.monotonic(), self._callback is None
+                self._sleeps_until = now + _IDLE_SECONDS if idle else self._at
                 if self._sleeps_until > now:
                     self._changed.wait(self._sleeps_until - now)
-                    if idle and self._act is None:
+                    if idle and self._callback is None:
                         self._thread = None
                         return
                     continue
-                act, self._act = self._act, None
-            if act is not None:
-                act()
+                callback, self._callback = self._callback, None
+            if callback is not None:
+                callback()

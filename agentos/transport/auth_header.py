@@ -9,7 +9,7 @@ from ..pool.secret import Secret
 
 # Headers that carry keys. An outgoing request has exactly one of them.
 KEY_HEADERS = frozenset((b"authorization", b"x-api-key", b"x-goog-api-key", b"api-key"))
-_OF_PROVIDERS = {"anthropic": "x-api-key", "gemini": "x-goog-api-key", "azure": "api-key"}
+_HEADERS_BY_PROVIDER = {"anthropic": "x-api-key", "gemini": "x-goog-api-key", "azure": "api-key"}
 _PRIVATE = b"x-agentos-"  # removed before sending
 RETRIES = b"x-stainless-retry-count"
 _KEPT = frozenset((b"accept-encoding", b"host", RETRIES))
@@ -21,23 +21,23 @@ _READABLE = "gzip, deflate"
 
 def find_key_header(provider: str | None) -> str:
     """Return the header in which *provider* expects its keys."""
-    return _OF_PROVIDERS.get(provider or "", "authorization")
+    return _HEADERS_BY_PROVIDER.get(provider or "", "authorization")
 
 
-def special_headers(headers: Any) -> dict[bytes, bytes]:
+def find_special_headers(headers: Any) -> dict[bytes, bytes]:
     """Return the request headers that are read or changed before sending, by lower-case name."""
     found = {}
     for name, value in headers.raw:
-        low = _special(name)
-        if low is not None:
-            found[low] = value
+        lower = _special(name)
+        if lower is not None:
+            found[lower] = value
     return found
 
 
 @lru_cache(maxsize=1024)
 def _special(name: bytes) -> bytes | None:
-    low = name.lower()
-    return low if low in _SPECIAL or low.startswith(_PRIVATE) else None
+    lower = name.lower()
+    return lower if lower in _SPECIAL or lower.startswith(_PRIVATE) else None
 
 
 def put_secret(
@@ -52,22 +52,24 @@ def put_secret(
     codings = found.get(b"accept-encoding", b"")
     if b"br" in codings or b"zstd" in codings:
         headers["accept-encoding"] = _READABLE
-    place, others = _places(auth, tuple(found), provider, rewritten)
+    header, others = _choose_headers(auth, tuple(found), provider, rewritten)
     for other in others:
         del headers[other]
-    headers[place] = f"Bearer {secret.reveal()}" if place == "authorization" else secret.reveal()
+    headers[header] = f"Bearer {secret.reveal()}" if header == "authorization" else secret.reveal()
 
 
 @lru_cache(maxsize=1024)
-def _places(
+def _choose_headers(
     auth: str | None, found: tuple[bytes, ...], provider: str | None, rewritten: bool
 ) -> tuple[str, tuple[str, ...]]:
     """Return the header for the secret, and the headers among *found* to remove."""
-    place = _place(auth, [low.decode() for low in found if low in KEY_HEADERS], provider, rewritten=rewritten)
-    return place, tuple(low.decode() for low in found if low not in _KEPT and low != place.encode())
+    header = _choose_key_header(
+        auth, [lower.decode() for lower in found if lower in KEY_HEADERS], provider, rewritten=rewritten
+    )
+    return header, tuple(lower.decode() for lower in found if lower not in _KEPT and lower != header.encode())
 
 
-def _place(auth: str | None, given: list[str], provider: str | None, *, rewritten: bool) -> str:
+def _choose_key_header(auth: str | None, given: list[str], provider: str | None, *, rewritten: bool) -> str:
     if auth is not None:
         return "authorization" if auth == "bearer" else auth
     usual = find_key_header(provider)

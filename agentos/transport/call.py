@@ -19,7 +19,7 @@ from ..providers.answers.headers import parse_body_type
 from ..providers.classify import classify
 from ..providers.clients.exceptions import from_exception
 from ..providers.signal import Event, Signal
-from .auth_header import RETRIES, special_headers
+from .auth_header import RETRIES, find_special_headers
 from .call_record import CallRecord, Refusal, find_request_id
 from .error_body import ErrorBody, redact_response, shorten_timeout
 from .estimate import NO_TOKENS
@@ -29,68 +29,66 @@ from .outgoing import build_outgoing
 from .settings import TransportSettings, get_replayable_body
 
 # Refusals that another key, or the same key later, may not repeat. All others are passed to the caller.
-_WORTH_ANOTHER_TRY = frozenset(
-    (Event.LIMITED, Event.PARKED, Event.RAMP, Event.KEY_DEAD, Event.MONEY_GONE, Event.NOT_ENTITLED)
-)
+_RETRYABLE = frozenset((Event.LIMITED, Event.PARKED, Event.RAMP, Event.KEY_DEAD, Event.MONEY_GONE, Event.NOT_ENTITLED))
 # Refusals that end by themselves, so that a call that can only use its item's lease can wait for the end.
-_PASSES = frozenset((Event.LIMITED, Event.RAMP))
+_TEMPORARY = frozenset((Event.LIMITED, Event.RAMP))
 
 # A call that the same key rate-limits again pauses before its next attempt, longer each time. After this many refusals
 # in all, or from one key that meanwhile served other calls, the last refusal is passed to the caller.
-_FIRST_REST, _LONGEST_REST = 1.0, 60.0
-_MOST_REFUSALS, _MOST_OF_ONE = 20, 6
+_FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
+_MOST_REFUSALS, _MOST_BY_ONE_KEY = 20, 6
 
-_AHEAD = 0.5  # goes before all requests of the same priority, and after those of a higher one
+_RETRY_PRIORITY = 0.5  # goes before all requests of the same priority, and after those of a higher one
 
 
 class Call:
     """A call in progress. Its lease ends exactly once."""
 
     __slots__ = (
+        "_deadline",
         "_estimate",
         "_events",
-        "_found",
         "_grant",
         "_headers",
         "_host",
         "_item_lease",
         "_lease_request",
-        "_lost_one",
+        "_lost_before",
         "_origin",
+        "_outgoing",
         "_pool",
         "_refusals",
         "_repeatable",
         "_request",
-        "_sent",
         "_settings",
         "_size",
         "_sniffer",
+        "_special_headers",
         "_status",
-        "_until",
+        "_successes_before",
         "_usage",
         "_waited",
-        "_well_before",
         "answer",
-        "lingers",
+        "may_be_abandoned",
         "pause",
     )
 
-    def __init__(self, caller: TransportSettings, request: Any) -> None:
-        keeper = caller.pool
-        self._settings = caller
-        self._pool = keeper
+    def __init__(self, settings: TransportSettings, request: Any) -> None:
+        pool = settings.pool
+        self._settings = settings
+        self._pool = pool
         self._request = request
-        self._size, self._origin, labels, self._host = caller.resolve_origin(request.url)
-        self._found = special_headers(request.headers)
-        if RETRIES in self._found:
-            caller.retry_warning.check_request(self._found)
+        self._size, self._origin, labels, self._host = settings.resolve_origin(request.url)
+        self._special_headers = find_special_headers(request.headers)
+        if RETRIES in self._special_headers:
+            settings.retry_warning.check_request(self._special_headers)
         body = get_replayable_body(request)
         self._repeatable = body is not None
-        self._estimate = caller.estimator.estimate(body, request.url.raw_path)
-        self._item_lease = keeper.current_item_lease()
+        self._estimate = settings.estimator.estimate(body, request.url.raw_path)
+        self._item_lease = pool.current_item_lease()
         self._grant: Grant | None = None
         if self._item_lease is None:
-            self._lease_request = caller.build_request(request, self._estimate, labels)
+            self._lease_request = settings.build_request(request, self._estimate, labels)
         else:
             self._grant = self._item_lease.grant
             if not labels <= self._grant.key.labels:
@@ -99,17 +97,17 @@ class Call:
                     credentials=(self._grant.key.name,),
                     detail="the item that makes this call was started with a credential that may not go there",
                 )
-        self._until = caller.clock.now() + caller.find_wait_timeout(request)
-        self._lost_one = False
+        self._deadline = settings.clock.now() + settings.find_wait_timeout(request)
+        self._lost_before = False
         self._waited = 0.0
         self._refusals: tuple[Refusal, ...] = ()
-        self._well_before: dict[str, int] = {}  # successful calls of a key when it first refused this call
+        self._successes_before: dict[str, int] = {}  # successful calls of a key when it first refused this call
         self._sniffer: BodySniffer | None = None
         self._usage: Mapping[str, float] = {}
         self.answer: Any = None  # the last refusal, returned if no attempt succeeds
         self.pause = 0.0  # seconds to pause before the next attempt
         self._events: EventStreamFilter | None = None  # set if the answer is an event stream
-        self.lingers = False  # the body is read piece by piece and may be abandoned
+        self.may_be_abandoned = False  # the body is read piece by piece and may be abandoned
 
     # -- lease ------------------------------------------------------------------------------------------------
 
@@ -128,14 +126,16 @@ class Call:
         It cannot if its credential joined the pool after the request and may not go to this host, or if the lease was
         lost while the process was suspended.
         """
-        if not self._lost_one and self._pool.find_loss_reason(grant) is not None:
-            self._lost_one = True  # the next lost lease raises LeaseLost
+        if not self._lost_before and self._pool.find_loss_reason(grant) is not None:
+            self._lost_before = True  # the next lost lease raises LeaseLost
             self._pool.give_back(grant)
             return False
         if self._pool.credential_count() != self._size:
             self._size, _, labels, _ = self._settings.resolve_origin(self._request.url)
-            ask = self._lease_request
-            self._lease_request = LeaseRequest(ask.cost, ask.model, ask.affinity, ask.priority, ask.labels | labels)
+            request = self._lease_request
+            self._lease_request = LeaseRequest(
+                request.cost, request.model, request.affinity, request.priority, request.labels | labels
+            )
             if not labels <= grant.key.labels:
                 self._pool.give_back(grant)
                 return False
@@ -144,7 +144,7 @@ class Call:
 
     def wait_terms(self) -> tuple[LeaseRequest, str | None, float | None]:
         """Return the request, the requester and the longest wait in seconds."""
-        left = self._until - self._settings.clock.now()
+        left = self._deadline - self._settings.clock.now()
         return self._lease_request, self._settings.requester, None if left == math.inf else max(0.0, left)
 
     def on_granted(self, grant: Grant, began: float) -> bool:
@@ -187,8 +187,8 @@ class Call:
             raise LeaseLost(name=name, token=grant.token, detail=why)
         credential = self._pool.get_credential(name)
         bases = () if credential.base_url is None else self._pool.find_base_urls(self._origin)
-        self._sent = sent = build_outgoing(
-            credential, name, request, self._found, self._origin, self._host, self._settings.auth, bases
+        self._outgoing = sent = build_outgoing(
+            credential, name, request, self._special_headers, self._origin, self._host, self._settings.auth, bases
         )
         return sent.request
 
@@ -213,7 +213,7 @@ class Call:
 
     def error_body(self, response: Any) -> ErrorBody:
         """Return the buffer for the body of *response*, an error."""
-        shorten_timeout(self._sent.request, response)
+        shorten_timeout(self._outgoing.request, response)
         return ErrorBody(self._pool.clock)
 
     def on_error_response(self, response: Any, body: ErrorBody) -> Any:
@@ -223,16 +223,16 @@ class Call:
         name = grant.key.name
         answer, content = redact_response(find_library(self._request), response, body, self._mask)
         raw = answer.headers.raw
-        signal = self._classified(response.status_code, raw, content, url=str(self._sent.origin))
+        signal = self._classify(response.status_code, raw, content, url=str(self._outgoing.origin))
         acted = self._report(signal, answer)
         before = sum(refusal.credential == name for refusal in self._refusals)
-        again = acted and self._repeatable and signal.event in _WORTH_ANOTHER_TRY and not self._never_fits(name, before)
+        again = acted and self._repeatable and signal.event in _RETRYABLE and not self._is_futile(name, before)
         self.pause = self._pause_after(grant, signal, before) if again else 0.0
         self._record(answer, name, raw)
         self.answer = answer
         if self._item_lease is None:
             self.release()
-        if not again or self._settings.clock.now() + self.pause >= self._until:
+        if not again or self._settings.clock.now() + self.pause >= self._deadline:
             self._settings.retry_warning.check_callers()
             return answer
         self._refusals += (Refusal(name, response.status_code, signal.event, find_request_id(raw)),)
@@ -241,19 +241,19 @@ class Call:
             # This call has already waited, so it goes before later ones and after those of a higher priority. Not if
             # this key rate-limited it before: a call that is limited every time would keep the key closed for all
             # others.
-            ask = (
+            request = (
                 self._pool.with_margin(self._lease_request, 1) if signal.event is Event.LIMITED else self._lease_request
             )
-            priority = math.floor(ask.priority) + (_AHEAD if not before else 0.0)
-            self._lease_request = LeaseRequest(ask.cost, ask.model, ask.affinity, priority, ask.labels)
+            priority = math.floor(request.priority) + (_RETRY_PRIORITY if not before else 0.0)
+            self._lease_request = LeaseRequest(request.cost, request.model, request.affinity, priority, request.labels)
         return None
 
-    def _never_fits(self, name: str, before: int) -> bool:
+    def _is_futile(self, name: str, before: int) -> bool:
         """Return whether the call will probably always be refused: too often in all, or by a key that serves others."""
         if not before:
-            self._well_before[name] = self._settings.went_well.get(name, 0)
-        served_others = self._settings.went_well.get(name, 0) > self._well_before[name]
-        return len(self._refusals) >= _MOST_REFUSALS or (before >= _MOST_OF_ONE and served_others)
+            self._successes_before[name] = self._settings.successes.get(name, 0)
+        served_others = self._settings.successes.get(name, 0) > self._successes_before[name]
+        return len(self._refusals) >= _MOST_REFUSALS or (before >= _MOST_BY_ONE_KEY and served_others)
 
     def _pause_after(self, grant: Grant, signal: Signal, before: int) -> float:
         """Return the seconds to pause after this key refused the call *before* times; infinity: do not retry.
@@ -261,13 +261,13 @@ class Call:
         The pause grows whatever delay the provider states. It applies to the call, not to the key, which may serve
         others.
         """
-        left = self._until - self._settings.clock.now()
-        least = min(_LONGEST_REST, _FIRST_REST * 2.0 ** (before - 1), left / 2) if before else 0.0
+        left = self._deadline - self._settings.clock.now()
+        least = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** (before - 1), left / 2) if before else 0.0
         if self._item_lease is None:
-            return least if signal.event in _PASSES else 0.0
+            return least if signal.event in _TEMPORARY else 0.0
         return (
             max(least, self._pool.cooldown_remaining(grant, self._estimate.model))
-            if signal.event in _PASSES
+            if signal.event in _TEMPORARY
             else math.inf
         )
 
@@ -281,18 +281,18 @@ class Call:
         status, raw = response.status_code, response.headers.raw
         kind, coding = parse_body_type(raw)
         self._status, self._headers = status, raw
-        self.lingers = "json" not in kind
+        self.may_be_abandoned = "json" not in kind
         if "event-stream" in kind or "eventstream" in kind:  # the spelling of Amazon
-            self._events = EventStreamFilter(self._sent.secret, coding)
+            self._events = EventStreamFilter(self._outgoing.secret, coding)
             self._sniffer = BodySniffer()
-        elif not self.lingers:
+        elif not self.may_be_abandoned:
             self._sniffer = BodySniffer(coding)
         name = grant.key.name
         self._record(response, name, raw)
-        well = self._settings.went_well
-        well[name] = well.get(name, 0) + 1
+        successes = self._settings.successes
+        successes[name] = successes.get(name, 0) + 1
         if status < 300 and (self._item_lease is not None or self._pool.wants_readings(grant)):
-            signal = self._classified(status, raw, None)
+            signal = self._classify(status, raw, None)
             if signal.usage:  # from a header; the body is more exact
                 self._usage, signal = signal.usage, replace(signal, usage={})
             self._report(signal, response)
@@ -314,17 +314,17 @@ class Call:
 
     def feed(self, piece: bytes) -> bytes:
         """Inspect a piece of the body and return it for the caller, redacted if the body is an event stream."""
-        events, passing = self._events, self._sniffer
+        events, sniffer = self._events, self._sniffer
         if events is None:
-            if passing is not None:
-                passing.feed(piece)
+            if sniffer is not None:
+                sniffer.feed(piece)
             return piece
         try:
             piece = events.decompress(piece)
         except zlib.error as error:
             raise find_library(self._request).DecodingError(str(error)) from error
-        if passing is not None:
-            passing.feed(piece)
+        if sniffer is not None:
+            sniffer.feed(piece)
         return events.redact(piece)
 
     def flush(self) -> bytes:
@@ -343,16 +343,16 @@ class Call:
             self.release()
 
     def _report_body(self, grant: Grant, whole: bool) -> None:
-        usage, passing = self._usage, self._sniffer
-        if passing is not None:
+        usage, sniffer = self._usage, self._sniffer
+        if sniffer is not None:
             # A document fetched with GET may contain errors that are not those of this call.
-            error = passing.error() if self._events is not None or self._request.method == "POST" else None
+            error = sniffer.error() if self._events is not None or self._request.method == "POST" else None
             if error is not None:
-                signal = self._classified(self._status, self._headers, error)
+                signal = self._classify(self._status, self._headers, error)
                 if signal.event is not Event.OK:
-                    self._report(signal, None, once_more=True)
-            usage = passing.usage() or usage
-            whole = whole or passing.is_over()
+                    self._report(signal, None, same_call=True)
+            usage = sniffer.usage() or usage
+            whole = whole or sniffer.is_over()
             if not whole:  # the output tokens produced so far are not known
                 usage = {name: used for name, used in usage.items() if name == "input_tokens"}
         if not usage or self._estimate.cost is NO_TOKENS:
@@ -366,23 +366,23 @@ class Call:
 
     # -- helpers ----------------------------------------------------------------------------------------------
 
-    def _classified(self, status: int, headers: object, body: bytes | None, url: str | None = None) -> Signal:
+    def _classify(self, status: int, headers: object, body: bytes | None, url: str | None = None) -> Signal:
         return classify(
             status,
             headers,
             body,
             now=self._settings.clock.wall(),
-            provider=self._sent.provider,
+            provider=self._outgoing.provider,
             url=url,
             model=self._estimate.model,
         )
 
-    def _report(self, signal: Signal, answer: Any, *, once_more: bool = False) -> bool:
+    def _report(self, signal: Signal, answer: Any, *, same_call: bool = False) -> bool:
         grant = self._grant
         if grant is None:  # another thread has closed the transport: ignore the outcome
             return False
         if self._item_lease is not None:
-            return self._item_lease.record_answer(signal, answer, calls=0 if once_more else 1)
+            return self._item_lease.record_answer(signal, answer, calls=0 if same_call else 1)
         return self._pool.report_signal(grant, signal)[1]
 
     def _record(self, response: Any, name: str, raw: Iterable[tuple[bytes, bytes]]) -> None:
@@ -394,6 +394,6 @@ class Call:
         return self._pool.masked(text, grant.key.name)
 
 
-def _without_tokens(ask: LeaseRequest) -> LeaseRequest:
-    """Return *ask* without an estimate of tokens."""
-    return LeaseRequest(ONE_REQUEST, ask.model, ask.affinity, ask.priority, ask.labels)
+def _without_tokens(request: LeaseRequest) -> LeaseRequest:
+    """Return *request* without an estimate of tokens."""
+    return LeaseRequest(ONE_REQUEST, request.model, request.affinity, request.priority, request.labels)

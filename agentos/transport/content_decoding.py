@@ -48,13 +48,13 @@ def decode_body(body: bytes, codings: str, most: int) -> DecodedBody:
 
 
 def _decode_one(body: bytes, coding: str, most: int) -> DecodedBody:
-    decode, errors = _decoder(coding, body[:2])
+    decode, errors = _build_decoder(coding, body[:2])
     bare = coding == "deflate" and _lacks_header(body[:2])  # then only a valid end proves the coding
     content = bytearray()
     # Byte by byte: this keeps what precedes an error, and limits how much is decompressed at once.
-    for place in range(len(body)):
+    for index in range(len(body)):
         try:
-            content += decode(body[place : place + 1], most - len(content))
+            content += decode(body[index : index + 1], most - len(content))
         except errors:
             if bare or not content:
                 raise NotDecodable(coding) from None
@@ -64,14 +64,14 @@ def _decode_one(body: bytes, coding: str, most: int) -> DecodedBody:
     return DecodedBody(bytes(content), whole=True)
 
 
-def _decoder(coding: str, first: bytes) -> tuple[Decode, type[Exception]]:
+def _build_decoder(coding: str, first: bytes) -> tuple[Decode, type[Exception]]:
     """Return the decoding function and the exception it raises."""
     if coding in _ZLIB:
         # 47: gzip or zlib, detected by header; -15: raw deflate, which some servers send as "deflate".
         window = -15 if coding == "deflate" and _lacks_header(first) else 47
         return zlib.decompressobj(window).decompress, zlib.error
-    if coding == "br" and (brotli := _brotli()) is not None:
-        return _brotli_decode(brotli), brotli.error
+    if coding == "br" and (brotli := _import_brotli()) is not None:
+        return _build_brotli_decoder(brotli), brotli.error
     raise NotDecodable(coding)
 
 
@@ -81,7 +81,7 @@ def _lacks_header(first: bytes) -> bool:
 
 
 @cache
-def _brotli() -> Any:
+def _import_brotli() -> Any:
     """Return the brotli package that the client would use, or None."""
     for name in ("brotli", "brotlicffi"):
         try:
@@ -91,7 +91,7 @@ def _brotli() -> Any:
     return None
 
 
-def _brotli_decode(brotli: Any) -> Decode:
+def _build_brotli_decoder(brotli: Any) -> Decode:
     decoder = brotli.Decompressor()
     take = getattr(decoder, "process", None) or decoder.decompress  # brotlicffi's name
 

@@ -20,8 +20,8 @@ log = logging.getLogger("agentos")
 LONGEST = 128 * 1024
 LONGEST_TIME = 10.0  # seconds, for a body that arrives slowly
 # bytes that no message has and almost every compressed body has
-_NO_TEXT = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
-_OF_A_BODY = (b"content-encoding", b"content-length", b"transfer-encoding")
+_BINARY = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+_BODY_HEADERS = (b"content-encoding", b"content-length", b"transfer-encoding")
 
 Mask = Callable[[str], str]
 
@@ -71,9 +71,9 @@ def shorten_timeout(request: Any, response: Any) -> None:
     """
     if response.extensions.get("http_version") == b"HTTP/2":
         return
-    told = request.extensions.get("timeout", {})
-    read = told.get("read")
-    request.extensions["timeout"] = {**told, "read": LONGEST_TIME if read is None else min(read, LONGEST_TIME)}
+    timeouts = request.extensions.get("timeout", {})
+    read = timeouts.get("read")
+    request.extensions["timeout"] = {**timeouts, "read": LONGEST_TIME if read is None else min(read, LONGEST_TIME)}
 
 
 Headers = list[tuple[bytes, bytes]]
@@ -85,12 +85,12 @@ def redact_response(library: Any, response: Any, read: ErrorBody, mask: Mask) ->
     The copy is unchanged, byte for byte, unless it contained a secret or was truncated. A body that cannot be decoded
     is replaced by a note, because it may contain a secret.
     """
-    headers, body = _masked_headers(response.headers.raw, mask), read.read()
+    headers, body = _mask_headers(response.headers.raw, mask), read.read()
     try:
         content, whole = _decode_body(body, parse_body_type(headers)[1])
     except NotDecodable as error:
         content, body = b"", f"[the body of this error was left out: {error}]".encode()
-        headers = _with_length(headers, body, but=(*_OF_A_BODY, b"content-type"))
+        headers = _with_length(headers, body, without=(*_BODY_HEADERS, b"content-type"))
         headers.append((b"Content-Type", b"text/plain; charset=utf-8"))
     else:
         text = content.decode("utf-8", "surrogateescape")
@@ -99,10 +99,10 @@ def redact_response(library: Any, response: Any, read: ErrorBody, mask: Mask) ->
             content = masked.encode("utf-8", "surrogateescape")
         if masked != text or not whole or read.is_cut or len(content) >= LONGEST:
             body = content
-            headers = _with_length(headers, body, but=_OF_A_BODY)
+            headers = _with_length(headers, body, without=_BODY_HEADERS)
     extensions = {name: value for name, value in response.extensions.items() if name != "network_stream"}
     if "reason_phrase" in extensions:
-        extensions["reason_phrase"] = _masked_bytes(extensions["reason_phrase"], mask)
+        extensions["reason_phrase"] = _mask_bytes(extensions["reason_phrase"], mask)
     # Unread, like the original: a client measures time and counts bytes while it reads.
     stream = library.ByteStream(body)
     return library.Response(response.status_code, headers=headers, stream=stream, extensions=extensions), content
@@ -113,22 +113,22 @@ def _decode_body(body: bytes, codings: str) -> DecodedBody:
     try:
         return decode_body(body, codings, LONGEST)
     except NotDecodable:
-        if _NO_TEXT.search(body):
+        if _BINARY.search(body):
             raise
         return DecodedBody(body[:LONGEST], whole=False)  # Content-Encoding is wrong: the body is plain text
 
 
-def _with_length(headers: Headers, body: bytes, *, but: tuple[bytes, ...]) -> Headers:
-    kept = [(name, value) for name, value in headers if name.lower() not in but]
+def _with_length(headers: Headers, body: bytes, *, without: tuple[bytes, ...]) -> Headers:
+    kept = [(name, value) for name, value in headers if name.lower() not in without]
     return [*kept, (b"Content-Length", str(len(body)).encode())]
 
 
-def _masked_headers(headers: Headers, mask: Mask) -> Headers:
+def _mask_headers(headers: Headers, mask: Mask) -> Headers:
     text = "\n".join([value.decode("latin-1") for _, value in headers])
     if mask(text) == text:
         return headers
-    return [(name, _masked_bytes(value, mask)) for name, value in headers]
+    return [(name, _mask_bytes(value, mask)) for name, value in headers]
 
 
-def _masked_bytes(value: bytes, mask: Mask) -> bytes:
+def _mask_bytes(value: bytes, mask: Mask) -> bytes:
     return mask(value.decode("latin-1")).encode("latin-1")

@@ -16,19 +16,19 @@ from ..pool.requests import ONE_REQUEST, Cost, UsageStats
 
 SCANNED_BYTES = 128 * 1024  # at each end
 
-_REST_OF_A_STRING = rb'[^"\\]*(?:\\.[^"\\]*)*'
-_STRING = re.compile(rb'"' + _REST_OF_A_STRING + rb'"', re.DOTALL)
-_UP_TO_A_QUOTE = re.compile(_REST_OF_A_STRING + rb'"', re.DOTALL)
-_TOKEN = re.compile(rb'"' + _REST_OF_A_STRING + rb'(?:"|\Z)|[][{}]', re.DOTALL)
+_STRING_TAIL = rb'[^"\\]*(?:\\.[^"\\]*)*'
+_STRING = re.compile(rb'"' + _STRING_TAIL + rb'"', re.DOTALL)
+_UP_TO_A_QUOTE = re.compile(_STRING_TAIL + rb'"', re.DOTALL)
+_TOKEN = re.compile(rb'"' + _STRING_TAIL + rb'(?:"|\Z)|[][{}]', re.DOTALL)
 _VALUE = re.compile(rb"\s*:\s*(" + _STRING.pattern + rb")", re.DOTALL)
 _ESCAPED = re.compile(rb"\\.", re.DOTALL)
 
 
 def find_model_near_ends(body: bytes, near: int = SCANNED_BYTES) -> str | None:
     """Return the string value of ``model`` in *body*, a JSON object, if it is *near* an end; else None."""
-    found = _model_in(body[:near], 0)
+    found = _find_model(body[:near], 0)
     if found is None:
-        found = _model_in(*_end_of(body, near))
+        found = _find_model(*_split_end(body, near))
     if found is None:
         return None
     try:
@@ -38,7 +38,7 @@ def find_model_near_ends(body: bytes, near: int = SCANNED_BYTES) -> str | None:
     return model
 
 
-def _end_of(body: bytes, near: int) -> tuple[bytes, int]:
+def _split_end(body: bytes, near: int) -> tuple[bytes, int]:
     """Return the last part of *body* that begins outside of a string, and its nesting depth."""
     # A backslash may precede the first character and change its meaning, so the first character is dropped.
     part = body[-near:].lstrip(b"\\")[1:]
@@ -49,7 +49,7 @@ def _end_of(body: bytes, near: int) -> tuple[bytes, int]:
     return part, bare.count(b"}") + bare.count(b"]") - bare.count(b"{") - bare.count(b"[")
 
 
-def _model_in(part: bytes, depth: int) -> bytes | None:
+def _find_model(part: bytes, depth: int) -> bytes | None:
     """Return the raw value of ``model`` in the outermost object; *part* begins at nesting depth *depth*."""
     if b'"model"' not in part:
         return None
@@ -85,10 +85,10 @@ _SMOOTHING = 0.2  # weight of one answer
 
 # An image in a body is a long string of letters and digits without spaces. Its length does not tell its tokens. Short
 # bodies are not searched: there an image counts as a few thousand tokens of text at most.
-_SEARCHED = 32 * 1024
+_SEARCHED_FROM = 32 * 1024
 _LONG_STRING = 8192
-_LOOKED_AT = 512
-_TOKENS_OF_A_PICTURE = 1000.0
+_SAMPLE = 512
+_TOKENS_PER_IMAGE = 1000.0
 
 
 class RequestEstimate:
@@ -116,40 +116,44 @@ class Estimator:
     """Estimate the cost of requests, and learn from reported usage. A race between threads may drop an observation."""
 
     def __init__(self) -> None:
-        self._seen: dict[str | None, _ModelUsage] = {}
+        self._learned: dict[str | None, _ModelUsage] = {}
 
     def estimate(self, body: bytes | None, path: bytes) -> RequestEstimate:
         """Estimate a request from its *body* and *path*. Never raises."""
-        document = _document(body)
+        document = _parse_body(body)
         if body is None or document is None:
-            return RequestEstimate(_model(_skimmed(body), path), NO_TOKENS if body == b"" else ONE_REQUEST, 0.0)
-        model = _model(document.get("model"), path)
-        seen = self._seen.get(model)
-        text, pictures = (float(len(body)), 0) if len(body) <= _SEARCHED else _text_bytes(body)
-        given = text / (_BYTES_PER_TOKEN if seen is None else seen.bytes_per_token) + pictures * _TOKENS_OF_A_PICTURE
-        made = _output_limit(document)
-        usual = None if seen is None else seen.output.p95
-        if usual is not None:
-            made = usual if made is None else min(made, usual)
-        whole = None if made is None else given + made
-        return RequestEstimate(model, (1.0, whole, given, made), text if not pictures else 0.0)
+            return RequestEstimate(
+                _choose_model(_find_model_unparsed(body), path), NO_TOKENS if body == b"" else ONE_REQUEST, 0.0
+            )
+        model = _choose_model(document.get("model"), path)
+        learned = self._learned.get(model)
+        text, images = (float(len(body)), 0) if len(body) <= _SEARCHED_FROM else _count_text_bytes(body)
+        input_tokens = (
+            text / (_BYTES_PER_TOKEN if learned is None else learned.bytes_per_token) + images * _TOKENS_PER_IMAGE
+        )
+        output_tokens = _find_output_limit(document)
+        p95 = None if learned is None else learned.output.p95
+        if p95 is not None:
+            output_tokens = p95 if output_tokens is None else min(output_tokens, p95)
+        total = None if output_tokens is None else input_tokens + output_tokens
+        return RequestEstimate(model, (1.0, total, input_tokens, output_tokens), text if not images else 0.0)
 
-    def record_usage(self, asked: RequestEstimate, usage: Mapping[str, float]) -> None:
-        """Learn from the reported *usage* of the request *asked*."""
-        seen = self._seen.get(asked.model)
-        if seen is None:
-            if len(self._seen) >= _MOST_MODELS:
+    def record_usage(self, request: RequestEstimate, usage: Mapping[str, float]) -> None:
+        """Learn from the reported *usage* of the request *request*."""
+        learned = self._learned.get(request.model)
+        if learned is None:
+            if len(self._learned) >= _MOST_MODELS:
                 return
-            seen = self._seen.setdefault(asked.model, _ModelUsage())
-        given, made = usage.get("input_tokens"), usage.get("output_tokens")
-        if given and asked.text_bytes:
-            ratio = min(_MOST, max(_FEWEST, asked.text_bytes / given))
-            seen.bytes_per_token += _SMOOTHING * (ratio - seen.bytes_per_token)
-        if made is not None:
-            seen.output.add(made)
+            learned = self._learned.setdefault(request.model, _ModelUsage())
+        input_tokens, output_tokens = usage.get("input_tokens"), usage.get("output_tokens")
+        if input_tokens and request.text_bytes:
+            ratio = min(_MOST, max(_FEWEST, request.text_bytes / input_tokens))
+            learned.bytes_per_token += _SMOOTHING * (ratio - learned.bytes_per_token)
+        if output_tokens is not None:
+            learned.output.add(output_tokens)
 
 
-def _document(body: bytes | None) -> dict[str, Any] | None:
+def _parse_body(body: bytes | None) -> dict[str, Any] | None:
     if not body or len(body) > _LONGEST_PARSED or not body.startswith(b"{"):
         return None
     try:
@@ -160,21 +164,21 @@ def _document(body: bytes | None) -> dict[str, Any] | None:
     return found if isinstance(found, dict) and (end == len(text) or not text[end:].strip()) else None
 
 
-def _skimmed(body: bytes | None) -> str | None:
+def _find_model_unparsed(body: bytes | None) -> str | None:
     """Return the model of a body that is too long to be parsed."""
     if body is None or len(body) <= _LONGEST_PARSED or body[:1] != b"{":
         return None
     return find_model_near_ends(body)
 
 
-def _model(model: object, path: bytes) -> str | None:
+def _choose_model(model: object, path: bytes) -> str | None:
     if isinstance(model, str) and 0 < len(model) <= _LONGEST_MODEL and model.isprintable():
         return model
     found = _MODEL_IN_PATH.search(path)
     return None if found is None else found[1][:_LONGEST_MODEL].decode("ascii")
 
 
-def _output_limit(document: dict[str, Any]) -> float | None:
+def _find_output_limit(document: dict[str, Any]) -> float | None:
     holder: Any = document
     names: tuple[str, ...] = _OUTPUT_LIMITS
     if "generationConfig" in document:
@@ -188,14 +192,14 @@ def _output_limit(document: dict[str, Any]) -> float | None:
     return None
 
 
-def _text_bytes(body: bytes) -> tuple[float, int]:
+def _count_text_bytes(body: bytes) -> tuple[float, int]:
     """Return the number of bytes of text in *body*, and the number of images or files."""
-    left, pictures = len(body), 0
+    left, images = len(body), 0
     for string in body.split(b'"'):
-        if len(string) > _LONG_STRING and _is_data(string[:_LOOKED_AT]):
+        if len(string) > _LONG_STRING and _is_data(string[:_SAMPLE]):
             left -= len(string)
-            pictures += 1
-    return float(left), pictures
+            images += 1
+    return float(left), images
 
 
 def _is_data(sample: bytes) -> bool:

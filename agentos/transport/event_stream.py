@@ -13,7 +13,7 @@ from ..pool.redaction import MASK, SHORTEST_PIECE
 from ..pool.secret import Secret
 
 _MASK = MASK.encode()
-_OF_A_BODY = ("content-encoding", "content-length")
+_BODY_HEADERS = ("content-encoding", "content-length")
 
 # zlib window sizes. 47: gzip or zlib, detected by header; -15: raw deflate, which some servers send as "deflate".
 _WINDOWS = {"gzip": (47,), "x-gzip": (47,), "deflate": (47, -15)}
@@ -33,7 +33,7 @@ class EventStreamFilter:
     def prepare(self, headers: Any) -> None:
         """Remove from *headers* those that do not apply to the decompressed stream."""
         if self._windows:
-            for name in _OF_A_BODY:
+            for name in _BODY_HEADERS:
                 headers.pop(name, None)
 
     def decompress(self, piece: bytes) -> bytes:
@@ -41,18 +41,18 @@ class EventStreamFilter:
         if not self._windows:
             return piece
         if self._decoder is None:
-            return self._first(piece, self._windows)
+            return self._start_decoding(piece, self._windows)
         return bytes(self._decoder.decompress(piece))
 
-    def _first(self, piece: bytes, windows: tuple[int, ...]) -> bytes:
+    def _start_decoding(self, piece: bytes, windows: tuple[int, ...]) -> bytes:
         for window in windows:
             decoder = zlib.decompressobj(window)
             try:
-                said = decoder.decompress(piece)
+                decoded = decoder.decompress(piece)
             except zlib.error:
                 continue
             self._decoder = decoder
-            return said
+            return decoded
         self._windows = None
         return piece
 
@@ -65,9 +65,9 @@ class EventStreamFilter:
         if secret in folded:
             piece = re.sub(re.escape(secret), _MASK, piece, flags=re.IGNORECASE)
             folded = piece.lower()
-        begun = _partial_secret_length(folded, secret)
-        if begun:
-            piece, self._held = piece[:-begun], piece[-begun:]
+        partial = _partial_secret_length(folded, secret)
+        if partial:
+            piece, self._held = piece[:-partial], piece[-partial:]
         return piece
 
     def flush(self) -> bytes:

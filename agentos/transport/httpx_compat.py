@@ -27,14 +27,14 @@ BaseTransport = preferred.BaseTransport
 AsyncBaseTransport = preferred.AsyncBaseTransport
 
 
-def find_library(thing: object, otherwise: Any = preferred) -> Any:
-    """Return the module that made *thing*, httpx2 or httpx; *otherwise* if neither did."""
-    found = _maker(type(thing))  # type: ignore[arg-type] # mypy does not accept a type as hashable
-    return otherwise if found is None else found
+def find_library(thing: object, default: Any = preferred) -> Any:
+    """Return the module that made *thing*, httpx2 or httpx; *default* if neither did."""
+    found = _find_class_library(type(thing))  # type: ignore[arg-type]  # mypy does not accept a type as hashable
+    return default if found is None else found
 
 
 @lru_cache(maxsize=256)
-def _maker(kind: Any) -> Any:
+def _find_class_library(kind: Any) -> Any:
     for base in kind.__mro__:
         name = base.__module__.partition(".")[0]
         if name in ("httpx2", "httpx"):

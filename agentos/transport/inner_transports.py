@@ -30,7 +30,7 @@ class InnerTransports:
     def for_request(self, request: Any) -> Any:
         library = find_library(request)
         if self._inner is not None:
-            self._require_kin(library)
+            self._require_same_library(library)
             return self._inner
         proxy = self._proxy_for(request.url) if self._proxies else None
         key = (library.__name__, proxy, getpid())  # a forked child must not use its parent's connections
@@ -40,7 +40,7 @@ class InnerTransports:
             made = self._made.setdefault(key, getattr(library, self._kind)(limits=limits, proxy=proxy))
         return made
 
-    def _require_kin(self, library: Any) -> None:
+    def _require_same_library(self, library: Any) -> None:
         if find_library(self._inner, library) is not library:
             raise ValueError(
                 f"inner is a transport of {find_library(self._inner).__name__}, and the client is one of "
@@ -60,14 +60,14 @@ class InnerTransports:
 
 def _require_transport(inner: Any, kind: str) -> None:
     asynchronous = kind == "AsyncHTTPTransport"
-    sends = "handle_async_request" if asynchronous else "handle_request"
+    method = "handle_async_request" if asynchronous else "handle_request"
     if isinstance(inner, type):
         given = f"the class {inner.__name__} itself"
-    elif not callable(getattr(inner, sends, None)):
+    elif not callable(getattr(inner, method, None)):
         given = f"one of type {type(inner).__name__}"
     else:
         return
     raise TypeError(
         f"inner must be {'an asynchronous transport' if asynchronous else 'a transport'}, such as "
-        f"httpx2.{kind}(proxy=...), not {given}: it has to have {sends}(request)"
+        f"httpx2.{kind}(proxy=...), not {given}: it has to have {method}(request)"
     )

@@ -27,37 +27,37 @@ def build_outgoing(
     credential: Credential,
     name: str,
     request: Any,
-    found: dict[bytes, bytes],
-    place: Origin,
+    special: dict[bytes, bytes],
+    origin: Origin,
     host: bytes,
     auth: str | None,
     bases: tuple[str, ...] = (),
 ) -> OutgoingRequest:
-    """Build the request that is sent with *credential*, called *name*, from *request*, addressed to *place*.
+    """Build the request that is sent with *credential*, called *name*, from *request*, addressed to *origin*.
 
-    *host* is *place* as a ``Host`` header, *found* are the special headers, *auth* is the header that the user chose,
-    *bases* are the base URLs of the pool's keys at *place*. Raises ValueError for a secret that a header cannot carry:
+    *host* is *origin* as a ``Host`` header, *special* has the special headers, *auth* is the header the user chose,
+    *bases* are the base URLs of the pool's keys at *origin*. Raises ValueError for a secret that a header cannot carry:
     HTTP libraries quote such a value in their errors.
     """
     if not is_sendable(credential):
         raise ValueError(
             f"the secret of {name} cannot be sent in a header: it has blanks, line ends or letters beyond ASCII"
         )
-    url, moved = request.url, credential.base_url is not None
+    url, rewritten = request.url, credential.base_url is not None
     if credential.base_url is not None:
         path, _, query = url.raw_path.partition(b"?")
-        place, target = rewrite_target(credential.base_url, place, path, query, bases)
-        url = url.copy_with(scheme=place.scheme, host=place.host, port=place.port, raw_path=target)
+        origin, target = rewrite_target(credential.base_url, origin, path, query, bases)
+        url = url.copy_with(scheme=origin.scheme, host=origin.host, port=origin.port, raw_path=target)
         host = url.netloc
-    provider = place.provider or credential.provider
+    provider = origin.provider or credential.provider
     if provider == "gemini" and b"key=" in url.query:
         url = url.copy_remove_param("key")  # accepted there too, and it would be logged
     extensions = request.extensions
     if "target" in extensions:  # overrides the address of the url
         extensions = {name: value for name, value in extensions.items() if name != "target"}
-    make = find_library(request).Request
-    copy = make(request.method, url, headers=request.headers, stream=request.stream, extensions=extensions)
-    put_secret(copy.headers, found, credential.secret, auth, provider, rewritten=moved)
-    if found.get(b"host") != host:
+    request_class = find_library(request).Request
+    copy = request_class(request.method, url, headers=request.headers, stream=request.stream, extensions=extensions)
+    put_secret(copy.headers, special, credential.secret, auth, provider, rewritten=rewritten)
+    if special.get(b"host") != host:
         copy.headers["host"] = host.decode("ascii")
-    return OutgoingRequest(copy, place, provider, credential.secret)
+    return OutgoingRequest(copy, origin, provider, credential.secret)

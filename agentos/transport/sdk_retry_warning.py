@@ -35,9 +35,9 @@ class SdkRetryWarning:
         for _ in range(_DEEPEST):
             if frame is None:
                 return
-            told = _find_retries(frame)
-            if told:
-                self._warn(told)
+            advice = _find_retries(frame)
+            if advice:
+                self._warn(advice)
                 return
             frame = frame.f_back
 

@@ -42,7 +42,7 @@ class TransportSettings:
 
     def __init__(
         self,
-        keeper: TransportPool,
+        pool: TransportPool,
         *,
         affinity: Affinity | None,
         labels: Labels,
@@ -51,14 +51,14 @@ class TransportSettings:
         auth: str | None,
         max_wait: float | None,
     ) -> None:
-        redact_debug_logs(keeper)
-        self.pool = keeper
-        self.clock = keeper.clock
+        redact_debug_logs(pool)
+        self.pool = pool
+        self.clock = pool.clock
         self.requester = requester
         self.auth = auth
         self.estimator = Estimator()
         self.retry_warning = SdkRetryWarning()
-        self.went_well: dict[str, int] = {}  # successful calls by credential
+        self.successes: dict[str, int] = {}  # successful calls by credential
         self.open: set[OpenCall] = set()  # calls whose responses were returned and are not fully read
         self._affinity = affinity
         self._labels = labels
@@ -72,16 +72,16 @@ class TransportSettings:
         size = self.pool.credential_count()
         known = self._origins.get(key)
         if known is None or known.size != size:
-            place = build_origin(url.scheme, url.raw_host.decode("ascii"), url.port)
+            origin = build_origin(url.scheme, url.raw_host.decode("ascii"), url.port)
             if len(self._origins) >= _MOST_ORIGINS:
                 self._origins.clear()
-            known = self._origins[key] = RequestAddress(size, place, self.pool.find_labels(place), url.netloc)
+            known = self._origins[key] = RequestAddress(size, origin, self.pool.find_labels(origin), url.netloc)
         return known
 
-    def build_request(self, request: Any, asked: RequestEstimate, labels: Labels) -> LeaseRequest:
+    def build_request(self, request: Any, estimate: RequestEstimate, labels: Labels) -> LeaseRequest:
         """Build the lease request for *request*."""
-        wanted = self._labels | labels if self._labels else labels
-        return LeaseRequest(asked.cost, asked.model, self._find_affinity(request), self._priority, wanted)
+        all_labels = self._labels | labels if self._labels else labels
+        return LeaseRequest(estimate.cost, estimate.model, self._find_affinity(request), self._priority, all_labels)
 
     def _find_affinity(self, request: Any) -> str | None:
         affinity = self._affinity
@@ -96,8 +96,8 @@ class TransportSettings:
         """Return how many seconds a call may wait for keys: ``max_wait``, else the pool timeout of the request."""
         if self._max_wait is not None:
             return self._max_wait
-        told = request.extensions.get("timeout", {}).get("pool")
-        return math.inf if told is None else float(told)
+        timeout = request.extensions.get("timeout", {}).get("pool")
+        return math.inf if timeout is None else float(timeout)
 
     def release_open_calls(self) -> None:
         """Release the leases of unfinished responses before their connections are closed.

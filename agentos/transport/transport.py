@@ -27,29 +27,29 @@ _NO_LEASE = (NeverFits, NoCredentialAvailable, NoUsableCredential, PoolClosed)
 _INSTEAD = "pool.async_transport() with an asynchronous client"
 
 
-def _set(future: Future[None]) -> None:
+def _resolve(future: Future[None]) -> None:
     if not future.done():
         future.set_result(None)
 
 
-def _on_the_loop(seconds: float, act: Callable[[], None]) -> TimerHandle:
+def _call_later(seconds: float, callback: Callable[[], None]) -> TimerHandle:
     loop = running_loop()
     assert loop is not None  # noqa: S101 - for the type checker: only a loop runs coroutines and timers
-    return loop.call_later(seconds, act)
+    return loop.call_later(seconds, callback)
 
 
 class PoolTransport(BaseTransport):
     """The transport for ``httpx2.Client(transport=pool.transport())``. Safe to use from many threads."""
 
-    def __init__(self, caller: TransportSettings, inner: Any = None) -> None:
-        self._caller = caller
-        self._senders = InnerTransports(inner, "HTTPTransport")
+    def __init__(self, settings: TransportSettings, inner: Any = None) -> None:
+        self._settings = settings
+        self._inner_transports = InnerTransports(inner, "HTTPTransport")
         self._abandoned: list[Any] = []
         self._open = OpenStreams(CollectionTimer())
 
     def handle_request(self, request: Any) -> Any:
         """Send *request* with a credential of the pool, or with several in turn."""
-        call = Call(self._caller, request)
+        call = Call(self._settings, request)
         while True:
             if not call.take_now() and not self._wait_for(call):
                 return call.answer
@@ -57,11 +57,11 @@ class PoolTransport(BaseTransport):
                 if self._abandoned:  # so that their connections are closed before their keys are used again
                     self._close_abandoned()
                 sent = call.outgoing()
-                response = self._senders.for_request(sent).handle_request(sent)
+                response = self._inner_transports.for_request(sent).handle_request(sent)
                 if response.status_code < 400:
                     if call.on_success_response(response):
                         response.stream = sync_stream(find_library(response))(response.stream, call, self._abandoned)
-                        if call.lingers:
+                        if call.may_be_abandoned:
                             self._open.add(response.stream)
                             call.track_stream(response.stream)
                     return response
@@ -90,13 +90,13 @@ class PoolTransport(BaseTransport):
 
     def _wait_for(self, call: Call) -> bool:
         """Wait for a lease; return False if none will come and ``call.answer`` is to be returned."""
-        keeper = self._caller.pool
-        keeper.on_wait()
-        began = keeper.clock.now()
+        pool = self._settings.pool
+        pool.on_wait()
+        began = pool.clock.now()
         while True:
             try:
                 with self._open.collecting_while_waiting():
-                    grant = keeper.wait(*call.wait_terms(), _INSTEAD)
+                    grant = pool.wait(*call.wait_terms(), _INSTEAD)
                 if call.on_granted(grant, began):
                     return True
             except _NO_LEASE as error:
@@ -107,7 +107,7 @@ class PoolTransport(BaseTransport):
         if running_loop() is not None:
             call.release()
             raise WouldBlockLoop(instead=_INSTEAD)
-        clock = self._caller.pool.clock
+        clock = self._settings.pool.clock
         sleeper = threading.Lock()
         sleeper.acquire()
         clock.wait(sleeper, clock.now() + call.pause)
@@ -121,24 +121,24 @@ class PoolTransport(BaseTransport):
 
     def close(self) -> None:
         """Close the connections and release unfinished responses. The pool stays open."""
-        self._caller.release_open_calls()
+        self._settings.release_open_calls()
         self._close_abandoned()
-        for sender in self._senders.all():
-            sender.close()
+        for transport in self._inner_transports.all():
+            transport.close()
 
 
 class AsyncPoolTransport(AsyncBaseTransport):
     """The transport for ``httpx2.AsyncClient(transport=pool.async_transport())``, in one event loop."""
 
-    def __init__(self, caller: TransportSettings, inner: Any = None) -> None:
-        self._caller = caller
-        self._senders = InnerTransports(inner, "AsyncHTTPTransport")
+    def __init__(self, settings: TransportSettings, inner: Any = None) -> None:
+        self._settings = settings
+        self._inner_transports = InnerTransports(inner, "AsyncHTTPTransport")
         self._abandoned: list[Any] = []
-        self._open = OpenStreams(_on_the_loop)
+        self._open = OpenStreams(_call_later)
 
     async def handle_async_request(self, request: Any) -> Any:
         """Send *request* with a credential of the pool, or with several in turn."""
-        call = Call(self._caller, request)
+        call = Call(self._settings, request)
         while True:
             if not call.take_now() and not await self._wait_for(call):
                 return call.answer
@@ -146,11 +146,11 @@ class AsyncPoolTransport(AsyncBaseTransport):
                 if self._abandoned:  # so that their connections are closed before their keys are used again
                     await self._close_abandoned()
                 sent = call.outgoing()
-                response = await self._senders.for_request(sent).handle_async_request(sent)
+                response = await self._inner_transports.for_request(sent).handle_async_request(sent)
                 if response.status_code < 400:
                     if call.on_success_response(response):
                         response.stream = async_stream(find_library(response))(response.stream, call, self._abandoned)
-                        if call.lingers:
+                        if call.may_be_abandoned:
                             self._open.add(response.stream)
                             call.track_stream(response.stream)
                     return response
@@ -179,13 +179,13 @@ class AsyncPoolTransport(AsyncBaseTransport):
 
     async def _wait_for(self, call: Call) -> bool:
         """Wait for a lease; return False if none will come and ``call.answer`` is to be returned."""
-        keeper = self._caller.pool
-        keeper.on_wait()
-        began = keeper.clock.now()
+        pool = self._settings.pool
+        pool.on_wait()
+        began = pool.clock.now()
         while True:
             try:
                 with self._open.collecting_while_waiting():
-                    grant = await keeper.wait_async(*call.wait_terms())
+                    grant = await pool.wait_async(*call.wait_terms())
                 if call.on_granted(grant, began):
                     return True
             except _NO_LEASE as error:
@@ -195,13 +195,13 @@ class AsyncPoolTransport(AsyncBaseTransport):
     async def _pause(self, call: Call) -> None:
         loop = running_loop()
         assert loop is not None  # noqa: S101 - for the type checker: only a loop runs coroutines
-        clock = self._caller.pool.clock
+        clock = self._settings.pool.clock
         until = clock.now() + call.pause
         while clock.now() < until:  # a timer fires after a day at the latest
-            rested = loop.create_future()
-            alarm = clock.call_at(loop, until, partial(_set, rested))
+            timer_done = loop.create_future()
+            alarm = clock.call_at(loop, until, partial(_resolve, timer_done))
             try:
-                await rested
+                await timer_done
             finally:
                 alarm.cancel()
 
@@ -214,7 +214,7 @@ class AsyncPoolTransport(AsyncBaseTransport):
 
     async def aclose(self) -> None:
         """Close the connections and release unfinished responses. The pool stays open."""
-        self._caller.release_open_calls()
+        self._settings.release_open_calls()
         await self._close_abandoned()
-        for sender in self._senders.all():
-            await sender.aclose()
+        for transport in self._inner_transports.all():
+            await transport.aclose()

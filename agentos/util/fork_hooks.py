@@ -46,24 +46,24 @@ def register_fork_hooks(thing: Forkable) -> None:
     _registered[number] = weakref.ref(thing, lambda _gone: _registered.pop(number, None))
 
 
-def _existing() -> list[Forkable]:
+def _list_registered() -> list[Forkable]:
     """Return the registered objects by id: two threads that fork at once lock in the same order and cannot deadlock."""
     references = sorted(_registered.copy().items())
     return [thing for _, reference in references if (thing := reference()) is not None]
 
 
 def _before() -> None:
-    for thing in _existing():
+    for thing in _list_registered():
         thing.before_fork()
 
 
 def _in_parent() -> None:
-    for thing in _existing():
+    for thing in _list_registered():
         thing.after_fork()
 
 
 def _in_child() -> None:
-    for thing in _existing():
+    for thing in _list_registered():
         thing.in_forked_child()
 
 

@@ -49,60 +49,60 @@ class FairLock:
     permanently. So ``release`` wakes no thread: the first in the queue blocks on the plain lock.
     """
 
-    __slots__ = ("_is_mine", "_lock", "_places", "queue", "release")
+    __slots__ = ("_entries", "_lock", "_owns_lock", "queue", "release")
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
         self.release = self._lock.release
-        self._is_mine: Callable[[], bool] = self._lock._is_owned  # type: ignore[attr-defined]
+        self._owns_lock: Callable[[], bool] = self._lock._is_owned  # type: ignore[attr-defined]
         self.queue: deque[_QueueEntry] = deque()  # threads that found it taken
-        self._places: dict[int, _QueueEntry] = {}  # the same entries, by thread
+        self._entries: dict[int, _QueueEntry] = {}  # the same entries, by thread
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
         """Acquire without queueing; if not *blocking*, only if the lock is free and the queue empty."""
-        if not blocking and self.queue and not self._is_mine():
+        if not blocking and self.queue and not self._owns_lock():
             return False
         return self._lock.acquire(blocking, timeout)
 
     def wait(self) -> None:
         """Queue for the lock and acquire it."""
         thread = threading.get_ident()
-        place = self._places.get(thread)
+        entry = self._entries.get(thread)
         # A signal handler or finalizer that interrupts this thread while it queues uses the same queue entry.
-        nested = place is not None
+        nested = entry is not None
         try:
-            if place is None:
-                place = self._places[thread] = _QueueEntry(running_loop() is not None)
-                self._enter(place)
-            while self.queue[0] is not place:
-                place.turn.acquire(True, _LOST_WAKE_AFTER)
+            if entry is None:
+                entry = self._entries[thread] = _QueueEntry(running_loop() is not None)
+                self._enter(entry)
+            while self.queue[0] is not entry:
+                entry.turn.acquire(True, _LOST_WAKE_AFTER)
             self._lock.acquire()
             self._leave(thread, nested)
         except BaseException:
             self._leave(thread, nested)
-            if self._is_mine():
+            if self._owns_lock():
                 self._lock.release()
             raise
 
-    def _enter(self, place: _QueueEntry) -> None:
+    def _enter(self, entry: _QueueEntry) -> None:
         queue = self.queue
-        if place.is_loop:
+        if entry.is_loop:
             waiting = list(queue)
             for index in range(1, len(waiting)):
                 if not (waiting[index - 1].is_loop or waiting[index].is_loop):
-                    queue.insert(index, place)
+                    queue.insert(index, entry)
                     return
-        queue.append(place)
+        queue.append(entry)
 
     def _leave(self, thread: int, nested: bool) -> None:
         """Remove the queue entry, unless the interrupted thread still needs it, and wake the next thread."""
-        place = self._places.get(thread)
-        if place is None:
+        entry = self._entries.get(thread)
+        if entry is None:
             return
         if not nested:
-            del self._places[thread]
+            del self._entries[thread]
             try:
-                self.queue.remove(place)
+                self.queue.remove(entry)
             except ValueError:
                 pass  # interrupted before it was queued
         if self.queue:

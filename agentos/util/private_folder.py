@@ -98,13 +98,13 @@ class PrivateFolder(os.PathLike[str]):
 
         *flags* must not truncate: the file is checked before it is changed.
         """
-        place, folder = self._place(name)
+        target, folder = self._resolve(name)
         try:
             if not _NO_LINK:
                 self.check(name)
-            file = os.open(place, flags | _OPEN_FILE, mode, dir_fd=folder)
+            file = os.open(target, flags | _OPEN_FILE, mode, dir_fd=folder)
         except OSError as error:
-            raise self._explained(name, error) from None
+            raise self._explain(name, error) from None
         try:
             self._require_own(name, os.fstat(file), to_write=bool(flags & _WRITING))
         except BaseException:
@@ -120,11 +120,11 @@ class PrivateFolder(os.PathLike[str]):
     def read(self, name: str, most: int) -> bytes:
         """Return the content of a file of at most *most* bytes. Raises UnsafePath for a longer one."""
         file = self.open(name, os.O_RDONLY)
-        with os.fdopen(file, "rb") as content:
-            found = content.read(most + 1)
-        if len(found) > most:
+        with os.fdopen(file, "rb") as reader:
+            content = reader.read(most + 1)
+        if len(content) > most:
             raise UnsafePath(self.path / name, f"is longer than {most:,} bytes")
-        return found
+        return content
 
     def write(self, name: str, content: bytes, *, durable: bool = True) -> None:
         """Replace a file atomically. If *durable*, it survives a power failure."""
@@ -145,13 +145,13 @@ class PrivateFolder(os.PathLike[str]):
 
     def find(self, name: str) -> os.stat_result | None:
         """Return the status of the entry *name* without following links; None if there is none."""
-        place, folder = self._place(name)
+        target, folder = self._resolve(name)
         try:
-            return os.stat(place, dir_fd=folder, follow_symlinks=False)
+            return os.stat(target, dir_fd=folder, follow_symlinks=False)
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise self._explained(name, error) from None
+            raise self._explain(name, error) from None
 
     def check(self, *names: str, to_write: bool = True) -> None:
         """Raise UnsafePath for the first of these names that exists and is not a regular file of ours."""
@@ -166,21 +166,21 @@ class PrivateFolder(os.PathLike[str]):
 
     def replace(self, name: str, by: str) -> None:
         """Rename the file *name* to *by*, replacing the file of that name."""
-        (old, folder), (new, _) = self._place(name), self._place(by)
+        (old, folder), (new, _) = self._resolve(name), self._resolve(by)
         try:
             os.replace(old, new, src_dir_fd=folder, dst_dir_fd=folder)
         except OSError as error:
-            raise self._explained(by, error) from None
+            raise self._explain(by, error) from None
 
     def unlink(self, name: str) -> None:
         """Remove a file or a link, if it exists."""
-        place, folder = self._place(name)
+        target, folder = self._resolve(name)
         try:
-            os.unlink(place, dir_fd=folder)
+            os.unlink(target, dir_fd=folder)
         except FileNotFoundError:
             pass
         except OSError as error:
-            raise self._explained(name, error) from None
+            raise self._explain(name, error) from None
 
     def sync(self) -> None:
         """Make renames in this folder durable (Windows does so by itself)."""
@@ -191,13 +191,13 @@ class PrivateFolder(os.PathLike[str]):
 
     def make(self, name: str) -> bool:
         """Create a folder for this user only; return False if the name is taken."""
-        place, folder = self._place(name)
+        target, folder = self._resolve(name)
         try:
-            os.mkdir(place, 0o700, dir_fd=folder)
+            os.mkdir(target, 0o700, dir_fd=folder)
         except FileExistsError:
             return False
         except OSError as error:
-            raise self._explained(name, error) from None
+            raise self._explain(name, error) from None
         return True
 
     def enter(self, name: str) -> PrivateFolder:
@@ -209,15 +209,15 @@ class PrivateFolder(os.PathLike[str]):
         path = self.path / name
         is_link = found is not None and stat.S_ISLNK(found.st_mode)
         if is_link:
-            self._object(UnsafePath(path, f"is a link to {os.path.realpath(path)}", is_link=True))
-        place, folder = self._place(name)
+            self._refuse(UnsafePath(path, f"is a link to {os.path.realpath(path)}", is_link=True))
+        target, folder = self._resolve(name)
         flags = _OPEN_FOLDER if is_link else _OPEN_FOLDER | _NO_LINK
         try:
             if found is not None and not is_link and not stat.S_ISDIR(found.st_mode):
                 raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
-            descriptor = os.open(place, flags, dir_fd=folder) if _RELATIVE else None
+            descriptor = os.open(target, flags, dir_fd=folder) if _RELATIVE else None
         except OSError as error:
-            raise self._explained(name, error) from None
+            raise self._explain(name, error) from None
         entered = PrivateFolder(path, descriptor, owners=self.owners, accept=self.accept)
         try:
             entered.require_own()
@@ -239,21 +239,21 @@ class PrivateFolder(os.PathLike[str]):
         found = self._status()
         owners = {current_user(), 0} if chosen else {current_user()}
         if found.st_uid not in owners and os.name == "posix":
-            self._object(UnsafePath(self.path, f"belongs to user {found.st_uid}, not to user {current_user()}"))
+            self._refuse(UnsafePath(self.path, f"belongs to user {found.st_uid}, not to user {current_user()}"))
         is_open = bool(found.st_mode & _WRITABLE_BY_OTHERS) and not (chosen and found.st_mode & stat.S_ISVTX)
         if is_open and os.name == "posix":
-            self._object(UnsafePath(self.path, "may be written by other users"))
+            self._refuse(UnsafePath(self.path, "may be written by other users"))
 
     # -- helpers -------------------------------------------------------------------------------------------------
 
     def _status(self) -> os.stat_result:
         return os.stat(self.path if self._descriptor is None else self._descriptor)
 
-    def _object(self, unsafe: UnsafePath) -> None:
+    def _refuse(self, unsafe: UnsafePath) -> None:
         if not self.accept(unsafe):
             raise unsafe
 
-    def _place(self, name: str) -> tuple[str, int | None]:
+    def _resolve(self, name: str) -> tuple[str, int | None]:
         if not _RELATIVE:
             return str(self.path / name), None
         if self._descriptor is None:
@@ -264,21 +264,21 @@ class PrivateFolder(os.PathLike[str]):
         path = self.path / name
         if not stat.S_ISREG(found.st_mode):
             is_link = stat.S_ISLNK(found.st_mode)
-            raise UnsafePath(path, f"is {_kind(found.st_mode)}, not an ordinary file", is_link=is_link)
+            raise UnsafePath(path, f"is {_describe_kind(found.st_mode)}, not an ordinary file", is_link=is_link)
         if to_write and found.st_nlink > 1:
             raise UnsafePath(path, f"is one of {found.st_nlink} names of the same file")
         if self.owners is not None and found.st_uid not in self.owners:
             raise UnsafePath(path, f"belongs to user {found.st_uid}, not to user {current_user()}")
 
-    def _explained(self, name: str, error: OSError) -> OSError:
+    def _explain(self, name: str, error: OSError) -> OSError:
         """Return *error* with the whole path, or UnsafePath if the entry itself is the reason."""
         if isinstance(error, (UnsafePath, FileNotFoundError, FileExistsError, NotADirectoryError)):
             if error.filename is None or not os.path.isabs(str(error.filename)):
                 error.filename = str(self.path / name)
             return error
-        place, folder = self._place(name)
+        target, folder = self._resolve(name)
         try:
-            found = os.stat(place, dir_fd=folder, follow_symlinks=False)
+            found = os.stat(target, dir_fd=folder, follow_symlinks=False)
             self._require_own(name, found, to_write=False)
         except UnsafePath as unsafe:
             return unsafe
@@ -308,7 +308,7 @@ def folder_of(path: Path, folder: PrivateFolder | None = None) -> Iterator[Priva
         yield opened
 
 
-def _kind(mode: int) -> str:
+def _describe_kind(mode: int) -> str:
     if stat.S_ISLNK(mode):
         return "a link"
     if stat.S_ISDIR(mode):

@@ -57,8 +57,8 @@ def _find_prefix(text: str, width: int) -> str:
     if text.isascii():
         return text[: max(0, width)]
     taken = 0
-    for place, character in enumerate(text):
+    for index, character in enumerate(text):
         taken += _character_width(character)
         if taken > width:
-            return text[:place]
+            return text[:index]
     return text

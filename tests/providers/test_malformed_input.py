@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from agentos.providers import Event, Signal, classify
-from agentos.providers.classify import _signal
+from agentos.providers.classify import _classify
 from agentos.providers.signal import LONGEST_DELAY
 
 NOW = 1_800_014_400.0
@@ -219,7 +219,7 @@ def test_plain_data_never_needs_the_last_resort(make: Callable[[random.Random], 
         call = make(chance)
         status = call["status"] if isinstance(call["status"], int) else None
 
-        _signal(status, NOW, call["headers"], call["body"], call.get("provider"), call.get("url"), None)
+        _classify(status, NOW, call["headers"], call["body"], call.get("provider"), call.get("url"), None)
 
 
 def test_the_junk_is_not_only_junk() -> None:

@@ -191,7 +191,7 @@ def test_a_watchman_does_one_thing_after_the_other() -> None:
 
 
 def test_what_was_called_off_is_not_done(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agentos.transport.abandoned_streams._STAYS", 0.001)
+    monkeypatch.setattr("agentos.transport.abandoned_streams._IDLE_SECONDS", 0.001)
     watchman, called_off, threads = CollectionTimer(), threading.Event(), queue.SimpleQueue[threading.Thread]()
 
     def act() -> None:  # on the thread that would do the next thing, so that nothing is done in between
@@ -207,7 +207,7 @@ def test_what_was_called_off_is_not_done(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_all_waits_share_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agentos.transport.abandoned_streams._STAYS", 60.0)  # however slow this test is
+    monkeypatch.setattr("agentos.transport.abandoned_streams._IDLE_SECONDS", 60.0)  # however slow this test is
     watchman, ran_on = CollectionTimer(), set[int]()
     for _ in range(5):
         watchman(60.0, lambda: None)  # slept through, and not to its end

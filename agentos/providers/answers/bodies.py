@@ -11,8 +11,8 @@ _MOST_EVENTS = 16
 _STREAM_BEGINNINGS = ("event:", "data:", "id:", "retry:", ":")
 
 # Names of input and output tokens in ``usage``; the first one present counts.
-_GIVEN_TO = ("input_tokens", "prompt_tokens", "inputTokens")
-_MADE_BY = ("output_tokens", "completion_tokens", "outputTokens")
+_INPUT_NAMES = ("input_tokens", "prompt_tokens", "inputTokens")
+_OUTPUT_NAMES = ("output_tokens", "completion_tokens", "outputTokens")
 _MOST = 1e15
 
 Document = dict[str, Any]
@@ -30,8 +30,8 @@ def parse_document(body: object) -> Document | None:
         return next((item for item in objects if "error" in item), objects[0] if objects else None)
     text = get_text(body)
     if text.startswith(("{", "[")):
-        return parse_document(_parsed(text))
-    return _error_event(_text(body, tail=True)) if text.startswith(_STREAM_BEGINNINGS) else None
+        return parse_document(_parse_json(text))
+    return _find_error_event(_text(body, tail=True)) if text.startswith(_STREAM_BEGINNINGS) else None
 
 
 def parse_success_document(body: object) -> Document | None:
@@ -54,25 +54,25 @@ def _text(body: object, *, tail: bool) -> str:
     return text.lstrip("\ufeff \t\r\n")
 
 
-def _parsed(text: str) -> object:
+def _parse_json(text: str) -> object:
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
         return None
 
 
-def _error_event(text: str) -> Document | None:
+def _find_error_event(text: str) -> Document | None:
     """Return the last event of a stream that is an error, by its name or by an error in its data."""
     events = text.replace("\r\n", "\n").replace("\r", "\n").split("\n\n")
-    looked_at = 0
+    checked = 0
     for event in reversed(events):
         if '"error"' not in event and "event: error" not in event and "event:error" not in event:
             continue
-        looked_at += 1
-        if looked_at > _MOST_EVENTS:
+        checked += 1
+        if checked > _MOST_EVENTS:
             break
         lines = event.split("\n")
-        data = _parsed("\n".join(line[5:] for line in lines if line.startswith("data:")))
+        data = _parse_json("\n".join(line[5:] for line in lines if line.startswith("data:")))
         if not isinstance(data, dict):
             continue
         named = any(line.startswith("event:") and line[6:].strip() == "error" for line in lines)
@@ -112,41 +112,44 @@ def find_usage(document: Document) -> Mapping[str, float]:
 
 def parse_usage_object(usage: Document) -> Mapping[str, float]:
     """Return the tokens in a ``usage`` object, with the names of ``find_usage``."""
-    taken = _first(usage, _GIVEN_TO)
-    given = _first(usage, _MADE_BY)
-    if "cache_creation_input_tokens" in usage and taken is not None:
-        taken += _amount(usage["cache_creation_input_tokens"]) or 0.0
-    return _build_usage(taken, given)
+    input_tokens = _find_first(usage, _INPUT_NAMES)
+    output_tokens = _find_first(usage, _OUTPUT_NAMES)
+    if "cache_creation_input_tokens" in usage and input_tokens is not None:
+        input_tokens += _parse_amount(usage["cache_creation_input_tokens"]) or 0.0
+    return _build_usage(input_tokens, output_tokens)
 
 
 def parse_gemini_usage(usage: Document) -> Mapping[str, float]:
     """Do the same for the ``usageMetadata`` of Gemini."""
-    given, thoughts = _amount(usage.get("candidatesTokenCount")), _amount(usage.get("thoughtsTokenCount"))
-    if given is not None or thoughts is not None:
-        given = (given or 0.0) + (thoughts or 0.0)
-    return _build_usage(_amount(usage.get("promptTokenCount")), given)
+    output_tokens, thoughts = (
+        _parse_amount(usage.get("candidatesTokenCount")),
+        _parse_amount(usage.get("thoughtsTokenCount")),
+    )
+    if output_tokens is not None or thoughts is not None:
+        output_tokens = (output_tokens or 0.0) + (thoughts or 0.0)
+    return _build_usage(_parse_amount(usage.get("promptTokenCount")), output_tokens)
 
 
-def _build_usage(taken: float | None, given: float | None) -> Mapping[str, float]:
-    told = {}
-    if taken is not None:
-        told["input_tokens"] = taken
-    if given is not None:
-        told["output_tokens"] = given
-    return told
+def _build_usage(input_tokens: float | None, output_tokens: float | None) -> Mapping[str, float]:
+    usage = {}
+    if input_tokens is not None:
+        usage["input_tokens"] = input_tokens
+    if output_tokens is not None:
+        usage["output_tokens"] = output_tokens
+    return usage
 
 
-def _first(usage: Document, names: tuple[str, ...]) -> float | None:
+def _find_first(usage: Document, names: tuple[str, ...]) -> float | None:
     for name in names:
         if name in usage:
             value = usage[name]
-            amount = float(value) if type(value) is int and 0 <= value < _MOST else _amount(value)
+            amount = float(value) if type(value) is int and 0 <= value < _MOST else _parse_amount(value)
             if amount is not None:
                 return amount
     return None
 
 
-def _amount(value: object) -> float | None:
+def _parse_amount(value: object) -> float | None:
     if value is None or isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < _MOST:
         return None
     return float(value)

@@ -15,14 +15,12 @@ from .bodies import LONGEST, parse_gemini_usage, parse_usage_object
 _HEAD, _TAIL = 16 * 1024, LONGEST
 _SHORT = _HEAD + 2 * _TAIL
 _USAGE = re.compile(rb'"(usage|usageMetadata)"\s*:\s*(?=\{)')
-_MARK_OF_USAGE = b'"usage'
+_USAGE_MARK = b'"usage'
 _LONGEST_USAGE = 8192
 _MOST_USAGES = 8
-_MARKS_OF_ERRORS = (b'"error"', b"event: error", b"event:error")
+_ERROR_MARKS = (b'"error"', b"event: error", b"event:error")
 # End marks of streams. Text of the answer cannot contain them, because quotes and line ends are escaped there.
-_MARKS_OF_THE_END = re.compile(
-    rb'\n(?:data: ?\[DONE\]|event: ?(?:message_stop|response\.completed))|"finishReason"\s*:'
-)
+_END_MARKS = re.compile(rb'\n(?:data: ?\[DONE\]|event: ?(?:message_stop|response\.completed))|"finishReason"\s*:')
 _DECODER = json.JSONDecoder()
 
 
@@ -44,29 +42,29 @@ class BodySniffer:
     def feed(self, piece: bytes) -> None:
         """Add the next piece."""
         if self._decoder is not None:
-            self._unpack(self._decoder, piece)
+            self._decompress(self._decoder, piece)
             return
         self._pieces.append(piece)
         self._size += len(piece)
         if self._size > _SHORT:
-            self._fold()
+            self._trim()
 
-    def _unpack(self, decoder: Any, packed: bytes) -> None:
-        """Add the decompressed *packed* in parts: it may be a thousand times as long."""
+    def _decompress(self, decoder: Any, data: bytes) -> None:
+        """Add the decompressed *data* in parts: it may be a thousand times as long."""
         more = not decoder.eof
         while more:
             try:
-                part = decoder.decompress(packed, _TAIL)
+                part = decoder.decompress(data, _TAIL)
             except zlib.error:
                 return
-            packed = decoder.unconsumed_tail
+            data = decoder.unconsumed_tail
             more = len(part) == _TAIL
             self._pieces.append(part)
             self._size += len(part)
             if self._size > _SHORT:
-                self._fold()
+                self._trim()
 
-    def _fold(self) -> None:
+    def _trim(self) -> None:
         kept = b"".join(self._pieces)
         if not self._head:
             self._head = kept[:_HEAD]
@@ -80,7 +78,7 @@ class BodySniffer:
 
     def _end(self) -> bytes:
         if self._head:
-            self._fold()  # so that the result does not depend on how the body was split
+            self._trim()  # so that the result does not depend on how the body was split
         elif len(self._pieces) > 1:
             self._pieces = [b"".join(self._pieces)]
         return self._pieces[0] if self._pieces else b""
@@ -88,42 +86,42 @@ class BodySniffer:
     def error(self) -> bytes | None:
         """Return the collected parts of a body that may contain an error; None if it does not."""
         end = self._end()
-        if b"error" in end and any(mark in end for mark in _MARKS_OF_ERRORS):  # one search excludes nearly all bodies
+        if b"error" in end and any(mark in end for mark in _ERROR_MARKS):  # one search excludes nearly all bodies
             return self._head + b"\n\n" + end
         return None
 
     def is_over(self) -> bool:
         """Return whether a stream has sent its end mark: many clients close it without reading to the end."""
-        return _MARKS_OF_THE_END.search(self._end()) is not None
+        return _END_MARKS.search(self._end()) is not None
 
     def usage(self) -> Mapping[str, float]:
         """Return the usage stated in the body; later values override earlier ones."""
         end = self._end()
-        last = _last_usage(end)
-        if self._head or end.count(_MARK_OF_USAGE) > 1:
-            return {**_first_usage(self._head or end[:_HEAD]), **last}
+        last = _find_last_usage(end)
+        if self._head or end.count(_USAGE_MARK) > 1:
+            return {**_find_first_usage(self._head or end[:_HEAD]), **last}
         return last
 
 
-def _first_usage(data: bytes) -> Mapping[str, float]:
+def _find_first_usage(data: bytes) -> Mapping[str, float]:
     found = _USAGE.search(data)
-    return {} if found is None else _usage_at(data, found)
+    return {} if found is None else _parse_usage_at(data, found)
 
 
-def _last_usage(data: bytes) -> Mapping[str, float]:
+def _find_last_usage(data: bytes) -> Mapping[str, float]:
     at = len(data)
     for _ in range(_MOST_USAGES):
-        at = data.rfind(_MARK_OF_USAGE, 0, at)
+        at = data.rfind(_USAGE_MARK, 0, at)
         if at < 0:
             break
         found = _USAGE.match(data, at)
-        usage = {} if found is None else _usage_at(data, found)
+        usage = {} if found is None else _parse_usage_at(data, found)
         if usage:
             return usage
     return {}
 
 
-def _usage_at(data: bytes, found: re.Match[bytes]) -> Mapping[str, float]:
+def _parse_usage_at(data: bytes, found: re.Match[bytes]) -> Mapping[str, float]:
     text = data[found.end() : found.end() + _LONGEST_USAGE].decode("utf-8", "replace")
     try:
         value, _ = _DECODER.raw_decode(text)

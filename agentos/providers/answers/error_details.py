@@ -147,13 +147,13 @@ def parse_code_header(value: str) -> str:
 def _find_message(error: Document, document: Document, metadata: object) -> str:
     # OpenRouter: the message of the provider behind it
     raw = metadata.get("raw") if isinstance(metadata, dict) else None
-    behind = raw[:_LONGEST_MESSAGE].lower() if isinstance(raw, str) else ""
+    upstream = raw[:_LONGEST_MESSAGE].lower() if isinstance(raw, str) else ""
     for holder in (error, document):
         for key in ("message", "Message", "error", "detail", "title"):
             text = holder.get(key)
             if isinstance(text, str) and text:
-                return f"{text[:_LONGEST_MESSAGE].lower()} {behind}".rstrip()
-    return behind
+                return f"{text[:_LONGEST_MESSAGE].lower()} {upstream}".rstrip()
+    return upstream
 
 
 def _find_delay(error: Document, path: str, details: object, wall: float) -> tuple[float | None, str]:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 
-from ..dialects.default import COMMON_CODES, COMMON_PHRASES, TWINS
+from ..dialects.default import COMMON_CODES, COMMON_PHRASES, STATUS_BY_CODE
 from ..signal import Event
 from .bodies import get_text
 from .error_details import ErrorDetails, parse_code_header
 from .refusal import RefusedAnswer
 
 _TRANSIENT = frozenset({408, 409, 425, 498, 499})  # 498: Groq has no capacity; 499: the client closed the connection
-_NOBODYS_FAULT = _TRANSIENT | {424, 429}
+_NOT_CALLERS_FAULT = _TRANSIENT | {424, 429}
 _WRONG_5XX = frozenset({501, 505})
 _BY_STATUS = {401: Event.KEY_DEAD, 402: Event.MONEY_GONE, 413: Event.NEVER_FITS, 429: Event.LIMITED}
 
@@ -24,13 +24,13 @@ def determine_event(refusal: RefusedAnswer) -> Event:
     status = refusal.status
     if status is None:
         return Event.NETWORK
-    event = _by_code(refusal, status)
+    event = _find_by_code(refusal, status)
     if status == 413 and event in (None, Event.LIMITED):  # Groq uses rate_limit_exceeded for a call that never fits
         return Event.NEVER_FITS
     if event in (None, Event.LIMITED):  # many different errors are called a rate limit: the message may be more precise
-        event = _by_words(refusal, status) or event
+        event = _find_by_message(refusal, status) or event
     if event is None and status == 403:
-        return _forbidden(refusal)
+        return _classify_403(refusal)
     if event is None and status == 404 and _NAMES_A_MODEL.search(refusal.fault.message):
         refusal.evidence.append("rule: 404 names a model")
         return Event.NOT_ENTITLED
@@ -56,19 +56,19 @@ def infer_status(fault: ErrorDetails) -> int:
     for _, code in fault.codes:
         if len(code) == 3 and code.isascii() and code.isdigit() and 400 <= int(code) <= 599:
             return int(code)
-        if code.lower() in TWINS:
-            return TWINS[code.lower()]
+        if code.lower() in STATUS_BY_CODE:
+            return STATUS_BY_CODE[code.lower()]
     return 500
 
 
-def _by_code(refusal: RefusedAnswer, status: int) -> Event | None:
+def _find_by_code(refusal: RefusedAnswer, status: int) -> Event | None:
     codes = [(f"body {where}", code) for where, code in refusal.fault.codes]
     if "x-amzn-errortype" in refusal.fields:
         codes.insert(0, ("header x-amzn-errortype", parse_code_header(refusal.fields["x-amzn-errortype"])))
     for where, code in codes:
         plain = code.lower()
         event = refusal.dialect.codes.get(plain) or COMMON_CODES.get(plain)
-        if event is Event.BUSY and 400 <= status < 500 and status not in _NOBODYS_FAULT:
+        if event is Event.BUSY and 400 <= status < 500 and status not in _NOT_CALLERS_FAULT:
             continue  # "server_error" for a request that the status calls wrong
         if event is not None:
             refusal.evidence.append(f"{where}: {code}")  # safe to quote: the code is in our tables
@@ -76,7 +76,7 @@ def _by_code(refusal: RefusedAnswer, status: int) -> Event | None:
     return None
 
 
-def _by_words(refusal: RefusedAnswer, status: int) -> Event | None:
+def _find_by_message(refusal: RefusedAnswer, status: int) -> Event | None:
     message = refusal.fault.message
     for phrase in (*refusal.dialect.phrases, *COMMON_PHRASES):
         if status in phrase.statuses and phrase.pattern.search(message):
@@ -85,7 +85,7 @@ def _by_words(refusal: RefusedAnswer, status: int) -> Event | None:
     return None
 
 
-def _forbidden(refusal: RefusedAnswer) -> Event:
+def _classify_403(refusal: RefusedAnswer) -> Event:
     """Return the event for a 403 without more precise information.
 
     A key is not declared dead without an explicit statement: losing a good key costs a run more than one item.
@@ -93,7 +93,7 @@ def _forbidden(refusal: RefusedAnswer) -> Event:
     if refusal.dialect.limits_with_403 and _looks_limited(refusal):
         refusal.evidence.append("rule: a limit, told with 403")
         return Event.LIMITED
-    if refusal.document is None and not refusal.recognised and _is_page(refusal):
+    if refusal.document is None and not refusal.recognised and _is_html(refusal):
         refusal.evidence.append("rule: a page of a proxy, not the provider")
         return Event.NETWORK
     if _NAMES_A_MODEL.search(refusal.fault.message):
@@ -113,5 +113,5 @@ def _looks_limited(refusal: RefusedAnswer) -> bool:
     )
 
 
-def _is_page(refusal: RefusedAnswer) -> bool:
+def _is_html(refusal: RefusedAnswer) -> bool:
     return refusal.flag("content-type").startswith("text/html") or get_text(refusal.body).startswith("<")

@@ -53,14 +53,14 @@ def parse_headers(headers: object) -> tuple[dict[str, str], Dialect | None]:
                 name, value = pair
             except (TypeError, ValueError):
                 continue
-            known = _known(name if type(name) in _PLAIN else _text(name))
+            known = _recognise(name if type(name) in _PLAIN else _to_text(name))
             if known is None:
                 continue
             plain, dialect = known
             if dialect is not None and (mark is None or mark is _COPIED):
                 mark = dialect
             if plain:
-                text = value if type(value) is str else _text(value)
+                text = value if type(value) is str else _to_text(value)
                 if text is not None and len(text) <= _LONGEST_VALUE:
                     found[plain] = f"{found[plain]}{REPEATED}{text}" if plain in found else text
     except Exception:  # noqa: BLE001, S110 - a client's object may fail in any way; headers read so far count
@@ -75,24 +75,24 @@ def parse_body_type(headers: Iterable[tuple[bytes, bytes]]) -> tuple[str, str]:
     """
     kind, codings = "", ""
     for name, value in headers:
-        part = _part(name)
+        part = _header_kind(name)
         if part:
             text = value.decode("latin-1").strip().lower()
             if part == 1:
                 kind = text
             else:
                 codings = f"{codings},{text}"
-    return kind, _codings(codings) if codings else ""
+    return kind, _normalise_codings(codings) if codings else ""
 
 
 @lru_cache(maxsize=256)
-def _codings(text: str) -> str:
+def _normalise_codings(text: str) -> str:
     names = (name.strip() for name in text.split(","))
     return ", ".join(name for name in names if name not in ("", "identity"))
 
 
 @lru_cache(maxsize=1024)
-def _part(name: bytes) -> int:
+def _header_kind(name: bytes) -> int:
     return {b"content-type": 1, b"content-encoding": 2}.get(name.lower(), 0)
 
 
@@ -106,7 +106,7 @@ def _pairs(headers: Any) -> Iterable[Any]:
     return cast("Iterable[Any]", headers)
 
 
-def _text(value: object) -> str | None:
+def _to_text(value: object) -> str | None:
     if isinstance(value, str):
         return str.__str__(value)  # a plain string: a subclass may define its own hash
     if isinstance(value, (bytes, bytearray)):
@@ -114,12 +114,12 @@ def _text(value: object) -> str | None:
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         return str(value) if abs(value) < 1e18 else None
     if isinstance(value, (list, tuple)):
-        return REPEATED.join(filter(None, map(_text, value[:20])))
+        return REPEATED.join(filter(None, map(_to_text, value[:20])))
     return None
 
 
 @lru_cache(maxsize=4096)
-def _known(name: str | bytes | None) -> tuple[str, Dialect | None] | None:
+def _recognise(name: str | bytes | None) -> tuple[str, Dialect | None] | None:
     """Return the plain name and its dialect; an empty name if only the dialect matters; None if neither does."""
     if name is None or len(name) > _LONGEST_NAME:
         return None

@@ -46,30 +46,30 @@ def parse_readings(fields: Mapping[str, str], dialect: Dialect, now: float) -> t
     """Return a reading for each limit in *fields*, in their order."""
     groups: dict[str, tuple[_HeaderMeaning, list[str | None]]] = {}
     for name, value in fields.items():
-        place = _parse_header_name(name)
-        if place is not None:
-            group = groups.get(place.source)
+        meaning = _parse_header_name(name)
+        if meaning is not None:
+            group = groups.get(meaning.source)
             if group is None:
-                group = groups[place.source] = (place, [None, None, None])
-            group[1][place.part] = value
+                group = groups[meaning.source] = (meaning, [None, None, None])
+            group[1][meaning.part] = value
     if not groups:
         return ()
     wall = parse_provider_time(fields, now)
     readings: list[Reading | None] = []
-    for source, (place, values) in groups.items():
+    for source, (meaning, values) in groups.items():
         if source == _IETF:
             readings += _ietf_readings(fields)
         elif source == UNIFIED:
             readings += _unified_readings(fields, wall)
         else:
-            readings.append(_reading(place, values, fields, dialect, wall))
+            readings.append(_build_reading(meaning, values, fields, dialect, wall))
     return tuple([reading.sane() for reading in readings if reading is not None])
 
 
 def parse_provider_time(fields: Mapping[str, str], now: float) -> float:
     """Return the provider's current time from its ``Date``, else *now*: its dates are relative to that."""
-    told = fields.get("date")
-    at = None if told is None else last_valid(told, parse_instant)
+    text = fields.get("date")
+    at = None if text is None else last_valid(text, parse_instant)
     return now if at is None else at
 
 
@@ -126,8 +126,8 @@ def _parse_window(word: str) -> float | None:
     return _SECONDS.get(word.removesuffix("s"))
 
 
-def _reading(
-    place: _HeaderMeaning, values: list[str | None], fields: Mapping[str, str], dialect: Dialect, wall: float
+def _build_reading(
+    meaning: _HeaderMeaning, values: list[str | None], fields: Mapping[str, str], dialect: Dialect, wall: float
 ) -> Reading | None:
     limit_text, remaining_text, reset_text = values
     limit, window = (None, None) if limit_text is None else _limit_and_window(limit_text)
@@ -137,14 +137,14 @@ def _reading(
         reset = None
     if limit is remaining is reset is None:
         return None
-    window = window or place.window
+    window = window or meaning.window
     if window is None and dialect.resource_windows:
         window = dialect.resource_windows.get(fields.get("x-ratelimit-resource", ""))
-    if window is None and dialect.window_from_reset and place.dimension == "requests":
-        window = _minute_or_day(limit, remaining, reset)
+    if window is None and dialect.window_from_reset and meaning.dimension == "requests":
+        window = _infer_window(limit, remaining, reset)
     if window is None:
-        window = dialect.windows.get(place.dimension)
-    return Reading(place.dimension, limit, remaining, reset, window, place.source)
+        window = dialect.windows.get(meaning.dimension)
+    return Reading(meaning.dimension, limit, remaining, reset, window, meaning.source)
 
 
 def _limit_and_window(text: str) -> tuple[float | None, float | None]:
@@ -153,13 +153,13 @@ def _limit_and_window(text: str) -> tuple[float | None, float | None]:
         items = parse_list(text.replace(REPEATED, ","))
         if items and isinstance(items[0].value, float) and items[0].value >= 0:
             limit = items[0].value
-            quotas = [item for item in items if item.value == limit and _count(item, "w")]
-            return limit, _count(quotas[0], "w") if quotas else None
+            quotas = [item for item in items if item.value == limit and _read_count(item, "w")]
+            return limit, _read_count(quotas[0], "w") if quotas else None
         return None, None
     return last_valid(text, parse_number), None
 
 
-def _minute_or_day(limit: float | None, remaining: float | None, reset: float | None) -> float | None:
+def _infer_window(limit: float | None, remaining: float | None, reset: float | None) -> float | None:
     """Tell a limit per minute from one per day by the reset, which is the time until full: used / limit * window."""
     if limit is None or remaining is None or reset is None:
         return None
@@ -171,23 +171,28 @@ def _minute_or_day(limit: float | None, remaining: float | None, reset: float | 
 
 def _ietf_readings(fields: Mapping[str, str]) -> Iterable[Reading]:
     """Read ``RateLimit-Policy`` and ``RateLimit`` of the drafts: 08 to 10 are lists, 07 is a dictionary."""
-    policies = {item.value: item for item in parse_list(_joined(fields, "ratelimit-policy")) or ()}
-    text = _joined(fields, "ratelimit")
-    states = {item.value: item for item in parse_list(text) or () if _count(item, "r") is not None}
+    policies = {item.value: item for item in parse_list(_join_values(fields, "ratelimit-policy")) or ()}
+    text = _join_values(fields, "ratelimit")
+    states = {item.value: item for item in parse_list(text) or () if _read_count(item, "r") is not None}
     for name in dict.fromkeys([*states, *policies]):
         policy, state = policies.get(name, _NOTHING), states.get(name, _NOTHING)
         unit = policy.parameters.get("qu", "requests")
         dimension = find_dimension(unit.lower()) if isinstance(unit, str) and unit != "concurrent-requests" else None
-        limit, remaining = _count(policy, "q"), _count(state, "r")
+        limit, remaining = _read_count(policy, "q"), _read_count(state, "r")
         if dimension is not None and (limit, remaining) != (None, None):
             source = "ratelimit" if state is not _NOTHING else "ratelimit-policy"
             yield Reading(
-                dimension, limit, remaining, _within_reason(_count(state, "t")), _count(policy, "w") or None, source
+                dimension,
+                limit,
+                remaining,
+                _check_delay(_read_count(state, "t")),
+                _read_count(policy, "w") or None,
+                source,
             )
     if not states and (older := parse_dictionary(text)):
-        limit, remaining, reset = (_whole(older.get(part)) for part in _PARTS)
+        limit, remaining, reset = (_read_item_count(older.get(part)) for part in _PARTS)
         if (limit, remaining) != (None, None):
-            yield Reading("requests", limit, remaining, _within_reason(reset), None, "ratelimit")
+            yield Reading("requests", limit, remaining, _check_delay(reset), None, "ratelimit")
 
 
 _NOTHING = StructuredItem("")
@@ -195,28 +200,28 @@ _NOTHING = StructuredItem("")
 
 def violated_resets(fields: Mapping[str, str], names: Iterable[str]) -> list[float]:
     """Return when the policies called *names* have quota again, as far as ``RateLimit`` states it."""
-    states = {item.value: item for item in parse_list(_joined(fields, "ratelimit")) or ()}
-    told = [_within_reason(_count(states[name], "t")) for name in names if name in states]
-    return [reset for reset in told if reset is not None]
+    states = {item.value: item for item in parse_list(_join_values(fields, "ratelimit")) or ()}
+    resets = [_check_delay(_read_count(states[name], "t")) for name in names if name in states]
+    return [reset for reset in resets if reset is not None]
 
 
-def _joined(fields: Mapping[str, str], name: str) -> str:
+def _join_values(fields: Mapping[str, str], name: str) -> str:
     return fields.get(name, "").replace(REPEATED, ",")
 
 
-def _count(item: StructuredItem, parameter: str) -> float | None:
-    return _natural(item.parameters.get(parameter))
+def _read_count(item: StructuredItem, parameter: str) -> float | None:
+    return _non_negative(item.parameters.get(parameter))
 
 
-def _whole(item: StructuredItem | None) -> float | None:
-    return None if item is None else _natural(item.value)
+def _read_item_count(item: StructuredItem | None) -> float | None:
+    return None if item is None else _non_negative(item.value)
 
 
-def _natural(value: object) -> float | None:
+def _non_negative(value: object) -> float | None:
     return value if isinstance(value, float) and value >= 0 else None
 
 
-def _within_reason(seconds: float | None) -> float | None:
+def _check_delay(seconds: float | None) -> float | None:
     return None if seconds is None else parse_delay(seconds, wall=0.0)
 
 

@@ -40,7 +40,7 @@ class RefusedAnswer:
     document: Document | None
     fault: ErrorDetails
     readings: tuple[Reading, ...]
-    told_in_body: tuple[Reading, ...]  # the readings that came in the body
+    body_readings: tuple[Reading, ...]  # the readings that came in the body
     model: str | None
     evidence: list[str] = field(default_factory=list)
 

@@ -29,15 +29,15 @@ class RetryHint:
 def determine_wait(refusal: RefusedAnswer, event: Event) -> tuple[Event, float | None]:
     """Return the final event, with long limits told from short ones, and the seconds until a retry makes sense."""
     if event is Event.LIMITED:
-        return _limited(refusal)
+        return _classify_limit(refusal)
     if event is Event.MONEY_GONE:
-        return event, _until_money(refusal)
+        return event, _find_money_delay(refusal)
     if event in (Event.BUSY, Event.RAMP, Event.NETWORK):
         return event, _accept_hint(refusal, find_delay(refusal))
     return event, None
 
 
-def _limited(refusal: RefusedAnswer) -> tuple[Event, float | None]:
+def _classify_limit(refusal: RefusedAnswer) -> tuple[Event, float | None]:
     """Return whether a reached limit lasts seconds, lasts long, or never allows the request."""
     fault, evidence = refusal.fault, refusal.evidence
     if _NO_LIMIT_AT_ALL.search(fault.message) or any(quota.value == "0" for quota in fault.quotas):
@@ -51,20 +51,20 @@ def _limited(refusal: RefusedAnswer) -> tuple[Event, float | None]:
         evidence.insert(0, f"header {UNIFIED}status: rejected")
         until = unified_rejection(refusal.fields, refusal.readings, refusal.wall)
         return Event.PARKED, _accept_hint(refusal, find_delay(refusal)) if until is None else until
-    told = find_delay(refusal)
-    if told is None and not fault.quotas and is_shared(refusal.dialect, refusal.host):
+    hint = find_delay(refusal)
+    if hint is None and not fault.quotas and is_shared(refusal.dialect, refusal.host):
         evidence.insert(0, "rule: 429 without detail, where all customers share a quota")
         return Event.BUSY, None
     words = " ".join([fault.message, *(quota.name for quota in fault.quotas)])
     if DAY_WORDS.search(words):
-        return _day_used_up(refusal, told)
+        return _classify_daily_limit(refusal, hint)
     if _LONG_WORDS.search(words):
         evidence.append("rule: a window of weeks")
-        return Event.PARKED, _accept_hint(refusal, told or _reset(refusal))
-    return _by_delay(refusal, _accept_hint(refusal, told or _reset(refusal)))
+        return Event.PARKED, _accept_hint(refusal, hint or _find_reset(refusal))
+    return _classify_by_delay(refusal, _accept_hint(refusal, hint or _find_reset(refusal)))
 
 
-def _by_delay(refusal: RefusedAnswer, delay: float | None) -> tuple[Event, float | None]:
+def _classify_by_delay(refusal: RefusedAnswer, delay: float | None) -> tuple[Event, float | None]:
     if delay is not None and delay > PARKED_FROM:
         refusal.evidence.append("rule: longer than 10 minutes")
         return Event.PARKED, delay
@@ -74,20 +74,20 @@ def _by_delay(refusal: RefusedAnswer, delay: float | None) -> tuple[Event, float
     return Event.LIMITED, delay
 
 
-def _day_used_up(refusal: RefusedAnswer, told: RetryHint | None) -> tuple[Event, float | None]:
+def _classify_daily_limit(refusal: RefusedAnswer, hint: RetryHint | None) -> tuple[Event, float | None]:
     dialect = refusal.dialect
-    told = told or _reset(refusal)
-    short = told is not None and told.seconds <= PARKED_FROM
+    hint = hint or _find_reset(refusal)
+    short = hint is not None and hint.seconds <= PARKED_FROM
     if short and dialect.days_refill:
-        return Event.LIMITED, _accept_hint(refusal, told)
+        return Event.LIMITED, _accept_hint(refusal, hint)
     refusal.evidence.append("rule: PerDay")
-    if dialect.day_zone and (told is None or (short and dialect.misleading_day_delay)):
+    if dialect.day_zone and (hint is None or (short and dialect.misleading_day_delay)):
         refusal.evidence.append(f"rule: until midnight, {dialect.day_zone}")
         return Event.PARKED, until_midnight(refusal.wall, dialect.day_zone)
-    return Event.PARKED, _accept_hint(refusal, told)
+    return Event.PARKED, _accept_hint(refusal, hint)
 
 
-def _until_money(refusal: RefusedAnswer) -> float | None:
+def _find_money_delay(refusal: RefusedAnswer) -> float | None:
     fault = refusal.fault
     if any(code.lower() in refusal.dialect.month_codes for _, code in fault.codes):
         refusal.evidence.append("rule: until the first of the month, UTC")
@@ -96,16 +96,16 @@ def _until_money(refusal: RefusedAnswer) -> float | None:
     if regained is not None:
         refusal.evidence.append(f"rule: access again on {regained}")
         return parse_delay(regained, wall=refusal.wall)
-    told = find_delay(refusal)
+    hint = find_delay(refusal)
     # A bill is hardly paid within the hour, whatever a header states.
-    return _accept_hint(refusal, told) if told is not None and told.seconds >= _LEAST_MONEY_DELAY else None
+    return _accept_hint(refusal, hint) if hint is not None and hint.seconds >= _LEAST_MONEY_DELAY else None
 
 
-def _accept_hint(refusal: RefusedAnswer, told: RetryHint | None) -> float | None:
-    if told is None:
+def _accept_hint(refusal: RefusedAnswer, hint: RetryHint | None) -> float | None:
+    if hint is None:
         return None
-    refusal.evidence.append(told.evidence)
-    return told.seconds
+    refusal.evidence.append(hint.evidence)
+    return hint.seconds
 
 
 def find_delay(refusal: RefusedAnswer) -> RetryHint | None:
@@ -113,46 +113,46 @@ def find_delay(refusal: RefusedAnswer) -> RetryHint | None:
 
     If it forbids a retry (``x-should-retry: false``), return the longest delay of all.
     """
-    told = [*_delay_in_headers(refusal), *_delay_in_body(refusal)]
+    hints = [*_find_header_delays(refusal), *_find_body_delay(refusal)]
     if refusal.flag("x-should-retry") == "false":
         refusal.evidence.append("header x-should-retry: false")
-        return max(told, key=lambda each: each.seconds, default=None)
-    return told[0] if told else None
+        return max(hints, key=lambda each: each.seconds, default=None)
+    return hints[0] if hints else None
 
 
-def _delay_in_headers(refusal: RefusedAnswer) -> list[RetryHint]:
+def _find_header_delays(refusal: RefusedAnswer) -> list[RetryHint]:
     fields, wall = refusal.fields, refusal.wall
-    told = []
+    hints = []
     for name in ("retry-after-ms", "x-ms-retry-after-ms"):
         milliseconds = last_valid(fields.get(name, ""), parse_number)
         if milliseconds is not None and milliseconds / 1000 <= LONGEST_DELAY:
-            told.append(RetryHint(milliseconds / 1000, f"header {name}: {milliseconds:g}"))
+            hints.append(RetryHint(milliseconds / 1000, f"header {name}: {milliseconds:g}"))
     text = fields.get("retry-after", "")
     seconds = last_valid(text, lambda piece: parse_delay(piece, wall=wall))
     if seconds is not None:
         quoted = format_quoted(text, wall=wall) if parse_delay(text, wall=wall) == seconds else f"{seconds:g}"
-        told.append(RetryHint(seconds, f"header retry-after: {quoted}"))
-    return told
+        hints.append(RetryHint(seconds, f"header retry-after: {quoted}"))
+    return hints
 
 
-def _delay_in_body(refusal: RefusedAnswer) -> list[RetryHint]:
+def _find_body_delay(refusal: RefusedAnswer) -> list[RetryHint]:
     fault = refusal.fault
-    told = []
+    hints = []
     if fault.delay is not None:
-        told.append(RetryHint(fault.delay, f"body {fault.delay_field}: {fault.delay:g}"))
+        hints.append(RetryHint(fault.delay, f"body {fault.delay_field}: {fault.delay:g}"))
     if (seconds := fault.text_delay()) is not None:
-        told.append(RetryHint(seconds, f"message: retry in {seconds:g} s"))
-    elif (seconds := _refill_time(refusal)) is not None:
-        told.append(RetryHint(seconds, f"rule: Used + Requested - Limit refills in {seconds:g} s"))
-    told += [
+        hints.append(RetryHint(seconds, f"message: retry in {seconds:g} s"))
+    elif (seconds := _compute_refill_time(refusal)) is not None:
+        hints.append(RetryHint(seconds, f"rule: Used + Requested - Limit refills in {seconds:g} s"))
+    hints += [
         RetryHint(reading.resets_in, f"body {reading.source}: resets in {reading.resets_in:g} s")
-        for reading in refusal.told_in_body
+        for reading in refusal.body_readings
         if reading.resets_in is not None and not reading.remaining
     ]
-    return sorted(told, key=lambda each: -each.seconds)[:1]
+    return sorted(hints, key=lambda each: -each.seconds)[:1]
 
 
-def _refill_time(refusal: RefusedAnswer) -> float | None:
+def _compute_refill_time(refusal: RefusedAnswer) -> float | None:
     """Return the time in which a continuously refilling bucket regains the missing amount, as OpenAI computes it."""
     limit, used, requested = (refusal.fault.amount(name) for name in ("limit", "used", "requested"))
     if not limit or used is None or requested is None:
@@ -161,7 +161,7 @@ def _refill_time(refusal: RefusedAnswer) -> float | None:
     return parse_delay(max(0.0, (used + requested - limit) * window / limit), wall=0.0)
 
 
-def _reset(refusal: RefusedAnswer) -> RetryHint | None:
+def _find_reset(refusal: RefusedAnswer) -> RetryHint | None:
     """Return the reset of the dimension used up, else of the one the body names, else the longest plausible one."""
     violated = violated_resets(refusal.fields, refusal.fault.violated)
     if violated:
@@ -172,10 +172,10 @@ def _reset(refusal: RefusedAnswer) -> RetryHint | None:
     if not empty and hidden is not None:
         return RetryHint(hidden, "rule: a limit that no header tells of")
     named = named_dimensions(refusal.fault)
-    about = [reading for reading in resets if reading.dimension in named]
+    matching = [reading for reading in resets if reading.dimension in named]
     # These have something left: waiting a minute for them is plausible, hours would be an expensive guess.
     likely = [r for r in resets if r.remaining is None or _resets_in(r) <= PARKED_FROM]
-    for candidates in (empty, about, likely):
+    for candidates in (empty, matching, likely):
         if candidates:
             last = max(candidates, key=_resets_in)
             return RetryHint(_resets_in(last), f"header {last.source}: resets in {_resets_in(last):g} s")

@@ -25,10 +25,10 @@ def parse_boto_answer(response: object, operation: object = None, *, streamed: b
     """Parse a dict of boto: ``Error`` has the error, ``ResponseMetadata`` the status and headers."""
     if not isinstance(response, Mapping):
         return None
-    about = response.get("ResponseMetadata")
-    about = about if isinstance(about, Mapping) else {}
-    headers = about.get("HTTPHeaders")
-    status = parse_status(about.get("HTTPStatusCode"))
+    metadata = response.get("ResponseMetadata")
+    metadata = metadata if isinstance(metadata, Mapping) else {}
+    headers = metadata.get("HTTPHeaders")
+    status = parse_status(metadata.get("HTTPStatusCode"))
     error = response.get("Error")
     body: dict[str, Any] = {}
     provider = None
@@ -38,18 +38,18 @@ def parse_boto_answer(response: object, operation: object = None, *, streamed: b
         body = {"error": {"Code": error.get("Code"), "Message": error.get("Message")}}
         if streamed and str(error.get("Code")).lower() != "validationexception":
             status = 200  # botocore reports every error in an event stream as 400
-    elif usage := _boto_usage(response.get("usage"), headers):
+    elif usage := _find_usage(response.get("usage"), headers):
         body, provider = {"usage": usage}, "bedrock"  # only Bedrock counts tokens
     if status is None:
         return None
-    return Answer(status, headers, body, provider=provider, retried=parse_count(about.get("RetryAttempts")))
+    return Answer(status, headers, body, provider=provider, retried=parse_count(metadata.get("RetryAttempts")))
 
 
-def _boto_usage(usage: object, headers: object) -> Mapping[str, Any]:
+def _find_usage(usage: object, headers: object) -> Mapping[str, Any]:
     """Return the usage, which Converse states in the answer and InvokeModel in headers."""
     if isinstance(usage, Mapping):
         return usage
     if not isinstance(headers, Mapping):
         return {}
-    told = {name: headers.get(f"x-amzn-bedrock-{name}-token-count") for name in ("input", "output")}
-    return {f"{name}_tokens": parse_count(count) for name, count in told.items() if count is not None}
+    counts = {name: headers.get(f"x-amzn-bedrock-{name}-token-count") for name in ("input", "output")}
+    return {f"{name}_tokens": parse_count(count) for name, count in counts.items() if count is not None}

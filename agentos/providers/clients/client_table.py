@@ -6,7 +6,7 @@ from enum import Enum, auto
 
 
 class ErrorKind(Enum):
-    """What the class of an exception reveals about the call."""
+    """The kind of an exception, by its class."""
 
     ANSWERED = auto()  # it carries an answer
     UNANSWERED = auto()  # no answer, or an incomplete one
@@ -24,9 +24,9 @@ _GENERATED = {  # clients made by the same generator, with the same classes
     "APIError": ErrorKind.ANSWERED,
 }
 # A connection that takes too long is a network error. Once it is open, the caller decides how long to wait.
-_OUT_OF_PATIENCE = dict.fromkeys(("ReadTimeout", "WriteTimeout", "PoolTimeout"), ErrorKind.GAVE_UP)
+_TIMEOUTS = dict.fromkeys(("ReadTimeout", "WriteTimeout", "PoolTimeout"), ErrorKind.GAVE_UP)
 _HTTPX = {
-    **_OUT_OF_PATIENCE,
+    **_TIMEOUTS,
     "HTTPStatusError": ErrorKind.ANSWERED,
     "UnsupportedProtocol": ErrorKind.OURS,
     "LocalProtocolError": ErrorKind.OURS,
@@ -34,7 +34,7 @@ _HTTPX = {
     "DecodingError": ErrorKind.UNANSWERED,
 }
 _HTTPCORE = {
-    **_OUT_OF_PATIENCE,
+    **_TIMEOUTS,
     **dict.fromkeys(("NetworkError", "TimeoutException", "RemoteProtocolError", "ProxyError"), ErrorKind.UNANSWERED),
 }
 

@@ -28,7 +28,7 @@ _DEEPEST = 5  # causes followed
 _MOST = 64  # exceptions inspected in all: groups may be nested
 
 # Of several signals in a group the most severe counts, by the loss if it were ignored.
-_GRAVITY = (
+_SEVERITY = (
     Event.KEY_DEAD,
     Event.MONEY_GONE,
     Event.PARKED,
@@ -72,7 +72,7 @@ def find_own_error(exc: BaseException) -> AgentOSError | None:
     to *exc* takes precedence, as does a signal next to it in a group. Never raises.
     """
     try:
-        carried = _carried(exc)
+        carried = _read_carried(exc)
         if carried is not None:
             return carried if isinstance(carried, AgentOSError) else None
         if isinstance(exc, AgentOSError):
@@ -99,7 +99,7 @@ def read_signal(thing: object, *, now: float, model: str | None = None) -> Signa
         if isinstance(thing, BaseException):
             return from_exception(thing, now=now, model=model)
         answer = parse_result(thing)
-        return None if answer is None else _classified(answer, now, model)
+        return None if answer is None else _classify(answer, now, model)
     except Exception:  # noqa: BLE001 - a foreign object: what cannot be read is ignored
         return None
 
@@ -111,20 +111,20 @@ def _inspect(
     if id(exc) in seen or depth > _DEEPEST or len(seen) >= _MOST:
         return None
     seen.add(id(exc))
-    carried = _carried(exc)
+    carried = _read_carried(exc)
     if carried is not None:
         return carried
     signal = None
     if isinstance(exc, BaseExceptionGroup):
-        inside = _gravest([_inspect(one, now, model, depth + 1, seen) for one in exc.exceptions[:_MOST]])
-        if inside is not None:
-            return inside
+        most_severe = _most_severe([_inspect(one, now, model, depth + 1, seen) for one in exc.exceptions[:_MOST]])
+        if most_severe is not None:
+            return most_severe
     elif isinstance(exc, AgentOSError):
         return exc
     elif not isinstance(exc, Exception):
         return None  # a cancellation, an interrupt, an exit
     else:
-        signal = _own_signal(exc, now, model)
+        signal = _classify_own(exc, now, model)
         if signal is not None and signal.status is not None:
             return signal
     # Only the explicit cause of ``raise ... from``. The implicit context is whatever was being handled: a bug in an
@@ -132,60 +132,60 @@ def _inspect(
     cause = exc.__cause__
     if cause is None:
         return signal
-    below = _inspect(cause, now, model, depth + 1, seen)
+    cause_result = _inspect(cause, now, model, depth + 1, seen)
     if signal is not None:
-        if signal.gave_up and isinstance(below, Signal) and not below.gave_up:
+        if signal.gave_up and isinstance(cause_result, Signal) and not cause_result.gave_up:
             # an SDK has a single timeout class; the cause is about the connection
             return replace(signal, gave_up=False)
-        return below if isinstance(below, AgentOSError) else signal
+        return cause_result if isinstance(cause_result, AgentOSError) else signal
     attempts = parse_count(
         read_attribute(read_attribute(exc, "last_attempt"), "attempt_number")
     )  # tenacity's RetryError
-    if isinstance(below, Signal) and attempts > below.retried + 1 and find_maker(type(exc), "tenacity"):
-        return replace(below, retried=attempts - 1)
-    return below
+    if isinstance(cause_result, Signal) and attempts > cause_result.retried + 1 and find_maker(type(exc), "tenacity"):
+        return replace(cause_result, retried=attempts - 1)
+    return cause_result
 
 
-def _carried(exc: BaseException) -> Signal | AgentOSError | None:
+def _read_carried(exc: BaseException) -> Signal | AgentOSError | None:
     found = exc.__dict__.get(CARRIED)
     return found if isinstance(found, (Signal, AgentOSError)) else None
 
 
-def _gravest(found: list[Signal | AgentOSError | None]) -> Signal | AgentOSError | None:
+def _most_severe(found: list[Signal | AgentOSError | None]) -> Signal | AgentOSError | None:
     """Return the most severe result of the exceptions in a group."""
     signals = [one for one in found if isinstance(one, Signal)]
     if signals:
-        return min(signals, key=lambda signal: _GRAVITY.index(signal.event))
+        return min(signals, key=lambda signal: _SEVERITY.index(signal.event))
     return next((one for one in found if one is not None), None)
 
 
-def _own_signal(exc: Exception, now: float, model: str | None) -> Signal | None:
+def _classify_own(exc: Exception, now: float, model: str | None) -> Signal | None:
     """Return the signal of *exc* itself, without its causes."""
     answer, shown = parse_exception(exc)
     if answer is None:
         return None
-    signal = _classified(answer, now, model)
+    signal = _classify(answer, now, model)
     if signal.event is Event.OK:
         return None
     if shown:
-        signal = replace(signal, evidence=_evidence_with(signal, f"exception {shown}"))
+        signal = replace(signal, evidence=_add_evidence(signal, f"exception {shown}"))
     return signal
 
 
-def _evidence_with(signal: Signal, shown: str) -> tuple[str, ...]:
+def _add_evidence(signal: Signal, shown: str) -> tuple[str, ...]:
     # Without an answer the exception is the only evidence; with one it is the least relevant.
     return (shown, *signal.evidence) if signal.status is None else (*signal.evidence, shown)
 
 
-def _classified(answer: Answer, now: float, model: str | None) -> Signal:
+def _classify(answer: Answer, now: float, model: str | None) -> Signal:
     # The URL takes precedence over the client's name: many providers are called with openai's client.
-    there = None if answer.url is None else find_dialect(parse_host(answer.url))
+    dialect = None if answer.url is None else find_dialect(parse_host(answer.url))
     signal = classify(
         answer.status,
         answer.headers,
         answer.body,
         now=now,
-        provider=answer.provider if there is None else there.name,
+        provider=answer.provider if dialect is None else dialect.name,
         url=answer.url,
         model=model or answer.model,
     )

@@ -31,25 +31,25 @@ def parse_exception(exc: Exception) -> tuple[Answer | None, str]:
     """
     maker, kind, shown = find_kind(type(exc))
     if kind is ErrorKind.PERHAPS:
-        kind = ErrorKind.UNANSWERED if _is_of_the_network(exc) else None
+        kind = ErrorKind.UNANSWERED if _is_network_error(exc) else None
     if kind is None:
-        return _of_unknown_client(exc), shown
+        return _parse_unknown(exc), shown
     if kind is ErrorKind.OURS:
         return None, shown
     if kind in NO_ANSWER or _is_garbled(exc):
         gave_up = kind is ErrorKind.GAVE_UP and read_attribute(exc, "errno") is None  # else the system gave up
-        return _unanswered(exc, maker, gave_up=gave_up), shown
+        return _parse_unanswered(exc, maker, gave_up=gave_up), shown
     if kind is ErrorKind.EXHAUSTED:
-        return _exhausted(exc), shown
+        return _parse_exhausted(exc), shown
     if maker == "botocore":
         streamed = shown == "botocore.EventStreamError"
         return parse_boto_answer(
             read_attribute(exc, "response"), read_attribute(exc, "operation_name"), streamed=streamed
         ), shown
-    return _answered(exc, maker), shown
+    return _parse_answered(exc, maker), shown
 
 
-def _of_unknown_client(exc: Exception) -> Answer | None:
+def _parse_unknown(exc: Exception) -> Answer | None:
     response = read_attribute(exc, "response")
     # Not a known client. A number alone may mean anything: only a response makes it an HTTP status.
     if response is None or not is_response(response):
@@ -57,7 +57,7 @@ def _of_unknown_client(exc: Exception) -> Answer | None:
     return parse_response(response, request=read_attribute(exc, "request"))
 
 
-def _is_of_the_network(exc: Exception) -> bool:
+def _is_network_error(exc: Exception) -> bool:
     reason = read_attribute(exc, "reason")  # of urllib's URLError; text if the request could not be sent
     if isinstance(reason, Exception):
         return find_kind(type(reason))[1] in NO_ANSWER or read_attribute(reason, "errno") in _NETWORK_ERRNOS
@@ -71,18 +71,18 @@ def _is_garbled(exc: Exception) -> bool:
     }
 
 
-def _unanswered(exc: Exception, maker: str, *, gave_up: bool) -> Answer:
+def _parse_unanswered(exc: Exception, maker: str, *, gave_up: bool) -> Answer:
     request = read_attribute(exc, "request")
     return Answer(
         status=None,
-        url=find_url(request, read_attribute(exc, "request_info")) or _endpoint(exc),
-        provider=_provider(exc, maker),
+        url=find_url(request, read_attribute(exc, "request_info")) or _find_endpoint(exc),
+        provider=_find_provider(exc, maker),
         retried=count_noted_retries(request),
         gave_up=gave_up,
     )
 
 
-def _endpoint(exc: Exception) -> str | None:
+def _find_endpoint(exc: Exception) -> str | None:
     """Return the address of an exception without a request, which botocore's and aiohttp's have."""
     facts = read_attribute(exc, "kwargs")
     if isinstance(facts, Mapping):
@@ -91,18 +91,18 @@ def _endpoint(exc: Exception) -> str | None:
     return strip_url(f"https://{host}") if isinstance(host, str) else None
 
 
-def _exhausted(exc: Exception) -> Answer | None:
+def _parse_exhausted(exc: Exception) -> Answer | None:
     """Read the last status from urllib3's reason after its last retry; the headers are lost."""
-    ended = exc
+    exhausted = exc
     if exc.args and isinstance(exc.args[0], Exception):
-        ended = exc.args[0]  # requests' RetryError wraps urllib3's
-    reason = read_attribute(ended, "reason")
-    said = reason.args[0] if isinstance(reason, Exception) and reason.args else None
-    found = _TOO_MANY.search(said[:200]) if isinstance(said, str) else None
+        exhausted = exc.args[0]  # requests' RetryError wraps urllib3's
+    reason = read_attribute(exhausted, "reason")
+    text = reason.args[0] if isinstance(reason, Exception) and reason.args else None
+    found = _TOO_MANY.search(text[:200]) if isinstance(text, str) else None
     kind = find_kind(type(reason))[1] if isinstance(reason, Exception) else ErrorKind.UNANSWERED
     if found is None and kind not in NO_ANSWER:
         return None  # for example too many redirects
-    pool = read_attribute(ended, "pool")
+    pool = read_attribute(exhausted, "pool")
     scheme, host = read_attribute(pool, "scheme"), read_attribute(pool, "host")
     return Answer(
         status=int(found[1]) if found else None,
@@ -112,7 +112,7 @@ def _exhausted(exc: Exception) -> Answer | None:
     )
 
 
-def _answered(exc: Exception, maker: str) -> Answer | None:
+def _parse_answered(exc: Exception, maker: str) -> Answer | None:
     response = read_attribute(exc, "response")
     if response is None:
         response = read_attribute(exc, "raw_response")
@@ -122,7 +122,7 @@ def _answered(exc: Exception, maker: str) -> Answer | None:
     for name in _STATUS_NAMES.get(maker, ("status_code",)):
         status = parse_status(read_attribute(exc, name)) if status is None else status
     if maker == "google.genai" or body is None:
-        body = _body_in(exc, maker) or body
+        body = _find_body(exc, maker) or body
     if status is None:
         # An error event in a stream that began well; without a body, there was no answer.
         if not is_truthy(read_attribute(exc, "body")) and not is_truthy(read_attribute(exc, "details")):
@@ -137,13 +137,13 @@ def _answered(exc: Exception, maker: str) -> Answer | None:
         ),
         body=body,
         url=None if maker == "litellm" else seen.url or find_url(request, read_attribute(exc, "request_info"), exc),
-        provider=_provider(exc, maker),
+        provider=_find_provider(exc, maker),
         model=named if isinstance(named, str) else None,
         retried=seen.retried or count_noted_retries(request) or parse_count(read_attribute(exc, "num_retries")),
     )
 
 
-def _body_in(exc: Exception, maker: str) -> Any:
+def _find_body(exc: Exception, maker: str) -> Any:
     """Return the body as the client parsed it, or the message if an SDK kept only that."""
     for name in ("body", "details"):
         body = read_attribute(exc, name)
@@ -158,7 +158,7 @@ def _body_in(exc: Exception, maker: str) -> Any:
     return {"error": {"message": message}} if kept else None
 
 
-def _provider(exc: Exception, maker: str) -> str | None:
+def _find_provider(exc: Exception, maker: str) -> str | None:
     if maker == "litellm":
         name = read_attribute(exc, "llm_provider")
         return _LITELLM_PROVIDERS.get(name, name) if isinstance(name, str) else None

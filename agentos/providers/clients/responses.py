@@ -28,9 +28,9 @@ def parse_response(response: object, *, request: object = None) -> Answer:
         status=parse_status(read_attribute(response, "status_code"))
         or parse_status(read_attribute(response, "status")),
         headers=read_attribute(response, "headers"),
-        body=_body_read(response),
+        body=_get_read_body(response),
         url=find_url(response, request),
-        retried=count_noted_retries(request) or _retries_below(response),
+        retried=count_noted_retries(request) or _count_urllib3_retries(response),
     )
 
 
@@ -65,7 +65,7 @@ def count_noted_retries(request: object) -> int:
         return 0
 
 
-def _retries_below(response: object) -> int:
+def _count_urllib3_retries(response: object) -> int:
     """Return the number of urllib3's retries, under requests or by itself, without redirects."""
     retries = read_attribute(response, "retries") or read_attribute(read_attribute(response, "raw"), "retries")
     history = read_attribute(retries, "history")
@@ -74,7 +74,7 @@ def _retries_below(response: object) -> int:
     return sum(1 for one in history if read_attribute(one, "redirect_location") is None)
 
 
-def _body_read(response: object) -> bytes | str | None:
+def _get_read_body(response: object) -> bytes | str | None:
     """Return the body if the client has read it. The public attributes of requests and urllib3 would fetch it."""
     if find_maker(type(response), "httpx", "httpx2"):
         body = read_attribute(response, "content")  # raises if it has not been read

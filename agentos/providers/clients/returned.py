@@ -61,7 +61,7 @@ def _from_sdk(thing: object, maker: str) -> Answer | None:
             answer = parse_response(response)
             retried = answer.retried or parse_count(read_attribute(thing, "retries_taken"))
             return replace(answer, provider=provider, retried=retried)
-    body = _parsed(thing)
+    body = _read_parsed_answer(thing)
     if not body:
         return None
     model = read_attribute(thing, "model") or read_attribute(thing, "model_version")
@@ -74,15 +74,15 @@ def _from_sdk(thing: object, maker: str) -> Answer | None:
     )
 
 
-def _parsed(thing: object) -> dict[str, Any]:
+def _read_parsed_answer(thing: object) -> dict[str, Any]:
     """Return the relevant parts of a parsed answer in their wire format."""
     body: dict[str, Any] = {}
     metadata = read_attribute(thing, "usage_metadata")
     usage = read_attribute(thing, "usage")
     if metadata is not None:
-        body["usageMetadata"] = _numbers(metadata, _GEMINI_USAGE_NAMES)
+        body["usageMetadata"] = _read_numbers(metadata, _GEMINI_USAGE_NAMES)
     elif usage is not None:
-        body["usage"] = _numbers(usage, {name: name for name in _USAGE_NAMES})
+        body["usage"] = _read_numbers(usage, {name: name for name in _USAGE_NAMES})
     error = read_attribute(thing, "error")  # a response that failed after a status of 200
     code = read_attribute(error, "code")
     if isinstance(code, str):
@@ -90,6 +90,6 @@ def _parsed(thing: object) -> dict[str, Any]:
     return {name: value for name, value in body.items() if value}
 
 
-def _numbers(thing: object, names: Mapping[str, str]) -> dict[str, int]:
+def _read_numbers(thing: object, names: Mapping[str, str]) -> dict[str, int]:
     found = {wire: read_attribute(thing, name) for name, wire in names.items()}
     return {wire: value for wire, value in found.items() if isinstance(value, int) and not isinstance(value, bool)}

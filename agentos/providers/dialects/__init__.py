@@ -30,10 +30,10 @@ _LONGEST_HOST = 253
 def parse_host(url: object) -> str:
     """Return the host of a URL, or of an object that has one as text; empty if there is none."""
     text = url if isinstance(url, str) else str(url)
-    rest = text[:2048].partition("://")[2] or text[:2048]
+    authority = text[:2048].partition("://")[2] or text[:2048]
     for end in "/?#":
-        rest = rest.partition(end)[0]
-    host = rest.rpartition("@")[2].lower()
+        authority = authority.partition(end)[0]
+    host = authority.rpartition("@")[2].lower()
     return host.partition(":")[0][:_LONGEST_HOST]
 
 

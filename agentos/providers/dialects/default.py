@@ -80,7 +80,7 @@ COMMON_CODES = {
 
 # An error inside a 200 or a stream has no status of its own. If its code does not decide, it is treated like this
 # status.
-TWINS = {
+STATUS_BY_CODE = {
     "invalid_request_error": 400,
     "invalid_argument": 400,
     "failed_precondition": 400,

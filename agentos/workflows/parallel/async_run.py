@@ -48,9 +48,9 @@ class AsyncRun:
         )
         # A journal of a million entries takes seconds to read; the loop must not block.
         self._run = run = await run_in_thread(prepare, unwanted=lambda run: run.recorder.close(5.0))
-        self._watched = SignalScope(run)
+        self._signals = SignalScope(run)
         try:
-            self._watched.__enter__()
+            self._signals.__enter__()
             on_this_loop = worker.is_async and run.state.options.engine is None
             coordinator._start(
                 run, AsyncioEngine(run.attempts, loop) if on_this_loop else build_engine(run.attempts), stops
@@ -77,7 +77,7 @@ class AsyncRun:
                 await run_in_thread(run.conclude)
         finally:
             self._coordinator._end(run)
-            self._watched.__exit__()
+            self._signals.__exit__()
 
     async def _deliver(self, run: Run) -> None:
         """Feed the items of an async iterable to the run, as far as there is room."""
@@ -102,30 +102,30 @@ async def run_in_thread(function: Callable[[], T], unwanted: Callable[[T], objec
 
     The loop's own executor is not used: the user's work may have filled it.
     """
-    bell = AsyncWakeup(asyncio.get_running_loop())
+    wakeup = AsyncWakeup(asyncio.get_running_loop())
     lock = threading.Lock()
     results: list[T] = []
     errors: list[BaseException] = []
-    left = False
+    cancelled = False
 
     def call() -> None:
         try:
             result = function()
             with lock:
                 results.append(result)
-            if left and unwanted is not None:
+            if cancelled and unwanted is not None:
                 unwanted(result)
         except BaseException as error:  # noqa: BLE001 - raised where the result is awaited
             errors.append(error)
         finally:
-            bell.wake()
+            wakeup.wake()
 
     threading.Thread(target=call, name="agentos-aside", daemon=True).start()
     try:
-        await bell.wait()
+        await wakeup.wait()
     except BaseException:
         with lock:
-            left = True
+            cancelled = True
         if results and unwanted is not None:
             unwanted(results[0])
         raise

@@ -90,9 +90,11 @@ class ParallelCoordinator:
         on_progress: Callable[[Progress], object] | None = None,
         clock: Clock | None = None,
     ) -> None:
-        told = not isinstance(max_parallelism, _DefaultInt)
-        self.max_parallelism = _at_least_one("max_parallelism", max_parallelism if told else self.MAX_PARALLELISM)
-        self.max_workers = self._workers(max_workers, told=told)
+        is_explicit = not isinstance(max_parallelism, _DefaultInt)
+        self.max_parallelism = _at_least_one(
+            "max_parallelism", max_parallelism if is_explicit else self.MAX_PARALLELISM
+        )
+        self.max_workers = self._cap_workers(max_workers, is_explicit=is_explicit)
         self.credential_coordinator = credential_coordinator
         self._clock: Clock = SystemClock() if clock is None else clock
         self._options = RunOptions(
@@ -127,9 +129,9 @@ class ParallelCoordinator:
         self._checkpoints: list[str] = []
         self._stats: ProgressStats | None = None
 
-    def _workers(self, wanted: int | None, *, told: bool) -> int:
+    def _cap_workers(self, wanted: int | None, *, is_explicit: bool) -> int:
         if wanted is None:
-            return int(self.max_parallelism) if told else min(self.DEFAULT_PARALLELISM, self.max_parallelism)
+            return int(self.max_parallelism) if is_explicit else min(self.DEFAULT_PARALLELISM, self.max_parallelism)
         _at_least_one("max_workers", wanted)
         if wanted > self.max_parallelism:
             log.warning(
@@ -155,7 +157,7 @@ class ParallelCoordinator:
         ids.
         """
         if dry_run:
-            return self._list(items, item_id_func), []
+            return self._print_ids(items, item_id_func), []
         worker, source = inspect_worker(worker_func), self._source(items, item_id_func)
         stops = self._stops
         run = self._prepare(worker, source, ThreadWakeup())
@@ -185,7 +187,7 @@ class ParallelCoordinator:
         stops = self._stops
         run = self._prepare(worker, source, ThreadWakeup(), streamed=True)
         with SignalScope(run):
-            elsewhere = False
+            deferred = False
             try:
                 self._start(run, build_engine(run.attempts), stops)
                 while True:
@@ -195,17 +197,19 @@ class ParallelCoordinator:
                     elif run.is_over and not run.publisher.has_results:
                         break
             except GeneratorExit:
-                elsewhere = threading.current_thread().name.startswith("agentos-")
-                if elsewhere:
+                deferred = threading.current_thread().name.startswith("agentos-")
+                if deferred:
                     # Collected as garbage on a thread of a run, which must not block here.
-                    threading.Thread(target=self._leave, args=(run,), name="agentos-leaving", daemon=True).start()
+                    threading.Thread(
+                        target=self._drain_and_end, args=(run,), name="agentos-leaving", daemon=True
+                    ).start()
                     raise
                 self._drain(run)
                 if isinstance(run.shutdown.error, (KeyboardInterrupt, SystemExit)) and not run.shutdown.raised:
                     raise run.shutdown.error from None
                 raise
             finally:
-                if not elsewhere:
+                if not deferred:
                     self._end(run)
         run.raise_error(None)
 
@@ -214,7 +218,7 @@ class ParallelCoordinator:
         while not run.is_over:
             run.wakeup.wait()
 
-    def _leave(self, run: Run) -> None:
+    def _drain_and_end(self, run: Run) -> None:
         self._drain(run)
         self._end(run)
 
@@ -230,10 +234,10 @@ class ParallelCoordinator:
         Cancelling it cancels its coroutines; unfinished items are interrupted.
         """
         if dry_run and not isinstance(items, AsyncIterable):
-            return self._list(items, item_id_func), []
+            return self._print_ids(items, item_id_func), []
         worker, source = inspect_worker(worker_func), self._source(items, item_id_func)
         if dry_run:
-            return await _list_async(source), []
+            return await _print_ids_async(source), []
         from .async_run import AsyncRun  # avoids importing asyncio where it is not used
 
         async with AsyncRun(self, worker, source) as run:
@@ -323,8 +327,8 @@ class ParallelCoordinator:
         options = replace(self._options, max_workers=_at_least_one("max_workers", self.max_workers))
         check_worker(worker, options)
         # the thread or loop that takes the leases must not block
-        one_for_all = worker.is_async or options.engine is not None
-        pool = build_run_pool(self.credential_coordinator, self._clock, on_loop=one_for_all)
+        must_not_block = worker.is_async or options.engine is not None
+        pool = build_run_pool(self.credential_coordinator, self._clock, on_loop=must_not_block)
         journal = None
         if options.journal is not None:
             name = options.worker_version or (worker.name if pool is None else pool.masked(worker.name))
@@ -365,8 +369,8 @@ class ParallelCoordinator:
             run.stop("shutdown()")
         if self._on_begin is not None:
             self._on_begin()
-        one_for_all = run.worker.is_async or run.state.options.engine is not None
-        if one_for_all and run.source.total is None and not run.source.is_async:
+        must_not_block = run.worker.is_async or run.state.options.engine is not None
+        if must_not_block and run.source.total is None and not run.source.is_async:
             # An input that blocks would block the loop, or the thread that hands items over.
             run.source.is_pushed = True
             threading.Thread(target=feed_input, args=(run,), name="agentos-input", daemon=True).start()
@@ -388,7 +392,7 @@ class ParallelCoordinator:
                         self._running.remove(run)
                     self._checkpoints = run.unfinished()
 
-    def _list(self, items: Iterable[Any], item_id_func: IdFunction) -> ProgressStats:
+    def _print_ids(self, items: Iterable[Any], item_id_func: IdFunction) -> ProgressStats:
         """Print the ids of the items to standard output."""
         source = ItemSource(items, item_id_func)
         if source.ids is not None:
@@ -409,7 +413,7 @@ class ParallelCoordinator:
         return ProgressStats(total=count)
 
 
-async def _list_async(source: ItemSource) -> ProgressStats:
+async def _print_ids_async(source: ItemSource) -> ProgressStats:
     print("[COORDINATOR] Dry run mode - would process these items:")  # noqa: T201
     count = 0
     async for payload in source.async_items:

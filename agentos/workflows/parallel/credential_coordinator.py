@@ -80,24 +80,24 @@ class CredentialCoordinator:
             debug = os.environ.get("AGENTOS_DEBUG", "") not in ("", "0")
         _require_positive("lease_ttl", lease_ttl)
         _require_positive("weight", weight)
-        place = parse_location(store, os.environ)
+        location = parse_location(store, os.environ)
         clock = SystemClock() if clock is None else clock
         backoff = partial(_default_backoff, type(self), weakref.ref(self))
-        if place is None:
+        if location is None:
             core = make_core(debug=debug, keep_free=keep_free, max_lease=max_lease)
             self._runtime = runtime = PoolRuntime(core, clock, backoff)
         else:
             shared = make_shared_core(debug=debug, keep_free=keep_free, max_lease=max_lease)
             self._runtime = runtime = PoolRuntime(shared, clock, backoff, shared)
-        if isinstance(place, RedisLocation):
-            _mask_passwords(runtime.masker, place.passwords)
+        if isinstance(location, RedisLocation):
+            _mask_passwords(runtime.masker, location.passwords)
         for unused in all_given[len(given) :]:  # not used, but masked
             runtime.masker.add(unused.secret.reveal() if isinstance(unused, Credential) else str(unused))
-        if place is None:
+        if location is None:
             self._admit(given, keep_free)
             return
         self.lease_ttl = lease_ttl
-        share_pool(runtime, shared, place, lease_ttl, weight)
+        share_pool(runtime, shared, location, lease_ttl, weight)
         try:
             self._admit(given, keep_free)
         except BaseException:
@@ -144,13 +144,13 @@ class CredentialCoordinator:
         if timeout is not None:
             check_timeout(timeout)
         if model is None and affinity is None and labels is None and not priority:
-            ask = PLAIN if cost is None else LeaseRequest(request_cost(cost))
+            request = PLAIN if cost is None else LeaseRequest(request_cost(cost))
         else:
-            ask = _parse_lease_request(cost, model, affinity, priority, labels)
+            request = _parse_lease_request(cost, model, affinity, priority, labels)
         runtime = self._runtime
-        if runtime.is_used_by_run and (lent := runtime.current_item_lease()) is not None:
-            return lent
-        return Lease(runtime, None, ask, requester, timeout)
+        if runtime.is_used_by_run and (item_lease := runtime.current_item_lease()) is not None:
+            return item_lease
+        return Lease(runtime, None, request, requester, timeout)
 
     def acquire(
         self,
@@ -164,12 +164,12 @@ class CredentialCoordinator:
         labels: LabelsArgument = None,
     ) -> Lease:
         """Return a lease that the caller releases; arguments and behaviour in a worker are those of ``lease``."""
-        ask = _build_lease_request(timeout, cost, model, affinity, priority, labels)
+        request = _build_lease_request(timeout, cost, model, affinity, priority, labels)
         runtime = self._runtime
-        if runtime.is_used_by_run and (lent := runtime.current_item_lease()) is not None:
-            return lent
+        if runtime.is_used_by_run and (item_lease := runtime.current_item_lease()) is not None:
+            return item_lease
         take = runtime.take
-        return Lease(runtime, take(ask, requester, timeout, "await pool.acquire_async()"), ACQUIRED)
+        return Lease(runtime, take(request, requester, timeout, "await pool.acquire_async()"), ACQUIRED)
 
     def acquire_nowait(
         self,
@@ -198,12 +198,12 @@ class CredentialCoordinator:
         labels: LabelsArgument = None,
     ) -> Lease:
         """Return a lease that the caller releases, without blocking the loop; the arguments are those of ``lease``."""
-        ask = _build_lease_request(timeout, cost, model, affinity, priority, labels)
+        request = _build_lease_request(timeout, cost, model, affinity, priority, labels)
         runtime = self._runtime
-        if runtime.is_used_by_run and (lent := runtime.current_item_lease()) is not None:
-            return lent
-        grant = runtime.take_now(ask, requester)
-        return Lease(runtime, grant or await runtime.wait_async(ask, requester, timeout), ACQUIRED)
+        if runtime.is_used_by_run and (item_lease := runtime.current_item_lease()) is not None:
+            return item_lease
+        grant = runtime.take_now(request, requester)
+        return Lease(runtime, grant or await runtime.wait_async(request, requester, timeout), ACQUIRED)
 
     # -- the original verbs: plain strings in and out ---------------------------------------------------------
 
@@ -384,8 +384,8 @@ class CredentialCoordinator:
             raise ValueError(f"duration must be a number of seconds, not {duration!r}")
         if parallel is not None and (isinstance(parallel, bool) or not isinstance(parallel, int) or parallel < 1):
             raise ValueError(f"parallel must be a whole number of at least 1, or left out, not {parallel!r}")
-        ask = _parse_lease_request(cost, model, None, 0, labels)
-        return self._runtime.inspector.forecast(n_items, ask, duration, parallel)
+        request = _parse_lease_request(cost, model, None, 0, labels)
+        return self._runtime.inspector.forecast(n_items, request, duration, parallel)
 
 
 def _default_backoff(kind: type[CredentialCoordinator], pool: weakref.ref[CredentialCoordinator]) -> float:
