@@ -68,7 +68,7 @@ class NoCredentialAvailable(AgentOSError, TimeoutError):
 
     def describe(self) -> str:
         if self.next_free_in is None:
-            due = "the next comes when a holder gives one back"
+            due = "the next is free when a holder releases one"
         else:
             due = f"the next is due in {self.next_free_in:.1f}s"
         return f"no credential became free in {self.waited:.1f}s; {due}"
@@ -103,7 +103,7 @@ class PoolClosed(AgentOSError):
     """The pool is closed and grants no leases."""
 
     def describe(self) -> str:
-        return "the credential pool is closed; it grants nothing more"
+        return "the credential pool is closed; it grants no more leases"
 
 
 @error_fields()
@@ -131,7 +131,7 @@ class ForeignHost(AgentOSError):
 
     def describe(self) -> str:
         return (
-            f"no key was sent to {self.host}: {self.detail}; if one belongs there, say so in its credential: "
+            f"no key was sent to {self.host}: {self.detail}; if one belongs there, state that in its credential: "
             "name the host in hosts=, who issued the key in provider=, or where it is used in base_url="
         )
 
@@ -196,7 +196,7 @@ class StoreUnavailable(StoreError):
 
     def describe(self) -> str:
         login = "put user and password into the URL (redis://user:password@host)"
-        remedy = login if self.wants_login else "put that right"
+        remedy = login if self.wants_login else "fix that"
         return f'{self.problem()}; {remedy}, {self._suggest_other()}, or share nothing with store="memory"'
 
 
@@ -238,7 +238,7 @@ class StoreDamaged(StoreError):
         recovery = f"delete its keys, or {self._suggest_other()}" if "://" in self.path else "move the file away"
         return (
             f"the pool's shared state {self.path} is damaged: {self.detail}; stop the runs that use it and {recovery}. "
-            "Limits and coolings are then learned again, nothing else is lost"
+            "Limits and cooldowns are then learned again, nothing else is lost"
         )
 
 

@@ -182,7 +182,7 @@ def test_a_timeout_says_when_the_next_credential_is_due() -> None:
 
     assert isinstance(error, TimeoutError)
     assert str(error) == "no credential became free in 30.0s; the next is due in 4.2s"
-    assert str(NoCredentialAvailable(waited=1)).endswith("the next comes when a holder gives one back")
+    assert str(NoCredentialAvailable(waited=1)).endswith("the next is free when a holder releases one")
 
 
 def test_an_error_says_what_to_do() -> None:
@@ -245,7 +245,7 @@ def test_errors_of_the_shared_state_say_which_file_and_what_to_do() -> None:
     assert "cannot be used: the disk is full" in said[StoreUnavailable]
     assert "not an SQLite database" in said[NotAStore]
     assert "format 9, and this agentos knows formats up to 1; nothing was changed" in said[StoreTooNew]
-    assert "move the file away. Limits and coolings are then learned again" in said[StoreDamaged]
+    assert "move the file away. Limits and cooldowns are then learned again" in said[StoreDamaged]
     assert "use one file per machine" in said[StoreElsewhere]
     assert "a network share (nfs4)" in said[StoreOnNetworkShare]
     assert "AGENTOS_HOME" in said[StoreOnNetworkShare]

@@ -120,7 +120,7 @@ class CollectionTimer(ForkSafeLocks):
         with self._changed:
             self._callback, self._at = callback, time.monotonic() + seconds
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="agentos-watchman", daemon=True)
+                self._thread = threading.Thread(target=self._run, name="agentos-collection-timer", daemon=True)
                 self._thread.start()
             elif self._at < self._sleeps_until:
                 self._changed.notify()

@@ -95,7 +95,7 @@ class Call:
                 raise ForeignHost(
                     host=str(self._origin),
                     credentials=(self._grant.key.name,),
-                    detail="the item that makes this call was started with a credential that may not go there",
+                    detail="the item that makes this call was started with a credential that may not be sent there",
                 )
         self._deadline = settings.clock.now() + settings.find_wait_timeout(request)
         self._lost_before = False

@@ -48,7 +48,7 @@ class ErrorBody:
         if not isinstance(error, Exception):
             return False
         self.is_cut = True
-        log.debug("[COORDINATOR] the body of an error broke off: %s", type(error).__name__)
+        log.debug("[COORDINATOR] the body of an error response is incomplete: %s", type(error).__name__)
         return True
 
     def add(self, piece: bytes) -> bool:

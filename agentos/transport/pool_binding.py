@@ -35,7 +35,7 @@ def settings_for(
     if auth is not None and not (isinstance(auth, str) and auth.isascii() and auth.replace("-", "").isalnum()):
         raise ValueError('auth must be "bearer" or the name of a header, such as x-api-key')
     if auth is not None and auth.lower() in _NOT_FOR_KEYS:
-        raise ValueError(f"auth must not be {auth}: that header says something else")
+        raise ValueError(f"auth must not be {auth}: that header has another purpose")
     if max_wait is not None and (
         isinstance(max_wait, bool) or not isinstance(max_wait, (int, float)) or not max_wait >= 0
     ):

@@ -117,7 +117,7 @@ class PoolTransport(BaseTransport):
             try:
                 stream.close()
             except Exception:  # not the concern of the next call
-                log.debug("[COORDINATOR] a body that was left unread could not be closed", exc_info=True)
+                log.debug("[COORDINATOR] an abandoned response body could not be closed", exc_info=True)
 
     def close(self) -> None:
         """Close the connections and release unfinished responses. The pool stays open."""
@@ -210,7 +210,7 @@ class AsyncPoolTransport(AsyncBaseTransport):
             try:
                 await stream.aclose()
             except Exception:  # such as that the loop has ended
-                log.debug("[COORDINATOR] a body that was left unread could not be closed", exc_info=True)
+                log.debug("[COORDINATOR] an abandoned response body could not be closed", exc_info=True)
 
     async def aclose(self) -> None:
         """Close the connections and release unfinished responses. The pool stays open."""

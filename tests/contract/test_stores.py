@@ -168,7 +168,7 @@ def test_who_will_not_wait_is_refused_at_once(place: Place) -> None:
     pool = place.open(ONE_KEY)
     _held = pool.acquire()
 
-    with pytest.raises(NoCredentialAvailable, match=r"in 0\.0s; the next comes when a holder gives one back"):
+    with pytest.raises(NoCredentialAvailable, match=r"in 0\.0s; the next is free when a holder releases one"):
         pool.acquire_nowait()
 
 

@@ -49,7 +49,7 @@ def test_a_key_leased_in_one_is_refused_in_the_other(shared: Place) -> None:
     one, two = shared.open(KEY), shared.open(KEY)
     lease = one.acquire("item-1")
 
-    assert refused(two) is None  # the next comes when a holder gives one back
+    assert refused(two) is None  # the next is free when a holder releases one
 
     assert [row.state for row in two.snapshot()] == ["leased"]
     assert two.get_available_count() == 0

@@ -39,6 +39,8 @@ def test_an_sdk_without_retries_of_its_own_is_not_warned_of(
 
 def warnings_in(caplog: pytest.LogCaptureFixture) -> int:
     return sum(
-        record.name == "agentos" and record.levelname == "WARNING" and "asks again by itself" in record.getMessage()
+        record.name == "agentos"
+        and record.levelname == "WARNING"
+        and "retries failed calls by itself" in record.getMessage()
         for record in caplog.records
     )

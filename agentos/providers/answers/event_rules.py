@@ -91,7 +91,7 @@ def _classify_403(refusal: RefusedAnswer) -> Event:
     A key is not declared dead without an explicit statement: losing a good key costs a run more than one item.
     """
     if refusal.dialect.limits_with_403 and _looks_limited(refusal):
-        refusal.evidence.append("rule: a limit, told with 403")
+        refusal.evidence.append("rule: a rate limit with status 403")
         return Event.LIMITED
     if refusal.document is None and not refusal.recognised and _is_html(refusal):
         refusal.evidence.append("rule: a page of a proxy, not the provider")

@@ -170,7 +170,7 @@ def _find_reset(refusal: RefusedAnswer) -> RetryHint | None:
     empty = [reading for reading in resets if reading.remaining == 0]
     hidden = refusal.dialect.hidden_limit_delay
     if not empty and hidden is not None:
-        return RetryHint(hidden, "rule: a limit that no header tells of")
+        return RetryHint(hidden, "rule: a limit without headers")
     named = named_dimensions(refusal.fault)
     matching = [reading for reading in resets if reading.dimension in named]
     # These have something left: waiting a minute for them is plausible, hours would be an expensive guess.

@@ -69,7 +69,7 @@ class AsyncRun:
                 self._pump.cancel()
             if not run.is_over:
                 # Left early: by an exception, by cancellation, or by leaving the loop over the results.
-                run.stop("the end of whoever waited for it", force=True)
+                run.stop("its caller, which stopped waiting", force=True)
                 while not run.is_over:
                     await run.wakeup.wait()
             if not run.shutdown.concluded:
@@ -120,7 +120,7 @@ async def run_in_thread(function: Callable[[], T], unwanted: Callable[[T], objec
         finally:
             wakeup.wake()
 
-    threading.Thread(target=call, name="agentos-aside", daemon=True).start()
+    threading.Thread(target=call, name="agentos-blocking-call", daemon=True).start()
     try:
         await wakeup.wait()
     except BaseException:

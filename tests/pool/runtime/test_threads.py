@@ -218,7 +218,7 @@ def test_acquire_nowait_raises_at_once(pool: CredentialCoordinator) -> None:
     _held = pool.acquire()
     _held_2 = pool.acquire()
 
-    with pytest.raises(NoCredentialAvailable, match=r"in 0\.0s; the next comes when a holder gives one back"):
+    with pytest.raises(NoCredentialAvailable, match=r"in 0\.0s; the next is free when a holder releases one"):
         pool.acquire_nowait()
 
 
