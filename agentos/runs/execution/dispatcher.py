@@ -44,8 +44,8 @@ _MAX_UNSERVABLE = 1_000
 _POLL_INTERVAL = 0.05  # seconds, between two looks whether there is still time to wait
 
 
-class Stopping(Protocol):
-    """How admission ends the run, or tells it that an input or the journal failed."""
+class DispatcherShutdown(Protocol):
+    """The part of the run's shutdown that the dispatcher calls."""
 
     def stop(self, reason: str, *, cause: Cause) -> None: ...
 
@@ -75,7 +75,7 @@ class Dispatcher:
         source: ItemSource,
         state: RunState,
         ledger: Recorder,
-        shutdown: Stopping,
+        shutdown: DispatcherShutdown,
         supervisor: Timer,
         *,
         pausing: Callable[[], bool],

@@ -27,8 +27,8 @@ _RECHECK_INTERVAL = 0.5
 _LAST_COMMIT = 0.3
 
 
-class Stopping(Protocol):
-    """How the supervisor stops the run."""
+class TimerShutdown(Protocol):
+    """The part of the run's shutdown that the timer thread calls."""
 
     @property
     def is_forced(self) -> bool: ...
@@ -56,7 +56,7 @@ class TimerThread:
 
     _engine: Engine
     _admission: Dispatcher
-    _shutdown: Stopping
+    _shutdown: TimerShutdown
     _attempts: RunningAttempts
 
     def __init__(self, state: RunState) -> None:
@@ -69,7 +69,7 @@ class TimerThread:
         self.forced_at = math.inf
         self.abandoned = 0
 
-    def start(self, engine: Engine, admission: Dispatcher, shutdown: Stopping, attempts: RunningAttempts) -> None:
+    def start(self, engine: Engine, admission: Dispatcher, shutdown: TimerShutdown, attempts: RunningAttempts) -> None:
         self._engine = engine
         self._admission = admission
         self._shutdown = shutdown
