@@ -1,1 +1,1 @@
-"""Items in, results out, nothing lost."""
+"""Runs: execute a worker over items, record the outcomes and report them."""

@@ -1,4 +1,4 @@
-"""What a worker gets to know of its attempt, if it has a parameter named ``context``."""
+"""The context of an attempt, passed to a worker that has a parameter named ``context``."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ from ..pool.lease import ItemLease
 from ..util.fork_hooks import ForkSafeLocks, register_fork_hooks
 from ..util.private_folder import PrivateFolder, UnsafePath, folder_of, make_folders
 
-# Small letters only: some file systems take "A" and "a" for the same.
+# Lower case only: some file systems are case-insensitive.
 _SAFE_NAME = re.compile(r"[a-z0-9_][a-z0-9_.-]{0,79}")
 
 
 class Context:
     """One attempt, as its worker sees it.
 
-    ``checkpoint`` and ``settle`` raise ``LeaseLost``, as ``lease.reveal()`` does, once others may have its key because
-    this process was suspended for too long, or did not reach the store. The item then runs again, and loses no try.
+    ``checkpoint`` and ``settle`` raise ``LeaseLost``, as ``lease.reveal()`` does, once another process may have been
+    granted the credential because this process was suspended for too long or did not reach the store. The item then
+    runs again without losing a retry.
     """
 
     __slots__ = ("_folder", "attempt", "index", "item_id", "lease", "log", "stopping")
@@ -40,7 +41,7 @@ class Context:
         index: int = 0,
     ) -> None:
         self.item_id = item_id
-        self.index = index  # its place in the input, from 0
+        self.index = index  # position in the input, from 0
         self.attempt = attempt  # 1 for the first
         self.lease = lease  # None without a pool, and with lease="call"
         self.stopping = stopping  # set when the run stops: finish soon, or raise agentos.Interrupted
@@ -49,13 +50,13 @@ class Context:
 
     @property
     def checkpoint(self) -> Path:
-        """A path of this item's own, for what the next attempt should find. Removed once the item is done."""
+        """Return the item's own path, for data that its next attempt needs. It is removed once the item is done."""
         if self.lease is not None:
             self.lease.require()
         return self._folder.path_for(self.item_id)
 
     def settle(self, used: Mapping[str, float] | None = None, /, **amounts: float) -> bool:
-        """Say what the call really used; see ``Lease.settle``. Without a lease nothing happens."""
+        """Report what the call really used; see ``Lease.settle``. Without a lease this does nothing."""
         if self.lease is None:
             return False
         self.lease.require()
@@ -70,10 +71,10 @@ class ItemLogger(logging.LoggerAdapter[logging.Logger]):
 
 
 class CheckpointFolder(ForkSafeLocks):
-    """Where the items of a run keep what they have so far. Without a journal it is temporary, and made if used.
+    """The folder with the checkpoints of a run's items. Without a journal it is temporary, and created on first use.
 
-    *inside* is the open folder that *folder* is in, if the caller has it. A link in the place of *folder*, or of an
-    item's path in it, raises UnsafePath: workers would write to what it leads to.
+    *inside* is the open parent folder of *folder*, if the caller has it. A symbolic link in place of *folder*, or of an
+    item's path in it, raises UnsafePath: workers would write to the link's target.
     """
 
     def __init__(self, folder: Path | None, *, inside: PrivateFolder | None = None) -> None:
@@ -95,12 +96,12 @@ class CheckpointFolder(ForkSafeLocks):
             return path
 
     def ensure_folder(self) -> Path:
-        """The folder itself, made if it was not there."""
+        """Return the folder; create it if it does not exist."""
         with self._lock:
             return self._make_folder()
 
     def _make_folder(self, name: str | None = None) -> Path:
-        """The folder; with *name*, which is no link in it."""
+        """Return the folder; raise UnsafePath if *name* in it is a symbolic link."""
         if self._folder is None:
             self._folder = Path(tempfile.mkdtemp(prefix="agentos-"))
         if self._inside is None:
@@ -115,11 +116,11 @@ class CheckpointFolder(ForkSafeLocks):
 
     @property
     def used(self) -> bool:
-        """Whether any item keeps anything there."""
+        """True if an item has asked for its path."""
         return bool(self._used_names)
 
     def item_done(self, item_id: str) -> None:
-        """Remove what the item kept; it needs it no more."""
+        """Remove the item's checkpoint."""
         if self._folder is None or item_id not in self._used_names:
             return
         path = self._folder / build_file_name(item_id)
@@ -127,7 +128,7 @@ class CheckpointFolder(ForkSafeLocks):
         try:
             path.unlink(missing_ok=True)
         except OSError:
-            shutil.rmtree(path, ignore_errors=True)  # it made a folder there
+            shutil.rmtree(path, ignore_errors=True)  # the worker created a folder there
 
     def on_run_end(self) -> None:
         if self._temporary and self._folder is not None:
@@ -137,11 +138,11 @@ class CheckpointFolder(ForkSafeLocks):
             try:
                 self._folder.rmdir()
             except OSError:
-                pass  # there is something in it, or it was never made
+                pass  # not empty, or never created
 
 
 def build_file_name(item_id: str) -> str:
-    """A file name for an item: its id where that is one, else what is left of it and a hash. Never a path."""
+    """Return a file name for an item: its id where that is a safe name, else the safe part of it and a hash."""
     if _SAFE_NAME.fullmatch(item_id) and not item_id.endswith("."):
         return item_id
     digest = hashlib.blake2b(item_id.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()

@@ -1,4 +1,4 @@
-"""How a run is to go: what ``ParallelCoordinator`` was told, checked."""
+"""RunOptions: the checked options of a run, from the arguments of ``ParallelCoordinator``."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NameFunction = Callable[[Any], str | None] | None
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
-    """Options, checked as they are made: a wrong one is a ValueError that names it."""
+    """The options of a run. An invalid one raises a ValueError that names it."""
 
     max_workers: int
     lease: str = "item"
@@ -81,11 +81,11 @@ class RunOptions:
             raise ValueError("worker_version must be text, or left out")
 
     def deadline_at(self, now: float, wall: float) -> float:
-        """The instant, on the run's clock, after which nothing starts."""
+        """Return the instant, on the run's clock, after which nothing starts."""
         if self.deadline is None:
             return math.inf
         if isinstance(self.deadline, datetime.datetime):
-            return now + self.deadline.timestamp() - wall  # a naive one is local time
+            return now + self.deadline.timestamp() - wall  # a naive datetime is local time
         return now + self.deadline
 
 

@@ -1,4 +1,7 @@
-"""What a run says while it is on. One thread does all the talking, so that nobody else waits for a terminal."""
+"""Deliver a run's progress events to the log and to ``on_progress``.
+
+One thread delivers all events, so that no other thread waits for a terminal.
+"""
 
 from __future__ import annotations
 
@@ -16,16 +19,16 @@ _LOG = logging.getLogger("agentos")
 
 _OF_ITEMS = "item_"
 _HURRY_CHECK_INTERVAL = 0.05
-_HURRY_TIMEOUT = 0.25  # what is said last is what somebody who presses wants to know
+_HURRY_TIMEOUT = 0.25  # the last event is the most interesting one after a second Ctrl-C
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """One thing that happened in a run; what ``on_progress`` gets.
+    """One event of a run, as ``on_progress`` receives it.
 
     ``kind`` is ``"run_started"``, ``"item_finished"``, ``"item_retried"``, ``"item_limited"``, ``"stopping"``,
-    ``"held"``, ``"going_on"``, ``"worker_left"`` or ``"run_finished"``. ``stats`` are the counts as of then.
-    ``running`` has the ids of some of the running items (up to 20), and is left empty by most events.
+    ``"held"``, ``"going_on"``, ``"worker_left"`` or ``"run_finished"``. ``stats`` are the counts at that time.
+    ``running`` has the ids of up to 20 running items; most events leave it empty.
     """
 
     kind: str
@@ -36,14 +39,14 @@ class Progress:
     running: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "stats", replace(self.stats))  # the run goes on counting in its own
+        object.__setattr__(self, "stats", replace(self.stats))  # a copy: the run keeps counting in its own
 
 
 class ProgressDispatcher:
-    """Says what happens in a run: to the log, and to the user's ``on_progress``, from one daemon thread of its own.
+    """Delivers progress events to the log and to the user's ``on_progress``, from one daemon thread.
 
-    Whoever says something goes on at once, however slow the log or the callback is. If more than *most_waiting* events
-    wait to be said, the oldest of single items are dropped and counted.
+    ``emit`` returns at once, however slow the log or the callback is. If more than *most_waiting* events are queued,
+    the oldest events of single items are dropped and counted.
     """
 
     def __init__(
@@ -58,7 +61,7 @@ class ProgressDispatcher:
         self._log = log
         self._most_waiting = most_waiting
         self._waiting: deque[Progress] = deque()
-        self._kept: deque[Progress] = deque()  # older than those, and not to be dropped
+        self._kept: deque[Progress] = deque()  # older than those in _waiting, and never dropped
         self._dropped = 0
         self._dropping = threading.Lock()
         self._starting = threading.Lock()
@@ -72,11 +75,11 @@ class ProgressDispatcher:
 
     @property
     def wants_items(self) -> bool:
-        """Whether anybody listens to the events of single items; if not, only failed ones need to be told."""
+        """True if events of single items have a receiver; if not, only failed items need an event."""
         return self._on_progress is not None or self._log.isEnabledFor(logging.INFO)
 
     def emit(self, event: Progress) -> None:
-        """Have it said, in its turn. Never blocks; after ``close`` nothing is said any more."""
+        """Queue an event. Never blocks; after ``close`` it does nothing."""
         if self._closing:
             return
         waiting = self._waiting
@@ -89,9 +92,9 @@ class ProgressDispatcher:
             self._start()
 
     def close(self, patience: float, *, hurry: Callable[[], bool] = lambda: False) -> bool:
-        """Say what is left, then end; give up after *patience* seconds, or in a moment if *hurry* says so.
+        """Deliver the queued events, then end. Give up after *patience* seconds, or soon if *hurry* returns True.
 
-        True: all was said.
+        Returns True if all events were delivered.
         """
         self._closing = True
         self._wake_thread()
@@ -100,7 +103,7 @@ class ProgressDispatcher:
         if thread is None:
             return True
         if thread is threading.current_thread():
-            return False  # called by on_progress itself; the rest is said after it
+            return False  # called by on_progress itself; the remaining events follow it
         began = time.monotonic()
         while thread.is_alive():
             left = began + (min(patience, _HURRY_TIMEOUT) if hurry() else patience) - time.monotonic()
@@ -110,30 +113,30 @@ class ProgressDispatcher:
             thread.join(min(left, _HURRY_CHECK_INTERVAL))
         return not self._given_up
 
-    # -- whoever says -----------------------------------------------------------------------------------------
+    # -- called by any thread ---------------------------------------------------------------------------------
 
     def _wake_thread(self) -> None:
         try:
             self._wake.release()
         except RuntimeError:
-            pass  # somebody else just did
+            pass  # another thread just did
 
     def _start(self) -> None:
         if not self._starting.acquire(False):
-            return  # somebody else just does
+            return  # another thread is doing it
         try:
             if self._thread is None:
                 thread = threading.Thread(target=self._run, name="agentos-progress", daemon=True)
                 thread.start()
                 self._thread = thread
         except RuntimeError:
-            pass  # no more threads: then the run is silent, and goes on
+            pass  # no more threads: the run continues without events
         finally:
             self._starting.release()
 
     def _drop(self) -> None:
         if not self._dropping.acquire(False):
-            return  # somebody else just does
+            return  # another thread is doing it
         try:
             while len(self._waiting) > self._most_waiting:
                 event = self._waiting.popleft()
@@ -142,11 +145,11 @@ class ProgressDispatcher:
                 else:
                     self._kept.append(event)
         except IndexError:
-            pass  # they were said meanwhile
+            pass  # they were delivered meanwhile
         finally:
             self._dropping.release()
 
-    # -- the thread -------------------------------------------------------------------------------------------
+    # -- the delivery thread ----------------------------------------------------------------------------------
 
     def _run(self) -> None:
         while not self._given_up:
@@ -156,7 +159,8 @@ class ProgressDispatcher:
             elif self._closing:
                 break
             else:
-                # First say that we sleep, then look once more: what came before is seen, what comes after wakes us.
+                # Set the flag first, then check once more: an earlier event is found here, a later one wakes this
+                # thread.
                 self._asleep = True
                 if not self._waiting and not self._kept and not self._closing:
                     self._wake.acquire()
@@ -183,7 +187,7 @@ class ProgressDispatcher:
             return
         try:
             self._on_progress(event)
-        except BaseException as error:  # noqa: BLE001 - it is the user's, and must not end the talking
+        except BaseException as error:  # noqa: BLE001 - user code must not end the delivery thread
             if not self._has_warned:
                 self._has_warned = True
                 self._write(logging.ERROR, "on_progress failed (said only once): %r", error, exc_info=error)
@@ -191,7 +195,7 @@ class ProgressDispatcher:
     def _write(self, level: int, line: str, *arguments: object, exc_info: BaseException | None = None) -> None:
         try:
             self._log.log(level, "[COORDINATOR] " + line, *arguments, exc_info=exc_info)
-        except Exception:  # noqa: BLE001, S110 - a log that fails cannot be told so
+        except Exception:  # noqa: BLE001, S110 - there is no place to report a failing log
             pass
 
 
@@ -234,7 +238,7 @@ def _because(event: Progress) -> str:
 
 
 def summary(stats: ProgressStats) -> str:
-    """How a run ended, in one line."""
+    """Return one line that says how a run ended."""
     total = stats.completed if stats.total is None else stats.total
     parts = [f"total {total}", f"succeeded {stats.success_count}", f"failed {stats.failed}"]
     parts += [

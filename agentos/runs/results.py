@@ -1,4 +1,4 @@
-"""What a run tells of itself: one result per finished item, and the counts."""
+"""The results of a run: one per finished item, and the counts."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ __all__ = ["Cause", "ProgressStats", "WorkflowResult"]
 
 @dataclass(slots=True)
 class WorkflowResult:
-    """How one item ended.
+    """The outcome of one item.
 
-    ``index`` is its place in the input, from 0. ``outcome`` is ``"done"`` or ``"failed"``. ``cached`` results come from
-    the journal of an earlier run. A value that is not JSON cannot come back from there: then ``value`` is None and
-    ``value_repr`` says what it was.
+    ``index`` is its position in the input, from 0. ``outcome`` is ``"done"`` or ``"failed"``. ``cached`` results come
+    from the journal of an earlier run. The journal cannot restore a value that is not JSON: then ``value`` is None and
+    ``value_repr`` describes it.
     """
 
     item_id: str
@@ -36,12 +36,12 @@ class WorkflowResult:
 
 @dataclass
 class ProgressStats:
-    """How far a run has come, or how it ended.
+    """The counts of a run, while it runs and after its end.
 
-    ``total`` is None while the length of the input is not known. ``completed`` counts items that are done or failed.
-    ``interrupted`` items had begun and will run again; ``parked`` ones wait for a limit to end. ``stopped_by`` says
-    why the run ended before its input did, and ``cause`` says it in one word, for programs; ``wakes_at`` is when a run
-    that ended for want of a rested credential can go on, in epoch seconds.
+    ``total`` is None while the length of the input is unknown. ``completed`` counts items that are done or failed.
+    ``interrupted`` items had started and will run again; ``parked`` ones wait for a limit to end. ``stopped_by`` is why
+    the run ended before its input did, ``cause`` the same as one word for programs; ``wakes_at`` is when a run that
+    ended because all credentials are cooling down can continue, in epoch seconds.
     """
 
     total: int | None
@@ -61,15 +61,15 @@ class ProgressStats:
 
     @property
     def elapsed(self) -> float:
-        """Seconds since the run began, or that it took."""
+        """Seconds since the start of the run; its duration once it has ended."""
         return (time.time() if self.end_time is None else self.end_time) - self.start_time
 
     @property
     def completion_rate(self) -> float:
-        """How much of the input is completed, in percent; 0 while its length is not known."""
+        """The completed part of the input in percent; 0 while its length is unknown."""
         return self.completed / self.total * 100 if self.total else 0.0
 
     @property
     def unfinished(self) -> int | None:
-        """How many items are neither done nor failed; None while the length of the input is not known."""
+        """The number of items that are neither done nor failed; None while the length of the input is unknown."""
         return None if self.total is None else self.total - self.completed

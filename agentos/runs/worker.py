@@ -1,4 +1,4 @@
-"""The user's worker: what kind of callable it is, and by what name a journal knows it."""
+"""Inspect the user's worker: its kind of callable, and the name that a journal records."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class SendsOutput:
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """A worker function, looked at once."""
+    """A worker function with what ``inspect_worker`` found."""
 
     call: Any
     is_async: bool
@@ -34,7 +34,7 @@ class Worker:
 
 
 def inspect_worker(function: object) -> Worker:
-    """Look at a worker. Raises ValueError if it cannot be one."""
+    """Inspect a worker. Raises ValueError for an object that cannot be one."""
     if isinstance(function, Command):
         return Worker(function, is_async=False, wants_context=False, name=function.name, is_command=True)
     if not callable(function):
@@ -42,7 +42,8 @@ def inspect_worker(function: object) -> Worker:
     inner: object = function
     while isinstance(inner, functools.partial):
         inner = inner.func
-    # An object is what its __call__ is; a class makes an object, and is none of these itself.
+    # An instance is what its __call__ is; calling a class makes an instance, so a class is neither async nor a
+    # generator.
     looked_at = inner if inspect.isroutine(inner) or inspect.isclass(inner) else type(inner).__call__
     is_async = inspect.iscoroutinefunction(inner) or inspect.iscoroutinefunction(looked_at)
     if inspect.isasyncgenfunction(looked_at) or inspect.isgeneratorfunction(looked_at):
@@ -54,13 +55,13 @@ def _wants_context(function: Callable[..., Any]) -> bool:
     try:
         parameters = inspect.signature(function).parameters
     except (TypeError, ValueError):
-        return False  # a builtin that does not tell
+        return False  # a builtin without a signature
     context = parameters.get("context")
     return context is not None and context.kind in (context.POSITIONAL_OR_KEYWORD, context.KEYWORD_ONLY)
 
 
 def _build_name(function: object) -> str:
-    """``module:qualname``, by which a journal knows whose results it has. An object is known by its class."""
+    """Return ``module:qualname``, which identifies the worker in a journal; for an instance, of its class."""
     if not hasattr(function, "__qualname__"):
         function = type(function)
     return f"{getattr(function, '__module__', None) or '?'}:{getattr(function, '__qualname__', '?')}"

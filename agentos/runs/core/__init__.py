@@ -1,1 +1,1 @@
-"""Pure: what becomes of an item. No clock, lock, thread or file."""
+"""The pure rules of a run: item states, retries, halt clauses. No clock, lock, thread or file."""

@@ -1,4 +1,4 @@
-"""When to stop early, in the words of GNU parallel: ``"soon,fail=10%"``, ``"now,fail=1"``, ``"never"``."""
+"""Parse and evaluate halt clauses in GNU parallel's syntax: ``"soon,fail=10%"``, ``"now,fail=1"``, ``"never"``."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 _GRAMMAR = re.compile(r"(?P<when>now|soon),(?P<what>fail|success|done)=(?P<number>\d+(?:\.\d+)?)(?P<percent>%?)")
 
-# With fewer items than this finished, a percentage says nothing.
+# With fewer finished items than this, a percentage is meaningless.
 _ENOUGH_FOR_PERCENT = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Halt:
-    """Stop ``now`` (cancel what runs) or soon (let it end) once so many items failed, succeeded or finished.
+    """A halt clause: stop once enough items failed, succeeded or finished; ``now`` cancels running attempts.
 
     A percentage is of the items finished so far, and counts from the third on.
     """
@@ -35,7 +35,7 @@ class Halt:
 
 
 def parse_halt(text: str | None) -> Halt | None:
-    """Read a halt clause; None or ``"never"``: no early stop. Raises ValueError for anything else it cannot read."""
+    """Parse a halt clause; None and ``"never"`` give None. Raises ValueError for any other text."""
     if text is None or text == "never":
         return None
     match = _GRAMMAR.fullmatch(text) if isinstance(text, str) else None

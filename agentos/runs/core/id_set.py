@@ -1,6 +1,6 @@
-"""Tables of item ids that keep 128-bit digests in place of the ids: 34 MB for a million, 50 MB with a number for each.
+"""Compact sets and maps of item ids by 128-bit digest: 34 MB for a million ids, 50 MB with a number for each.
 
-A digest is two signed integers of 64 bits. Ids with the same digest are taken for the same id.
+A digest is two signed 64-bit integers. Ids with the same digest count as the same id.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ _FIRST_SIZE = 1 << 10
 
 
 class DigestTable:
-    """A set of digests by open addressing; with *numbers*, a map from each to an integer of 64 bits."""
+    """An open-addressing set of digests; with *numbers*, a map from each to a 64-bit integer."""
 
     __slots__ = ("_mask", "_stride", "_table", "count")
 
@@ -22,7 +22,7 @@ class DigestTable:
         self._resize(_FIRST_SIZE)
 
     def add(self, digest: tuple[int, int], number: int = 0) -> bool:
-        """Put it in, with *number* if this is a map. False: it was there already, and nothing is changed."""
+        """Add a digest, with *number* in a map. Return False, and change nothing, if it was there already."""
         at = self._find(digest)
         table = self._table
         if table[at]:
@@ -40,12 +40,12 @@ class DigestTable:
         return self._table[self._find(digest)] != 0
 
     def number(self, digest: tuple[int, int]) -> int | None:
-        """The number that was put in with *digest*; None if there is none. Only for a map."""
+        """Return the number added with *digest*, or None. Only for a map."""
         at = self._find(digest)
         return self._table[at + 2] if self._table[at] else None
 
     def _find(self, digest: tuple[int, int]) -> int:
-        """Where *digest* is, or the free place where it belongs: the first integer of a free place is zero."""
+        """Return the offset of *digest*, or of the free slot where it belongs. A free slot begins with 0."""
         first, second = digest
         first = first or 1
         table, mask, stride = self._table, self._mask, self._stride
@@ -68,10 +68,7 @@ class DigestTable:
 
 
 class RecentIds:
-    """Says whether an id was seen before, among at least the last *remembered*. Its size has a bound, its input none.
-
-    *digest* makes 128 bits of an id.
-    """
+    """A set of bounded size that remembers at least the last *remembered* ids. *digest* returns 128 bits for an id."""
 
     def __init__(self, digest: Callable[[str], tuple[int, int]], remembered: int = 1_000_000) -> None:
         self._digest = digest
@@ -80,7 +77,7 @@ class RecentIds:
         self._before: DigestTable | None = None
 
     def add(self, item_id: str) -> bool:
-        """Note an id. False: it was seen before."""
+        """Add an id. Return False if it was seen before."""
         digest = self._digest(item_id)
         if self._before is not None and digest in self._before:
             return False

@@ -1,9 +1,9 @@
-"""The board: which items wait, which run, what becomes of each. A pure state machine; it never asks for the time.
+"""A pure state machine: which items wait, which run, and what follows from the end of an attempt.
 
-An item is in exactly one of these places: ``fresh`` (taken from the input, in order), ``again`` (to be run again,
-before any fresh one), ``resting`` (not before an instant), ``aside`` (behind others of its model, which wait for a
-lease), ``admitted`` (about to get a lease, or a request for it is out), ``running``, ``stranded`` or ``left``; or it is
-final and only counted.
+An item is in exactly one of these places: ``fresh`` (taken from the input, in order), ``retry_ready`` (to be run again,
+before any fresh one), ``backing_off`` (not before an instant), ``deferred_by_model`` (behind others of its model that
+wait for a lease), ``admitted`` (about to get a lease, or one is requested), ``running``, ``unservable`` or
+``interrupted_items``; or it is final and only counted.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from .states import STATUS_AFTER, AttemptEnd, ItemStatus, Phase, Verdict
 
 FOREVER = float("inf")
 
-# An item that a limit stops so often in a row, while others succeed on the same quota, is itself too large for it.
+# An item limited so often in a row, while others succeed on the same quota, is too large for that quota.
 MAX_CONSECUTIVE_LIMITS = 20
 
 
 class ItemScheduler:
-    """Items in, verdicts out."""
+    """Schedules the items of one run and decides the outcome of each attempt."""
 
     def __init__(
         self,
@@ -38,20 +38,20 @@ class ItemScheduler:
     ) -> None:
         self._pool = pool
         self._attempt = attempt
-        self.deadline = FOREVER  # after it nothing begins
+        self.deadline = FOREVER  # nothing starts after it
         self.phase = Phase.RUNNING
         self.retries = retries
         self.halt = halt
         self.fresh: deque[Item] = deque()
-        self.retry_ready: list[tuple[int, int, Item]] = []  # heap by place in the input
+        self.retry_ready: list[tuple[int, int, Item]] = []  # heap by position in the input
         self.backing_off: list[tuple[float, int, Item]] = []  # heap by instant
-        self.deferred_by_model: dict[str | None, deque[Item]] = {}  # by model
-        self.deferred_count = 0  # how many that are
+        self.deferred_by_model: dict[str | None, deque[Item]] = {}
+        self.deferred_count = 0  # items in deferred_by_model
         self.admitted: set[Item] = set()
         self.running: dict[int, Attempt] = {}  # by token
         self.unservable: list[Item] = []  # no credential can ever serve them
-        self.interrupted_items: list[Item] = []  # interrupted
-        self.exhausted = False  # the input has no more
+        self.interrupted_items: list[Item] = []
+        self.exhausted = False  # the input has ended
         self.taken = 0  # from the input
         self.done = self.failed = self.interrupted = self.retried = self.limited = self.late = 0
         self._token = last_token
@@ -62,7 +62,7 @@ class ItemScheduler:
     # -- what runs next ---------------------------------------------------------------------------------------
 
     def next_item(self) -> Item | None:
-        """The next item to find a lease for; None if none is ready."""
+        """Return the next item that needs a lease; None if none is ready."""
         if self.retry_ready:
             item = heapq.heappop(self.retry_ready)[2]
         elif self.fresh:
@@ -73,7 +73,7 @@ class ItemScheduler:
         return item
 
     def swap_for_earlier(self, item: Item) -> Item:
-        """Its lease has come: the item to use it for, which is an earlier one if that has become ready meanwhile."""
+        """Return the item to use the lease of *item* for: an earlier one, if that has become ready meanwhile."""
         if self.retry_ready and self.retry_ready[0][0] < item.index:
             earlier = heapq.heappop(self.retry_ready)[2]
             self.admitted.add(earlier)
@@ -82,18 +82,18 @@ class ItemScheduler:
         return item
 
     def put_back(self, item: Item) -> None:
-        """It was not begun after all: it stands where it stood."""
+        """Return an admitted item that did not start to its place in the order."""
         self.admitted.discard(item)
         self._requeue(item)
 
     def defer(self, item: Item, model: str | None) -> None:
-        """Others of its model wait for a lease already: it goes when one of them has gone."""
+        """Put the item behind others of its model that wait for a lease."""
         self.admitted.discard(item)
         self.deferred_count += 1
         self.deferred_by_model.setdefault(model, deque()).append(item)
 
     def resume_deferred(self, model: str | None, all_of_them: bool = False) -> None:
-        """One of the model has gone (or none of it waits any more): let the next (or all) that stand aside go on."""
+        """Make the next deferred item of the model (or all of them) ready again."""
         waiting = self.deferred_by_model.get(model)
         while waiting:
             self.deferred_count -= 1
@@ -104,7 +104,7 @@ class ItemScheduler:
             self.deferred_by_model.pop(model, None)
 
     def mark_unservable(self, item: Item) -> None:
-        """No credential can ever serve it. It stays pending, and is not looked at again in this run."""
+        """Set an item aside that no credential can ever serve. It stays pending for the rest of the run."""
         self.admitted.discard(item)
         self.unservable.append(item)
 
@@ -114,11 +114,11 @@ class ItemScheduler:
 
     @property
     def next_due(self) -> float:
-        """When the next resting item may go on."""
+        """The instant at which the first item that is backing off becomes ready."""
         return self.backing_off[0][0] if self.backing_off else FOREVER
 
     def release_due(self, now: float) -> int:
-        """Let the items go on whose rest is over. Returns how many."""
+        """Make the items ready whose backoff is over. Returns their number."""
         count = 0
         while self.backing_off and self.backing_off[0][0] <= now:
             self._requeue(heapq.heappop(self.backing_off)[2])
@@ -128,7 +128,7 @@ class ItemScheduler:
     # -- attempts ---------------------------------------------------------------------------------------------
 
     def begin(self, item: Item, grant: Any, now: float) -> Attempt | None:
-        """Begin an attempt of an admitted item. None: nothing begins any more, and the item was put back."""
+        """Begin an attempt of an admitted item. Return None, and put the item back, if nothing may start any more."""
         if self.phase is not Phase.RUNNING or now >= self.deadline:
             self.put_back(item)
             return None
@@ -142,10 +142,9 @@ class ItemScheduler:
     def finish(
         self, attempt: Attempt, ended: AttemptEnd, quota: str | None, now: float, luck: float, rest: float = 0.0
     ) -> Verdict:
-        """An attempt came back. Whether it counts, and what it means for its item.
+        """Record the end of an attempt and return what follows for its item.
 
-        *rest* is how long the provider asked to be left alone: after a limit that is heeded, before another try up to a
-        minute of it.
+        *rest* is the delay that the provider asked for: honoured in full after a limit, up to a minute before a retry.
         """
         attempt.ended = True
         if self.running.pop(attempt.token, None) is None:
@@ -188,7 +187,7 @@ class ItemScheduler:
         item.no_key_waits += ended is AttemptEnd.NO_KEY
         self.limited += 1
         others = self._successes.get(quota or "", 0) > item.successes_before.get(quota or "", 0)
-        # Who got no key was refused by nobody: that others got one says nothing of it.
+        # An attempt that got no key was not refused by the provider: the success of others proves nothing about it.
         if item.limited - item.no_key_waits >= MAX_CONSECUTIVE_LIMITS and others:
             self._reset_limit_streak(item)
             self.failed += 1
@@ -212,7 +211,7 @@ class ItemScheduler:
         heapq.heappush(self.backing_off, (until, self._tie, item))
 
     def abandon_attempt(self, attempt: Attempt, *, failed: bool) -> bool:
-        """Decide an item while its attempt still runs: failed (too long), or interrupted. False: it had come back."""
+        """Decide an item while its attempt runs: failed (timed out) or interrupted. False: it had ended."""
         if self.running.pop(attempt.token, None) is None:
             return False
         self._reset_limit_streak(attempt.item)
@@ -226,9 +225,10 @@ class ItemScheduler:
         return True
 
     def requeue_attempt(self, attempt: Attempt) -> bool:
-        """It could not go on, through no fault of its own, and is the next to run. False: it is to be finished.
+        """Make the item of an attempt that could not continue the next to run. False: finish the attempt instead.
 
-        One that had no place to run in counts as not begun. One that lost its key goes again in this run, or never.
+        An attempt that found no place to run counts as not started. One that lost its key is requeued only while the
+        run is running.
         """
         lost = attempt.cancelled == LOST
         if lost and self.phase is not Phase.RUNNING:
@@ -243,20 +243,20 @@ class ItemScheduler:
         return True
 
     def refuse(self, item: Item) -> None:
-        """An admitted item fails without having been run."""
+        """Fail an admitted item that was not run."""
         self.admitted.discard(item)
         self.failed += 1
         item.state = ItemStatus.FAILED
 
     def is_halted(self) -> bool:
-        """Whether the halt clause has been reached."""
+        """True if the halt clause has been reached."""
         return self.halt is not None and self.halt.reached(self.done, self.failed)
 
     # -- the end ----------------------------------------------------------------------------------------------
 
     @property
     def is_settled(self) -> bool:
-        """Nothing runs, and nothing more will."""
+        """True if nothing runs and nothing more will start."""
         if self.running:
             return False
         if self.phase is not Phase.RUNNING:
@@ -266,7 +266,7 @@ class ItemScheduler:
         )
 
     def waiting_items(self) -> Iterator[Item]:
-        """The items taken and not begun, or to be begun again."""
+        """Yield the items that wait for their first or next attempt."""
         for _, _, item in self.retry_ready:
             yield item
         for _, _, item in self.backing_off:
@@ -274,10 +274,10 @@ class ItemScheduler:
         for waiting in self.deferred_by_model.values():
             yield from waiting
         yield from self.unservable
-        yield from list(self.fresh)  # whoever reads the input adds to it without asking anybody
+        yield from list(self.fresh)  # a copy: the input's reader appends without the lock
 
     def park(self) -> list[Item]:
-        """The run is over: the items that a limit stopped are parked. Returns them."""
+        """Park the items that were last limited, at the end of the run. Returns them."""
         parked = [item for item in self.waiting_items() if item.limited]
         for item in parked:
             item.state = ItemStatus.PARKED

@@ -1,4 +1,4 @@
-"""An item and its attempts, as plain data."""
+"""Item and Attempt: the plain records of a run."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 from .states import ItemStatus
 
 NOTHING: dict[str, int] = {}  # never changed
-LOST = "lost"  # why an attempt is cancelled whose key others may have by now, because this process stood still
+LOST = "lost"  # why an attempt is cancelled: this process was suspended and its key may have been granted to another
 
 
 class Item:
-    """One item of the input, from the moment it is taken until it is final."""
+    """One item of the input, from when it is taken until it is final."""
 
     __slots__ = (
         "attempts",
@@ -35,18 +35,18 @@ class Item:
         self.payload = payload
         self.state = ItemStatus.PENDING
         self.fault: str | None = None  # why it cannot be run at all
-        self.duplicate = False  # another item has its id, and the journal knows that one
+        self.duplicate = False  # another item has the same id, and the journal records that one
         self.fingerprint: str | None = None
-        self.attempts = 0  # begun so far, those of earlier runs included
-        self.tries = 0  # failed tries that another one followed
-        self.limited = 0  # attempts in a row that a limit stopped
-        self.token_shortfalls = 0  # of them, those that may have been for want of tokens
-        self.no_key_waits = 0  # of them, those that got no key in their own time
-        self.successes_before: dict[str, int] = NOTHING  # how many others had succeeded, by quota, when the row began
+        self.attempts = 0  # started so far, including those of earlier runs
+        self.tries = 0  # failed attempts that were retried
+        self.limited = 0  # consecutive attempts that a limit stopped
+        self.token_shortfalls = 0  # of them, those that may have reserved too few tokens
+        self.no_key_waits = 0  # of them, those that got no key within their own timeout
+        self.successes_before: dict[str, int] = NOTHING  # successes of others by quota, when the streak began
 
 
 class Attempt:
-    """One time that an item is run. The token decides whether its result counts: it must be the item's current one."""
+    """One execution of an item. Its result counts only while the scheduler still has the token."""
 
     __slots__ = (
         "began_at",
@@ -63,14 +63,14 @@ class Attempt:
     )
 
     def __init__(self, item: Item, token: int, number: int, grant: Any, began_at: float, pool: Any = None) -> None:
-        self.pool = pool  # where the grant is from
+        self.pool = pool  # the pool that issued the grant
         self.item = item
         self.token = token
         self.number = number
         self.grant = grant
         self.began_at = began_at
         self.ended = False
-        self.cancelled: str | None = None  # why it was asked to end: "timeout", "stop" or LOST
+        self.cancelled: str | None = None  # why it was cancelled: "timeout", "stop" or LOST
         self.cancelled_at = 0.0
-        self.runner: Any = None  # what its engine needs to know of it
-        self.lease: Any = None  # as its worker sees it, once it has asked
+        self.runner: Any = None  # the engine's handle of it
+        self.lease: Any = None  # the worker's view of it, once requested

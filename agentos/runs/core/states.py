@@ -1,4 +1,4 @@
-"""The words of a run, and the table of what may become of an item."""
+"""The states of items, attempts and runs, and the table of item transitions."""
 
 from __future__ import annotations
 
@@ -6,28 +6,28 @@ from enum import Enum, StrEnum
 
 
 class ItemStatus(Enum):
-    """What an item is. Every item is exactly one of these."""
+    """The status of an item; every item has exactly one."""
 
-    PENDING = "pending"  # not begun, or between two attempts
+    PENDING = "pending"  # not started, or between two attempts
     RUNNING = "running"
     DONE = "done"
     FAILED = "failed"
-    INTERRUPTED = "interrupted"  # it had begun, and the run was stopped
-    PARKED = "parked"  # it waited for a limit when the run was stopped
+    INTERRUPTED = "interrupted"  # started, and the run was stopped
+    PARKED = "parked"  # waiting for a limit when the run was stopped
 
 
 class Verdict(Enum):
-    """What the end of an attempt means for its item."""
+    """The effect of an attempt's end on its item."""
 
     DONE = "done"
     FAILED = "failed"
-    RETRY = "retry"  # another try, after a pause
-    LIMITED = "limited"  # a limit stopped it: it waits, and spends no try
+    RETRY = "retry"  # another attempt, after a backoff
+    LIMITED = "limited"  # stopped by a limit: it waits, and loses no retry
     INTERRUPTED = "interrupted"
-    LATE = "late"  # the attempt was given up before it ended: evidence, not a result
+    LATE = "late"  # the attempt had been abandoned: recorded, but not a result
 
 
-# What an item becomes by a verdict on its running attempt. LATE is not in here: it changes nothing.
+# The status of an item after the verdict on its running attempt. LATE changes nothing.
 STATUS_AFTER: dict[Verdict, ItemStatus] = {
     Verdict.DONE: ItemStatus.DONE,
     Verdict.FAILED: ItemStatus.FAILED,
@@ -42,30 +42,30 @@ FINAL = frozenset({ItemStatus.DONE, ItemStatus.FAILED})
 class Cause(StrEnum):
     """Why a run ended before its input did."""
 
-    ASKED = "asked"  # shutdown(), or whoever took the results left
+    ASKED = "asked"  # shutdown(), or the consumer of the results left
     SIGNAL = "signal"
     HALT = "halt"
     DEADLINE = "deadline"
-    PARKED = "parked"  # every credential rests for longer than the run may wait
-    CREDENTIALS = "credentials"  # none can ever serve what is left
-    FAULT = "fault"  # of the journal, the input, the workers, or agentos
+    PARKED = "parked"  # every credential is cooling down for longer than the run may wait
+    CREDENTIALS = "credentials"  # none can ever serve the remaining items
+    FAULT = "fault"  # an error of the journal, the input, the workers, or agentos
 
 
 class Phase(Enum):
-    """How far a run has come. It only goes down this list."""
+    """The phase of a run. It only advances."""
 
     RUNNING = 0
-    DRAINING = 1  # nothing more begins; what runs may end
-    FORCED = 2  # what runs is cancelled, or left behind
+    DRAINING = 1  # nothing starts; running attempts may end
+    FORCED = 2  # running attempts are cancelled, or abandoned
     OVER = 3
 
 
 class AttemptEnd(Enum):
-    """How an attempt ended, as far as the run's rules care."""
+    """How an attempt ended, for the run's rules."""
 
     VALUE = "value"
     ERROR = "error"
-    TRANSIENT = "transient"  # an error that another try may cure
-    LIMIT = "limit"  # too many calls; or the key, not the item, was at fault
-    NO_KEY = "no key"  # it waited in vain for a credential, within its own time
+    TRANSIENT = "transient"  # an error that a retry may cure
+    LIMIT = "limit"  # rate-limited; or the key, not the item, was at fault
+    NO_KEY = "no key"  # no credential became free within its own timeout
     STOPPED = "stopped"  # it gave up because the run stops
