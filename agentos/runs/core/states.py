@@ -40,7 +40,7 @@ FINAL = frozenset({ItemStatus.DONE, ItemStatus.FAILED})
 
 
 class Cause(StrEnum):
-    """Why a run ended before its input did."""
+    """The reason why a run ended before its input did."""
 
     ASKED = "asked"  # shutdown(), or the consumer of the results left
     SIGNAL = "signal"
@@ -61,7 +61,7 @@ class Phase(Enum):
 
 
 class AttemptEnd(Enum):
-    """How an attempt ended, for the run's rules."""
+    """The kinds of end of an attempt, for the run's rules."""
 
     VALUE = "value"
     ERROR = "error"

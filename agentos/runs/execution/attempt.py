@@ -1,4 +1,4 @@
-"""An attempt as the pool sees it."""
+"""PooledAttempt: an attempt that holds a lease of the agentos pool."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from ..core.records import Attempt
 
 
 class PooledAttempt(Attempt):
-    """An attempt with a lease of our pool, which lends that lease to a worker that asks for one."""
+    """An attempt with a lease of the agentos pool; ``item_lease`` is the worker's view of it."""
 
     __slots__ = ()
 

@@ -1,9 +1,9 @@
-"""Admission: the next item together with a lease that can carry it, or nothing.
+"""Pair the next item with a lease and start the attempt.
 
-Any worker may ask, from any thread or task; nobody blocks in here, except in the user's own input. Where no lease is
-free, one request (a few, if requests differ) stands in the pool's line for the whole run, and is answered at its
-desk: whoever of the run's workers is awake takes the answer. So a key that is given back and granted again to the
-same run changes hands without waking anybody.
+Any worker may call the dispatcher, from any thread or task; it never blocks, except in the user's own input. Where no
+lease is free, one request (a few, if requests differ) waits in the pool's wait queue for the whole run. Its answer goes
+to the run's completion queue, from which any awake worker of the run takes it. A key that is released and granted again
+to the same run therefore changes hands without a wake-up.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ log = logging.getLogger("agentos")
 
 
 class Idle:
-    """There is nothing to do at the moment."""
+    """The result of ``next_attempt`` when there is nothing to do at the moment."""
 
 
 IDLE = Idle()
 
 DEADLINE = "the deadline"
 
-_MAX_REQUESTS = 16  # in line at once, where one may be able to start before another
+_MAX_REQUESTS = 16  # queued at once, where one may be able to start before another
 _MAX_REQUESTS_PER_MODEL = 2  # of them for one model
-_MAX_DEFERRED = 1_000  # items behind those: as far as a run looks for one that can start
+_MAX_DEFERRED = 1_000  # items deferred behind those: how far the run searches for one that can start
 _MAX_UNSERVABLE = 1_000
-_POLL_INTERVAL = 0.05  # seconds, between two looks whether there is still time to wait
+_POLL_INTERVAL = 0.05  # seconds
 
 
 class DispatcherShutdown(Protocol):
@@ -57,7 +57,7 @@ class DispatcherShutdown(Protocol):
 
 
 class Timer(Protocol):
-    """The supervisor, as admission wakes it."""
+    """The timer thread, as the dispatcher wakes it."""
 
     def wake(self) -> None: ...
 
@@ -67,7 +67,7 @@ class Timer(Protocol):
 class Dispatcher:
     """Finds work for the workers of one run.
 
-    *pausing*: nothing may begin for now. *refuse* fails an item that cannot be run, with the reason.
+    *pausing* returns True while nothing may start. *refuse* fails an item that cannot be run, with the reason.
     """
 
     def __init__(
@@ -97,20 +97,20 @@ class Dispatcher:
         self._ask_functions = (options.cost_func, options.model_func, options.affinity_func)
         self._uniform = self._ask_functions == (None, None, None)  # any item may use any other's lease
         self._max_requests = 1 if self._uniform else _MAX_REQUESTS
-        self.requests: dict[QueuedRequest, None] = {}  # in line, or answered and not yet taken
-        self._asking: set[int] = set()  # threads that are about to have put a request in line
+        self.requests: dict[QueuedRequest, None] = {}  # queued, or answered and not yet taken
+        self._asking: set[int] = set()  # threads that are queueing a request
         self._pulling = False
-        self.unservable_reason: str | None = None  # why some items wait for nothing
+        self.unservable_reason: str | None = None  # why some items can never start
         self._told_hopeless = False
         self._withdrawals: list[threading.Thread] = []
-        self._giving_back: set[int] = set()  # threads that will look at the desk in a moment anyway
+        self._giving_back: set[int] = set()  # threads that will check the completion queue next anyway
         self.completions = CompletionQueue(self._on_completion)
         self._answered = self.completions.completed
 
     # -- for workers ------------------------------------------------------------------------------------------
 
     def next_attempt(self) -> Attempt | Idle | None:
-        """An attempt that has begun and is to be run now; ``IDLE``; or None: there will be no more."""
+        """Return an attempt that has started and must be run now; ``IDLE``; or None: there will be no more."""
         state, board, lock = self._state, self._scheduler, self._lock
         while True:
             if self._answered:
@@ -128,7 +128,7 @@ class Dispatcher:
                     if (board.deferred_count and self._resume_orphaned()) or (not looked_far and self._read_input()):
                         continue
                     return None if state.closing else self._idle_result()
-            # _next_item, written out: it is the way of every item.
+            # Inlined _next_item: this is the hot path.
             if not lock.acquire(False):
                 acquire_contended(lock)
             try:
@@ -136,7 +136,7 @@ class Dispatcher:
             finally:
                 lock.release()
             if item is None:
-                continue  # another worker was quicker
+                continue  # another worker took it
             if item.fault is not None:
                 self._refuse(item, item.fault)
                 continue
@@ -149,7 +149,7 @@ class Dispatcher:
                 if grant is None:
                     self._enqueue_request(ask, item)
                     continue
-                if self._state.pause_reason is not None:  # since the pool was asked, which may have blocked
+                if self._state.pause_reason is not None:  # it may have been set during take_now, which can block
                     self._decline(item, grant)
                     continue
                 if board.deferred_count:
@@ -160,18 +160,18 @@ class Dispatcher:
 
     def _idle_result(self) -> Idle:
         if self._state.may_park and not self._scheduler.running:
-            self._supervisor.wake()  # perhaps we were the last who might have begun something
+            self._supervisor.wake()  # this worker may have been the last that could start something
         return IDLE
 
     @property
     def may_begin_work(self) -> bool:
-        """Whether something may begin without anything else happening: an item is in a worker's hands, or to be."""
+        """True if something may start without another event: a worker is handling an item, or may take one."""
         board = self._scheduler
         with self._lock:
             if self._asking or len(board.admitted) > len(self.requests):
                 return True
             if any(ticket.state is not TicketState.WAITING for ticket in self.requests):
-                return True  # answered, and perhaps on its way to whoever takes it
+                return True  # answered, and perhaps about to be taken
             if len(self.requests) >= self._max_requests:
                 return False
             return bool(board.retry_ready) or (
@@ -179,13 +179,13 @@ class Dispatcher:
             )
 
     def _resume_deferred(self, model: str | None) -> None:
-        """One of the model got its lease at once: perhaps one that stands aside does too."""
+        """Make one deferred item of the model ready: another of that model got its lease at once."""
         with self._lock:
             self._scheduler.resume_deferred(model)
         self._idle.wake()
 
     def _resume_orphaned(self) -> bool:
-        """Let those go on that stand aside behind nobody."""
+        """Make deferred items ready whose model has no queued request."""
         with self._lock:
             in_line = {ticket.request.model for ticket in self.requests}
             orphans = [model for model in self._scheduler.deferred_by_model if model not in in_line]
@@ -198,13 +198,13 @@ class Dispatcher:
             return self._scheduler.next_item()
 
     def _request(self, item: Item) -> None:
-        """Ask for a lease for an item that another worker shall run: answered at the desk, perhaps at once."""
+        """Request a lease for an item that another worker will run; the answer goes to the completion queue."""
         ask = PLAIN if self._uniform else self._build_ask(item)
         if ask is not None:
             self._enqueue_request(ask, item)
 
     def _enqueue_request(self, ask: LeaseRequest, item: Item) -> None:
-        """Put a request in the pool's line; or, if enough for this model are there already, the item aside."""
+        """Queue a request; or defer the item, if enough requests for its model are queued already."""
         ticket = QueuedRequest(ask, item.id, self.completions, item)
         me = threading.get_ident()
         with self._lock:
@@ -219,12 +219,12 @@ class Dispatcher:
         finally:
             self._asking.discard(me)
         if ticket.is_withdrawn:
-            return  # before it was in line, or out of it again
+            return  # withdrawn before it was queued, or after
         if self._state.closing or self._state.pause_reason is not None:
-            self.withdraw_requests()  # it was put in line in the very moment when all were taken out
+            self.withdraw_requests()  # it was queued while all the others were withdrawn
 
     def _build_ask(self, item: Item) -> LeaseRequest | None:
-        """What the item needs of a credential. None: the user's functions could not tell, and it failed."""
+        """Build the item's lease request. None: a user function failed, and so did the item."""
         cost_of, model_of, affinity_of = self._ask_functions
         try:
             cost = None if cost_of is None else cost_of(item.payload)
@@ -233,7 +233,7 @@ class Dispatcher:
             ask = LeaseRequest(request_cost(cost), model, affinity)
             told_too_low = item.token_shortfalls and cost is not None and self._pool is not None
             return self._pool.with_margin(ask, item.token_shortfalls) if told_too_low else ask  # type: ignore[union-attr]
-        except Exception as error:  # noqa: BLE001 - whatever they raise concerns this item only
+        except Exception as error:  # noqa: BLE001 - an error of a user function fails this item only
             self._refuse(item, f"{type(error).__name__}: {format_error(error)}")
             return None
 
@@ -250,7 +250,7 @@ class Dispatcher:
             now = self._now()
             attempt = board.begin(item, grant, now)
             if attempt is not None and self._ledger.enabled:
-                # Still under the lock: whoever gives the attempt up must not be written down before its start.
+                # Still under the lock: the journal must have the start before an abandonment.
                 self._ledger.record_start(attempt)
         finally:
             lock.release()
@@ -258,7 +258,7 @@ class Dispatcher:
             if grant is not None:
                 self._pool.give_back(grant)  # type: ignore[union-attr]
             if now >= board.deadline:
-                self._shutdown.stop(DEADLINE, cause=Cause.DEADLINE)  # its supervisor has not looked yet
+                self._shutdown.stop(DEADLINE, cause=Cause.DEADLINE)  # the timer thread has not noticed yet
             return None
         return attempt
 
@@ -268,10 +268,10 @@ class Dispatcher:
         try:
             ticket = self._answered.popleft()
         except IndexError:
-            return None  # another worker was quicker
+            return None  # another worker took it
         with self._lock:
             if self.requests.pop(ticket, self) is self:
-                return None  # it was called off in this very moment
+                return None  # it was withdrawn at the same time
             if self._scheduler.deferred_count:
                 self._scheduler.resume_deferred(ticket.request.model, all_of_them=ticket.state is TicketState.FAILED)
         if ticket.state is TicketState.FAILED:
@@ -289,13 +289,13 @@ class Dispatcher:
         return attempt
 
     def _replenish(self) -> None:
-        """An answer was taken, by a worker that is now busy: put the next request in line for those who are not."""
+        """Queue the next request for the idle workers, after a now busy worker took an answer."""
         state = self._state
         while len(self._idle) and len(self.requests) < self._max_requests and not state.closing:
             item = self._next_item()
             if item is None:
                 if not self._scheduler.exhausted:
-                    self._idle.wake()  # to look for more of the input, while this worker is busy
+                    self._idle.wake()  # one that reads the input, while this worker is busy
                 return
             if item.fault is not None:
                 self._refuse(item, item.fault)
@@ -303,7 +303,7 @@ class Dispatcher:
             self._request(item)
 
     def _on_unservable(self, ticket: QueuedRequest) -> None:
-        """No credential can ever serve this request."""
+        """Fail or set aside the item of a request that no credential can ever serve."""
         error, item = ticket.error, ticket.item
         if isinstance(error, NeverFits):
             self._refuse(item, str(error))
@@ -320,14 +320,14 @@ class Dispatcher:
         self._shutdown.finish_if_idle()
 
     def _decline(self, item: Item, grant: Any) -> None:
-        """Nothing may begin now: give the lease back, and the item its place."""
+        """Release the lease and put the item back: nothing may start now."""
         if grant is not None and self._pool is not None:
             self._pool.give_back(grant)
         with self._lock:
             self._scheduler.put_back(item)
 
     def withdraw_requests(self) -> None:
-        """Nothing may begin any more, or for a while: take every request out of the line."""
+        """Withdraw every queued request: nothing may start any more, or for a while."""
         with self._lock:
             recalled = list(self.requests)
             self.requests.clear()
@@ -336,12 +336,12 @@ class Dispatcher:
                 self._scheduler.resume_deferred(ticket.request.model, all_of_them=True)
                 self._scheduler.put_back(ticket.item)
         if recalled and getattr(self._pool, "lease_ttl", None) is not None:
-            # Its store may not answer for a while, and whoever hears of signals must go on hearing.
+            # The store may be slow to answer, and the caller may be the thread that handles signals.
             aside = threading.Thread(target=self._cancel_requests, args=(recalled,), name="agentos-recall", daemon=True)
             try:
                 aside.start()
             except RuntimeError:
-                pass  # there can be no more threads: then here
+                pass  # no more threads: cancel them here
             else:
                 self._withdrawals = [*(each for each in self._withdrawals if each.is_alive()), aside]
                 return
@@ -356,22 +356,22 @@ class Dispatcher:
                 pass
 
     def wait_for_withdrawal(self, patience: float, hurry: Callable[[], bool]) -> None:
-        """Until the pool knows that nothing is asked for any more: whoever asks it next must not find us in line."""
+        """Wait until the pool has processed the withdrawals, so that its next user does not find them in the queue."""
         until = time.monotonic() + patience
         for recall in self._withdrawals:
             while recall.is_alive() and time.monotonic() < until and not hurry():
                 recall.join(_POLL_INTERVAL)
 
-    # -- news from the desk -----------------------------------------------------------------------------------
+    # -- the completion queue ---------------------------------------------------------------------------------
 
     def _on_completion(self) -> None:
-        """A request was answered, or the pool wants to be looked at earlier. Called by whoever caused it."""
+        """Wake workers for completed requests, and reschedule the timer. Any thread may call this."""
         if self._answered and threading.get_ident() not in self._giving_back:
             self._idle.wake(len(self._answered))
         self._supervisor.schedule(self.completions.armed_at)
 
     def release_lease(self, grant: Any) -> None:
-        """Give a lease back. If that answers a request of this run, the caller finds it when it looks for work."""
+        """Release a lease. If that completes a request of this run, the caller finds it when it looks for work."""
         me = threading.get_ident()
         self._giving_back.add(me)
         try:
@@ -380,16 +380,16 @@ class Dispatcher:
             self._giving_back.discard(me)
 
     def on_timer(self) -> None:
-        """The instant has come for which the pool wanted to be looked at."""
+        """Run the pool's timer, at the instant that the pool asked for."""
         if self._pool is not None:
             self._pool.on_timer(self.completions)
 
     # -- more of the input ------------------------------------------------------------------------------------
 
     def has_work(self) -> bool:
-        """Whether there is something to do, or there will be no more; the input is looked at for it.
+        """Return True if there is something to do, or there will be no more; read the input to find out.
 
-        Nothing is begun, and a run with nothing to do at all ends by this. False: as for ``IDLE``.
+        Starts nothing; a run with nothing left to do ends by this. False is the same as ``IDLE``.
         """
         board, state = self._scheduler, self._state
         while not (board.fresh or board.retry_ready or self._answered or state.closing):
@@ -398,9 +398,9 @@ class Dispatcher:
         return True
 
     def count_recorded(self) -> None:
-        """Tell of all that the journal has of a list, though the run ends before its workers come to it.
+        """Publish every recorded result of a list, even if the run ends before its workers start.
 
-        Waits while results pile up that nobody takes.
+        Waits while too many results are unpublished.
         """
         state = self._state
         while (
@@ -413,15 +413,15 @@ class Dispatcher:
                 continue
             self._idle.unregister(bell)
             if not self._read_input(on_and_on=True):
-                return  # somebody else is at it
+                return  # another thread is reading
 
     @property
     def may_read_more(self) -> bool:
-        """Whether somebody is at the input, who does not ask whether the run is over."""
+        """True if another party reads the input and does not check whether the run is over."""
         return self._pulling or (self._source.is_pushed and not self._scheduler.exhausted)
 
     def _read_input(self, on_and_on: bool = False) -> bool:
-        """Take more of the input; unless *on_and_on*, only if none is left. False: no more, or somebody is at it."""
+        """Read more of the input; unless *on_and_on*, only if none is left. False: it has ended or is being read."""
         if self._source.is_pushed:
             self._state.on_room()
             return False
@@ -430,15 +430,15 @@ class Dispatcher:
             if self._pulling or board.exhausted:
                 return False
             if board.fresh and not on_and_on:
-                return True  # another worker was quicker
+                return True  # another worker did
             self._pulling = True
         more = False
         try:
             more = self._read_batch()
         except JournalUnavailable as error:
-            self._shutdown.on_journal_lost(error)  # it was asked which of the items it knows
-        except Exception as error:  # noqa: BLE001 - the user's input; the run ends, and says so
-            if not self._state.is_over:  # else it came back from a long wait, and nobody wants it any more
+            self._shutdown.on_journal_lost(error)  # looking up the known items failed
+        except Exception as error:  # noqa: BLE001 - an error of the user's input ends the run and is reported
+            if not self._state.is_over:  # else the read blocked for long, and its error no longer matters
                 self._shutdown.on_input_error(error)
         finally:
             with self._lock:
@@ -468,7 +468,7 @@ class Dispatcher:
             else:
                 self._add_item(item)
             if len(idle):
-                idle.wake()  # it must not wait for the next one: the input may take its time
+                idle.wake()  # at once: the next item may take long to arrive
 
         return self._source.take(put, CHUNK)
 
@@ -477,13 +477,13 @@ class Dispatcher:
         self._scheduler.fresh.append(item)
 
     def input_room(self) -> int:
-        """How many more items an input that is pushed may bring now."""
+        """Return how many more items a pushed input may add now."""
         if self._state.closing or self._pausing():
             return 0
         return CHUNK - len(self._scheduler.fresh)
 
     def push(self, payload: Any) -> None:
-        """An input that comes by itself brings an item."""
+        """Add an item of a pushed input."""
         self._ledger.split_known((self._source.make(payload),), self._add_item)
         self._idle.wake()
 

@@ -1,8 +1,8 @@
-"""The attempts of one run, from their start to their end: what an engine uses of a run.
+"""The part of a run that an engine uses: start attempts and finish them.
 
-The board decides what becomes of an item, under the run's lock, and the decision is queued for the journal under the
-same lock, so that the journal has the decisions in their order. Progress events, wake-ups and the return of leases
-happen outside it.
+The scheduler decides the outcome of an item under the run's lock, and the decision is queued for the journal under the
+same lock, so that the journal has the decisions in order. Progress events, wake-ups and lease releases happen outside
+it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ log = logging.getLogger("agentos")
 
 
 class EngineRun:
-    """Starts attempts and finishes them, on behalf of an engine."""
+    """Starts and finishes attempts on behalf of an engine."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class EngineRun:
         self._publisher = publisher
         self._running = state.scheduler.running
         self._secret_of = _build_secret_reader(state.pool)
-        # Without a journal a result is published where it was made, and nobody may want to hear of it.
+        # Without a journal a result is published by its worker, and may have no receiver.
         self._announces = worker.wants_context or publisher.wants_items
         self.dispatcher = Dispatcher(
             source, state, ledger, shutdown, supervisor, pausing=publisher.is_paused, refuse=self.refuse
@@ -71,7 +71,7 @@ class EngineRun:
     # -- for engines ------------------------------------------------------------------------------------------
 
     def secret_for(self, attempt: Attempt) -> str | None:
-        """The credential as its worker gets it."""
+        """Return the attempt's credential as its worker gets it."""
         grant = attempt.grant
         return None if grant is None else self._secret_of(grant.key)
 
@@ -80,12 +80,12 @@ class EngineRun:
         return Context(attempt.item.id, attempt.number, lease, self.shutdown.stopping, self.folder, attempt.item.index)
 
     def check_still_wanted(self, attempt: Attempt) -> None:
-        """After a wait that others could have ended: the attempt may have been given up meanwhile."""
+        """Raise Interrupted if the attempt was abandoned during a wait."""
         if attempt.token not in self.state.scheduler.running or self.state.scheduler.phase is not Phase.RUNNING:
             raise Interrupted
 
     def build_cancellation(self, attempt: Attempt) -> Exception:
-        """What became of an attempt that was cancelled."""
+        """Return the error of an attempt that was cancelled."""
         if attempt.cancelled == "stop":
             return Interrupted()
         if attempt.cancelled == LOST:
@@ -93,14 +93,14 @@ class EngineRun:
         return TimeoutError(f"timed out after {self.state.options.timeout:g}s")
 
     def has_lost_lease(self, attempt: Attempt) -> bool:
-        """Whether others may have the attempt's key by now, because this process stood still."""
+        """True if the attempt's key may have been granted to another process during a suspension of this one."""
         grant = attempt.grant
         if not isinstance(attempt, PooledAttempt) or grant is None:
             return False
         return attempt.pool.find_loss_reason(grant) is not None
 
     def credit_suspension(self, seconds: float) -> None:
-        """What runs could not go on for so long until now: that time counts neither as its own nor as its timeout's."""
+        """Subtract *seconds* of suspension from the durations and timeouts of the running attempts."""
         with self.state.lock:
             now = self.state.clock.now()
             for attempt in self.state.scheduler.running.values():
@@ -114,7 +114,7 @@ class EngineRun:
     def finish(
         self, attempt: Attempt, value: Any, error: BaseException | None, calls: StartedCalls | None = None
     ) -> Verdict:
-        """An attempt came back, with a value or an error. Called by its engine, on the worker's own thread or task.
+        """Finish an attempt with a value or an error. Called by its engine, on the worker's own thread or task.
 
         It keeps its lease while *calls* that it started in other threads still run.
         """
@@ -129,11 +129,11 @@ class EngineRun:
             signal = report_error(attempt, error, state.pool, state.clock.wall())
             ended, luck = classify_error(attempt, error, state.options.retry_if, signal), SystemRandom().random()
             if isinstance(attempt, PooledAttempt) and grant is not None:
-                attempt.pool.mark_unknown_outcome(grant)  # unless it is known by now how its call went
+                attempt.pool.mark_unknown_outcome(grant)  # unless the outcome of its call is known by now
                 item.token_shortfalls += ended is AttemptEnd.LIMIT and lacks_tokens(
                     signal or (attempt.lease and attempt.lease.signal)
                 )
-            if ended is not AttemptEnd.LIMIT or grant is None:  # else the pool lets the key rest, not the item
+            if ended is not AttemptEnd.LIMIT or grant is None:  # else the pool cools down the key, not the item
                 rest = find_requested_delay(error, signal, state.clock.wall())
         if grant is not None:
             name = grant.key.name
@@ -145,7 +145,7 @@ class EngineRun:
                     self.dispatcher.release_lease(grant)
                 else:
                     state.pool.give_back(grant)  # type: ignore[union-attr]
-        # Whatever the user's objects have a hand in happens here, and nothing of it under the lock.
+        # Code of the user's objects runs here, outside the lock.
         if error is None and ledger.enabled:
             try:
                 row = ledger.build_row(attempt, value, now)
@@ -160,7 +160,7 @@ class EngineRun:
             if isinstance(error, CommandFailed):
                 result.metadata.update(exit=error.exit, signal=error.signal, tail=error.tail)
             elif self.worker.is_command:
-                result.metadata.update(exit=None, signal=None)  # it was ended by us, or did not begin
+                result.metadata.update(exit=None, signal=None)  # agentos ended it, or it did not start
             if ledger.enabled:
                 trace = ledger.format_trace(error)
         lock, telling = state.lock, self._announces or error is not None
@@ -209,10 +209,10 @@ class EngineRun:
         return verdict
 
     def requeue(self, attempt: Attempt, why: str) -> bool:
-        """It could not go on: its key is given back, and its item is the next to run. It costs nothing.
+        """Release the attempt's key and make its item the next to run, without using up a retry.
 
-        There was no place to run it in, or its key is another process's by now. False: it had been given up, or the run
-        stops, and it is to be finished.
+        There was no place to run it in, or its key was lost to another process. False: the attempt had been abandoned,
+        or the run stops; then it is to be finished.
         """
         with self.state.lock:
             if not self.state.scheduler.requeue_attempt(attempt):
@@ -237,7 +237,7 @@ class EngineRun:
         return True
 
     def _release_late(self, attempt: Attempt) -> None:
-        """Nobody uses the lease of an attempt any more, and it is no worker of this run that notices."""
+        """Release the lease of an attempt from a thread that is not one of the run's workers."""
         self.shutdown.lingering_attempts.pop(attempt.token, None)
         if attempt.grant is not None:
             if attempt.lease is not None:
@@ -264,9 +264,7 @@ class EngineRun:
         if verdict is Verdict.LATE:
             self.timers.abandoned -= 1
             log.warning("[COORDINATOR] %s came back after it had been given up; kept as evidence", attempt.item.id)
-            self.state.idle.wake(
-                len(self.dispatcher.completions.completed)
-            )  # this worker leaves, and will not take them
+            self.state.idle.wake(len(self.dispatcher.completions.completed))  # this worker ends, and will not take them
         elif verdict is Verdict.INTERRUPTED:
             stats.interrupted = board.interrupted
         else:
@@ -283,10 +281,10 @@ class EngineRun:
         if reached and board.halt is not None:
             self.shutdown.stop(f"halt at {board.halt}", cause=Cause.HALT, force=board.halt.now)
 
-    # -- items that end otherwise -----------------------------------------------------------------------------
+    # -- items that fail or end without a result --------------------------------------------------------------
 
     def refuse(self, item: Item, why: str) -> None:
-        """An item fails without being run."""
+        """Fail an item that was not run."""
         text = self.state.masked(why)
         result = WorkflowResult(item.id, False, text, attempts=item.attempts, outcome="failed", index=item.index)
         with self.state.lock:
@@ -297,7 +295,7 @@ class EngineRun:
         self._after_failure(result)
 
     def fail_overdue(self, attempt: Attempt, timeout: float) -> bool:
-        """An attempt took too long and cannot be stopped: its item failed, it is left behind. False: it had ended."""
+        """Fail the item of an attempt that timed out and cannot be stopped; abandon it. False: it had ended."""
         what = "its worker could not be stopped and was left behind; it keeps its credential until it returns"
         text = f"timed out after {timeout:g}s; {what}"
         result = self._failure(attempt, text, "TimeoutError", self.state.clock.now())
@@ -322,7 +320,7 @@ class EngineRun:
         self.shutdown.finish_if_idle()
 
     def interrupt(self, attempt: Attempt) -> None:
-        """The run stops without waiting for this attempt."""
+        """Interrupt an attempt that the run does not wait for."""
         with self.state.lock:
             if not self.shutdown.abandon_attempt(attempt, failed=False):
                 return

@@ -1,4 +1,4 @@
-"""What an exception of a worker means: for the pool, and for its item."""
+"""Decide what a worker's exception means for the pool and for its item."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ log = logging.getLogger("agentos")
 
 RetryRule = Callable[[BaseException], bool]
 
-_MAX_TEXT = 20_000  # an answer of ten megabytes in an exception is of no use to anybody
+_MAX_TEXT = 20_000  # an exception may quote an answer of megabytes
 
 _UNSERVABLE = (
     NoUsableCredential,
@@ -41,23 +41,23 @@ _UNSERVABLE = (
     ForeignHost,
     WouldBlockLoop,
     PoolClosed,
-)  # the next try would end the same
+)  # a retry would end the same
 
 
 def is_transient(error: BaseException) -> bool:
-    """The default rule: connection errors, timeouts and ``Transient`` are worth another try, nothing else is.
+    """The default retry rule: retry connection errors, timeouts and ``Transient``.
 
-    Besides, with this rule, an answer of a provider that it is overloaded or broken, and no answer at all. An error
-    that was raised ``from`` one of agentos' own is worth what that one is.
+    With this rule, a provider's answer that it is overloaded or broken, and a missing answer, are retried too. An error
+    that was raised ``from`` an agentos error is treated as that error.
     """
     return isinstance(find_own_error(error) or error, (ConnectionError, TimeoutError, Transient))
 
 
 def report_error(attempt: Attempt, error: BaseException, lessor: RunPool | None, wall: float) -> Signal | None:
-    """What an exception of an SDK or an HTTP client means, told to the pool of the attempt's lease, if it has one."""
+    """Classify an exception of an SDK or HTTP client; report it to the pool of the attempt's lease, if it has one."""
     try:
         return _report_error(attempt, error, lessor, wall)
-    except BaseException as failure:  # noqa: BLE001 - an exception may be any object; its item ends by it all the same
+    except BaseException as failure:  # noqa: BLE001 - reading an arbitrary exception may raise; the item still ends
         log.warning("[COORDINATOR] what %s means could not be found out (%s)", attempt.item.id, type(failure).__name__)
         return None
 
@@ -75,23 +75,23 @@ def _report_error(attempt: Attempt, error: BaseException, lessor: RunPool | None
             lessor.report_rate_limited(grant, signal.delay, None)
         return signal
     signal = from_exception(error, now=wall, model=grant.model)
-    # An error that any code may raise, not only a provider's client, says nothing of the credential.
+    # Any code may raise a builtin OSError, so it proves nothing about the credential.
     if signal is not None and not (isinstance(error, OSError) and type(error).__module__ == "builtins"):
         attempt.item_lease().report_exception(error, signal, sure=_is_of_its_provider(signal, grant.key.quota.provider))
     return signal
 
 
 def _is_of_its_provider(signal: Signal, provider: str | None) -> bool:
-    """Whether it was surely the provider of the lease's credential that answered.
+    """True if the answer certainly came from the provider of the lease's credential.
 
-    A worker may well ask others: a website that wants a password must not cost a key its life. *provider* is whose
-    answers were reported before, if any were.
+    A worker may call other services: a website that asks for a password must not retire a key. *provider* is the
+    provider of earlier answers to this credential, if known.
     """
     return signal.provider not in GENERIC_PROVIDERS and provider in (None, *GENERIC_PROVIDERS, signal.provider)
 
 
 def find_requested_delay(error: BaseException, signal: Signal | None, wall: float) -> float:
-    """How long the provider asked to be left alone, or no credential will be free, as far as the error tells."""
+    """Return the delay that the provider asked for, or until a credential is free, as far as the error has it."""
     told = None
     if signal is not None:
         told = signal.delay
@@ -105,10 +105,10 @@ def find_requested_delay(error: BaseException, signal: Signal | None, wall: floa
 def classify_error(
     attempt: Attempt, error: BaseException, retry_if: RetryRule, signal: Signal | None = None
 ) -> AttemptEnd:
-    """How the attempt ended, for the run's rules. *signal* is what ``report_error`` made of the error.
+    """Return the kind of end of the attempt. *signal* is the result of ``report_error``.
 
-    *retry_if* is not asked where agentos has decided already, whatever its error was wrapped in since: a wait for a
-    credential that ran out is no failed try, and where no credential will do, no other try helps.
+    *retry_if* is not called where agentos has decided already, even if its error was wrapped since: a timed-out wait
+    for a credential is not a failed try, and where no credential fits, a retry cannot help.
     """
     own = find_own_error(error)
     if isinstance(own, (NoCredentialAvailable, LeaseLost)):
@@ -124,7 +124,7 @@ def classify_error(
         return ended
     try:
         transient = retry_if(error)
-    except BaseException as failure:  # noqa: BLE001 - the user's function; its text may quote a secret, so only its kind
+    except BaseException as failure:  # noqa: BLE001 - a user function; its text may quote a secret: log only its type
         log.warning(
             "[COORDINATOR] retry_if itself failed (%s); item %s is not tried again",
             type(failure).__name__,
@@ -135,10 +135,10 @@ def classify_error(
 
 
 def format_error(error: BaseException) -> str:
-    """The error as a person reads it: its own words, or its kind if it has none.
+    """Return the error's message, or its type if that is empty.
 
-    If it was raised ``from`` an error of agentos, that one's words follow. Where an SDK wrapped it they stand alone:
-    "Connection error." is all that it would say.
+    If it was raised ``from`` an agentos error, that message follows. If an SDK wrapped it, that message stands alone:
+    the SDK adds only "Connection error."
     """
     text, own = _join_messages(error), find_own_error(error)
     if own is None or own is error:
@@ -152,13 +152,13 @@ def format_error(error: BaseException) -> str:
 def _join_messages(error: BaseException) -> str:
     try:
         text = str(error)
-    except BaseException:  # noqa: BLE001 - an exception whose text cannot be had is still a failure of its item
+    except BaseException:  # noqa: BLE001 - an exception without readable text still fails its item
         text = ""
     return text[:_MAX_TEXT] or type(error).__name__
 
 
 def format_traceback(error: BaseException) -> str:
-    """Where it happened; the end of it, if it is long."""
+    """Return the traceback; its end, if it is long."""
     try:
         text = "".join(traceback.format_exception(error, limit=-20))
     except BaseException:  # noqa: BLE001 - see above

@@ -1,4 +1,4 @@
-"""Workers with nothing to do, and how they are woken: each exactly when there is something for it."""
+"""The idle workers of a run, each woken when there is work for it."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ from typing import Protocol
 
 
 class Wakeup(Protocol):
-    """What wakes a worker, as its engine has it."""
+    """An engine's wake-up for one worker."""
 
     def wake(self) -> object: ...
 
 
 class IdleWorkers:
-    """Those who sleep. Register first, then look once more for work, then sleep: nothing can come unnoticed between.
+    """The sleeping workers.
 
-    No lock: each operation of a deque happens at once.
+    A worker registers, checks once more for work, then sleeps; so no wake-up is lost. There is no lock: each deque
+    operation is atomic.
     """
 
     __slots__ = ("_sleeping",)
@@ -30,7 +31,7 @@ class IdleWorkers:
         self._sleeping.append(worker)
 
     def unregister(self, worker: Wakeup) -> bool:
-        """It found work by itself. False: somebody has just woken it, for work that another must now be woken for."""
+        """Remove a worker that found work by itself. False: it was just woken; another must be woken for that work."""
         try:
             self._sleeping.remove(worker)
         except ValueError:
@@ -38,7 +39,7 @@ class IdleWorkers:
         return True
 
     def wake(self, count: int = 1) -> None:
-        """Wake so many, if there are; the one who fell asleep last first, for its memory is still warm."""
+        """Wake up to *count* workers; the last to fall asleep first, as its caches are warm."""
         for _ in range(count):
             try:
                 worker = self._sleeping.pop()

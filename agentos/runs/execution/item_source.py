@@ -1,6 +1,6 @@
-"""The input: items one after the other, each with its id, and those named that cannot be run.
+"""Turn the user's input into items with ids, in order.
 
-A list is looked at as a whole first. Of anything else only as much is taken as is about to be run.
+A list is checked as a whole before the run starts. Any other input is read only as far as the workers need it.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ from .error_policy import format_error
 log = logging.getLogger("agentos")
 
 CHUNK = 64
-_SLOW = 0.001  # an input that takes longer for an item is asked for one at a time
+_SLOW = 0.001  # seconds per item, above which items are taken one at a time
 _EXAMPLES = 5
 
 
 class ItemSource:
-    """Turns what the user gave into ``Item`` objects, in order.
+    """Turns the user's input into ``Item`` objects, in order.
 
-    ``total`` is the number of items, if it is known. One caller at a time.
+    ``total`` is the number of items, if known. For one caller at a time.
     """
 
     def __init__(self, items: Any, id_of: Callable[[Any], Any], *, with_fingerprints: bool = False) -> None:
         self._id_of = id_of
         self._with_fingerprints = with_fingerprints
         self._index = 0
-        self._nameless: dict[int, str] = {}  # by index: why it has no id
+        self._nameless: dict[int, str] = {}  # by index: why the item has no id
         self.is_async = isinstance(items, AsyncIterable)
-        self.is_pushed = self.is_async  # somebody pushes the items; or they are taken when they are wanted
+        self.is_pushed = self.is_async  # the input pushes items; else they are pulled on demand
         self.ids: list[str] | None = None  # of a list
         self.payloads: Sequence[Any] = ()
         self.total: int | None = None
-        self.unchanged: bytearray | None = None  # by index: its recorded result holds, and it needs no fingerprint
+        self.unchanged: bytearray | None = None  # by index: the recorded result holds, no fingerprint needed
         self._said_unprintable = False
         self._known_ids: RecentIds | None = None
         self.iterator: Iterator[Any] = iter(())
@@ -50,7 +50,7 @@ class ItemSource:
             self.async_items = items.__aiter__()
             self._known_ids = RecentIds(id_digest)
         elif isinstance(items, Iterable) and isinstance(items, Sized) and not hasattr(items, "__next__"):
-            # A copy, unless it cannot change: ids and items must belong together to the end.
+            # A copy, unless it cannot change: ids and items must match until the end.
             self.payloads = _copy_items(items)
             self.ids = self._check_ids(self.payloads)
             self.total = len(self.ids)
@@ -61,9 +61,9 @@ class ItemSource:
             raise ValueError(f"items must be a list of items or another iterable, not {type(items).__name__}")
 
     def _check_ids(self, items: Iterable[Any]) -> list[str]:
-        """The ids of a whole input. Raises ``DuplicateItems``, before anything has started."""
+        """Return the ids of a whole list. Raises ``DuplicateItems`` before anything has started."""
         if getattr(items, "unchanging", False) is True and getattr(items, "id_of", None) is self._id_of:
-            return items.ids  # type: ignore[attr-defined,no-any-return]  # made and compared when it was opened
+            return items.ids  # type: ignore[attr-defined,no-any-return] # computed and checked when it was opened
         ids = []
         for index, item in enumerate(items):
             item_id, why = self._name(item, index)
@@ -75,29 +75,29 @@ class ItemSource:
             taken = {item_id for index, item_id in enumerate(ids) if index not in self._nameless}
             for index in self._nameless:
                 while ids[index] in taken:
-                    ids[index] += "~"  # some other item is really called that
+                    ids[index] += "~"  # another item really has that id
                 taken.add(ids[index])
         if len(taken) != len(ids):
             raise _duplicates(ids)
         return ids
 
     def _name(self, item: Any, index: int) -> tuple[str, str | None]:
-        """The item's id; or, if it has none, one made of its place, and why."""
+        """Return the item's id and None; or an id made from its index, and why it has none."""
         try:
             found = self._id_of(item)
             if found is None or found == "":
                 return f"item-{index}", f"item_id_func gave no id for items[{index}]"
             return (found if type(found) is str else str(found)), None
-        except Exception as error:  # noqa: BLE001 - whatever the user's function raises concerns this item only
+        except Exception as error:  # noqa: BLE001 - an error of the user's function fails this item only
             return (
                 f"item-{index}",
                 f"item_id_func failed for items[{index}]: {type(error).__name__}: {format_error(error)}",
             )
 
-    # -- taking -----------------------------------------------------------------------------------------------
+    # -- reading ----------------------------------------------------------------------------------------------
 
     def take_listed(self, at_most: int) -> tuple[list[Item], bool]:
-        """The next few items of a list, and whether there may be more."""
+        """Return the next items of a list, and True if more may follow."""
         ids = self.ids
         assert ids is not None  # noqa: S101 - for the type checker
         first = self._index
@@ -112,7 +112,7 @@ class ItemSource:
         return batch, self._index < len(ids)
 
     def take(self, put: Callable[[Item], None], at_most: int = CHUNK) -> bool:
-        """Take the next few items of an input that is no list, and *put* each. Returns False once there are no more."""
+        """Pass the next items of an input that is not a list to *put*. Returns False once there are no more."""
         began = time.monotonic()
         for _ in range(at_most):
             try:
@@ -125,14 +125,14 @@ class ItemSource:
         return True
 
     def make(self, payload: Any) -> Item:
-        """The next item of an input whose end is not known."""
+        """Return the next item of an input of unknown length."""
         index = self._index
         self._index = index + 1
         item_id, why = self._name(payload, index)
         item = Item(index, item_id, payload)
         if why is not None:
             item.fault = why
-            item.duplicate = True  # another item may really be called that, and its state must stay
+            item.duplicate = True  # another item may really have that id, and must keep its state
         elif self._known_ids is not None and not self._known_ids.add(item_id):
             item.fault = f"duplicate id: an earlier item is {item_id!r} too"
             item.duplicate = True
@@ -148,7 +148,7 @@ class ItemSource:
 
 
 def _copy_items(items: Any) -> Sequence[Any]:
-    # Items that say they are unchanging are read when they are wanted: a copy would hold a whole file in memory.
+    # Unchanging items are read on demand: a copy would hold a whole file in memory.
     if isinstance(items, (tuple, range)) or getattr(items, "unchanging", False) is True:
         return items  # type: ignore[no-any-return]
     return list(items)

@@ -1,4 +1,4 @@
-"""What is written down of a run, and when it may be told: at once without a journal, after its commit with one."""
+"""Record a run in its journal, and publish results: after their commit, or at once without a journal."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _MAX_TRACE = 4_000
 
 
 class JournalEvents(Protocol):
-    """The part of a run that is told what becomes of its journal."""
+    """The part of a run that is notified of journal failures."""
 
     def on_journal_trouble(self, what: str | None) -> None: ...
 
@@ -36,7 +36,7 @@ class JournalEvents(Protocol):
 
 
 class NoJournal:
-    """Without a journal: nothing is written, everything is told at once."""
+    """Used without a journal: records nothing and publishes results at once."""
 
     resumes = False
     strict = False
@@ -84,7 +84,7 @@ class NoJournal:
 
 
 class JournalRecorder:
-    """With a journal: starts, results and reasons are queued for it, in the order they were decided.
+    """Queues starts, results and reasons for the journal, in the order of the decisions.
 
     ``record_start``, ``record_done``, ``record_failed``, ``record_end``, ``record_refused`` and ``record_item`` are
     called under the run's lock: they only queue.
@@ -107,12 +107,12 @@ class JournalRecorder:
             on_committed=self._committed, on_trouble=events.on_journal_trouble, on_lost=events.on_journal_lost
         )
 
-    # -- what was known before --------------------------------------------------------------------------------
+    # -- recorded by earlier runs -----------------------------------------------------------------------------
 
     def compare_list(self, ids: Sequence[str], items: Iterable[Any]) -> bytearray:
-        """Compare a list with the journal before anything starts. Returns which items have a result that still holds.
+        """Compare a list with the journal before anything starts. Return which items have a result that still holds.
 
-        Raises ``JournalMismatch`` if some are not what they were when their result was recorded.
+        Raises ``JournalMismatch`` if items changed since their result was recorded.
         """
         holds = bytearray(len(ids))
         changed = []
@@ -140,18 +140,18 @@ class JournalRecorder:
         return state is RecordedState.DONE or (state is RecordedState.FAILED and not self._retry_failed)
 
     def record_plan(self, ids: Sequence[str]) -> None:
-        """Write down which items the run is to do, so that the journal alone can tell what is still to be done."""
+        """Record the ids of the run's items, so that the journal alone shows what is still to be done."""
         parts = [json.dumps(ids[begin : begin + _AT_ONCE]) for begin in range(0, len(ids), _AT_ONCE)]
         plan = fingerprint(parts)
         if plan == self._journal.plan:
             return  # the same input as last time
         for number, part in enumerate(parts, start=1):
-            # Only the last part has the fingerprint: without it the plan was cut short, and is written anew.
+            # Only the last part has the fingerprint: a plan without it is incomplete, and is written again.
             whole = plan if number == len(parts) else None
             self._writer.put(encode_row(self._wall(), "plan", fingerprint=whole, detail=part))
 
     def split_known(self, items: Sequence[Item], fresh: Callable[[Item], None]) -> None:
-        """Items just taken: those with a recorded result are told at once, as cached; the others are *fresh*."""
+        """Publish recorded results of the items as cached; pass the other items to *fresh*."""
         if not self.resumes:
             for item in items:
                 fresh(item)
@@ -179,7 +179,7 @@ class JournalRecorder:
             self._publisher.add_cached(cached)
 
     def _restore_item(self, item: Item, row: StateRow) -> None:
-        """An item of an earlier run that is run again, or cannot be."""
+        """Prepare an item of an earlier run for another run, or set why it cannot be run."""
         if self._is_reusable(row.state):
             item.fault = (
                 f"the item changed since its result was recorded (fingerprint {row.fingerprint} then, "
@@ -189,30 +189,30 @@ class JournalRecorder:
         else:
             item.attempts = row.attempt or 0
 
-    # -- what happens now -------------------------------------------------------------------------------------
+    # -- recorded by this run ---------------------------------------------------------------------------------
 
     def record_start(self, attempt: Attempt) -> None:
         if not self.strict:
             self._writer.put_start(_Start(attempt, self._wall()))
 
     def confirm_start(self, attempt: Attempt, confirmed: Callable[[], None]) -> None:
-        """``start="strict"``: *confirmed* is called once the start is on disk, or there will be none."""
+        """Call *confirmed* once the start is on disk, or never will be (``start="strict"``)."""
         row = _Start(attempt, self._wall()).start_row()
         with self._state.lock:
-            wanted = attempt.token in self._state.scheduler.running  # else its end is written down already
+            wanted = attempt.token in self._state.scheduler.running  # else its end is recorded already
             if wanted:
                 self._writer.put(row, confirmed, urgent=True)
         if not wanted:
             confirmed()
 
     def build_row(self, attempt: Attempt, value: Any, now: float) -> str:
-        """The row of a success, made by the worker before anybody is held up by it. Raises ValueNotRecorded."""
+        """Build the row of a success, on the worker's thread and outside the lock. Raises ValueNotRecorded."""
         return self._row_with_value("done", attempt, now, value, None)
 
     def _row_with_value(self, kind: str, attempt: Attempt, now: float, value: Any, error: str | None) -> str:
         try:
             text, shown = encode_value(value, self._mask)
-        except BaseException as raised:  # its own methods may raise anything
+        except BaseException as raised:  # the value's own methods may raise anything
             detail = f"its own methods raised {type(raised).__qualname__}: {format_error(raised)}"
             raise ValueNotRecorded(detail=detail) from raised
         try:
@@ -243,7 +243,7 @@ class JournalRecorder:
         self._writer.put(row, result)
 
     def format_trace(self, error: BaseException) -> str | None:
-        """What kind of error it was and where it happened, without secrets."""
+        """Return the type of the error and its traceback as JSON, without secrets."""
         if isinstance(error, CommandFailed):
             tail = self._state.masked("\n".join(error.tail))[-_MAX_TRACE:]
             return json.dumps({"type": "CommandFailed", "exit": error.exit, "signal": error.signal, "tail": tail})
@@ -254,11 +254,11 @@ class JournalRecorder:
         self._writer.put(self._row("failed", attempt, self._state.clock.now(), None, result.error, trace), result)
 
     def record_end(self, kind: str, attempt: Attempt, text: str | None, trace: str | None) -> None:
-        """The end of an attempt that is no result."""
+        """Record the end of an attempt without a result."""
         self._writer.put(self._row(kind, attempt, self._state.clock.now(), None, text, trace))
 
     def record_late(self, attempt: Attempt, value: Any, text: str | None) -> None:
-        """What an attempt brought that had been given up: evidence."""
+        """Record the result of an attempt that had been abandoned."""
         now = self._state.clock.now()
         try:
             row = self._row_with_value("late", attempt, now, value, text)
@@ -267,7 +267,7 @@ class JournalRecorder:
         self._writer.put(row)
 
     def record_refused(self, item: Item, result: WorkflowResult) -> None:
-        """An item failed without having been run. If its id is another item's, that one's state must stay."""
+        """Record an item that failed without being run. If its id is a duplicate, the other item's state must stay."""
         kind = "duplicate" if item.duplicate else "failed"
         row = encode_row(
             self._wall(), kind, item.id, attempt=item.attempts, fingerprint=item.fingerprint, error=result.error
@@ -275,7 +275,7 @@ class JournalRecorder:
         self._writer.put(row, result)
 
     def record_item(self, kind: str, item: Item) -> None:
-        """What an unfinished item is when the run is over."""
+        """Record the state of an unfinished item at the end of the run."""
         self._writer.put(encode_row(self._wall(), kind, item.id, attempt=item.attempts, fingerprint=item.fingerprint))
 
     def record_note(self, text: str) -> None:
@@ -290,10 +290,10 @@ class JournalRecorder:
             self._publish(results)
         for receipt in receipts:
             if not isinstance(receipt, WorkflowResult):
-                receipt()  # somebody waits for just this
+                receipt()  # a confirmation of a start, for which a worker waits
 
     def _publish(self, results: Sequence[WorkflowResult]) -> None:
-        """They are on disk: tell of them."""
+        """Publish results that are on disk."""
         state, lock = self._state, self._state.lock
         if not lock.acquire(False):
             acquire_contended(lock)
@@ -316,7 +316,7 @@ Recorder = NoJournal | JournalRecorder
 
 
 class _Start:
-    """The start of an attempt: written with the next commit, unless its end is already there."""
+    """The start of an attempt: written with the next commit, unless its end is recorded by then."""
 
     __slots__ = ("_at", "_attempt")
 
@@ -344,7 +344,7 @@ class _Start:
 
 
 def _differs(row: StateRow, now: str | None) -> bool:
-    """Whether the item is another than the one recorded, as far as that can be known."""
+    """True if the item differs from the recorded one, as far as that is known."""
     return row.fingerprint is not None and now is not None and row.fingerprint != now
 
 

@@ -1,7 +1,7 @@
-"""Where an item's lease comes from: our pool, any other that hands out secrets, or nowhere.
+"""Select the source of a run's leases: an agentos pool, another pool object, or none.
 
-A run asks in one way: ``take_now``, else ``enqueue`` a ticket that is answered at the run's desk; ``give_back``. The
-runtime of our pool has these verbs itself.
+A run calls ``take_now``, else it enqueues a request that is answered in the run's completion queue; ``give_back``
+releases a lease. The runtime of the agentos pool has these methods itself.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ log = logging.getLogger("agentos")
 
 
 def build_run_pool(pool: Any, clock: Clock, *, on_loop: bool = False) -> RunPool | None:
-    """How a run takes its leases from *pool*; *on_loop*, its threads may not block. ValueError: it is no pool."""
+    """Return *pool* as a run uses it. With *on_loop* its threads may not block. Raises ValueError for other objects."""
     if pool is None:
         return None
     if has_runtime(pool):
@@ -33,7 +33,7 @@ def build_run_pool(pool: Any, clock: Clock, *, on_loop: bool = False) -> RunPool
 
 
 class ForeignKey:
-    """A credential of a pool that only knows secrets. Its name is ours, so that the secret shows nowhere."""
+    """A credential of a pool that only has secrets. Its name is made up here, so that the secret is never shown."""
 
     __slots__ = ("name", "quota", "secret")
 
@@ -51,21 +51,21 @@ class ForeignGrant:
     def __init__(self, key: ForeignKey, raw: object) -> None:
         self.key = key
         self.requester: str | None = None
-        self.raw = raw  # what the pool gave, and wants back
+        self.raw = raw  # what the pool returned, and gets back
         self.held = True
 
 
-# Pauses between two calls of a verb that returned None: short at first, then doubled.
+# Pauses between two calls of a method that returned None: short at first, then doubled.
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 0.5
 
 _VERBS = (("acquire_credential", "release_credential"), ("reserve", "release"), ("acquire", "release"))
 
 
 class ForeignPool:
-    """Any object with one of the pairs of ``_VERBS``; a verb may block, or return None when no key is free.
+    """Any object with one of the pairs of ``_VERBS``; a method may block, or return None when no key is free.
 
-    A worker's thread calls the verb itself. After None, and always with *on_loop*, the request waits in line and one
-    helper thread calls the verb for the line: after None it pauses until a key is given back or some time has passed.
+    A worker's thread calls the method itself. After None, and always with *on_loop*, the request is queued, and one
+    helper thread calls the method for the queue: after None it pauses until a key is released or some time has passed.
     """
 
     def __init__(self, pool: Any, clock: Clock, *, on_loop: bool = False) -> None:
@@ -95,7 +95,7 @@ class ForeignPool:
             return None
         try:
             return self._grant(self._take())
-        except Exception:  # noqa: BLE001 - the request that is enqueued next fails with it, unless the pool recovered
+        except Exception:  # noqa: BLE001 - the request that is queued next fails with it, unless the pool recovered
             return None
 
     def _grant(self, raw: object) -> ForeignGrant | None:
@@ -117,7 +117,7 @@ class ForeignPool:
     def enqueue(self, ticket: QueuedRequest) -> None:
         with self._lock:
             if ticket.is_withdrawn:
-                return  # its run has left meanwhile
+                return  # its run has withdrawn it meanwhile
             self._line.append(ticket)
             if self._has_helper:
                 return
@@ -125,7 +125,7 @@ class ForeignPool:
         threading.Thread(target=self._serve_line, name="agentos-foreign-pool", daemon=True).start()
 
     def on_timer(self, _desk: CompletionQueue) -> None:
-        """Do nothing: no desk is armed, the helper thread keeps its own time."""
+        """Do nothing: no timer is set, the helper thread keeps its own time."""
 
     def cancel(self, ticket: QueuedRequest) -> None:
         with self._lock:
@@ -133,16 +133,16 @@ class ForeignPool:
                 self._line.remove(ticket)
                 ticket.state = TicketState.WITHDRAWN
         if ticket.grant is not None:
-            self.give_back(ticket.grant)  # type: ignore[arg-type]  # ours, put there by _answer
+            self.give_back(ticket.grant)  # type: ignore[arg-type] # ours, put there by _answer
         self._wake_helper()
 
     def _serve_line(self) -> None:
-        """Call the verb until the line is empty (the helper thread)."""
+        """Call the pool until the queue is empty (the helper thread)."""
         pause = _FIRST_PAUSE
         while self._has_line():
             try:
                 grant = self._grant(self._take())
-            except Exception as error:  # noqa: BLE001 - whatever the pool raises, it cannot serve
+            except Exception as error:  # noqa: BLE001 - after any error the pool cannot serve
                 self._fail(error)
                 continue
             if grant is not None:
@@ -154,7 +154,7 @@ class ForeignPool:
 
     def _has_line(self) -> bool:
         with self._lock:
-            self._has_helper = bool(self._line)  # the helper ends with the line; the next request starts another
+            self._has_helper = bool(self._line)  # the helper ends with the queue; the next request starts another
             return self._has_helper
 
     def _wake_helper(self) -> None:
@@ -170,12 +170,12 @@ class ForeignPool:
                 ticket.grant, ticket.state = grant, TicketState.GRANTED  # type: ignore[assignment]
                 ticket.owner.completed.append(ticket)
         if ticket is None:
-            self.give_back(grant)  # nobody wants it any more
+            self.give_back(grant)  # no request is waiting any more
         else:
             ticket.owner.wake()
 
     def _fail(self, error: Exception) -> None:
-        """The pool raised: nobody who waits will be served."""
+        """Fail all queued requests after an error of the pool."""
         reason = f"the pool failed: {type(error).__name__}: {self._masker.mask(str(error))}"
         with self._lock:
             waiting, self._line = list(self._line), deque()
@@ -185,7 +185,7 @@ class ForeignPool:
         for ticket in waiting:
             ticket.owner.wake()
 
-    # -- giving back ------------------------------------------------------------------------------------------
+    # -- releasing --------------------------------------------------------------------------------------------
 
     def give_back(self, grant: ForeignGrant) -> bool:
         with self._lock:
@@ -200,10 +200,10 @@ class ForeignPool:
         return True
 
     def abandon(self, _grants: Sequence[ForeignGrant]) -> None:
-        """Their holders still run, and give them back themselves."""
+        """Do nothing: the holders still run, and release the grants themselves."""
 
     def report_rate_limited(self, grant: ForeignGrant, retry_after: object, _model: str | None) -> bool:
-        """Tell the pool, if it can be told. Some end the reservation by this, so nothing is given back twice."""
+        """Report the limit to the pool, if it supports that. Some pools release the reservation then."""
         mark = getattr(self._pool, "mark_rate_limited", None)
         if mark is None or not grant.held:
             return False
@@ -212,14 +212,14 @@ class ForeignPool:
                 mark(grant.raw, retry_after)
             else:
                 mark(grant.raw)
-        except Exception as error:  # noqa: BLE001 - it is given back then, as after any other call
+        except Exception as error:  # noqa: BLE001 - the key is released then, as after any other call
             log.warning("[COORDINATOR] the pool would not hear of a limit: %s", type(error).__name__)
             return False
         grant.held = False
         return True
 
     def with_margin(self, ask: LeaseRequest, _times: int) -> LeaseRequest:
-        return ask  # it knows nothing of costs
+        return ask  # such a pool does not support costs
 
     # -- for the run ------------------------------------------------------------------------------------------
 

@@ -1,7 +1,7 @@
-"""Who ends the process, if it ends with its run: the command does, a program that uses the library does not.
+"""Register the owner of the process exit: the command sets one, a program that uses the library does not.
 
-In the command a forced stop is the end of the process, whatever threads are left. Then nobody waits for a worker, the
-commands and child processes are killed, and leases are returned. In a program that goes on, none of this may be done.
+In the command a forced stop ends the process, whatever threads are left: workers are not awaited, commands and child
+processes are killed, and leases are released. In a program that continues, none of this may be done.
 """
 
 from __future__ import annotations
@@ -11,29 +11,29 @@ from typing import Protocol
 
 
 class ProcessExitOwner(Protocol):
-    """The owner of this process, as its runs see it. Called from any thread; nothing here may block for long."""
+    """The owner of the process exit, as runs see it. Called from any thread; must not block for long."""
 
     def on_first_signal(self) -> None:
-        """A run has heeded the first signal."""
+        """A run has accepted the first signal."""
         ...
 
     def begin(self, signum: int) -> None:
-        """A run must end at once because of *signum*: the process has a second left. Again: changes nothing."""
+        """A run must end at once because of *signum*: the process ends within a second. Idempotent."""
         ...
 
     def on_workers_abandoned(self) -> None:
-        """A run waits for no worker any more, and its commands are dead: end the other child processes."""
+        """A run no longer waits for workers, and its commands are dead: kill the other child processes."""
         ...
 
 
-owner: ProcessExitOwner | None = None  # None: the process is not ours to end
+owner: ProcessExitOwner | None = None  # None: runs must not end the process
 
-# Child processes that are part of agentos, and end by themselves when this process does.
+# Child processes of agentos that end by themselves when this process does.
 OWN_CHILDREN: set[int] = set()
 
 
 def _after_fork_in_child() -> None:
-    """The owner, and the processes it has started, are the parent's."""
+    """Reset in a forked child: the owner and its child processes belong to the parent."""
     global owner
     owner = None
     OWN_CHILDREN.clear()

@@ -12,12 +12,12 @@ from ..progress import Progress, ProgressDispatcher
 from ..results import WorkflowResult
 from .run_state import RunState
 
-_MAX_UNPUBLISHED = 1_024  # results that wait to be written down or taken; beyond it nothing more is begun
+_MAX_UNPUBLISHED = 1_024  # results that wait to be recorded or taken; beyond it nothing starts
 MAX_SHOWN = 20  # names of items, where there may be thousands
 
 
 class ResultPublisher:
-    """Results are noted under the run's lock, announced outside it, and taken by the caller that waits for the run."""
+    """Publishes results: noted under the run's lock, announced outside it, taken by the run's caller."""
 
     def __init__(self, state: RunState, bell: Any, folder: CheckpointFolder, *, streamed: bool) -> None:
         self._state = state
@@ -33,17 +33,18 @@ class ResultPublisher:
         self._results: list[WorkflowResult] = []
         self._finished = None if state.stats.total is None else bytearray(state.stats.total)
         self.untold = 0  # results made, and not yet published
-        self._unwritten: dict[int, str] = {}  # index and id of those, where the input is no list
-        self.telling: deque[None] = deque()  # one for each who has noted an end under the lock, and now tells of it
+        self._unwritten: dict[int, str] = {}  # index and id of those, where the input is not a list
+        self.telling: deque[None] = deque()  # one per thread that has noted an end and not yet announced it
         self._backlogged = False
 
     def is_paused(self) -> bool:
-        """Whether nothing may begin for now: the journal is in trouble, or results pile up."""
+        """True if nothing may start for now: the journal cannot be written, or too many results are unpublished."""
         if self._state.pause_reason is not None:
             return True
         if self.untold < _MAX_UNPUBLISHED and not (self._streamed and self._count_unpublished() >= _MAX_UNPUBLISHED):
             return False
-        # Said first, then looked again: whoever makes room after that look will find it said, and wake us.
+        # Set the flag first, then check again: a thread that makes room after the check sees the flag and wakes the
+        # workers.
         self._backlogged = True
         return self._count_unpublished() >= _MAX_UNPUBLISHED
 
@@ -51,13 +52,13 @@ class ResultPublisher:
         return self.untold + (len(self._results) if self._streamed else 0)
 
     def note_unpublished(self, item: Item) -> None:
-        """Under the lock: its result is made, and may not be told before it is written down."""
+        """Note a result that must be recorded before it is published. The caller holds the lock."""
         self.untold += 1
         if self._finished is None:
             self._unwritten[item.index] = item.id
 
     def note_published(self, results: Sequence[WorkflowResult]) -> None:
-        """Under the lock: these may be told."""
+        """Note results that may be published. The caller holds the lock."""
         stats, finished = self._stats, self._finished
         count = len(results)
         failed = 0
@@ -75,7 +76,7 @@ class ResultPublisher:
         self._results += results
 
     def note_success(self, result: WorkflowResult) -> None:
-        """The same for one that was made this moment, and is told at once: the way of every item without a journal."""
+        """Note a success that is published at once: the hot path without a journal. The caller holds the lock."""
         stats = self._stats
         stats.completed += 1
         stats.success_count += 1
@@ -84,7 +85,7 @@ class ResultPublisher:
         self._results.append(result)
 
     def announce(self, results: Sequence[WorkflowResult]) -> None:
-        """Outside the lock, after they were noted: wake who waits for them, and let them be heard of."""
+        """Announce noted results, outside the lock: wake the caller that waits for them, and emit their events."""
         if self.listening:
             self.listening = False
             self.wakeup.wake()
@@ -99,7 +100,7 @@ class ResultPublisher:
                 self.say("item_finished", "", result.item_id, result)
 
     def add_cached(self, results: Sequence[WorkflowResult]) -> None:
-        """Results of an earlier run."""
+        """Add results of an earlier run."""
         with self._lock:
             self.untold += len(results)
             self._stats.cached += len(results)
@@ -109,7 +110,7 @@ class ResultPublisher:
             self.wakeup.wake()
 
     def take_results(self) -> list[WorkflowResult]:
-        """The results published since the last time."""
+        """Return the results published since the last call."""
         with self._lock:
             results, self._results = self._results, []
         if self._backlogged:
@@ -117,7 +118,7 @@ class ResultPublisher:
         return results
 
     def unblock(self) -> None:
-        """Let those go on who wait for room, once there is enough of it for all of them."""
+        """Wake the workers that wait for room, once there is enough for all of them."""
         if self._count_unpublished() > _MAX_UNPUBLISHED // 2 and not self._state.is_over:
             return
         self._backlogged = False
@@ -125,7 +126,7 @@ class ResultPublisher:
         self._state.on_room()
 
     def request_wakeup(self) -> bool:
-        """Ring the bell for the next result. False: there are some already, or there will be no more."""
+        """Request a wake-up for the next result. False: there are some already, or there will be no more."""
         self.listening = True
         if self._results or self._state.is_over:
             self.listening = False
@@ -137,7 +138,7 @@ class ResultPublisher:
         return bool(self._results)
 
     def unfinished(self, ids: Sequence[str] | None) -> list[str]:
-        """The ids of the items that are neither done nor failed, in order. *ids*: of all items, if they are known."""
+        """Return the ids of items that are neither done nor failed, in order. *ids*: of all items, if known."""
         if self._finished is not None and ids is not None:
             return [item_id for item_id, done in zip(ids, self._finished, strict=True) if not done]
         with self._lock:

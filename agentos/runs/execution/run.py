@@ -1,4 +1,4 @@
-"""One run: it makes and joins the parts that read the input, lease credentials, run items and publish results."""
+"""One run: build and connect the parts that read the input, lease credentials, run items and publish results."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from .timers import TimerThread
 
 
 class Run:
-    """A run from its first item to its end, for the caller that waits for it."""
+    """A run, as the caller that waits for it sees it."""
 
     def __init__(
         self,
@@ -81,10 +81,10 @@ class Run:
         self._engine: Engine | None = None
         self._stopped_at = 0.0
 
-    # -- beginning --------------------------------------------------------------------------------------------
+    # -- start ------------------------------------------------------------------------------------------------
 
     def compare_with_journal(self) -> None:
-        """A list is compared with what the journal knows, and written down as what is to be done."""
+        """Compare a list with the journal, and record it as the run's plan."""
         ids = self.source.ids
         if isinstance(self.recorder, JournalRecorder) and ids is not None:
             if self.recorder.resumes:
@@ -114,21 +114,21 @@ class Run:
         if self._engine is not None:
             self._engine.kill()
 
-    # -- ending -------------------------------------------------------------------------------------------------
+    # -- end ----------------------------------------------------------------------------------------------------
 
     @property
     def is_over(self) -> bool:
         return self.state.is_over
 
     def stop(self, reason: str, *, cause: Cause = Cause.ASKED, force: bool = False, grace: float | None = None) -> None:
-        """Begin nothing more; let what runs end, within *grace* if given, or with *force* not even that."""
+        """Start nothing more; wait for running attempts, up to *grace* seconds if given; with *force* do not wait."""
         self.shutdown.stop(reason, cause=cause, force=force, grace=grace)
 
     def on_signal(self, signum: int) -> None:
         self.shutdown.on_signal(signum)
 
     def conclude(self) -> None:
-        """Write down what is left unfinished, close the journal, publish the last event. Once."""
+        """Record unfinished items, close the journal, publish the last event. Only the first call has an effect."""
         self.shutdown.conclude()
 
     def raise_error(self, results: list[WorkflowResult] | None) -> None:
@@ -143,36 +143,36 @@ class Run:
     # -- Ctrl-Z -------------------------------------------------------------------------------------------------
 
     def before_stop(self) -> None:
-        """The process is about to be stopped."""
+        """Prepare for the process being stopped."""
         self._stopped_at, self.state.suspended = time.monotonic(), True
         if self._engine is not None and self._engine.suspension is not None:
             self._engine.suspension.before_stop()
 
     def after_continue(self) -> None:
-        """It was continued."""
+        """Continue after the process was stopped."""
         if self._engine is not None and self._engine.suspension is not None:
             self._engine.suspension.after_continue()
         else:
             self.attempts.credit_suspension(time.monotonic() - self._stopped_at)
         self.state.suspended = False
 
-    # -- what is left -------------------------------------------------------------------------------------------
+    # -- inspection ---------------------------------------------------------------------------------------------
 
     def unfinished(self) -> list[str]:
-        """The ids of the items that are neither done nor failed, in order."""
+        """Return the ids of the items that are neither done nor failed, in order."""
         return self.publisher.unfinished(self.source.ids)
 
     def list_running(self) -> list[tuple[str, float]]:
-        """The ids of the running items and when they began, the oldest first."""
+        """Return the ids of the running items and when they started, the oldest first."""
         with self.state.lock:
             return [(attempt.item.id, attempt.began_at) for attempt in self.state.scheduler.running.values()]
 
     def waiting_workers(self) -> int:
-        """How many workers could run something at once, and wait for a credential: no more than have an item."""
+        """Return how many idle workers have an item and only lack a credential."""
         return min(len(self.state.idle), self._count_startable()) if self.dispatcher.requests else 0
 
     def _count_startable(self) -> int:
-        """How many items could begin now if there were leases for them; as many as there are workers, if not known."""
+        """Return how many items could start now with a lease; the number of workers, if unknown."""
         board, source = self.state.scheduler, self.source
         ready = len(board.fresh) + len(board.retry_ready) + len(board.admitted) + board.deferred_count
         if board.exhausted:
@@ -180,5 +180,5 @@ class Run:
         if source.total is None:
             return self.state.options.max_workers
         if source.unchanged is not None:
-            return ready + source.unchanged.count(0, board.taken)  # the others have their results
+            return ready + source.unchanged.count(0, board.taken)  # the others have recorded results
         return ready + source.total - board.taken

@@ -14,9 +14,9 @@ from .idle_workers import IdleWorkers
 
 
 class RunState:
-    """The facts that every part of a run reads. ``lock`` guards the board and the counts.
+    """State that every part of a run reads. ``lock`` guards the scheduler and the counts.
 
-    *lessor* grants leases for items; *secrets* knows the secrets to redact, also where workers lease for themselves.
+    *lessor* grants leases for items; *secrets* has the secrets to redact, also where workers lease for themselves.
     """
 
     __slots__ = (
@@ -54,14 +54,14 @@ class RunState:
         self.secrets = secrets
         self.lock = threading.Lock()
         self.idle = IdleWorkers()
-        # The run ends when the limits last longer than it may wait.
+        # The run ends if the limits last longer than it may wait.
         self.may_park = lessor is not None and (options.max_wait is not None or options.deadline is not None)
-        self.closing = False  # nothing more will begin
-        self.is_over = False  # nothing runs, and all results are published, or given up
-        self.pause_reason: str | None = None  # why nothing may begin for now
+        self.closing = False  # nothing more will start
+        self.is_over = False  # nothing runs, and all results are published or given up
+        self.pause_reason: str | None = None  # why nothing may start for now
         self.suspended = False  # by SIGTSTP, until the stopped time is subtracted from the attempts' durations
-        self.on_room: Callable[[], object] = int  # tells an input that is pushed that there is room
+        self.on_room: Callable[[], object] = int  # notifies a pushed input that there is room
 
     def masked(self, text: str) -> str:
-        """*text* without secrets."""
+        """Return *text* without secrets."""
         return text if self.secrets is None else self.secrets.masked(text)

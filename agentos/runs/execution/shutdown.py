@@ -1,4 +1,4 @@
-"""How a run ends: by itself, by a request, a signal, a failure; and what is said and written down then."""
+"""End a run: when it is complete, on request, on a signal or after a failure; record and announce the end."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from .timers import TimerThread
 
 log = logging.getLogger("agentos")
 
-_PATIENCE = 0.15  # for the one who waits, after a second signal
-_LAST_COMMIT = 3.0  # for the journal to be closed after an error or a forced stop, unless somebody presses
-_LAST_WORDS = 5.0  # for the log and on_progress to be told what is left to tell
+_PATIENCE = 0.15  # seconds for the caller that waits, after a second signal
+_LAST_COMMIT = 3.0  # seconds to close the journal after an error or a forced stop; a second signal ends the wait
+_LAST_WORDS = 5.0  # seconds for the log and on_progress to receive the last events
 _LONGEST_CONCLUSION = 10.0
 
 
 class Shutdown:
-    """The phases of a run: running, draining, forced, over. Any thread may ask for the next one.
+    """The phases of a run: running, draining, forced, over. Any thread may request the next one.
 
-    *kill_commands* kills what workers have started through agentos, and waits until it is reaped.
+    *kill_commands* kills the processes that workers started through agentos, and waits until they are reaped.
     """
 
     _admission: Dispatcher
@@ -53,28 +53,28 @@ class Shutdown:
         self._supervisor = supervisor
         self._kill_commands = kill_commands
         self.stopping = threading.Event()
-        self.error: BaseException | None = None  # what the one who waits is to be told
+        self.error: BaseException | None = None  # raised to the caller that waits for the run
         self.input_error: BaseException | None = None
-        self.lingering_attempts: dict[int, Attempt] = {}  # by token: over for the run, and their workers still run
+        self.lingering_attempts: dict[int, Attempt] = {}  # by token: over for the run, while their workers still run
         self._signals = 0
         self._last_signal = 0
         self._terminated_at = -math.inf
-        self.raised = False  # the error, in the main thread
+        self.raised = False  # the error was raised in the main thread
         self._on_main_thread = on_main_thread
-        self._came_back = False  # the one who waits for the run, to see to its end
+        self._came_back = False  # the caller that waits for the run has come to conclude it
         self._concluding = threading.Event()
         self._concluded = threading.Event()
         self._conclusion = threading.Lock()
 
     def attach(self, admission: Dispatcher, ledger: Recorder) -> None:
-        """Set the parts that are made after this one: both stop the run by it, and are ended by it."""
+        """Set the parts that are made after this one: both may stop the run, and are closed by it."""
         self._admission = admission
         self._ledger = ledger
 
-    # -- asked to stop ----------------------------------------------------------------------------------------
+    # -- requests to stop -------------------------------------------------------------------------------------
 
     def stop(self, reason: str, *, cause: Cause = Cause.ASKED, force: bool = False, grace: float | None = None) -> None:
-        """Begin nothing more; let what runs end, within *grace* if given, or with *force* not even that."""
+        """Start nothing more; wait for running attempts, up to *grace* seconds if given; with *force* do not wait."""
         board = self._state.scheduler
         if force and self._signals and process_exit.owner is not None:
             process_exit.owner.begin(self._last_signal)
@@ -83,7 +83,7 @@ class Shutdown:
                 return
             first = board.phase is Phase.RUNNING
             if first:
-                if not board.is_settled:  # else only its last results are not written down yet
+                if not board.is_settled:  # else only its last results are not recorded yet
                     self._stats.stopped_by, self._stats.cause = reason, cause
                 board.phase = Phase.DRAINING
             if grace is not None:
@@ -94,7 +94,7 @@ class Shutdown:
             self.stopping.set()
             self._admission.withdraw_requests()
         self._announce_stop(reason, running, force, grace)
-        if force:  # only now: whoever waits for the run may end the process in that moment
+        if force:  # last: the caller that waits for the run may end the process right after this
             with self._state.lock:
                 if board.phase is Phase.DRAINING:
                     board.phase = Phase.FORCED
@@ -116,14 +116,14 @@ class Shutdown:
                 what += " (once more to stop at once: they are then interrupted, and run again next time)"
         else:
             what = "nothing more starts"
-        why = reason.partition("; ")[0]  # what to do about it is said at the end
+        why = reason.partition("; ")[0]  # the advice after it is printed at the end
         self._publisher.say("stopping", f"Stopping because of {why}: {what}", running=tuple(running[:MAX_SHOWN]))
 
     def on_signal(self, signum: int) -> None:
-        """A signal came (told by the watcher thread). The first drains, the second ends."""
+        """Handle a signal, on the watcher thread. The first drains the run, the second ends it."""
         now = time.monotonic()
         if signum == signal.SIGTERM and now < self._terminated_at + self._state.options.term_window:
-            return  # `timeout` and some supervisors send it to a process, and then to its whole group
+            return  # `timeout` and some supervisors send it to a process and then to its whole group
         if signum == signal.SIGTERM:
             self._terminated_at = now
         self._signals += 1
@@ -142,7 +142,7 @@ class Shutdown:
 
     @property
     def is_forced(self) -> bool:
-        """Whether a second signal came: it all has to end at once, whoever waits for it."""
+        """True after a second signal: the run must end at once."""
         return self._signals > 1
 
     @property
@@ -153,10 +153,10 @@ class Shutdown:
     def concluded(self) -> bool:
         return self._concluded.is_set()
 
-    # -- things that go wrong -------------------------------------------------------------------------------------
+    # -- failures -------------------------------------------------------------------------------------------------
 
     def on_input_error(self, error: Exception) -> None:
-        """The input raised while it was read. What was read before is run; then the one who waits is told."""
+        """Note that reading the input failed. Items read so far are finished; then the caller gets the error."""
         self.input_error = error
         self._stats.stopped_by = (
             f"an error of the input: {type(error).__name__}: {self._state.masked(format_error(error))}"
@@ -165,26 +165,26 @@ class Shutdown:
         log.error("[COORDINATOR] the input failed (%s); the items read so far are finished", self._stats.stopped_by)
 
     def on_internal_error(self, error: BaseException) -> None:
-        """Something of our own went wrong: end, and say so."""
+        """End the run after an error of agentos itself."""
         if self.error is None:
             self.error = error
         self.stop(f"an internal error: {type(error).__name__}", cause=Cause.FAULT, force=True)
         self.abandon_waiters()
 
     def on_engine_unavailable(self, error: BaseException) -> None:
-        """The place where the items were to run cannot be had. Nothing has begun, and nothing will.
+        """End the run because its engine cannot be used. Nothing has started, and nothing will.
 
-        Called on a thread of its own: what an earlier run has done is told first.
+        Called on its own thread: results of an earlier run are published first.
         """
         self._admission.count_recorded()
         if self.error is None:
             self.error = error
-        # The error itself says the rest, to whoever waits.
+        # The error itself has the rest of the message.
         reason = f"{error.place}, which cannot be used" if isinstance(error, EngineUnavailable) else format_error(error)
         self.stop(self._state.masked(reason), cause=Cause.FAULT, force=True)
 
     def on_journal_trouble(self, what: str | None) -> None:
-        """The journal cannot be written for now, or (None) can again. Nothing begins meanwhile."""
+        """Pause the run while the journal cannot be written; *what* None: it can be written again."""
         if what is not None:
             self._state.pause_reason = what
             self._admission.withdraw_requests()
@@ -196,7 +196,7 @@ class Shutdown:
         self._state.on_room()
 
     def on_journal_lost(self, error: JournalUnavailable) -> None:
-        """The journal will not be writable again. What was not written down cannot be acknowledged."""
+        """End the run: the journal will not be writable again. Results that are not recorded cannot be published."""
         if self.error is None:
             self.error = error
         self.stop(str(error), cause=Cause.FAULT, force=True)
@@ -206,13 +206,13 @@ class Shutdown:
     # -- the end ----------------------------------------------------------------------------------------------
 
     def finish_if_idle(self) -> None:
-        """Nothing runs and nothing more will: let the workers go; and if all is published, wake who waits for it."""
+        """If nothing runs and nothing more will: end the workers; if all is published too, wake the caller."""
         board = self._state.scheduler
         with self._state.lock:
             settled = board.is_settled
             if settled:
                 self._state.closing = True
-                # Whoever still tells of an end looks again after it: the last word must not come before that.
+                # A thread that still announces an end checks again after it: its event must precede the last one.
                 self._state.is_over = self._state.is_over or (
                     self._publisher.untold <= 0 and not self._publisher.telling
                 )
@@ -224,24 +224,24 @@ class Shutdown:
                 self._supervisor.wake()
 
     def abandon_waiters(self) -> None:
-        """Whatever is not written down by now will not be."""
+        """Give up everything that is not recorded by now, and wake the caller."""
         with self._state.lock:
             self._state.closing = self._state.is_over = True
         self._state.idle.wake_all()
         self._publisher.wakeup.wake()
         if self.is_forced and not self._concluding.wait(_PATIENCE):
-            # The one who waits for us is busy elsewhere, or its loop is stuck: end the run without it.
+            # The caller that waits for the run is busy elsewhere, or its loop is stuck: end the run without it.
             self.conclude(instead=True)
-            # If it came back meanwhile it raises the error itself, when it has cleaned up.
+            # If it came back meanwhile it raises the error itself, after its clean-up.
             if self._on_main_thread and self.error is not None and not self._came_back:
                 signum = signal.SIGINT if isinstance(self.error, KeyboardInterrupt) else signal.SIGTERM
-                self.raised = True  # before it is: the main thread may be quicker than we
+                self.raised = True  # set first: the main thread may raise it before the call returns
                 self.raised = WATCH.raise_in_main(self.error, signum)
 
     def conclude(self, *, instead: bool = False) -> None:
-        """Write down what is left unfinished, close the journal, say the last word.
+        """Record unfinished items, close the journal, publish the last event.
 
-        Once; whoever comes second waits until it is done. *instead*: of the one who waits for the run.
+        Only the first call does it; a later one waits until it is done. *instead*: not called by the run's caller.
         """
         with self._conclusion:
             first = not self._concluding.is_set()
@@ -290,7 +290,7 @@ class Shutdown:
         self._publisher.announcer.close(_LAST_WORDS, hurry=lambda: self.is_forced)
 
     def abandon_attempt(self, attempt: Attempt, *, failed: bool) -> bool:
-        """Decide the attempt's item while its worker still runs. False: it had come back. The caller has the lock."""
+        """Decide the attempt's item while its worker still runs. False: it had ended. The caller holds the lock."""
         if not self._state.scheduler.abandon_attempt(attempt, failed=failed):
             return False
         if attempt.grant is not None:
@@ -298,7 +298,7 @@ class Shutdown:
         return True
 
     def _abandon_leases(self) -> None:
-        """Nobody waits for the workers that still run: their leases are not renewed any more."""
+        """Stop renewing the leases of workers that still run and are not awaited."""
         left = list(self.lingering_attempts.values())
         if not left or self._state.pool is None:
             return
@@ -310,7 +310,7 @@ class Shutdown:
             self._publisher.say("worker_left", what, name)
 
     def _close_recorder(self) -> None:
-        """Close the journal; if it cannot be written, wait for that as long as nobody presses."""
+        """Close the journal; while it cannot be written, keep trying until a second signal."""
         patience = 0.0
         while not self._ledger.close(0.3):
             patience += 0.3
@@ -323,11 +323,11 @@ class Shutdown:
                 return
 
     def _check_counts(self) -> None:
-        """Every item is in exactly one state; if not, this is a fault of agentos, and nobody may rely on the counts."""
+        """Check that every item is in exactly one state; if not, agentos has a bug and the counts are unreliable."""
         board, stats = self._state.scheduler, self._stats
         with self._state.lock:
             if self._admission.may_read_more or board.admitted:
-                return  # while we count; or a worker is putting one back
+                return  # these change while we count
             counts = {
                 "done": board.done,
                 "failed": board.failed,
@@ -337,12 +337,12 @@ class Shutdown:
             }
             wrong = j2_counts_add_up(board.taken, counts)
         if wrong is not None:
-            # Said, not raised: the results that are there must not be lost over it.
+            # Logged, not raised: the results must not be lost because of it.
             log.error("[COORDINATOR] %s", InvariantViolated(name="J2", detail=wrong))
 
 
 def j2_counts_add_up(taken: int, counts: Mapping[str, int]) -> str | None:
-    """Every item taken from the input is counted once."""
+    """Return an error if the items taken from the input are not each counted once."""
     if sum(counts.values()) != taken:
         return f"{taken} items were taken, and {dict(counts)} are {sum(counts.values())}"
     return None

@@ -1,19 +1,19 @@
-"""SIGINT and SIGTERM, brought to every run of the process by a thread of its own.
+"""Deliver SIGINT and SIGTERM to every run of the process, from one watcher thread.
 
-Almost nothing may be done in a signal handler: ``Event.set``, ``Queue.put``, a log line or a print can deadlock with
-the very code that was interrupted. And the handler itself runs late, or never, while the main thread is inside a long
-call. So the interpreter writes each signal's number into a pipe the moment it arrives (``signal.set_wakeup_fd``), and
-a watcher thread reads them there and tells the runs.
+A signal handler may do almost nothing: ``Event.set``, ``Queue.put``, a log line or a print can deadlock with the code
+that was interrupted. And the handler runs late, or never, while the main thread is in a long call. So the interpreter
+writes each signal's number into a pipe when it arrives (``signal.set_wakeup_fd``), and a watcher thread reads them
+there and notifies the runs.
 
-A signal must be counted once: the first one drains a run, the second one ends it. There is only one wake-up descriptor
-in a process, and an event loop with handlers of its own may have it, or may take it from us later. Then the numbers do
-not reach our pipe, and our handler, which does run, writes them there itself. It looks whose descriptor it is each
-time, so that exactly one of the two writes.
+A signal must be counted once: the first drains a run, the second ends it. A process has only one wake-up descriptor,
+and an event loop with its own handlers may have it, or may take it later. Then the numbers do not reach our pipe, and
+our handler, which does run, writes them there itself. It checks the owner of the descriptor each time, so that exactly
+one of the two writes.
 
-Only the main thread can set handlers. A run that began there and left from elsewhere leaves ours behind; with nobody
-to tell, the handler puts back what was there before and sends the signal on.
+Only the main thread can set handlers. A run that joined there and left from another thread leaves our handlers
+installed; with no run to notify, the handler restores the previous ones and raises the signal again.
 
-SIGTSTP and SIGCONT come the same way; what is done about them is in ``job_control``.
+SIGTSTP and SIGCONT arrive the same way and are handled by ``job_control``.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ _Handler = Callable[[int, FrameType | None], Any] | int | signal.Handlers | None
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
-# What is in the pipe: numbers of signals as the interpreter writes them, the same plus _BY_HANDLER, and four of ours.
+# Bytes in the pipe: numbers of signals as the interpreter writes them, the same plus _BY_HANDLER, and four of ours.
 _BY_HANDLER = 0x80
-_CHECK = 0  # things have changed
-_MARK = 0x7F  # somebody waits until you have come this far
-_BEGIN = 0x7E  # what came before was for runs that have left
-_CONTINUED = 0x7D  # the process was stopped, and goes on
+_CHECK = 0  # the state has changed
+_MARK = 0x7F  # a thread waits until this byte is read
+_BEGIN = 0x7E  # earlier bytes were for runs that have left
+_CONTINUED = 0x7D  # the process was stopped and continued
 
 # A signal that arrives as the main thread is about to block does not wake it; so one of ours is sent again.
 _SEND_AGAIN_AFTER = 0.05
@@ -53,80 +53,80 @@ _CATCH_UP_WITHIN = 1.0
 
 
 class Stoppable(Protocol):
-    """A run that wants to know of signals."""
+    """A run that is notified of signals."""
 
     def on_signal(self, signum: int) -> None:
-        """Called on the watcher thread, never in a handler, once for each signal. Must not block."""
+        """Handle a signal. Called on the watcher thread, never in a handler, once for each signal. Must not block."""
         ...
 
 
 class SignalWatch:
-    """Tells the joined runs of SIGINT and SIGTERM. A process has one, ``WATCH``.
+    """Notifies the joined runs of SIGINT and SIGTERM. A process has one, ``WATCH``.
 
-    Handlers are ours only while a run is on that joined from the main thread, and only for signals that were not
-    ignored. A signal reaches every joined run, those that joined from other threads too.
+    Our handlers are installed only while a run is joined from the main thread, and only for signals that were not
+    ignored. A signal reaches every joined run, including those joined from other threads.
     """
 
     def __init__(self) -> None:
-        # Re-entrant: a finalizer may let an abandoned run leave while its thread is in here.
+        # Re-entrant: a finalizer may make an abandoned run leave while its thread holds the lock.
         self._lock = threading.RLock()
-        self._runs: dict[int, tuple[Stoppable, bool]] = {}  # by id; whether it joined from the main thread
+        self._runs: dict[int, tuple[Stoppable, bool]] = {}  # by id; True if it joined from the main thread
         self._on_main = 0
-        self._handler = self._handle  # one object, to be known again by ``is``
-        self._previous: dict[int, _Handler] = {}  # not empty: handlers are ours
-        self._before: dict[int, _Handler] = {}  # the last that were put back, for a host that still calls ours
+        self._handler = self._handle  # one object, so that ``is`` recognizes it
+        self._previous: dict[int, _Handler] = {}  # not empty: our handlers are installed
+        self._before: dict[int, _Handler] = {}  # the handlers restored last, for a host that still calls ours
         self._reader: socket.socket | None = None
         self._writer: socket.socket | None = None
         self._wakeup_is_ours = False
         self._watcher: threading.Thread | None = None
-        self._taken_over = 0  # how often; and how often the watcher has read that it was
+        self._taken_over = 0  # number of take-overs, and how many of them the watcher has read
         self._begun = 0
         self._noticed = False  # the handler left something to the watcher
-        self._own: dict[int, tuple[int, float]] = {}  # signals of ours under way: in which take-over sent, and when
+        self._own: dict[int, tuple[int, float]] = {}  # our pending signals: in which take-over sent, and when
         self._catching_up: deque[threading.Lock] = deque()
         self._error: tuple[BaseException, int] | None = None  # to be raised in the main thread
         self._forking = threading.local()
         self.job_control = JobControl(lambda: self._write(_CONTINUED))
-        self.meanings: dict[int, int] = {}  # other signals that count, from the next run on, as one of the two
+        self.meanings: dict[int, int] = {}  # other signals that count as SIGINT or SIGTERM, from the next run on
 
     def join(self, run: Stoppable) -> None:
-        """Tell *run* of signals from now on.
+        """Notify *run* of signals from now on.
 
-        Call it inside the ``try`` whose ``finally`` leaves: a signal may arrive half-way, and raise.
+        Call it inside the ``try`` whose ``finally`` calls ``leave``: a signal may arrive half-way, and raise.
         """
         on_main = _in_main_thread()
         with self._lock:
             if id(run) in self._runs:
                 return
             if on_main and not self._on_main:
-                self._put_back()  # left behind by a run that ended elsewhere
+                self._put_back()  # left installed by a run that ended on another thread
             self._runs[id(run)] = (run, on_main)
             self._on_main += on_main
             if on_main and not self._previous:
                 self._take_over()
 
     def leave(self, run: Stoppable) -> None:
-        """Tell *run* no more; from any thread, and as often as you like.
+        """Stop notifying *run*. May be called from any thread, repeatedly.
 
-        In the main thread it has by then been told of every signal that came before. An error that waits to be raised
-        there is dropped when the last run of the main thread leaves.
+        In the main thread, *run* has been notified of every earlier signal when this returns. An error that waits to be
+        raised there is dropped when the last run of the main thread leaves.
         """
         try:
             self._leave(run)
         except BaseException:
-            self._leave(run)  # a signal's exception in the middle: finish, then let it go on
+            self._leave(run)  # a signal's exception interrupted it: finish, then re-raise
             raise
 
     @property
     def arrivals(self) -> int | None:
-        """The descriptor where signals arrive as bytes, while handlers are ours. Others may look, and not read."""
+        """The descriptor where signals arrive as bytes, while our handlers are installed. Others may poll, not read."""
         return None if self._reader is None or not self._previous else self._reader.fileno()
 
     def raise_in_main(self, error: BaseException, signum: int) -> bool:
-        """Make the main thread raise *error* wherever it is, asleep or at work; in a long C call, after it.
+        """Make the main thread raise *error*, asleep or at work; in a long C call, after that call.
 
-        *signum* is a signal we watch: it is sent to the main thread and not counted as the user's. False: that signal
-        is not ours to use now, and nothing is done.
+        *signum* is a signal we watch: it is sent to the main thread and not counted as the user's. False: our handler
+        for it is not installed, and nothing is done.
         """
         with self._lock:
             if not self._on_main or not self._is_ours(signum):
@@ -139,7 +139,7 @@ class SignalWatch:
     # -- the handlers, in the main thread ---------------------------------------------------------------------
 
     def _handle(self, signum: int, frame: FrameType | None) -> None:
-        # No lock, no log, nothing that the interrupted code may be in the middle of.
+        # No lock, no log: the interrupted code may be in the middle of either.
         if not self._is_ours(signum):
             self._handle_for_host(signum, frame)
             return
@@ -149,7 +149,7 @@ class SignalWatch:
             signal.raise_signal(signum)
             return
         if signum in JOB_CONTROL:
-            # In the midst of a fork these signals are blocked, and the process would not stop here.
+            # During a fork these signals are blocked, and the process would not stop here.
             stopped = not self._forking.__dict__ and self.job_control.stop_if_due(signum)
             if not stopped and not self._interpreter_wrote():
                 self._write(signum | _BY_HANDLER)
@@ -158,13 +158,13 @@ class SignalWatch:
         if not self._interpreter_wrote():
             self._write(signum | _BY_HANDLER)
         waiting = self._error
-        # In the midst of a fork nobody would see it raised; it will be sent again.
+        # An exception raised during a fork would be lost; it will be sent again.
         if waiting is not None and not self._forking.__dict__:
             self._error = None
             raise waiting[0]
 
     def _handle_for_host(self, signum: int, frame: FrameType | None) -> None:
-        """The host's handler replaced ours, and calls it."""
+        """Handle a signal for a host whose handler replaced ours and calls it."""
         if self._on_main:
             self._noticed = True
             self._write(signum | _BY_HANDLER)
@@ -174,7 +174,7 @@ class SignalWatch:
             before(signum, frame)
 
     def _interpreter_wrote(self) -> bool:
-        """Whether the signal at hand is in our pipe already."""
+        """True if the current signal is in our pipe already."""
         if not self._wakeup_is_ours or self._writer is None:
             return False
         found = self._claim_wakeup(self._writer)
@@ -182,7 +182,7 @@ class SignalWatch:
         return found == self._writer.fileno()
 
     def _claim_wakeup(self, writer: socket.socket) -> int:
-        """Take the wake-up descriptor unless it is somebody else's. Returns what it was."""
+        """Take the wake-up descriptor unless another owner has it. Returns the previous one."""
         found = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
         if found not in (-1, writer.fileno()):
             try:
@@ -200,10 +200,10 @@ class SignalWatch:
         if not wanted:
             return
         found: dict[int, _Handler] = {number: signal.getsignal(number) for number in JOB_CONTROL}
-        if all(each is signal.SIG_DFL for each in found.values()):  # else the host, or nobody, deals with Ctrl-Z
+        if all(each is signal.SIG_DFL for each in found.values()):  # else the host handles Ctrl-Z, or it is ignored
             wanted |= found
         if self._reader is None or self._writer is None:
-            # Kept for the life of the process: others may remember the descriptor, and set it again after we left.
+            # Kept until the process ends: others may remember the descriptor, and set it again after we left.
             self._reader, self._writer = socket.socketpair()
             self._writer.setblocking(False)
         self._before = wanted
@@ -223,9 +223,9 @@ class SignalWatch:
             self._watcher.start()
 
     def _put_back(self) -> None:
-        """Leave everything as it was. May be interrupted by itself, and begun again."""
+        """Restore the previous handlers. May be interrupted by a signal that calls it again."""
         self._error = None
-        # The descriptor first: its system calls let a signal of our own that is still under way arrive at our handler.
+        # The descriptor first: its system calls let a pending signal of our own arrive at our handler.
         if self._previous and self._wakeup_is_ours and self._writer is not None:
             found = signal.set_wakeup_fd(-1)
             if found not in (-1, self._writer.fileno()):
@@ -240,9 +240,9 @@ class SignalWatch:
         in_main = _in_main_thread()
         if in_main and self._previous and sys.platform != "win32":
             # A signal that another thread received while the main thread slept is in the pipe already, but its handler
-            # may run only now. Let it run while there is somebody to tell; later it would be sent on to the host.
+            # may run only now. Let it run while there is a run to notify; later it would be passed on to the host.
             signal.pthread_sigmask(signal.SIG_BLOCK, ())
-        if in_main and self._noticed and self._previous and not sys.is_finalizing():  # else the watcher is no more
+        if in_main and self._noticed and self._previous and not sys.is_finalizing():  # else the watcher is dead
             self._noticed = False
             self._catch_up()
         with self._lock:
@@ -259,8 +259,9 @@ class SignalWatch:
             try:
                 waits = self._error is not None or self.job_control.due
                 reader.settimeout(_SEND_AGAIN_AFTER if waits else None)
-                # First without taking it: what cannot be heeded now, since another thread keeps the interpreter, is
-                # still there for others to see.
+                # Peek first: while another thread holds the interpreter, a signal that cannot be handled yet stays
+                # visible
+                # to other readers.
                 reader.recv(1, socket.MSG_PEEK)
                 arrived = reader.recv(4096)
             except TimeoutError:
@@ -270,7 +271,7 @@ class SignalWatch:
                 return  # closed: the process ends
             for number in arrived:
                 if number == _MARK:
-                    # So many and no more: who is let go may wait again at once, for a signal that is still to be told.
+                    # Only those waiting now: a released thread may wait again at once, for a signal not yet delivered.
                     for _ in range(len(self._catching_up)):
                         self._catching_up.popleft().release()
                 elif number == _BEGIN:
@@ -281,7 +282,7 @@ class SignalWatch:
                     signum = number & ~_BY_HANDLER
                     if signum not in JOB_CONTROL:
                         self._notify_runs(self.meanings.get(signum, signum))
-                    elif signum == signal.SIGTSTP:  # SIGCONT is our own call of the main thread, or tells nothing new
+                    elif signum == signal.SIGTSTP:  # SIGCONT is our own wake-up, or has no information
                         self.job_control.prepare()
             if _CHECK in arrived:
                 with self._lock:
@@ -290,7 +291,7 @@ class SignalWatch:
                         return
 
     def _counts(self, number: int) -> bool:
-        """Whether this is one more signal of the user's, and the runs' business."""
+        """True if this is another signal of the user, and for the runs."""
         signum = number & ~_BY_HANDLER
         if signum not in _SIGNALS and signum not in self.meanings and signum not in JOB_CONTROL:
             return False
@@ -303,7 +304,7 @@ class SignalWatch:
         if not self._is_under_way(signum, self._begun):
             return False
         if not by_handler:
-            self._own.pop(signum, None)  # the interpreter writes each signal; to the handler several may come as one
+            self._own.pop(signum, None)  # the interpreter writes each signal; the handler may see several as one
         return True
 
     def _is_under_way(self, signum: int, since: int) -> bool:
@@ -317,13 +318,13 @@ class SignalWatch:
         for run, _ in runs:
             try:
                 run.on_signal(signum)
-            except Exception as error:  # noqa: BLE001 - whatever it is, the other runs are told
+            except Exception as error:  # noqa: BLE001 - the other runs must still be notified
                 errors.append(error)
         for each in errors:
             log.error("[COORDINATOR] a run failed to heed signal %d", signum, exc_info=each)
 
     def _catch_up(self) -> None:
-        """Wait until the runs were told of what is in the pipe."""
+        """Wait until the runs were notified of everything in the pipe."""
         done = threading.Lock()
         done.acquire()
         self._catching_up.append(done)
@@ -332,7 +333,7 @@ class SignalWatch:
 
     def _wake_main(self, signum: int) -> None:
         if self._wakeup_is_ours and self._is_under_way(signum, self._taken_over):
-            return  # the kernel might make one of the two, and then we would take the user's next one for ours
+            return  # the kernel might merge the two, and the user's next signal would be taken for ours
         self._own[signum] = (self._taken_over, time.monotonic())
         if sys.platform == "win32":
             import _thread
@@ -362,24 +363,24 @@ class SignalWatch:
         try:
             return self._writer is not None and self._writer.send(bytes([number])) == 1
         except OSError:
-            return False  # full: thousands are waiting there to be counted
+            return False  # full: thousands of signals are waiting there
 
-    # -- the ends of the process ------------------------------------------------------------------------------
+    # -- fork and exit ----------------------------------------------------------------------------------------
 
     def before_fork(self) -> None:
-        """Until the child has let go of our pipe, a signal of its own would be written into its parent's."""
+        """Block signals until the child has closed our pipe; its own would be written into its parent's."""
         if self._previous and sys.platform != "win32":
             self._forking.mask = signal.pthread_sigmask(signal.SIG_BLOCK, _all_of(self.meanings))
 
     def after_fork(self) -> None:
-        """Let signals in again."""
+        """Unblock signals."""
         mask = self._forking.__dict__.get("mask")
         if mask is not None and sys.platform != "win32":
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
             del self._forking.mask
 
     def after_fork_in_child(self) -> None:
-        """The runs, the watcher and the pipe are the parent's."""
+        """Reset: the runs, the watcher and the pipe belong to the parent."""
         self._lock = threading.RLock()
         self._runs = {}
         self._on_main = 0
@@ -393,7 +394,7 @@ class SignalWatch:
         self.after_fork()
 
     def close(self) -> None:
-        """Close the pipe, if no run is on."""
+        """Close the pipe, if our handlers are not installed."""
         if self._reader is not None and self._writer is not None and not self._previous:
             self._reader.close()
             self._writer.close()

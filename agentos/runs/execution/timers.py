@@ -1,6 +1,6 @@
-"""The one thread of a run that looks at the clock, so that workers sleep until they are woken, never for a time.
+"""The timer thread of a run, so that workers sleep until they are woken, never for a time.
 
-It sees to limits that end, rests that are over, attempts that take too long, the deadline and the grace.
+It handles the ends of limits and backoffs, attempts that time out, the deadline and the grace period.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from .run_state import RunState
 
 log = logging.getLogger("agentos")
 
-# What was cancelled because the run is to end at once gets this long to clean up; then it is left behind.
+# Seconds for cancelled attempts to clean up after a forced stop; then they are abandoned.
 _CLEAN_UP_FORCED = 0.3
-# A worker that cannot help it that it has not returned is looked at again after so many seconds.
+# Re-check interval for attempts that are blocked through no fault of their own, in seconds.
 _RECHECK_INTERVAL = 0.5
-# After a forced stop, results that cannot be written down within this time are given up.
+# Seconds after a forced stop until results that are not recorded are given up.
 _LAST_COMMIT = 0.3
 
 
@@ -44,7 +44,7 @@ class TimerShutdown(Protocol):
 
 
 class RunningAttempts(Protocol):
-    """How the supervisor ends attempts that do not return."""
+    """The operations by which the timer thread ends attempts that do not return."""
 
     def fail_overdue(self, attempt: Attempt, timeout: float) -> bool: ...
 
@@ -52,7 +52,7 @@ class RunningAttempts(Protocol):
 
 
 class TimerThread:
-    """Sleeps to the next instant that matters, and sees to it."""
+    """Sleeps until the next due instant, then runs what is due."""
 
     _engine: Engine
     _admission: Dispatcher
@@ -80,10 +80,10 @@ class TimerThread:
         try:
             self._sleeper.release()
         except RuntimeError:
-            pass  # it is awake already, and will look at everything
+            pass  # it is awake already, and will check everything
 
     def schedule(self, instant: float) -> None:
-        """Something is due at *instant*; wake up if that is earlier than planned, or may be too late to wait for."""
+        """Wake up if *instant* is earlier than planned, or possibly later than the run may wait."""
         if instant < self._until or self._state.may_park:
             self.wake()
 
@@ -95,7 +95,7 @@ class TimerThread:
         state = self._state
         try:
             while not self._ended:
-                # Planned first, computed second: whoever brings an earlier instant meanwhile wakes us.
+                # Reset before computing: a thread that schedules an earlier instant meanwhile wakes us.
                 self._until = math.inf
                 self._until = until = self._next_instant()
                 state.clock.wait(self._sleeper, until)
@@ -140,13 +140,13 @@ class TimerThread:
                 look_again_at = now + _RECHECK_INTERVAL
                 given_up_at = look_again_at if _is_blocked_on_output(attempt) else max(given_up_at, look_again_at)
             earliest = min(earliest, given_up_at)
-        # Nothing runs, or all of it was cancelled: whatever begins from now on is not overdue before this.
+        # Nothing runs, or all of it was cancelled: an attempt that starts later is not overdue before this.
         return min(earliest, now + timeout)
 
     def _run_due_timers(self, now: float) -> None:
         state = self._state
         with state.lock:
-            # Before a key can come: an item that was to be tried again is the first to have it.
+            # Before the pool's timer may grant a key: an item due for a retry must be first to get it.
             woken = state.scheduler.release_due(now) if state.scheduler.phase is Phase.RUNNING else 0
         if now >= self._admission.completions.armed_at:
             self._admission.on_timer()
@@ -166,11 +166,11 @@ class TimerThread:
             self._shutdown.abandon_waiters()
 
     def _check_parked(self, now: float) -> None:
-        """Nothing runs, and the first credential is due only after the deadline, or later than the run may wait."""
+        """Stop the run if nothing runs and the next credential is due after the deadline or the longest wait."""
         state = self._state
         if (
             self._admission.may_begin_work
-        ):  # asked first: what was in somebody's hands may be running by now, or in line
+        ):  # checked first: an item that a worker was handling may be running or queued by now
             return
         wakes_at = min(self._admission.completions.armed_at, state.scheduler.next_due)
         longest = state.options.max_wait
@@ -180,7 +180,7 @@ class TimerThread:
             when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(state.stats.wakes_at))
             self._shutdown.stop(f"limits that last until {when}", cause=Cause.PARKED)
 
-    # -- attempts that take too long --------------------------------------------------------------------------
+    # -- timeouts ---------------------------------------------------------------------------------------------
 
     def _stop_overdue(self, now: float, timeout: float) -> None:
         state = self._state
@@ -189,24 +189,24 @@ class TimerThread:
         for attempt in running:
             if attempt.cancelled is None:
                 if attempt.began_at + timeout > now or self._is_stopped(attempt):
-                    break  # those after it began later; while they are stopped, no time counts
+                    break  # later ones started later; while they are stopped, no time counts
                 self._cancel(attempt, "timeout", now)
             elif _is_blocked_on_output(attempt):
-                attempt.cancelled_at = now  # all the time that it may take to end is still to come
+                attempt.cancelled_at = now  # its clean-up time has not started yet
             given_up_at = attempt.cancelled_at + self._engine.clean_up
             is_stuck = given_up_at <= now and not _is_excused(attempt)
             if attempt.cancelled == "timeout" and (attempt.runner is None or is_stuck):
                 self._abandon_worker(attempt, timeout)
 
     def _is_stopped(self, attempt: Attempt) -> bool:
-        """Whether no time counts for it now: this process stood still, and what that means for it is not settled."""
+        """True if no time counts for the attempt now: a suspension of this process has not been credited yet."""
         return self._state.suspended or getattr(attempt.runner, "is_stopped", False)
 
     def _cancel(self, attempt: Attempt, why: str, now: float) -> None:
         attempt.cancelled = why
         attempt.cancelled_at = now
         if not self._engine.cancel(attempt):
-            attempt.runner = None  # it cannot be stopped, only left behind
+            attempt.runner = None  # it cannot be stopped, only abandoned
 
     def _abandon_worker(self, attempt: Attempt, timeout: float) -> None:
         state = self._state
@@ -234,13 +234,13 @@ class TimerThread:
 
 
 def _is_excused(attempt: Attempt) -> bool:
-    """Whether it is not its worker's doing that it has not returned.
+    """True if the attempt is blocked through no fault of its worker.
 
-    The reader of our own output may keep it; or its worker is out of touch, and will soon be known to be lost.
+    The reader of our own output blocks it; or its worker process lost contact, and will soon be declared lost.
     """
     return _is_blocked_on_output(attempt) or getattr(attempt.runner, "unheard", False)
 
 
 def _is_blocked_on_output(attempt: Attempt) -> bool:
-    """Whether the reader of our own output keeps it."""
+    """True if the reader of our own output blocks the attempt."""
     return getattr(attempt.runner, "writing", False)
