@@ -1,1 +1,1 @@
-"""Where workers run: own threads, an event loop, commands, an executor of the user's, a cluster."""
+"""Engines execute attempts: on threads, an event loop, as subprocesses, on the user's executor or a Dask cluster."""

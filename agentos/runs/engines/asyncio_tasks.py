@@ -1,4 +1,4 @@
-"""Coroutines on an event loop, thousands at once: tasks that fetch their next item themselves."""
+"""Run coroutine workers as tasks on an event loop; each task fetches its next item itself."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("agentos")
 
-# A worker that never really waits would keep the loop to itself.
+# A worker that never really waits would block the loop.
 _ITEMS_PER_YIELD = 16
 
 
 class AsyncioEngine:
-    """As many tasks as the run has workers, on the loop it is started in."""
+    """Runs as many tasks as the run has workers, on the loop it is started in."""
 
     clean_up = 1.0
     suspension = None
@@ -94,7 +94,7 @@ class AsyncioEngine:
             log.exception("[COORDINATOR] a worker task of agentos itself failed")
             run.shutdown.on_internal_error(error)
             if not isinstance(error, Exception):
-                raise  # the loop's to know of
+                raise  # the loop handles it
 
     async def _wait(self) -> Attempt | Idle | None:
         run, bell = self._run, AsyncWakeup(self._loop)
@@ -105,11 +105,11 @@ class AsyncioEngine:
                 await bell.wait()
             except BaseException:
                 if not run.state.idle.unregister(bell):
-                    run.state.idle.wake()  # we were woken for something, and leave
+                    run.state.idle.wake()  # woken for some work, and leaving
                 raise
             return IDLE
         if not run.state.idle.unregister(bell):
-            run.state.idle.wake()  # it was meant for other work than this
+            run.state.idle.wake()  # woken for other work
         return attempt
 
     async def _run_one(self, attempt: Attempt) -> Verdict:
@@ -138,18 +138,18 @@ class AsyncioEngine:
                 error = Interrupted("its task was cancelled") if cancelled_by_others else raised
             else:
                 error = run.build_cancellation(attempt)
-        except BaseException as raised:  # noqa: BLE001 - whatever a worker raises fails its item, not the run
+        except BaseException as raised:  # noqa: BLE001 - any error of a worker fails its item, not the run
             error = raised
         CURRENT_ATTEMPT.reset(holding)
         STARTED.reset(counting)
         if attempt.cancelled is not None and task is not None and task.cancelling():
-            task.uncancel()  # it was meant for the attempt; the task goes on
+            task.uncancel()  # it was meant for the attempt; the task continues
         try:
             if cancelled_by_others:
                 run.shutdown.stop("the cancellation of its tasks", force=True)
             verdict = run.finish(attempt, value, error, calls)
         finally:
-            error = None  # or it and its traceback, which holds this frame, keep each other alive
+            error = None  # break the cycle with its traceback, which holds this frame
         if cancelled_by_others:
             raise asyncio.CancelledError
         return verdict
@@ -162,7 +162,7 @@ class AsyncioEngine:
 
 
 class AsyncioThreadEngine:
-    """A loop of our own on a daemon thread, for coroutine workers of a caller that has none."""
+    """Runs an own event loop on a daemon thread, for a caller that has none."""
 
     clean_up = AsyncioEngine.clean_up
     suspension = None
@@ -189,7 +189,7 @@ class AsyncioThreadEngine:
             self._loop.call_soon_threadsafe(self._loop.stop)
         except RuntimeError:
             return
-        self._thread.join(0.2)  # unless a coroutine holds it; then it is left behind
+        self._thread.join(0.2)  # unless a coroutine blocks it; then it is abandoned
 
     def _run_loop(self) -> None:
         asyncio.set_event_loop(self._loop)

@@ -1,4 +1,4 @@
-"""Which engine runs a worker. Each is imported only when it is wanted: a command line starts faster without asyncio."""
+"""Choose the engine for a worker. Each is imported on demand: a command line starts faster without asyncio."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def build_engine(run: EngineRun) -> Engine:
-    """The engine for a caller who waits on a thread. That it can run the worker was seen by ``check_worker``."""
+    """Build the engine for a caller that waits on a thread. ``check_worker`` has checked that it can run the worker."""
     wanted = run.state.options.engine
     if wanted is not None:
         return _build_remote_engine(run, wanted)
@@ -36,7 +36,7 @@ def build_engine(run: EngineRun) -> Engine:
 
 
 def check_worker(worker: Worker, options: RunOptions) -> None:
-    """What can be known before a run begins: raises unless the engine that *options* name can run *worker*.
+    """Raise before the run starts if the engine that *options* name cannot run *worker*.
 
     ValueError and ``NotPicklable`` say what it cannot run, ImportError which package is not installed.
     """
@@ -59,7 +59,7 @@ def _check_cluster_options(worker: Worker) -> None:
     if (missing := find_missing_package()) is not None:
         raise ImportError(f"engine='dask://...' needs the package {missing}: pip install '{EXTRA}'", name=missing)
     if not worker.is_command:
-        import_module("cloudpickle")  # which Dask brings, and will have loaded when the worker is packed to be sent
+        import_module("cloudpickle")  # a dependency of Dask, loaded by the time the worker is packed
         pack(worker.call, "the worker function")
 
 

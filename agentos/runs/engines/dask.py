@@ -1,4 +1,4 @@
-"""Dask under a run: it places the seats on its workers, and watches them. What they do is none of its business."""
+"""Place worker slots on a Dask cluster as tasks, and monitor them. The slots connect to the driver themselves."""
 
 from __future__ import annotations
 
@@ -32,33 +32,33 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("agentos")
 
-_Client: Any = distributed.Client  # its types are half-finished
+_Client: Any = distributed.Client  # its types are incomplete
 
 _GREETING_TIMEOUT = 5.0
 _CONNECT_TIMEOUT = 10.0
 _ANSWER_TIMEOUT = 5.0
 _ABANDON_TIMEOUT = 0.5
 _CHECK_INTERVAL = 0.5
-_COUNT_INTERVAL = 2.0  # the threads of the cluster, where that matters
-_UNSERVED = 0.1  # a worker of the run that waits so long for a seat is not just between two items
-_SCHEDULER_LOST = 3.0  # for so long it may be out of reach
-_LAST_ITEMS = 5.0  # for what runs when it stays so
-_FIRST_PAUSE, _MAX_PAUSE = 0.5, 15.0  # before a seat that failed is placed again
-_FAILURES = 3  # times in a row, without a worker that ever joined: then none will
-_PATIENCE = 10.0  # until it is said that no worker has come
+_COUNT_INTERVAL = 2.0  # for the number of the cluster's threads, where that matters
+_UNSERVED = 0.1  # a worker of the run that waits so long for a slot is not just between two items
+_SCHEDULER_LOST = 3.0  # seconds without contact
+_LAST_ITEMS = 5.0  # seconds for running items after that
+_FIRST_PAUSE, _MAX_PAUSE = 0.5, 15.0  # before a failed slot is placed again
+_FAILURES = 3  # in a row, with no worker ever joined: then stop the run
+_PATIENCE = 10.0  # until a warning that no worker has joined
 
 
 def dask_engine(run: EngineRun, place: Dask, **placing: Any) -> Engine:
-    """The engine that runs the items of *run* on a Dask cluster: on any of its workers, or where *placing* says.
+    """Build the engine that runs the items of *run* on a Dask cluster: on any worker, or on those in *placing*.
 
-    *placing* is what ``Client.submit`` takes for that: ``workers``, ``allow_other_workers``, ``resources``.
+    *placing* are arguments of ``Client.submit``: ``workers``, ``allow_other_workers``, ``resources``.
     """
     kind = ClusterCommandEngine if run.worker.is_command else ClusterEngine
     return kind(run, DaskPlacement(run, place, **placing), ttl=place.ttl)
 
 
 class DaskPlacement:
-    """Seats as tasks of a Dask cluster, each of which lasts as long as the run has work for it."""
+    """Worker slots as tasks of a Dask cluster; each lasts as long as the run has work for it."""
 
     def __init__(self, run: EngineRun, place: Dask, **placing: Any) -> None:
         self._run = run
@@ -71,23 +71,23 @@ class DaskPlacement:
         self._number = 0
         self._workers = 0
         self._width = 1
-        self._max_slots = 0  # seats that would all have something to do
-        self._wanted = 0  # of them, those that have something to do now
+        self._max_slots = 0  # the number of slots the run could keep busy
+        self._wanted = 0  # of them, those it can keep busy now
         self._needed = False
         self._count_at = 0.0
         self._endpoint: DriverEndpoint | None = None
         self._slots: list[Any] = []
         self._wake = threading.Event()
         self._closed = False
-        self._failures = 0  # in a row: times that we looked, and seats had failed
+        self._failures = 0  # consecutive checks that found failed slots
         self._failed_at = self._place_again_at = 0.0
-        self._troubles: set[str] = set()  # that were said
+        self._troubles: set[str] = set()  # already logged
         self._lost_since: float | None = None
 
-    # -- the verbs of a seating ---------------------------------------------------------------------------------
+    # -- the WorkerPlacement protocol ---------------------------------------------------------------------------
 
     def open(self, workers: int) -> tuple[str, int, int]:
-        """Reach the scheduler. Raises ``EngineUnavailable``."""
+        """Connect to the scheduler. Raises ``EngineUnavailable``."""
         self._client = client = self._connected()
         self._address = client.scheduler.address
         state = self._run.state
@@ -109,7 +109,7 @@ class DaskPlacement:
         return host, port, self._width
 
     def _useful(self) -> int:
-        """How many seats are of use: one for each worker; of coroutines, which share seats, one for each thread."""
+        """Return the useful number of slots: one per worker; for coroutines, which share slots, one per thread."""
         places = min(self._workers, self._place.seats or self._workers)
         if not self._run.worker.is_async:
             return places
@@ -133,7 +133,7 @@ class DaskPlacement:
         self._closed = True
         self._wake.set()
         if self._endpoint is None:
-            self._release()  # nobody watches yet
+            self._release()  # the watching thread has not started
 
     # -- the cluster --------------------------------------------------------------------------------------------
 
@@ -144,16 +144,16 @@ class DaskPlacement:
                 if given.status != "running":
                     raise EngineUnavailable(place="the Dask cluster", detail=f"its Client is {given.status}")
                 return given
-            # It belongs to the caller's loop, which may be the one that waits for us.
+            # An asynchronous client belongs to the caller's loop, which may be blocked on us.
             self._address, options = given.scheduler.address, {"security": given.security}
         else:
             scheme, _, rest = given.partition("://")
             self._address, options = f"{'tcp' if scheme == 'dask' else scheme}://{rest}", {}
             self._check_address()
-        client = _Client.__new__(_Client)  # apart from its making, so that one which fails can be closed
+        client = _Client.__new__(_Client)  # made in two steps, so that a failed one can be closed
         try:
             client.__init__(self._address, timeout=_CONNECT_TIMEOUT, set_as_default=False, name="agentos", **options)
-        except Exception as error:  # noqa: BLE001 - a worker of the cluster, for one, answers so that it is a TypeError
+        except Exception as error:  # noqa: BLE001 - e.g. a Dask worker at that address causes a TypeError
             _abandon(client)
             detail = str(error) if isinstance(error, OSError) else f"{error} (is it the port of a scheduler?)"
             raise self._unavailable(detail) from None
@@ -161,7 +161,7 @@ class DaskPlacement:
         return client
 
     def _check_address(self) -> None:
-        """Raises ``EngineUnavailable`` where the client would only time out, or not even that."""
+        """Raise ``EngineUnavailable`` early where the Dask client would time out or hang."""
         parts = urlsplit(self._address)
         tls = None
         if parts.scheme == "tls":
@@ -171,7 +171,7 @@ class DaskPlacement:
                     "Dask's settings name no certificates for tls://; set distributed.comm.tls.ca-file and "
                     "distributed.comm.tls.client.cert (or DASK_DISTRIBUTED__COMM__TLS__CA_FILE, ...__CLIENT__CERT)"
                 )
-        assert parts.hostname is not None  # noqa: S101 - for the type checker: the address was looked at before
+        assert parts.hostname is not None  # noqa: S101 - for the type checker: the address was checked before
         assert parts.port is not None  # noqa: S101
         try:
             probe_scheduler(parts.hostname, parts.port, tls, _GREETING_TIMEOUT)
@@ -181,7 +181,7 @@ class DaskPlacement:
     def _unavailable(self, error: BaseException | str) -> EngineUnavailable:
         return EngineUnavailable(place=f"the Dask scheduler at {self._address}", detail=str(error))
 
-    # -- watching -----------------------------------------------------------------------------------------------
+    # -- monitoring ---------------------------------------------------------------------------------------------
 
     def _watch(self, hub: DriverServer) -> None:
         began_at, has_said = time.monotonic(), False
@@ -201,7 +201,7 @@ class DaskPlacement:
             self._release()
 
     def _is_reachable(self, hub: DriverServer) -> bool:
-        """Whether the scheduler is. While it is not, nothing begins; and if that lasts, the run ends."""
+        """Return True if the scheduler is connected. While it is not, nothing starts; if that lasts, the run ends."""
         if self._client.status == "running":
             if self._lost_since is not None:
                 self._lost_since = None
@@ -210,7 +210,7 @@ class DaskPlacement:
         now = time.monotonic()
         if self._lost_since is None:
             self._lost_since = now
-            hub.pause(True)  # workers that lose it too end soon, and what they run with them
+            hub.pause(True)  # workers that lose it too end soon, with the attempts they run
             log.warning("[COORDINATOR] the Dask scheduler at %s is out of reach; nothing more starts", self._address)
         is_lost = now > self._lost_since + _SCHEDULER_LOST or self._client.status == "closed"
         if is_lost and not self._run.state.closing:
@@ -247,14 +247,14 @@ class DaskPlacement:
             self._slots.append(self._placed())
 
     def _adjust_worker_count(self, let_go: int, now: float, hub: DriverServer) -> None:
-        """A seat that was let go is not placed again before somebody waits for one; a thread that joined has one."""
+        """Adjust the wanted slots: one that ended is replaced only when a worker waits; a new thread gets one."""
         self._wanted -= let_go
         if self._run.worker.is_async and now >= self._count_at:
             self._count_at = now + _COUNT_INTERVAL
             try:
                 joined = max(0, self._useful() - self._max_slots)
             except OSError:
-                joined = 0  # it does not answer; we look again
+                joined = 0  # no answer; checked again later
             self._max_slots += joined
             self._wanted += joined
         needed, self._needed = self._needed, False
@@ -263,7 +263,7 @@ class DaskPlacement:
             self._wanted = max(self._wanted, min(self._max_slots, len(self._slots) + more))
 
     def _placed(self) -> Any:
-        assert self._endpoint is not None  # noqa: S101 - for the type checker: it is what began the watch
+        assert self._endpoint is not None  # noqa: S101 - for the type checker: place() has set it
         self._number += 1
         python = None if self._run.worker.is_command else sys.version_info[:2]
         return self._client.submit(
@@ -275,10 +275,10 @@ class DaskPlacement:
         )
 
     def _on_failure(self, seat: Any, now: float, hub: DriverServer) -> None:
-        """Place it again, but not at once; and if none has ever worked, not for ever."""
+        """Place the slot again after a pause; stop the run if no worker ever joined."""
         error = _find_error(seat)
         text = self._run.state.masked(f"{type(error).__name__}: {error}")
-        if text not in self._troubles:  # a worker that cannot take part fails at each placing
+        if text not in self._troubles:  # an unusable worker fails at each placement
             self._troubles.add(text)
             log.warning("[COORDINATOR] a seat on the Dask cluster failed: %s", text)
         self._failures += 1
@@ -309,15 +309,15 @@ class DaskPlacement:
             self._slots.clear()
             if self._is_ours:
                 client.close(timeout=_ANSWER_TIMEOUT)
-        except Exception as error:  # noqa: BLE001 - the run is over; its seats end by themselves
+        except Exception as error:  # noqa: BLE001 - the run is over; its slots end by themselves
             log.debug("the Dask client could not be closed: %s", error)
 
 
 def _abandon(client: Any) -> None:
-    """Close a client that never got to its scheduler. It would take its time for that once it is not needed."""
+    """Close a client that never connected. Left to the garbage collector, it would block there."""
     try:
         client.close(timeout=_ABANDON_TIMEOUT)
-    except Exception as error:  # noqa: BLE001 - there was nothing to lose
+    except Exception as error:  # noqa: BLE001 - it was never connected
         log.debug("a Dask client that had not connected could not be closed: %s", error)
     client.status = "closed"
 
@@ -325,7 +325,7 @@ def _abandon(client: Any) -> None:
 def _find_error(seat: Any) -> BaseException:
     try:
         error: BaseException = seat.exception(timeout=_ANSWER_TIMEOUT)
-    except Exception as failure:  # noqa: BLE001 - why it failed cannot be had
+    except Exception as failure:  # noqa: BLE001 - the slot's error is unavailable
         return failure
     return error
 
@@ -340,22 +340,22 @@ def _build_hint(error: BaseException) -> str:
 
 
 def _is_private(scheduler: str) -> bool:
-    """Whether what is said to the scheduler can be read by nobody on the way."""
+    """True if the connection to the scheduler cannot be read by others."""
     parts = urlsplit(scheduler)
     if parts.scheme in ("inproc", "tls", "wss") or parts.hostname in (None, "localhost"):
         return True
     try:
         return ipaddress.ip_address(str(parts.hostname)).is_loopback
     except ValueError:
-        return False  # a name
+        return False  # a host name
 
 
 def _find_own_address(scheduler: str) -> str:
-    """The address of this machine from which it reaches the scheduler."""
+    """Return the address of this machine from which it reaches the scheduler."""
     parts = urlsplit(scheduler)
     if parts.scheme == "inproc" or parts.hostname is None:
         return "127.0.0.1"
     family, kind, protocol, _, address = socket.getaddrinfo(parts.hostname, parts.port or 0, type=socket.SOCK_DGRAM)[0]
     with socket.socket(family, kind, protocol) as probe:
-        probe.connect(address)  # which sends nothing
+        probe.connect(address)  # a UDP connect sends nothing
         return str(probe.getsockname()[0])

@@ -1,6 +1,6 @@
-"""A first look at the address of a scheduler, which tells within seconds what is wrong with it.
+"""Probe the address of a Dask scheduler, to report within seconds what is wrong with it.
 
-Dask's own client takes its time for that, for ever where something else listens, and then says "timed out".
+Dask's own client takes longer, hangs where something else listens, and then reports "timed out".
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ import ssl
 import struct
 import time
 
-_LONGEST_GREETING = 2**20  # one of Dask has some hundred bytes
+_LONGEST_GREETING = 2**20  # Dask's has some hundred bytes
 
 
 class NoScheduler(OSError):
-    """There is none at that address. The text says what there is instead, and what to do."""
+    """No Dask scheduler at that address. The text says what was found instead, and what to do."""
 
 
 def probe_scheduler(host: str, port: int, tls: ssl.SSLContext | None, patience: float) -> None:
-    """Raises ``NoScheduler`` unless something at that address greets as Dask does, within *patience* seconds."""
+    """Raise ``NoScheduler`` unless a server at that address sends Dask's greeting within *patience* seconds."""
     until = time.monotonic() + patience
     try:
         with socket.create_connection((host, port), patience) as bare:
@@ -45,7 +45,7 @@ def probe_scheduler(host: str, port: int, tls: ssl.SSLContext | None, patience: 
 
 
 def _read_greeting(connection: socket.socket, until: float) -> None:
-    """A scheduler speaks first: the length of its greeting, and then that."""
+    """Read the length of the greeting, which a scheduler sends first."""
     heard = b""
     while len(heard) < 8:
         connection.settimeout(max(0.001, until - time.monotonic()))

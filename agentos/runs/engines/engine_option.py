@@ -1,4 +1,4 @@
-"""The values that ``engine=`` accepts."""
+"""Check the value of ``engine=``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def check_engine(wanted: Any) -> None:
-    """Raises ValueError unless *wanted* is something that ``engine=`` can be."""
+    """Raise ValueError unless *wanted* is a valid value of ``engine=``."""
     if not (wanted is None or is_executor(wanted) or _is_dask(wanted)):
         raise ValueError(
             "engine must be an Executor of concurrent.futures, an address such as 'dask://host:port', a Client of "
@@ -16,12 +16,12 @@ def check_engine(wanted: Any) -> None:
     if isinstance(wanted, str):
         from ..remote.dask_config import Dask
 
-        Dask(wanted)  # an address that is none is refused now, not at night
+        Dask(wanted)  # reject an invalid address now
 
 
 def is_executor(wanted: Any) -> bool:
-    """Tell whether *wanted* is an executor of concurrent.futures."""
-    futures = sys.modules.get("concurrent.futures")  # who has an executor has imported it
+    """Return True if *wanted* is an executor of concurrent.futures."""
+    futures = sys.modules.get("concurrent.futures")  # an executor's owner has imported it
     return futures is not None and isinstance(wanted, futures.Executor)
 
 

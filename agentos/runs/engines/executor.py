@@ -1,7 +1,7 @@
-"""Any ``concurrent.futures.Executor``: nothing is asked of it but ``submit``, and of its futures what they promise.
+"""Run items on any ``concurrent.futures.Executor``, using only ``submit`` and its futures.
 
-One thread does it all: it takes attempts while there is room, hands them over, and takes in what came of them. The
-executor's own threads only leave word that a future has ended.
+One dispatch thread takes attempts while there is room, submits them and processes their results. The executor's own
+threads only notify it that a future has ended.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _AGAIN = "start the run again with another: with a journal it goes on where it w
 
 
 def check_executor(executor: Executor, worker: Worker, *, ship_secrets: bool) -> None:
-    """Raises ValueError or ``NotPicklable`` if it cannot run *worker*, or not in the way that is asked for."""
+    """Raise ValueError or ``NotPicklable`` if the executor cannot run *worker* with these options."""
     if worker.is_command:
         raise ValueError(
             "engine: an executor runs functions and coroutines, not commands; leave engine out, which runs "
@@ -58,17 +58,17 @@ def check_executor(executor: Executor, worker: Worker, *, ship_secrets: bool) ->
 
 
 def _pack_worker(worker: Worker, place: ExecutorKind) -> PickledObject:
-    """The worker function, as it travels there."""
+    """Return the pickled worker function; empty where it stays in this process."""
     return (
         PickledObject(b"") if place.in_process else pack(worker.call, "the worker function", same_main=place.same_main)
     )
 
 
 class ExecutorEngine:
-    """Items on the user's own executor, as many at once as the run has workers. It is never shut down here.
+    """Runs items on the user's own executor, as many at once as the run has workers. Never shuts it down.
 
-    An item that cannot be stopped keeps its place in the executor, as it keeps its credential, until it returns. Where
-    the executor is not known, none can be.
+    An item that cannot be stopped keeps its place in the executor, and its credential, until it returns. On an executor
+    of an unknown class no item can be stopped.
     """
 
     clean_up = 1.0
@@ -86,13 +86,13 @@ class ExecutorEngine:
         pool: Any = run.state.pool
         lease_ttl = None if place.local else getattr(pool, "lease_ttl", None)  # of a shared store
         if lease_ttl is not None:
-            pool.delegate(self, lease_ttl)  # what is out when this process ends cannot be told to stop
+            pool.delegate(self, lease_ttl)  # remote attempts cannot be stopped when this process ends
         self._wakeup = ThreadWakeup()
-        self._news: deque[Callable[[], None]] = deque()  # what is to be done here, left by other threads
+        self._news: deque[Callable[[], None]] = deque()  # callbacks of other threads, for the dispatch thread
         self._lock = threading.Lock()
         self._workers = 0
-        self._running = 0  # handed over, and waited for
-        self._left_behind = 0  # handed over, and waited for no more
+        self._running = 0  # submitted, and waited for
+        self._left_behind = 0  # submitted, and abandoned
 
     # -- for the run ------------------------------------------------------------------------------------------
 
@@ -113,8 +113,8 @@ class ExecutorEngine:
         self._wakeup.wake()
 
     def cancel(self, attempt: Attempt) -> bool:
-        # A future of somebody else's may let itself be cancelled while its call goes on, as Dask's do, and never says
-        # that it runs: the credential would go to another while it is in use. So it is left behind, as a thread is.
+        # A foreign future may report itself cancelled while its call continues, as Dask's do, and its running state is
+        # unknown: the credential would be granted while in use. So the attempt is abandoned, as on a thread.
         return self._kind.local and attempt.runner is not None and bool(attempt.runner.cancel())
 
     def kill(self) -> None: ...
@@ -122,15 +122,15 @@ class ExecutorEngine:
     def close(self) -> None: ...
 
     def disconnect_workers(self) -> None:
-        """Nobody there hears of this process anyway."""
+        """Do nothing: the workers have no connection to this process."""
 
-    # -- the dispatcher ---------------------------------------------------------------------------------------
+    # -- the dispatch thread ----------------------------------------------------------------------------------
 
     def _dispatch(self) -> None:
         try:
             while self._start_one():
                 pass
-            # Even when nobody waits any more: those that were left behind give their credentials back as they return.
+            # Even when the run is over: abandoned attempts release their credentials as they return.
             while self._running + self._left_behind:
                 self._wakeup.wait()
                 self._process_news()
@@ -139,7 +139,7 @@ class ExecutorEngine:
             self._run.shutdown.on_internal_error(error)
 
     def _start_one(self) -> bool:
-        """Hand over one more attempt, or sleep until that may be possible. False: there will be no more."""
+        """Submit one more attempt, or sleep until that may be possible. False: there will be no more."""
         self._process_news()
         if self._room() < 1:
             self._wakeup.wait()
@@ -163,17 +163,17 @@ class ExecutorEngine:
             self._news.popleft()()
 
     def _wait(self) -> Attempt | Idle | None:
-        """Sleep until there may be something to do, unless something came in this very moment."""
+        """Sleep until there may be something to do; check once more after registering."""
         run, bell = self._run, self._wakeup
         places = range(min(int(self._room()), self._workers))
         for _ in places:
-            run.state.idle.register(bell)  # each free place: who counts those who wait counts places
+            run.state.idle.register(bell)  # one per free place: waiting workers are counted by registrations
         attempt = run.next_attempt()
         if attempt is IDLE and not self._news:
             bell.wait()
         for _ in places:
             if not run.state.idle.unregister(bell):
-                break  # somebody has woken us, and took the rest of them; we look at everything anyway
+                break  # woken, which removed the others; everything is checked anyway
         return attempt
 
     def _notify(self, news: Callable[[], None]) -> None:
@@ -200,7 +200,7 @@ class ExecutorEngine:
             future = self._send(attempt)
         except (Interrupted, NotPicklable) as error:
             self._finish(attempt, None, error)
-        except Exception as error:  # noqa: BLE001 - whatever it is that it raises: it takes nothing any more
+        except Exception as error:  # noqa: BLE001 - any error means that the executor accepts nothing more
             self._finish(attempt, None, self._on_broken_executor(error))
         else:
             attempt.runner = future
@@ -218,7 +218,7 @@ class ExecutorEngine:
             value, error = self._outcome(attempt, future)
             self._finish(attempt, value, error)
         finally:
-            error = None  # or it and its traceback, which holds this frame, keep each other alive
+            error = None  # break the cycle with its traceback, which holds this frame
 
     def _outcome(self, attempt: Attempt, future: Future[Any]) -> tuple[Any, BaseException | None]:
         if future.cancelled():
@@ -235,7 +235,7 @@ class ExecutorEngine:
         return None, WorkerLost(f"the executor lost it: {_describe_error(failed)}")
 
     def _on_broken_executor(self, error: BaseException) -> Interrupted:
-        """Begin nothing more. Nothing was wrong with the items that it had: they run again another time."""
+        """Start nothing more. The executor's items are not at fault: they run again another time."""
         why = f"an executor that cannot be used ({self._run.state.masked(_describe_error(error))})"
         if not self._run.state.closing:
             self._run.shutdown.stop(f"{why}; {_AGAIN}", cause=Cause.FAULT)
@@ -243,7 +243,7 @@ class ExecutorEngine:
 
     def _finish(self, attempt: Attempt, value: Any, error: BaseException | None) -> None:
         verdict = self._run.finish(attempt, value, error)
-        attempt.runner = None  # or an error in it, whose traceback holds the attempt, keeps both alive
+        attempt.runner = None  # break a cycle: an error in it has a traceback that holds the attempt
         with self._lock:
             if verdict is Verdict.LATE:
                 self._left_behind -= 1
@@ -252,12 +252,12 @@ class ExecutorEngine:
 
 
 def _describe_error(error: BaseException) -> str:
-    """Its kind and its words, on one line: some executors write paragraphs."""
+    """Return the error's type and message on one line: some executors write paragraphs."""
     return f"{type(error).__name__}: {' '.join(format_error(error).split())}"
 
 
 def _call(run: EngineRun, attempt: Attempt) -> tuple[Any, BaseException | None]:
-    """Call the worker on a thread of this process, where nothing has to travel: with its lease, and a live context."""
+    """Call the worker on a thread of this process, with its lease and a live context; nothing is pickled."""
     worker = run.worker
     value: Any = None
     holding = CURRENT_ATTEMPT.set(attempt if isinstance(attempt, PooledAttempt) else None)
@@ -269,7 +269,7 @@ def _call(run: EngineRun, attempt: Attempt) -> tuple[Any, BaseException | None]:
         elif type(value) is CoroutineType:
             value.close()
             raise TypeError("the worker returned a coroutine and did not await it: declare it `async def`")  # noqa: TRY301
-    except BaseException as error:  # noqa: BLE001 - whatever a worker raises fails its item, not the executor
+    except BaseException as error:  # noqa: BLE001 - any error of a worker fails its item, not the executor
         return None, error
     finally:
         CURRENT_ATTEMPT.reset(holding)

@@ -1,4 +1,4 @@
-"""What is known of an executor by its class: where its workers are, and how many."""
+"""Classify an executor by its class: where its workers run, and how many there are."""
 
 from __future__ import annotations
 
@@ -7,28 +7,28 @@ from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-# Of what an executor of Dask may have been made with: where its tasks may run.
+# Arguments of a Dask executor that restrict where its tasks run.
 _PLACING = ("workers", "allow_other_workers", "resources")
 
 
 @dataclass(frozen=True, slots=True)
 class ExecutorKind:
-    """Where an executor runs things. ``size`` is how many at once; infinite where nobody can tell."""
+    """Where an executor runs its calls. ``size`` is how many at once; infinite if unknown."""
 
-    in_process: bool = False  # in threads of this very process: nothing has to travel
-    local: bool = False  # on this machine, in processes that are ours: a secret may go there
+    in_process: bool = False  # in threads of this process: nothing is pickled
+    local: bool = False  # on this machine, in our own processes: secrets may be sent
     same_main: bool = False  # its processes have our ``__main__``
-    scheduled: bool = False  # what goes there passes a scheduler, which keeps it and shows it
+    scheduled: bool = False  # calls pass a scheduler, which stores and shows them
     size: float = math.inf
 
 
 def classify_executor(executor: Executor) -> ExecutorKind:
-    """What its class tells. One that is not known may be anywhere."""
+    """Classify an executor by its class. One of an unknown class may run anywhere."""
     size = getattr(executor, "_max_workers", None)
     known = float(size) if isinstance(size, int) and size > 0 else math.inf
     names = _class_names(executor)
     if any(name.endswith(".InterpreterPoolExecutor") for name in names):
-        return ExecutorKind(local=True, size=known)  # a pool of threads by descent, but each has a world of its own
+        return ExecutorKind(local=True, size=known)  # a thread pool by class, but with isolated interpreters
     if isinstance(executor, ThreadPoolExecutor):
         return ExecutorKind(in_process=True, local=True, size=known)
     if isinstance(executor, ProcessPoolExecutor):
@@ -39,9 +39,9 @@ def classify_executor(executor: Executor) -> ExecutorKind:
 
 
 def find_dask_client(executor: Executor) -> tuple[Any, dict[str, Any]] | None:
-    """The client behind an executor of Dask, and where its tasks may run; None for any other, or if it cannot be had.
+    """Return the client of a Dask executor, and where its tasks may run; None for any other executor.
 
-    Its tasks run again by themselves when their worker dies, which an executor cannot hinder and the Dask engine can.
+    An executor's tasks are rerun by Dask when their worker dies; only the Dask engine can prevent that.
     """
     if "distributed.cfexecutor.ClientExecutor" not in _class_names(executor):
         return None
@@ -53,5 +53,5 @@ def find_dask_client(executor: Executor) -> tuple[Any, dict[str, Any]] | None:
 
 
 def _class_names(executor: Executor) -> set[str]:
-    """Those of its class and of all that this descends from."""
+    """Return the qualified names of its class and all base classes."""
     return {f"{kind.__module__.removeprefix('joblib.externals.')}.{kind.__name__}" for kind in type(executor).__mro__}

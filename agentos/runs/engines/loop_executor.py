@@ -1,8 +1,8 @@
-"""The default executor of an event loop, which knows for which attempt each of its threads works.
+"""The default executor of an event loop, which counts the calls that each attempt has started.
 
-``asyncio.to_thread`` and ``loop.run_in_executor(None, ...)`` start calls that go on when their coroutine is cancelled.
-The attempt that started them still uses its credential then. So ``submit``, which runs in the context of the caller,
-counts the calls of each attempt, and the credential is given back when the last of them has ended.
+Calls of ``asyncio.to_thread`` and ``loop.run_in_executor(None, ...)`` continue when their coroutine is cancelled, and
+still use the attempt's credential. So ``submit``, which runs in the caller's context, counts the calls of each attempt,
+and the credential is released when the last of them has ended.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class StartedCalls:
         call.add_done_callback(self._ended)
 
     def when_ended(self, on_end: Callable[[], object]) -> bool:
-        """Have *on_end* called once all of them have ended, on the thread of the last. False: none is running."""
+        """Call *on_end* once all of them have ended, on the thread of the last. False: none is running."""
         with self._lock:
             if not self._running:
                 return False
@@ -50,12 +50,12 @@ class StartedCalls:
             on_end()
 
 
-# Of the attempt that is under way in this task. Tasks and threads that it starts inherit it.
+# Set for the current attempt of a task. Tasks and threads that it starts inherit it.
 STARTED: ContextVar[StartedCalls | None] = ContextVar("agentos_started_calls", default=None)
 
 
 class LoopExecutor(ThreadPoolExecutor):
-    """As many threads as a loop's own default executor has."""
+    """A thread pool of the size of a loop's own default executor."""
 
     def __init__(self) -> None:
         super().__init__(thread_name_prefix="agentos-to-thread")
@@ -69,7 +69,7 @@ class LoopExecutor(ThreadPoolExecutor):
 
 
 def install_loop_executor(loop: AbstractEventLoop) -> None:
-    """Give *loop* such an executor, unless it has one of its own already, or does not tell."""
-    # There is no public way to ask; a loop of another make that hides it is left as it is.
+    """Install a LoopExecutor in *loop*, unless it has a default executor already, or hides it."""
+    # There is no public way to read it; a loop class that hides it is left as it is.
     if getattr(loop, "_default_executor", loop) is None:
         loop.set_default_executor(LoopExecutor())

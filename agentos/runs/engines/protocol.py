@@ -1,4 +1,4 @@
-"""What a run wants of the place where its workers run."""
+"""Engine: the protocol by which a run starts and ends its workers."""
 
 from __future__ import annotations
 
@@ -9,31 +9,31 @@ from ..execution.job_control import Suspendable
 
 
 class Engine(Protocol):
-    """Runs workers. Each fetches its next attempt from the run itself, runs it, and hands in what came of it."""
+    """Runs workers. Each worker fetches its next attempt from the run, executes it and finishes it there."""
 
-    clean_up: float  # how long an attempt that was asked to end may take to; then it is left behind
+    clean_up: float  # seconds for a cancelled attempt to end before it is abandoned
 
     @property
     def suspension(self) -> Suspendable | None:
-        """What runs outside this process, and has to stop with it; None: nothing does."""
+        """What runs outside this process and must be suspended with it; None: nothing."""
         ...
 
     def start(self, workers: int) -> None:
-        """Let so many workers begin."""
+        """Start *workers* workers."""
         ...
 
     def replace(self) -> None:
-        """One more worker, for one that was left behind."""
+        """Start one more worker, for one that was abandoned."""
         ...
 
     def cancel(self, attempt: Attempt) -> bool:
-        """Ask a running attempt to end. False: it cannot be stopped here, only left behind."""
+        """Cancel a running attempt. False: it cannot be stopped, only abandoned."""
         ...
 
     def kill(self) -> None:
-        """The process ends: kill the commands that run on this machine, and wait until they are reaped."""
+        """Kill the commands that run on this machine, and wait until they are reaped: the process ends."""
         ...
 
     def close(self) -> None:
-        """The run is over. Must not wait for what was left behind."""
+        """Close the engine: the run is over. Must not wait for abandoned attempts."""
         ...

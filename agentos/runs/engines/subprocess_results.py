@@ -1,4 +1,4 @@
-"""The run's part in its commands, wherever they are performed: what to run for an item, and what its end means."""
+"""Build the invocation of an item's command, and evaluate its result, wherever the command runs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ log = logging.getLogger("agentos")
 
 
 class CommandAttempts:
-    """Makes the orders of one run, takes what their commands print, and judges how they went."""
+    """Builds the invocations of one run, captures the output of the commands, and evaluates how they ended."""
 
     def __init__(self, run: EngineRun, command: Command) -> None:
         self._run = run
@@ -39,7 +39,7 @@ class CommandAttempts:
         self._slots_lock = threading.Lock()
 
     def build_invocation(self, attempt: Attempt, slot: int) -> Invocation:
-        """What to run for the attempt. Raises if the command's template asks for what the item has not."""
+        """Build the attempt's invocation. Raises if the template names a field that the item does not have."""
         item, command = attempt.item, self._command
         name = None if attempt.grant is None else attempt.grant.key.name
         variables: dict[str, str] = {}
@@ -63,15 +63,15 @@ class CommandAttempts:
         )
 
     def open_output(self, attempt: Attempt) -> ItemOutput:
-        """Where its command prints to. Whoever opens it finishes it."""
+        """Open the attempt's output. The caller must finish it."""
         return self._outputs.of_attempt(attempt)
 
-    # -- how it went --------------------------------------------------------------------------------------------
+    # -- evaluation ---------------------------------------------------------------------------------------------
 
     def evaluate(
         self, attempt: Attempt, order: Invocation, performed: Completed, captured: CapturedOutput
     ) -> dict[str, Any]:
-        """The value of a command that did its work; anything else is raised."""
+        """Return the value of a successful command; raise for any other."""
         status, ended_by_us = performed.status, performed.asked_to_end or performed.status != 0
         if performed.fault is not None:
             raise _not_started(order.argv[0], performed.fault, performed.host)
@@ -83,9 +83,9 @@ class CommandAttempts:
         if performed.was_silent and ended_by_us:
             raise TimeoutError(f"silent for {self._command.idle_timeout:g}s, and stopped")
         if performed.asked_to_end and not performed.was_silent:
-            raise WorkerLost("its worker lost touch with the run, and ended it")  # for nobody here asked for its end
+            raise WorkerLost("its worker lost touch with the run, and ended it")  # this process did not request its end
         if said is not None and said.limited:
-            raise RateLimited(said.rate_limited, model=said.model)  # which the pool is told by it
+            raise RateLimited(said.rate_limited, model=said.model)  # the error carries it to the pool
         if said is not None and (said.rejected or said.spent):
             raise CommandFailed(reason=f"its credential: {said.rejected or said.spent}", tail=captured.tail)
         if status is None:
@@ -99,7 +99,7 @@ class CommandAttempts:
     def _parse_outcome(self, attempt: Attempt, performed: Completed) -> CommandOutcome | None:
         try:
             if performed.outcome_error is not None:
-                raise InvalidOutcome(performed.outcome_error)  # noqa: TRY301 - the file's fault or its content's: said in one way
+                raise InvalidOutcome(performed.outcome_error)  # noqa: TRY301 - an unreadable file and invalid content are reported alike
             return parse_outcome(performed.outcome, self._run.state.clock.wall())
         except InvalidOutcome as error:
             log.warning(
@@ -111,7 +111,7 @@ class CommandAttempts:
 
     @staticmethod
     def _report_to_pool(attempt: Attempt, said: CommandOutcome) -> None:
-        """What the pool is to know of the key, whatever becomes of the item."""
+        """Report to the pool what the outcome file says about the key, whatever the item's outcome is."""
         if not isinstance(attempt, PooledAttempt) or attempt.grant is None:
             return
         lease = attempt.item_lease()
@@ -128,7 +128,7 @@ class CommandAttempts:
     # -- slots --------------------------------------------------------------------------------------------------
 
     def take_slot(self) -> int:
-        """The lowest number that no other running command has."""
+        """Return the lowest slot number that no other running command has."""
         with self._slots_lock:
             if self._slots:
                 return heapq.heappop(self._slots)

@@ -1,4 +1,4 @@
-"""Commands: a thread for each worker, which waits for one command at a time; a helper process starts and ends them."""
+"""Run commands: one thread per worker waits for one command at a time; a helper process starts and ends them."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ log = logging.getLogger("agentos")
 _NAMED = 10
 _DESCRIPTORS_EACH, _DESCRIPTORS_BESIDES = 8, 128
 _REAPED_WITHIN = 0.4
-FORCED = 0.2  # what a command gets to end in when nobody waits for it any more
+FORCED = 0.2  # seconds for a command to end when the run no longer waits for it
 
 
 class SubprocessEngine(ThreadEngine):
-    """Runs one command for each item, in a session and process group of its own."""
+    """Runs one command for each item, in its own session and process group."""
 
     def __init__(self, run: EngineRun) -> None:
         super().__init__(run)
         command = run.worker.call
-        assert isinstance(command, Command)  # noqa: S101 - for the type checker: only then is this engine chosen
+        assert isinstance(command, Command)  # noqa: S101 - for the type checker: the engine is chosen by this
         self._command = command
         self._command_attempts = CommandAttempts(run, command)
         place = run.folder.ensure_folder()
@@ -50,7 +50,7 @@ class SubprocessEngine(ThreadEngine):
             shutil.rmtree(left, ignore_errors=True)
         session = secrets.token_hex(8)
         self._marks = (f"{session}.{number}" for number in itertools.count(1))
-        self._attempts = place / f".attempts-{session}"  # what commands say of their end
+        self._attempts = place / f".attempts-{session}"  # outcome files
         self._attempts.mkdir(mode=0o700)
         environ = os.environ if command.env is None else command.env
         holds_secret = (lambda _: False) if run.state.secrets is None else run.state.secrets.masker.contains_secret
@@ -60,12 +60,12 @@ class SubprocessEngine(ThreadEngine):
         self.suspension = self._heartbeat = Heartbeat(self._helper, self._find_lost_leases)
         surroundings = CommandEnvironment(command.run_id or build_run_id(run), environ, self._attempts)
         self._runner = ProcessRunner(self._helper, surroundings)
-        # A command that is to end may take this long; only then is it left behind.
+        # A command may take this long to end; only then is it abandoned.
         self.clean_up = command.kill_after + 1.0
 
     @staticmethod
     def _end_orphans(place: Path) -> None:
-        """What an earlier session left running when it was killed, together with its helper."""
+        """End commands that an earlier session left running when it was killed together with its helper."""
         orphans = find_orphans(place)
         if orphans:
             named = ", ".join(map(str, orphans[:_NAMED])) + (" ..." if len(orphans) > _NAMED else "")
@@ -95,7 +95,7 @@ class SubprocessEngine(ThreadEngine):
         try:
             self._attempts.parent.rmdir()
         except OSError:
-            pass  # items that are not done keep something there
+            pass  # unfinished items keep checkpoints there
 
     def _run_one(self, attempt: Attempt) -> Verdict:
         run = self._run
@@ -105,11 +105,11 @@ class SubprocessEngine(ThreadEngine):
         slot = self._command_attempts.take_slot()
         try:
             if attempt.cancelled is not None:
-                raise run.build_cancellation(attempt)  # noqa: TRY301 - before there was anything to end
+                raise run.build_cancellation(attempt)  # noqa: TRY301 - before there was a process to end
             if run.recorder.strict:
                 self._wait_for_start(attempt)
             value = self._run_command(attempt, running, slot)
-        except BaseException as raised:  # noqa: BLE001 - whatever happens fails its item, not the run
+        except BaseException as raised:  # noqa: BLE001 - any error fails the item, not the run
             error = raised
         finally:
             self._command_attempts.release_slot(slot)
@@ -121,11 +121,11 @@ class SubprocessEngine(ThreadEngine):
                 return Verdict.INTERRUPTED
             return run.finish(attempt, value, error)
         finally:
-            error = None  # or it and its traceback, which holds this frame, keep each other alive
+            error = None  # break the cycle with its traceback, which holds this frame
 
     def _run_command(self, attempt: Attempt, running: RunningCommand, slot: int) -> dict[str, Any]:
         order = self._command_attempts.build_invocation(attempt, slot)
-        if self._run.has_lost_lease(attempt):  # this process stood still since the lease was granted
+        if self._run.has_lost_lease(attempt):  # this process was suspended since the grant
             attempt.cancelled = LOST
             raise self._run.build_cancellation(attempt)
         secret, checkpoint = self._run.secret_for(attempt), self._run.folder.path_for(attempt.item.id)
@@ -139,10 +139,10 @@ class SubprocessEngine(ThreadEngine):
             captured = output.finish()
         return self._command_attempts.evaluate(attempt, order, performed, captured)
 
-    # -- after this process stood still -----------------------------------------------------------------------------
+    # -- after a suspension of this process -------------------------------------------------------------------------
 
     def _find_lost_leases(self, stopped_for: float) -> list[str]:
-        """Which of the commands, all of them stopped for so long, have lost their key: their marks."""
+        """Return the marks of the commands that lost their key while they were stopped for *stopped_for* seconds."""
         run = self._run
         lost = []
         with run.state.lock:
@@ -169,17 +169,17 @@ class SubprocessEngine(ThreadEngine):
 
 
 def build_run_id(run: EngineRun) -> str:
-    """What AGENTOS_RUN_ID says, if nobody else has a name for the run."""
+    """Return the default of AGENTOS_RUN_ID."""
     journal = run.state.options.journal
     return f"run-{secrets.token_hex(4)}" if journal is None else os.path.basename(os.path.abspath(journal))
 
 
 def _raise_descriptor_limit(descriptors: int) -> None:
-    """Let this process have so many, as far as the system lets it: hundreds of commands have three pipes each."""
+    """Raise the descriptor limit as far as possible: each of hundreds of commands has three pipes."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < descriptors:
         wanted = descriptors if hard == resource.RLIM_INFINITY else min(descriptors, hard)
         try:
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
         except (OSError, ValueError):
-            pass  # then those that find none are tried again
+            pass  # commands that find none are retried

@@ -1,4 +1,4 @@
-"""Own daemon threads. A thread cannot be stopped; as a daemon it cannot hold the process either."""
+"""Run workers on daemon threads. A thread cannot be stopped; as a daemon it does not block the process exit."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ log = logging.getLogger("agentos")
 
 
 class ThreadEngine:
-    """As many threads as the run has workers."""
+    """Runs as many threads as the run has workers."""
 
     clean_up = 1.0
     suspension: Suspendable | None = None
@@ -69,7 +69,7 @@ class ThreadEngine:
             run.shutdown.on_internal_error(error)
 
     def _wait(self) -> Attempt | Idle | None:
-        """Sleep until there may be something to do, unless something came in this very moment."""
+        """Sleep until there may be something to do; check once more after registering."""
         bell = ThreadWakeup()
         attempt = self._recheck(bell)
         if attempt is IDLE:
@@ -77,7 +77,7 @@ class ThreadEngine:
         return attempt
 
     def _recheck(self, bell: ThreadWakeup) -> Attempt | Idle | None:
-        """Look for work once more. If there is none, *bell* rings when there is: nothing comes unnoticed between."""
+        """Look for work once more. If there is none, *bell* is registered first, so that no wake-up is lost."""
         run = self._run
         run.state.idle.register(bell)
         attempt = run.next_attempt()
@@ -86,9 +86,9 @@ class ThreadEngine:
         return attempt
 
     def _unregister(self, bell: ThreadWakeup) -> None:
-        """Whoever registered its bell needs none."""
+        """Unregister a wake-up that is no longer needed."""
         if not self._run.state.idle.unregister(bell):
-            self._run.state.idle.wake()  # it was meant for other work than this
+            self._run.state.idle.wake()  # woken for other work
 
     def _run_one(self, attempt: Attempt) -> Verdict:
         run = self._run
@@ -97,7 +97,7 @@ class ThreadEngine:
         holding = CURRENT_ATTEMPT.set(attempt if isinstance(attempt, PooledAttempt) else None)
         try:
             if attempt.cancelled is not None:
-                raise run.build_cancellation(attempt)  # noqa: TRY301 - before it began
+                raise run.build_cancellation(attempt)  # noqa: TRY301 - before it started
             if run.recorder.strict:
                 self._wait_for_start(attempt)
             if worker.wants_context:
@@ -108,13 +108,13 @@ class ThreadEngine:
                 value.close()
                 value = None
                 raise TypeError("the worker returned a coroutine and did not await it: declare it `async def`")  # noqa: TRY301
-        except BaseException as raised:  # noqa: BLE001 - whatever a worker raises fails its item, not the run
+        except BaseException as raised:  # noqa: BLE001 - any error of a worker fails its item, not the run
             error = raised
         CURRENT_ATTEMPT.reset(holding)
         try:
             return run.finish(attempt, value, error)
         finally:
-            error = None  # or it and its traceback, which holds this frame, keep each other alive
+            error = None  # break the cycle with its traceback, which holds this frame
 
     def _wait_for_start(self, attempt: Attempt) -> None:
         on_disk = ThreadWakeup()
