@@ -1,4 +1,4 @@
-"""Items in other processes and on other machines: what goes there, what comes back, and what it means at home.
+"""Attempts in other processes and on other machines: assignments, reports, and their effect in the driver.
 
-Nothing in here knows who carries it: an executor, a cluster, a socket of our own.
+Independent of the transport: an executor, a cluster, or our own connection.
 """

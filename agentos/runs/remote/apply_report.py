@@ -1,4 +1,4 @@
-"""At home: what a worker elsewhere said is told to the pool and the log, as if it had been said here."""
+"""Apply a remote worker's report in the driver: to the pool, the log and the attempt."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ worker_log = logging.getLogger("agentos.worker")
 
 
 def apply_report(run: EngineRun, attempt: Attempt, report: AttemptReport) -> tuple[Any, BaseException | None]:
-    """The value or the error to finish *attempt* with, after telling all that was said. Call it before ``run.finish``.
+    """Return the value or error to finish *attempt* with, after applying its messages. Call it before ``run.finish``.
 
-    An error means what it meant where it was raised. If the place was not fit for the worker at all, the run stops with
-    that reason: every item would fail by it.
+    An error keeps the meaning it had where it was raised. If the worker could not be called there at all, the run stops
+    with that reason: every item would fail by it.
     """
     for line in report.log_lines:
         log_line(run, line)
@@ -41,7 +41,7 @@ def apply_report(run: EngineRun, attempt: Attempt, report: AttemptReport) -> tup
     if report.failure is not None:
         error = build_error(report.failure)
         if report.failure.reported and attempt.lease is not None:
-            attempt.lease.last_report = error  # the pool has heard of it, and must not twice
+            attempt.lease.last_report = error  # reported to the pool already
         return None, error
     try:
         return None if report.value is None else unpack(report.value, "what its worker returned"), None
@@ -50,21 +50,21 @@ def apply_report(run: EngineRun, attempt: Attempt, report: AttemptReport) -> tup
 
 
 def log_line(run: EngineRun, line: LogLine) -> None:
-    """A line that a worker logged elsewhere, into the log here. Never raises: a handler is the user's own."""
+    """Log a remote worker's line here. Never raises: handlers are user code."""
     try:
         worker_log.log(line.level, "%s", run.state.masked(line.text))
-    except Exception as error:  # noqa: BLE001 - the line is lost; the item that logged it is not
+    except Exception as error:  # noqa: BLE001 - only the line is lost
         log.debug("a line of a worker could not be logged (%s)", type(error).__name__)
 
 
 def apply_lease_message(attempt: Attempt, told: LeaseMessage, *, age: float = 0.0) -> None:
-    """What a worker elsewhere said of its key *age* seconds ago, told to the lease here."""
+    """Apply to the lease what a remote worker reported about its key *age* seconds ago."""
     if not isinstance(attempt, PooledAttempt) or attempt.grant is None:
         return
     lease = attempt.item_lease()
     try:
         _call_lease(lease, told, age)
-    except Exception as error:  # noqa: BLE001 - what cannot be told is lost; the item's own end is not
+    except Exception as error:  # noqa: BLE001 - only the message is lost
         log.warning(
             "[COORDINATOR] %s: what its worker said of its key was not understood (%s)",
             attempt.item.id,
@@ -77,7 +77,7 @@ def _call_lease(lease: ItemLease, told: LeaseMessage, age: float) -> None:
     if told.verb == "settle":
         lease.settle(told.used)
     elif told.verb == "rate_limited" and left is not None and left <= 0:
-        lease.trouble = "limited"  # that rest is over
+        lease.trouble = "limited"  # that cooldown is over
     elif told.verb == "rate_limited":
         lease.rate_limited(left, told.model)
     elif told.verb == "rejected":

@@ -1,4 +1,4 @@
-"""What goes to a worker elsewhere: one attempt of one item, as a value of its own."""
+"""Assignment: one attempt of one item, as a value that is sent to a remote worker."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class ShippedSecret(Secret):
-    """A secret that travels with its assignment, because that was asked for. It shows nowhere, but it does pickle."""
+    """A secret that is sent with its assignment, as the user requested. Unlike others it can be pickled."""
 
     __slots__ = ()
 
@@ -31,41 +31,41 @@ class ShippedSecret(Secret):
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Assignment:
-    """One attempt, as the other side gets it. Its ``repr`` names the item and the attempt, nothing else."""
+    """One attempt, as the remote worker receives it. Its ``repr`` shows the item and the attempt only."""
 
     run_id: str
     item_id: str
-    index: int  # its place in the input, from 0
+    index: int  # its position in the input, from 0
     attempt: int  # 1 for the first
-    token: int  # of the attempt: by it the driver knows what comes back
-    payload: PickledObject  # the item, or the command that was made of it
+    token: int  # of the attempt: identifies its report
+    payload: PickledObject  # the item, or the invocation of its command
     wants_context: bool
     credential: str | None = None  # its name
-    secret: ShippedSecret | None = None  # None: to be found there, by the credential's name
+    secret: ShippedSecret | None = None  # None: resolved on the worker by the credential's name
     proof: bytes = b""  # of the secret; see ``compute_proof``
     nonce: bytes = b""  # of the run, for that proof
-    lease: int | None = None  # the number of the item's lease; None without a pool of ours
-    model: str | None = None  # that the lease was asked for
+    lease: int | None = None  # the token of the item's lease; None without an agentos pool
+    model: str | None = None  # for which the lease was requested
     checkpoint: str | None = None  # the item's own path on the driver's machine
-    log_level: int = logging.WARNING  # below it, nobody at home would see a line
-    same_main: bool = False  # what is in ``__main__`` here is in ``__main__`` there
-    scheduled: bool = False  # it passes a scheduler, which keeps it and shows it: a secret must not go with it
-    driver: int = 0  # the number of the driver's process
+    log_level: int = logging.WARNING  # below it, the driver would drop a line
+    same_main: bool = False  # ``__main__`` is the same module on both sides
+    scheduled: bool = False  # it passes a scheduler, which stores and shows it: it must not contain a secret
+    driver: int = 0  # the driver's process id
 
     def __repr__(self) -> str:
         return f"<assignment {self.item_id} attempt {self.attempt}>"
 
 
 def compute_proof(secret: str, nonce: bytes) -> bytes:
-    """By which both sides see whether they mean the same secret, without showing it."""
+    """Return a keyed digest by which both sides compare their secrets without revealing them."""
     return hmac.digest(nonce, secret.encode(), hashlib.sha256)
 
 
 class AssignmentBuilder:
-    """Makes the assignments of one run. *ship_secrets*: the secrets go with them; else they are found there by name.
+    """Builds the assignments of one run.
 
-    *same_main*: see ``parcel.pack``. *scheduled*: they pass a scheduler, so that no secret goes with them, whatever
-    *ship_secrets* says.
+    With *ship_secrets* they contain the secrets; else the workers resolve them by name. *same_main*: see
+    ``pickled.pack``. *scheduled*: they pass a scheduler, so they never contain a secret.
     """
 
     def __init__(self, run: EngineRun, *, ship_secrets: bool, same_main: bool = False, scheduled: bool = False) -> None:
@@ -78,9 +78,9 @@ class AssignmentBuilder:
         self._log_level = logging.getLogger("agentos.worker").getEffectiveLevel()
 
     def build(self, attempt: Attempt, payload: PickledObject | None = None) -> Assignment:
-        """The assignment for *attempt*, with *payload* in place of its item, if given.
+        """Build the assignment for *attempt*, with *payload* in place of its item, if given.
 
-        Raises ``NotPicklable`` if its item has to travel and cannot.
+        Raises ``NotPicklable`` if the item must be pickled and cannot be.
         """
         run, item, grant = self._run, attempt.item, attempt.grant
         worker = run.worker

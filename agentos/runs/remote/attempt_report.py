@@ -1,4 +1,4 @@
-"""What comes back from a worker elsewhere: its value or its error, and what it said meanwhile."""
+"""AttemptReport: the value or error of a remote attempt, with its messages and log lines."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .worker_lease import LeaseMessage
 
 log = logging.getLogger("agentos")
 
-# The builtin errors that a rule for retries may ask for, the narrower before the wider.
+# The builtin errors that a retry rule may test for, subclasses before their bases.
 _BUILTIN: dict[str, type[Exception]] = {
     kind.__name__: kind
     for kind in (
@@ -48,24 +48,23 @@ class Printed:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class RemoteFailure:
-    """An error of a worker, made to travel. ``build_error`` makes it an exception again."""
+    """A worker's error in a form that can be sent. ``build_error`` makes it an exception again."""
 
-    pickled_error: PickledObject | None  # the exception itself, if it comes out as it went in
+    pickled_error: PickledObject | None  # the exception itself, if it survives pickling
     kind: str
     module: str
-    base: str  # the builtin error that it is one of; "" for none of those
+    base: str  # the builtin error that it derives from; "" if it is not in _BUILTIN
     text: str
-    meaning: PickledObject | None  # what it was taken for where it was raised: an error of agentos, or a Signal
+    meaning: PickledObject | None  # what it means: an agentos error, or a Signal
     trace: str
-    reported: bool  # the worker has told its lease of it already
+    reported: bool  # the worker has reported it to its lease already
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class AttemptReport:
-    """How an attempt elsewhere ended.
+    """The end of a remote attempt.
 
-    ``unready`` says why its worker was not even called: the place is not fit for it (a key or a module is missing
-    there), and nothing is wrong with the item.
+    ``unready`` says why the worker was not called: a key or a module is missing there, and the item is not at fault.
     """
 
     token: int
@@ -84,9 +83,9 @@ class AttemptReport:
 def build_failure(
     error: BaseException, *, model: str | None = None, reported: bool = False, same_main: bool = False
 ) -> RemoteFailure:
-    """The error, made to travel. What it means is read here: of an SDK's exception not all comes out again.
+    """Convert an error so that it can be sent. It is classified here: an SDK's exception may lose data in pickling.
 
-    Never raises: of an error that cannot even be looked at, its name travels.
+    Never raises: of an error that cannot be read, its name is sent.
     """
     kind, module = type(error).__qualname__, type(error).__module__
     try:
@@ -102,12 +101,12 @@ def build_failure(
             trace=format_traceback(error),
             reported=reported,
         )
-    except BaseException:  # noqa: BLE001 - an exception may be any object, and do anything when it is looked at
+    except BaseException:  # noqa: BLE001 - reading an arbitrary exception may raise anything
         return RemoteFailure(None, kind, module, _find_base(error), kind, None, kind, reported)
 
 
 def build_error(failure: RemoteFailure) -> BaseException:
-    """The exception again: the very same, or a ``RemoteError`` that bears its name. Its notes say where it happened."""
+    """Rebuild the exception, or a ``RemoteError`` of its name. A note has the remote traceback."""
     error = None if failure.pickled_error is None else _unpacked(failure.pickled_error)
     if not isinstance(error, BaseException):
         error = _remote_error(failure.kind, failure.module, failure.base, failure.text)
@@ -118,20 +117,20 @@ def build_error(failure: RemoteFailure) -> BaseException:
     try:
         error.add_note(f"raised in another process:\n{failure.trace}")
     except TypeError:
-        pass  # it has made something else of its notes
+        pass  # it has redefined its notes
     return error
 
 
-# -- there ----------------------------------------------------------------------------------------------------------
+# -- on the worker --------------------------------------------------------------------------------------------------
 
 
 def _pickle_error(error: BaseException, same_main: bool) -> PickledObject | None:
-    """The exception itself, pickled; None if it would come out as another one."""
+    """Pickle the exception; return None if it would not survive unchanged."""
     try:
         parcel = pack(error, "the error", same_main=same_main)
         again = unpack(parcel, "the error")
         return parcel if type(again) is type(error) and str(again) == str(error) else None
-    except Exception:  # noqa: BLE001 - an exception may be any object: then its name and its words have to do
+    except Exception:  # noqa: BLE001 - an arbitrary exception: its name and text must do
         return None
 
 
@@ -140,14 +139,14 @@ def _find_base(error: BaseException) -> str:
 
 
 def _convert_to_plain(own: AgentOSError) -> AgentOSError:
-    """The same as one of ours, of plain words: classes of the user's own may not be known at home."""
+    """Rebuild it as an agentos error of plain values: the driver may not have the user's classes."""
     kind: type[AgentOSError] = next(kind for kind in type(own).__mro__ if kind.__module__ == errors.__name__)
-    if kind is not AgentOSError:  # which says nothing
+    if kind is not AgentOSError:  # the base class has no meaning
         wanted = inspect.signature(kind).parameters
         facts = {name: fact for name, fact in vars(own).items() if name in wanted}
         try:
             return kind(**{name: to_plain(fact) if isinstance(fact, str) else fact for name, fact in facts.items()})
-        except Exception:  # noqa: BLE001 - a subclass that was made without the facts of its base
+        except Exception:  # noqa: BLE001 - a subclass that lacks the facts of its base
             log.debug("a %s cannot be made of %s", kind.__name__, ", ".join(facts) or "nothing")
     return _remote_error(type(own).__qualname__, type(own).__module__, _find_base(own), format_error(own))
 
@@ -159,7 +158,7 @@ def _packed(meaning: Signal | AgentOSError) -> PickledObject | None:
         return None
 
 
-# -- at home --------------------------------------------------------------------------------------------------------
+# -- in the driver --------------------------------------------------------------------------------------------------
 
 
 def _unpacked(parcel: PickledObject) -> Any:
@@ -175,7 +174,7 @@ def _remote_error(kind: str, module: str, base: str, text: str) -> RemoteError:
 
 @lru_cache(maxsize=256)
 def _build_class(kind: str, module: str, base: str) -> type[RemoteError]:
-    """A class of that name, so that reports and rules see the error as what it was."""
+    """Build a class of that name, so that reports and retry rules see the original error."""
     bases = (RemoteError, _BUILTIN[base]) if base in _BUILTIN else (RemoteError,)
 
     def reduce(self: RemoteError) -> tuple[Any, ...]:

@@ -1,4 +1,4 @@
-"""Where else a run's workers can be, and how it is reached."""
+"""Dask: the ``engine=`` value for a Dask cluster."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from urllib.parse import urlsplit
 class Dask:
     """A Dask cluster as ``engine=``: by the address of its scheduler (``"dask://host:port"``), or a ``Client`` of it.
 
-    Of the cluster's threads at most *seats* are used at once, and never more than the run has workers. A worker that is
-    not heard of for *ttl* seconds is lost: its items run again elsewhere. Unless told, that is 10, or half of a shared
-    pool's ``lease_ttl`` if that is less; more than half of it is refused. *listen*, ``"host:port"``, is where this
-    process waits for the cluster's workers; unless told, on the address from which it reaches the scheduler.
+    At most *seats* threads of the cluster are used at once, and never more than the run has workers. A worker without
+    contact for *ttl* seconds is lost: its items run again elsewhere. The default is 10, or half of a shared pool's
+    ``lease_ttl`` if that is less; more than half of it is refused. *listen*, ``"host:port"``, is where this process
+    waits for the cluster's workers; the default is the address from which it reaches the scheduler.
     """
 
     cluster: Any
@@ -65,5 +65,5 @@ EXTRA = "agentos-parallel[dask]"
 
 
 def find_missing_package() -> str | None:
-    """The first package that a Dask cluster takes and that is not installed here; None if all are. See ``EXTRA``."""
+    """Return the first package that a Dask cluster needs and that is not installed; None if all are. See ``EXTRA``."""
     return next((name for name in ("distributed", "cryptography") if find_spec(name) is None), None)

@@ -1,4 +1,4 @@
-"""What a worker says is made of the user's objects; what travels is made of values that every process knows."""
+"""Convert the user's objects to plain values that every process can unpickle."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from ...providers.signal import Event, Reading, Signal
 
 
 def to_plain(value: Any) -> Any:
-    """*value* without classes of the user's own: a model named by an enum of his is text, a number of numpy's a number.
+    """Return *value* without user classes: a str enum member becomes text, a numpy number a number.
 
-    Knows text, numbers, signals, and tuples and mappings of them. Anything else is None: it would mean nothing at home.
+    Converts text, numbers, signals, and tuples and mappings of them. Anything else becomes None.
     """
     if isinstance(value, str):
         return str.__str__(value)

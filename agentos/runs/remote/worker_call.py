@@ -1,4 +1,4 @@
-"""What runs in the other process: it calls the user's worker, and makes a report of whatever comes of that."""
+"""Call the user's worker in a remote process, and build the report of its outcome."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ Tell = Callable[[LeaseMessage | LogLine | Printed], object]
 
 
 def agentos_item(function: PickledObject, assignment: Assignment, is_async: bool) -> AttemptReport:
-    """Carry out one assignment in a process of an executor. Its name is what a dashboard shows."""
+    """Execute one assignment in a process of an executor. Dashboards show this function's name."""
     if os.getpid() != assignment.driver:
         _leave_interrupts_to_the_driver()
     return run_assignment(function, assignment, is_async=is_async)
 
 
 def _leave_interrupts_to_the_driver() -> None:
-    """Ctrl-C reaches every process of a terminal. What runs here may end: whether it is waited for is decided there.
+    """Ignore SIGINT in this process for good: Ctrl-C reaches every process of a terminal, the driver decides.
 
-    For good, not for this item alone: between two items it would end this process, and with it the whole executor.
+    Between two items a SIGINT would end this process, and with it the whole executor.
     """
-    here = threading.current_thread() is threading.main_thread()  # only there it can be set
+    here = threading.current_thread() is threading.main_thread()  # only the main thread can set a handler
     if here and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
 
@@ -53,17 +53,17 @@ def run_assignment(
     tell: Tell | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> AttemptReport:
-    """Call the worker, once, and report. Never raises: whatever the worker raises is in the report.
+    """Call the worker once and return the report. Never raises: the worker's error is in the report.
 
-    *function* is the user's worker; *is_async*, it is a coroutine function and gets a loop of its own. *stopping* is
-    what the worker sees as ``context.stopping``; *lost*, once set, ends its lease. *tell* gets what the worker says of
-    its key, what it logs and the output it sends, at once; without it, messages and log lines go with the report.
+    *function* is the user's worker; with *is_async* it is a coroutine function and gets its own loop. *stopping* is the
+    worker's ``context.stopping``; *lost*, once set, ends its lease. *tell* receives the worker's lease messages, log
+    lines and output at once; without it, messages and log lines are part of the report.
     """
     if is_async:
         later = run_assignment_async(function, assignment, stopping=stopping, lost=lost, tell=tell, environ=environ)
         try:
             return asyncio.run(later)
-        except BaseException as error:  # noqa: BLE001 - a loop that runs in this thread already, or cannot be closed
+        except BaseException as error:  # noqa: BLE001 - a loop already runs in this thread, or cannot be closed
             later.close()
             return AttemptReport(assignment.token, failure=build_failure(error))
     errand = _AssignmentRun(assignment, stopping, lost, tell, environ)
@@ -75,7 +75,7 @@ def run_assignment(
         return errand.done(value)
     except _NotReady as unready:
         return errand.unready(str(unready))
-    except BaseException as error:  # noqa: BLE001 - whatever a worker raises fails its item, not its process
+    except BaseException as error:  # noqa: BLE001 - any error of a worker fails its item, not its process
         return errand.failed(error)
 
 
@@ -88,7 +88,7 @@ async def run_assignment_async(
     tell: Tell | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> AttemptReport:
-    """The same for a coroutine function, on the loop that runs. If its task is cancelled, the report says so."""
+    """Do the same for a coroutine function, on the running loop. The report records a cancellation of its task."""
     errand = _AssignmentRun(assignment, stopping, lost, tell, environ)
     task = asyncio.current_task()
     try:
@@ -97,8 +97,8 @@ async def run_assignment_async(
         return errand.unready(str(unready))
     except asyncio.CancelledError as error:
         if task is None or not task.cancelling():
-            return errand.failed(error)  # something of its own was cancelled
-        task.uncancel()  # it was meant for the worker; the report still has to go
+            return errand.failed(error)  # the worker cancelled something itself
+        task.uncancel()  # it was meant for the worker; the report must still be sent
         return errand.failed(Interrupted("its task was cancelled"), cancelled=True)
     except BaseException as error:  # noqa: BLE001 - see above
         return errand.failed(error)
@@ -109,7 +109,7 @@ class _NotReady(Exception):
 
 
 class _AssignmentRun:
-    """One assignment on its way: what was said so far, and the report at its end."""
+    """The execution of one assignment: collects its messages and builds its report."""
 
     def __init__(
         self,
@@ -134,7 +134,7 @@ class _AssignmentRun:
         self._began_at = time.monotonic()
 
     def build_call(self, function: PickledObject) -> Callable[[], Any]:
-        """The call to make."""
+        """Prepare the call of the worker."""
         assignment = self._assignment
         try:
             secret = resolve_secret(assignment, self._environ)
@@ -162,10 +162,10 @@ class _AssignmentRun:
         self._send_message(Printed(stream, data))
 
     def _send_message(self, thing: LeaseMessage | LogLine | Printed) -> None:
-        assert self._tell is not None  # noqa: S101 - for the type checker: else it goes with the report
+        assert self._tell is not None  # noqa: S101 - for the type checker: else it is part of the report
         try:
             self._tell(thing)
-        except Exception as error:  # noqa: BLE001 - what cannot be sent is lost; the item is not
+        except Exception as error:  # noqa: BLE001 - only the message is lost
             item_id = self._assignment.item_id
             log.warning("[COORDINATOR] %s: what it said could not be sent (%s)", item_id, type(error).__name__)
 
@@ -201,6 +201,6 @@ class _AssignmentRun:
 
 @lru_cache(maxsize=8)
 def _function(data: bytes) -> Callable[..., Any]:
-    """The worker, made once in this process: as under threads, an object is the same for all its items."""
+    """Return the worker, unpickled once per process: as on threads, all items share one object."""
     made: Callable[..., Any] = unpack(PickledObject(data), "the worker function")
     return made

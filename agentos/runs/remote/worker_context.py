@@ -1,4 +1,4 @@
-"""``context`` for a worker elsewhere: the same attributes, of which most are fixed when it starts."""
+"""The ``context`` of a remote worker: the same attributes, most of them fixed at the start."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ SendOutput = Callable[[str, bytes], object]  # of a stream, "stdout" or "stderr"
 
 
 class RemoteContext:
-    """One attempt, as its worker elsewhere sees it; see ``Context``.
+    """One attempt, as its remote worker sees it; see ``Context``.
 
-    ``stopping`` is set only by an engine that has a line to the driver: an executor has none. Lines of ``log`` go to
+    ``stopping`` is set only by an engine with a connection to the driver; an executor has none. Lines of ``log`` go to
     the driver's log.
     """
 
@@ -50,7 +50,7 @@ class RemoteContext:
 
     @property
     def checkpoint(self) -> Path:
-        """The item's own path, in a folder of the driver. Raises FileNotFoundError where that folder is not."""
+        """The item's own path, in a folder of the driver. Raises FileNotFoundError if it does not exist here."""
         if self.lease is not None:
             self.lease.require()
         path = self._checkpoint
@@ -63,7 +63,7 @@ class RemoteContext:
         return Path(path)
 
     def settle(self, used: Mapping[str, float] | None = None, /, **amounts: float) -> bool:
-        """Say what the call really used; see ``Lease.settle``. Without a lease nothing happens."""
+        """Report what the call really used; see ``Lease.settle``. Without a lease this does nothing."""
         if self.lease is None:
             return False
         self.lease.require()
@@ -71,12 +71,12 @@ class RemoteContext:
 
 
 def output_channel(context: object) -> SendOutput | None:
-    """Where an attempt can send its output; None on this machine, and under an engine without a connection for it."""
+    """Return the attempt's output channel to the driver; None on its own machine, and without a connection."""
     return context._send_output if isinstance(context, RemoteContext) else None
 
 
 class _ForwardingHandler(logging.Handler):
-    """Sends what is logged home; of one attempt not more than a person would read."""
+    """Sends log lines to the driver, up to a limit per attempt."""
 
     def __init__(self, say: Callable[[LogLine], object]) -> None:
         super().__init__()
@@ -93,5 +93,5 @@ class _ForwardingHandler(logging.Handler):
                 self._forward(
                     LogLine(logging.WARNING, f"it logged more than {_MOST_LINES} lines; the rest is left out")
                 )
-        except Exception:  # noqa: BLE001 - an argument that does not fit its text is no reason for the item to fail
+        except Exception:  # noqa: BLE001 - a log call with wrong arguments must not fail the item
             self.handleError(record)

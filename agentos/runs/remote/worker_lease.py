@@ -1,4 +1,4 @@
-"""The item's lease as a worker elsewhere sees it: what it says of the key is noted, and told to the pool at home."""
+"""RemoteLease: an item's lease for a remote worker. Its calls are sent to the driver as messages for the pool."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from .plain_values import to_plain
 
 @dataclass(frozen=True, slots=True, repr=False)
 class LeaseMessage:
-    """One thing that a worker said of its key: a verb of the lease, what was said, and when.
+    """One call of a lease method on a remote worker.
 
-    ``at`` is in seconds since the attempt began there: a rest of 30 s that was told 20 s ago has 10 s left.
+    ``at`` is in seconds since the attempt began there: a delay of 30 s that was reported 20 s ago has 10 s left.
     """
 
     verb: str  # "settle", "rate_limited", "rejected", "spent" or "report"
@@ -35,9 +35,9 @@ class LeaseMessage:
 
 
 class LeaseLoss(threading.Event):
-    """Whether a lease is lost to its worker: once it is ``set``, or the instant ``until`` (monotonic) has come.
+    """Set when a lease is lost to its worker, or when the instant ``until`` (monotonic) has come.
 
-    So a worker that hears nothing stops in time all the same. Nobody is woken by that instant.
+    So a worker without contact stops in time. Waiters are not woken by that instant.
     """
 
     def __init__(self, until: float = math.inf) -> None:
@@ -49,10 +49,10 @@ class LeaseLoss(threading.Event):
 
 
 class RemoteLease:
-    """The verbs of a lease, for a worker that runs away from its pool. ``hear`` gets each thing as it is said.
+    """The methods of a lease, for a worker remote from its pool. *hear* receives each message.
 
-    Whether the pool acts on it is not known here: everything that is said of a lease that is still held returns True.
-    *lost* is set by an engine when the key may be somebody else's: the driver was lost, or has itself lost the lease.
+    The pool's reaction is unknown here: every report on a lease that is still held returns True. An engine sets *lost*
+    when the key may have been granted to another: the driver was lost, or has itself lost the lease.
     """
 
     __slots__ = (
@@ -96,61 +96,61 @@ class RemoteLease:
 
     @property
     def secret(self) -> Secret:
-        """The secret in its holder. Raises ``LeaseLost`` if others may have the key."""
+        """The secret in its wrapper. Raises ``LeaseLost`` if the key may have been granted to another."""
         self.require()
         return Secret(self._secret)
 
     def require(self) -> None:
-        """Raise ``LeaseLost`` if others may have the key."""
+        """Raise ``LeaseLost`` if the key may have been granted to another."""
         if self._lost is not None and self._lost.is_set():
             raise LeaseLost(name=self.name, token=self.token, detail="the run's driver was lost, or has lost the lease")
 
     def reveal(self) -> str:
-        """The secret as text, to hand to whoever makes the call."""
+        """Return the secret as text, for the code that makes the call."""
         return self.secret.reveal()
 
     @property
     def held(self) -> bool:
-        """Whether the lease is still in force, as far as is known here."""
+        """True if the lease is still valid, as far as is known here."""
         return not self._released and not (self._lost is not None and self._lost.is_set())
 
     def release(self) -> bool:
-        """Use it no more. Its run gives it back, with the end of the attempt."""
+        """Stop using the lease. The run releases it at the end of the attempt."""
         held, self._released = self.held, True
         return held
 
-    # -- saying what happened ---------------------------------------------------------------------------------
+    # -- reports ----------------------------------------------------------------------------------------------
 
     def settle(self, used: Mapping[str, float] | None = None, /, **amounts: float) -> bool:
-        """Say what was really used; see ``Lease.settle``."""
+        """Report what was really used; see ``Lease.settle``."""
         told = dict(amounts if used is None else {**used, **amounts})
         try:
-            parse_used("settle", told)  # what is no usage at all is the worker's to know of, now
+            parse_used("settle", told)  # invalid usage raises here, in the worker
         except AbsurdUsage:
-            # The pool ignores it and says so; a figure of its kind is sent, as the real one may not even be a float.
+            # The pool ignores and logs it; an equally absurd float is sent, as the value may not fit a float.
             told = {name: 2 * MOST_USED if is_absurd(amount) else amount for name, amount in told.items()}
         return self._send_message("settle", used={name: float(amount) for name, amount in told.items()})
 
     def rate_limited(self, retry_after: object = None, model: str | None = None) -> bool:
-        """The provider said "too many"; see ``Lease.rate_limited``."""
+        """Report that the provider rate-limited the call; see ``Lease.rate_limited``."""
         if model is not None and not (isinstance(model, str) and model):
             raise ValueError("model must be the name of a model, or left out for all of them")
         return self._send_message("rate_limited", delay=parse_delay(retry_after, wall=time.time()), model=model)
 
     def rejected(self, reason: str = "rejected by the provider") -> bool:
-        """The provider refused the credential itself; see ``Lease.rejected``."""
+        """Report that the provider rejected the credential itself; see ``Lease.rejected``."""
         return self._send_message("rejected", reason=str(reason))
 
     def spent(self, reason: str = "the quota's money is gone") -> bool:
-        """The quota's money is gone; see ``Lease.spent``."""
+        """Report that the quota's money is gone; see ``Lease.spent``."""
         return self._send_message("spent", reason=str(reason))
 
     def report(self, thing: object) -> Signal | None:
-        """Say what came back: a response, an exception of the client, or a ``Signal``; see ``Lease.report``."""
+        """Report a response, an exception of the client, or a ``Signal``; see ``Lease.report``."""
         try:
             found = read_signal(thing, now=time.time(), model=self._model)
             signal = None if found is None else found.sane()
-        except Exception:  # noqa: BLE001 - a signal that somebody made: its fields may be anything
+        except Exception:  # noqa: BLE001 - a signal made by user code: its fields may be anything
             signal = None
         self.last_report = thing
         if signal is not None:
@@ -158,7 +158,7 @@ class RemoteLease:
         return signal
 
     def has_reported(self, error: BaseException) -> bool:
-        """Whether the last thing reported is what *error* is about: then it must not be counted twice."""
+        """True if the last report was about *error*: then it must not be counted twice."""
         last = self.last_report
         return last is not None and (last is error or last is read_attribute(error, "response"))
 

@@ -1,4 +1,4 @@
-"""The secret of a credential on the worker's own machine: found there by the credential's name."""
+"""Resolve the secret of a credential by its name, on the worker's machine."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _THROUGH_A_CLIENT = (
 
 
 def resolve_secret(assignment: Assignment, environ: Mapping[str, str]) -> str | None:
-    """The secret that the assignment's worker gets; None if it has no credential.
+    """Return the secret for the assignment's worker; None if it has no credential.
 
-    It came along, or is in the environment variable after which the credential is called (``OPENAI_API_KEY_1`` for
-    ``openai-api-key-1``), or in the file that AGENTOS_KEYS names. Raises ``SecretUnavailable`` if it is in neither, or
-    is another secret than the driver's: limits are kept for that one.
+    It is in the assignment, or in the environment variable that the credential is named after (``OPENAI_API_KEY_1`` for
+    ``openai-api-key-1``), or in the file that AGENTOS_KEYS names. Raises ``SecretUnavailable`` if it is in none of
+    them, or differs from the driver's, whose limits the pool tracks.
     """
     name = assignment.credential
     if name is None:
@@ -53,7 +53,7 @@ def resolve_secret(assignment: Assignment, environ: Mapping[str, str]) -> str | 
 
 
 def _find_secrets(name: str, environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Where there is a secret of that name, and the secret."""
+    """Yield each place with a secret of that name, and the secret."""
     for variable, value in environ.items():
         if derive_name(variable) == name and value.strip():
             yield displayable_name(variable), value.strip()
@@ -73,7 +73,7 @@ def _changed_at(path: str) -> int:
     try:
         return os.stat(path).st_mtime_ns
     except OSError:
-        return 0  # reading it says what is wrong
+        return 0  # reading it will report the problem
 
 
 def _build_export_hint(name: str) -> str:
