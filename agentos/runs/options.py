@@ -52,8 +52,8 @@ class RunOptions:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "halt_clause", parse_halt(self.halt))
-        _one_of("lease", self.lease, ("item", "call"))
-        _one_of("start", self.start, ("queued", "strict"))
+        _check_one_of("lease", self.lease, ("item", "call"))
+        _check_one_of("start", self.start, ("queued", "strict"))
         if self.journal is not None and (
             not isinstance(self.journal, (str, os.PathLike)) or not os.fspath(self.journal)
         ):
@@ -61,13 +61,13 @@ class RunOptions:
         if isinstance(self.retries, bool) or not isinstance(self.retries, int) or self.retries < 0:
             raise ValueError("retries must be a whole number of at least 0")
         if self.timeout is not None:
-            _seconds("timeout", self.timeout, "above 0")
+            _check_seconds("timeout", self.timeout, "above 0")
         if self.max_wait is not None:
-            _seconds("max_wait", self.max_wait, "of at least 0")
-        _seconds("grace", self.grace, "of at least 0")
-        _seconds("term_window", self.term_window, "of at least 0")
+            _check_seconds("max_wait", self.max_wait, "of at least 0")
+        _check_seconds("grace", self.grace, "of at least 0")
+        _check_seconds("term_window", self.term_window, "of at least 0")
         if self.deadline is not None and not isinstance(self.deadline, datetime.datetime):
-            _seconds("deadline", self.deadline, "of at least 0", " from the start, or a datetime")
+            _check_seconds("deadline", self.deadline, "of at least 0", " from the start, or a datetime")
         for name in ("retry_if", "cost_func", "model_func", "affinity_func", "on_progress"):
             function = getattr(self, name)
             if not (callable(function) or (function is None and name != "retry_if")):
@@ -89,12 +89,12 @@ class RunOptions:
         return now + self.deadline
 
 
-def _seconds(name: str, value: object, least: str, or_what: str = "") -> None:
+def _check_seconds(name: str, value: object, least: str, or_what: str = "") -> None:
     good = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
     if not good or value < 0 or (least == "above 0" and value == 0):  # type: ignore[operator]
         raise ValueError(f"{name} must be a number of seconds {least}{or_what}")
 
 
-def _one_of(name: str, value: object, allowed: tuple[str, ...]) -> None:
+def _check_one_of(name: str, value: object, allowed: tuple[str, ...]) -> None:
     if value not in allowed:
         raise ValueError(f"{name} must be {' or '.join(map(repr, allowed))}, not {value!r}")

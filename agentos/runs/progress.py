@@ -17,7 +17,7 @@ from .results import ProgressStats, WorkflowResult
 
 _LOG = logging.getLogger("agentos")
 
-_OF_ITEMS = "item_"
+_ITEM_KINDS = "item_"
 _HURRY_CHECK_INTERVAL = 0.05
 _HURRY_TIMEOUT = 0.25  # the last event is the most interesting one after a second Ctrl-C
 
@@ -140,7 +140,7 @@ class ProgressDispatcher:
         try:
             while len(self._waiting) > self._most_waiting:
                 event = self._waiting.popleft()
-                if event.kind.startswith(_OF_ITEMS):
+                if event.kind.startswith(_ITEM_KINDS):
                     self._dropped += 1
                 else:
                     self._kept.append(event)
@@ -181,7 +181,7 @@ class ProgressDispatcher:
         return None
 
     def _deliver(self, event: Progress) -> None:
-        for level, line, arguments in _lines(event):
+        for level, line, arguments in _format_event(event):
             self._write(level, line, *arguments)
         if self._on_progress is None:
             return
@@ -202,24 +202,24 @@ class ProgressDispatcher:
 _Line = tuple[int, str, tuple[object, ...]]
 
 
-def _lines(event: Progress) -> list[_Line]:
+def _format_event(event: Progress) -> list[_Line]:
     match event.kind:
         case "run_started" | "going_on":
             return [(logging.INFO, "%s", (event.message,))]
         case "stopping" | "held" | "worker_left":
             return [(logging.WARNING, "%s", (event.message,))]
         case "item_finished":
-            return _of_finished(event)
+            return _format_finished(event)
         case "item_retried":
-            return [(logging.INFO, "item %s is tried again%s", (event.item_id, _because(event)))]
+            return [(logging.INFO, "item %s is tried again%s", (event.item_id, _format_reason(event)))]
         case "item_limited":
-            return [(logging.INFO, "item %s waits for a limit%s", (event.item_id, _because(event)))]
+            return [(logging.INFO, "item %s waits for a limit%s", (event.item_id, _format_reason(event)))]
         case "run_finished":
             return [(logging.INFO, "%s", (summary(event.stats),))]
     return []
 
 
-def _of_finished(event: Progress) -> list[_Line]:
+def _format_finished(event: Progress) -> list[_Line]:
     lines: list[_Line] = []
     result = event.result
     if result is not None and not result.success:
@@ -233,7 +233,7 @@ def _of_finished(event: Progress) -> list[_Line]:
     return lines
 
 
-def _because(event: Progress) -> str:
+def _format_reason(event: Progress) -> str:
     return f": {event.message}" if event.message else ""
 
 

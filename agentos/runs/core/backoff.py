@@ -13,9 +13,9 @@ def limit_backoff(in_a_row: int) -> float:
     return 0.0 if in_a_row <= 1 else min(MAX_BACKOFF, 2.0 ** min(in_a_row - 2, 10))
 
 
-def retry_backoff(tries: int, luck: float) -> float:
-    """Return the pause before try *tries* + 1: *luck* in [0, 1) of a window that doubles from 1 s to 60 s.
+def retry_backoff(tries: int, jitter: float) -> float:
+    """Return the pause before try *tries* + 1: *jitter* in [0, 1) of a window that doubles from 1 s to 60 s.
 
     The pause is spread over the whole window so that items that failed together are not retried together.
     """
-    return luck * min(MAX_BACKOFF, 2.0 ** min(tries - 1, 10))
+    return jitter * min(MAX_BACKOFF, 2.0 ** min(tries - 1, 10))

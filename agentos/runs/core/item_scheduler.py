@@ -140,11 +140,11 @@ class ItemScheduler:
         return attempt
 
     def finish(
-        self, attempt: Attempt, ended: AttemptEnd, quota: str | None, now: float, luck: float, rest: float = 0.0
+        self, attempt: Attempt, ended: AttemptEnd, quota: str | None, now: float, jitter: float, delay: float = 0.0
     ) -> Verdict:
         """Record the end of an attempt and return what follows for its item.
 
-        *rest* is the delay that the provider asked for: honoured in full after a limit, up to a minute before a retry.
+        *delay* is the delay that the provider asked for: honoured in full after a limit, up to a minute before a retry.
         """
         attempt.ended = True
         if self.running.pop(attempt.token, None) is None:
@@ -157,15 +157,15 @@ class ItemScheduler:
             item.state = ItemStatus.DONE
             self.done += 1
             return Verdict.DONE
-        verdict = self._classify(item, ended, quota, now, luck, rest)
+        verdict = self._classify(item, ended, quota, now, jitter, delay)
         item.state = STATUS_AFTER[verdict]
         return verdict
 
     def _classify(
-        self, item: Item, ended: AttemptEnd, quota: str | None, now: float, luck: float, rest: float
+        self, item: Item, ended: AttemptEnd, quota: str | None, now: float, jitter: float, delay: float
     ) -> Verdict:
         if ended is AttemptEnd.LIMIT or ended is AttemptEnd.NO_KEY:
-            return self._classify_limit(item, ended, quota, now, rest)
+            return self._classify_limit(item, ended, quota, now, delay)
         self._reset_limit_streak(item)
         if ended is AttemptEnd.STOPPED and self.phase is not Phase.RUNNING:
             self.interrupted += 1
@@ -174,12 +174,12 @@ class ItemScheduler:
         if ended is AttemptEnd.TRANSIENT and item.tries < self.retries:
             item.tries += 1
             self.retried += 1
-            self._back_off(item, now + max(retry_backoff(item.tries, luck), min(rest, MAX_BACKOFF)))
+            self._back_off(item, now + max(retry_backoff(item.tries, jitter), min(delay, MAX_BACKOFF)))
             return Verdict.RETRY
         self.failed += 1
         return Verdict.FAILED
 
-    def _classify_limit(self, item: Item, ended: AttemptEnd, quota: str | None, now: float, rest: float) -> Verdict:
+    def _classify_limit(self, item: Item, ended: AttemptEnd, quota: str | None, now: float, delay: float) -> Verdict:
         if not item.limited:
             self._limited_items += 1
             item.successes_before = dict(self._successes)
@@ -192,7 +192,7 @@ class ItemScheduler:
             self._reset_limit_streak(item)
             self.failed += 1
             return Verdict.FAILED
-        self._back_off(item, now + max(limit_backoff(item.limited), rest))
+        self._back_off(item, now + max(limit_backoff(item.limited), delay))
         return Verdict.LIMITED
 
     def _count_success(self, item: Item, quota: str | None) -> None:

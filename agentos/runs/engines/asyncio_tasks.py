@@ -97,18 +97,18 @@ class AsyncioEngine:
                 raise  # the loop handles it
 
     async def _wait(self) -> Attempt | Idle | None:
-        run, bell = self._run, AsyncWakeup(self._loop)
-        run.state.idle.register(bell)
+        run, wakeup = self._run, AsyncWakeup(self._loop)
+        run.state.idle.register(wakeup)
         attempt = run.next_attempt()
         if attempt is IDLE:
             try:
-                await bell.wait()
+                await wakeup.wait()
             except BaseException:
-                if not run.state.idle.unregister(bell):
+                if not run.state.idle.unregister(wakeup):
                     run.state.idle.wake()  # woken for some work, and leaving
                 raise
             return IDLE
-        if not run.state.idle.unregister(bell):
+        if not run.state.idle.unregister(wakeup):
             run.state.idle.wake()  # woken for other work
         return attempt
 
@@ -121,7 +121,7 @@ class AsyncioEngine:
         holding = CURRENT_ATTEMPT.set(attempt if isinstance(attempt, PooledAttempt) else None)
         calls = None if attempt.grant is None else StartedCalls()
         counting = STARTED.set(calls)
-        cancelled_by_others = False
+        cancelled_from_outside = False
         try:
             if attempt.cancelled is not None:
                 raise run.build_cancellation(attempt)  # noqa: TRY301 - before there was a task to cancel
@@ -134,8 +134,8 @@ class AsyncioEngine:
                 value = await worker.call(attempt.item.payload, run.secret_for(attempt))
         except asyncio.CancelledError as raised:
             if attempt.cancelled is None:
-                cancelled_by_others = task is not None and task.cancelling() > 0
-                error = Interrupted("its task was cancelled") if cancelled_by_others else raised
+                cancelled_from_outside = task is not None and task.cancelling() > 0
+                error = Interrupted("its task was cancelled") if cancelled_from_outside else raised
             else:
                 error = run.build_cancellation(attempt)
         except BaseException as raised:  # noqa: BLE001 - any error of a worker fails its item, not the run
@@ -145,12 +145,12 @@ class AsyncioEngine:
         if attempt.cancelled is not None and task is not None and task.cancelling():
             task.uncancel()  # it was meant for the attempt; the task continues
         try:
-            if cancelled_by_others:
+            if cancelled_from_outside:
                 run.shutdown.stop("the cancellation of its tasks", force=True)
             verdict = run.finish(attempt, value, error, calls)
         finally:
             error = None  # break the cycle with its traceback, which holds this frame
-        if cancelled_by_others:
+        if cancelled_from_outside:
             raise asyncio.CancelledError
         return verdict
 

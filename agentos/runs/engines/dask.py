@@ -81,14 +81,14 @@ class DaskPlacement:
         self._closed = False
         self._failures = 0  # consecutive checks that found failed slots
         self._failed_at = self._place_again_at = 0.0
-        self._troubles: set[str] = set()  # already logged
+        self._reported_errors: set[str] = set()  # already logged
         self._lost_since: float | None = None
 
     # -- the WorkerPlacement protocol ---------------------------------------------------------------------------
 
     def open(self, workers: int) -> tuple[str, int, int]:
         """Connect to the scheduler. Raises ``EngineUnavailable``."""
-        self._client = client = self._connected()
+        self._client = client = self._connect()
         self._address = client.scheduler.address
         state = self._run.state
         if state.options.ship_secrets and state.pool is not None and not _is_private(self._address):
@@ -100,7 +100,7 @@ class DaskPlacement:
             )
         self._workers = workers
         try:
-            self._max_slots = self._wanted = self._useful()
+            self._max_slots = self._wanted = self._count_useful_slots()
         except OSError as error:
             raise self._unavailable(error) from None
         if self._run.worker.is_async:
@@ -108,7 +108,7 @@ class DaskPlacement:
         host, port = self._place.listening or (_find_own_address(self._address), 0)
         return host, port, self._width
 
-    def _useful(self) -> int:
+    def _count_useful_slots(self) -> int:
         """Return the useful number of slots: one per worker; for coroutines, which share slots, one per thread."""
         places = min(self._workers, self._place.seats or self._workers)
         if not self._run.worker.is_async:
@@ -116,9 +116,9 @@ class DaskPlacement:
         threads: int = sum(self._client.nthreads(callback_timeout=_ANSWER_TIMEOUT).values())
         return max(1, min(places, threads))
 
-    def place(self, post: DriverEndpoint, hub: DriverServer) -> None:
-        self._endpoint = post
-        threading.Thread(target=self._watch, args=(hub,), name="agentos-seats", daemon=True).start()
+    def place(self, endpoint: DriverEndpoint, server: DriverServer) -> None:
+        self._endpoint = endpoint
+        threading.Thread(target=self._watch, args=(server,), name="agentos-seats", daemon=True).start()
 
     def add_slot(self) -> None:
         self._max_slots += 1
@@ -137,7 +137,7 @@ class DaskPlacement:
 
     # -- the cluster --------------------------------------------------------------------------------------------
 
-    def _connected(self) -> Any:
+    def _connect(self) -> Any:
         given = self._place.cluster
         if not isinstance(given, str):
             if not given.asynchronous:
@@ -183,16 +183,16 @@ class DaskPlacement:
 
     # -- monitoring ---------------------------------------------------------------------------------------------
 
-    def _watch(self, hub: DriverServer) -> None:
-        began_at, has_said = time.monotonic(), False
+    def _watch(self, server: DriverServer) -> None:
+        began_at, has_warned = time.monotonic(), False
         try:
             while not self._closed:
                 self._wake.clear()
-                if self._is_reachable(hub):
-                    self._check_slots(hub)
-                    if not has_said and time.monotonic() > began_at + _PATIENCE:
-                        has_said = True
-                        self._warn_if_no_worker(hub)
+                if self._is_reachable(server):
+                    self._check_slots(server)
+                    if not has_warned and time.monotonic() > began_at + _PATIENCE:
+                        has_warned = True
+                        self._warn_if_no_worker(server)
                 self._wake.wait(_CHECK_INTERVAL)
         except Exception as error:
             log.exception("[COORDINATOR] the placing of seats failed")
@@ -200,17 +200,17 @@ class DaskPlacement:
         finally:
             self._release()
 
-    def _is_reachable(self, hub: DriverServer) -> bool:
+    def _is_reachable(self, server: DriverServer) -> bool:
         """Return True if the scheduler is connected. While it is not, nothing starts; if that lasts, the run ends."""
         if self._client.status == "running":
             if self._lost_since is not None:
                 self._lost_since = None
-                hub.pause(False)
+                server.pause(False)
             return True
         now = time.monotonic()
         if self._lost_since is None:
             self._lost_since = now
-            hub.pause(True)  # workers that lose it too end soon, with the attempts they run
+            server.pause(True)  # workers that lose it too end soon, with the attempts they run
             log.warning("[COORDINATOR] the Dask scheduler at %s is out of reach; nothing more starts", self._address)
         is_lost = now > self._lost_since + _SCHEDULER_LOST or self._client.status == "closed"
         if is_lost and not self._run.state.closing:
@@ -231,38 +231,38 @@ class DaskPlacement:
             "interrupted runs again"
         )
 
-    def _check_slots(self, hub: DriverServer) -> None:
+    def _check_slots(self, server: DriverServer) -> None:
         now = time.monotonic()
-        failed = [seat for seat in self._slots if seat.status == "error"]
-        let_go = sum(seat.status == "finished" for seat in self._slots)
-        self._slots = [seat for seat in self._slots if seat.status == "pending"]
+        failed = [slot for slot in self._slots if slot.status == "error"]
+        ended = sum(slot.status == "finished" for slot in self._slots)
+        self._slots = [slot for slot in self._slots if slot.status == "pending"]
         if self._run.state.closing:
             return
-        self._adjust_worker_count(let_go, now, hub)
+        self._adjust_worker_count(ended, now, server)
         if failed:
-            self._on_failure(failed[0], now, hub)
+            self._on_failure(failed[0], now, server)
         elif self._failures and now > self._failed_at + 2 * _MAX_PAUSE:
             self._failures = 0
         while now >= self._place_again_at and len(self._slots) < self._wanted:
-            self._slots.append(self._placed())
+            self._slots.append(self._place_slot())
 
-    def _adjust_worker_count(self, let_go: int, now: float, hub: DriverServer) -> None:
+    def _adjust_worker_count(self, ended: int, now: float, server: DriverServer) -> None:
         """Adjust the wanted slots: one that ended is replaced only when a worker waits; a new thread gets one."""
-        self._wanted -= let_go
+        self._wanted -= ended
         if self._run.worker.is_async and now >= self._count_at:
             self._count_at = now + _COUNT_INTERVAL
             try:
-                joined = max(0, self._useful() - self._max_slots)
+                joined = max(0, self._count_useful_slots() - self._max_slots)
             except OSError:
                 joined = 0  # no answer; checked again later
             self._max_slots += joined
             self._wanted += joined
         needed, self._needed = self._needed, False
-        if needed or hub.count_waiting(_UNSERVED):
-            more = math.ceil(max(1, hub.count_waiting()) / self._width)
+        if needed or server.count_waiting(_UNSERVED):
+            more = math.ceil(max(1, server.count_waiting()) / self._width)
             self._wanted = max(self._wanted, min(self._max_slots, len(self._slots) + more))
 
-    def _placed(self) -> Any:
+    def _place_slot(self) -> Any:
         assert self._endpoint is not None  # noqa: S101 - for the type checker: place() has set it
         self._number += 1
         python = None if self._run.worker.is_command else sys.version_info[:2]
@@ -274,23 +274,23 @@ class DaskPlacement:
             **self._placing,
         )
 
-    def _on_failure(self, seat: Any, now: float, hub: DriverServer) -> None:
+    def _on_failure(self, slot: Any, now: float, server: DriverServer) -> None:
         """Place the slot again after a pause; stop the run if no worker ever joined."""
-        error = _find_error(seat)
+        error = _find_error(slot)
         text = self._run.state.masked(f"{type(error).__name__}: {error}")
-        if text not in self._troubles:  # an unusable worker fails at each placement
-            self._troubles.add(text)
+        if text not in self._reported_errors:  # an unusable worker fails at each placement
+            self._reported_errors.add(text)
             log.warning("[COORDINATOR] a seat on the Dask cluster failed: %s", text)
         self._failures += 1
         self._failed_at = now
         self._place_again_at = now + min(_FIRST_PAUSE * 2.0 ** (self._failures - 1), _MAX_PAUSE)
-        if self._failures >= _FAILURES and not hub.has_joined:
+        if self._failures >= _FAILURES and not server.has_joined:
             self._run.shutdown.stop(
                 f"workers of the Dask cluster that cannot take part: {text}{_build_hint(error)}", cause=Cause.FAULT
             )
 
-    def _warn_if_no_worker(self, hub: DriverServer) -> None:
-        if not hub.has_joined:
+    def _warn_if_no_worker(self, server: DriverServer) -> None:
+        if not server.has_joined:
             log.warning(
                 "[COORDINATOR] no worker of the Dask cluster at %s has come within %gs; still waiting for one. If "
                 "none runs, start one: dask worker %s",
@@ -322,9 +322,9 @@ def _abandon(client: Any) -> None:
     client.status = "closed"
 
 
-def _find_error(seat: Any) -> BaseException:
+def _find_error(slot: Any) -> BaseException:
     try:
-        error: BaseException = seat.exception(timeout=_ANSWER_TIMEOUT)
+        error: BaseException = slot.exception(timeout=_ANSWER_TIMEOUT)
     except Exception as failure:  # noqa: BLE001 - the slot's error is unavailable
         return failure
     return error

@@ -29,7 +29,7 @@ def probe_scheduler(host: str, port: int, tls: ssl.SSLContext | None, patience: 
                     with tls.wrap_socket(bare, server_hostname=host) as wrapped:
                         _read_greeting(wrapped, until)
             except TimeoutError:
-                raise NoScheduler(_silent(patience, tls)) from None
+                raise NoScheduler(_describe_silence(patience, tls)) from None
             except (ssl.SSLError, ConnectionError) as error:
                 raise NoScheduler(
                     f"something answers there, but it is no Dask scheduler that we know: {error}"
@@ -46,18 +46,18 @@ def probe_scheduler(host: str, port: int, tls: ssl.SSLContext | None, patience: 
 
 def _read_greeting(connection: socket.socket, until: float) -> None:
     """Read the length of the greeting, which a scheduler sends first."""
-    heard = b""
-    while len(heard) < 8:
+    received = b""
+    while len(received) < 8:
         connection.settimeout(max(0.001, until - time.monotonic()))
-        more = connection.recv(8 - len(heard))
+        more = connection.recv(8 - len(received))
         if not more:
             raise NoScheduler("something there hangs up at once; it is no Dask scheduler, or does not want us")
-        heard += more
-    if not 0 < struct.unpack("<Q", heard)[0] <= _LONGEST_GREETING:
+        received += more
+    if not 0 < struct.unpack("<Q", received)[0] <= _LONGEST_GREETING:
         raise NoScheduler("something answers there, but it is no Dask scheduler")
 
 
-def _silent(patience: float, tls: ssl.SSLContext | None) -> str:
+def _describe_silence(patience: float, tls: ssl.SSLContext | None) -> str:
     other = "one that wants tls://" if tls is None else "one without TLS, which is dask://"
     return (
         f"something listens there, but has not greeted as a Dask scheduler within {patience:g}s (the port of its "

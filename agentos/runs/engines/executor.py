@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("agentos")
 
-_AGAIN = "start the run again with another: with a journal it goes on where it was"
+_RESUME_HINT = "start the run again with another: with a journal it goes on where it was"
 
 
 def check_executor(executor: Executor, worker: Worker, *, ship_secrets: bool) -> None:
@@ -47,21 +47,19 @@ def check_executor(executor: Executor, worker: Worker, *, ship_secrets: bool) ->
             "engine: an executor runs functions and coroutines, not commands; leave engine out, which runs "
             'commands on this machine, or use "dask://host:port"'
         )
-    place = classify_executor(executor)
-    if place.scheduled and ship_secrets:
+    kind = classify_executor(executor)
+    if kind.scheduled and ship_secrets:
         raise ValueError(
             "ship_secrets: an executor of Dask would send secrets through its scheduler, for all to read there; "
             'use engine=<the Client> or "dask://host:port", which has an encrypted link of its own, or leave '
             "ship_secrets out: then each key is found by its name on the worker's machine"
         )
-    _pack_worker(worker, place)
+    _pack_worker(worker, kind)
 
 
-def _pack_worker(worker: Worker, place: ExecutorKind) -> PickledObject:
+def _pack_worker(worker: Worker, kind: ExecutorKind) -> PickledObject:
     """Return the pickled worker function; empty where it stays in this process."""
-    return (
-        PickledObject(b"") if place.in_process else pack(worker.call, "the worker function", same_main=place.same_main)
-    )
+    return PickledObject(b"") if kind.in_process else pack(worker.call, "the worker function", same_main=kind.same_main)
 
 
 class ExecutorEngine:
@@ -75,24 +73,24 @@ class ExecutorEngine:
     suspension = None
 
     def __init__(self, run: EngineRun, executor: Executor) -> None:
-        place = classify_executor(executor)
+        kind = classify_executor(executor)
         self._run = run
         self._executor = executor
-        self._kind = place
-        self._send = self._submit_local if place.in_process else self._submit_remote
-        self._function = _pack_worker(run.worker, place)
-        ship = place.local or run.state.options.ship_secrets
-        self._assigner = AssignmentBuilder(run, ship_secrets=ship, same_main=place.same_main, scheduled=place.scheduled)
+        self._kind = kind
+        self._send = self._submit_local if kind.in_process else self._submit_remote
+        self._function = _pack_worker(run.worker, kind)
+        ship = kind.local or run.state.options.ship_secrets
+        self._assigner = AssignmentBuilder(run, ship_secrets=ship, same_main=kind.same_main, scheduled=kind.scheduled)
         pool: Any = run.state.pool
-        lease_ttl = None if place.local else getattr(pool, "lease_ttl", None)  # of a shared store
+        lease_ttl = None if kind.local else getattr(pool, "lease_ttl", None)  # of a shared store
         if lease_ttl is not None:
             pool.delegate(self, lease_ttl)  # remote attempts cannot be stopped when this process ends
         self._wakeup = ThreadWakeup()
-        self._news: deque[Callable[[], None]] = deque()  # callbacks of other threads, for the dispatch thread
+        self._callbacks: deque[Callable[[], None]] = deque()  # callbacks of other threads, for the dispatch thread
         self._lock = threading.Lock()
         self._workers = 0
         self._running = 0  # submitted, and waited for
-        self._left_behind = 0  # submitted, and abandoned
+        self._abandoned = 0  # submitted, and abandoned
 
     # -- for the run ------------------------------------------------------------------------------------------
 
@@ -105,10 +103,10 @@ class ExecutorEngine:
     def replace(self) -> None:
         with self._lock:
             self._running -= 1
-            self._left_behind += 1
-            stuck = self._left_behind >= self._kind.size
+            self._abandoned += 1
+            stuck = self._abandoned >= self._kind.size
         if stuck:
-            why = f"{self._left_behind} items that did not return, which hold every worker of the executor"
+            why = f"{self._abandoned} items that did not return, which hold every worker of the executor"
             self._run.shutdown.stop(why, cause=Cause.FAULT, force=True)
         self._wakeup.wake()
 
@@ -131,16 +129,16 @@ class ExecutorEngine:
             while self._start_one():
                 pass
             # Even when the run is over: abandoned attempts release their credentials as they return.
-            while self._running + self._left_behind:
+            while self._running + self._abandoned:
                 self._wakeup.wait()
-                self._process_news()
+                self._run_callbacks()
         except BaseException as error:
             log.exception("[COORDINATOR] the dispatcher of agentos itself failed")
             self._run.shutdown.on_internal_error(error)
 
     def _start_one(self) -> bool:
         """Submit one more attempt, or sleep until that may be possible. False: there will be no more."""
-        self._process_news()
+        self._run_callbacks()
         if self._room() < 1:
             self._wakeup.wait()
             return True
@@ -156,28 +154,28 @@ class ExecutorEngine:
 
     def _room(self) -> float:
         with self._lock:
-            return min(self._workers, self._kind.size - self._left_behind) - self._running
+            return min(self._workers, self._kind.size - self._abandoned) - self._running
 
-    def _process_news(self) -> None:
-        while self._news:
-            self._news.popleft()()
+    def _run_callbacks(self) -> None:
+        while self._callbacks:
+            self._callbacks.popleft()()
 
     def _wait(self) -> Attempt | Idle | None:
         """Sleep until there may be something to do; check once more after registering."""
-        run, bell = self._run, self._wakeup
+        run, wakeup = self._run, self._wakeup
         places = range(min(int(self._room()), self._workers))
         for _ in places:
-            run.state.idle.register(bell)  # one per free place: waiting workers are counted by registrations
+            run.state.idle.register(wakeup)  # one per free place: waiting workers are counted by registrations
         attempt = run.next_attempt()
-        if attempt is IDLE and not self._news:
-            bell.wait()
+        if attempt is IDLE and not self._callbacks:
+            wakeup.wait()
         for _ in places:
-            if not run.state.idle.unregister(bell):
+            if not run.state.idle.unregister(wakeup):
                 break  # woken, which removed the others; everything is checked anyway
         return attempt
 
-    def _notify(self, news: Callable[[], None]) -> None:
-        self._news.append(news)
+    def _notify(self, callback: Callable[[], None]) -> None:
+        self._callbacks.append(callback)
         self._wakeup.wake()
 
     # -- one attempt ------------------------------------------------------------------------------------------
@@ -238,7 +236,7 @@ class ExecutorEngine:
         """Start nothing more. The executor's items are not at fault: they run again another time."""
         why = f"an executor that cannot be used ({self._run.state.masked(_describe_error(error))})"
         if not self._run.state.closing:
-            self._run.shutdown.stop(f"{why}; {_AGAIN}", cause=Cause.FAULT)
+            self._run.shutdown.stop(f"{why}; {_RESUME_HINT}", cause=Cause.FAULT)
         return Interrupted(f"stopped by {why}")
 
     def _finish(self, attempt: Attempt, value: Any, error: BaseException | None) -> None:
@@ -246,7 +244,7 @@ class ExecutorEngine:
         attempt.runner = None  # break a cycle: an error in it has a traceback that holds the attempt
         with self._lock:
             if verdict is Verdict.LATE:
-                self._left_behind -= 1
+                self._abandoned -= 1
             else:
                 self._running -= 1
 

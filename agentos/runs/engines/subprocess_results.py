@@ -69,38 +69,38 @@ class CommandAttempts:
     # -- evaluation ---------------------------------------------------------------------------------------------
 
     def evaluate(
-        self, attempt: Attempt, order: Invocation, performed: Completed, captured: CapturedOutput
+        self, attempt: Attempt, invocation: Invocation, completed: Completed, captured: CapturedOutput
     ) -> dict[str, Any]:
         """Return the value of a successful command; raise for any other."""
-        status, ended_by_us = performed.status, performed.asked_to_end or performed.status != 0
-        if performed.fault is not None:
-            raise _not_started(order.argv[0], performed.fault, performed.host)
-        said = self._parse_outcome(attempt, performed)
-        if said is not None:
-            self._report_to_pool(attempt, said)
+        status, ended_by_us = completed.status, completed.asked_to_end or completed.status != 0
+        if completed.fault is not None:
+            raise _not_started(invocation.argv[0], completed.fault, completed.host)
+        outcome = self._parse_outcome(attempt, completed)
+        if outcome is not None:
+            self._report_to_pool(attempt, outcome)
         if attempt.cancelled is not None and ended_by_us:
             raise self._run.build_cancellation(attempt)
-        if performed.was_silent and ended_by_us:
+        if completed.was_silent and ended_by_us:
             raise TimeoutError(f"silent for {self._command.idle_timeout:g}s, and stopped")
-        if performed.asked_to_end and not performed.was_silent:
+        if completed.asked_to_end and not completed.was_silent:
             raise WorkerLost("its worker lost touch with the run, and ended it")  # this process did not request its end
-        if said is not None and said.limited:
-            raise RateLimited(said.rate_limited, model=said.model)  # the error carries it to the pool
-        if said is not None and (said.rejected or said.spent):
-            raise CommandFailed(reason=f"its credential: {said.rejected or said.spent}", tail=captured.tail)
+        if outcome is not None and outcome.limited:
+            raise RateLimited(outcome.rate_limited, model=outcome.model)  # the error carries it to the pool
+        if outcome is not None and (outcome.rejected or outcome.spent):
+            raise CommandFailed(reason=f"its credential: {outcome.rejected or outcome.spent}", tail=captured.tail)
         if status is None:
             raise Transient("the process that starts commands ended, and this command with it")
         code = os.waitstatus_to_exitcode(status)
-        if code or (said is not None and said.failed is not None):
-            raise _failure(code, captured, said)
+        if code or (outcome is not None and outcome.failed is not None):
+            raise _failure(code, captured, outcome)
         value = {"exit": 0, "stdout": captured.stdout, "truncated": captured.truncated}
-        return value if said is None or not said.usage else {**value, "usage": dict(said.usage)}
+        return value if outcome is None or not outcome.usage else {**value, "usage": dict(outcome.usage)}
 
-    def _parse_outcome(self, attempt: Attempt, performed: Completed) -> CommandOutcome | None:
+    def _parse_outcome(self, attempt: Attempt, completed: Completed) -> CommandOutcome | None:
         try:
-            if performed.outcome_error is not None:
-                raise InvalidOutcome(performed.outcome_error)  # noqa: TRY301 - an unreadable file and invalid content are reported alike
-            return parse_outcome(performed.outcome, self._run.state.clock.wall())
+            if completed.outcome_error is not None:
+                raise InvalidOutcome(completed.outcome_error)  # noqa: TRY301 - an unreadable file and invalid content are reported alike
+            return parse_outcome(completed.outcome, self._run.state.clock.wall())
         except InvalidOutcome as error:
             log.warning(
                 "[COORDINATOR] %s: what its command wrote to AGENTOS_OUTCOME is not understood: %s",
@@ -110,18 +110,18 @@ class CommandAttempts:
             return None
 
     @staticmethod
-    def _report_to_pool(attempt: Attempt, said: CommandOutcome) -> None:
+    def _report_to_pool(attempt: Attempt, outcome: CommandOutcome) -> None:
         """Report to the pool what the outcome file says about the key, whatever the item's outcome is."""
         if not isinstance(attempt, PooledAttempt) or attempt.grant is None:
             return
         lease = attempt.item_lease()
         try:
-            if said.usage:
-                lease.settle(said.usage)
-            if said.rejected is not None:
-                lease.rejected(said.rejected)
-            if said.spent is not None:
-                lease.spent(said.spent)
+            if outcome.usage:
+                lease.settle(outcome.usage)
+            if outcome.rejected is not None:
+                lease.rejected(outcome.rejected)
+            if outcome.spent is not None:
+                lease.spent(outcome.spent)
         except ValueError as error:
             log.warning("[COORDINATOR] %s: AGENTOS_OUTCOME: %s", attempt.item.id, error)
 
@@ -153,12 +153,12 @@ def _not_started(program: str, number: int, host: str | None) -> Exception:
     return CommandFailed(reason=reason, exit=127 if number == errno.ENOENT else 126)
 
 
-def _failure(code: int, captured: CapturedOutput, said: CommandOutcome | None) -> CommandFailed:
+def _failure(code: int, captured: CapturedOutput, outcome: CommandOutcome | None) -> CommandFailed:
     number = -code if code < 0 else None
-    if said is not None and said.failed is not None:
-        reason = said.failed
+    if outcome is not None and outcome.failed is not None:
+        reason = outcome.failed
     elif number is not None:
-        reason = f"killed by {_credential_name(number)}"
+        reason = f"killed by {_signal_name(number)}"
     else:
         reason = f"exit {code}"
         if captured.last_error:
@@ -166,7 +166,7 @@ def _failure(code: int, captured: CapturedOutput, said: CommandOutcome | None) -
     return CommandFailed(reason=reason, exit=None if number else code, signal=number, tail=captured.tail)
 
 
-def _credential_name(number: int) -> str:
+def _signal_name(number: int) -> str:
     try:
         return signal.Signals(number).name
     except ValueError:

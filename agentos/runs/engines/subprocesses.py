@@ -44,13 +44,13 @@ class SubprocessEngine(ThreadEngine):
         assert isinstance(command, Command)  # noqa: S101 - for the type checker: the engine is chosen by this
         self._command = command
         self._command_attempts = CommandAttempts(run, command)
-        place = run.folder.ensure_folder()
-        self._end_orphans(place)
-        for left in place.glob(".attempts-*"):
+        folder = run.folder.ensure_folder()
+        self._end_orphans(folder)
+        for left in folder.glob(".attempts-*"):
             shutil.rmtree(left, ignore_errors=True)
         session = secrets.token_hex(8)
         self._marks = (f"{session}.{number}" for number in itertools.count(1))
-        self._attempts = place / f".attempts-{session}"  # outcome files
+        self._attempts = folder / f".attempts-{session}"  # outcome files
         self._attempts.mkdir(mode=0o700)
         environ = os.environ if command.env is None else command.env
         holds_secret = (lambda _: False) if run.state.secrets is None else run.state.secrets.masker.contains_secret
@@ -58,15 +58,15 @@ class SubprocessEngine(ThreadEngine):
         within = compute_max_silence(getattr(run.state.pool, "lease_ttl", None))
         self._helper = HelperClient(base, f"{session}.", self._attempts, command.cwd, within)
         self.suspension = self._heartbeat = Heartbeat(self._helper, self._find_lost_leases)
-        surroundings = CommandEnvironment(command.run_id or build_run_id(run), environ, self._attempts)
-        self._runner = ProcessRunner(self._helper, surroundings)
+        environment = CommandEnvironment(command.run_id or build_run_id(run), environ, self._attempts)
+        self._runner = ProcessRunner(self._helper, environment)
         # A command may take this long to end; only then is it abandoned.
         self.clean_up = command.kill_after + 1.0
 
     @staticmethod
-    def _end_orphans(place: Path) -> None:
+    def _end_orphans(folder: Path) -> None:
         """End commands that an earlier session left running when it was killed together with its helper."""
-        orphans = find_orphans(place)
+        orphans = find_orphans(folder)
         if orphans:
             named = ", ".join(map(str, orphans[:_NAMED])) + (" ..." if len(orphans) > _NAMED else "")
             log.warning("[COORDINATOR] ending %d processes of an earlier session of this run: %s", len(orphans), named)
@@ -124,7 +124,7 @@ class SubprocessEngine(ThreadEngine):
             error = None  # break the cycle with its traceback, which holds this frame
 
     def _run_command(self, attempt: Attempt, running: RunningCommand, slot: int) -> dict[str, Any]:
-        order = self._command_attempts.build_invocation(attempt, slot)
+        invocation = self._command_attempts.build_invocation(attempt, slot)
         if self._run.has_lost_lease(attempt):  # this process was suspended since the grant
             attempt.cancelled = LOST
             raise self._run.build_cancellation(attempt)
@@ -134,10 +134,10 @@ class SubprocessEngine(ThreadEngine):
         if isinstance(attempt, PooledAttempt) and attempt.grant is not None:
             lock = attempt.pool.lock_lease(attempt.grant, running.mark)
         try:
-            performed = self._runner.run(order, running, secret, checkpoint, output.write, lock)
+            completed = self._runner.run(invocation, running, secret, checkpoint, output.write, lock)
         finally:
             captured = output.finish()
-        return self._command_attempts.evaluate(attempt, order, performed, captured)
+        return self._command_attempts.evaluate(attempt, invocation, completed, captured)
 
     # -- after a suspension of this process -------------------------------------------------------------------------
 

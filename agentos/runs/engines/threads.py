@@ -70,24 +70,24 @@ class ThreadEngine:
 
     def _wait(self) -> Attempt | Idle | None:
         """Sleep until there may be something to do; check once more after registering."""
-        bell = ThreadWakeup()
-        attempt = self._recheck(bell)
+        wakeup = ThreadWakeup()
+        attempt = self._recheck(wakeup)
         if attempt is IDLE:
-            bell.wait()
+            wakeup.wait()
         return attempt
 
-    def _recheck(self, bell: ThreadWakeup) -> Attempt | Idle | None:
-        """Look for work once more. If there is none, *bell* is registered first, so that no wake-up is lost."""
+    def _recheck(self, wakeup: ThreadWakeup) -> Attempt | Idle | None:
+        """Look for work once more. If there is none, *wakeup* is registered first, so that no wake-up is lost."""
         run = self._run
-        run.state.idle.register(bell)
+        run.state.idle.register(wakeup)
         attempt = run.next_attempt()
         if attempt is not IDLE:
-            self._unregister(bell)
+            self._unregister(wakeup)
         return attempt
 
-    def _unregister(self, bell: ThreadWakeup) -> None:
+    def _unregister(self, wakeup: ThreadWakeup) -> None:
         """Unregister a wake-up that is no longer needed."""
-        if not self._run.state.idle.unregister(bell):
+        if not self._run.state.idle.unregister(wakeup):
             self._run.state.idle.wake()  # woken for other work
 
     def _run_one(self, attempt: Attempt) -> Verdict:

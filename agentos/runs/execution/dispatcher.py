@@ -74,9 +74,9 @@ class Dispatcher:
         self,
         source: ItemSource,
         state: RunState,
-        ledger: Recorder,
+        recorder: Recorder,
         shutdown: DispatcherShutdown,
-        supervisor: Timer,
+        timers: Timer,
         *,
         pausing: Callable[[], bool],
         refuse: Callable[[Item, str], None],
@@ -84,9 +84,9 @@ class Dispatcher:
         options = state.options
         self._source = source
         self._state = state
-        self._ledger = ledger
+        self._recorder = recorder
         self._shutdown = shutdown
-        self._supervisor = supervisor
+        self._timers = timers
         self._pausing = pausing
         self._refuse = refuse
         self._idle = state.idle
@@ -94,27 +94,27 @@ class Dispatcher:
         self._scheduler = state.scheduler
         self._pool = state.pool
         self._now = state.clock.now
-        self._ask_functions = (options.cost_func, options.model_func, options.affinity_func)
-        self._uniform = self._ask_functions == (None, None, None)  # any item may use any other's lease
+        self._request_functions = (options.cost_func, options.model_func, options.affinity_func)
+        self._uniform = self._request_functions == (None, None, None)  # any item may use any other's lease
         self._max_requests = 1 if self._uniform else _MAX_REQUESTS
         self.requests: dict[QueuedRequest, None] = {}  # queued, or answered and not yet taken
-        self._asking: set[int] = set()  # threads that are queueing a request
-        self._pulling = False
+        self._enqueueing_threads: set[int] = set()  # threads that are queueing a request
+        self._reading = False
         self.unservable_reason: str | None = None  # why some items can never start
-        self._told_hopeless = False
+        self._reported_unservable = False
         self._withdrawals: list[threading.Thread] = []
-        self._giving_back: set[int] = set()  # threads that will check the completion queue next anyway
+        self._releasing_threads: set[int] = set()  # threads that will check the completion queue next anyway
         self.completions = CompletionQueue(self._on_completion)
-        self._answered = self.completions.completed
+        self._completed = self.completions.completed
 
     # -- for workers ------------------------------------------------------------------------------------------
 
     def next_attempt(self) -> Attempt | Idle | None:
         """Return an attempt that has started and must be run now; ``IDLE``; or None: there will be no more."""
-        state, board, lock = self._state, self._scheduler, self._lock
+        state, scheduler, lock = self._state, self._scheduler, self._lock
         while True:
-            if self._answered:
-                attempt = self._take_answer()
+            if self._completed:
+                attempt = self._take_completed()
                 if attempt is not None:
                     return attempt
                 continue
@@ -122,17 +122,19 @@ class Dispatcher:
                 return None
             if len(self.requests) >= self._max_requests or self._pausing():
                 return self._idle_result()
-            if not board.retry_ready:
-                looked_far = board.deferred_count >= _MAX_DEFERRED
-                if looked_far or not board.fresh:
-                    if (board.deferred_count and self._resume_orphaned()) or (not looked_far and self._read_input()):
+            if not scheduler.retry_ready:
+                deferred_enough = scheduler.deferred_count >= _MAX_DEFERRED
+                if deferred_enough or not scheduler.fresh:
+                    if (scheduler.deferred_count and self._resume_orphaned()) or (
+                        not deferred_enough and self._read_input()
+                    ):
                         continue
                     return None if state.closing else self._idle_result()
             # Inlined _next_item: this is the hot path.
             if not lock.acquire(False):
                 acquire_contended(lock)
             try:
-                item = board.next_item()
+                item = scheduler.next_item()
             finally:
                 lock.release()
             if item is None:
@@ -142,40 +144,40 @@ class Dispatcher:
                 continue
             grant = None
             if self._pool is not None:
-                ask = PLAIN if self._uniform else self._build_ask(item)
-                if ask is None:
+                request = PLAIN if self._uniform else self._build_request(item)
+                if request is None:
                     continue
-                grant = self._pool.take_now(ask, item.id)
+                grant = self._pool.take_now(request, item.id)
                 if grant is None:
-                    self._enqueue_request(ask, item)
+                    self._enqueue_request(request, item)
                     continue
                 if self._state.pause_reason is not None:  # it may have been set during take_now, which can block
                     self._decline(item, grant)
                     continue
-                if board.deferred_count:
-                    self._resume_deferred(ask.model)
+                if scheduler.deferred_count:
+                    self._resume_deferred(request.model)
             attempt = self._begin(item, grant)
             if attempt is not None:
                 return attempt
 
     def _idle_result(self) -> Idle:
         if self._state.may_park and not self._scheduler.running:
-            self._supervisor.wake()  # this worker may have been the last that could start something
+            self._timers.wake()  # this worker may have been the last that could start something
         return IDLE
 
     @property
     def may_begin_work(self) -> bool:
         """True if something may start without another event: a worker is handling an item, or may take one."""
-        board = self._scheduler
+        scheduler = self._scheduler
         with self._lock:
-            if self._asking or len(board.admitted) > len(self.requests):
+            if self._enqueueing_threads or len(scheduler.admitted) > len(self.requests):
                 return True
             if any(ticket.state is not TicketState.WAITING for ticket in self.requests):
                 return True  # answered, and perhaps about to be taken
             if len(self.requests) >= self._max_requests:
                 return False
-            return bool(board.retry_ready) or (
-                board.deferred_count < _MAX_DEFERRED and bool(board.fresh or not board.exhausted)
+            return bool(scheduler.retry_ready) or (
+                scheduler.deferred_count < _MAX_DEFERRED and bool(scheduler.fresh or not scheduler.exhausted)
             )
 
     def _resume_deferred(self, model: str | None) -> None:
@@ -187,8 +189,8 @@ class Dispatcher:
     def _resume_orphaned(self) -> bool:
         """Make deferred items ready whose model has no queued request."""
         with self._lock:
-            in_line = {ticket.request.model for ticket in self.requests}
-            orphans = [model for model in self._scheduler.deferred_by_model if model not in in_line]
+            queued_models = {ticket.request.model for ticket in self.requests}
+            orphans = [model for model in self._scheduler.deferred_by_model if model not in queued_models]
             for model in orphans:
                 self._scheduler.resume_deferred(model)
         return bool(orphans)
@@ -199,74 +201,74 @@ class Dispatcher:
 
     def _request(self, item: Item) -> None:
         """Request a lease for an item that another worker will run; the answer goes to the completion queue."""
-        ask = PLAIN if self._uniform else self._build_ask(item)
-        if ask is not None:
-            self._enqueue_request(ask, item)
+        request = PLAIN if self._uniform else self._build_request(item)
+        if request is not None:
+            self._enqueue_request(request, item)
 
-    def _enqueue_request(self, ask: LeaseRequest, item: Item) -> None:
+    def _enqueue_request(self, request: LeaseRequest, item: Item) -> None:
         """Queue a request; or defer the item, if enough requests for its model are queued already."""
-        ticket = QueuedRequest(ask, item.id, self.completions, item)
+        ticket = QueuedRequest(request, item.id, self.completions, item)
         me = threading.get_ident()
         with self._lock:
-            alike = 0 if self._uniform else sum(other.request.model == ask.model for other in self.requests)
+            alike = 0 if self._uniform else sum(other.request.model == request.model for other in self.requests)
             if alike >= _MAX_REQUESTS_PER_MODEL:
-                self._scheduler.defer(item, ask.model)
+                self._scheduler.defer(item, request.model)
                 return
             self.requests[ticket] = None
-            self._asking.add(me)
+            self._enqueueing_threads.add(me)
         try:
             self._pool.enqueue(ticket)  # type: ignore[union-attr]
         finally:
-            self._asking.discard(me)
+            self._enqueueing_threads.discard(me)
         if ticket.is_withdrawn:
             return  # withdrawn before it was queued, or after
         if self._state.closing or self._state.pause_reason is not None:
             self.withdraw_requests()  # it was queued while all the others were withdrawn
 
-    def _build_ask(self, item: Item) -> LeaseRequest | None:
+    def _build_request(self, item: Item) -> LeaseRequest | None:
         """Build the item's lease request. None: a user function failed, and so did the item."""
-        cost_of, model_of, affinity_of = self._ask_functions
+        cost_func, model_func, affinity_func = self._request_functions
         try:
-            cost = None if cost_of is None else cost_of(item.payload)
-            model = _text("model_func", model_of, item.payload)
-            affinity = _text("affinity_func", affinity_of, item.payload)
-            ask = LeaseRequest(request_cost(cost), model, affinity)
-            told_too_low = item.token_shortfalls and cost is not None and self._pool is not None
-            return self._pool.with_margin(ask, item.token_shortfalls) if told_too_low else ask  # type: ignore[union-attr]
+            cost = None if cost_func is None else cost_func(item.payload)
+            model = _call_for_text("model_func", model_func, item.payload)
+            affinity = _call_for_text("affinity_func", affinity_func, item.payload)
+            request = LeaseRequest(request_cost(cost), model, affinity)
+            needs_margin = item.token_shortfalls and cost is not None and self._pool is not None
+            return self._pool.with_margin(request, item.token_shortfalls) if needs_margin else request  # type: ignore[union-attr]
         except Exception as error:  # noqa: BLE001 - an error of a user function fails this item only
             self._refuse(item, f"{type(error).__name__}: {format_error(error)}")
             return None
 
     def _begin(self, item: Item, grant: Any) -> Attempt | None:
-        lock, board = self._lock, self._scheduler
+        lock, scheduler = self._lock, self._scheduler
         if not lock.acquire(False):
             acquire_contended(lock)
         try:
-            if self._uniform and board.retry_ready:
-                better = board.swap_for_earlier(item)
+            if self._uniform and scheduler.retry_ready:
+                better = scheduler.swap_for_earlier(item)
                 if better is not item and grant is not None:
                     grant.requester = better.id
                 item = better
             now = self._now()
-            attempt = board.begin(item, grant, now)
-            if attempt is not None and self._ledger.enabled:
+            attempt = scheduler.begin(item, grant, now)
+            if attempt is not None and self._recorder.enabled:
                 # Still under the lock: the journal must have the start before an abandonment.
-                self._ledger.record_start(attempt)
+                self._recorder.record_start(attempt)
         finally:
             lock.release()
         if attempt is None:
             if grant is not None:
                 self._pool.give_back(grant)  # type: ignore[union-attr]
-            if now >= board.deadline:
+            if now >= scheduler.deadline:
                 self._shutdown.stop(DEADLINE, cause=Cause.DEADLINE)  # the timer thread has not noticed yet
             return None
         return attempt
 
     # -- answers ----------------------------------------------------------------------------------------------
 
-    def _take_answer(self) -> Attempt | None:
+    def _take_completed(self) -> Attempt | None:
         try:
-            ticket = self._answered.popleft()
+            ticket = self._completed.popleft()
         except IndexError:
             return None  # another worker took it
         with self._lock:
@@ -282,7 +284,7 @@ class Dispatcher:
             return None
         attempt = self._begin(ticket.item, ticket.grant)
         if attempt is not None:
-            if self._answered:
+            if self._completed:
                 self._idle.wake()
             elif not self._pausing():
                 self._replenish()
@@ -314,8 +316,8 @@ class Dispatcher:
             many = len(self._scheduler.unservable) >= _MAX_UNSERVABLE
         if self._uniform or many:
             self._shutdown.stop(str(error), cause=Cause.CREDENTIALS)
-        elif not self._told_hopeless:
-            self._told_hopeless = True
+        elif not self._reported_unservable:
+            self._reported_unservable = True
             log.error("[COORDINATOR] %s waits for nothing: %s; it stays pending", item.id, error)
         self._shutdown.finish_if_idle()
 
@@ -329,55 +331,57 @@ class Dispatcher:
     def withdraw_requests(self) -> None:
         """Withdraw every queued request: nothing may start any more, or for a while."""
         with self._lock:
-            recalled = list(self.requests)
+            withdrawn = list(self.requests)
             self.requests.clear()
-            for ticket in recalled:
+            for ticket in withdrawn:
                 ticket.is_withdrawn = True
                 self._scheduler.resume_deferred(ticket.request.model, all_of_them=True)
                 self._scheduler.put_back(ticket.item)
-        if recalled and getattr(self._pool, "lease_ttl", None) is not None:
+        if withdrawn and getattr(self._pool, "lease_ttl", None) is not None:
             # The store may be slow to answer, and the caller may be the thread that handles signals.
-            aside = threading.Thread(target=self._cancel_requests, args=(recalled,), name="agentos-recall", daemon=True)
+            thread = threading.Thread(
+                target=self._cancel_requests, args=(withdrawn,), name="agentos-recall", daemon=True
+            )
             try:
-                aside.start()
+                thread.start()
             except RuntimeError:
                 pass  # no more threads: cancel them here
             else:
-                self._withdrawals = [*(each for each in self._withdrawals if each.is_alive()), aside]
+                self._withdrawals = [*(each for each in self._withdrawals if each.is_alive()), thread]
                 return
-        self._cancel_requests(recalled)
+        self._cancel_requests(withdrawn)
 
     def _cancel_requests(self, tickets: list[QueuedRequest]) -> None:
         for ticket in tickets:
             self._pool.cancel(ticket)  # type: ignore[union-attr]
             try:
-                self._answered.remove(ticket)
+                self._completed.remove(ticket)
             except ValueError:
                 pass
 
     def wait_for_withdrawal(self, patience: float, hurry: Callable[[], bool]) -> None:
         """Wait until the pool has processed the withdrawals, so that its next user does not find them in the queue."""
         until = time.monotonic() + patience
-        for recall in self._withdrawals:
-            while recall.is_alive() and time.monotonic() < until and not hurry():
-                recall.join(_POLL_INTERVAL)
+        for withdrawal in self._withdrawals:
+            while withdrawal.is_alive() and time.monotonic() < until and not hurry():
+                withdrawal.join(_POLL_INTERVAL)
 
     # -- the completion queue ---------------------------------------------------------------------------------
 
     def _on_completion(self) -> None:
         """Wake workers for completed requests, and reschedule the timer. Any thread may call this."""
-        if self._answered and threading.get_ident() not in self._giving_back:
-            self._idle.wake(len(self._answered))
-        self._supervisor.schedule(self.completions.armed_at)
+        if self._completed and threading.get_ident() not in self._releasing_threads:
+            self._idle.wake(len(self._completed))
+        self._timers.schedule(self.completions.armed_at)
 
     def release_lease(self, grant: Any) -> None:
         """Release a lease. If that completes a request of this run, the caller finds it when it looks for work."""
         me = threading.get_ident()
-        self._giving_back.add(me)
+        self._releasing_threads.add(me)
         try:
             self._pool.give_back(grant)  # type: ignore[union-attr]
         finally:
-            self._giving_back.discard(me)
+            self._releasing_threads.discard(me)
 
     def on_timer(self) -> None:
         """Run the pool's timer, at the instant that the pool asked for."""
@@ -391,8 +395,8 @@ class Dispatcher:
 
         Starts nothing; a run with nothing left to do ends by this. False is the same as ``IDLE``.
         """
-        board, state = self._scheduler, self._state
-        while not (board.fresh or board.retry_ready or self._answered or state.closing):
+        scheduler, state = self._scheduler, self._state
+        while not (scheduler.fresh or scheduler.retry_ready or self._completed or state.closing):
             if self._pausing() or not self._read_input():
                 return False
         return True
@@ -404,34 +408,36 @@ class Dispatcher:
         """
         state = self._state
         while (
-            self._ledger.resumes and self._source.total is not None and not (self._scheduler.exhausted or state.closing)
+            self._recorder.resumes
+            and self._source.total is not None
+            and not (self._scheduler.exhausted or state.closing)
         ):
-            bell = ThreadWakeup()
-            self._idle.register(bell)
+            wakeup = ThreadWakeup()
+            self._idle.register(wakeup)
             if self._pausing():
-                bell.wait()
+                wakeup.wait()
                 continue
-            self._idle.unregister(bell)
-            if not self._read_input(on_and_on=True):
+            self._idle.unregister(wakeup)
+            if not self._read_input(read_ahead=True):
                 return  # another thread is reading
 
     @property
     def may_read_more(self) -> bool:
         """True if another party reads the input and does not check whether the run is over."""
-        return self._pulling or (self._source.is_pushed and not self._scheduler.exhausted)
+        return self._reading or (self._source.is_pushed and not self._scheduler.exhausted)
 
-    def _read_input(self, on_and_on: bool = False) -> bool:
-        """Read more of the input; unless *on_and_on*, only if none is left. False: it has ended or is being read."""
+    def _read_input(self, read_ahead: bool = False) -> bool:
+        """Read more of the input; unless *read_ahead*, only if none is left. False: it has ended or is being read."""
         if self._source.is_pushed:
             self._state.on_room()
             return False
-        board = self._scheduler
+        scheduler = self._scheduler
         with self._lock:
-            if self._pulling or board.exhausted:
+            if self._reading or scheduler.exhausted:
                 return False
-            if board.fresh and not on_and_on:
+            if scheduler.fresh and not read_ahead:
                 return True  # another worker did
-            self._pulling = True
+            self._reading = True
         more = False
         try:
             more = self._read_batch()
@@ -442,10 +448,10 @@ class Dispatcher:
                 self._shutdown.on_input_error(error)
         finally:
             with self._lock:
-                self._pulling = False
+                self._reading = False
                 if not more:
-                    board.exhausted = True
-        self._idle.wake(len(board.fresh) - 1)
+                    scheduler.exhausted = True
+        self._idle.wake(len(scheduler.fresh) - 1)
         if not more:
             self._shutdown.finish_if_idle()
         return True
@@ -453,18 +459,18 @@ class Dispatcher:
     def _read_batch(self) -> bool:
         if self._source.total is not None:
             batch, more = self._source.take_listed(CHUNK * 4)
-            if self._ledger.resumes:
-                self._ledger.split_known(batch, self._add_item)
+            if self._recorder.resumes:
+                self._recorder.split_known(batch, self._add_item)
             else:
                 self._scheduler.taken += len(batch)
                 self._scheduler.fresh.extend(batch)
             return more
 
-        idle, resumes = self._idle, self._ledger.resumes
+        idle, resumes = self._idle, self._recorder.resumes
 
         def put(item: Item) -> None:
             if resumes:
-                self._ledger.split_known((item,), self._add_item)
+                self._recorder.split_known((item,), self._add_item)
             else:
                 self._add_item(item)
             if len(idle):
@@ -484,7 +490,7 @@ class Dispatcher:
 
     def push(self, payload: Any) -> None:
         """Add an item of a pushed input."""
-        self._ledger.split_known((self._source.make(payload),), self._add_item)
+        self._recorder.split_known((self._source.make(payload),), self._add_item)
         self._idle.wake()
 
     def end_input(self) -> None:
@@ -494,7 +500,7 @@ class Dispatcher:
         self._idle.wake_all()
 
 
-def _text(name: str, function: Any, payload: Any) -> str | None:
+def _call_for_text(name: str, function: Any, payload: Any) -> str | None:
     if function is None:
         return None
     found = function(payload)

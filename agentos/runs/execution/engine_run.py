@@ -47,24 +47,24 @@ class EngineRun:
         source: ItemSource,
         state: RunState,
         publisher: ResultPublisher,
-        ledger: Recorder,
+        recorder: Recorder,
         shutdown: Shutdown,
-        supervisor: TimerThread,
+        timers: TimerThread,
     ) -> None:
         self.worker = worker
         self.source = source
         self.state = state
-        self.recorder = ledger
+        self.recorder = recorder
         self.shutdown = shutdown
-        self.timers = supervisor
+        self.timers = timers
         self.folder = publisher.folder
         self._publisher = publisher
         self._running = state.scheduler.running
-        self._secret_of = _build_secret_reader(state.pool)
+        self._read_secret = _build_secret_reader(state.pool)
         # Without a journal a result is published by its worker, and may have no receiver.
         self._announces = worker.wants_context or publisher.wants_items
         self.dispatcher = Dispatcher(
-            source, state, ledger, shutdown, supervisor, pausing=publisher.is_paused, refuse=self.refuse
+            source, state, recorder, shutdown, timers, pausing=publisher.is_paused, refuse=self.refuse
         )
         self.next_attempt = self.dispatcher.next_attempt
 
@@ -73,7 +73,7 @@ class EngineRun:
     def secret_for(self, attempt: Attempt) -> str | None:
         """Return the attempt's credential as its worker gets it."""
         grant = attempt.grant
-        return None if grant is None else self._secret_of(grant.key)
+        return None if grant is None else self._read_secret(grant.key)
 
     def context_for(self, attempt: Attempt) -> Context:
         lease = attempt.item_lease() if isinstance(attempt, PooledAttempt) else None
@@ -118,23 +118,23 @@ class EngineRun:
 
         It keeps its lease while *calls* that it started in other threads still run.
         """
-        item, grant, ledger = attempt.item, attempt.grant, self.recorder
+        item, grant, recorder = attempt.item, attempt.grant, self.recorder
         state, publisher = self.state, self._publisher
         now = state.clock.now()
         name = row = trace = None
-        luck = rest = 0.0
+        jitter = delay = 0.0
         if error is None:
             ended = AttemptEnd.VALUE
         else:
             signal = report_error(attempt, error, state.pool, state.clock.wall())
-            ended, luck = classify_error(attempt, error, state.options.retry_if, signal), SystemRandom().random()
+            ended, jitter = classify_error(attempt, error, state.options.retry_if, signal), SystemRandom().random()
             if isinstance(attempt, PooledAttempt) and grant is not None:
                 attempt.pool.mark_unknown_outcome(grant)  # unless the outcome of its call is known by now
                 item.token_shortfalls += ended is AttemptEnd.LIMIT and lacks_tokens(
                     signal or (attempt.lease and attempt.lease.signal)
                 )
             if ended is not AttemptEnd.LIMIT or grant is None:  # else the pool cools down the key, not the item
-                rest = find_requested_delay(error, signal, state.clock.wall())
+                delay = find_requested_delay(error, signal, state.clock.wall())
         if grant is not None:
             name = grant.key.name
             if calls is None or not self._wait_for_calls(attempt, calls):
@@ -146,9 +146,9 @@ class EngineRun:
                 else:
                     state.pool.give_back(grant)  # type: ignore[union-attr]
         # Code of the user's objects runs here, outside the lock.
-        if error is None and ledger.enabled:
+        if error is None and recorder.enabled:
             try:
-                row = ledger.build_row(attempt, value, now)
+                row = recorder.build_row(attempt, value, now)
             except ValueNotRecorded as unrecorded:
                 error, ended = unrecorded, AttemptEnd.ERROR
         if error is None:
@@ -161,47 +161,47 @@ class EngineRun:
                 result.metadata.update(exit=error.exit, signal=error.signal, tail=error.tail)
             elif self.worker.is_command:
                 result.metadata.update(exit=None, signal=None)  # agentos ended it, or it did not start
-            if ledger.enabled:
-                trace = ledger.format_trace(error)
-        lock, telling = state.lock, self._announces or error is not None
+            if recorder.enabled:
+                trace = recorder.format_trace(error)
+        lock, announcing = state.lock, self._announces or error is not None
         if not lock.acquire(False):
             acquire_contended(lock)
         try:
             in_a_row = item.limited
             quota = None if grant is None else grant.key.quota.name
-            verdict = state.scheduler.finish(attempt, ended, quota, now, luck, rest)
+            verdict = state.scheduler.finish(attempt, ended, quota, now, jitter, delay)
             if verdict is Verdict.DONE:
                 if row is None:
                     publisher.note_success(result)
                 else:
                     publisher.note_unpublished(item)
-                    ledger.record_done(row, result)
+                    recorder.record_done(row, result)
             elif verdict is Verdict.FAILED:
                 publisher.note_unpublished(item)
                 if ended is AttemptEnd.LIMIT:
                     result.error = (
                         f"never fits: limited {in_a_row + 1} times in a row, while others succeed; {result.error}"
                     )
-                ledger.record_failed(attempt, result, trace)
+                recorder.record_failed(attempt, result, trace)
             elif verdict is not Verdict.LATE:
-                ledger.record_end(verdict.value, attempt, result.error, trace)
-            if telling:
-                publisher.telling.append(None)
+                recorder.record_end(verdict.value, attempt, result.error, trace)
+            if announcing:
+                publisher.announcing.append(None)
         finally:
             lock.release()
         try:
             if verdict is Verdict.LATE:
-                ledger.record_late(attempt, value, result.error)
+                recorder.record_late(attempt, value, result.error)
             if verdict is Verdict.DONE or verdict is Verdict.FAILED:
-                if not ledger.enabled and (telling or publisher.listening):
+                if not recorder.enabled and (announcing or publisher.listening):
                     publisher.announce((result,))
                 if state.options.halt is not None:
                     self._check_halt()
             else:
                 self._requeue(verdict, attempt, result)
         finally:
-            if telling:
-                publisher.telling.pop()
+            if announcing:
+                publisher.announcing.pop()
         if state.scheduler.exhausted or state.closing:
             self.shutdown.finish_if_idle()
         if state.may_park and not self._running:
@@ -233,7 +233,7 @@ class EngineRun:
         if attempt.cancelled is not None:
             name, key = attempt.item.id, attempt.grant.key.name
             what = f"{name} has ended, but not its threads; {key} stays leased until they have"
-            self._publisher.say("worker_left", what, name)
+            self._publisher.emit("worker_left", what, name)
         return True
 
     def _release_late(self, attempt: Attempt) -> None:
@@ -260,26 +260,26 @@ class EngineRun:
         )
 
     def _requeue(self, verdict: Verdict, attempt: Attempt, result: WorkflowResult) -> None:
-        board, stats = self.state.scheduler, self.state.stats
+        scheduler, stats = self.state.scheduler, self.state.stats
         if verdict is Verdict.LATE:
             self.timers.abandoned -= 1
             log.warning("[COORDINATOR] %s came back after it had been given up; kept as evidence", attempt.item.id)
             self.state.idle.wake(len(self.dispatcher.completions.completed))  # this worker ends, and will not take them
         elif verdict is Verdict.INTERRUPTED:
-            stats.interrupted = board.interrupted
+            stats.interrupted = scheduler.interrupted
         else:
             kind = "item_retried" if verdict is Verdict.RETRY else "item_limited"
-            stats.retried, stats.limited = board.retried, board.limited
+            stats.retried, stats.limited = scheduler.retried, scheduler.limited
             if self._publisher.wants_items:
-                self._publisher.say(kind, result.error or "", attempt.item.id)
-            self.timers.schedule(board.next_due)
+                self._publisher.emit(kind, result.error or "", attempt.item.id)
+            self.timers.schedule(scheduler.next_due)
 
     def _check_halt(self) -> None:
-        board = self.state.scheduler
+        scheduler = self.state.scheduler
         with self.state.lock:
-            reached = board.phase is Phase.RUNNING and board.is_halted()
-        if reached and board.halt is not None:
-            self.shutdown.stop(f"halt at {board.halt}", cause=Cause.HALT, force=board.halt.now)
+            reached = scheduler.phase is Phase.RUNNING and scheduler.is_halted()
+        if reached and scheduler.halt is not None:
+            self.shutdown.stop(f"halt at {scheduler.halt}", cause=Cause.HALT, force=scheduler.halt.now)
 
     # -- items that fail or end without a result --------------------------------------------------------------
 
@@ -291,7 +291,7 @@ class EngineRun:
             self.state.scheduler.refuse(item)
             self._publisher.note_unpublished(item)
             self.recorder.record_refused(item, result)
-            self._publisher.telling.append(None)
+            self._publisher.announcing.append(None)
         self._after_failure(result)
 
     def fail_overdue(self, attempt: Attempt, timeout: float) -> bool:
@@ -304,7 +304,7 @@ class EngineRun:
                 return False
             self._publisher.note_unpublished(attempt.item)
             self.recorder.record_failed(attempt, result, None)
-            self._publisher.telling.append(None)
+            self._publisher.announcing.append(None)
         log.warning("[COORDINATOR] %s %s", attempt.item.id, text)
         self._after_failure(result)
         return True
@@ -316,7 +316,7 @@ class EngineRun:
             if self.state.options.halt is not None:
                 self._check_halt()
         finally:
-            self._publisher.telling.pop()
+            self._publisher.announcing.pop()
         self.shutdown.finish_if_idle()
 
     def interrupt(self, attempt: Attempt) -> None:
@@ -329,9 +329,9 @@ class EngineRun:
         self.shutdown.finish_if_idle()
 
 
-def _build_secret_reader(lessor: RunPool | None) -> Callable[[Any], str]:
+def _build_secret_reader(pool: RunPool | None) -> Callable[[Any], str]:
     """Return the function that gives the secret of a key to a worker."""
-    if lessor is not None and hasattr(lessor, "is_used_by_run"):  # our pool
-        secret_of = lessor.get_secret
-        return lambda key: secret_of(key.name).reveal()
+    if pool is not None and hasattr(pool, "is_used_by_run"):  # our pool
+        get_secret = pool.get_secret
+        return lambda key: get_secret(key.name).reveal()
     return lambda key: key.secret.reveal()

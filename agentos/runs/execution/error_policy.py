@@ -53,26 +53,26 @@ def is_transient(error: BaseException) -> bool:
     return isinstance(find_own_error(error) or error, (ConnectionError, TimeoutError, Transient))
 
 
-def report_error(attempt: Attempt, error: BaseException, lessor: RunPool | None, wall: float) -> Signal | None:
+def report_error(attempt: Attempt, error: BaseException, pool: RunPool | None, wall: float) -> Signal | None:
     """Classify an exception of an SDK or HTTP client; report it to the pool of the attempt's lease, if it has one."""
     try:
-        return _report_error(attempt, error, lessor, wall)
+        return _report_error(attempt, error, pool, wall)
     except BaseException as failure:  # noqa: BLE001 - reading an arbitrary exception may raise; the item still ends
         log.warning("[COORDINATOR] what %s means could not be found out (%s)", attempt.item.id, type(failure).__name__)
         return None
 
 
-def _report_error(attempt: Attempt, error: BaseException, lessor: RunPool | None, wall: float) -> Signal | None:
+def _report_error(attempt: Attempt, error: BaseException, pool: RunPool | None, wall: float) -> Signal | None:
     grant = attempt.grant
     own = find_own_error(error)
-    if isinstance(own, RateLimited) and grant is not None and lessor is not None:
-        lessor.report_rate_limited(grant, own.retry_after, own.model)
+    if isinstance(own, RateLimited) and grant is not None and pool is not None:
+        pool.report_rate_limited(grant, own.retry_after, own.model)
     if own is not None or attempt.cancelled is not None:
         return None
     if not isinstance(attempt, PooledAttempt) or grant is None:
         signal = from_exception(error, now=wall)
-        if signal is not None and signal.event in TOO_MANY and grant is not None and lessor is not None:
-            lessor.report_rate_limited(grant, signal.delay, None)
+        if signal is not None and signal.event in TOO_MANY and grant is not None and pool is not None:
+            pool.report_rate_limited(grant, signal.delay, None)
         return signal
     signal = from_exception(error, now=wall, model=grant.model)
     # Any code may raise a builtin OSError, so it proves nothing about the credential.
@@ -92,14 +92,14 @@ def _is_of_its_provider(signal: Signal, provider: str | None) -> bool:
 
 def find_requested_delay(error: BaseException, signal: Signal | None, wall: float) -> float:
     """Return the delay that the provider asked for, or until a credential is free, as far as the error has it."""
-    told = None
+    delay = None
     if signal is not None:
-        told = signal.delay
+        delay = signal.delay
     elif isinstance(own := find_own_error(error), RateLimited):
-        told = parse_delay(own.retry_after, wall=wall)
+        delay = parse_delay(own.retry_after, wall=wall)
     elif isinstance(own, NoCredentialAvailable):
-        told = parse_delay(own.next_free_in, wall=wall)
-    return 0.0 if told is None else told
+        delay = parse_delay(own.next_free_in, wall=wall)
+    return 0.0 if delay is None else delay
 
 
 def classify_error(

@@ -41,7 +41,7 @@ class ItemSource:
         self.payloads: Sequence[Any] = ()
         self.total: int | None = None
         self.unchanged: bytearray | None = None  # by index: the recorded result holds, no fingerprint needed
-        self._said_unprintable = False
+        self._warned_not_json = False
         self._known_ids: RecentIds | None = None
         self.iterator: Iterator[Any] = iter(())
         if isinstance(items, (str, bytes)):
@@ -108,7 +108,7 @@ class ItemSource:
             if item.index in self._nameless:
                 item.fault = self._nameless[item.index]
             elif self._with_fingerprints and not (self.unchanged and self.unchanged[item.index]):
-                self._print(item)
+                self._set_fingerprint(item)
         return batch, self._index < len(ids)
 
     def take(self, put: Callable[[Item], None], at_most: int = CHUNK) -> bool:
@@ -137,13 +137,13 @@ class ItemSource:
             item.fault = f"duplicate id: an earlier item is {item_id!r} too"
             item.duplicate = True
         elif self._with_fingerprints:
-            self._print(item)
+            self._set_fingerprint(item)
         return item
 
-    def _print(self, item: Item) -> None:
+    def _set_fingerprint(self, item: Item) -> None:
         item.fingerprint = fingerprint(item.payload)
-        if item.fingerprint is None and not self._said_unprintable:
-            self._said_unprintable = True
+        if item.fingerprint is None and not self._warned_not_json:
+            self._warned_not_json = True
             log.warning("[COORDINATOR] item %s is not JSON: such items are known by their id alone", item.id)
 
 

@@ -106,8 +106,8 @@ class JobControl:
     def resume(self) -> None:
         """Notify all listeners that the process was continued, or will not be stopped."""
         self.due = False
-        told, self._notified = self._notified, None
-        for each in reversed(told or ()):
+        notified, self._notified = self._notified, None
+        for each in reversed(notified or ()):
             _call(each.after_continue)
 
     def reset_in_child(self) -> None:

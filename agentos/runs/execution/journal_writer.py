@@ -96,7 +96,7 @@ class JournalRecorder:
         self._journal = journal
         self._state = state
         self._publisher = publisher
-        self._look_whether_over = events.finish_if_idle
+        self._finish_if_idle = events.finish_if_idle
         self._known = journal.known
         self._retry_failed = state.options.retry_failed
         self.strict = state.options.start == "strict"
@@ -303,7 +303,7 @@ class JournalRecorder:
             lock.release()
         self._publisher.announce(results)
         if state.scheduler.exhausted or state.closing:
-            self._look_whether_over()
+            self._finish_if_idle()
 
     def close(self, timeout: float) -> bool:
         return self._writer.close(timeout)

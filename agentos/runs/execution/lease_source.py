@@ -83,7 +83,7 @@ class ForeignPool:
         self._keys: dict[str, ForeignKey] = {}
         self._masker = Masker()
         self._lock = threading.Lock()
-        self._line: deque[QueuedRequest] = deque()
+        self._queue: deque[QueuedRequest] = deque()
         self._has_helper = False
         self._helper_sleeps = threading.Lock()  # released to wake the helper
         self._helper_sleeps.acquire()
@@ -91,7 +91,7 @@ class ForeignPool:
     # -- taking -----------------------------------------------------------------------------------------------
 
     def take_now(self, _ask: LeaseRequest, _requester: str | None) -> ForeignGrant | None:
-        if self._line or self._on_loop:
+        if self._queue or self._on_loop:
             return None
         try:
             return self._grant(self._take())
@@ -118,28 +118,28 @@ class ForeignPool:
         with self._lock:
             if ticket.is_withdrawn:
                 return  # its run has withdrawn it meanwhile
-            self._line.append(ticket)
+            self._queue.append(ticket)
             if self._has_helper:
                 return
             self._has_helper = True
-        threading.Thread(target=self._serve_line, name="agentos-foreign-pool", daemon=True).start()
+        threading.Thread(target=self._serve_queue, name="agentos-foreign-pool", daemon=True).start()
 
     def on_timer(self, _desk: CompletionQueue) -> None:
         """Do nothing: no timer is set, the helper thread keeps its own time."""
 
     def cancel(self, ticket: QueuedRequest) -> None:
         with self._lock:
-            if ticket in self._line:
-                self._line.remove(ticket)
+            if ticket in self._queue:
+                self._queue.remove(ticket)
                 ticket.state = TicketState.WITHDRAWN
         if ticket.grant is not None:
             self.give_back(ticket.grant)  # type: ignore[arg-type] # ours, put there by _answer
         self._wake_helper()
 
-    def _serve_line(self) -> None:
+    def _serve_queue(self) -> None:
         """Call the pool until the queue is empty (the helper thread)."""
         pause = _FIRST_PAUSE
-        while self._has_line():
+        while self._has_queued():
             try:
                 grant = self._grant(self._take())
             except Exception as error:  # noqa: BLE001 - after any error the pool cannot serve
@@ -152,9 +152,9 @@ class ForeignPool:
                 self._clock.wait(self._helper_sleeps, self._clock.now() + pause)
                 pause = min(_LONGEST_PAUSE, pause * 2)
 
-    def _has_line(self) -> bool:
+    def _has_queued(self) -> bool:
         with self._lock:
-            self._has_helper = bool(self._line)  # the helper ends with the queue; the next request starts another
+            self._has_helper = bool(self._queue)  # the helper ends with the queue; the next request starts another
             return self._has_helper
 
     def _wake_helper(self) -> None:
@@ -165,7 +165,7 @@ class ForeignPool:
 
     def _answer(self, grant: ForeignGrant) -> None:
         with self._lock:
-            ticket = self._line.popleft() if self._line else None
+            ticket = self._queue.popleft() if self._queue else None
             if ticket is not None:
                 ticket.grant, ticket.state = grant, TicketState.GRANTED  # type: ignore[assignment]
                 ticket.owner.completed.append(ticket)
@@ -178,7 +178,7 @@ class ForeignPool:
         """Fail all queued requests after an error of the pool."""
         reason = f"the pool failed: {type(error).__name__}: {self._masker.mask(str(error))}"
         with self._lock:
-            waiting, self._line = list(self._line), deque()
+            waiting, self._queue = list(self._queue), deque()
             for ticket in waiting:
                 ticket.error, ticket.state = NoUsableCredential(reason=reason), TicketState.FAILED
                 ticket.owner.completed.append(ticket)

@@ -19,29 +19,31 @@ MAX_SHOWN = 20  # names of items, where there may be thousands
 class ResultPublisher:
     """Publishes results: noted under the run's lock, announced outside it, taken by the run's caller."""
 
-    def __init__(self, state: RunState, bell: Any, folder: CheckpointFolder, *, streamed: bool) -> None:
+    def __init__(self, state: RunState, wakeup: Any, folder: CheckpointFolder, *, streamed: bool) -> None:
         self._state = state
         self._lock = state.lock
         self._stats = state.stats
         self._running = state.scheduler.running
-        self.wakeup = bell  # wakes the caller that waits for the run
+        self.wakeup = wakeup  # wakes the caller that waits for the run
         self.folder = folder
-        self.announcer = ProgressDispatcher(state.options.on_progress)
-        self.wants_items = self.announcer.wants_items
+        self.progress = ProgressDispatcher(state.options.on_progress)
+        self.wants_items = self.progress.wants_items
         self.listening = False  # the caller waits for a single result, not only for the end
         self._streamed = streamed
         self._results: list[WorkflowResult] = []
         self._finished = None if state.stats.total is None else bytearray(state.stats.total)
-        self.untold = 0  # results made, and not yet published
-        self._unwritten: dict[int, str] = {}  # index and id of those, where the input is not a list
-        self.telling: deque[None] = deque()  # one per thread that has noted an end and not yet announced it
+        self.unpublished = 0  # results made, and not yet published
+        self._unpublished_ids: dict[int, str] = {}  # index and id of those, where the input is not a list
+        self.announcing: deque[None] = deque()  # one per thread that has noted an end and not yet announced it
         self._backlogged = False
 
     def is_paused(self) -> bool:
         """True if nothing may start for now: the journal cannot be written, or too many results are unpublished."""
         if self._state.pause_reason is not None:
             return True
-        if self.untold < _MAX_UNPUBLISHED and not (self._streamed and self._count_unpublished() >= _MAX_UNPUBLISHED):
+        if self.unpublished < _MAX_UNPUBLISHED and not (
+            self._streamed and self._count_unpublished() >= _MAX_UNPUBLISHED
+        ):
             return False
         # Set the flag first, then check again: a thread that makes room after the check sees the flag and wakes the
         # workers.
@@ -49,13 +51,13 @@ class ResultPublisher:
         return self._count_unpublished() >= _MAX_UNPUBLISHED
 
     def _count_unpublished(self) -> int:
-        return self.untold + (len(self._results) if self._streamed else 0)
+        return self.unpublished + (len(self._results) if self._streamed else 0)
 
     def note_unpublished(self, item: Item) -> None:
         """Note a result that must be recorded before it is published. The caller holds the lock."""
-        self.untold += 1
+        self.unpublished += 1
         if self._finished is None:
-            self._unwritten[item.index] = item.id
+            self._unpublished_ids[item.index] = item.id
 
     def note_published(self, results: Sequence[WorkflowResult]) -> None:
         """Note results that may be published. The caller holds the lock."""
@@ -67,9 +69,9 @@ class ResultPublisher:
                 failed += 1
             if finished is not None:
                 finished[result.index] = 1
-            elif self._unwritten:
-                self._unwritten.pop(result.index, None)
-        self.untold -= count
+            elif self._unpublished_ids:
+                self._unpublished_ids.pop(result.index, None)
+        self.unpublished -= count
         stats.completed += count
         stats.failed += failed
         stats.success_count += count - failed
@@ -97,12 +99,12 @@ class ResultPublisher:
                     self.folder.item_done(result.item_id)
         for result in results:
             if self.wants_items or not result.success:
-                self.say("item_finished", "", result.item_id, result)
+                self.emit("item_finished", "", result.item_id, result)
 
     def add_cached(self, results: Sequence[WorkflowResult]) -> None:
         """Add results of an earlier run."""
         with self._lock:
-            self.untold += len(results)
+            self.unpublished += len(results)
             self._stats.cached += len(results)
             self.note_published(results)
         if self.listening:
@@ -142,13 +144,17 @@ class ResultPublisher:
         if self._finished is not None and ids is not None:
             return [item_id for item_id, done in zip(ids, self._finished, strict=True) if not done]
         with self._lock:
-            board = self._state.scheduler
-            items = [*board.waiting_items(), *board.admitted, *(attempt.item for attempt in board.running.values())]
-            items += board.interrupted_items
-            found = {item.index: item.id for item in items} | self._unwritten
+            scheduler = self._state.scheduler
+            items = [
+                *scheduler.waiting_items(),
+                *scheduler.admitted,
+                *(attempt.item for attempt in scheduler.running.values()),
+            ]
+            items += scheduler.interrupted_items
+            found = {item.index: item.id for item in items} | self._unpublished_ids
         return [found[index] for index in sorted(found)]
 
-    def say(
+    def emit(
         self,
         kind: str,
         message: str,
@@ -159,4 +165,4 @@ class ResultPublisher:
         if not running and self.wants_items:
             with self._lock:
                 running = tuple(a.item.id for a, _ in zip(self._running.values(), range(MAX_SHOWN), strict=False))
-        self.announcer.emit(Progress(kind, self._stats, item_id, result, message, running))
+        self.progress.emit(Progress(kind, self._stats, item_id, result, message, running))

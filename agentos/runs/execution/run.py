@@ -35,23 +35,23 @@ class Run:
         worker: Worker,
         source: ItemSource,
         options: RunOptions,
-        lessor: RunPool | None,
+        pool: RunPool | None,
         clock: Clock,
         *,
-        bell: Any,
+        wakeup: Any,
         secrets: RunPool | None = None,
         journal: Journal | None = None,
         streamed: bool = False,
         on_main_thread: bool = False,
     ) -> None:
-        is_our_pool = lessor is not None and hasattr(lessor, "is_used_by_run")
+        is_our_pool = pool is not None and hasattr(pool, "is_used_by_run")
         if is_our_pool:
-            lessor.is_used_by_run = True  # type: ignore[union-attr]
-        board = ItemScheduler(
+            pool.is_used_by_run = True  # type: ignore[union-attr]
+        scheduler = ItemScheduler(
             retries=options.retries,
             halt=options.halt_clause,
             last_token=0 if journal is None else journal.last_token,
-            pool=lessor,
+            pool=pool,
             attempt=PooledAttempt if is_our_pool else Attempt,
         )
         if journal is None:
@@ -59,9 +59,9 @@ class Run:
         else:
             folder = CheckpointFolder(journal.files.checkpoints, inside=journal.files.folder)
         self.stats = ProgressStats(total=source.total, start_time=clock.wall())
-        self.state = RunState(options, self.stats, clock, board, lessor=lessor, secrets=secrets)
-        self.wakeup = bell  # wakes the caller that waits for the run
-        self.publisher = ResultPublisher(self.state, bell, folder, streamed=streamed)
+        self.state = RunState(options, self.stats, clock, scheduler, pool=pool, secrets=secrets)
+        self.wakeup = wakeup  # wakes the caller that waits for the run
+        self.publisher = ResultPublisher(self.state, wakeup, folder, streamed=streamed)
         self.timers = TimerThread(self.state)
         self.shutdown = Shutdown(
             self.state,
@@ -99,7 +99,7 @@ class Run:
         total = self.source.total
         count = "" if total is None else f" of {total} item{'' if total == 1 else 's'}"
         workers = options.max_workers if total is None else max(1, min(options.max_workers, total))
-        self.publisher.say(
+        self.publisher.emit(
             "run_started",
             f"Starting parallel execution{count} with {options.max_workers} workers",
         )
@@ -173,12 +173,12 @@ class Run:
 
     def _count_startable(self) -> int:
         """Return how many items could start now with a lease; the number of workers, if unknown."""
-        board, source = self.state.scheduler, self.source
-        ready = len(board.fresh) + len(board.retry_ready) + len(board.admitted) + board.deferred_count
-        if board.exhausted:
+        scheduler, source = self.state.scheduler, self.source
+        ready = len(scheduler.fresh) + len(scheduler.retry_ready) + len(scheduler.admitted) + scheduler.deferred_count
+        if scheduler.exhausted:
             return ready
         if source.total is None:
             return self.state.options.max_workers
         if source.unchanged is not None:
-            return ready + source.unchanged.count(0, board.taken)  # the others have recorded results
-        return ready + source.total - board.taken
+            return ready + source.unchanged.count(0, scheduler.taken)  # the others have recorded results
+        return ready + source.total - scheduler.taken

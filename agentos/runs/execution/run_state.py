@@ -16,7 +16,7 @@ from .idle_workers import IdleWorkers
 class RunState:
     """State that every part of a run reads. ``lock`` guards the scheduler and the counts.
 
-    *lessor* grants leases for items; *secrets* has the secrets to redact, also where workers lease for themselves.
+    *pool* grants leases for items; *secrets* has the secrets to redact, also where workers lease for themselves.
     """
 
     __slots__ = (
@@ -41,21 +41,21 @@ class RunState:
         options: RunOptions,
         stats: ProgressStats,
         clock: Clock,
-        board: ItemScheduler,
+        scheduler: ItemScheduler,
         *,
-        lessor: RunPool | None,
+        pool: RunPool | None,
         secrets: RunPool | None,
     ) -> None:
         self.options = options
         self.stats = stats
         self.clock = clock
-        self.scheduler = board
-        self.pool = lessor
+        self.scheduler = scheduler
+        self.pool = pool
         self.secrets = secrets
         self.lock = threading.Lock()
         self.idle = IdleWorkers()
         # The run ends if the limits last longer than it may wait.
-        self.may_park = lessor is not None and (options.max_wait is not None or options.deadline is not None)
+        self.may_park = pool is not None and (options.max_wait is not None or options.deadline is not None)
         self.closing = False  # nothing more will start
         self.is_over = False  # nothing runs, and all results are published or given up
         self.pause_reason: str | None = None  # why nothing may start for now

@@ -35,14 +35,14 @@ class Shutdown:
     *kill_commands* kills the processes that workers started through agentos, and waits until they are reaped.
     """
 
-    _admission: Dispatcher
-    _ledger: Recorder
+    _dispatcher: Dispatcher
+    _recorder: Recorder
 
     def __init__(
         self,
         state: RunState,
         publisher: ResultPublisher,
-        supervisor: TimerThread,
+        timers: TimerThread,
         *,
         kill_commands: Callable[[], None],
         on_main_thread: bool,
@@ -50,7 +50,7 @@ class Shutdown:
         self._state = state
         self._stats = state.stats
         self._publisher = publisher
-        self._supervisor = supervisor
+        self._timers = timers
         self._kill_commands = kill_commands
         self.stopping = threading.Event()
         self.error: BaseException | None = None  # raised to the caller that waits for the run
@@ -66,42 +66,42 @@ class Shutdown:
         self._concluded = threading.Event()
         self._conclusion = threading.Lock()
 
-    def attach(self, admission: Dispatcher, ledger: Recorder) -> None:
+    def attach(self, dispatcher: Dispatcher, recorder: Recorder) -> None:
         """Set the parts that are made after this one: both may stop the run, and are closed by it."""
-        self._admission = admission
-        self._ledger = ledger
+        self._dispatcher = dispatcher
+        self._recorder = recorder
 
     # -- requests to stop -------------------------------------------------------------------------------------
 
     def stop(self, reason: str, *, cause: Cause = Cause.ASKED, force: bool = False, grace: float | None = None) -> None:
         """Start nothing more; wait for running attempts, up to *grace* seconds if given; with *force* do not wait."""
-        board = self._state.scheduler
+        scheduler = self._state.scheduler
         if force and self._signals and process_exit.owner is not None:
             process_exit.owner.begin(self._last_signal)
         with self._state.lock:
             if self._state.is_over:
                 return
-            first = board.phase is Phase.RUNNING
+            first = scheduler.phase is Phase.RUNNING
             if first:
-                if not board.is_settled:  # else only its last results are not recorded yet
+                if not scheduler.is_settled:  # else only its last results are not recorded yet
                     self._stats.stopped_by, self._stats.cause = reason, cause
-                board.phase = Phase.DRAINING
+                scheduler.phase = Phase.DRAINING
             if grace is not None:
-                self._supervisor.grace_until = min(self._supervisor.grace_until, self._state.clock.now() + grace)
+                self._timers.grace_until = min(self._timers.grace_until, self._state.clock.now() + grace)
             self._state.closing = True
-            running = [attempt.item.id for attempt in board.running.values()]
+            running = [attempt.item.id for attempt in scheduler.running.values()]
         if first:
             self.stopping.set()
-            self._admission.withdraw_requests()
+            self._dispatcher.withdraw_requests()
         self._announce_stop(reason, running, force, grace)
         if force:  # last: the caller that waits for the run may end the process right after this
             with self._state.lock:
-                if board.phase is Phase.DRAINING:
-                    board.phase = Phase.FORCED
-                    self._supervisor.forced_at = self._state.clock.now()
+                if scheduler.phase is Phase.DRAINING:
+                    scheduler.phase = Phase.FORCED
+                    self._timers.forced_at = self._state.clock.now()
         self._state.idle.wake_all()
         self._state.on_room()
-        self._supervisor.wake()
+        self._timers.wake()
         self.finish_if_idle()
 
     def _announce_stop(self, reason: str, running: list[str], force: bool, grace: float | None) -> None:
@@ -117,7 +117,7 @@ class Shutdown:
         else:
             what = "nothing more starts"
         why = reason.partition("; ")[0]  # the advice after it is printed at the end
-        self._publisher.say("stopping", f"Stopping because of {why}: {what}", running=tuple(running[:MAX_SHOWN]))
+        self._publisher.emit("stopping", f"Stopping because of {why}: {what}", running=tuple(running[:MAX_SHOWN]))
 
     def on_signal(self, signum: int) -> None:
         """Handle a signal, on the watcher thread. The first drains the run, the second ends it."""
@@ -137,8 +137,8 @@ class Shutdown:
         elif self.error is None:
             self.error = KeyboardInterrupt() if signum == signal.SIGINT else SystemExit(128 + signum)
             self.stop(f"a second signal, {name}", cause=Cause.SIGNAL, force=True)
-            self._supervisor.forced_at = min(self._supervisor.forced_at, self._state.clock.now())
-            self._supervisor.wake()
+            self._timers.forced_at = min(self._timers.forced_at, self._state.clock.now())
+            self._timers.wake()
 
     @property
     def is_forced(self) -> bool:
@@ -176,7 +176,7 @@ class Shutdown:
 
         Called on its own thread: results of an earlier run are published first.
         """
-        self._admission.count_recorded()
+        self._dispatcher.count_recorded()
         if self.error is None:
             self.error = error
         # The error itself has the rest of the message.
@@ -187,11 +187,11 @@ class Shutdown:
         """Pause the run while the journal cannot be written; *what* None: it can be written again."""
         if what is not None:
             self._state.pause_reason = what
-            self._admission.withdraw_requests()
-            self._publisher.say("held", f"{what}; nothing more starts until it can be written again")
+            self._dispatcher.withdraw_requests()
+            self._publisher.emit("held", f"{what}; nothing more starts until it can be written again")
             return
         self._state.pause_reason = None
-        self._publisher.say("going_on", "the journal can be written again; going on")
+        self._publisher.emit("going_on", "the journal can be written again; going on")
         self._state.idle.wake_all()
         self._state.on_room()
 
@@ -207,21 +207,21 @@ class Shutdown:
 
     def finish_if_idle(self) -> None:
         """If nothing runs and nothing more will: end the workers; if all is published too, wake the caller."""
-        board = self._state.scheduler
+        scheduler = self._state.scheduler
         with self._state.lock:
-            settled = board.is_settled
+            settled = scheduler.is_settled
             if settled:
                 self._state.closing = True
                 # A thread that still announces an end checks again after it: its event must precede the last one.
                 self._state.is_over = self._state.is_over or (
-                    self._publisher.untold <= 0 and not self._publisher.telling
+                    self._publisher.unpublished <= 0 and not self._publisher.announcing
                 )
         if settled:
             self._state.idle.wake_all()
             if self._state.is_over or self._publisher.listening:
                 self._publisher.wakeup.wake()
-            if board.phase is Phase.FORCED:
-                self._supervisor.wake()
+            if scheduler.phase is Phase.FORCED:
+                self._timers.wake()
 
     def abandon_waiters(self) -> None:
         """Give up everything that is not recorded by now, and wake the caller."""
@@ -256,38 +256,38 @@ class Shutdown:
             self._concluded.set()
 
     def _conclude(self) -> None:
-        board, stats = self._state.scheduler, self._stats
-        forced = board.phase is Phase.FORCED
+        scheduler, stats = self._state.scheduler, self._stats
+        forced = scheduler.phase is Phase.FORCED
         with self._state.lock:
-            for attempt in list(board.running.values()):
+            for attempt in list(scheduler.running.values()):
                 if self.abandon_attempt(attempt, failed=False):
-                    self._ledger.record_end("interrupted", attempt, f"interrupted: {stats.stopped_by}", None)
-            board.phase = Phase.OVER
-            parked = board.park()
+                    self._recorder.record_end("interrupted", attempt, f"interrupted: {stats.stopped_by}", None)
+            scheduler.phase = Phase.OVER
+            parked = scheduler.park()
             for item in parked:
-                self._ledger.record_item("parked", item)
-            if board.unservable and stats.stopped_by is None:
-                stats.stopped_by, stats.cause = self._admission.unservable_reason, Cause.CREDENTIALS
+                self._recorder.record_item("parked", item)
+            if scheduler.unservable and stats.stopped_by is None:
+                stats.stopped_by, stats.cause = self._dispatcher.unservable_reason, Cause.CREDENTIALS
             if stats.stopped_by is not None:
-                self._ledger.record_note(f"stopped by {stats.stopped_by}")
+                self._recorder.record_note(f"stopped by {stats.stopped_by}")
         stats.parked = len(parked)
-        stats.interrupted = board.interrupted
-        stats.retried, stats.limited = board.retried, board.limited
+        stats.interrupted = scheduler.interrupted
+        stats.retried, stats.limited = scheduler.retried, scheduler.limited
         if stats.total is None:
-            stats.total = board.taken
+            stats.total = scheduler.taken
         if forced and process_exit.owner is not None:
             self._kill_commands()
             process_exit.owner.on_workers_abandoned()
         self._close_recorder()
         if forced and process_exit.owner is None:
             self._abandon_leases()
-        self._admission.wait_for_withdrawal(_LAST_COMMIT, hurry=lambda: self.is_forced)
+        self._dispatcher.wait_for_withdrawal(_LAST_COMMIT, hurry=lambda: self.is_forced)
         stats.end_time = self._state.clock.wall()
-        self._supervisor.end()
+        self._timers.end()
         self._publisher.folder.on_run_end()
         self._check_counts()
-        self._publisher.say("run_finished", "")
-        self._publisher.announcer.close(_LAST_WORDS, hurry=lambda: self.is_forced)
+        self._publisher.emit("run_finished", "")
+        self._publisher.progress.close(_LAST_WORDS, hurry=lambda: self.is_forced)
 
     def abandon_attempt(self, attempt: Attempt, *, failed: bool) -> bool:
         """Decide the attempt's item while its worker still runs. False: it had ended. The caller holds the lock."""
@@ -307,35 +307,35 @@ class Shutdown:
         for attempt in left:
             name, key = attempt.item.id, attempt.grant.key.name
             what = f"{name} was stopped and its worker still runs with {key}, which is free for others {when}"
-            self._publisher.say("worker_left", what, name)
+            self._publisher.emit("worker_left", what, name)
 
     def _close_recorder(self) -> None:
         """Close the journal; while it cannot be written, keep trying until a second signal."""
         patience = 0.0
-        while not self._ledger.close(0.3):
+        while not self._recorder.close(0.3):
             patience += 0.3
-            stopped = self._state.clock.now() >= min(self._supervisor.forced_at, self._supervisor.grace_until)
+            stopped = self._state.clock.now() >= min(self._timers.forced_at, self._timers.grace_until)
             if self.is_forced or (patience >= _LAST_COMMIT and (stopped or self.error is not None)):
-                self._ledger.abandon()
-                if self._publisher.untold > 0:
-                    count = self._publisher.untold
+                self._recorder.abandon()
+                if self._publisher.unpublished > 0:
+                    count = self._publisher.unpublished
                     log.error("[COORDINATOR] %d results could not be recorded; those items run again", count)
                 return
 
     def _check_counts(self) -> None:
         """Check that every item is in exactly one state; if not, agentos has a bug and the counts are unreliable."""
-        board, stats = self._state.scheduler, self._stats
+        scheduler, stats = self._state.scheduler, self._stats
         with self._state.lock:
-            if self._admission.may_read_more or board.admitted:
+            if self._dispatcher.may_read_more or scheduler.admitted:
                 return  # these change while we count
             counts = {
-                "done": board.done,
-                "failed": board.failed,
-                "interrupted": board.interrupted,
+                "done": scheduler.done,
+                "failed": scheduler.failed,
+                "interrupted": scheduler.interrupted,
                 "cached": stats.cached,
-                "waiting": sum(1 for _ in board.waiting_items()),
+                "waiting": sum(1 for _ in scheduler.waiting_items()),
             }
-            wrong = j2_counts_add_up(board.taken, counts)
+            wrong = j2_counts_add_up(scheduler.taken, counts)
         if wrong is not None:
             # Logged, not raised: the results must not be lost because of it.
             log.error("[COORDINATOR] %s", InvariantViolated(name="J2", detail=wrong))

@@ -55,7 +55,7 @@ class TimerThread:
     """Sleeps until the next due instant, then runs what is due."""
 
     _engine: Engine
-    _admission: Dispatcher
+    _dispatcher: Dispatcher
     _shutdown: TimerShutdown
     _attempts: RunningAttempts
 
@@ -69,9 +69,9 @@ class TimerThread:
         self.forced_at = math.inf
         self.abandoned = 0
 
-    def start(self, engine: Engine, admission: Dispatcher, shutdown: TimerShutdown, attempts: RunningAttempts) -> None:
+    def start(self, engine: Engine, dispatcher: Dispatcher, shutdown: TimerShutdown, attempts: RunningAttempts) -> None:
         self._engine = engine
-        self._admission = admission
+        self._dispatcher = dispatcher
         self._shutdown = shutdown
         self._attempts = attempts
         threading.Thread(target=self._run_loop, name="agentos-supervisor", daemon=True).start()
@@ -111,7 +111,7 @@ class TimerThread:
             phase = state.scheduler.phase
             due = state.scheduler.next_due if phase is Phase.RUNNING else math.inf
             overdue = self._next_overdue()
-        instants = [self._admission.completions.armed_at, due, overdue]
+        instants = [self._dispatcher.completions.armed_at, due, overdue]
         if phase is Phase.RUNNING:
             instants.append(state.scheduler.deadline)
         if phase is Phase.DRAINING:
@@ -148,8 +148,8 @@ class TimerThread:
         with state.lock:
             # Before the pool's timer may grant a key: an item due for a retry must be first to get it.
             woken = state.scheduler.release_due(now) if state.scheduler.phase is Phase.RUNNING else 0
-        if now >= self._admission.completions.armed_at:
-            self._admission.on_timer()
+        if now >= self._dispatcher.completions.armed_at:
+            self._dispatcher.on_timer()
         if now >= state.scheduler.deadline and state.scheduler.phase is Phase.RUNNING:
             self._shutdown.stop(DEADLINE, cause=Cause.DEADLINE)
         if now >= self.grace_until and state.scheduler.phase is Phase.DRAINING:
@@ -169,10 +169,10 @@ class TimerThread:
         """Stop the run if nothing runs and the next credential is due after the deadline or the longest wait."""
         state = self._state
         if (
-            self._admission.may_begin_work
+            self._dispatcher.may_begin_work
         ):  # checked first: an item that a worker was handling may be running or queued by now
             return
-        wakes_at = min(self._admission.completions.armed_at, state.scheduler.next_due)
+        wakes_at = min(self._dispatcher.completions.armed_at, state.scheduler.next_due)
         longest = state.options.max_wait
         last = min(state.scheduler.deadline, math.inf if longest is None else now + longest)
         if last < wakes_at < math.inf and not state.scheduler.running and state.scheduler.phase is Phase.RUNNING:

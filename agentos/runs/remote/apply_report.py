@@ -30,8 +30,8 @@ def apply_report(run: EngineRun, attempt: Attempt, report: AttemptReport) -> tup
     """
     for line in report.log_lines:
         log_line(run, line)
-    for told in report.lease_messages:
-        apply_lease_message(attempt, told, age=report.duration - told.at)
+    for message in report.lease_messages:
+        apply_lease_message(attempt, message, age=report.duration - message.at)
     if report.unready is not None:
         if not run.state.closing:
             run.shutdown.stop(f"a worker that could not begin: {run.state.masked(report.unready)}", cause=Cause.FAULT)
@@ -57,13 +57,13 @@ def log_line(run: EngineRun, line: LogLine) -> None:
         log.debug("a line of a worker could not be logged (%s)", type(error).__name__)
 
 
-def apply_lease_message(attempt: Attempt, told: LeaseMessage, *, age: float = 0.0) -> None:
+def apply_lease_message(attempt: Attempt, message: LeaseMessage, *, age: float = 0.0) -> None:
     """Apply to the lease what a remote worker reported about its key *age* seconds ago."""
     if not isinstance(attempt, PooledAttempt) or attempt.grant is None:
         return
     lease = attempt.item_lease()
     try:
-        _call_lease(lease, told, age)
+        _call_lease(lease, message, age)
     except Exception as error:  # noqa: BLE001 - only the message is lost
         log.warning(
             "[COORDINATOR] %s: what its worker said of its key was not understood (%s)",
@@ -72,18 +72,18 @@ def apply_lease_message(attempt: Attempt, told: LeaseMessage, *, age: float = 0.
         )
 
 
-def _call_lease(lease: ItemLease, told: LeaseMessage, age: float) -> None:
-    left = None if told.delay is None else told.delay - age
-    if told.verb == "settle":
-        lease.settle(told.used)
-    elif told.verb == "rate_limited" and left is not None and left <= 0:
+def _call_lease(lease: ItemLease, message: LeaseMessage, age: float) -> None:
+    left = None if message.delay is None else message.delay - age
+    if message.verb == "settle":
+        lease.settle(message.used)
+    elif message.verb == "rate_limited" and left is not None and left <= 0:
         lease.trouble = "limited"  # that cooldown is over
-    elif told.verb == "rate_limited":
-        lease.rate_limited(left, told.model)
-    elif told.verb == "rejected":
-        lease.rejected(told.reason)
-    elif told.verb == "spent":
-        lease.spent(told.reason)
-    elif told.signal is not None:
-        delay = told.signal.delay
-        lease.report(told.signal if delay is None else replace(told.signal, delay=max(0.0, delay - age)))
+    elif message.verb == "rate_limited":
+        lease.rate_limited(left, message.model)
+    elif message.verb == "rejected":
+        lease.rejected(message.reason)
+    elif message.verb == "spent":
+        lease.spent(message.reason)
+    elif message.signal is not None:
+        delay = message.signal.delay
+        lease.report(message.signal if delay is None else replace(message.signal, delay=max(0.0, delay - age)))

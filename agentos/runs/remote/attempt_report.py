@@ -97,7 +97,7 @@ def build_failure(
             module=module,
             base=_find_base(error),
             text=format_error(error),
-            meaning=None if meaning is None else _packed(meaning),
+            meaning=None if meaning is None else _pack_meaning(meaning),
             trace=format_traceback(error),
             reported=reported,
         )
@@ -107,12 +107,12 @@ def build_failure(
 
 def build_error(failure: RemoteFailure) -> BaseException:
     """Rebuild the exception, or a ``RemoteError`` of its name. A note has the remote traceback."""
-    error = None if failure.pickled_error is None else _unpacked(failure.pickled_error)
+    error = None if failure.pickled_error is None else _unpack(failure.pickled_error)
     if not isinstance(error, BaseException):
         error = _remote_error(failure.kind, failure.module, failure.base, failure.text)
-    meaning = None if failure.meaning is None else _unpacked(failure.meaning)
-    speaks_for_itself = isinstance(error, AgentOSError) and not isinstance(error, RemoteError)
-    if isinstance(meaning, (Signal, AgentOSError)) and not speaks_for_itself:
+    meaning = None if failure.meaning is None else _unpack(failure.meaning)
+    is_own_error = isinstance(error, AgentOSError) and not isinstance(error, RemoteError)
+    if isinstance(meaning, (Signal, AgentOSError)) and not is_own_error:
         error.__dict__[CARRIED] = meaning
     try:
         error.add_note(f"raised in another process:\n{failure.trace}")
@@ -127,9 +127,9 @@ def build_error(failure: RemoteFailure) -> BaseException:
 def _pickle_error(error: BaseException, same_main: bool) -> PickledObject | None:
     """Pickle the exception; return None if it would not survive unchanged."""
     try:
-        parcel = pack(error, "the error", same_main=same_main)
-        again = unpack(parcel, "the error")
-        return parcel if type(again) is type(error) and str(again) == str(error) else None
+        pickled = pack(error, "the error", same_main=same_main)
+        again = unpack(pickled, "the error")
+        return pickled if type(again) is type(error) and str(again) == str(error) else None
     except Exception:  # noqa: BLE001 - an arbitrary exception: its name and text must do
         return None
 
@@ -151,7 +151,7 @@ def _convert_to_plain(own: AgentOSError) -> AgentOSError:
     return _remote_error(type(own).__qualname__, type(own).__module__, _find_base(own), format_error(own))
 
 
-def _packed(meaning: Signal | AgentOSError) -> PickledObject | None:
+def _pack_meaning(meaning: Signal | AgentOSError) -> PickledObject | None:
     try:
         return pack(meaning, "what the error means")
     except NotPicklable:
@@ -161,9 +161,9 @@ def _packed(meaning: Signal | AgentOSError) -> PickledObject | None:
 # -- in the driver --------------------------------------------------------------------------------------------------
 
 
-def _unpacked(parcel: PickledObject) -> Any:
+def _unpack(pickled: PickledObject) -> Any:
     try:
-        return unpack(parcel, "the error")
+        return unpack(pickled, "the error")
     except NotPicklable:
         return None
 

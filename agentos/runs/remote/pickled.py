@@ -45,10 +45,10 @@ def pack(thing: Any, what: str, *, same_main: bool = False) -> PickledObject:
     return PickledObject(data)
 
 
-def unpack(parcel: PickledObject, what: str) -> Any:
+def unpack(pickled: PickledObject, what: str) -> Any:
     """Unpickle the object. Raises ``NotPicklable``, which calls it *what*: its module may be missing here."""
     try:
-        return pickle.loads(parcel.data)  # noqa: S301 - both ends belong to the same run
+        return pickle.loads(pickled.data)  # noqa: S301 - both ends belong to the same run
     except BaseException as error:  # noqa: BLE001 - see above
         raise NotPicklable(what=what, detail=f"it cannot be made again there: {_reason(error)}") from None
 

@@ -66,17 +66,17 @@ def run_assignment(
         except BaseException as error:  # noqa: BLE001 - a loop already runs in this thread, or cannot be closed
             later.close()
             return AttemptReport(assignment.token, failure=build_failure(error))
-    errand = _AssignmentRun(assignment, stopping, lost, tell, environ)
+    execution = _AssignmentRun(assignment, stopping, lost, tell, environ)
     try:
-        value = errand.build_call(function)()
+        value = execution.build_call(function)()
         if type(value) is CoroutineType:
             value.close()
             raise TypeError("the worker returned a coroutine and did not await it: declare it `async def`")  # noqa: TRY301
-        return errand.done(value)
+        return execution.done(value)
     except _NotReady as unready:
-        return errand.unready(str(unready))
+        return execution.unready(str(unready))
     except BaseException as error:  # noqa: BLE001 - any error of a worker fails its item, not its process
-        return errand.failed(error)
+        return execution.failed(error)
 
 
 async def run_assignment_async(
@@ -89,19 +89,19 @@ async def run_assignment_async(
     environ: Mapping[str, str] | None = None,
 ) -> AttemptReport:
     """Do the same for a coroutine function, on the running loop. The report records a cancellation of its task."""
-    errand = _AssignmentRun(assignment, stopping, lost, tell, environ)
+    execution = _AssignmentRun(assignment, stopping, lost, tell, environ)
     task = asyncio.current_task()
     try:
-        return errand.done(await errand.build_call(function)())
+        return execution.done(await execution.build_call(function)())
     except _NotReady as unready:
-        return errand.unready(str(unready))
+        return execution.unready(str(unready))
     except asyncio.CancelledError as error:
         if task is None or not task.cancelling():
-            return errand.failed(error)  # the worker cancelled something itself
+            return execution.failed(error)  # the worker cancelled something itself
         task.uncancel()  # it was meant for the worker; the report must still be sent
-        return errand.failed(Interrupted("its task was cancelled"), cancelled=True)
+        return execution.failed(Interrupted("its task was cancelled"), cancelled=True)
     except BaseException as error:  # noqa: BLE001 - see above
-        return errand.failed(error)
+        return execution.failed(error)
 
 
 class _NotReady(Exception):
@@ -126,10 +126,10 @@ class _AssignmentRun:
         self._lease_messages: list[LeaseMessage] = []
         self._lines: list[LogLine] = []
         self._tell = tell
-        self._hear: Callable[[LeaseMessage], object] = (
+        self._on_message: Callable[[LeaseMessage], object] = (
             self._lease_messages.append if tell is None else self._send_message
         )
-        self._say: Callable[[LogLine], object] = self._lines.append if tell is None else self._send_message
+        self._on_log_line: Callable[[LogLine], object] = self._lines.append if tell is None else self._send_message
         self._lease: RemoteLease | None = None
         self._began_at = time.monotonic()
 
@@ -149,13 +149,15 @@ class _AssignmentRun:
                 assignment.credential,
                 assignment.lease,
                 secret or "",
-                self._hear,
+                self._on_message,
                 requester=assignment.item_id,
                 model=assignment.model,
                 lost=self._lost,
             )
         send_output = None if self._tell is None else self._send_output
-        context = RemoteContext(assignment, self._lease, self._stopping or threading.Event(), self._say, send_output)
+        context = RemoteContext(
+            assignment, self._lease, self._stopping or threading.Event(), self._on_log_line, send_output
+        )
         return partial(call, payload, secret, context=context)
 
     def _send_output(self, stream: str, data: bytes) -> None:

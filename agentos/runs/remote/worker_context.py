@@ -34,7 +34,7 @@ class RemoteContext:
         assignment: Assignment,
         lease: RemoteLease | None,
         stopping: threading.Event,
-        say: Callable[[LogLine], object],
+        on_log_line: Callable[[LogLine], object],
         send_output: SendOutput | None = None,
     ) -> None:
         self.item_id = assignment.item_id
@@ -43,7 +43,7 @@ class RemoteContext:
         self.lease = lease
         self.stopping = stopping
         logger = logging.Logger("agentos.worker", assignment.log_level)
-        logger.addHandler(_ForwardingHandler(say))
+        logger.addHandler(_ForwardingHandler(on_log_line))
         self.log = ItemLogger(logger, {"item_id": assignment.item_id})
         self._checkpoint = assignment.checkpoint
         self._send_output = send_output
@@ -78,9 +78,9 @@ def output_channel(context: object) -> SendOutput | None:
 class _ForwardingHandler(logging.Handler):
     """Sends log lines to the driver, up to a limit per attempt."""
 
-    def __init__(self, say: Callable[[LogLine], object]) -> None:
+    def __init__(self, on_log_line: Callable[[LogLine], object]) -> None:
         super().__init__()
-        self._forward = say
+        self._forward = on_log_line
         self._remaining = _MOST_LINES
 
     def emit(self, record: logging.LogRecord) -> None:

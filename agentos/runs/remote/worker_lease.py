@@ -49,7 +49,7 @@ class LeaseLoss(threading.Event):
 
 
 class RemoteLease:
-    """The methods of a lease, for a worker remote from its pool. *hear* receives each message.
+    """The methods of a lease, for a worker remote from its pool. *on_message* receives each message.
 
     The pool's reaction is unknown here: every report on a lease that is still held returns True. An engine sets *lost*
     when the key may have been granted to another: the driver was lost, or has itself lost the lease.
@@ -65,7 +65,7 @@ class RemoteLease:
         name: str,
         token: int,
         secret: str,
-        hear: Callable[[LeaseMessage], object],
+        on_message: Callable[[LeaseMessage], object],
         *,
         requester: str | None = None,
         model: str | None = None,
@@ -75,7 +75,7 @@ class RemoteLease:
         self.requester = requester
         self.token = token
         self._secret = secret
-        self._on_message = hear
+        self._on_message = on_message
         self._model = model
         self._lost = lost
         self._released = False
@@ -123,13 +123,13 @@ class RemoteLease:
 
     def settle(self, used: Mapping[str, float] | None = None, /, **amounts: float) -> bool:
         """Report what was really used; see ``Lease.settle``."""
-        told = dict(amounts if used is None else {**used, **amounts})
+        usage = dict(amounts if used is None else {**used, **amounts})
         try:
-            parse_used("settle", told)  # invalid usage raises here, in the worker
+            parse_used("settle", usage)  # invalid usage raises here, in the worker
         except AbsurdUsage:
             # The pool ignores and logs it; an equally absurd float is sent, as the value may not fit a float.
-            told = {name: 2 * MOST_USED if is_absurd(amount) else amount for name, amount in told.items()}
-        return self._send_message("settle", used={name: float(amount) for name, amount in told.items()})
+            usage = {name: 2 * MOST_USED if is_absurd(amount) else amount for name, amount in usage.items()}
+        return self._send_message("settle", used={name: float(amount) for name, amount in usage.items()})
 
     def rate_limited(self, retry_after: object = None, model: str | None = None) -> bool:
         """Report that the provider rate-limited the call; see ``Lease.rate_limited``."""

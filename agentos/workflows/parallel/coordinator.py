@@ -346,7 +346,7 @@ class ParallelCoordinator:
                 options,
                 pool if options.lease == "item" else None,
                 self._clock,
-                bell=bell,
+                wakeup=bell,
                 secrets=pool,
                 journal=journal,
                 streamed=streamed,

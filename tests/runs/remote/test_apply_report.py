@@ -40,7 +40,7 @@ class Story:
 
     def finish(self, **facts: Any) -> Verdict:
         verdict = self.run.finish(self.attempt, *self.replay(**facts))
-        assert self.run._publisher.announcer.close(
+        assert self.run._publisher.progress.close(
             PATIENCE
         )  # else what it has to say may come in the midst of another test
         return verdict
