@@ -43,7 +43,7 @@ class Hub:
     def __init__(self) -> None:
         self.count = 0
 
-    def waiting(self, _seconds: float = 0.0) -> int:
+    def count_waiting(self, _seconds: float = 0.0) -> int:
         return self.count
 
 
@@ -52,7 +52,7 @@ def opened(client: Client, *, workers: int, is_async: bool = False, ship_secrets
     run: Any = SimpleNamespace(
         worker=SimpleNamespace(is_async=is_async, is_command=False),
         state=SimpleNamespace(
-            options=SimpleNamespace(ship_secrets=ship_secrets), lessor=object(), closing=False, masked=str
+            options=SimpleNamespace(ship_secrets=ship_secrets), pool=object(), closing=False, masked=str
         ),
         shutdown=SimpleNamespace(),
     )
@@ -63,7 +63,7 @@ def opened(client: Client, *, workers: int, is_async: bool = False, ship_secrets
 
 def look(seating: Any, hub: Hub) -> None:
     seating._count_at = 0.0
-    seating._look_at_seats(hub)
+    seating._check_slots(hub)
 
 
 def test_there_is_a_seat_for_each_worker_though_the_cluster_has_fewer_threads() -> None:
@@ -122,7 +122,7 @@ def test_a_worker_that_was_woken_for_work_has_a_seat_placed_at_once() -> None:
     client.seats[0].status = "finished"
     look(seating, hub)
 
-    seating.needed()
+    seating.request_slots()
     look(seating, hub)
 
     assert seating._wake.is_set()
@@ -151,7 +151,7 @@ def test_if_no_worker_comes_it_says_how_to_start_one(caplog: pytest.LogCaptureFi
     seating, _ = opened(Client(threads=0), workers=1)
     hub: Any = SimpleNamespace(has_joined=False)
 
-    seating._say_if_nobody_came(hub)
+    seating._warn_if_no_worker(hub)
 
     assert "start one: dask worker tcp://127.0.0.1:8786" in caplog.text
 
@@ -165,7 +165,7 @@ def test_a_scheduler_that_stays_away_stops_the_run_and_it_is_said_what_to_type()
     seating._run.shutdown.stop = lambda reason, **_: stopped.append(reason)
     client.status = "closed"
 
-    reachable = seating._is_reachable(SimpleNamespace(hold=held.append))
+    reachable = seating._is_reachable(SimpleNamespace(pause=held.append))
 
     assert (reachable, held) == (False, [True])
     reason, _, advice = stopped[0].partition("; ")

@@ -77,7 +77,7 @@ def test_a_limit_that_was_told_and_then_raised_past_is_no_failed_try() -> None:
     story = Story(retries=0)
 
     verdict = story.finish(
-        told=(LeaseMessage("rate_limited", 0.0, delay=30.0),), failure=build_failure(ValueError("no answer"))
+        lease_messages=(LeaseMessage("rate_limited", 0.0, delay=30.0),), failure=build_failure(ValueError("no answer"))
     )
 
     assert verdict is Verdict.LIMITED
@@ -87,7 +87,7 @@ def test_a_limit_that_was_told_and_then_raised_past_is_no_failed_try() -> None:
 def test_a_rest_that_was_told_a_while_ago_has_less_left() -> None:
     story = Story()
 
-    story.replay(told=(LeaseMessage("rate_limited", 5.0, delay=30.0),), duration=25.0)
+    story.replay(lease_messages=(LeaseMessage("rate_limited", 5.0, delay=30.0),), duration=25.0)
 
     assert story.rests_for() == pytest.approx(10)
 
@@ -96,7 +96,7 @@ def test_a_rest_that_is_over_by_now_is_not_begun_again() -> None:
     story = Story()
 
     verdict = story.finish(
-        told=(LeaseMessage("rate_limited", 0.0, delay=30.0),),
+        lease_messages=(LeaseMessage("rate_limited", 0.0, delay=30.0),),
         duration=40.0,
         failure=build_failure(ValueError("no answer")),
     )
@@ -108,7 +108,7 @@ def test_a_rest_that_is_over_by_now_is_not_begun_again() -> None:
 def test_a_reported_answer_has_less_left_too() -> None:
     story = Story()
 
-    story.replay(told=(LeaseMessage("report", 0.0, signal=LIMITED),), duration=20.0)
+    story.replay(lease_messages=(LeaseMessage("report", 0.0, signal=LIMITED),), duration=20.0)
 
     assert story.rests_for() == pytest.approx(10)
 
@@ -118,7 +118,9 @@ def test_an_error_that_was_reported_is_not_counted_twice() -> None:
     error = OSError("429")
 
     verdict = story.finish(
-        told=(LeaseMessage("report", 0.0, signal=LIMITED),), duration=20.0, failure=build_failure(error, reported=True)
+        lease_messages=(LeaseMessage("report", 0.0, signal=LIMITED),),
+        duration=20.0,
+        failure=build_failure(error, reported=True),
     )
 
     assert verdict is Verdict.LIMITED
@@ -129,7 +131,7 @@ def test_an_error_that_was_reported_is_not_counted_twice() -> None:
 def test_a_key_that_is_dead_or_spent_is_used_no_more(verb: str, state: str) -> None:
     story = Story()
 
-    story.replay(told=(LeaseMessage(verb, 0.0, reason="as the provider says"),))
+    story.replay(lease_messages=(LeaseMessage(verb, 0.0, reason="as the provider says"),))
 
     assert story.pool is not None
     assert story.pool.snapshot()[0].state == state
@@ -138,7 +140,7 @@ def test_a_key_that_is_dead_or_spent_is_used_no_more(verb: str, state: str) -> N
 def test_without_a_pool_of_ours_nothing_is_told() -> None:
     story = Story(pooled=False)
 
-    assert story.replay(told=(LeaseMessage("settle", 0.0, used={"tokens": 3.0}),)) == (None, None)
+    assert story.replay(lease_messages=(LeaseMessage("settle", 0.0, used={"tokens": 3.0}),)) == (None, None)
     assert story.attempt.lease is None
 
 
@@ -152,7 +154,7 @@ def test_what_cannot_be_understood_is_said_and_the_item_ends_all_the_same(caplog
 
 def test_lines_come_home_without_secrets(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "agentos.worker"):
-        Story().replay(lines=(LogLine(logging.INFO, f"[the-item] used {SECRET} 100%s"),))
+        Story().replay(log_lines=(LogLine(logging.INFO, f"[the-item] used {SECRET} 100%s"),))
 
     assert [(r.levelno, r.name) for r in caplog.records] == [(logging.INFO, "agentos.worker")]
     assert "[the-item] used" in caplog.text
@@ -199,7 +201,7 @@ def test_a_handler_that_fails_costs_the_line_and_not_the_item() -> None:
     logger, handler = logging.getLogger("agentos.worker"), Raising()
     logger.addHandler(handler)
     try:
-        found = Story().replay(lines=(LogLine(logging.WARNING, "half-way"),), value=pack(1, "it"))
+        found = Story().replay(log_lines=(LogLine(logging.WARNING, "half-way"),), value=pack(1, "it"))
     finally:
         logger.removeHandler(handler)
 
