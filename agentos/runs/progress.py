@@ -168,7 +168,7 @@ class ProgressDispatcher:
         if self._dropped:
             self._write(
                 logging.WARNING,
-                "%d events of items were not told: the log or on_progress was too slow for them",
+                "%d item events were dropped: the log or on_progress was too slow",
                 self._dropped,
             )
 
@@ -190,7 +190,7 @@ class ProgressDispatcher:
         except BaseException as error:  # noqa: BLE001 - user code must not end the delivery thread
             if not self._has_warned:
                 self._has_warned = True
-                self._write(logging.ERROR, "on_progress failed (said only once): %r", error, exc_info=error)
+                self._write(logging.ERROR, "on_progress failed (logged only once): %r", error, exc_info=error)
 
     def _write(self, level: int, line: str, *arguments: object, exc_info: BaseException | None = None) -> None:
         try:
@@ -211,9 +211,9 @@ def _format_event(event: Progress) -> list[_Line]:
         case "item_finished":
             return _format_finished(event)
         case "item_retried":
-            return [(logging.INFO, "item %s is tried again%s", (event.item_id, _format_reason(event)))]
+            return [(logging.INFO, "item %s is retried%s", (event.item_id, _format_reason(event)))]
         case "item_limited":
-            return [(logging.INFO, "item %s waits for a limit%s", (event.item_id, _format_reason(event)))]
+            return [(logging.INFO, "item %s is rate-limited and waits%s", (event.item_id, _format_reason(event)))]
         case "run_finished":
             return [(logging.INFO, "%s", (summary(event.stats),))]
     return []

@@ -81,9 +81,9 @@ def test_the_counts_of_an_event_are_those_of_its_moment() -> None:
         (finished(5), [("INFO", "Progress: 5/10 (50.0%)")]),
         (finished(5, total=None), [("INFO", "Progress: 5")]),
         (finished(5, "Oh: %s"), [("WARNING", "item item-5 failed: Oh: %s"), ("INFO", "Progress: 5/10 (50.0%)")]),
-        (Progress("item_retried", stats(), item_id="a"), [("INFO", "item a is tried again")]),
-        (Progress("item_retried", stats(), item_id="a", message="late"), [("INFO", "item a is tried again: late")]),
-        (Progress("item_limited", stats(), item_id="a"), [("INFO", "item a waits for a limit")]),
+        (Progress("item_retried", stats(), item_id="a"), [("INFO", "item a is retried")]),
+        (Progress("item_retried", stats(), item_id="a", message="late"), [("INFO", "item a is retried: late")]),
+        (Progress("item_limited", stats(), item_id="a"), [("INFO", "item a is rate-limited and waits")]),
         (Progress("stopping", stats(), message="waiting for 3"), [("WARNING", "waiting for 3")]),
         (Progress("held", stats(), message="disk full"), [("WARNING", "disk full")]),
         (Progress("going_on", stats(), message="space again"), [("INFO", "space again")]),
@@ -226,7 +226,7 @@ def test_too_many_waiting_events_of_items_are_dropped_oldest_first_and_counted(
     assert gate.heard == [first, stopping, *events[-10:]]
     assert lines.said[-1] == (
         "WARNING",
-        "[COORDINATOR] 90 events of items were not told: the log or on_progress was too slow for them",
+        "[COORDINATOR] 90 item events were dropped: the log or on_progress was too slow",
     )
 
 
@@ -248,7 +248,7 @@ def test_a_failing_callback_is_complained_of_once_and_called_again(
     assert len(heard) == 3
     complaints = [record for record in caplog.records if record.levelno == logging.ERROR]
     assert [record.getMessage() for record in complaints] == [
-        "[COORDINATOR] on_progress failed (said only once): LookupError('no such thing')"
+        "[COORDINATOR] on_progress failed (logged only once): LookupError('no such thing')"
     ]
     assert complaints[0].exc_info is not None
     log.removeHandler(caplog.handler)

@@ -438,7 +438,7 @@ def test_an_item_that_never_fits_fails_while_others_go_on() -> None:
 
     failed = [r for r in results if not r.success]
     assert [r.item_id for r in failed] == ["0"]
-    assert "never fits: limited 20 times in a row" in str(failed[0].error)
+    assert "never fits: rate-limited 20 times in a row" in str(failed[0].error)
 
 
 def test_transient_errors_are_tried_again_and_others_are_not() -> None:

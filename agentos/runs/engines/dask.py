@@ -93,9 +93,9 @@ class DaskPlacement:
         state = self._run.state
         if state.options.ship_secrets and state.pool is not None and not _is_private(self._address):
             log.warning(
-                "[COORDINATOR] secrets are shipped, and the Dask scheduler at %s is spoken to unencrypted: whoever can "
-                "read that, or its tasks, can join this run as a worker and be given them; use a tls:// scheduler, or "
-                "have the secrets in the environment of the workers",
+                "[COORDINATOR] secrets are shipped, but the connection to the Dask scheduler at %s is unencrypted: "
+                "anyone who can read it, or its tasks, can join this run as a worker and receive them; use a tls:// "
+                "scheduler, or set the secrets in the environment of the workers",
                 self._address,
             )
         self._workers = workers
@@ -118,7 +118,7 @@ class DaskPlacement:
 
     def place(self, endpoint: DriverEndpoint, server: DriverServer) -> None:
         self._endpoint = endpoint
-        threading.Thread(target=self._watch, args=(server,), name="agentos-seats", daemon=True).start()
+        threading.Thread(target=self._watch, args=(server,), name="agentos-slots", daemon=True).start()
 
     def add_slot(self) -> None:
         self._max_slots += 1
@@ -195,7 +195,7 @@ class DaskPlacement:
                         self._warn_if_no_worker(server)
                 self._wake.wait(_CHECK_INTERVAL)
         except Exception as error:
-            log.exception("[COORDINATOR] the placing of seats failed")
+            log.exception("[COORDINATOR] placing worker slots failed")
             self._run.shutdown.on_internal_error(error)
         finally:
             self._release()
@@ -211,7 +211,7 @@ class DaskPlacement:
         if self._lost_since is None:
             self._lost_since = now
             server.pause(True)  # workers that lose it too end soon, with the attempts they run
-            log.warning("[COORDINATOR] the Dask scheduler at %s is out of reach; nothing more starts", self._address)
+            log.warning("[COORDINATOR] the Dask scheduler at %s is unreachable; nothing more starts", self._address)
         is_lost = now > self._lost_since + _SCHEDULER_LOST or self._client.status == "closed"
         if is_lost and not self._run.state.closing:
             self._run.shutdown.stop(
@@ -227,8 +227,8 @@ class DaskPlacement:
             port = urlsplit(self._address).port
             cluster = f"a scheduler there (dask scheduler --port {port}) and workers (dask worker {self._address})"
         return (
-            f"start {cluster}, then this run again with the same journal: it goes on where it was, and what was "
-            "interrupted runs again"
+            f"start {cluster}, then this run again with the same journal: it continues where it stopped, and "
+            "interrupted items run again"
         )
 
     def _check_slots(self, server: DriverServer) -> None:
@@ -280,19 +280,19 @@ class DaskPlacement:
         text = self._run.state.masked(f"{type(error).__name__}: {error}")
         if text not in self._reported_errors:  # an unusable worker fails at each placement
             self._reported_errors.add(text)
-            log.warning("[COORDINATOR] a seat on the Dask cluster failed: %s", text)
+            log.warning("[COORDINATOR] a worker slot on the Dask cluster failed: %s", text)
         self._failures += 1
         self._failed_at = now
         self._place_again_at = now + min(_FIRST_PAUSE * 2.0 ** (self._failures - 1), _MAX_PAUSE)
         if self._failures >= _FAILURES and not server.has_joined:
             self._run.shutdown.stop(
-                f"workers of the Dask cluster that cannot take part: {text}{_build_hint(error)}", cause=Cause.FAULT
+                f"workers of the Dask cluster that cannot join the run: {text}{_build_hint(error)}", cause=Cause.FAULT
             )
 
     def _warn_if_no_worker(self, server: DriverServer) -> None:
         if not server.has_joined:
             log.warning(
-                "[COORDINATOR] no worker of the Dask cluster at %s has come within %gs; still waiting for one. If "
+                "[COORDINATOR] no worker of the Dask cluster at %s has joined within %gs; still waiting for one. If "
                 "none runs, start one: dask worker %s",
                 self._address,
                 _PATIENCE,

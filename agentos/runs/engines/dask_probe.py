@@ -32,12 +32,12 @@ def probe_scheduler(host: str, port: int, tls: ssl.SSLContext | None, patience: 
                 raise NoScheduler(_describe_silence(patience, tls)) from None
             except (ssl.SSLError, ConnectionError) as error:
                 raise NoScheduler(
-                    f"something answers there, but it is no Dask scheduler that we know: {error}"
+                    f"something answers there, but it is not a supported Dask scheduler: {error}"
                 ) from None
     except NoScheduler:
         raise
     except socket.gaierror as error:
-        raise NoScheduler(f"the host {host} is not known here ({error.strerror})") from None
+        raise NoScheduler(f"the host {host} cannot be resolved ({error.strerror})") from None
     except ConnectionRefusedError:
         raise NoScheduler(f"nothing listens there; start one: dask scheduler --port {port}") from None
     except TimeoutError:
@@ -51,10 +51,10 @@ def _read_greeting(connection: socket.socket, until: float) -> None:
         connection.settimeout(max(0.001, until - time.monotonic()))
         more = connection.recv(8 - len(received))
         if not more:
-            raise NoScheduler("something there hangs up at once; it is no Dask scheduler, or does not want us")
+            raise NoScheduler("the connection is closed at once; it is not a Dask scheduler, or it refuses us")
         received += more
     if not 0 < struct.unpack("<Q", received)[0] <= _LONGEST_GREETING:
-        raise NoScheduler("something answers there, but it is no Dask scheduler")
+        raise NoScheduler("something answers there, but it is not a Dask scheduler")
 
 
 def _describe_silence(patience: float, tls: ssl.SSLContext | None) -> str:

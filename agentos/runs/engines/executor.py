@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("agentos")
 
-_RESUME_HINT = "start the run again with another: with a journal it goes on where it was"
+_RESUME_HINT = "start the run again with another: with a journal it continues where it stopped"
 
 
 def check_executor(executor: Executor, worker: Worker, *, ship_secrets: bool) -> None:
@@ -50,8 +50,8 @@ def check_executor(executor: Executor, worker: Worker, *, ship_secrets: bool) ->
     kind = classify_executor(executor)
     if kind.scheduled and ship_secrets:
         raise ValueError(
-            "ship_secrets: an executor of Dask would send secrets through its scheduler, for all to read there; "
-            'use engine=<the Client> or "dask://host:port", which has an encrypted link of its own, or leave '
+            "ship_secrets: an executor of Dask would send secrets through its scheduler, where others can read them; "
+            'use engine=<the Client> or "dask://host:port", which has its own encrypted connection, or leave '
             "ship_secrets out: then each key is found by its name on the worker's machine"
         )
     _pack_worker(worker, kind)
@@ -97,7 +97,7 @@ class ExecutorEngine:
     def start(self, workers: int) -> None:
         self._workers = workers
         if self._kind.size < workers:
-            log.info("[COORDINATOR] the executor has %d workers: so many items run at once", self._kind.size)
+            log.info("[COORDINATOR] the executor has %d workers: at most that many items run at once", self._kind.size)
         threading.Thread(target=self._dispatch, name="agentos-dispatcher", daemon=True).start()
 
     def replace(self) -> None:
@@ -221,7 +221,9 @@ class ExecutorEngine:
     def _outcome(self, attempt: Attempt, future: Future[Any]) -> tuple[Any, BaseException | None]:
         if future.cancelled():
             if attempt.cancelled is None:
-                return None, self._on_broken_executor(RuntimeError("it was shut down, and what waited in it cancelled"))
+                return None, self._on_broken_executor(
+                    RuntimeError("it was shut down, and its queued calls were cancelled")
+                )
             return None, self._run.build_cancellation(attempt)
         failed = future.exception()
         if failed is None:

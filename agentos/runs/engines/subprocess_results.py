@@ -83,13 +83,15 @@ class CommandAttempts:
         if completed.was_silent and ended_by_us:
             raise TimeoutError(f"silent for {self._command.idle_timeout:g}s, and stopped")
         if completed.asked_to_end and not completed.was_silent:
-            raise WorkerLost("its worker lost touch with the run, and ended it")  # this process did not request its end
+            raise WorkerLost(
+                "its worker lost contact with the run, and ended it"
+            )  # this process did not request its end
         if outcome is not None and outcome.limited:
             raise RateLimited(outcome.rate_limited, model=outcome.model)  # the error carries it to the pool
         if outcome is not None and (outcome.rejected or outcome.spent):
             raise CommandFailed(reason=f"its credential: {outcome.rejected or outcome.spent}", tail=captured.tail)
         if status is None:
-            raise Transient("the process that starts commands ended, and this command with it")
+            raise Transient("the helper process that starts commands ended, and this command with it")
         code = os.waitstatus_to_exitcode(status)
         if code or (outcome is not None and outcome.failed is not None):
             raise _failure(code, captured, outcome)
@@ -103,7 +105,7 @@ class CommandAttempts:
             return parse_outcome(completed.outcome, self._run.state.clock.wall())
         except InvalidOutcome as error:
             log.warning(
-                "[COORDINATOR] %s: what its command wrote to AGENTOS_OUTCOME is not understood: %s",
+                "[COORDINATOR] %s: its AGENTOS_OUTCOME file is invalid and ignored: %s",
                 attempt.item.id,
                 self._run.state.masked(str(error)),
             )

@@ -318,7 +318,7 @@ class Dispatcher:
             self._shutdown.stop(str(error), cause=Cause.CREDENTIALS)
         elif not self._reported_unservable:
             self._reported_unservable = True
-            log.error("[COORDINATOR] %s waits for nothing: %s; it stays pending", item.id, error)
+            log.error("[COORDINATOR] %s cannot be served: %s; it stays pending", item.id, error)
         self._shutdown.finish_if_idle()
 
     def _decline(self, item: Item, grant: Any) -> None:
@@ -340,7 +340,7 @@ class Dispatcher:
         if withdrawn and getattr(self._pool, "lease_ttl", None) is not None:
             # The store may be slow to answer, and the caller may be the thread that handles signals.
             thread = threading.Thread(
-                target=self._cancel_requests, args=(withdrawn,), name="agentos-recall", daemon=True
+                target=self._cancel_requests, args=(withdrawn,), name="agentos-withdraw", daemon=True
             )
             try:
                 thread.start()

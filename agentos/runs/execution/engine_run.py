@@ -89,7 +89,7 @@ class EngineRun:
         if attempt.cancelled == "stop":
             return Interrupted()
         if attempt.cancelled == LOST:
-            return Interrupted("this process stood still for so long that its key was given to another one")
+            return Interrupted("this process was suspended for so long that its key was granted to another")
         return TimeoutError(f"timed out after {self.state.options.timeout:g}s")
 
     def has_lost_lease(self, attempt: Attempt) -> bool:
@@ -180,7 +180,7 @@ class EngineRun:
                 publisher.note_unpublished(item)
                 if ended is AttemptEnd.LIMIT:
                     result.error = (
-                        f"never fits: limited {in_a_row + 1} times in a row, while others succeed; {result.error}"
+                        f"never fits: rate-limited {in_a_row + 1} times in a row, while others succeed; {result.error}"
                     )
                 recorder.record_failed(attempt, result, trace)
             elif verdict is not Verdict.LATE:
@@ -232,7 +232,7 @@ class EngineRun:
             return False
         if attempt.cancelled is not None:
             name, key = attempt.item.id, attempt.grant.key.name
-            what = f"{name} has ended, but not its threads; {key} stays leased until they have"
+            what = f"{name} has ended, but its threads have not; {key} stays leased until they do"
             self._publisher.emit("worker_left", what, name)
         return True
 
@@ -263,7 +263,10 @@ class EngineRun:
         scheduler, stats = self.state.scheduler, self.state.stats
         if verdict is Verdict.LATE:
             self.timers.abandoned -= 1
-            log.warning("[COORDINATOR] %s came back after it had been given up; kept as evidence", attempt.item.id)
+            log.warning(
+                "[COORDINATOR] %s returned after it had been abandoned; its result is recorded but does not count",
+                attempt.item.id,
+            )
             self.state.idle.wake(len(self.dispatcher.completions.completed))  # this worker ends, and will not take them
         elif verdict is Verdict.INTERRUPTED:
             stats.interrupted = scheduler.interrupted
@@ -296,7 +299,7 @@ class EngineRun:
 
     def fail_overdue(self, attempt: Attempt, timeout: float) -> bool:
         """Fail the item of an attempt that timed out and cannot be stopped; abandon it. False: it had ended."""
-        what = "its worker could not be stopped and was left behind; it keeps its credential until it returns"
+        what = "its worker could not be stopped and was abandoned; it keeps its credential until it returns"
         text = f"timed out after {timeout:g}s; {what}"
         result = self._failure(attempt, text, "TimeoutError", self.state.clock.now())
         with self.state.lock:

@@ -58,7 +58,9 @@ def report_error(attempt: Attempt, error: BaseException, pool: RunPool | None, w
     try:
         return _report_error(attempt, error, pool, wall)
     except BaseException as failure:  # noqa: BLE001 - reading an arbitrary exception may raise; the item still ends
-        log.warning("[COORDINATOR] what %s means could not be found out (%s)", attempt.item.id, type(failure).__name__)
+        log.warning(
+            "[COORDINATOR] the error of %s could not be classified (%s)", attempt.item.id, type(failure).__name__
+        )
         return None
 
 
@@ -126,7 +128,7 @@ def classify_error(
         transient = retry_if(error)
     except BaseException as failure:  # noqa: BLE001 - a user function; its text may quote a secret: log only its type
         log.warning(
-            "[COORDINATOR] retry_if itself failed (%s); item %s is not tried again",
+            "[COORDINATOR] retry_if itself failed (%s); item %s is not retried",
             type(failure).__name__,
             attempt.item.id,
         )

@@ -144,7 +144,7 @@ class ItemSource:
         item.fingerprint = fingerprint(item.payload)
         if item.fingerprint is None and not self._warned_not_json:
             self._warned_not_json = True
-            log.warning("[COORDINATOR] item %s is not JSON: such items are known by their id alone", item.id)
+            log.warning("[COORDINATOR] item %s is not JSON: such items are identified by their id alone", item.id)
 
 
 def _copy_items(items: Any) -> Sequence[Any]:

@@ -121,7 +121,7 @@ def _call(act: Callable[[], object]) -> None:
     try:
         act()
     except Exception:
-        log.exception("[COORDINATOR] something failed on the way to or from a stop (SIGTSTP)")
+        log.exception("[COORDINATOR] a listener failed before or after a suspension (SIGTSTP)")
 
 
 def _has_a_shell() -> bool:

@@ -195,7 +195,7 @@ class ForeignPool:
         try:
             self._release(grant.raw)
         except Exception as error:  # noqa: BLE001 - the item is done all the same
-            log.warning("[COORDINATOR] the pool would not take %s back: %s", grant.key.name, type(error).__name__)
+            log.warning("[COORDINATOR] the pool failed to release %s: %s", grant.key.name, type(error).__name__)
         self._wake_helper()
         return True
 
@@ -213,7 +213,7 @@ class ForeignPool:
             else:
                 mark(grant.raw)
         except Exception as error:  # noqa: BLE001 - the key is released then, as after any other call
-            log.warning("[COORDINATOR] the pool would not hear of a limit: %s", type(error).__name__)
+            log.warning("[COORDINATOR] the pool failed to handle a rate limit: %s", type(error).__name__)
             return False
         grant.held = False
         return True
@@ -243,5 +243,5 @@ def _reveal(raw: object) -> str:
         if isinstance(found, Secret):
             return found.reveal()
     raise TypeError(
-        f"credential_coordinator handed out a {type(raw).__name__}; it must be a str, or have reveal() or .secret"
+        f"credential_coordinator returned a {type(raw).__name__}; it must be a str, or have reveal() or .secret"
     )

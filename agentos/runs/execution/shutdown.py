@@ -191,7 +191,7 @@ class Shutdown:
             self._publisher.emit("held", f"{what}; nothing more starts until it can be written again")
             return
         self._state.pause_reason = None
-        self._publisher.emit("going_on", "the journal can be written again; going on")
+        self._publisher.emit("going_on", "the journal can be written again; continuing")
         self._state.idle.wake_all()
         self._state.on_room()
 
@@ -306,7 +306,7 @@ class Shutdown:
         when = "when it returns" if within is None else f"when it returns, and at the latest in {within:g}s"
         for attempt in left:
             name, key = attempt.item.id, attempt.grant.key.name
-            what = f"{name} was stopped and its worker still runs with {key}, which is free for others {when}"
+            what = f"{name} was stopped and its worker still runs with {key}, which is released {when}"
             self._publisher.emit("worker_left", what, name)
 
     def _close_recorder(self) -> None:

@@ -321,7 +321,7 @@ class SignalWatch:
             except Exception as error:  # noqa: BLE001 - the other runs must still be notified
                 errors.append(error)
         for each in errors:
-            log.error("[COORDINATOR] a run failed to heed signal %d", signum, exc_info=each)
+            log.error("[COORDINATOR] a run failed to handle signal %d", signum, exc_info=each)
 
     def _catch_up(self) -> None:
         """Wait until the runs were notified of everything in the pipe."""

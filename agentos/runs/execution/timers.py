@@ -74,7 +74,7 @@ class TimerThread:
         self._dispatcher = dispatcher
         self._shutdown = shutdown
         self._attempts = attempts
-        threading.Thread(target=self._run_loop, name="agentos-supervisor", daemon=True).start()
+        threading.Thread(target=self._run_loop, name="agentos-timers", daemon=True).start()
 
     def wake(self) -> None:
         try:
@@ -102,7 +102,7 @@ class TimerThread:
                 self._until = -math.inf
                 self._run_due_timers(state.clock.now())
         except Exception as error:
-            log.exception("[COORDINATOR] the supervisor of the run failed")
+            log.exception("[COORDINATOR] the timer thread of the run failed")
             self._shutdown.on_internal_error(error)
 
     def _next_instant(self) -> float:

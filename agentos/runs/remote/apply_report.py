@@ -34,7 +34,7 @@ def apply_report(run: EngineRun, attempt: Attempt, report: AttemptReport) -> tup
         apply_lease_message(attempt, message, age=report.duration - message.at)
     if report.unready is not None:
         if not run.state.closing:
-            run.shutdown.stop(f"a worker that could not begin: {run.state.masked(report.unready)}", cause=Cause.FAULT)
+            run.shutdown.stop(f"a worker that could not start: {run.state.masked(report.unready)}", cause=Cause.FAULT)
         return None, Interrupted(report.unready)
     if report.cancelled and attempt.cancelled is not None:
         return None, run.build_cancellation(attempt)
@@ -66,7 +66,7 @@ def apply_lease_message(attempt: Attempt, message: LeaseMessage, *, age: float =
         _call_lease(lease, message, age)
     except Exception as error:  # noqa: BLE001 - only the message is lost
         log.warning(
-            "[COORDINATOR] %s: what its worker said of its key was not understood (%s)",
+            "[COORDINATOR] %s: what its worker reported about its key is invalid (%s)",
             attempt.item.id,
             type(error).__name__,
         )

@@ -19,7 +19,7 @@ class PickledObject:
     data: bytes
 
     def __repr__(self) -> str:
-        return f"<parcel of {len(self.data)} bytes>"
+        return f"<pickled object of {len(self.data)} bytes>"
 
 
 def pack(thing: Any, what: str, *, same_main: bool = False) -> PickledObject:
@@ -50,7 +50,7 @@ def unpack(pickled: PickledObject, what: str) -> Any:
     try:
         return pickle.loads(pickled.data)  # noqa: S301 - both ends belong to the same run
     except BaseException as error:  # noqa: BLE001 - see above
-        raise NotPicklable(what=what, detail=f"it cannot be made again there: {_reason(error)}") from None
+        raise NotPicklable(what=what, detail=f"it cannot be unpickled there: {_reason(error)}") from None
 
 
 def _cloudpickle() -> Any:

@@ -169,7 +169,7 @@ class _AssignmentRun:
             self._tell(thing)
         except Exception as error:  # noqa: BLE001 - only the message is lost
             item_id = self._assignment.item_id
-            log.warning("[COORDINATOR] %s: what it said could not be sent (%s)", item_id, type(error).__name__)
+            log.warning("[COORDINATOR] %s: a message could not be sent (%s)", item_id, type(error).__name__)
 
     def done(self, value: Any) -> AttemptReport:
         if value is None:

@@ -14,10 +14,10 @@ from .assignment import Assignment, compute_proof
 
 KEYS = "AGENTOS_KEYS"  # names a file of keys
 
-_WITH_THE_ITEMS = "let secrets travel with the items: ship_secrets=True (--ship-secrets)"
+_WITH_THE_ITEMS = "send the secrets with the items: ship_secrets=True (--ship-secrets)"
 _THROUGH_A_CLIENT = (
-    "give engine=<the Client> in place of its executor, and ship_secrets=True: it has an encrypted link of its own, "
-    "on which secrets can travel with the items"
+    "give engine=<the Client> in place of its executor, and ship_secrets=True: it has its own encrypted connection, "
+    "which sends secrets with the items"
 )
 
 
@@ -42,7 +42,7 @@ def resolve_secret(assignment: Assignment, environ: Mapping[str, str]) -> str | 
         problem = f"is another key on {socket.gethostname()} ({other}) than where the run was started"
         advice = "set the same key there"
     else:
-        problem = f"is not to be had on {socket.gethostname()}: it is in no environment variable"
+        problem = f"was not found on {socket.gethostname()}: not in an environment variable"
         problem += f" and not in the file that {KEYS} names" if environ.get(KEYS) else f", and {KEYS} names no file"
         advice = f"{_build_export_hint(name)}, or name a file of keys in {KEYS} there"
     raise SecretUnavailable(

@@ -103,7 +103,7 @@ def test_a_key_that_a_worker_has_not_stops_the_run_and_may_be_shipped(place: Pla
     shipped = place.run(*run, *there, "--ship-secrets", ":::", "tea", env={"ACME_KEY_2": SHIPPED})
 
     assert missing.code == 70
-    assert "the credential acme-key-2 is not to be had on" in missing.err
+    assert "the credential acme-key-2 was not found on" in missing.err
     assert "export ACME_KEY_2 there" in missing.err
     assert "--ship-secrets" in missing.err
     assert shipped.code == 0, shipped.err

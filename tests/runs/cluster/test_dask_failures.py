@@ -85,7 +85,7 @@ def test_a_worker_and_then_the_scheduler_are_killed_and_every_item_is_done_once(
     seen = provider.statistics()
     assert stats.cause is Cause.FAULT
     assert "the loss of the Dask scheduler" in str(stats.stopped_by)
-    assert "it goes on where it was" in str(stats.stopped_by)
+    assert "it continues where it stopped" in str(stats.stopped_by)
     assert all("was lost" in error for error in errors_in(journal, "retry"))
     assert 250 <= len(done_at_first) < ITEMS
     assert (last.success_count, last.failed, last.cached) == (ITEMS, 0, len(done_at_first))

@@ -140,7 +140,9 @@ def test_why_seats_fail_is_said_once_for_each_worker(caplog: pytest.LogCaptureFi
         client.seats[-1].exception = lambda node=node, **_: ImportError(f"{node} has Python 3.9")
         look(seating, hub)
 
-    said = [record.getMessage() for record in caplog.records if "a seat on the Dask cluster" in record.getMessage()]
+    said = [
+        record.getMessage() for record in caplog.records if "a worker slot on the Dask cluster" in record.getMessage()
+    ]
     assert [text.rpartition("failed: ")[2] for text in said] == [
         "ImportError: node-3 has Python 3.9",
         "ImportError: node-4 has Python 3.9",
@@ -172,7 +174,7 @@ def test_a_scheduler_that_stays_away_stops_the_run_and_it_is_said_what_to_type()
     assert reason == "the loss of the Dask scheduler at tcp://127.0.0.1:8786"
     assert "dask scheduler --port 8786" in advice
     assert "dask worker tcp://127.0.0.1:8786" in advice
-    assert "it goes on where it was, and what was interrupted runs again" in advice
+    assert "it continues where it stopped, and interrupted items run again" in advice
 
 
 @pytest.mark.parametrize("address", ["tcp://10.0.0.5:8786", "tcp://scheduler:8786", "ws://10.0.0.5:8786"])

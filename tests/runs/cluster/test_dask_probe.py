@@ -41,7 +41,7 @@ def test_one_that_greets_as_dask_does_is_taken_for_a_scheduler(greeting: Greeter
 
 @pytest.mark.parametrize(
     ("words", "said"),
-    [(b"SSH-2.0-x\r\n", "no Dask scheduler"), (b"", "hangs up at once"), (b"220", "hangs up at once")],
+    [(b"SSH-2.0-x\r\n", "not a Dask scheduler"), (b"", "is closed at once"), (b"220", "is closed at once")],
 )
 def test_one_that_does_not_is_said_to_be_none(greeting: Greeter, words: bytes, said: str) -> None:
     with pytest.raises(NoScheduler, match=said):
@@ -67,7 +67,7 @@ def test_a_host_that_is_not_known_is_named(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr(socket, "create_connection", unknown)
 
-    with pytest.raises(NoScheduler, match="the host nowhere is not known here"):
+    with pytest.raises(NoScheduler, match="the host nowhere cannot be resolved"):
         probe_scheduler("nowhere", 8786, None, WAIT)
 
 

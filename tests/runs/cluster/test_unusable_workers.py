@@ -87,7 +87,7 @@ def test_a_worker_without_the_key_gets_no_items_and_those_that_have_it_do_them_a
     assert {result.attempts for result in results.values()} == {1}
     (said,) = [record for record in caplog.records if "gets no items" in record.getMessage()]
     assert said.levelno == logging.WARNING
-    assert "the credential my-key-7 is not to be had on" in said.getMessage()
+    assert "the credential my-key-7 was not found on" in said.getMessage()
     assert "export MY_KEY_7 there" in said.getMessage()
 
 
@@ -97,7 +97,7 @@ def test_if_no_worker_has_the_key_the_run_stops_and_says_both_ways_out(seating: 
     stats, _ = run(["a"], cluster_workers.with_secret, pool=CredentialCoordinator([KEY]), ship_secrets=False)
 
     assert (stats.cause, stats.interrupted, stats.unfinished) == (Cause.FAULT, 0, 1)
-    assert "a worker that could not begin: the credential my-key-7" in str(stats.stopped_by)
+    assert "a worker that could not start: the credential my-key-7" in str(stats.stopped_by)
     assert "export MY_KEY_7 there" in str(stats.stopped_by)
     assert "ship_secrets=True" in str(stats.stopped_by)
 
@@ -112,7 +112,7 @@ def test_a_worker_that_has_some_of_the_keys_stops_the_run_too_if_it_is_the_only_
     stats, _ = run(list("abcd"), cluster_workers.with_secret, pool=pool, ship_secrets=False, workers=1)
 
     assert stats.cause is Cause.FAULT
-    assert "the credential my-key-8 is not to be had" in str(stats.stopped_by)
+    assert "the credential my-key-8 was not found" in str(stats.stopped_by)
 
 
 def test_a_worker_without_the_folder_of_commands_stops_the_run_if_it_is_the_only_one(

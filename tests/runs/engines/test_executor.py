@@ -263,7 +263,7 @@ def test_a_secret_that_is_missing_there_stops_the_run_and_fails_nothing(
     stats, results = run.execute_parallel(range(20), engine_workers.double, str)
 
     assert (results, stats.failed, stats.cause) == ([], 0, Cause.FAULT)
-    assert "the credential key-1 is not to be had" in (stats.stopped_by or "")
+    assert "the credential key-1 was not found" in (stats.stopped_by or "")
     assert "ship_secrets=True" in (stats.stopped_by or "")
     assert len(run.get_checkpoints()) == 20
 
@@ -460,7 +460,7 @@ def test_a_process_that_dies_ends_the_run_and_another_executor_goes_on(tmp_path:
 
     assert (values(results), stats.cause) == ({"0": 0}, Cause.FAULT)
     assert "an executor that cannot be used (BrokenProcessPool" in (stats.stopped_by or "")
-    assert "start the run again with another: with a journal it goes on where it was" in (stats.stopped_by or "")
+    assert "start the run again with another: with a journal it continues where it stopped" in (stats.stopped_by or "")
     assert (states["0"], states["1"]) == ("done", "interrupted")
     with Elsewhere() as another:
         stats, results = run(another, engine_workers.double)

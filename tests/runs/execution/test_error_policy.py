@@ -103,7 +103,7 @@ def test_a_rule_that_itself_fails_means_no_other_try_and_is_logged(caplog: pytes
         raise KeyError("what it says may quote a secret")
 
     assert classify_error(attempt(), ValueError(), rule) is AttemptEnd.ERROR
-    assert "retry_if itself failed (KeyError); item item is not tried again" in caplog.text
+    assert "retry_if itself failed (KeyError); item item is not retried" in caplog.text
     assert "quote a secret" not in caplog.text
     assert caplog.records[0].levelno == logging.WARNING
 

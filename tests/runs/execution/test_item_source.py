@@ -154,7 +154,7 @@ def test_items_get_a_fingerprint_only_if_there_is_a_journal(caplog: pytest.LogCa
         assert first.fingerprint
         assert second.fingerprint is None
         assert [record.message for record in caplog.records] == [
-            f"[COORDINATOR] item {second.id} is not JSON: such items are known by their id alone"
+            f"[COORDINATOR] item {second.id} is not JSON: such items are identified by their id alone"
         ]
     assert drain(ItemSource([1], str))[0].fingerprint is None
 

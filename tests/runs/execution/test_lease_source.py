@@ -156,7 +156,7 @@ def test_an_object_with_no_secret_is_refused_by_its_kind() -> None:
     line.wait_for(line.answered)
 
     assert ticket.state is TicketState.FAILED
-    assert "handed out a LeaseObject; it must be a str, or have reveal" in str(ticket.error)
+    assert "returned a LeaseObject; it must be a str, or have reveal" in str(ticket.error)
 
 
 def test_a_secret_that_was_handed_out_is_masked_from_then_on() -> None:

@@ -226,7 +226,7 @@ def test_a_run_that_fails_to_heed_does_not_keep_it_from_the_others(run: Run, cap
     WATCH.leave(deaf)
 
     assert run.told == after.told == [signal.SIGINT]
-    assert "a run failed to heed signal 2" in caplog.text
+    assert "a run failed to handle signal 2" in caplog.text
 
 
 def test_overlapping_runs_put_back_what_was_there_before_the_first() -> None:

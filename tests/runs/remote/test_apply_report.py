@@ -149,7 +149,7 @@ def test_what_cannot_be_understood_is_said_and_the_item_ends_all_the_same(caplog
 
     apply_lease_message(story.attempt, LeaseMessage("settle", 0.0, used={"words": 3.0}))
 
-    assert "the-item: what its worker said of its key was not understood (ValueError)" in caplog.text
+    assert "the-item: what its worker reported about its key is invalid (ValueError)" in caplog.text
 
 
 def test_lines_come_home_without_secrets(caplog: pytest.LogCaptureFixture) -> None:
@@ -165,12 +165,12 @@ def test_lines_come_home_without_secrets(caplog: pytest.LogCaptureFixture) -> No
 def test_a_place_that_is_not_fit_stops_the_run_and_fails_no_item() -> None:
     story = Story()
 
-    verdict = story.finish(unready="the credential key-1 is not to be had on node-3")
+    verdict = story.finish(unready="the credential key-1 was not found on node-3")
 
     assert verdict is Verdict.INTERRUPTED
     assert story.run.state.stats.cause is Cause.FAULT
     assert story.run.state.stats.stopped_by == (
-        "a worker that could not begin: the credential key-1 is not to be had on node-3"
+        "a worker that could not start: the credential key-1 was not found on node-3"
     )
 
 

@@ -132,5 +132,5 @@ class ExitsWhenMade:
 
 
 def test_what_ends_whoever_unpickles_it_is_said_to_be_of_no_use() -> None:
-    with pytest.raises(NotPicklable, match="it cannot be made again there: SystemExit: 3"):
+    with pytest.raises(NotPicklable, match="it cannot be unpickled there: SystemExit: 3"):
         unpack(pack(ExitsWhenMade(), "it"), "what its worker returned")

@@ -196,7 +196,7 @@ def test_a_key_that_is_missing_there_is_not_the_items_fault(is_async: bool) -> N
     )
 
     assert report.unready is not None
-    assert "the credential key-1 is not to be had" in report.unready
+    assert "the credential key-1 was not found" in report.unready
 
 
 def test_what_the_worker_said_goes_with_the_report() -> None:
@@ -223,7 +223,7 @@ def test_what_cannot_be_told_is_lost_and_the_item_is_not(caplog: pytest.LogCaptu
     report = run_assignment(pack(settle_and_return, "it"), assignment(), tell=refuse)
 
     assert value_of(report) == "fine"
-    assert "item-1: what it said could not be sent (PicklingError)" in caplog.text
+    assert "item-1: a message could not be sent (PicklingError)" in caplog.text
 
 
 @pytest.mark.parametrize("is_async", [False, True], ids=["function", "coroutine"])

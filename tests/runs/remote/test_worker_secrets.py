@@ -78,7 +78,7 @@ def test_that_others_may_read_the_file_is_said_once(tmp_path: Path, caplog: pyte
 def test_if_it_is_nowhere_it_is_said_where_and_what_to_do() -> None:
     said = refusal({"HOME": "/"})
 
-    assert f"openai-api-key-1 is not to be had on {socket.gethostname()}" in said
+    assert f"openai-api-key-1 was not found on {socket.gethostname()}" in said
     assert "export OPENAI_API_KEY_1 there" in said
     assert "AGENTOS_KEYS names no file" in said
     assert "ship_secrets=True (--ship-secrets)" in said

@@ -260,7 +260,7 @@ def test_a_function_that_overruns_is_left_behind_and_keeps_its_key_until_it_retu
     leased = leased_of(pool)
     gates.go_on.set()
 
-    assert "left behind" in str(results["a"].error)
+    assert "abandoned" in str(results["a"].error)
     assert leased == 1
     assert eventually(lambda: not leased_of(pool))
 
