@@ -1,1 +1,1 @@
-"""Where the state of a pool is kept: what a store must do, and one file per kind of store."""
+"""Stores for a pool's shared state: the parts that all stores have in common, and one folder per kind of store."""

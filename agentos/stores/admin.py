@@ -1,4 +1,4 @@
-"""A store for people who take no part in it: looking, and forgetting what it knows of a credential."""
+"""Read and reset a store from outside, without joining it as a session."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from .reset_rules import ResetResult
 
 
 def format_location(place: Path | RedisLocation) -> str:
-    """What people may see of where it is."""
+    """Return the location as text for people, without a password."""
     return place.shown if isinstance(place, RedisLocation) else str(place)
 
 
 def read_store(place: Path | RedisLocation, specs: Iterable[KeySpec], clock: Clock) -> list[CredentialRow] | None:
-    """Every credential in the store, by name; None if nobody has used it yet. Nothing is changed, nobody held up.
+    """Return every credential in the store, by name; None if the store does not exist yet. Changes and blocks nothing.
 
-    Raises StoreError if it cannot be read, ImportError if what it takes to read it is not installed.
+    Raises StoreError if the store cannot be read, ImportError if its client library is not installed.
     """
     if isinstance(place, RedisLocation):
-        from .redis import require_client  # which is not needed by others
+        from .redis import require_client  # needed for Redis only
 
         require_client()
         from .redis.read_state import read_store as look_there
@@ -35,12 +35,12 @@ def read_store(place: Path | RedisLocation, specs: Iterable[KeySpec], clock: Clo
 
 
 def read_pause(place: Path | RedisLocation, clock: Clock) -> GrantPause | None:
-    """Why no lease starts at present, whatever the credentials are, and for how long; None: nothing is against it.
+    """Return why and for how long the store grants no lease of any credential; None if it grants them.
 
     Raises what ``read_store`` raises.
     """
     if not isinstance(place, RedisLocation):
-        return None  # a file does not forget
+        return None  # a file loses no state, so it never pauses
     from .redis import require_client
 
     require_client()
@@ -52,10 +52,10 @@ def read_pause(place: Path | RedisLocation, clock: Clock) -> GrantPause | None:
 def reset_credentials(
     place: Path | RedisLocation, names: Sequence[str], specs: Iterable[KeySpec], clock: Clock
 ) -> list[ResetResult]:
-    """Forget death, coolings, money gone and use of the credentials of these names, and of their quotas.
+    """Reset these credentials and their quotas: rejections, cooldowns, exhausted balances, usage.
 
-    Every process that uses the store hears of it: those who wait within a second, others at their next request. Leases
-    in force stay. Names the store does not have are left out. Raises StoreError if it cannot be written.
+    Waiting processes notice within a second, others at their next request. Leases in force stay. Names that the store
+    does not have are left out. Raises StoreError if the store cannot be written.
     """
     if isinstance(place, RedisLocation):
         from .redis import require_client

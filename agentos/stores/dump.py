@@ -1,8 +1,8 @@
-"""A store as it looks from outside: its records without a session, and what the rules make of them.
+"""StoreDump: all records of a store, read without a session, and the status of each credential derived from them.
 
-A store knows a credential by a digest of its secret and by its name, and has the record of each quota. It does not
-have what programs state: slots, limits, and which named quota a credential belongs to. That is told here by ``KeySpec``
-(from a configuration); what nobody tells is found by leases in force, else left out.
+A store identifies a credential by a digest of its secret and by its name, and has the record of each quota. It does not
+have what programs state: slots, limits, and which named quota a credential belongs to. The caller passes that as
+``KeySpec`` (from a configuration); without it, the quota is found by the leases in force, else left out.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from ..pool.core.records import Key, KeySpec
 from ..pool.core.states import Life
 from ..pool.snapshot import CredentialState, build_state
 
-_OWN, _NAMED = "key ", "quota "  # how the names of quotas begin in a store
+_OWN, _NAMED = "key ", "quota "  # prefixes of quota names in a store
 
 
 @dataclass(frozen=True, slots=True)
 class CredentialRow:
-    """One credential as the store has it."""
+    """One credential in the store, with its status."""
 
     state: CredentialState
     holders: tuple[str, ...]
-    secrets: int  # how many secrets have had this name; the newest of them is shown
+    secrets: int  # how many secrets have had this name; the newest is shown
 
 
 @dataclass(frozen=True, slots=True)
 class GrantPause:
-    """No lease starts for so many seconds more, whatever the credentials are, and why."""
+    """The store grants no lease for *left* seconds more."""
 
     left: float
     why: str
@@ -42,7 +42,7 @@ class GrantPause:
 
 @dataclass(frozen=True, slots=True)
 class DumpEntry:
-    """One secret that was made known to the store, under the name it has now."""
+    """One secret known to the store, under its present name."""
 
     number: int
     fingerprint: str
@@ -56,20 +56,20 @@ class DumpEntry:
 
 @dataclass(frozen=True, slots=True)
 class StoreDump:
-    """All that is in a store, with instants of this machine's clock."""
+    """All records of a store, with instants of this machine's clock."""
 
     entries: list[DumpEntry]
-    quotas: Mapping[str, tuple[int, Record]]  # by name as in the store: its number and its record
+    quotas: Mapping[str, tuple[int, Record]]  # name in the store -> number, record
 
     def by_name(self) -> dict[str, list[DumpEntry]]:
-        """The entries of each name, the one to show first."""
+        """Return the entries of each name, the one to show first."""
         found: dict[str, list[DumpEntry]] = {}
         for entry in sorted(self.entries, key=lambda entry: (not entry.holders, -entry.number)):
             found.setdefault(entry.name, []).append(entry)
         return found
 
     def find_quota(self, entry: DumpEntry, spec: KeySpec | None) -> str | None:
-        """The quota of a credential, as it is called in the store; None where that cannot be told, or is not there."""
+        """Return the store's name for the quota of a credential; None if it is unknown or not in the store."""
         own = _OWN + entry.fingerprint
         if entry.leased_from is not None:
             return entry.leased_from
@@ -83,7 +83,7 @@ class StoreDump:
 
 
 def build_rows(book: StoreDump, specs: Mapping[str, KeySpec], now: float, offset: float) -> list[CredentialRow]:
-    """The rules are the core's: a pool is made of what is known, and asked how things look."""
+    """Load the dump into a pool and return the pool's report, so that the core's rules derive each status."""
     pool = AdaptivePool(wall_offset=offset)
     by_name = book.by_name()
     for name, entries in sorted(by_name.items()):
@@ -91,7 +91,7 @@ def build_rows(book: StoreDump, specs: Mapping[str, KeySpec], now: float, offset
         quota = book.find_quota(entry, spec)
         shared = quota.removeprefix(_NAMED) if quota is not None and quota.startswith(_NAMED) else None
         stated = KeySpec(name) if spec is None else spec
-        slots = max(stated.slots, len(entry.holders))  # whoever has it in use may state more
+        slots = max(stated.slots, len(entry.holders))  # a process that uses it may state more slots
         pool.add(replace(stated, slots=slots, quota=stated.quota if quota is None else shared), now)
         _load_entry(pool, pool.keys[name], entry, EMPTY_RECORD if quota is None else book.quotas[quota][1])
     return [
@@ -102,7 +102,7 @@ def build_rows(book: StoreDump, specs: Mapping[str, KeySpec], now: float, offset
 
 def _load_entry(pool: AdaptivePool, key: Key, entry: DumpEntry, record: Record) -> None:
     unpack_quota(key.quota, record)
-    key.proven = True  # so that slots which were found out are shown as found
+    key.proven = True  # show the learned number of slots as certain
     pool.set_leases_elsewhere(key, entry.holders)
     if entry.life != Life.ALIVE.value:
         key.life, key.evidence, key.since = Life(entry.life), entry.evidence, entry.since

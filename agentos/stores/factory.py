@@ -1,4 +1,4 @@
-"""Opening the store that a pool was told to use, and the bell on which its housekeeper waits."""
+"""Open the store at a location, with the wake-up that its maintenance thread waits on."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from .sqlite.udp_wakeup import create_wakeup
 
 @dataclass(frozen=True, slots=True)
 class OpenedStore:
-    """A shared store in use, and its bell."""
+    """An open shared store and its wake-up."""
 
     store: SessionStore[Any]
     wakeup: StoreWakeup
 
 
 def open_store(place: Path | RedisLocation, clock: Clock, *, ttl: float, weight: float, view: StoreView) -> OpenedStore:
-    """Share a pool's state with whoever else has opened it there. Raises StoreError."""
+    """Open the store at *place* and join it. Raises StoreError."""
     if isinstance(place, RedisLocation):
-        from .redis import open_redis  # redis-py is needed by those only who use it
+        from .redis import open_redis  # redis-py is an optional dependency
 
         return OpenedStore(*open_redis(place, clock, ttl=ttl, weight=weight, view=view))
     bell = create_wakeup()

@@ -1,4 +1,4 @@
-"""Whether a request is granted now, whatever store keeps the leases: the one place where that is decided."""
+"""Decide whether a request is granted: the one rule for all stores."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from .step_queueing import QueueingStep
 
 
 def grant(step: QueueingStep, bid: SlotRequest) -> SlotGranted | SlotRefused:
-    """Lease the slot, if nobody who is ahead needs it and the rules allow it at this moment."""
+    """Lease the slot, unless a process that is ahead in the fair queue needs it or the pool's rules refuse it."""
     me, now = step.me, step.now
     if me.notified_at is not None:
-        me.notified_at = DECLINED  # unless there is something for us
+        me.notified_at = DECLINED  # unless a grant or the fair queue overrides it below
         step.me_changed = True
     leases = 0
     for request, token, at in step.leases_on(bid.credential):
@@ -25,9 +25,9 @@ def grant(step: QueueingStep, bid: SlotRequest) -> SlotGranted | SlotRefused:
         free = bid.free(lambda number: any(each.wants(number, now) for each in ahead)) if ahead else 0
         if ahead and len(ahead) >= free:
             if me.notified_at is not None:
-                me.notified_at = None  # it is not our turn
+                me.notified_at = None  # not declined: others are ahead
             ahead.sort(key=StoreSession.order)
-            step.depend_on_sessions(ahead[-free:])  # those suffice, whatever becomes of the rest
+            step.depend_on_sessions(ahead[-free:])  # the refusal stands while these stay as they are
             return SlotRefused(step.notify(ahead[0]) + NOTIFY_TIMEOUT)
     if leases >= bid.slots:
         step.read(bid.credential)
@@ -48,6 +48,6 @@ def grant(step: QueueingStep, bid: SlotRequest) -> SlotGranted | SlotRefused:
         step.me_changed = True
     if me.waiting_since is not None:
         me.waiting_since = now if bid.still_waiting else None
-        me.notified_at = me.claim = me.idle_until = None  # if others wait here, they say anew for what
+        me.notified_at = me.claim = me.idle_until = None  # other waiters of this process announce again what they want
         step.me_changed = True
     return granted

@@ -1,4 +1,4 @@
-"""Make the core of a pool whose state is in a store, and attach it to that store."""
+"""Build the core of a shared pool and attach it to its store."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .shared_pool.pool import SharedPool
 
 
 class _CheckedSharedPool(CheckedPool, SharedPool):
-    """Checks its promises, on its view of the store: others may open again what was closed here."""
+    """A shared pool that checks its invariants, except for quotas that other processes reopen."""
 
     def apply_updates(self, credentials: Sequence[CredentialUpdate], quotas: Sequence[QuotaUpdate]) -> None:
         super().apply_updates(credentials, quotas)
@@ -23,12 +23,12 @@ class _CheckedSharedPool(CheckedPool, SharedPool):
 
 
 def make_shared_core(*, debug: bool, keep_free: int, max_lease: float | None) -> SharedPool:
-    """Make the core; with *debug* one that checks its own promises."""
+    """Build the core; with *debug* one that checks its invariants."""
     return (_CheckedSharedPool if debug else SharedPool)(keep_free=keep_free, max_lease=max_lease)
 
 
 def share_pool(runtime: PoolRuntime, core: SharedPool, place: Path | RedisLocation, ttl: float, weight: float) -> None:
-    """Share the state of a pool with the other processes that have opened it at *place*. Raises StoreError."""
+    """Share the pool's state with the other processes that have opened it at *place*. Raises StoreError."""
     credentials = runtime.registry.credentials
     core.mask = runtime.masker.mask
     opened = open_store(place, runtime.clock, ttl=ttl, weight=weight, view=core)

@@ -1,4 +1,4 @@
-"""What is forgotten of a credential when a person says so: death, coolings, money gone, use, what was learned."""
+"""Reset credentials in a store: rejections, cooldowns, exhausted balances, usage and learned limits."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .dump import DumpEntry, StoreDump
 
 @dataclass(frozen=True, slots=True)
 class ResetResult:
-    """What was forgotten. *quota* is None where the store does not say which one is the credential's."""
+    """One credential that was reset. *quota* is None if the store does not show which quota is the credential's."""
 
     name: str
     quota: str | None
@@ -23,7 +23,7 @@ class ResetResult:
 
 
 def reset_entries(step: Step, book: StoreDump, names: Sequence[str], specs: Mapping[str, KeySpec]) -> list[ResetResult]:
-    """Forget the credentials of these names, and their quotas, in one step. Leases in force stay."""
+    """Reset the credentials of these names and their quotas in one step. Leases in force stay."""
     by_name = book.by_name()
     done = []
     for name in dict.fromkeys(names):
@@ -44,6 +44,6 @@ def _reset_entry(step: Step, book: StoreDump, entry: DumpEntry, spec: KeySpec | 
     if "width" in record:
         nothing["width"] = (
             AdaptiveConcurrency().pack()
-        )  # left out, processes that find it out would keep what they found
+        )  # without it, processes would keep the concurrency that they have learned
     step.write_quota(number, nothing, opened=True)
     return quota

@@ -1,7 +1,7 @@
-"""What this process does with a shared store, whichever it is: it joins, asks, tells, renews and leaves.
+"""SessionStore: one process's membership in a shared store, with the parts that SQLite and Redis have in common.
 
-A store of its own kind says how one step is done: all of it or nothing. What cannot be done now is put off, and done at
-the beginning of the next step.
+The subclass executes one step atomically. An action that cannot be executed now is deferred to the beginning of the
+next step.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ from .step_queueing import QueueingStep
 
 T = TypeVar("T")
 
-# A holder stops a little before the others may take its lease, so that its last call has begun by then.
-_MARGIN = 0.1  # of the time to live
+# A holder stops a little before other processes may take its lease, so that its last call has begun by then.
+_MARGIN = 0.1  # fraction of the TTL
 _LONGEST_MARGIN = 1.0
 
-# How long to insist where the caller cannot come back later: when a credential joins, and when the process leaves.
+# Retry this long when the caller cannot come back later: when a credential is enrolled, and when the process leaves.
 _JOIN_RETRY_SECONDS = 5.0
 LEAVE_RETRY_SECONDS = 1.0
 _IN_TROUBLE_FOR = 0.25
@@ -50,46 +50,46 @@ _LONGEST_BUSY = 0.05
 
 
 def safety_margin(ttl: float) -> float:
-    """How long before its lease may be another's a holder stops."""
+    """Return how many seconds before the session's expiry its holders stop."""
     return min(_LONGEST_MARGIN, _MARGIN * ttl)
 
 
 class SessionStep(QueueingStep):
-    """A step of a session: all that the protocol's ``Step`` has, and credentials can be made known in it."""
+    """A step of a session: the protocol's ``Step``, and enrolling credentials."""
 
     @abstractmethod
     def enrol(self, card: CredentialIdentity) -> EnrolledCredential:
-        """Make a credential and its quota known."""
+        """Register a credential and its quota, if they are new, and return their state."""
 
     @abstractmethod
     def end(self, credential: int, token: int) -> bool:
-        """End a lease of this session. False: it is not in force."""
+        """End a lease of this session. Return False if it is not in force."""
 
     @abstractmethod
     def settle(self, credential: int, token: int) -> bool:
-        """The cost of a lease is no guess any more. False: it is not in force."""
+        """Mark the cost of a lease as measured, no longer estimated. Return False if it is not in force."""
 
     @abstractmethod
     def _write_record(self, number: int, record: Record) -> None:
-        """Keep what is known of a quota now."""
+        """Write the record of a quota."""
 
     def write_quota(self, number: int, record: Record, *, opened: bool = False, eased: bool = False) -> None:
-        """Keep what is known of a quota now. *opened*: every process that waits is told; *eased*: the first is."""
+        """Write the record of a quota. *opened*: notify every waiting process; *eased*: notify the first."""
         self._write_record(number, record)
         if opened or eased:
             self._notify_all() if opened else self._notify_first()
 
     @abstractmethod
     def write_life(self, number: int, life: str, evidence: str, since: float) -> None:
-        """Keep whether a credential lives."""
+        """Write whether a credential is alive."""
 
     @abstractmethod
     def join(self, me: StoreSession) -> None:
-        """Begin a session."""
+        """Begin session *me*."""
 
     @abstractmethod
     def find_held(self, tokens: Collection[int]) -> list[tuple[int, int]]:
-        """The leases of this session with one of *tokens*: credential and token."""
+        """Return credential and token of this session's leases that are among *tokens*."""
 
     @abstractmethod
     def _take_over(self, before: StoreSession, abandoned: Collection[int]) -> None:
@@ -106,19 +106,19 @@ class SessionStep(QueueingStep):
         self._take_over(before, tokens)
         self.former.update(dict.fromkeys(tokens, before.id))
         for credential, _ in abandoned:
-            self.read(credential)  # by now the lease is another session's: the view counts it as such
+            self.read(credential)  # the lease is now another session's, and the view must count it so
 
 
 S = TypeVar("S", bound=SessionStep)
 
 
 class SessionStore(ABC, Generic[S]):
-    """One process's access to a shared store. Used under the pool's lock, but for ``leave``."""
+    """One process's access to a shared store. Used under the pool's lock, except for ``leave``."""
 
     def __init__(self, where: str, clock: Clock, *, ttl: float, weight: float, view: StoreView) -> None:
         self.valid_until = FOREVER
         self.next_refresh_at = FOREVER
-        self.where = where  # as people are told; never a password
+        self.where = where  # for people; without a password
         self._clock = clock
         self._ttl = ttl
         self._margin = safety_margin(ttl)
@@ -129,86 +129,91 @@ class SessionStore(ABC, Generic[S]):
         self._left = False
         self._renew_at = FOREVER
         self._pending: list[StepAction] = []
-        self._highest = 0  # token that we know to have been given out
-        self._uncertain = False  # a lease may be in the store that the view does not know of
-        self._busy = 0  # how often it was busy in a row
-        self._remote_use_for: float | None = None  # how long our leases may be in use when this process is gone
+        self._highest = 0  # highest token seen
+        self._uncertain = False  # the store may hold a lease that the view does not have
+        self._busy = 0  # how often in a row the store was busy
+        self._remote_use_for: float | None = (
+            None  # seconds for which remote workers may use our leases after this process ends
+        )
         self._remote_users: weakref.WeakSet[RemoteUser] = weakref.WeakSet()
-        self._abandoned: set[int] = set()  # tokens that are still to be left in a session that is not renewed
-        self._former: dict[int, str] = {}  # those that are: the session of each
+        self._abandoned: set[int] = set()  # tokens still to be left in a session that is not renewed
+        self._former: dict[int, str] = {}  # token of an abandoned lease -> its session
 
-    # -- what each store does in its own way ------------------------------------------------------------------
+    # -- what each store implements ---------------------------------------------------------------------------
 
     @abstractmethod
     def _salt(self) -> bytes:
-        """What fingerprints are made with: it is in this store alone."""
+        """Return the store's own salt for fingerprints."""
 
     @abstractmethod
     def _step(self, act: Callable[[S], T], request: str | None = None) -> T:
-        """Do *act* as one step, after what was put off. *request* is the one that is being granted.
+        """Execute *act* as one step, after the deferred actions. *request* is the one that is being granted.
 
-        Afterwards it is uncertain whether the caller knows of what was done, until it says so.
+        Leaves ``_uncertain`` set; the caller clears it when it has recorded what was done.
         """
 
     @abstractmethod
     def _new_session(self, step: S) -> StoreSession:
-        """A session for this process, which has yet to be joined."""
+        """Return a new session for this process, not yet joined."""
 
     @abstractmethod
     def _end_session(self, session: str) -> None:
-        """End it on a connection of its own: another thread may be in the middle of a step, never to go on."""
+        """End a session on a separate connection: another thread may be suspended in the middle of a step."""
 
     @abstractmethod
     def _schedule_expiry(self, session: str) -> None:
-        """Let it end by itself, ``out_for`` seconds from now at the latest; on a connection of its own."""
+        """Let a session expire, at most ``_remote_use_for`` seconds from now; on a separate connection."""
 
     @abstractmethod
     def refresh(self, since: float = FOREVER) -> bool:
-        """Tell the view what others did; what was heard at *since* or later is new enough. False: nothing."""
+        """Update the view with what others changed; data received at *since* or later is fresh enough. False: no
+        change.
+        """
 
     @abstractmethod
     def wake_maintenance(self) -> None:
-        """Wake whoever calls ``maintain``: it may be due earlier than was thought."""
+        """Wake the thread that calls ``maintain``, which may be due earlier than it knows."""
 
     @abstractmethod
     def _detach(self, *, closed: bool) -> None:
-        """The session is over; *closed*: and no step is under way, nor will be."""
+        """Release resources after the session has ended; *closed*: no step is executing, and none will."""
 
     # -- commands that may outlive this process ---------------------------------------------------------------
 
     def lock_lease(self, token: int, mark: str) -> int | None:
-        """A descriptor for a command with that *mark* to inherit; see the protocol. Raises OSError."""
+        """Return a descriptor for a command with that *mark* to inherit; see the protocol. Raises OSError."""
         return None
 
     def unlock_lease(self, token: int) -> None:
-        """The command has ended."""
+        """Release the lock after the command has ended."""
 
     def on_lease_replaced(self, token: int, to: int) -> None:
-        """The lease was lost, and taken again with another token: its command goes on."""
+        """Move the lock of a command whose lease was lost and replaced by one with another token."""
 
     # -- steps ------------------------------------------------------------------------------------------------
 
     def fingerprint(self, secret: str) -> str:
-        """By what the store knows a secret: a digest with a salt that is in this store alone."""
+        """Return the store's id of a secret: a digest with the store's own salt."""
         return hmac.new(self._salt(), secret.encode(), hashlib.sha256).hexdigest()[:32]
 
     def try_grant(self, bid: SlotRequest) -> SlotGranted | SlotRefused:
-        """Lease one slot, if the rules allow it at this moment."""
+        """Lease one slot, if the rules allow it now."""
         answer = self._step(lambda step: self._grant(step, bid), bid.request)
         if not isinstance(answer, SlotGranted):
             self._uncertain = False
-        # Else until the caller has it in its books: an interrupt may keep it from that, and it would be nobody's.
+        # A grant stays uncertain until the caller has recorded it: an interrupt in between would leave a lease that no
+        # caller has.
         return answer
 
     def _grant(self, step: S, bid: SlotRequest) -> SlotGranted | SlotRefused:
         return grant(step, bid)
 
     def confirm_grant(self) -> None:
-        """The lease that was just granted is in the caller's books."""
+        """Note that the caller has recorded the lease that was just granted."""
         self._uncertain = False
 
     def submit(self, act: StepAction) -> None:
-        """Do *act*, now or, if the store is busy or in trouble, at the beginning of the next step."""
+        """Execute *act* now or, if the store is busy or failing, at the beginning of the next step."""
         if self._left or self._is_forked():
             return
         self._pending.append(act)
@@ -219,17 +224,17 @@ class SessionStore(ABC, Generic[S]):
             if isinstance(error, TransientStoreError):
                 raise
         except BaseException:
-            self._defer(StoreBusy())  # interrupted: it is done soon all the same
+            self._defer(StoreBusy())  # interrupted: executed soon nevertheless
             raise
 
     def enrol(self, card: CredentialIdentity) -> EnrolledCredential:
-        """Make a credential known, and return what is known of it."""
+        """Register a credential and return its state in the store."""
         enrolled = self._retry(lambda: self._step(lambda step: step.enrol(card)))
         self._uncertain = False
         return enrolled
 
     def maintain(self) -> bool:
-        """Renew the session if that is due, do what was put off, end what has run out. False: nothing was due."""
+        """Renew the session if due, execute deferred actions, end expired sessions. Return False if nothing was due."""
         if self._session is None or self._left or self._is_forked() or not self._is_due(self._clock.now()):
             return False
         self._check_location()
@@ -244,26 +249,26 @@ class SessionStore(ABC, Generic[S]):
         return now >= min(self._renew_at, self.next_refresh_at)
 
     def _check_location(self) -> None:
-        """Before a renewal: see whether the store is still where it was."""
+        """Check before a renewal that the store is still at its location."""
 
     def _plain_step(self) -> None:
-        """Nothing but what is due anyway: what was put off, renewals, ends."""
+        """Execute a step with only what is due anyway: deferred actions, renewal, expiries."""
         self._step(lambda _step: None)
         self._uncertain = False
 
     def _run_deferred(self, step: S, passes: tuple[type[Exception], ...] = ()) -> None:
-        """The acts, in order. Errors in *passes* are the store's own, and no act's fault."""
+        """Execute the deferred actions in order. Errors in *passes* are the store's, not the action's."""
         for number, act in enumerate(self._pending):
             try:
                 act(step)
             except passes:
                 raise
             except Exception:
-                del self._pending[number]  # it would fail again and again, and nothing else would be done any more
+                del self._pending[number]  # else it would fail in every step and block all others
                 raise
 
     def abandon(self, tokens: Collection[int]) -> None:
-        """Renew these leases no more; see the protocol. If the store is busy, the next step does it first of all."""
+        """Stop renewing these leases; see the protocol. If the store is busy, the next step does it first."""
         if self._left or self._is_forked():
             return
         self._abandoned.update(tokens)
@@ -272,11 +277,11 @@ class SessionStore(ABC, Generic[S]):
         except (StoreBusy, TransientStoreError) as error:
             self._defer(error)
         except StoreError:
-            pass  # the store is damaged: the next use of the pool says so
+            pass  # the store is damaged: the next use of the pool reports it
 
     def _split_off_abandoned(self, step: S) -> None:
-        """Called when a step begins in our session: go on in a new one, if there are leases to abandon."""
-        if not self._abandoned or self.is_expired():  # a session that may have run out is not continued
+        """At the beginning of a step, continue in a new session if there are leases to abandon."""
+        if not self._abandoned or self.is_expired():  # a session that may have expired is not continued
             return
         held = step.find_held(self._abandoned)
         self._abandoned.intersection_update(token for _, token in held)  # the others have ended
@@ -284,7 +289,7 @@ class SessionStore(ABC, Generic[S]):
             step.continue_as(self._new_session(step), held)
 
     def _on_step_done(self, step: S, acts: int) -> None:
-        """The step is done, and with it so many of the acts that were put off."""
+        """Update the state after a step that executed the first *acts* deferred actions."""
         del self._pending[:acts]
         self._former = step.former
         self._abandoned.difference_update(step.former)
@@ -293,19 +298,19 @@ class SessionStore(ABC, Generic[S]):
             self._view.note(note)
 
     def next_renewal_at(self) -> float:
-        """When ``maintain`` is due, even if nobody waits."""
+        """Return when ``maintain`` is due, even if no caller waits."""
         return FOREVER if self._left else self._renew_at
 
     def is_expired(self) -> bool:
-        """Whether our leases must count as lost already."""
+        """Return whether our leases must count as lost."""
         return self._clock.now() >= self.valid_until
 
     def busy_delay(self) -> float:
-        """How long to leave a store alone that was busy: longer each time."""
+        """Return how long to wait before the next attempt at a busy store: longer each time."""
         return min(busy_backoff() * (1 << min(self._busy, 10)), _LONGEST_BUSY)
 
     def _defer(self, error: StoreBusy | TransientStoreError) -> None:
-        """Let the thread that keeps up do it, soon."""
+        """Let the maintenance thread retry soon."""
         self._renew_at = self._clock.now() + (self.busy_delay() if isinstance(error, StoreBusy) else _IN_TROUBLE_FOR)
         self.next_refresh_at = max(self.next_refresh_at, self._renew_at)
         self.wake_maintenance()
@@ -327,14 +332,14 @@ class SessionStore(ABC, Generic[S]):
     # -- leaving ----------------------------------------------------------------------------------------------
 
     def delegate(self, lender: RemoteUser, out_for: float) -> None:
-        """Leases go to other machines from now on; see the protocol. The next step, such as a grant, writes it down."""
+        """Mark leases as used on other machines from now on; see the protocol. The next step writes it."""
         self._remote_users.add(lender)
         self._remote_use_for = max(out_for, self._remote_use_for or 0.0)
 
     def leave(self) -> None:
-        """End the session and all its leases at once, but for those that others may be using on other machines.
+        """End the session and its leases at once, except leases that remote workers may still use.
 
-        Abandoned leases end, too: this is for the end of the process. From any thread, at any time; again does nothing.
+        Ends abandoned leases too: this is for the end of the process. Callable from any thread at any time; idempotent.
         """
         if self._is_forked():
             return
@@ -356,14 +361,14 @@ class SessionStore(ABC, Generic[S]):
         self._detach(closed=False)
 
     def _end(self, session: str, *, in_use: bool) -> None:
-        """End a session of ours; if its leases may be *in_use* on other machines, only when their time is over."""
+        """End a session of ours; if remote workers may still use its leases (*in_use*), let it expire instead."""
         if self._remote_use_for is not None and in_use:
             self._schedule_expiry(session)
         else:
             self._end_session(session)
 
     def close(self) -> None:
-        """Leave, and let go of the store. Only when no step is under way."""
+        """Leave and close the store. Only when no step is executing."""
         if self._is_forked():
             return
         if (self._pending or self._abandoned) and not self._left:
@@ -378,13 +383,13 @@ class SessionStore(ABC, Generic[S]):
                 self._plain_step()
             except (StoreBusy, TransientStoreError):
                 self._before_retry()
-            except (StoreError, PoolClosed):  # closed: another thread has left the store meanwhile, for good
+            except (StoreError, PoolClosed):  # closed: another thread has left the store
                 return
 
     # -- other processes --------------------------------------------------------------------------------------
 
     def _is_forked(self) -> bool:
-        """Whether this is a fork of the process that opened the store: connections must not be carried over."""
+        """Return whether this is a forked child of the process that opened the store: connections cannot be inherited."""
         return os.getpid() != self._pid
 
     def _require_own_process(self) -> None:

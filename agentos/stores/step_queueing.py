@@ -1,7 +1,10 @@
-"""What a step of any store has to do with the line: who is called when something comes free, and what waiting means.
+"""Queueing rules shared by all stores: which waiting process is notified when a slot frees.
 
-The rules of whose turn it is are in ``_core.turns``. Here they are applied to the sessions that a step has at hand; how
-sessions and leases are kept is each store's own.
+The order is defined in ``pool.core.fair_queue``. Here it is applied to the sessions that a step has read; each store
+keeps sessions and leases in its own way.
+
+A store without transactions (Redis) checks at the commit that what a step decided on is unchanged. The ``depend_on_``
+methods record what that is.
 """
 
 from __future__ import annotations
@@ -16,75 +19,75 @@ from ..pool.store_protocol import QuotaReservation, SlotGranted, SlotRequest
 
 
 class QueueingStep(ABC):
-    """One step, as far as the line is concerned."""
+    """The queueing part of a step."""
 
     me: StoreSession
     others: list[StoreSession]
 
     def __init__(self, now: float, sessions: list[StoreSession], served: float, view: StoreView) -> None:
         self.now = now
-        self.sessions = sessions  # those of others, and of this process
-        self.served = served  # where those who wait are
+        self.sessions = sessions  # including this process's
+        self.served = served  # virtual time of the fair queue
         self.me_changed = False
-        self.notes: list[str] = []  # what people should be told when it is done
+        self.notes: list[str] = []  # messages for people, published when the step is done
         self.depends_on_waiting = False
-        self.depends_on_front = False  # on that nobody gets in line before somebody who waits
+        self.depends_on_front = False  # on no process entering the queue before a waiting one
         self.session_dependencies: list[StoreSession] = []
-        self.former: dict[int, str] = {}  # abandoned leases of this process: token -> the session that is not renewed
+        self.former: dict[int, str] = {}  # abandoned leases of this process: token -> session
         self._view = view
 
-    # -- what each store does in its own way ------------------------------------------------------------------
+    # -- what each store implements ---------------------------------------------------------------------------
 
     @abstractmethod
     def read(self, credential: int | None = None, quota: int | None = None) -> None:
-        """Let the view see what is true of these, before the rules are applied to it."""
+        """Update the view with the state of these, before the rules are applied to it."""
 
     @abstractmethod
     def read_all(self) -> None:
-        """Let the view see everything."""
+        """Update the view with everything."""
 
     @abstractmethod
     def leases_on(self, credential: int) -> Iterable[tuple[str, int, float]]:
-        """The leases of a credential that are in force, whoever has them: request, token, and since when."""
+        """Return the leases on a credential, of all sessions: request, token, start."""
 
     @abstractmethod
     def lease(self, bid: SlotRequest, reserved: QuotaReservation) -> SlotGranted:
-        """Begin a lease. Its token is larger than that of every lease before it."""
+        """Create a lease. Its token is larger than that of every earlier lease."""
 
     @abstractmethod
     def _end_session(self, session: StoreSession) -> set[int]:
-        """Remove a session and its leases. Returns the credentials that have a free slot by that."""
+        """Remove a session and its leases. Return the credentials on which a slot became free."""
 
     @abstractmethod
     def _record_notified(self, session: StoreSession) -> None:
-        """Keep ``called_at`` of somebody else's session, and wake its process when the step is done."""
+        """Write ``notified_at`` of another session, and wake its process when the step is done."""
 
-    # -- what a step rests on, where another may come between what it reads and what it writes ------------------
+    # -- what a step's decision depends on --------------------------------------------------------------------
 
     def depend_on_waiting(self) -> None:
-        """What is decided holds as long as nobody begins to wait, or to wait for something else."""
+        """The decision holds while no process begins to wait or changes what it waits for."""
         self.depends_on_waiting = True
 
     def depend_on_queue_front(self, session: StoreSession) -> None:
-        """What is decided holds as long as nobody gets in line before that one."""
+        """The decision holds while no process enters the queue before *session*."""
         if session.waiting_since is None:
-            self.depends_on_waiting = True  # every one of them is before it
+            self.depends_on_waiting = True  # every waiting session is before it
         else:
             self.depends_on_front = True
 
     def depend_on_sessions(self, sessions: Iterable[StoreSession]) -> None:
-        """What is decided holds as long as these are as they are."""
+        """The decision holds while these sessions do not change."""
         self.session_dependencies.extend(sessions)
 
     # -- sessions ---------------------------------------------------------------------------------------------
 
     def set_own_session(self, me: StoreSession) -> None:
-        """Say which of the sessions is this process's."""
+        """Set which of the sessions is this process's."""
         self.me = me
         self.others = [session for session in self.sessions if session is not me]
 
     def find_owning_session(self, token: int) -> str:
-        """The session that a lease of this process belongs to."""
+        """Return the session that a lease of this process belongs to."""
         return self.former.get(token, self.me.id)
 
     def expire(self, session: StoreSession) -> None:
@@ -100,13 +103,13 @@ class QueueingStep(ABC):
             self._notify_next(credential)
 
     def next_expiry(self) -> float:
-        """When the first of the others runs out, if it is not renewed."""
+        """Return when the first of the other sessions expires, if it is not renewed."""
         return min((other.expires_at for other in self.others), default=FOREVER)
 
     # -- waiting ----------------------------------------------------------------------------------------------
 
     def wait(self, wanted: Sequence[int] | None, idle_until: float | None, claim: str | None, *, passed: bool) -> None:
-        """Say that this process waits for one of these credentials (None: for any): it is called at its turn."""
+        """Queue this process for one of these credentials (None: any); it is notified at its turn."""
         me = self.me
         if me.waiting_since is None:
             me.waiting_since = self.now
@@ -119,7 +122,7 @@ class QueueingStep(ABC):
             self._notify_one()
 
     def stop_waiting(self) -> None:
-        """Nobody in this process waits. If it was called, others may want what it was called for."""
+        """Take this process out of the queue. If it was notified, notify the next."""
         me = self.me
         if me.waiting_since is not None:
             called = me.notified_at is not None
@@ -128,27 +131,27 @@ class QueueingStep(ABC):
             if called:
                 self._notify_one()
 
-    # -- calling ----------------------------------------------------------------------------------------------
+    # -- notifying --------------------------------------------------------------------------------------------
 
     def notify(self, session: StoreSession) -> float:
-        """Tell a process that it is its turn, unless it was told. Returns when it was."""
+        """Notify a process that it is its turn, unless it was notified before. Return when it was."""
         if session.can_be_notified():
             session.notified_at = self.now
             self._record_notified(session)
         return session.notified_at or self.now
 
     def _notify_next(self, credential: int) -> None:
-        """That credential has a free slot."""
+        """Notify the next process that wants that credential, which has a free slot."""
         first = next_to_notify(self.sessions, credential, self.now)
         if first is None:
             self.depend_on_waiting()
             return
         self.depend_on_queue_front(first)
-        if first.id != self.me.id:  # we are awake
+        if first.id != self.me.id:  # this process is awake
             self.notify(first)
 
     def _notify_one(self) -> None:
-        """Somebody else may want what we were called for."""
+        """Pass the notification that this process declined to another one."""
         waiting = [
             session
             for session in self.others
@@ -159,7 +162,7 @@ class QueueingStep(ABC):
         self._notify_first_of(waiting)
 
     def _notify_first(self) -> None:
-        """There is more of something than was thought: whoever is first may have been waiting for just that."""
+        """Notify the first waiting process: more is available than was assumed."""
         self._notify_first_of(
             [session for session in self.others if session.waiting_since is not None and session.can_be_notified()]
         )
@@ -180,5 +183,5 @@ class QueueingStep(ABC):
 
 
 def describe_process(session: StoreSession) -> str:
-    """A session's process, as people are told."""
+    """Return the process of a session as text for people."""
     return f"process {session.pid} on {session.host}" if session.host else f"process {session.pid}"

@@ -1,1 +1,1 @@
-"""The pool's rules on records that other processes change as well."""
+"""The pool's rules applied to records that other processes change as well."""

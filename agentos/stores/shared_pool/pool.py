@@ -1,8 +1,8 @@
-"""A pool whose state is kept in a store that others use too. The rules are the core's; what is true, the store decides.
+"""SharedPool: a pool that applies the core's rules to a view of a shared store.
 
-The core works here on a view of the store's records. It chooses a key and asks the store for it; if the store refuses,
-the view has learned why by then, and the core chooses again. What holders report goes to the store as acts, which are
-applied to what is true at that moment; while the store cannot be written they wait, and nobody waits for them.
+The core selects a key in the view and requests it from the store. If the store refuses, it has updated the view by
+then, and the core selects again. What holders report goes to the store as actions, which are applied to the true state
+at that moment; while the store cannot be written they are deferred, and callers do not wait for them.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from ...pool.store_protocol import QuotaReservation, SlotGranted, SlotRequest, S
 from .view import TOO_LATE, PoolView
 from .waiting import NAMED, claims_on, idle_until, own_claim, put_off_until, wanted_numbers
 
-# A refusal that the view does not explain: another look may.
+# Delay after a refusal that the view does not explain, before the view is refreshed again.
 _UNEXPLAINED_FOR = 0.005
 
 _LONGEST_REQUESTER = 200
 _PASSES = 4
-# Others ring when there is something for us. Where that cannot be heard, we look for ourselves.
+# Other processes send a wake-up when it is our turn. In case it is lost, refresh at these intervals.
 _REFRESH_EVERY = 0.1
 _REFRESH_WHEN_IDLE = 1.0
-# Who gets in line has just been refused, and hears of what has changed since when it says that it waits.
+# A caller that begins to wait was refused within this time, and the wait step reads what has changed since.
 _JUST_NOW = 0.01
 
 
 class SharedPool(PoolView):
-    """The core on a view: what it decides is true when the store has done it."""
+    """The core on a view of a store: its decisions take effect when the store has executed them."""
 
     # -- starting ---------------------------------------------------------------------------------------------
 
@@ -54,7 +54,7 @@ class SharedPool(PoolView):
         return super()._find(lane, ask, now, claims)
 
     def _starts_at(self, key: Key, ask: LeaseRequest, now: float, claims: RefillClaims | None) -> float:
-        """As the core has it; and if starting now would put off a process that is ahead, then after that one."""
+        """Return when *ask* may start; later than in the core if starting now would delay a process that is ahead."""
         at = super()._starts_at(key, ask, now, claims)
         if at > now or not self._claimed.get(key.quota):
             return at
@@ -63,7 +63,7 @@ class SharedPool(PoolView):
     def _start_on_first(
         self, lane: CandidateIndex, ask: LeaseRequest, requester: str | None, now: float
     ) -> Grant | None:
-        return None  # the store decides whether it can start
+        return None  # only the store can grant
 
     def _start(self, key: Key, ask: LeaseRequest, requester: str | None, now: float) -> Grant | None:
         quota = key.quota
@@ -98,10 +98,10 @@ class SharedPool(PoolView):
             self._record_lease(grant, ask)
             self._store.confirm_grant()
             if self.max_lease is not None and len(self.leases) == 1:
-                self._store.wake_maintenance()  # it has to be ended in time, should its holder forget it
+                self._store.wake_maintenance()  # to end the lease in time if its holder does not
             return grant
         if answer is not None:
-            self._refresh_view(now)  # what else has changed: the next choice should be a better one
+            self._refresh_view(now)  # so that the next selection is a better one
             self.rests = answer.why
             if answer.not_before is not None:
                 self.not_before = answer.not_before
@@ -137,7 +137,7 @@ class SharedPool(PoolView):
         if grant not in self._lost or self.kept_out:
             return super().reacquire(grant, now)
         key = grant.key
-        # Its cost was taken when it was granted, and stays taken; but a guess ended with the lease.
+        # The cost was reserved at the grant and stays reserved; an estimated cost ended with the lease.
         draws = [draw for draw in grant.draws if not draw[2]]
         bid = self._build_slot_request(
             key,
@@ -156,7 +156,7 @@ class SharedPool(PoolView):
         return again
 
     def _free_now(self, key: Key, now: float, wanted: Callable[[int], bool]) -> int:
-        """How many slots of wanted keys could start something now; no more than are worth counting."""
+        """Return how many slots of wanted keys could start a request now; looks at ``NAMED`` keys at most."""
         free = key.slots - key.leases
         for other in itertools.islice(self._plain.ready(), NAMED):
             if (
@@ -167,7 +167,7 @@ class SharedPool(PoolView):
                 free += other.slots - other.leases
         return free
 
-    # -- giving back and reporting ----------------------------------------------------------------------------
+    # -- releasing and reporting ------------------------------------------------------------------------------
 
     def end(self, grant: Grant) -> bool:
         if self.leases.get(grant.token) is not grant:
@@ -183,7 +183,7 @@ class SharedPool(PoolView):
                 self._keep(step, grant.key.quota)
             self._ended_now.append(grant.token)
 
-        # First here: whatever interrupts us, this process does not hold it any more, and the store is told.
+        # First in the view: if an interrupt follows, this process no longer holds the lease, and the store learns it.
         self._ending.add(grant.token)
         super().end(grant)
         self._submit(give_back, None)
@@ -218,14 +218,14 @@ class SharedPool(PoolView):
             return None
         quota = grant.key.quota
         if all(used[state.dimension] is None for state in quota.limits_for(grant.model)):
-            return NOBODY  # of none of what is limited
+            return NOBODY  # nothing that is limited was used
         changed = False
 
         def correct(step: Step) -> None:
             nonlocal changed
             credential, number = self._numbers[grant.key]
             if not step.settle(credential, grant.token):
-                return  # put off, and lost meanwhile
+                return  # deferred, and lost meanwhile
             step.read(quota=number)
             before = self._draws_before.setdefault(grant, grant.draws)
             grant.draws = list(grant.draws)
@@ -264,14 +264,14 @@ class SharedPool(PoolView):
         evidence: str = "",
         opened: bool = False,
     ) -> None:
-        """Make a change to what is known of a key or its quota: in the store, and if that must wait, here already."""
+        """Change the state of a key or its quota: in the store, and if that is deferred, in the view at once."""
         done = put_off = False
 
         def apply(step: Step) -> None:
             nonlocal done
             before = self._news
             step.read(*self._numbers[key])
-            if not put_off or self._news != before:  # else it is done already, to what is still true
+            if not put_off or self._news != before:  # else it is already applied to the same state
                 change(step.now)
             self._keep(step, key.quota, opened=opened)
             if life is not None:
@@ -287,7 +287,7 @@ class SharedPool(PoolView):
         record = self._records[quota] = pack_quota(quota, self._records[quota])
         step.write_quota(self._numbers[quota.keys[0]][1], record, opened=opened, eased=eased)
 
-    # -- by hand ----------------------------------------------------------------------------------------------
+    # -- manual actions ---------------------------------------------------------------------------------------
 
     def revive(self, key: Key, now: float) -> Sequence[Ticket]:
         self._apply(lambda at: self._revive(key, at), key, now, life=Life.ALIVE, opened=True)
@@ -307,11 +307,11 @@ class SharedPool(PoolView):
         return touched
 
     def _leave_if_finished(self) -> None:
-        """Closed, and nothing to give back: the others need not wait until we are not renewed any more."""
+        """Leave the store if the pool is closed and all leases are released, so that peers need not wait for an expiry."""
         if self.is_finished():
             self._store.close()
 
-    # -- waiting, in turn with other processes ----------------------------------------------------------------
+    # -- waiting in turn with other processes -----------------------------------------------------------------
 
     def enqueue(self, ticket: Ticket, now: float) -> Sequence[Ticket]:
         self._catch_up(now - _JUST_NOW)
@@ -325,9 +325,9 @@ class SharedPool(PoolView):
         return super().tick(now)
 
     def maintain(self, now: float, *, called: bool) -> Sequence[Ticket]:
-        """What is due even if nobody asks: renewals, and, for those who wait, what others did.
+        """Renew what is due and, if callers wait, serve them from what other processes changed.
 
-        *called*: another process says that it is our turn.
+        *called*: another process has notified us that it is our turn.
         """
         if self.max_lease is not None:
             self._expire(now)
@@ -345,7 +345,7 @@ class SharedPool(PoolView):
         return touched
 
     def due_at(self, now: float) -> float:
-        """When ``maintain`` should be called."""
+        """Return when ``maintain`` is due."""
         if self._broken is not None:
             return FOREVER
         due = min(self._store.next_renewal_at(), now + (_REFRESH_EVERY if self.waiting else _REFRESH_WHEN_IDLE))
@@ -356,11 +356,11 @@ class SharedPool(PoolView):
         return due
 
     def find_pause_reason(self, now: float) -> tuple[str, ...]:
-        """Why nothing starts for nobody, if that is so and is the store's doing."""
+        """Return why the store grants nothing at all now, if that is so."""
         return (self.rests,) if self.rests and now < self.not_before else ()
 
     def is_finished(self) -> bool:
-        """Closed, and everything given back."""
+        """Return whether the pool is closed and all leases are released."""
         return self.closed and not self.leases
 
     def _serve(self, now: float) -> list[Ticket]:
@@ -375,22 +375,22 @@ class SharedPool(PoolView):
                 return [*touched, *self._fail_all(self._broken)]
             self._announce_waiting(now)
             if self._news == before or not self.waiting:
-                break  # else what others did meanwhile may change who can start
+                break  # else what others did meanwhile may change which ticket can start
         return touched
 
     def _announce_waiting(self, now: float) -> None:
-        """Let the store know whether we wait, and for what: then we are called when it is our turn."""
+        """Write to the store whether and for what this process waits, so that it is notified at its turn."""
         if self.waiting:
             if self.kept_out:
-                return  # we do not know yet whether we have to wait; trying again tells
+                return  # the store was not reached: it is not known yet that we must wait
             before = self._waits_as
             if before is None and self._store.next_refresh_at == FOREVER and not self._company:
-                return  # nobody else is there to know; who comes is seen in our next step, or by what they do
+                return  # no other session; our next step, or what it changes, shows a new one
             if before is None or before != self._waiting_for(now):
                 self._write_waiting(now, passed=False)
-                self._refresh_view(now)  # something may have come free before we said that we wait
+                self._refresh_view(now)  # a slot may have become free before this was written
             if before is None:
-                self._store.wake_maintenance()  # whoever looks for us now and then should do so from now on
+                self._store.wake_maintenance()  # it must refresh for us from now on
         elif self._waits_as is not None:
             self._waits_as = None
             self._submit(lambda step: step.stop_waiting(), now)
@@ -400,13 +400,13 @@ class SharedPool(PoolView):
         self._submit(lambda step: step.wait(wanted or None, idle, claim, passed=passed), now)
 
     def _waiting_for(self, now: float) -> tuple[tuple[int, ...], float | None, str | None]:
-        """Which credentials the line waits for (none: any), not before when, and which refill it claims."""
+        """Return the credentials that callers wait for (empty: any), not before when, and the refill they claim."""
         lanes, numbers = self._index_list, self._numbers
         idle = None if len(numbers) > NAMED else idle_until(lanes, self.keys.values(), self.starts_at, now)
         return wanted_numbers(lanes, numbers), idle, own_claim(lanes, numbers, now)
 
     def is_leased_elsewhere(self) -> bool:
-        """Whether other processes have leased something of it."""
+        """Return whether other processes hold leases of this pool."""
         return any(key.leases_elsewhere for key in self.keys.values())
 
     def _fail_all(self, error: StoreError | PoolClosed) -> list[Ticket]:

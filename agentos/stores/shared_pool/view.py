@@ -1,4 +1,4 @@
-"""The core's view of what a store knows: what others did is taken over, what is asked of the store may fail."""
+"""PoolView: the core with a copy of the store's records, updated with what other processes change."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from ...pool.store_protocol import (
 )
 from .waiting import ForeignClaim
 
-# How long to leave a store alone that cannot be written.
+# Delay before the next attempt at a store that cannot be written.
 _IN_TROUBLE_FOR = 0.25
 _LOST_REMEMBERED = 1_000
 
@@ -39,47 +39,47 @@ T = TypeVar("T")
 
 
 class PoolView(AdaptivePool):
-    """The core, and what it has to remember of the store. It needs one before anything else: ``attach``."""
+    """The core and its copy of the store's state. Call ``attach`` before anything else."""
 
     _store: Store
 
     def __init__(self, *, keep_free: int = 0, max_lease: float | None = None, wall_offset: float = 0.0) -> None:
         super().__init__(keep_free=keep_free, max_lease=max_lease, wall_offset=wall_offset)
         self.drifts = True
-        self._track_lease_ends()  # no short cuts: the store must be asked, and others may have learned something
-        self._models_matter = True  # others may cool one model at any moment, even while a line is gone through
-        self._numbers: dict[Key, tuple[int, int]] = {}  # the store's numbers: of the credential, of its quota
+        self._track_lease_ends()  # no shortcuts: the store decides, and others may have learned something
+        self._models_matter = True  # others may cool one model down at any moment, even while the queue is served
+        self._numbers: dict[Key, tuple[int, int]] = {}  # number of the credential, of its quota
         self._keys: dict[int, Key] = {}
         self._quotas: dict[int, Quota] = {}
         self._records: dict[Quota, Record] = {}  # as last read or written
         self._requests = itertools.count(1)
         self._name = uuid.uuid4().hex
-        self._news = 0  # how often the view has changed by what others did
-        self._company = False  # others have done something, since a step last showed that nobody else is there
-        self._fewer_keys = False  # some key has died, or some quota's money is gone, since the line was gone through
-        # What the store knows us to wait for: which keys (none: any), not before when, and what we claim.
+        self._news = 0  # number of changes by other processes
+        self._company = False  # others changed something since a step last showed no other session
+        self._fewer_keys = False  # a key was rejected or a balance exhausted since the queue was last checked
+        # What we wait for according to the store: keys (empty: any), not before when, and our claim.
         self._waits_as: tuple[tuple[int, ...], float | None, str | None] | None = None
-        self._claimed: dict[Quota, list[ForeignClaim]] = {}  # by processes ahead of us, as last heard
-        self._ending: set[int] = set()  # given back, and not yet known to be so in the store
+        self._claimed: dict[Quota, list[ForeignClaim]] = {}  # by processes ahead of us, as last read
+        self._ending: set[int] = set()  # released here, not yet confirmed by the store
         self._ended_now: list[int] = []  # of those, in this step
-        self._draws_before: dict[Grant, list[Draw] | tuple[Draw, ...]] = {}  # of what was settled in this step
-        self.rests = ""  # why the store lets nothing start before ``not_before``, if that is why
-        self._came = False  # the store has seen us ask for something, since we were called
+        self._draws_before: dict[Grant, list[Draw] | tuple[Draw, ...]] = {}  # of grants settled in this step
+        self.rests = ""  # why the store grants nothing before ``not_before``
+        self._came = False  # the store has received a request of ours since it notified us
         self._lost: dict[Grant, str] = {}
-        self._abandoned: set[Grant] = set()  # in use by somebody who was given up: not renewed, and not ours any more
-        self._trouble: str | None = None  # what people were told of
+        self._abandoned: set[Grant] = set()  # their runs were stopped; not renewed, no longer ours
+        self._trouble: str | None = None  # the failure that was reported
         self._broken: StoreError | PoolClosed | None = None
         self.mask: Callable[[str], str] = str
-        self.fingerprint_of: Callable[[str], str] = str  # of the credential of that name
+        self.fingerprint_of: Callable[[str], str] = str  # by the credential's name
 
     def attach(self, store: Store) -> None:
-        """Keep the state there."""
+        """Keep the state in *store*."""
         self._store = store
 
     # -- the view ---------------------------------------------------------------------------------------------
 
     def apply_updates(self, credentials: Sequence[CredentialUpdate], quotas: Sequence[QuotaUpdate]) -> None:
-        """Take over what others did."""
+        """Apply what other processes changed."""
         self._company = True
         for news in credentials:
             key = self._keys.get(news.number)
@@ -106,9 +106,9 @@ class PoolView(AdaptivePool):
             self._change_life(key, LifeEvent.REVIVED, "", news.since)
 
     def on_session_lost(self, why: str) -> None:
-        """The session has ended without us: none of its leases is ours any more.
+        """Drop all leases: the session has ended without us.
 
-        Called in the middle of a step: nothing is learned from that, for nothing more can be written now.
+        Called in the middle of a step, which can write nothing more; so no feedback is derived from these ends.
         """
         for grant in list(self.leases.values()):
             self._drop_lease(grant)
@@ -116,7 +116,7 @@ class PoolView(AdaptivePool):
         self._waits_as = None
 
     def _drop_lease(self, grant: Grant) -> None:
-        """The lease is not this process's any more, and nothing is learned from that."""
+        """Remove a lease that is not this process's any more, without feedback to the limits."""
         self._watchful = False
         LeasePool.end(self, grant)
         self._watchful = True
@@ -132,26 +132,26 @@ class PoolView(AdaptivePool):
         )
 
     def held_tokens(self) -> Sequence[int]:
-        """The leases this process holds."""
+        """Return the leases that this process holds."""
         return list(self.leases)
 
     def unreturned_tokens(self) -> Sequence[int]:
-        """The leases this process holds, or has given back without the store knowing yet."""
+        """Return the leases that this process holds, or has released without the store's confirmation."""
         return [*self.leases, *self._ending]
 
     def note(self, text: str) -> None:
-        """Something that people should be told."""
+        """Queue a message for people."""
         self.notes.append(text)
 
     def step_done(self) -> None:
-        """What was done to the view in this step is true."""
+        """Confirm the changes that this step made to the view."""
         self._draws_before.clear()
         if self._ended_now:
             self._ending.difference_update(self._ended_now)
             self._ended_now.clear()
 
     def step_failed(self) -> None:
-        """What was done in this step is not true: what the store does not keep goes back to what it was."""
+        """Undo the changes of this step that are kept only in the view."""
         for grant, draws in self._draws_before.items():
             grant.draws = draws
         self._draws_before.clear()
@@ -169,7 +169,7 @@ class PoolView(AdaptivePool):
     def is_in_force(self, grant: Grant, now: float) -> bool:
         return super().is_in_force(grant, now) and now < self._store.valid_until
 
-    # -- who is in the pool -----------------------------------------------------------------------------------
+    # -- credentials in the pool ------------------------------------------------------------------------------
 
     def add(self, spec: KeySpec, now: float) -> Sequence[Ticket]:
         known = self._enrol(spec.name, spec.quota)
@@ -179,7 +179,7 @@ class PoolView(AdaptivePool):
 
     def _enrol(self, name: str, quota: str | None) -> EnrolledCredential:
         fingerprint = self.fingerprint_of(name)
-        # A quota that is shared is known by its name in every process; another is its credential's own.
+        # A shared quota has the same name in every process; any other belongs to its credential.
         return self._store.enrol(
             CredentialIdentity(fingerprint, name, f"key {fingerprint}" if quota is None else f"quota {quota}")
         )
@@ -191,14 +191,14 @@ class PoolView(AdaptivePool):
         self.apply_updates([known.credential], [known.quota])
 
     def enrol_again(self) -> None:
-        """The store is another one by now, and knows none of the credentials. It is told what we know of them."""
+        """Register all credentials in a store that was replaced, with what this process knows of them."""
         self._keys.clear()
         self._quotas.clear()
         acts: list[Callable[[Step], None]] = []
         for (shared, name), quota in self.quotas.items():
             record = shift_record_epoch(
                 pack_quota(quota, self._records[quota]), 0.0
-            )  # whoever was at work has lost its lease
+            )  # all leases are lost, so nothing is in flight
             for key in quota.keys:
                 dead = (Life.DEAD.value, key.evidence, key.since) if key.life is Life.DEAD else None
                 self._take_note(key, _with_ours(self._enrol(key.name, name if shared else None), record, dead))
@@ -220,13 +220,13 @@ class PoolView(AdaptivePool):
         self.apply_updates((), (known,))
         step.write_quota(number, known.record)
 
-    # -- asking the store -------------------------------------------------------------------------------------
+    # -- access to the store ----------------------------------------------------------------------------------
 
     def _submit(self, act: Callable[[Step], object], now: float | None) -> None:
         self._try_in_store(lambda: self._store.submit(act), now)
 
     def _try_in_store(self, ask: Callable[[], T], now: float | None) -> T | None:
-        """What the store answers; None if it is busy or in trouble, and then nothing starts for a while."""
+        """Return the store's answer; None if it is busy or failing, and then nothing starts for a while."""
         self.kept_out = True
         try:
             answer = ask()
@@ -250,12 +250,12 @@ class PoolView(AdaptivePool):
         if self._trouble is not None and answer is not False:
             self._trouble = None
             if self._broken is None:
-                self.not_before = -FOREVER  # those who wait need not do so for longer
+                self.not_before = -FOREVER  # waiters need not wait longer
             self.notes.append("the pool's shared state can be written again")
         return answer
 
     def _catch_up(self, now: float) -> bool:
-        """See what others did; whether that was anything."""
+        """Refresh the view; return whether other processes changed anything."""
         before = self._news
         if now >= self._store.next_refresh_at:
             self._try_in_store(self._store.maintain, now)
@@ -263,7 +263,7 @@ class PoolView(AdaptivePool):
         return self._news != before
 
     def _refresh_view(self, since: float) -> None:
-        """See what others did before *since*; if that cannot be seen now, then a little later."""
+        """Update the view with changes before *since*, or a little later if the store is busy."""
         try:
             self._store.refresh(since)
         except (StoreError, PoolClosed) as error:
@@ -278,7 +278,7 @@ class PoolView(AdaptivePool):
 
 
 def _with_ours(known: EnrolledCredential, record: Record, dead: tuple[str, str, float] | None) -> EnrolledCredential:
-    """What the store knows, and what we knew already."""
+    """Return what the store knows, merged with what this process knew."""
     credential = known.credential
     if dead is not None:
         life, evidence, since = dead

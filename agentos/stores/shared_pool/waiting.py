@@ -1,4 +1,4 @@
-"""Waiting where other processes wait, too: what they claim of a quota, what we claim, and for what we wait."""
+"""Convert between waiting callers and the claims and wishes that processes publish in the store."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from ...pool.core.records import Key, LeaseRequest, Quota, Ticket
 from ...pool.core.reservations import compute_draws
 from ...pool.core.states import Life
 
-NAMED = 100  # a process that waits for more credentials than these just says: any
+NAMED = 100  # a process that waits for more credentials than this waits for any
 
-# When a process ahead will start, and what it takes of which limits then.
+# When a process ahead will start, and what it will take of which limits.
 ForeignClaim = tuple[float, list[tuple[LimitState, float]]]
-Numbers = Mapping[Key, tuple[int, int]]  # the store's numbers: of the credential, of its quota
+Numbers = Mapping[Key, tuple[int, int]]  # store numbers of the credential and of its quota
 
 
 def claims_on(number: int, quota: Quota, claims: Sequence[str], now: float) -> list[ForeignClaim]:
-    """The claims on this quota, as the core can use them."""
+    """Return the claims on this quota in the core's terms."""
     found = []
     for text in claims:
         claimed, at, amounts = unpack_claim(text)
@@ -29,7 +29,7 @@ def claims_on(number: int, quota: Quota, claims: Sequence[str], now: float) -> l
 
 
 def put_off_until(claims: Collection[ForeignClaim], key: Key, ask: LeaseRequest, now: float) -> float:
-    """When *ask* may start on *key*, if starting now would put off a process that is ahead; else now."""
+    """Return when *ask* may start on *key* without delaying a process that is ahead."""
     draws = {state: amount for state, amount, _ in compute_draws(key.quota, ask)}
     for until, amounts in claims:
         if until > now and any(
@@ -40,7 +40,7 @@ def put_off_until(claims: Collection[ForeignClaim], key: Key, ask: LeaseRequest,
 
 
 def own_claim(lanes: Sequence[CandidateIndex], numbers: Numbers, now: float) -> str | None:
-    """The refill that the first in line here waits for: others who are behind must not put it off."""
+    """Return the refill that the first waiter here needs, encoded; processes behind it must not delay it."""
     heads = [head for lane in lanes if (head := lane.waiting.head()) is not None]
     head = min(heads, key=Ticket.rank)
     key = head.planned
@@ -59,7 +59,7 @@ def idle_until(
     starts_at: Callable[[Key, LeaseRequest, float], float],
     now: float,
 ) -> float | None:
-    """The instant before which nobody here could start, were every slot free; None: somebody might, at any time."""
+    """Return the instant before which no waiter here could start even with all slots free; None: one might at any time."""
     first = FOREVER
     for lane in lanes:
         head = lane.waiting.head()
@@ -74,7 +74,7 @@ def idle_until(
 
 
 def wanted_numbers(lanes: Sequence[CandidateIndex], numbers: Numbers) -> tuple[int, ...]:
-    """The credentials that would do for somebody who waits, by the store's numbers; empty: any."""
+    """Return the store's numbers of the credentials that would serve a waiter; empty: any."""
     if len(numbers) > NAMED:
         return ()
     labels = {lane.labels for lane in lanes if lane.waiting}
