@@ -42,8 +42,7 @@ def _reset_entry(step: Step, book: StoreDump, entry: DumpEntry, spec: KeySpec | 
     number, record = book.quotas[quota]
     nothing = reset_record(record)
     if "width" in record:
-        nothing["width"] = (
-            AdaptiveConcurrency().pack()
-        )  # without it, processes would keep the concurrency that they have learned
+        # Without it, processes would keep the concurrency that they have learned.
+        nothing["width"] = AdaptiveConcurrency().pack()
     step.write_quota(number, nothing, opened=True)
     return quota

@@ -132,9 +132,7 @@ class SessionStore(ABC, Generic[S]):
         self._highest = 0  # highest token seen
         self._uncertain = False  # the store may hold a lease that the view does not have
         self._busy = 0  # how often in a row the store was busy
-        self._remote_use_for: float | None = (
-            None  # seconds for which remote workers may use our leases after this process ends
-        )
+        self._remote_use_for: float | None = None  # seconds that remote workers may use leases after our end
         self._remote_users: weakref.WeakSet[RemoteUser] = weakref.WeakSet()
         self._abandoned: set[int] = set()  # tokens still to be left in a session that is not renewed
         self._former: dict[int, str] = {}  # token of an abandoned lease -> its session
@@ -166,9 +164,7 @@ class SessionStore(ABC, Generic[S]):
 
     @abstractmethod
     def refresh(self, since: float = FOREVER) -> bool:
-        """Update the view with what others changed; data received at *since* or later is fresh enough. False: no
-        change.
-        """
+        """Update the view with what others changed; data read at *since* or later is fresh enough. False: no change."""
 
     @abstractmethod
     def wake_maintenance(self) -> None:
@@ -389,7 +385,7 @@ class SessionStore(ABC, Generic[S]):
     # -- other processes --------------------------------------------------------------------------------------
 
     def _is_forked(self) -> bool:
-        """Return whether this is a forked child of the process that opened the store: connections cannot be inherited."""
+        """Return whether this is a forked child, which cannot use the connections of its parent."""
         return os.getpid() != self._pid
 
     def _require_own_process(self) -> None:

@@ -16,10 +16,10 @@ from .clock_offset import ClockOffset
 encode_json: Final = json.JSONEncoder(separators=(",", ":")).encode
 
 SESSION_LIST: Final = "line"  # who is there, and how far those who wait had come when that last changed
-WAITING_CHANGED: Final = (
-    "waits"  # written when somebody begins to wait, or for something else; only its version says something
-)
-FRONT_CHANGED: Final = "front"  # the same, when it is before somebody else who waits
+# Empty records, written for their version: a session begins to wait or waits for something else; it does so before
+# another waiting session.
+WAITING_CHANGED: Final = "waits"
+FRONT_CHANGED: Final = "front"
 
 
 def record_name(session: str) -> str:

@@ -424,9 +424,8 @@ class RedisStore(SessionStore[RedisStep]):
     def _resolve_unknown_step(self, sent: _UnconfirmedStep) -> None:
         """Whether a step was done whose answer never came. After this one it can be done no more."""
         self._numbers += 1
-        at, reply = self._exchange(
-            StepRequest(sent.session, self._numbers, renew=self._ttl)
-        )  # kept, as any that renews
+        # A step that renews is recorded under its number.
+        at, reply = self._exchange(StepRequest(sent.session, self._numbers, renew=self._ttl))
         if reply.what in ("meta", "time"):
             raise StoreBusy
         if reply.was_done(sent.number):

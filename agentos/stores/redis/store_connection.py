@@ -63,9 +63,7 @@ class StoreConnection:
         self.why = ""
         self.known: Callable[[], KnownStoreState | None] = lambda: None  # what this process knows of the store
         self.dropped: Callable[[], None] = lambda: None  # told when there is something to mend
-        self.reconnects: Callable[[], None] = lambda: (
-            None
-        )  # told when it is, by whomever: what happened since is unheard
+        self.reconnects: Callable[[], None] = lambda: None  # called after a reconnect: notifications may be lost
         self.closed = False
         self.server_time = server_time
         self._ttl = ttl

@@ -307,7 +307,7 @@ class SharedPool(PoolView):
         return touched
 
     def _leave_if_finished(self) -> None:
-        """Leave the store if the pool is closed and all leases are released, so that peers need not wait for an expiry."""
+        """Leave the store if the pool is closed and all leases are released."""
         if self.is_finished():
             self._store.close()
 

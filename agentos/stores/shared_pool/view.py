@@ -196,9 +196,8 @@ class PoolView(AdaptivePool):
         self._quotas.clear()
         acts: list[Callable[[Step], None]] = []
         for (shared, name), quota in self.quotas.items():
-            record = shift_record_epoch(
-                pack_quota(quota, self._records[quota]), 0.0
-            )  # all leases are lost, so nothing is in flight
+            # All leases are lost, so nothing is in flight.
+            record = shift_record_epoch(pack_quota(quota, self._records[quota]), 0.0)
             for key in quota.keys:
                 dead = (Life.DEAD.value, key.evidence, key.since) if key.life is Life.DEAD else None
                 self._take_note(key, _with_ours(self._enrol(key.name, name if shared else None), record, dead))

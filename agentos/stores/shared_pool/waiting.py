@@ -59,7 +59,7 @@ def idle_until(
     starts_at: Callable[[Key, LeaseRequest, float], float],
     now: float,
 ) -> float | None:
-    """Return the instant before which no waiter here could start even with all slots free; None: one might at any time."""
+    """Return the instant before which no waiter could start even with all slots free; None: one may start any time."""
     first = FOREVER
     for lane in lanes:
         head = lane.waiting.head()

@@ -1,1 +1,1 @@
-"""A pool in an SQLite file, shared by the processes of one machine."""
+"""The SQLite store: a pool's state in a file that the processes of one machine share."""

@@ -1,7 +1,7 @@
-"""Which monotonic clock the stamps in a file belong to, and how stamps of an earlier one are read.
+"""Identify the monotonic clock that a file's instants belong to, and convert instants of an earlier one.
 
-Stamps are monotonic, so that no change of the hour ends a cooling early or keeps a lease for ever. Such a clock counts
-from the boot of the machine, and from another instant in each time namespace: between those, stamps mean nothing.
+Instants are monotonic, so that setting the wall clock neither ends a cooldown early nor keeps a lease for ever. Such a
+clock starts at the machine's boot, and elsewhere in each time namespace; instants of two clocks cannot be compared.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class ClockReading:
-    """The last moment written to a file: at the instant *at* of *base*, the wall clock showed *at* + *offset*."""
+    """The last instant written to a file: when clock *base* showed *at*, the wall clock showed *at* + *offset*."""
 
     base: str
     at: float
@@ -23,21 +23,21 @@ class ClockReading:
 
 
 def compute_shift(last: ClockReading, now: float, offset: float) -> float:
-    """What to add to stamps of *last*'s base to have them in ours.
+    """Return what to add to instants of *last*'s clock to convert them to ours.
 
-    *now* is what our monotonic clock shows, *offset* how far the wall clock is ahead of it. Only the wall clock tells
-    how much time lies between the two bases. If it shows an hour before the last moment written, it was set back, and
-    no time is taken to have passed: the last moment is *now*. Then a cooling may end late, but nothing that was past
-    comes to lie in the future. A wall clock that was set ahead cannot be told from a machine that was off for long.
+    *now* is our monotonic clock, *offset* how far the wall clock is ahead of it. Only the wall clock shows how much
+    time lies between the two clocks. If it shows a time before the last instant written, it was set back, and we assume
+    that no time has passed: the last instant is *now*. Then a cooldown may end late, but no past instant moves into the
+    future. A wall clock that was set ahead looks the same as a machine that was off for long.
     """
     return min(last.offset - offset, now - last.at)
 
 
 def read_boot_id() -> str:
-    """An id of this boot and this time namespace; "" if there is none to be had.
+    """Return an id of this boot and this time namespace; "" if the system has none.
 
-    Processes with the same id may compare what ``time.monotonic()`` gives them. Without one, those may that are alive
-    at the same time on one machine.
+    Processes with the same id may compare their ``time.monotonic()``. Without an id, processes may that are alive at
+    the same time on one machine.
     """
     if sys.platform == "linux":
         return read_linux_boot_id(Path("/proc"))
@@ -48,15 +48,15 @@ def read_boot_id() -> str:
 
 
 def read_linux_boot_id(proc: Path) -> str:
-    """The id by what the kernel says under *proc*."""
+    """Return the id from the kernel's files under *proc*."""
     boot = _text(proc / "sys/kernel/random/boot_id")
     if not boot:
         return ""
     try:
         namespace = os.readlink(proc / "self/ns/time")
     except OSError:
-        namespace = ""  # a kernel before 5.6 has no time namespaces
-    # The offsets as well: the number of a namespace that is gone may be given to another.
+        namespace = ""  # kernels before 5.6 have no time namespaces
+    # Include the offsets, because the number of a deleted namespace may be reused.
     return _hashed(boot, namespace, _text(proc / "self/timens_offsets"))
 
 

@@ -1,9 +1,9 @@
-"""Opening the pool's file: who comes first puts it in order, everybody else finds it so.
+"""StoreFile: open the pool's SQLite file, and prepare it if no other process has it open.
 
-Whoever finds nobody else alive has the file to himself for a moment. Then, and only then, it is made or brought to the
-newest format, stamps of an earlier boot are moved to this one's clock, and what processes that are gone had leased is
-free again; unless they had it used on other machines, where it may be in use for a while, or commands that they started
-still run. While others are alive none of this is done: a file whose stamps are of another clock is refused.
+A process that finds no other one alive gets the exclusive presence lock for a moment. Only then it creates the file or
+migrates it to the newest format, moves instants of an earlier boot to this boot's clock, and frees the leases of
+processes that are gone, except leases that remote workers or surviving commands may still use. While other processes
+are alive none of this happens: a file whose instants are of another clock is refused.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ from .udp_wakeup import WakeupTarget
 _FORMAT: Final = newest_version(MIGRATIONS)
 _SALT_BYTES: Final = 32
 _TRIES: Final = 5
-_LOG_SIZE: Final = 1 << 20  # to which SQLite cuts its log back when it begins it anew
+_LOG_SIZE: Final = 1 << 20  # size to which SQLite truncates the write-ahead log
 _INSIST: Final = 5.0
 _PAUSE_WITHIN: Final = 1.0
-_PAGE_SIZE: Final = 2048  # a step writes half a dozen pages, a row or two of each: smaller ones cost a fifth less
+_PAGE_SIZE: Final = 2048  # a step writes about six pages, a row or two each; small pages cost a fifth less
 
 
 class StoreFile:
-    """The file, open. ``base`` tells which boot's clock its stamps are of; fingerprints are made with ``salt``."""
+    """The open file. ``base`` identifies the clock of its instants; ``salt`` is for fingerprints."""
 
     connection: sqlite3.Connection
     salt: bytes
@@ -62,7 +62,7 @@ class StoreFile:
     def __init__(self, path: Path, clock: Clock, *, base: str | None = None, connect: Connect = connect) -> None:
         self.base = read_boot_id() if base is None else base
         self.pid = os.getpid()
-        self.at_work = 0  # how many steps are under way, one in another: nobody forks meanwhile
+        self.at_work = 0  # number of nested steps in progress; a fork waits for 0
         self._clock = clock
         self._connect = connect
         old = why_too_old("the pool's store")
@@ -81,10 +81,10 @@ class StoreFile:
             try:
                 self._try_to_open()
                 break
-            except UnicodeDecodeError as error:  # not even SQLite's message about it could be read
+            except UnicodeDecodeError as error:  # SQLite's own message could not be decoded
                 raise StoreDamaged(path=str(self.path), detail=str(error)) from None
             except sqlite3.Error as error:
-                # Others that are at work in it have it locked now and then.
+                # Other processes lock it for short moments.
                 if not is_busy(error) or time.monotonic() > deadline:
                     raise self._verdict(error) from None
             time.sleep(busy_backoff())
@@ -94,7 +94,7 @@ class StoreFile:
     def _try_to_open(self) -> None:
         self.connection = self._connected()
         try:
-            self._require_ours()  # before anything is made beside it
+            self._require_ours()  # before files are created beside it
             self._enter()
             self.salt = bytes.fromhex(self._meta("salt"))
         except (ValueError, TypeError, LookupError) as error:
@@ -120,7 +120,7 @@ class StoreFile:
         return connection
 
     def _enter(self) -> None:
-        """Be one of those that have the file open, and know that it is in order."""
+        """Join the processes that have the file open, after making sure that it is usable."""
         wrong: StoreError | None = None
         for _ in range(_TRIES):
             if self._is_alone():
@@ -131,13 +131,13 @@ class StoreFile:
             wrong = self._describe_problem()
             if wrong is None:
                 return
-            self._alive.release()  # whoever was to put it in order may have died over it
+            self._alive.release()  # the process that was preparing it may have died
             time.sleep(busy_backoff())
         assert wrong is not None  # noqa: S101 - for the type checker
         raise wrong
 
     def _is_alone(self) -> bool:
-        # Two that try it at the same moment can keep each other from it, though nobody is inside.
+        # Two processes that try at the same moment can exclude each other, though neither has the lock.
         for _ in range(_TRIES):
             if self._alive.try_exclusive():
                 return True
@@ -145,20 +145,20 @@ class StoreFile:
         return False
 
     def _describe_problem(self) -> StoreError | None:
-        """Why the file cannot be used beside those that are using it."""
+        """Return why the file cannot be used together with the processes that have it open."""
         self._require_ours()
         version = read_version(self.connection)
         if version < _FORMAT:
             detail = f"it has format {version} and must be brought to {_FORMAT}, but processes that use it are running"
             return StoreUnavailable(path=str(self.path), detail=detail)
         moment = read_moment(self.connection.execute)
-        # Where a boot cannot be told from another, whoever has the file open beside us must be of this one.
+        # Without a boot id, processes that have the file open at the same time are of the same boot.
         if moment is not None and moment.base != self.base:
             return StoreElsewhere(path=str(self.path), detail="their clock cannot be compared with ours")
         return None
 
     def _require_ours(self) -> None:
-        """Refuse what is not a store, or one that is too new, before anything is changed."""
+        """Raise if the file is not a store, or is too new, before anything is changed."""
         execute = self.connection.execute
         (application,) = execute("pragma application_id").fetchone()
         (pages,) = execute("pragma page_count").fetchone()
@@ -168,15 +168,15 @@ class StoreFile:
         if version > _FORMAT:
             raise StoreTooNew(path=str(self.path), version=version, newest=_FORMAT)
 
-    # -- alone ------------------------------------------------------------------------------------------------
+    # -- with the exclusive lock ------------------------------------------------------------------------------
 
     def _prepare_format(self) -> None:
-        """Make the file, or bring it to this format and this boot's clock; what others had leased is free."""
+        """Create the file, or migrate it to this format and this boot's clock; free the leases of dead processes."""
         self._require_ours()
         execute = self.connection.execute
         if read_version(self.connection) == 0:
             execute(f"pragma page_size = {_PAGE_SIZE}")
-            execute(f"pragma application_id = {APPLICATION_ID}")  # before all else: it says whose file this is
+            execute(f"pragma application_id = {APPLICATION_ID}")  # first, so that a partly made file is recognised
         (mode,) = execute("pragma journal_mode = wal").fetchone()
         if mode != "wal":
             detail = f"SQLite offers no write-ahead log there, only {mode!r}"
@@ -206,7 +206,7 @@ class StoreFile:
             raise StoreDamaged(path=str(self.path), detail="its tables are not those of a store")
 
     def _reset_sessions(self, last: ClockReading | None, now: float, offset: float) -> None:
-        """Nobody is alive: end the sessions, and move the stamps to our clock if they are of another."""
+        """End the sessions, since no process is alive, and move instants of another clock to ours."""
         execute = self.connection.execute
         by = 0.0 if last is None or (last.base == self.base != "") else compute_shift(last, now, offset)
         (sessions,) = execute("select count(*) from sessions").fetchone()
@@ -219,7 +219,7 @@ class StoreFile:
         execute("delete from sessions where gone_until is null or expires_at <= ?", (now,))
         execute("delete from leases where session not in (select id from sessions)")
         execute("delete from sessions where id not in (select session from leases)")
-        execute("update leases set guessed = null")  # the records below say that nobody is at work
+        execute("update leases set guessed = null")  # the records below have nothing in flight
         execute("update credentials set since = since + ?", (by,))
         for number, record in execute("select number, record from quotas").fetchall():
             write_record(execute, number, shift_record_epoch(json.loads(record), by))
@@ -227,18 +227,18 @@ class StoreFile:
     # -- while it is open -------------------------------------------------------------------------------------
 
     def is_still_at_path(self) -> bool:
-        """Whether the path still leads to this very file."""
+        """Return whether the path still leads to the file that is open."""
         return _identity(self.path) == self._identity
 
     def in_transaction(self) -> bool:
-        """Whether a transaction is under way. Not if the connection is closed, because it could not be opened anew."""
+        """Return whether a transaction is open; False if the connection is closed after a failed reopen."""
         try:
             return self.connection.in_transaction
         except sqlite3.ProgrammingError:
             return False
 
     def reopen(self) -> bool:
-        """Open it anew after an error. Whether that is another file by now: one of which we know nothing."""
+        """Reopen the file after an error. Return whether another file is there now."""
         self.connection.close()
         try:
             if self.is_still_at_path():
@@ -252,11 +252,11 @@ class StoreFile:
         return True
 
     def end_session(self, session: str) -> list[WakeupTarget]:
-        """Remove a session and its leases, on a connection of its own. Returns the bells of those who wait."""
+        """Remove a session and its leases on a separate connection. Return the processes to wake."""
         return self._on_own_connection(lambda execute, changes: end_session(execute, session, changes))
 
     def schedule_expiry(self, session: str) -> list[WakeupTarget]:
-        """Our process goes, and its leases may be in use on other machines for a while; as ``end_session``."""
+        """Let a session of this process expire, as remote workers may use its leases; else like ``end_session``."""
 
         def act(execute: Execute, changes: Changes) -> None:
             now = self._clock.now()
@@ -267,7 +267,7 @@ class StoreFile:
         return self._on_own_connection(act)
 
     def _on_own_connection(self, act: Callable[[Execute, Changes], object]) -> list[WakeupTarget]:
-        """Change something on a connection of its own, at once. Returns the bells of those who wait."""
+        """Change something on a separate connection, at once. Return the processes to wake."""
         connection = self._connected()
         try:
             execute = connection.execute
@@ -284,7 +284,7 @@ class StoreFile:
         return waiting
 
     def leave(self) -> None:
-        """Be no longer one of those that have it open."""
+        """Release the locks that show this process as alive."""
         self.locks.close()
         self._alive.release()
 
@@ -310,8 +310,8 @@ _open_files: weakref.WeakSet[StoreFile] = weakref.WeakSet()
 def _close_inherited() -> None:
     """In a forked child, close what the parent had open, before anything is opened.
 
-    SQLite counts the locks of a process by file, and its count is inherited where the locks are not: with the parent's
-    connection in its books it would believe the child to have locks that nobody gave it.
+    SQLite counts the locks of a process per file. The child inherits the count but not the locks: with the parent's
+    connection open it would assume locks that it does not have.
     """
     for file in list(_open_files):
         if file.pid != os.getpid():
@@ -320,10 +320,10 @@ def _close_inherited() -> None:
 
 
 def _wait_for_a_pause() -> None:
-    """Before a fork: a connection in the middle of something could not even be closed in the child.
+    """Before a fork, wait until no step is in progress: a busy connection could not be closed in the child.
 
-    Not by a lock: an interrupt at the wrong moment would leave it taken for ever. From the last look here to the fork
-    itself this thread keeps the interpreter, so that no other begins anything.
+    Without a lock, which an interrupt at the wrong moment would leave locked for ever. From the last check here to the
+    fork this thread keeps the interpreter lock, so that no other thread begins a step.
     """
     global _forking
     _forking = True
@@ -338,7 +338,7 @@ def _go_on() -> None:
 
 
 def yield_to_fork() -> None:
-    """Called before a step begins: whoever waits for a pause in order to fork gets it."""
+    """Before a step, wait for a thread that is about to fork."""
     deadline = time.monotonic() + _PAUSE_WITHIN if _forking else 0.0
     while _forking and time.monotonic() < deadline:
         time.sleep(busy_backoff())
@@ -358,5 +358,5 @@ def _identity(path: Path) -> tuple[int, int] | None:
 
 
 def busy_backoff() -> float:
-    """How long to leave a locked file alone: chance keeps processes from meeting again and again."""
+    """Return how long to wait before trying a locked file again; random, so that processes do not stay in step."""
     return SystemRandom().uniform(0.000_2, 0.002)

@@ -1,4 +1,4 @@
-"""Whether a file would lie on a network share, as far as the operating system tells."""
+"""Detect whether a file would be on a network share, as far as the operating system shows it."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ import sys
 from pathlib import Path
 from typing import Final
 
-# What these types say for certain is that the files are kept by another machine, or by the host of this virtual one.
-# Whether its programs would see our locks, and whether memory mapped from a file is shared with them, depends on
-# versions and mount options that cannot be asked for from here; and where they would not, nobody notices that two
-# processes write at once. So all of these are refused, those that might just work included.
+# These types mean that the files are kept by another machine, or by the host of this virtual machine. Whether processes
+# there see our locks and share memory mapped from a file depends on versions and mount options that cannot be queried
+# from here; and where they do not, two processes write at once without an error. So all of these are refused, including
+# those that might work.
 _NETWORK: Final = (
     # file servers
     "nfs nfs4 cifs smb2 smb3 smbfs ncpfs ncp afs coda davfs "
-    # one file system on many machines
+    # cluster file systems
     "ceph lustre beegfs gpfs glusterfs orangefs pvfs2 panfs wekafs ocfs2 gfs2 "
     # folders of the host in a virtual machine: QEMU, WSL 2, VirtualBox, VMware, Parallels, Docker Desktop
     "9p virtiofs vboxsf vmhgfs prl_fs fakeowner"
 )
 
-# FUSE says only that a program keeps the files, and many of these are local: ntfs-3g, encryption, fuse-overlayfs in
-# containers. So it goes by name here, and an unknown one is let in.
+# FUSE means only that a program keeps the files, and many of these are local: ntfs-3g, encryption, fuse-overlayfs in
+# containers. So the names of network ones are listed, and unknown ones are allowed.
 _NETWORK_FUSE: Final = (
     "sshfs glusterfs ceph ceph-fuse juicefs seaweedfs mfs moosefs lizardfs saunafs quobyte alluxio-fuse beegfs "
     "davfs davfs2 davfs-fuse smbnetfs fusesmb curlftpfs gvfsd-fuse kio-fuse "
@@ -35,14 +35,14 @@ _REMOTE_DRIVE: Final = 4  # DRIVE_REMOTE of Windows
 
 
 def parse_share_kind(path: Path, mountinfo: str) -> str | None:
-    """The type of the network file system that *path* is on, by the text of ``/proc/self/mountinfo``; else None.
+    """Return the type of the network file system that *path* is on, from ``/proc/self/mountinfo``; else None.
 
-    *path* is absolute and has no links in it; it need not exist. The nearest mount point above it counts, and of two on
-    one folder the later one, which hides the other.
+    *path* is absolute and without links; it need not exist. The nearest mount point above it counts, and of two on one
+    folder the later one, which hides the other.
     """
     longest, found = 0, None
     above = {str(path), *map(str, path.parents)}
-    # Not splitlines() nor split(): names may hold other characters that count as the end of a line, or as space.
+    # Not splitlines() or split(): names may contain other characters that count as line ends or spaces.
     for line in mountinfo.split("\n"):
         mount, _, file_system = line.partition(" - ")
         fields = mount.split(" ")
@@ -54,15 +54,15 @@ def parse_share_kind(path: Path, mountinfo: str) -> str | None:
 
 
 def is_unc(path: str) -> bool:
-    r"""Whether this path of Windows begins with the name of a server: ``\\server\share\...``."""
+    r"""Return whether this Windows path begins with a server name: ``\\server\share\...``."""
     path = path.replace("/", "\\")
-    if path.startswith(("\\\\?\\", "\\\\.\\")):  # the long way to write any path
+    if path.startswith(("\\\\?\\", "\\\\.\\")):  # extended-length or device path
         return path[4:8].upper() == "UNC\\"
     return path.startswith("\\\\")
 
 
 def find_network_share(path: Path) -> str | None:
-    """What kind of network share *path* is on; None if it is on none, or if that cannot be told."""
+    """Return the kind of network share that *path* is on; None if it is local or unknown."""
     if sys.platform == "linux":
         try:
             mountinfo = os.fsdecode(Path("/proc/self/mountinfo").read_bytes())
@@ -77,7 +77,7 @@ def find_network_share(path: Path) -> str | None:
         is_remote = ctypes.windll.kernel32.GetDriveTypeW(f"{path.drive}\\") == _REMOTE_DRIVE
         return "network drive" if is_remote else None
     else:
-        # The standard library has no way to ask here (macOS: statfs), so nothing is refused.
+        # The standard library offers no check here (macOS: statfs), so nothing is refused.
         return None
 
 
@@ -87,5 +87,5 @@ def _is_network(kind: str) -> bool:
 
 
 def _unescaped(text: str) -> str:
-    r"""The kernel writes a space as ``\040``, and tabs, ends of lines and backslashes likewise."""
+    r"""Decode the kernel's escapes: ``\040`` for a space; also tabs, newlines and backslashes."""
     return re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), text)

@@ -1,14 +1,14 @@
-"""Lock files of leases under which commands run: they show that a command still lives when its process is gone.
+"""Lock files that show that a command still uses a lease after the process that started it is gone.
 
-They are beside the store, in ``<store>.locks``. A process that starts commands has a file ``process-...`` there, which
-it keeps locked as long as it lives; and for each lease that a command uses one that is named after the lease's token.
-That one is locked by an open file which the command inherits, and all that it starts: so the system ends the lock with
-the last of them, whatever happens to the process, or to the helper that started them. It says which process that is,
-and the mark in the environment of its commands.
+They are in the folder ``<store>.locks``. A process that starts commands keeps a file ``process-...`` locked there as
+long as it lives. Each lease that a command uses has a file named by its token; its lock belongs to an open file that
+the command and its children inherit. So the system releases the lock with the last of them, whatever happens to the
+process or the helper that started them. The file contains the name of the process's file and the mark in the
+environment of its commands.
 
-A process that would free the leases of a session looks here first, in its transaction. It never waits: if a command
-lives, the leases stay where they are, the command is ended, and somebody looks again a little later. If the process
-that started it is alive, the lock says nothing: such a session has lost its leases by time, because it was silent.
+A process that would free the leases of an expired session checks here first, in its transaction. It never waits: if a
+command lives and its process does not, the leases stay, the command is ended, and the check is repeated a little later.
+If the process is alive, its locks are ignored: the session has expired because it was not renewed.
 """
 
 from __future__ import annotations
@@ -26,28 +26,25 @@ from typing import Final
 
 _MARK: Final = "AGENTOS_MARK"
 _SAID: Final = re.compile(rb"(process-[0-9a-f]{16}) ([0-9a-f]{8,64}\.)[0-9]{1,20}")
-_TIME_TO_END: Final = 2.0  # for what is asked to end, before it is killed
+_TIME_TO_END: Final = 2.0  # seconds from SIGTERM to SIGKILL
 _OPEN: Final = os.O_RDWR | getattr(os, "O_NOFOLLOW", 0)
 
 
 class LeaseLocks:
-    """The lock files beside one store, as one process uses them. Any thread may call it."""
+    """One process's use of the lock files of a store. Thread-safe."""
 
     def __init__(self, store: Path) -> None:
         self._folder = store.with_name(store.name + ".locks")
         self._lock = threading.Lock()
-        self._process: tuple[str, int] | None = None  # the file by which we show that we are alive, and its descriptor
+        self._process: tuple[str, int] | None = None  # the file that shows that this process is alive: name, descriptor
         self._held: set[int] = set()  # tokens
-        self._ending: set[str] = set()  # marks whose processes were asked to end
+        self._ending: set[str] = set()  # marks whose processes are being ended
         _all.add(self)
 
     # -- our own leases ---------------------------------------------------------------------------------------
 
     def hold(self, token: int, mark: str) -> int:
-        """A descriptor for a command with that *mark* to inherit: what has it open keeps the lease locked.
-
-        Raises OSError.
-        """
+        """Return a locked descriptor for a command with that *mark* to inherit. Raises OSError."""
         with self._lock:
             if self._process is None:
                 self._folder.mkdir(mode=0o700, exist_ok=True)
@@ -58,7 +55,7 @@ class LeaseLocks:
             return descriptor
 
     def move(self, token: int, to: int) -> None:
-        """The lease was lost, and taken again with another token: its command goes on."""
+        """Rename the lock of a command whose lease was lost and replaced by one with another token."""
         with self._lock:
             if token in self._held:
                 self._held.discard(token)
@@ -66,17 +63,17 @@ class LeaseLocks:
                 try:
                     self._file(token).rename(self._file(to))
                 except OSError:
-                    pass  # then it has none
+                    pass  # then it has no lock file
 
     def drop(self, token: int) -> None:
-        """The command has ended."""
+        """Remove the lock file after the command has ended."""
         with self._lock:
             if token in self._held:
                 self._held.discard(token)
                 _remove(self._file(token))
 
     def close(self) -> None:
-        """Nothing of ours runs any more."""
+        """Remove this process's file, when none of its commands runs any more."""
         with self._lock:
             if self._process is not None:
                 name, descriptor = self._process
@@ -88,7 +85,7 @@ class LeaseLocks:
         return self._folder / str(token)
 
     def _locked_file(self, path: Path, content: bytes) -> int:
-        """A new file, which is locked from the moment it has that name."""
+        """Create a file that is locked from the moment it has that name; return its descriptor."""
         import fcntl
 
         new = path.with_name(f".{secrets.token_hex(8)}")
@@ -104,28 +101,28 @@ class LeaseLocks:
         return descriptor
 
     def after_fork_in_child(self) -> None:
-        """Let go of the file by which our parent shows that it is alive."""
+        """Close the inherited file that shows that the parent is alive."""
         self._lock = threading.Lock()
         if self._process is not None:
             os.close(self._process[1])
             self._process = None
 
-    # -- leases of others -------------------------------------------------------------------------------------
+    # -- leases of other processes ----------------------------------------------------------------------------
 
     def outlived(self, tokens: Iterable[int]) -> bool:
-        """Whether commands live that use one of these leases, and their process is gone. If so, they are ended."""
+        """Return whether a command uses one of these leases though its process is gone. If so, end the command."""
         found = [self._mark_of_survivor(token) for token in tokens]
         self._have_ended({mark for mark in found if mark})
         return any(mark is not None for mark in found)
 
     def forget(self, tokens: Iterable[int]) -> None:
-        """These leases are free: remove their files, unless a command has them locked."""
+        """Remove the lock files of freed leases, unless a command has them locked."""
         for token in tokens:
             if not _is_locked(self._file(token)):
                 _remove(self._file(token))
 
     def _mark_of_survivor(self, token: int) -> str | None:
-        """What the marks of a command begin with that uses the lease without its process; empty if that is not known.
+        """Return the mark prefix of a command that uses the lease and has outlived its process; "" if unknown.
 
         None: there is no such command.
         """
@@ -138,7 +135,7 @@ class LeaseLocks:
         return None if _is_locked(self._folder / said[1].decode()) else said[2].decode()
 
     def sweep(self) -> None:
-        """Remove what nobody has locked. To be called only when nobody else has the store open."""
+        """Remove the files that are not locked. Only while no other process has the store open."""
         for path in self._files():
             if not _is_locked(path):
                 _remove(path)
@@ -147,7 +144,7 @@ class LeaseLocks:
         try:
             return [self._folder / name for name in os.listdir(self._folder)]
         except OSError:
-            return []  # no command was ever started
+            return []  # no command was started yet
 
     def _have_ended(self, marks: set[str]) -> None:
         new = marks - self._ending
@@ -169,7 +166,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def _is_locked(path: Path) -> bool:
-    """Whether anybody has that file locked. False if there is none."""
+    """Return whether the file exists and is locked."""
     try:
         import fcntl
 
@@ -189,7 +186,7 @@ def _remove(path: Path) -> None:
     try:
         path.unlink(missing_ok=True)
     except OSError:
-        pass  # whoever has the store for itself next tries again
+        pass  # the next sweep tries again
 
 
 def _read(path: Path) -> bytes:
@@ -200,7 +197,7 @@ def _read(path: Path) -> bytes:
 
 
 def _end_marked(marks: Iterable[str]) -> None:
-    """Ask what bears one of these marks to end, and kill what has not. What is stopped is not continued for that."""
+    """Send SIGTERM to the processes with one of these marks, then SIGKILL. Stopped ones are not continued."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         for pid in list(_marked(marks)):
             try:
@@ -213,7 +210,7 @@ def _end_marked(marks: Iterable[str]) -> None:
 
 
 def _marked(marks: Iterable[str]) -> Iterator[int]:
-    """The processes whose mark begins so. Only where /proc is."""
+    """Return the processes whose mark begins with one of these. Only on systems with /proc."""
     wanted = tuple(os.fsencode(f"{_MARK}={mark}") for mark in marks)
     for entry in os.listdir("/proc") if os.path.isdir("/proc/self") else ():
         if not entry.isdecimal() or int(entry) == os.getpid():
@@ -222,6 +219,6 @@ def _marked(marks: Iterable[str]) -> Iterator[int]:
             with open(f"/proc/{entry}/environ", "rb") as file:
                 variables = file.read().split(b"\0")
         except OSError:
-            continue  # it has ended, or is another user's
+            continue  # it has ended, or belongs to another user
         if any(each.startswith(wanted) for each in variables):
             yield int(entry)

@@ -1,4 +1,4 @@
-"""Where the pool's state lives; and, for a file, making sure that it can: a private file on a local disk."""
+"""Parse the location of a store; for a file, create it: private, on a local disk."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _making = Lock()
 
 
 def parse_location(store: str | os.PathLike[str], environ: Mapping[str, str]) -> Path | RedisLocation | None:
-    """The file or the server that *store* means; None for "memory". Raises ValueError for anything that means none."""
+    """Return the file or server that *store* names; None for "memory". Raises ValueError if it names none."""
     if isinstance(store, str):
         if store == "memory":
             return None
@@ -41,7 +41,7 @@ def parse_location(store: str | os.PathLike[str], environ: Mapping[str, str]) ->
                     f"store must be such as {REDIS_URL}, and this {scheme}:// URL is not: {error}"
                 ) from None
         path = store.removeprefix(_URL)
-        # Other programs take what follows a "?" for options, and this name for no file at all.
+        # Elsewhere "?" begins options, and ":memory:" is not a file.
         if path == store or not path or "?" in path or path == ":memory:" or "\0" in path:
             _refuse(store)
         return _expanded(path, environ)
@@ -52,7 +52,7 @@ def parse_location(store: str | os.PathLike[str], environ: Mapping[str, str]) ->
 
 
 def state_folder(environ: Mapping[str, str], platform: str = sys.platform) -> Path:
-    """Where this user's programs keep what should outlive them. ``AGENTOS_HOME`` names another folder."""
+    """Return the folder for this user's persistent state. ``AGENTOS_HOME`` overrides it."""
     chosen = environ.get("AGENTOS_HOME")
     if chosen:
         return _expanded(chosen, environ)
@@ -62,18 +62,18 @@ def state_folder(environ: Mapping[str, str], platform: str = sys.platform) -> Pa
     if platform == "darwin":
         return _home(environ) / "Library" / "Application Support" / "agentos"
     state = environ.get("XDG_STATE_HOME", "")
-    # The specification wants a relative one to be ignored: it would mean another folder in each working directory.
+    # The specification says to ignore a relative one: it would be another folder in each working directory.
     return (Path(state) if os.path.isabs(state) else _home(environ) / ".local" / "state") / "agentos"
 
 
 def prepare_file(path: Path) -> Path:
-    """Make the file at *path* and its folder, for this user alone, unless they are there. Return its real path.
+    """Create the file at *path* and its folder, private to this user, unless they exist. Return the real path.
 
-    What is there is left as it is. Raises StoreUnavailable, or StoreOnNetworkShare.
+    Existing ones are not changed. Raises StoreUnavailable or StoreOnNetworkShare.
     """
     real = Path(os.path.realpath(path))
     try:
-        other = _something_else(real)  # asked first: an automounter mounts what it is asked for
+        other = _something_else(real)  # first, because this lets an automounter mount it
         kind = find_network_share(real)
         if kind is not None:
             raise StoreOnNetworkShare(path=str(real), kind=kind)
@@ -87,9 +87,9 @@ def prepare_file(path: Path) -> Path:
 
 
 def make_private(path: Path) -> None:
-    """Make an empty file that only this user may read and write, unless there is a file already."""
-    # Closing any descriptor of a file drops all locks that SQLite has on it in this process. So nobody else may find
-    # the file here before ours is closed, and one that is there already is never opened.
+    """Create an empty file that only this user may read and write, unless the file exists."""
+    # Closing any descriptor of a file drops all locks that SQLite has on it in this process. So no other thread may
+    # find the file before this descriptor is closed, and an existing file is never opened here.
     with _making:
         try:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
@@ -100,7 +100,7 @@ def make_private(path: Path) -> None:
 
 def _something_else(real: Path) -> str | None:
     if real.is_symlink():
-        return "it is a link that leads to itself"  # every other link has been followed
+        return "it is a link that leads to itself"  # all other links were followed
     if real.is_dir():
         return "it is a folder"
     return "it is no file" if real.exists() and not real.is_file() else None
@@ -109,14 +109,14 @@ def _something_else(real: Path) -> str | None:
 def _make_folder(folder: Path) -> None:
     missing = [each for each in (folder, *folder.parents) if not each.exists()]
     for each in reversed(missing):
-        each.mkdir(mode=0o700, exist_ok=True)  # not parents=True: that gives the mode to the last one only
+        each.mkdir(mode=0o700, exist_ok=True)  # not parents=True: that sets the mode of the last one only
 
 
 def _expanded(path: str, environ: Mapping[str, str]) -> Path:
     parts = Path(path).parts
     if parts[:1] == ("~",):
         return _home(environ).joinpath(*parts[1:])
-    return Path(os.path.expanduser(path))  # "~other"; a user nobody knows is left as it is
+    return Path(os.path.expanduser(path))  # "~other"; unchanged if that user is unknown
 
 
 def _home(environ: Mapping[str, str]) -> Path:
@@ -133,7 +133,7 @@ def _home(environ: Mapping[str, str]) -> Path:
 
 
 def _refuse(store: object) -> NoReturn:
-    # Of a URL only the scheme is shown, and of other text nothing: either may hold a password.
+    # Show only the scheme of a URL, and nothing of other text: either may contain a password.
     scheme = re.match(r"([a-z][a-z0-9+.-]{0,20}):/", store, re.IGNORECASE) if isinstance(store, str) else None
     if scheme is not None:
         given = f"this {scheme[1]}:// URL"
@@ -152,6 +152,6 @@ def _forget_the_lock() -> None:
     _making = Lock()
 
 
-# A child may be forked while another thread has the lock: nobody would release it there.
+# A child may be forked while another thread holds the lock, which then is never released in the child.
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_the_lock)

@@ -1,9 +1,9 @@
-"""Who has the store open, among all processes and containers of a machine. Whoever ends is out, however it ends.
+"""PresenceLock: shows which processes of a machine, containers included, have the store open.
 
-The file ``<store>.alive`` is locked by way of SQLite, because no other shared lock in the standard library works on all
-systems. Such a lock ends with its process, and a forked child does not inherit it. Nothing is ever written to the file:
-it stays empty, so no crash can damage it. It must not be opened in any other way, not even to look: on POSIX, closing
-it would drop every lock that this process has on it. Nor may it be removed while the store is in use.
+The file ``<store>.alive`` is locked through SQLite, because no other shared lock in the standard library works on all
+systems. Such a lock ends with its process, and a forked child does not inherit it. The file stays empty, so no crash
+can damage it. It must not be opened in any other way, even for reading: on POSIX, closing it would drop every lock that
+this process has on it. It must not be removed while the store is in use.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _PATIENCE: Final = 5.0
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.002, 0.02
 
 _LOOK: Final = "select count(*) from sqlite_schema"
-# Rows without end, so that the statement is never done; it has looked at the file, so that it keeps the file locked.
+# An endless statement that has read from the file keeps the file locked.
 _KEEP_LOOKING: Final = (
     "with recursive more(n) as (select 1 union all select n + 1 from more) "  # noqa: S608 (constants)
     f"select n from more where ({_LOOK}) >= 0"
@@ -34,10 +34,10 @@ _KEEP_LOOKING: Final = (
 
 
 class PresenceLock:
-    """One of those that have *store* open: it is outside, inside, or inside and alone.
+    """The lock of this process on *store*: released, shared, or exclusive.
 
-    *store* is its path, as `prepare` returns it. A child forked by a process that is inside is itself outside. Only one
-    thread at a time may use it. Coming in may raise StoreUnavailable.
+    *store* is its path, as ``prepare_file`` returns it. A forked child does not hold its parent's lock. Only one thread
+    at a time may use it. Acquiring it may raise StoreUnavailable.
     """
 
     def __init__(self, store: Path, *, connect: Connect = connect) -> None:
@@ -48,21 +48,21 @@ class PresenceLock:
 
     @property
     def is_held(self) -> bool:
-        """Whether this process is in, alone or not."""
+        """Return whether this process holds the lock, shared or exclusive."""
         return self._connection is not None and self._pid == os.getpid()
 
     def try_exclusive(self) -> bool:
-        """Come in and keep everybody else out, until `share` or `release`. Never waits.
+        """Acquire the lock exclusively, until `share` or `release`. Never waits.
 
-        False: somebody is inside, or tried the same at this very moment; then it may be that none of them came in, and
-        only trying again tells.
+        False: another process holds the lock, or tried at the same moment; then possibly none succeeded, and each has
+        to try again.
         """
         return self._begin("begin exclusive")
 
     def share(self, *, patience: float = _PATIENCE) -> None:
-        """Come in as one of many, waiting a while for one that is alone; or, being alone, let others in and stay.
+        """Acquire the shared lock, waiting a while for an exclusive holder; or downgrade our exclusive lock to it.
 
-        There is no moment between the two in which somebody else could be alone.
+        During the downgrade no other process can get the exclusive lock.
         """
         if self.is_held:
             self._downgrade()
@@ -74,25 +74,25 @@ class PresenceLock:
             _pause()
 
     def release(self) -> None:
-        """Go out, if we are in."""
+        """Release the lock, if we hold it."""
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
 
     def __del__(self) -> None:
-        self.release()  # a pool that was forgotten while threads that nobody can stop had its leases is still inside
+        self.release()  # for a pool that was dropped while abandoned threads had its leases
 
     def _try_share(self) -> bool:
         return self._begin("begin")
 
     def _begin(self, statement: str) -> bool:
-        """Open the file and begin a transaction that has its lock. False: somebody else's lock is in the way."""
+        """Open the file and begin a transaction that locks it. Return False if another process's lock prevents it."""
         connection = self._open()
         try:
-            # The journal of a transaction would be a second file; being alone is a transaction, if an empty one.
+            # Otherwise the exclusive transaction, though empty, would create a journal file.
             connection.execute("pragma journal_mode = memory").fetchone()
             connection.execute(statement)
-            connection.execute(_LOOK).fetchone()  # a plain transaction locks nothing before it has read something
+            connection.execute(_LOOK).fetchone()  # a plain transaction locks nothing until it reads
         except sqlite3.Error as error:
             self.release()
             if is_busy(error):
@@ -101,7 +101,7 @@ class PresenceLock:
         return True
 
     def _downgrade(self) -> None:
-        """From alone to one of many. Ending the transaction leaves the lock that a statement under way still needs."""
+        """Downgrade from exclusive to shared. The running statement keeps its lock when the transaction ends."""
         connection = self._connection
         if connection is None:
             return
@@ -148,9 +148,9 @@ _opening = Lock()
 def _close_inherited() -> None:
     """In a forked child, close what the parent had open, before anything is opened.
 
-    SQLite keeps its own count of the locks a process has on a file, and the child inherits the count, but not the
-    locks: it would be given a lock by the count, without the system being asked. Not done at the fork itself: most
-    children never come here, and another thread of the parent may have been in the middle of SQLite.
+    SQLite keeps its own count of a process's locks on a file. The child inherits the count but not the locks, and would
+    get a lock from the count without the system being asked. Not done at the fork itself: most children never come
+    here, and another thread of the parent may have been inside SQLite.
     """
     for alive in list(_all):
         if not alive.is_held:
@@ -162,10 +162,10 @@ def _forget_the_lock() -> None:
     _opening = Lock()
 
 
-# A child may be forked while another thread has the lock: nobody would release it there.
+# A child may be forked while another thread holds the lock, which then is never released in the child.
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_the_lock)
 
 
 def _pause() -> None:
-    time.sleep(SystemRandom().uniform(_SHORTEST_PAUSE, _LONGEST_PAUSE))  # so that two do not keep meeting
+    time.sleep(SystemRandom().uniform(_SHORTEST_PAUSE, _LONGEST_PAUSE))  # random, so that two do not stay in step

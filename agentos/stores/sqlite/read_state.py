@@ -1,4 +1,4 @@
-"""Looking at the pool's file from outside: without a secret, without a session, and without changing anything."""
+"""Read the pool's file from outside: without a secret or a session, and without changing it."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ _INSIST: Final = 5.0
 
 
 def read_store(path: Path, specs: Iterable[KeySpec], clock: Clock) -> list[CredentialRow] | None:
-    """Every credential in the file at *path*, by name; None if there is no such file yet.
+    """Return every credential in the file at *path*, by name; None if there is no such file yet.
 
-    It may be in use: nobody is held up by it. Raises StoreError if it cannot be read.
+    Does not block processes that use the file. Raises StoreError if it cannot be read.
     """
     now = clock.now()
     offset = clock.wall() - now
@@ -64,8 +64,8 @@ def _read_file(path: Path, now: float, offset: float) -> StoreDump | None:
     try:
         return _read_at(uri, path, now, offset)
     except sqlite3.Error as error:
-        # In a folder that cannot be written SQLite cannot make the files it coordinates with. If nobody has left any,
-        # nobody is at work, and the file is all there is.
+        # In a read-only folder SQLite cannot create its shared-memory file. Without a WAL file no process is using the
+        # store, and the file is complete.
         if not is_unreachable(error) or path.with_name(path.name + "-wal").exists():
             raise
         return _read_at(f"{uri}&immutable=1", path, now, offset)
@@ -83,7 +83,7 @@ def _read_at(uri: str, path: Path, now: float, offset: float) -> StoreDump | Non
 
 
 def _is_ours(connection: sqlite3.Connection, path: Path) -> bool:
-    """Whether it is a store that has been made. False: somebody is just making it."""
+    """Return whether the file is a finished store. False: a process is just creating it."""
     (pages,) = connection.execute("pragma page_count").fetchone()
     (application,) = connection.execute("pragma application_id").fetchone()
     if pages and application != APPLICATION_ID:
@@ -95,12 +95,12 @@ def _is_ours(connection: sqlite3.Connection, path: Path) -> bool:
 
 
 def read_dump(execute: Execute, now: float, offset: float, *, version: int = _FORMAT) -> StoreDump:
-    """Read it all. To be called in a transaction; *now* is by our clock, *offset* how far the wall clock is ahead.
+    """Read all records, in the caller's transaction; *offset* is how far the wall clock is ahead of *now*.
 
-    *version* is the file's, which may be an older one: whoever looks does not change it.
+    *version* is the file's format, which may be an older one: reading does not migrate it.
     """
     moment, base = read_moment(execute), read_boot_id()
-    # Where a boot cannot be told from another, a clock that has not gone back is taken to be the same one.
+    # Without boot ids, a clock that has not gone back is assumed to be the same one.
     same = moment is None or (moment.base == base and (base != "" or moment.at <= now))
     by = 0.0 if same or moment is None else compute_shift(moment, now, offset)
     quotas = {
@@ -118,7 +118,7 @@ def read_dump(execute: Execute, now: float, offset: float, *, version: int = _FO
 
 
 def _leases(execute: Execute, now: float, gone: str) -> dict[int, tuple[tuple[str, ...], str]]:
-    """Who holds each credential, and from which quota: leases of processes that were heard of lately."""
+    """Return the holders of each credential, and the quota of their leases, for sessions that have not expired."""
     rows = execute(
         f"select leases.credential, leases.requester, sessions.pid, {gone}, quotas.name from leases "  # noqa: S608
         "join sessions on sessions.id = leases.session join quotas on quotas.number = leases.quota "

@@ -1,4 +1,4 @@
-"""Forgetting what is known of a credential, by name alone: for a person who knows better, and has no secret at hand."""
+"""Reset credentials in the pool's file by name, without a session and without their secrets."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _INSIST: Final = 5.0
 
 
 def reset_credentials(path: Path, names: Sequence[str], specs: Iterable[KeySpec], clock: Clock) -> list[ResetResult]:
-    """Forget death, coolings, money gone and use of the credentials of these names, and of their quotas.
+    """Reset these credentials and their quotas: rejections, cooldowns, exhausted balances, usage.
 
-    Every process that uses the file hears of it: those who wait within a second, others at their next request. Leases
-    in force stay. Names the file does not have are left out. Raises StoreError if the file cannot be written.
+    Waiting processes notice within a second, others at their next request. Leases in force stay. Names that the file
+    does not have are left out. Raises StoreError if the file cannot be written.
     """
     file = StoreFile(path, clock)
     bell = create_wakeup()
@@ -69,7 +69,7 @@ def _retry(
 
 
 def _step(file: StoreFile, clock: Clock) -> SqliteStep:
-    """A step of somebody who has no session: all who have one are others."""
+    """Return a step without a session of its own: all sessions are others."""
     execute = file.connection.execute
     sessions = [StoreSession(*row) for row in execute(SESSIONS).fetchall()]
     changes = read_last_change(execute)

@@ -1,4 +1,4 @@
-"""Reading and writing what several parts of the SQLite store need: news for a view, the end of a session, the hour."""
+"""Read and write the SQLite store's rows: updates for a view, the log of changes, ends of sessions, quota records."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .boot_clock import ClockReading
 
 Execute = Callable[..., sqlite3.Cursor]
 
-OUTLIVED: Final = 0.0  # in the place of the hour until which leases are in use: until their commands have ended
+OUTLIVED: Final = 0.0  # ``gone_until`` of leases that last until their commands have ended
 _OUTLIVED_LOOK_AFTER: Final = 0.1
 _LOG_KEPT: Final = 1024
 _PRUNE_EVERY: Final = 256
@@ -30,10 +30,10 @@ _HOLDERS = (
 def read_updates_since(
     execute: Execute, seen: int, me: str
 ) -> tuple[Sequence[CredentialUpdate], Sequence[QuotaUpdate]]:
-    """What was changed after entry *seen* of the log; *me* is the session whose own leases are no news."""
+    """Return what changed after entry *seen* of the log, except the leases of session *me*."""
     rows = execute("select number, credential, quota from log where number > ?", (seen,)).fetchall()
     if rows and rows[0][0] != seen + 1:
-        return _read_all_updates(execute, me)  # it has seen nothing yet, or so long ago that the log has forgotten
+        return _read_all_updates(execute, me)  # nothing seen yet, or the entries are already pruned
     return (
         [read_credential_update(execute, number, me) for number in {row[1] for row in rows} if number is not None],
         [read_quota_update(execute, number) for number in {row[2] for row in rows} if number is not None],
@@ -56,7 +56,7 @@ def _read_all_updates(execute: Execute, me: str) -> tuple[Sequence[CredentialUpd
 
 
 def read_credential_update(execute: Execute, number: int, me: str) -> CredentialUpdate:
-    """What is known of one credential."""
+    """Return the state of one credential."""
     row = execute("select number, life, evidence, since from credentials where number = ?", (number,)).fetchone()
     found = execute(f"{_HOLDERS} and leases.credential = ?", (me, number)).fetchall()
     number, life, evidence, since = row
@@ -64,13 +64,13 @@ def read_credential_update(execute: Execute, number: int, me: str) -> Credential
 
 
 def read_quota_update(execute: Execute, number: int) -> QuotaUpdate:
-    """What is known of one quota."""
+    """Return the state of one quota."""
     (record,) = execute("select record from quotas where number = ?", (number,)).fetchone()
     return QuotaUpdate(number, read_record(record))
 
 
 def describe_holder(requester: str | None, pid: int, gone_until: float | None = None) -> str:
-    """Whoever holds a lease, as people are told; *gone_until*: its process is gone, and what it holds ends then."""
+    """Return the holder of a lease as text for people; *gone_until*: its process has ended, and the lease ends then."""
     process = f"process {pid}"
     if gone_until == OUTLIVED:
         process += ", which has ended: a command that it started still runs"
@@ -81,20 +81,20 @@ def describe_holder(requester: str | None, pid: int, gone_until: float | None = 
 
 
 class Changes:
-    """What a transaction has changed that others must hear of, and the newest entry of the log before it."""
+    """What a transaction has changed that others must read, and the newest log entry before it."""
 
     __slots__ = ("credentials", "number", "quotas", "served", "token", "writer")
 
     def __init__(self, number: int, token: int, served: float, writer: int | None = None) -> None:
         self.number = number
-        self.token = token  # the last that was given out
+        self.token = token  # the last one granted
         self.served = served
-        self.writer = writer  # by which a process knows its own entries
+        self.writer = writer  # identifies a process's own entries
         self.credentials: set[int] = set()
         self.quotas: set[int] = set()
 
     def write(self, execute: Execute) -> None:
-        """Enter them in the log; ``number`` is the newest entry then."""
+        """Append the changes to the log; ``number`` is then the newest entry."""
         before = self.number
         for credential, quota in zip_longest(self.credentials, self.quotas):
             self.number += 1
@@ -107,18 +107,18 @@ class Changes:
 
 
 def read_last_change(execute: Execute, writer: int | None = None) -> Changes:
-    """The newest entry of the log, with nothing changed since; *writer* is who may."""
+    """Return the newest entry of the log, with no changes yet; *writer* will write them."""
     number, token, served = execute("select number, token, served from log order by number desc limit 1").fetchone()
     return Changes(number, token, served, writer)
 
 
 def was_written_by(execute: Execute, number: int, writer: int) -> bool:
-    """Whether that entry of the log is *writer*'s."""
+    """Return whether that entry of the log is *writer*'s."""
     return execute("select 1 from log where number = ? and writer = ?", (number, writer)).fetchone() is not None
 
 
 def end_session(execute: Execute, session: str, changes: Changes) -> set[int]:
-    """Remove a session and its leases. Returns the credentials that have a free slot by that."""
+    """Remove a session and its leases. Return the credentials on which a slot became free."""
     ended = execute("delete from leases where session = ? returning credential, quota, guessed", (session,)).fetchall()
     freed = {credential for credential, _, _ in ended}
     changes.credentials |= freed
@@ -132,10 +132,10 @@ def end_session(execute: Execute, session: str, changes: Changes) -> set[int]:
 def schedule_expiry(
     execute: Execute, now: float, offset: float, *, by: float = 0.0, session: str | None = None
 ) -> None:
-    """Processes are gone (or that of *session* is): what they had used on other machines ends when its time is over.
+    """Mark sessions of ended processes (or *session*), so that leases used on other machines expire.
 
-    That is ``out_for`` seconds from *now* at the latest, since nobody there has heard of them since. Stamps are *by*
-    seconds behind *now*, the wall clock is *offset* ahead of it. Sessions of others are left as they are.
+    They expire ``out_for`` seconds from *now* at the latest, since remote workers stop that long after they lost
+    contact. Instants are *by* seconds behind *now*, the wall clock is *offset* ahead of it. Other sessions stay.
     """
     which = "out_for is not null" if session is None else "id = :session"
     execute(
@@ -146,12 +146,12 @@ def schedule_expiry(
 
 
 def read_tokens(execute: Execute, session: str) -> list[int]:
-    """The leases of a session."""
+    """Return the tokens of a session's leases."""
     return [token for (token,) in execute("select token from leases where session = ?", (session,)).fetchall()]
 
 
 def postpone_expiry(execute: Execute, session: str, now: float) -> float:
-    """Commands of a session live though its process is gone: look again at the instant that is returned."""
+    """Keep a session whose commands outlive its process. Return when to check again."""
     again_at = now + _OUTLIVED_LOOK_AFTER
     execute(
         "update sessions set expires_at = ?, waiting_since = null, gone_until = ? where id = ?",
@@ -161,14 +161,14 @@ def postpone_expiry(execute: Execute, session: str, now: float) -> float:
 
 
 def end_guess(execute: Execute, quota: int, guessed: list[str], changes: Changes) -> None:
-    """A request of unknown cost is over, and its process cannot say so."""
+    """Remove the estimated cost of a request that ended with its process."""
     (record,) = execute("select record from quotas where number = ?", (quota,)).fetchone()
     write_record(execute, quota, without_in_flight(read_record(record), guessed))
     changes.quotas.add(quota)
 
 
 def read_record(text: str) -> Record:
-    """What was written there. Raises sqlite3.DatabaseError, as SQLite does where the file is damaged."""
+    """Parse a quota's record. Raises sqlite3.DatabaseError, as SQLite does for a damaged file."""
     try:
         record: Record = json.loads(text)
     except ValueError as error:
@@ -177,7 +177,7 @@ def read_record(text: str) -> Record:
 
 
 def update_view(view: StoreView, credentials: Sequence[CredentialUpdate], quotas: Sequence[QuotaUpdate]) -> None:
-    """Let the view see this. Raises sqlite3.DatabaseError if it cannot be what was written."""
+    """Update the view. Raises sqlite3.DatabaseError if the records are malformed."""
     try:
         view.apply_updates(credentials, quotas)
     except (ValueError, TypeError, LookupError, AttributeError) as error:
@@ -185,18 +185,18 @@ def update_view(view: StoreView, credentials: Sequence[CredentialUpdate], quotas
 
 
 def write_record(execute: Execute, quota: int, record: Record) -> None:
-    """Keep what is known of a quota."""
+    """Write a quota's record."""
     text = json.dumps(record, separators=(",", ":"), ensure_ascii=False)
     execute("update quotas set record = ? where number = ?", (text, quota))
 
 
 def write_moment(execute: Execute, base: str, now: float, offset: float) -> None:
-    """Note which clock the stamps belong to, and what the wall clock shows: for the next boot."""
+    """Write which clock the instants belong to, and the wall clock's offset: for the next boot."""
     text = json.dumps([base, now, offset])
     execute("insert or replace into meta(key, value) values ('moment', ?)", (text,))
 
 
 def read_moment(execute: Execute) -> ClockReading | None:
-    """The last moment that was noted."""
+    """Return the last instant that was written."""
     row = execute("select value from meta where key = 'moment'").fetchone()
     return None if row is None else ClockReading(*json.loads(row[0]))

@@ -1,4 +1,4 @@
-"""The shape of the pool's SQLite file. No secret is in it, nor anything a secret could be read from."""
+"""Schema of the pool's SQLite file. It contains no secret, and nothing from which a secret could be derived."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from typing import Final
 
 from ...util.sqlite.migrations import Migration
 
-# Written in the header of every store, so that no other SQLite file is taken for one: "agtp".
+# Header field that tells a store from other SQLite files: "agtp".
 APPLICATION_ID: Final = 0x61677470
 
-# `log` has a row for every change that others must hear of, and with it the last token given out: what is the newest of
-# all is found there, and the rows after the newest that a process has seen are its news. Old rows are removed; whoever
-# has missed some reads everything. A lease is granted or ended by writing two pages, one of `leases` and one of `log`:
-# pages are what a commit costs. Instants are those of the machine's monotonic clock; which boot's is in `meta`.
+# `log` has a row for every change that other processes must read, with the last token granted. Its newest row
+# identifies the state of the store; the rows after the newest that a process has seen are its updates. Old rows are
+# pruned; a process that has missed some reads everything. Granting or ending a lease writes two pages, one of `leases`
+# and one of `log`: a commit costs by the page. Instants are of the machine's monotonic clock; `meta` has the boot id.
 MIGRATIONS: Final = (
     Migration(
         1,
@@ -32,7 +32,7 @@ MIGRATIONS: Final = (
             "create table leases(credential integer not null, token integer not null, session text not null, "
             "request text not null, requester text, granted_at real not null, quota integer not null, "
             "guessed text, primary key (credential, token)) strict, without rowid",
-            # For people: no code reads it.
+            # For people; no code reads it.
             "create view held as select leases.token, credentials.name, leases.requester, sessions.pid "
             "from leases join credentials on credentials.number = leases.credential "
             "join sessions on sessions.id = leases.session",
@@ -42,9 +42,9 @@ MIGRATIONS: Final = (
         2,
         "sessions whose leases are used on other machines",
         (
-            # For so many seconds after their process is gone; null: nowhere but in that process.
+            # Seconds after the end of their process; null: leases are used only in that process.
             "alter table sessions add column out_for real",
-            # Its process is gone, and until this hour of the wall clock they may be in use: for people.
+            # Wall-clock time until which they may be in use after their process has ended.
             "alter table sessions add column gone_until real",
         ),
     ),

@@ -1,4 +1,4 @@
-"""One transaction of the SQLite store, as the acts see it that are done in it."""
+"""One SQLite transaction, with the operations available inside it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from .udp_wakeup import WakeupTarget
 
 
 class SqliteStep(SessionStep):
-    """What is true at this moment, and ways to change it."""
+    """The state at this moment, and operations to change it."""
 
     def __init__(
         self,
@@ -40,21 +40,21 @@ class SqliteStep(SessionStep):
     ) -> None:
         super().__init__(now, sessions, changes.served, view)
         self.changes = changes
-        self.acts = 0  # how many of those that were put off are done in it
-        self.first_number = changes.number + 1  # of the entries this step makes in the log
-        self.wakeup_targets: list[WakeupTarget] = []  # bells to ring when it is committed
-        self.is_news = changes.number != seen  # others have done something that the view does not have
+        self.acts = 0  # how many deferred actions it executes
+        self.first_number = changes.number + 1  # of the log entries that this step writes
+        self.wakeup_targets: list[WakeupTarget] = []  # to notify after the commit
+        self.is_news = changes.number != seen  # the view lacks changes of other processes
         self._seen = seen
         self._execute = execute
         self._ttl = ttl
 
     def finish(self) -> None:
-        """Write down what the step itself has to remember."""
+        """Write the log entries and this process's session."""
         self.changes.served = self.served
         self.changes.write(self._execute)
         if self.me_changed:
             me = self.me
-            me.expires_at = self.now + self._ttl  # since it is written anyway
+            me.expires_at = self.now + self._ttl  # since the row is written anyway
             self._execute(
                 "update sessions set expires_at = ?, served = ?, waiting_since = ?, wanted = ?, called_at = ?, "
                 "idle_until = ?, claim = ? where id = ?",
@@ -71,17 +71,17 @@ class SqliteStep(SessionStep):
             )
 
     def read(self, credential: int | None = None, quota: int | None = None) -> None:
-        """Let the view see what is true of these, before the rules are applied to it."""
+        """Update the view with the state of these, before the rules are applied to it."""
         if self.is_news:
             credentials = [] if credential is None else [read_credential_update(self._execute, credential, self.me.id)]
             quotas = [] if quota is None else [read_quota_update(self._execute, quota)]
             update_view(self._view, credentials, quotas)
 
     def read_all(self) -> None:
-        """Let the view see everything."""
+        """Update the view with everything."""
         if self.is_news:
             update_view(self._view, *read_updates_since(self._execute, self._seen, self.me.id))
-            for credential in self.changes.credentials:  # by this very step: not in the log yet
+            for credential in self.changes.credentials:  # changed by this step: not in the log yet
                 self.read(credential)
             for quota in self.changes.quotas:
                 self.read(quota=quota)
@@ -89,7 +89,7 @@ class SqliteStep(SessionStep):
     # -- sessions ---------------------------------------------------------------------------------------------
 
     def join(self, me: StoreSession) -> None:
-        """Begin a session."""
+        """Begin session *me*."""
         self._execute(
             "insert into sessions(id, expires_at, weight, served, bell, pid) values (?, ?, ?, ?, ?, ?)",
             (me.id, me.expires_at, me.weight, me.served, me.wakeup_port, me.pid),
@@ -99,7 +99,7 @@ class SqliteStep(SessionStep):
         self.me_changed = True
 
     def find_held(self, tokens: Collection[int]) -> list[tuple[int, int]]:
-        """The leases of this session with one of *tokens*: credential and token."""
+        """Return credential and token of this session's leases that are among *tokens*."""
         mine = self._execute("select credential, token from leases where session = ?", (self.me.id,)).fetchall()
         return [(credential, token) for credential, token in mine if token in tokens]
 
@@ -122,12 +122,12 @@ class SqliteStep(SessionStep):
         self.is_news = True
 
     def set_remote_use(self, seconds: float | None) -> None:
-        """Leases of this session may be in use for so long after its process is gone."""
+        """Write how long this session's leases may be in use after its process ends."""
         self.me.remote_use_for = seconds
         self._execute("update sessions set out_for = ? where id = ?", (seconds, self.me.id))
 
     def postpone_expiry(self, session: StoreSession) -> None:
-        """Commands of a session that has run out still use its keys: it is looked at again in a moment."""
+        """Keep an expired session whose commands still use its keys, until the next check."""
         session.expires_at = postpone_expiry(self._execute, session.id, self.now)
         session.waiting_since = None
 
@@ -142,13 +142,13 @@ class SqliteStep(SessionStep):
     # -- leases -----------------------------------------------------------------------------------------------
 
     def leases_on(self, credential: int) -> list[tuple[str, int, float]]:
-        """The leases of a credential that are in force, whoever has them: request, token, and since when."""
+        """Return the leases on a credential, of all sessions: request, token, start."""
         return self._execute(
             "select request, token, granted_at from leases where credential = ?", (credential,)
         ).fetchall()
 
     def lease(self, bid: SlotRequest, reserved: QuotaReservation) -> SlotGranted:
-        """Begin a lease. Its token is larger than that of every lease before it."""
+        """Create a lease. Its token is larger than that of every earlier lease."""
         changes = self.changes
         changes.token += 1
         changes.credentials.add(bid.credential)
@@ -163,45 +163,45 @@ class SqliteStep(SessionStep):
         return SlotGranted(changes.token, self.now)
 
     def end(self, credential: int, token: int) -> bool:
-        """End a lease of this session. False: it is not in force."""
+        """End a lease of this session. Return False if it is not in force."""
         session = self.find_owning_session(token)
         ended = self._execute(
             "delete from leases where credential = ? and token = ? and session = ?", (credential, token, session)
         ).rowcount
         if self.former.pop(token, None) is not None:
-            self.is_news = True  # the view counts it as another's
+            self.is_news = True  # the view counts it as another session's
         if ended:
             self.changes.credentials.add(credential)
             self._notify_next(credential)
         return ended > 0
 
     def end_unknown(self, tokens: Sequence[int], but: str | None) -> None:
-        """End leases of this session that it knows nothing of, except that of request *but*.
+        """End leases of this session that the view does not have, except that of request *but*.
 
-        After a commit that failed and was done all the same.
+        They come from a commit that reported a failure and took effect nevertheless.
         """
         mine = self._execute(
             "select credential, token, request, quota, guessed from leases where session = ?", (self.me.id,)
         ).fetchall()
         for credential, token, request, quota, guessed in mine:
             if token not in tokens and request != but:
-                self.is_news = True  # the view does not know of it
+                self.is_news = True  # the view does not have it
                 self.end(credential, token)
                 if guessed is not None:
                     end_guess(self._execute, quota, json.loads(guessed), self.changes)
 
     def settle(self, credential: int, token: int) -> bool:
-        """The cost of a lease is no guess any more. False: it is not in force."""
+        """Mark the cost of a lease as measured, no longer estimated. Return False if it is not in force."""
         settled = self._execute(
             "update leases set guessed = null where credential = ? and token = ? and session = ?",
             (credential, token, self.me.id),
         ).rowcount
         return settled > 0
 
-    # -- what is known ----------------------------------------------------------------------------------------
+    # -- credentials and quotas -------------------------------------------------------------------------------
 
     def enrol(self, card: CredentialIdentity) -> EnrolledCredential:
-        """Make a credential and its quota known."""
+        """Register a credential and its quota, if they are new, and return their state."""
         execute = self._execute
         row = execute("select number, name from credentials where fingerprint = ?", (card.fingerprint,)).fetchone()
         if row is None:
@@ -226,7 +226,7 @@ class SqliteStep(SessionStep):
         self.changes.quotas.add(number)
 
     def write_life(self, number: int, life: str, evidence: str, since: float) -> None:
-        """Keep whether a credential lives."""
+        """Write whether a credential is alive."""
         self._execute(
             "update credentials set life = ?, evidence = ?, since = ? where number = ?", (life, evidence, since, number)
         )

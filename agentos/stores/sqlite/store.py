@@ -1,9 +1,10 @@
-"""The pool's state in a SQLite file, shared by every process of the machine.
+"""SqliteStore: a pool's state in an SQLite file, shared by the processes of one machine.
 
-Each step is one ``BEGIN IMMEDIATE`` transaction: it does what was put off, lets the view see what is true of the
-records at hand, applies the rules, and commits. Commits are not synced one by one (WAL, NORMAL): a power cut may lose
-the last moments, and all leases end with it anyway. A taken write lock is waited for a few milliseconds here, under
-the pool's lock, since whoever else wants that wants the same; then the caller waits outside of it, and tries again.
+Each step is one ``BEGIN IMMEDIATE`` transaction: it executes the deferred actions, updates the view with the records it
+needs, applies the rules, and commits. Commits are not synced one by one (WAL, NORMAL): a power cut may lose the last
+moments, and all leases end with it anyway. A step waits some milliseconds for the write lock while it holds the pool's
+lock, since other callers of the pool need the write lock too; then the caller waits outside the pool's lock and
+retries.
 """
 
 from __future__ import annotations
@@ -39,14 +40,14 @@ SESSIONS = (
     "out_for from sessions"
 )
 
-# How often to try for the lock before the caller has to come back; fewer times where a whole loop stands still.
+# Attempts to get the write lock before the caller has to retry; fewer on an event loop, which they block.
 _BUSY_TRIES = 24
 _BUSY_TRIES_ON_A_LOOP = 4
 _BUSY_PAUSE, _LONG_BUSY_PAUSE = 0.000_5, 0.002
 
 
 class SqliteStore(SessionStore[SqliteStep]):
-    """One process's access to the file. Used under the pool's lock, but for ``leave``."""
+    """One process's access to the file. Used under the pool's lock, except for ``leave``."""
 
     def __init__(
         self,
@@ -61,23 +62,23 @@ class SqliteStore(SessionStore[SqliteStep]):
         super().__init__(str(file.path), clock, ttl=ttl, weight=weight, view=view)
         self._file = file
         self._wakeup = bell
-        self._seen = _NEVER_LOOKED  # the newest entry of the log that the view has
+        self._seen = _NEVER_LOOKED  # the newest log entry that the view has
         self._data_version = _NEVER_LOOKED
         self._writer = secrets.randbits(62)
-        self._commits: SqliteStep | None = None  # a step of which we do not know whether it was done
-        self._in_trouble = False  # the connection is not to be relied on
-        self._outlived: set[str] = set()  # sessions of which people were told that their commands still run
+        self._commits: SqliteStep | None = None  # a step whose commit may or may not have taken effect
+        self._in_trouble = False  # the connection must be reopened
+        self._outlived: set[str] = set()  # sessions whose surviving commands were reported
 
     def _salt(self) -> bytes:
         return self._file.salt
 
     def wake_maintenance(self) -> None:
-        """Wake whoever calls ``maintain``: it may be due earlier than was thought."""
+        """Wake the thread that calls ``maintain``, which may be due earlier than it knows."""
         self._wakeup.release()
 
     def _check_location(self) -> None:
         if not self._file.is_still_at_path():
-            self._in_trouble = True  # it was deleted or replaced: nobody else will see what we write there
+            self._in_trouble = True  # the file was deleted or replaced: no other process sees our writes
 
     # -- steps ------------------------------------------------------------------------------------------------
 
@@ -97,7 +98,7 @@ class SqliteStore(SessionStore[SqliteStep]):
             if self._in_trouble:
                 self._reconnect()
             if self._file.connection.in_transaction:
-                self._file.connection.execute("rollback")  # of a step that was interrupted in its first moment
+                self._file.connection.execute("rollback")  # of a step that was interrupted as it began
             self._begin_immediately()
             step = self._begin(request)
             step.acts = len(self._pending)
@@ -117,7 +118,7 @@ class SqliteStore(SessionStore[SqliteStep]):
         return answer
 
     def _begin_immediately(self) -> None:
-        """Get the write lock. Each of the others has it for some tens of microseconds; it is waited for a little."""
+        """Begin the transaction with the write lock, which others hold for some tens of microseconds."""
         begin = self._file.connection.execute
         tries = 0 if self._busy else _BUSY_TRIES if running_loop() is None else _BUSY_TRIES_ON_A_LOOP
         for number in range(tries):
@@ -129,25 +130,23 @@ class SqliteStore(SessionStore[SqliteStep]):
             else:
                 self._busy = 0
                 return
-            # By chance, so that processes do not keep meeting; and fair, as waiting inside SQLite is not.
+            # Random, so that processes do not stay in step; and fair, unlike SQLite's own waiting.
             longest = _BUSY_PAUSE if number < _BUSY_TRIES_ON_A_LOOP else _LONG_BUSY_PAUSE
             time.sleep(SystemRandom().uniform(0.1, 1.0) * longest)
-        # Once that was in vain, somebody has the lock for longer, and is not waited for here any more.
+        # After a failure another process holds the lock for longer: do not wait here until the lock was free once.
         self._busy += 1
         begin("begin immediate")
         self._busy = 0
 
     def _begin(self, request: str | None) -> SqliteStep:
-        """See who is there, and end what has run out."""
+        """Read the sessions, join or continue ours, and end expired ones."""
         execute = self._file.connection.execute
         now = self._clock.now()
         sessions = [StoreSession(*row) for row in execute(SESSIONS).fetchall()]
         if self._commits is not None:
             self._check_committed(self._commits, sessions)
         changes = read_last_change(execute, self._writer)
-        changes.token = max(
-            changes.token, self._highest
-        )  # should the file be another one by now, they grow all the same
+        changes.token = max(changes.token, self._highest)  # tokens grow even if the file was replaced
         step = SqliteStep(execute, now, self._ttl, changes, sessions, self._view, self._seen)
         step.former.update(self._former)
         me = next((session for session in sessions if session.id == self._session), None)
@@ -168,7 +167,7 @@ class SqliteStore(SessionStore[SqliteStep]):
         return step
 
     def _end_other(self, step: SqliteStep, session: StoreSession) -> None:
-        """A session has run out. If its process is gone and commands of it live, its leases wait for their end."""
+        """End an expired session, unless its process is gone and commands of it still run."""
         locks, tokens = self._file.locks, read_tokens(self._file.connection.execute, session.id)
         if not locks.outlived(tokens):
             step.expire(session)
@@ -194,7 +193,7 @@ class SqliteStore(SessionStore[SqliteStep]):
         self._file.locks.move(token, to)
 
     def _check_committed(self, step: SqliteStep, sessions: list[StoreSession]) -> None:
-        """A step failed in its commit, or just after it. If it was done all the same, it must not be done again."""
+        """Check whether a step whose commit failed took effect nevertheless, so that it is not repeated."""
         if was_written_by(self._file.connection.execute, step.first_number, self._writer):
             del self._pending[: step.acts]
         if any(session.id == step.me.id for session in sessions):
@@ -202,7 +201,7 @@ class SqliteStore(SessionStore[SqliteStep]):
         self._commits = None
 
     def _join(self, step: SqliteStep, expired: StoreSession | None) -> None:
-        """Begin a session. If we had one, it has ended without us, and our leases with it: they never come back."""
+        """Begin a session. If we had one, it has ended without us, and its leases are lost."""
         step.join(self._new_session(step))
         if expired is not None:
             step.expire(expired)
@@ -224,7 +223,7 @@ class SqliteStore(SessionStore[SqliteStep]):
         self._session = step.me.id
         self._highest = step.changes.token
         if step.is_news:
-            self._data_version = _NEVER_LOOKED  # what others did is still to be looked at, and our own with it
+            self._data_version = _NEVER_LOOKED  # the next refresh reads what others did, and our own changes
         else:
             self._seen = step.changes.number
         if step.me_changed:
@@ -235,7 +234,7 @@ class SqliteStore(SessionStore[SqliteStep]):
             self._wakeup.notify_peers(port, session)
 
     def _undo(self, step: SqliteStep | None) -> None:
-        """The step failed: nothing of it counts, and what the view was told in it may not be so."""
+        """Roll back a failed step, and mark the view as stale."""
         if step is None and not self._file.in_transaction():
             return  # it had not begun
         self._seen = self._data_version = _NEVER_LOOKED
@@ -264,17 +263,17 @@ class SqliteStore(SessionStore[SqliteStep]):
             raise TransientStoreError(error.detail) from None
         self._in_trouble = False
         if is_another:
-            self._pending.clear()  # they were about the other one
+            self._pending.clear()  # they concern the former file
             self._abandoned.clear()
             self._former.clear()
             self._view.on_session_lost("the file was removed or replaced")
             self._session = None
             self._view.enrol_again()
 
-    # -- looking ----------------------------------------------------------------------------------------------
+    # -- refreshing -------------------------------------------------------------------------------------------
 
     def refresh(self, since: float = FOREVER) -> bool:
-        """Tell the view what others did since the last look. Cheap when that is nothing: then False."""
+        """Update the view with what others changed since the last refresh. Return False if nothing changed."""
         if self._session is None or self._left or self._in_trouble:
             return False
         self._require_own_process()
@@ -290,7 +289,7 @@ class SqliteStore(SessionStore[SqliteStep]):
         assert self._session is not None  # noqa: S101 - for the type checker
         execute = self._file.connection.execute
         try:
-            # Changes whenever another connection has committed; asking takes a few microseconds and no lock.
+            # Changes whenever another connection commits; reading it takes a few microseconds and no lock.
             data_version = execute("pragma data_version").fetchone()[0]
             if data_version == self._data_version:
                 return False
@@ -330,7 +329,7 @@ class SqliteStore(SessionStore[SqliteStep]):
                 break
             except (sqlite3.Error, OSError):
                 if time.monotonic() > deadline:
-                    return  # then its leases end by themselves, when they are not renewed
+                    return  # then its leases expire
             time.sleep(busy_backoff())
         for port, session in rings:
             self._wakeup.notify_peers(port, session)
@@ -338,5 +337,5 @@ class SqliteStore(SessionStore[SqliteStep]):
     def _detach(self, *, closed: bool) -> None:
         if closed:
             self._file.close()
-        elif not self._former:  # else whoever finds nobody alive would free what an abandoned thread still uses
+        elif not self._former:  # else the next process to open the file would free what an abandoned thread still uses
             self._file.leave()

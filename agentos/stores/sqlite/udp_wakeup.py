@@ -1,11 +1,11 @@
-"""How one process wakes another that waits: a datagram to a port of this machine. It says nothing but: look.
+"""UdpWakeup: wake a waiting process of the same machine with a datagram.
 
-One that is lost, or sent where nobody can hear it, costs a little time: those who wait look for themselves, too.
+A lost datagram costs only a little time: waiting processes also refresh at intervals.
 
-Every program of the machine can send to that port. A call carries the id of the session it is for, which only those
-know who can read the store. Any other datagram only makes this process look, as it may have displaced a call. The port
-is then left alone for `PAUSE` seconds, in which the system drops what its small buffer has no room for. So a flood
-costs a hundred cheap looks a second, and delays a call by one pause at most.
+Every program of the machine can send to the port. A notification carries the id of the session it is for, which only
+readers of the store know. Any other datagram just makes this process refresh, as it may have displaced a notification.
+The port is then not read for `PAUSE` seconds, in which the system drops what exceeds its small buffer. So a flood costs
+a hundred cheap refreshes a second, and delays a notification by one pause at most.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ from collections.abc import Callable
 
 from ...util.clock import Sleeper
 
-WakeupTarget = tuple[int, str]  # whom to call: the port of its process, and the id of its session
+WakeupTarget = tuple[int, str]  # port of the process, id of its session
 
 _LOOPBACK = "127.0.0.1"
 _NUDGE = b"."
-_LONGEST = 64  # bytes that are read of a datagram: more than a session's id has
-_BUFFER = 16_384  # bytes: room for some tens of datagrams
-_BATCH = 1_000  # datagrams that are read at once: more than the buffer has room for
-PAUSE = 0.01  # seconds without a look at the port, after a datagram that is no call
-_NO_WAIT = getattr(socket, "MSG_DONTWAIT", 0)  # Windows has none; there a datagram to oneself does not wait either
+_LONGEST = 64  # bytes read of a datagram: more than a session's id has
+_BUFFER = 16_384  # bytes: some tens of datagrams
+_BATCH = 1_000  # datagrams read at once: more than the buffer holds
+PAUSE = 0.01  # seconds for which the port is not read after an unknown datagram
+_NO_WAIT = getattr(socket, "MSG_DONTWAIT", 0)  # Windows has none; there a datagram to oneself does not block
 
 
 class UdpWakeup:
     """Wakes the one thread that waits on it (as on a ``Sleeper``), from this process or from another."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
-        self.was_notified = False  # by another process, since whoever waits on it has looked
-        self.session = ""  # whose id a call carries; until there is one nobody calls
-        self._nudged = threading.Event()  # by this process: heard even if its datagram finds no room
+        self.was_notified = False  # by another process, since the waiting thread last looked
+        self.session = ""  # the id that a notification carries; "" until we have a session
+        self._nudged = threading.Event()  # by this process: works even if the buffer is full
         self._now = now
-        self._read_at = now()  # nothing is read before
+        self._read_at = now()  # not before this instant
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         try:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER)
@@ -48,7 +48,7 @@ class UdpWakeup:
             raise
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
-        """Wait until it is rung. False: it was not, within *timeout* seconds."""
+        """Wait for a wake-up. Return False if none came within *timeout* seconds."""
         pause = self._read_at - self._now()
         if pause > 0:
             if not blocking or 0 <= timeout <= pause:
@@ -62,7 +62,7 @@ class UdpWakeup:
         except (BlockingIOError, TimeoutError):
             return False
         except OSError:
-            return True  # it is closed: whoever waits should look
+            return True  # closed: the waiting thread should look
         self._read_all(first)
         return True
 
@@ -72,7 +72,7 @@ class UdpWakeup:
         return nudged
 
     def _read_all(self, datagram: tuple[bytes, tuple[str, int]]) -> None:
-        """However often it was rung, once is enough."""
+        """Read all queued datagrams: they count as one wake-up."""
         self._nudged.clear()
         by_strangers = False
         try:
@@ -90,12 +90,12 @@ class UdpWakeup:
             self._read_at = self._now() + PAUSE
 
     def release(self) -> None:
-        """Wake whoever waits on it, in this process."""
+        """Wake the waiting thread, from this process."""
         self._nudged.set()
         self._send(_NUDGE, self.port)
 
     def notify_peers(self, port: int, session: str) -> None:
-        """Ring the bell of another process, which is at that port for that session. It never waits, and never fails."""
+        """Notify the process at that port for that session. Never blocks, never fails."""
         self._send(session.encode(), port)
 
     def _send(self, what: bytes, port: int) -> None:
@@ -109,7 +109,7 @@ class UdpWakeup:
 
 
 class LocalWakeup:
-    """For where there are no sockets: rung by this process only."""
+    """Replacement where sockets are not available: woken by this process only."""
 
     port = 0
 
@@ -126,7 +126,7 @@ class LocalWakeup:
         try:
             self._lock.release()
         except RuntimeError:
-            pass  # it has been rung
+            pass  # already woken
 
     def notify_peers(self, port: int, session: str) -> None:
         pass
@@ -136,7 +136,7 @@ class LocalWakeup:
 
 
 def create_wakeup() -> UdpWakeup | LocalWakeup:
-    """A bell that other processes can ring, where that is possible."""
+    """Create a wake-up that other processes can use, where that is possible."""
     try:
         return UdpWakeup()
     except OSError:
