@@ -1,4 +1,4 @@
-"""The pool's state on a Redis or Valkey server, shared by the processes of many machines."""
+"""The Redis store: a pool's state on a Redis or Valkey server that the processes of many machines share."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def open_redis(
     place: RedisLocation, clock: Clock, *, ttl: float, weight: float, view: StoreView
 ) -> tuple[RedisStore, PubSubWakeup]:
-    """Share a pool's state there. Raises StoreError, and ImportError where redis-py is not installed."""
+    """Open the store at *place* and join it. Raises StoreError, or ImportError if redis-py is not installed."""
     require_client()
     from .pubsub_wakeup import PubSubWakeup
     from .server_time import server_time_for
@@ -37,7 +37,7 @@ def open_redis(
 
 
 def require_client() -> None:
-    """Raises ImportError, which says what to install, where redis-py is not."""
+    """Raise ImportError, which says what to install, if redis-py is missing."""
     try:
         import redis  # noqa: F401 - only to say what is missing
     except ImportError as error:

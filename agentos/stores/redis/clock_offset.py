@@ -1,4 +1,4 @@
-"""Instants of this process and instants of the store: the same moments, by two clocks."""
+"""ClockOffset: convert instants between this process's clock and the store's."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import overload
 
 
 class ClockOffset:
-    """Translates between the two. ``offset`` is how far the store's time is ahead of ours."""
+    """Converts instants. ``offset`` is how far the store's time is ahead of ours."""
 
     __slots__ = ("offset",)
 

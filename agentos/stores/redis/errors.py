@@ -1,4 +1,4 @@
-"""What an error of the server or of the connection means: that it passes, or that a person has to do something."""
+"""Translate errors of the server and the connection into transient errors and errors that need a person."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ...errors import NotAStore, StoreDamaged, StoreError, StoreUnavailable
 from ...pool.store_protocol import TransientStoreError
 from .tls_errors import explain_tls_error, is_encrypted, suggest_url_fixes
 
-# How replies begin, or which words are in them when a script was refused in its middle, that mean: not now.
+# Transient errors: how such a reply begins, or a word in it if a script failed while running.
 _TRANSIENT: Final = {
     "LOADING": "it is still reading what it had written",
     "BUSY": "it is busy with somebody's script",
@@ -42,7 +42,7 @@ FAILURES: Final = (exceptions.RedisError, OSError)
 
 
 def translate_error(error: Exception, shown: str, limit: float) -> TransientStoreError | StoreError:
-    """What to raise in its place. *shown* is the server as people may see it, *limit* how long it was waited for."""
+    """Return what to raise instead. *shown* is the server's URL for people, *limit* the timeout."""
     if isinstance(error, (exceptions.TimeoutError, TimeoutError)):
         return TransientStoreError(f"no answer from {shown} within {limit:g} s")
     if isinstance(error, _REFUSED):
@@ -52,7 +52,7 @@ def translate_error(error: Exception, shown: str, limit: float) -> TransientStor
             return TransientStoreError(f"{shown} cannot be used now: {_TRANSIENT[word]}")
     if isinstance(error, exceptions.ResponseError):
         return _translate_reply(error, shown)
-    if type(error) is exceptions.RedisError:  # of no kind of its own: redis-py does not take what it was told
+    if type(error) is exceptions.RedisError:  # without a subclass: redis-py rejects an option
         return build_option_error(error, shown)
     refused = explain_tls_error(error) if is_encrypted(shown) else None
     if refused is not None:
@@ -61,18 +61,18 @@ def translate_error(error: Exception, shown: str, limit: float) -> TransientStor
 
 
 def build_option_error(error: Exception, shown: str) -> StoreUnavailable:
-    """What to raise in place of redis-py's *error* about an option of the URL, whose text may show a value."""
+    """Return what to raise for redis-py's *error* about an option of the URL, whose text may contain a value."""
     detail = f"an option of its URL is none that redis-py knows, or has no such value ({type(error).__name__})"
     return StoreUnavailable(path=shown, detail=detail)
 
 
 def build_opening_error(trouble: TransientStoreError, shown: str) -> StoreUnavailable:
-    """What to raise for trouble that a person has to hear of, because nothing has worked yet."""
+    """Return what to raise for a transient error before the first success, which a person should see."""
     return StoreUnavailable(path=shown, detail="; ".join([str(trouble), *suggest_url_fixes(str(trouble), shown)]))
 
 
 def _refused(shown: str, said: str) -> StoreUnavailable:
-    is_known = re.search(r"NOPERM|permission|ACL failure|can't", said)  # and may not do what we do
+    is_known = re.search(r"NOPERM|permission|ACL failure|can't", said)  # the user is known, and lacks a permission
     detail = f"the server refuses this user ({said})"
     return StoreUnavailable(path=shown, detail=detail, wants_login=not is_known)
 
@@ -98,6 +98,6 @@ def _translate_reply(error: exceptions.ResponseError, shown: str) -> TransientSt
 
 
 def _error_text(error: Exception) -> str:
-    """Its own words, which name hosts and ports and never a password; the user is left out."""
+    """Return the error's own text, which names hosts and ports but no password; the user is removed."""
     words = re.sub(r"\bUser \S+ has\b", "this user has", " ".join(str(error).split()))
     return words[:_LONGEST] or type(error).__name__

@@ -1,4 +1,4 @@
-"""Ending a session from any thread, on a connection of its own: the pool may be in the middle of a step, for ever."""
+"""End a session from any thread, on a separate connection: another thread may be suspended in a step."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ANY_TIME: Final = ("", "")
 
 
 def leave_session(link: StoreConnection, session: str, border: ClockOffset, view: StoreView, host: str) -> None:
-    """End it, and all its leases; who waits for them is called. Raises StoreTrouble, StoreBusy or StoreError."""
+    """End a session and its leases, and notify waiters. Raises TransientStoreError, StoreBusy or StoreError."""
     wire = link.connect()
     try:
         link.query(lambda: _leave_session(link, wire, session, border, view, host))
@@ -31,7 +31,7 @@ def leave_session(link: StoreConnection, session: str, border: ClockOffset, view
 
 
 def schedule_expiry(link: StoreConnection, session: str, seconds: float) -> None:
-    """Let it end by itself, in so many seconds at the latest. Raises StoreTrouble or StoreError."""
+    """Let a session expire, in *seconds* at the latest. Raises TransientStoreError or StoreError."""
     wire = link.connect()
     try:
         link.query(lambda: _schedule_expiry(link, wire, session, seconds))
@@ -40,7 +40,7 @@ def schedule_expiry(link: StoreConnection, session: str, seconds: float) -> None
 
 
 def insist_on_leaving(leave: Callable[[], None], between_tries: Callable[[], None]) -> None:
-    """Call *leave* until it succeeds, for a few seconds; *between_tries* pauses."""
+    """Call *leave* until it succeeds or a time limit has passed; *between_tries* pauses."""
     deadline = time.monotonic() + LEAVE_RETRY_SECONDS
     while True:
         try:
@@ -48,7 +48,7 @@ def insist_on_leaving(leave: Callable[[], None], between_tries: Callable[[], Non
             break
         except (TransientStoreError, StoreBusy, StoreError):
             if time.monotonic() > deadline:
-                break  # then its leases end by themselves, when they are not renewed
+                break  # then its leases expire
         between_tries()
 
 
@@ -59,14 +59,14 @@ def _schedule_expiry(link: StoreConnection, wire: RespConnection, session: str, 
         link.read_session_expiries(wire).get(session),
     )
     if meta is not None and ends_at is not None:
-        # Renewed meanwhile, by a step that was under way? Then it ends later than it could, and that is all.
+        # If a step renews it meanwhile, it only expires later than it could.
         link.schedule_expiry(wire, session, ends_at, min(ends_at, heard.hour + meta.shift + seconds))
 
 
 def _leave_session(
     link: StoreConnection, wire: RespConnection, session: str, border: ClockOffset, view: StoreView, host: str
 ) -> None:
-    # It has run out from now on: should we get no further, whoever comes next sees to the rest.
+    # Mark it as expired first: if the rest fails, the next process to look ends it.
     wire.ask("ZADD", link.keys[3], "XX", "0", session)
     replica, order = Replica(), READ_ONLY_REQUEST
     for _ in range(_TRIES):

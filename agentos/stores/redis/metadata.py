@@ -1,7 +1,7 @@
-"""What the store says of itself, and what a process makes of it when it comes: whether leases may start, or why not.
+"""StoreMetadata: the store's record about itself, and whether leases may be granted after a process connects.
 
-An *epoch* is the life of one store. Whoever knew one and finds another, or finds that numbers have gone back, knows
-that leases may be in use that the store has forgotten; so nothing is granted until the last has ended by itself.
+An *epoch* is the life of one store. A process that remembers another epoch, or finds that a counter has gone back,
+knows that leases may be in use that the store has lost; so nothing is granted until the last of them has expired.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ _NEVER: Final = 0.0
 
 @dataclass(frozen=True, slots=True)
 class StoreMetadata:
-    """The store's own record. Instants are in the store's time: the server's clock and *shift*."""
+    """The store's record about itself. Instants are in the store's time: the server's clock plus *shift*."""
 
-    version: str  # another with each change, and in each store
+    version: str  # unique for each change, in all stores
     format: int
     salt: str
     epoch: str
-    before: str  # the epoch whose end made this one begin, or that was found lost in it
-    run: str  # of the server that was written to last
+    before: str  # the epoch that this one replaced, or that was found lost
+    run: str  # run id of the last server that was written to
     shift: float = 0.0
     paused_until: float = _NEVER
     why: str = ""
-    longest: float = 0.0  # time to live of those who may be there: so long a lease may be in use unheard of
+    longest: float = 0.0  # longest TTL of present sessions: so long a lost lease may be in use
     sequence: int = 0
     token: int = 0
 
     def fields(self) -> list[str]:
-        """What is written when it is changed, as names and values. The counters go on by themselves."""
+        """Return the fields to write as names and values, without the counters, which the scripts increase."""
         return [
             *("version", self.version, "format", str(self.format), "salt", self.salt, "epoch", self.epoch),
             *("before", self.before, "run", self.run, "shift", repr(self.shift)),
@@ -42,18 +42,18 @@ class StoreMetadata:
         ]
 
     def changed(self, **fields: object) -> StoreMetadata:
-        """The one that comes after it."""
+        """Return a copy with these changes and a new version."""
         return replace(self, version=_unique(), **fields)  # type: ignore[arg-type]
 
     def paused(self, until: float, why: str) -> StoreMetadata:
-        """Grants rest until that instant of the store; a longer rest stays."""
+        """Return a copy that pauses grants until that instant of the store; a longer pause stays."""
         if until <= self.paused_until:
             return self
         return self.changed(paused_until=until, why=why)
 
 
 def parse_metadata(fields: Mapping[str, str]) -> StoreMetadata:
-    """The record as it was read. Raises ValueError or KeyError if it is none."""
+    """Parse the record. Raises ValueError or KeyError if it is malformed."""
     return StoreMetadata(
         version=fields["version"],
         format=int(fields["format"]),
@@ -72,7 +72,7 @@ def parse_metadata(fields: Mapping[str, str]) -> StoreMetadata:
 
 @dataclass(frozen=True, slots=True)
 class ServerInfo:
-    """A server as it was met: which run of it, for how long it surely has been up, and its hour."""
+    """The server that answered: its run id, its minimum uptime, and its time."""
 
     run: str
     uptime: float
@@ -81,7 +81,7 @@ class ServerInfo:
 
 @dataclass(frozen=True, slots=True)
 class KnownStoreState:
-    """What a process knew of the store before."""
+    """What a process remembers of the store."""
 
     epoch: str
     sequence: int
@@ -91,11 +91,11 @@ class KnownStoreState:
 
 @dataclass(frozen=True, slots=True)
 class StoreActivity:
-    """What shows that others use the store."""
+    """Signs that other processes use the store."""
 
-    sessions: bool = False  # some have not ended, be it that they have run out
-    in_force: bool = False  # and some of those have not run out
-    listening: bool = False  # processes wait to be woken by others, whatever is in the store
+    sessions: bool = False  # some have not been ended, though they may have expired
+    in_force: bool = False  # some of those have not expired
+    listening: bool = False  # processes are subscribed to wake-ups, whatever the store contains
 
 
 def reconcile_metadata(
@@ -107,9 +107,9 @@ def reconcile_metadata(
     signs: StoreActivity,
     salt: str,
 ) -> StoreMetadata:
-    """What the store should say of itself, now that a process has come that *known* is known to.
+    """Return the store metadata after a process connects; *known* is what that process remembers from before.
 
-    *ttl* is that of its own leases. The very same object if nothing is to be changed.
+    *ttl* is that of its own leases. Returns *meta* itself if nothing changes.
     """
     if meta is None:
         return _create_metadata(server, known, ttl, signs, salt)
@@ -122,7 +122,7 @@ def reconcile_metadata(
     elif known is not None and known.epoch not in (meta.epoch, meta.before):
         new = new.changed(before=known.epoch).paused(now + ttl, _GONE)
     if known is not None and known.token > meta.token:
-        new = new.changed(token=known.token)  # others may not have heard of the newest
+        new = new.changed(token=known.token)  # the store may have lost the newest
     if server.run != meta.run:
         new = new.changed(run=server.run, token=max(new.token + _LEAP, _first_token(server)))
         if server.uptime < ttl:
@@ -134,12 +134,12 @@ def reconcile_metadata(
 
 _GONE: Final = "the store's epoch is gone (the server was restarted empty, or flushed?)"
 
-# More tokens than a server can have given out and forgotten, when it forgets what it did last.
+# More tokens than a server can have granted since it last saved its data.
 _LEAP: Final = 1_000_000
 
 
 def _first_token(server: ServerInfo) -> int:
-    """Above every token of a store that was here before: there are fewer than one for each millisecond of its life."""
+    """Return a token above those of any earlier store, which grants less than one per millisecond of its life."""
     return int(server.hour * 1000)
 
 
@@ -156,10 +156,10 @@ def _started(server: ServerInfo) -> str:
 
 
 def _with_longest(meta: StoreMetadata, server: ServerInfo, ttl: float, signs: StoreActivity) -> StoreMetadata:
-    """As long as the longest time to live of whoever may be there; ours alone, if all others have left."""
+    """Return *meta* with the longest TTL of the present processes; ours, if all others have left."""
     if ttl > meta.longest:
         new = meta.changed(longest=ttl)
-        if server.uptime < ttl:  # whoever came to it first could not know that leases last so long here
+        if server.uptime < ttl:  # the first process after its start did not know a TTL as long as ours
             new = new.paused(server.hour + meta.shift + ttl - server.uptime, _started(server))
         return new
     if ttl < meta.longest and server.run == meta.run and not (signs.sessions or signs.listening):

@@ -1,4 +1,4 @@
-"""Who else is there, as far as it matters: whose time has run out, and when to look next."""
+"""PeerSessions: the sessions of other processes that have expired, and when the next one expires."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _SOON: Final = 0.005
 
 
 class PeerSessions:
-    """The sessions of others that have run out, and when the next will.
+    """The expired sessions of other processes, and when to check next.
 
-    Whoever has just come does not believe at once what the store's clock says of others: it may have been set, and
-    those who would notice renew themselves only now and then. After *patience* seconds they would have. The same goes
-    for one that was away for so long that its own session has run out.
+    A process that has just joined does not trust the store's clock about others at once: the clock may have been set,
+    and the processes that would notice renew themselves only at intervals. After *patience* seconds they have noticed.
+    The same holds for a process that was suspended until its own session expired.
     """
 
     def __init__(self, patience: Callable[[], float]) -> None:
@@ -28,27 +28,27 @@ class PeerSessions:
         self.next_check_at = FOREVER
         self._patience = patience
         self._me = ""
-        self._left: dict[str, float] = {}  # how long those have that run out next
+        self._left: dict[str, float] = {}  # session -> seconds until it expires, for the next ones
         self._believes_from = FOREVER
 
     def on_join(self, me: str, now: float) -> None:
-        """Our session begins."""
+        """Start the time of distrust for our new session."""
         self._believes_from = now + self._patience()
         self._me = me
-        if self.run_out and self.is_newcomer(now):  # it is what we thought while we were away
+        if self.run_out and self.is_newcomer(now):  # found before we joined again
             self.run_out = []
             self.next_check_at = self._believes_from
 
     def continue_as(self, me: str) -> None:
-        """Our session is continued under another name."""
+        """Note that our session continues under another id."""
         self._me = me
 
     def is_newcomer(self, now: float) -> bool:
-        """Whether we have not been there for long enough, or not at all."""
+        """Return whether our session is too young to trust the store's clock about others."""
         return now < self._believes_from
 
     def update(self, expiry: Sequence[tuple[str, float]], store_now: float, now: float, border: ClockOffset) -> None:
-        """The first sessions to run out, and when, in the store's time."""
+        """Take the next sessions to expire, and when, in the store's time."""
         self.run_out = []
         self.next_check_at = FOREVER
         self._left.clear()
@@ -56,7 +56,7 @@ class PeerSessions:
             if session == self._me:
                 continue
             if ends_at > store_now:
-                # A clock of ours that is a little fast must not make us ask again and again.
+                # A fast local clock must not cause repeated requests.
                 self._left[session] = ends_at - store_now
                 self.next_check_at = min(self.next_check_at, max(border.to_local(ends_at), now + _SOON))
             elif now >= self._believes_from:
@@ -68,28 +68,28 @@ class PeerSessions:
     def find_expiring_too_late(
         self, others: Iterable[StoreSession], tolerance: float, now: float
     ) -> list[StoreSession]:
-        """Those that run out later than they could, had the clock never been set back."""
+        """Return the sessions that expire later than possible, because the server's clock was set back."""
         if self.is_newcomer(now):
             return []
         left = self._left
         return [other for other in others if other.id in left and left.pop(other.id) > other.ttl + 2 * tolerance]
 
     def expire_gone(self, step: RedisStep) -> None:
-        """End the sessions that have run out, in *step*."""
+        """End the expired sessions in *step*."""
         for name in self.run_out:
             session = next((other for other in step.others if other.id == name), None)
             if session is not None:
                 step.expire(session)
             else:
-                step.ended.append(name)  # nothing else is left of it
+                step.ended.append(name)  # it has no record any more
 
     def remove(self, sessions: Iterable[str]) -> None:
-        """These are gone."""
+        """Forget sessions that have been ended."""
         if self.run_out:
             gone = set(sessions)
             self.run_out = [session for session in self.run_out if session not in gone]
 
 
 def any_renewed_after(instant: float, ends_at: Mapping[str, float], others: Mapping[str, float]) -> bool:
-    """Whether one of the *others* was renewed later than at that instant: by when it ends, and its time to live."""
+    """Return whether one of *others* (session -> TTL) was renewed after *instant*, judging by when it expires."""
     return any(ends_at.get(session, 0.0) - ttl > instant for session, ttl in others.items())

@@ -1,7 +1,7 @@
-"""What the housekeeper waits on: rung by this process, or by others who publish to its channel at the server.
+"""PubSubWakeup: what the maintenance thread waits on, woken by this process or by others through PUBLISH.
 
-While it waits it also mends what is broken, the way to the server and its own subscription: here nobody is held up by
-that. A call that is lost costs a little time: those who wait look for themselves, too.
+While it waits it also restores the store's connection and its own subscription, because it blocks no other thread
+there. A lost notification costs only a little time: waiting processes also refresh at intervals.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class PubSubWakeup:
     """Wakes the one thread that waits on it (as on a ``Sleeper``)."""
 
     def __init__(self, link: StoreConnection) -> None:
-        self.was_notified = False  # by another process, since whoever waits on it has looked
-        self.name = uuid.uuid4().hex  # with which the ids of our sessions begin
+        self.was_notified = False  # by another process, since the waiting thread last looked
+        self.name = uuid.uuid4().hex  # prefix of our sessions' ids
         self._store_connection = link
         self._closed = False
         self._pause = _FIRST_PAUSE
@@ -44,7 +44,7 @@ class PubSubWakeup:
         try:
             self._listen()
         except TransientStoreError:
-            pass  # which may pass: it is tried again while somebody waits
+            pass  # tried again in ``acquire``
         except BaseException:
             self.close()
             raise
@@ -52,7 +52,7 @@ class PubSubWakeup:
     # -- waiting ----------------------------------------------------------------------------------------------
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
-        """Wait until it is rung. False: it was not, within *timeout* seconds."""
+        """Wait for a wake-up. Return False if none came within *timeout* seconds."""
         deadline = _FOR_EVER if timeout < 0 else time.monotonic() + timeout
         wait = 0.0
         while not self._closed:
@@ -64,7 +64,7 @@ class PubSubWakeup:
             if self._repair():
                 return True
             wait = min(left, self._next_repair())
-        return True  # whoever waits should look
+        return True  # closed: the waiting thread should look
 
     def _rang(self, wait: float) -> bool:
         try:
@@ -77,7 +77,7 @@ class PubSubWakeup:
         return rang
 
     def _drained(self) -> bool:
-        """Whether it was rung here; however often that was, once is enough."""
+        """Read all local wake-ups; return whether there was one."""
         rang = False
         try:
             while heard := self._here.recv(64):
@@ -87,7 +87,7 @@ class PubSubWakeup:
         return rang
 
     def _read_messages(self) -> bool:
-        """Whether others have rung; once is enough, too."""
+        """Read all messages of the subscription; return whether there was a notification."""
         wire = self._connection
         rang = False
         try:
@@ -98,17 +98,17 @@ class PubSubWakeup:
         self.was_notified = self.was_notified or rang
         return rang
 
-    # -- mending ----------------------------------------------------------------------------------------------
+    # -- reconnecting -----------------------------------------------------------------------------------------
 
     def _next_repair(self) -> float:
         mine = _FOR_EVER if self._connection is not None else max(0.0, self._subscribe_at - time.monotonic())
         return min(mine, self._store_connection.reconnect_delay())
 
     def _repair(self) -> bool:
-        """Mend what is due. Whether whoever waits should look: something may have happened unheard."""
+        """Reconnect what is due. Return whether the waiting thread should look, since notifications may be lost."""
         mended = False
         if self._store_connection.reconnect_delay() <= 0 and self._store_connection.reconnect():
-            self._unsubscribe()  # what was subscribed to may be a server that is gone
+            self._unsubscribe()  # the subscription may be on the former server
             self._subscribe_at = 0.0
             mended = True
         if self._connection is None and time.monotonic() >= self._subscribe_at and self._subscribe():
@@ -126,7 +126,7 @@ class PubSubWakeup:
         return True
 
     def _listen(self) -> None:
-        """Raises StoreTrouble, and StoreError if this user may not."""
+        """Subscribe to our channel. Raises TransientStoreError, or StoreError if this user may not."""
         wire = self._store_connection.connect()
         try:
             self._store_connection.query(
@@ -149,26 +149,26 @@ class PubSubWakeup:
             wire.close()
 
     def _register_anew(self) -> None:
-        """The connection has closed its socket already, so that it cannot be told by it any more."""
+        """Make a new selector: the connection has closed its socket, and cannot be unregistered."""
         self._selector.close()
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._here, selectors.EVENT_READ)
 
-    # -- ringing ----------------------------------------------------------------------------------------------
+    # -- waking -----------------------------------------------------------------------------------------------
 
     def release(self) -> None:
-        """Wake whoever waits on it, in this process."""
+        """Wake the waiting thread, from this process."""
         self._send(_RING)
 
     def _wake_to_repair(self) -> None:
-        """The way to the server is broken: whoever waits on this need not know, but has to mend it."""
+        """Let the waiting thread reconnect, without ending its wait."""
         self._send(_MEND)
 
     def _send(self, word: bytes) -> None:
         try:
             self._rung.send(word)
         except OSError:
-            pass  # it has been rung often enough, or is closed
+            pass  # its buffer is full of wake-ups, or it is closed
 
     def close(self) -> None:
         self._closed = True

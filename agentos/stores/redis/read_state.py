@@ -1,4 +1,4 @@
-"""Looking at the store on a server from outside: without a secret, without a session, and without changing anything."""
+"""Read the store on a server from outside: without a secret or a session, and without changing it."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from .url import RedisLocation
 
 HOST: Final = socket.gethostname()
 
-_PATIENCE: Final = 5.0  # a person waits longer than a step may
+_PATIENCE: Final = 5.0  # a person waits longer than a step does
 _ANY_TTL: Final = 30.0
 _TRIES: Final = 5
 
 
 def read_store(place: RedisLocation, specs: Iterable[KeySpec], clock: Clock) -> list[CredentialRow] | None:
-    """Every credential in the pool at *place*, by name; None if nobody has used it yet. Raises StoreError."""
+    """Return every credential in the pool at *place*, by name; None if there is no store yet. Raises StoreError."""
     with connect_as_visitor(place, clock) as (link, wire):
         copy = read_store_copy(link, wire, clock)
     if copy is None:
@@ -45,7 +45,7 @@ def read_store(place: RedisLocation, specs: Iterable[KeySpec], clock: Clock) -> 
 
 
 def read_pause(place: RedisLocation, clock: Clock) -> GrantPause | None:
-    """Why no lease starts there at present, and for how long; None: they do. Raises StoreError."""
+    """Return why and for how long the store grants no lease; None if it grants them. Raises StoreError."""
     with connect_as_visitor(place, clock) as (link, wire):
         meta = link.query(lambda: link.read_meta(wire))
         hour = link.query(lambda: link.server_time.read(wire)).hour
@@ -55,7 +55,7 @@ def read_pause(place: RedisLocation, clock: Clock) -> GrantPause | None:
 
 @dataclass(frozen=True, slots=True)
 class StoreCopy:
-    """All that is in a store, as it was a moment ago. *alive* are the sessions that have not run out."""
+    """All records of a store at one moment. *alive* are the sessions that have not expired."""
 
     meta: StoreMetadata
     replica: Replica
@@ -65,7 +65,7 @@ class StoreCopy:
 
 @contextmanager
 def connect_as_visitor(place: RedisLocation, clock: Clock) -> Iterator[tuple[StoreConnection, RespConnection]]:
-    """A connection for somebody who takes no part. Trouble with it is a StoreUnavailable: nobody comes back later."""
+    """Connect without a session. A transient error becomes StoreUnavailable, since there is no later attempt."""
     link = StoreConnection(place, server_time_for(clock), _ANY_TTL)
     link.limit = _PATIENCE
     try:
@@ -80,7 +80,7 @@ def connect_as_visitor(place: RedisLocation, clock: Clock) -> Iterator[tuple[Sto
 
 @contextmanager
 def report_damage(place: RedisLocation) -> Iterator[None]:
-    """What cannot be made sense of in here is damage."""
+    """Raise StoreDamaged for a malformed record."""
     try:
         with require_readable("a record"):
             yield
@@ -89,7 +89,7 @@ def report_damage(place: RedisLocation) -> Iterator[None]:
 
 
 def read_store_copy(link: StoreConnection, wire: RespConnection, clock: Clock) -> StoreCopy | None:
-    """What is there; None if nothing is. Raises StoreTrouble or StoreError."""
+    """Read all records; None if there is no store. Raises TransientStoreError or StoreError."""
     for _ in range(_TRIES):
         meta = link.query(lambda: link.read_meta(wire))
         if meta is None:
@@ -111,9 +111,9 @@ def read_store_copy(link: StoreConnection, wire: RespConnection, clock: Clock) -
 def query(
     link: StoreConnection, wire: RespConnection, order: StepRequest, meta: StoreMetadata, clock: Clock, seen: int = 0
 ) -> tuple[float, StepReply]:
-    """What the server says to somebody without a session who knows all changes up to *seen*.
+    """Send a request without a session, for a caller that knows all changes up to *seen*.
 
-    Before that, how far its clock is ahead of ours. Raises StoreTrouble or StoreError.
+    Returns how far the server's clock is ahead of ours, and the reply. Raises TransientStoreError or StoreError.
     """
     sent = clock.now()
     words = order.encode(link.server_time.imposed(sent), meta.version, ("", ""), seen)
@@ -124,7 +124,7 @@ def query(
 
 
 def build_dump(copy: StoreCopy) -> StoreDump:
-    """The same as people are told, in this machine's time."""
+    """Convert the copy for people, with instants of this machine's clock."""
     replica, border = copy.replica, copy.clock_offset
     sessions, _ = replica.read_queue(border, HOST)
     processes = {session.id: describe_process(session) for session in sessions if session.id in copy.alive}

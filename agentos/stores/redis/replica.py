@@ -1,7 +1,7 @@
-"""What is in the store, as this process last heard it: every record with its version, in the store's time.
+"""Replica: this process's copy of the store's records, each with its version, in the store's time.
 
-A record is text. A credential's is one line of JSON for itself and one for each of its leases, so that a grant or an
-end leaves the rest as it is; the token of a lease is the first thing in its line, where the server puts it.
+A record is text. A credential's record has one line of JSON for itself and one for each lease, so that a grant or a
+release leaves the other lines as they are. A lease's token is first in its line, where the server inserts it.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from .clock_offset import ClockOffset
 from .session_record import SESSION_LIST, decode_session, decode_session_list, encode_json
 
 TOKEN: Final = "\0"  # noqa: S105 - where the server puts the token of a lease that begins
-NEW: Final = -1  # in the place of that token here, until it is known
-_REPORTED_KINDS: Final = frozenset("cq")  # the kinds of records that the view is told of
+NEW: Final = -1  # placeholder for the token until the server has granted it
+_REPORTED_KINDS: Final = frozenset("cq")  # records that the view receives
 
 
 class UnreadableRecord(Exception):
-    """A record is not what was written."""
+    """A record is malformed."""
 
 
 @contextmanager
 def require_readable(what: str) -> Iterator[None]:
-    """What cannot be made sense of in here makes *what* unreadable."""
+    """Raise UnreadableRecord about *what* for errors of parsing."""
     try:
         yield
     except (ValueError, TypeError, LookupError, AttributeError) as error:
@@ -35,7 +35,7 @@ def require_readable(what: str) -> Iterator[None]:
 
 
 class HeldLease(NamedTuple):
-    """A lease in force. ``line`` is all of it, as it is written."""
+    """A lease in force. ``line`` is its text in the record."""
 
     line: str
     token: int
@@ -57,8 +57,8 @@ class HeldLease(NamedTuple):
         quota: int,
         guessed: list[str] | None,
     ) -> HeldLease:
-        """One that has yet to be written."""
-        line = (  # what ``encode_json`` would make of it all, in half the time: every grant pays for it
+        """Build a lease that is not written yet."""
+        line = (  # same text as ``encode_json`` in half the time: every grant needs it
             f"[{TOKEN if token == NEW else token},{encode_json(session)},{encode_json(request)},"
             f"{encode_json(requester)},"
             f"{granted_at!r},{quota},{'null' if guessed is None else encode_json(guessed)}]"
@@ -66,20 +66,20 @@ class HeldLease(NamedTuple):
         return cls(line, token, session, request, requester, granted_at, quota, guessed)
 
     def given(self, token: int) -> HeldLease:
-        """The same lease, now that its token is known."""
+        """Return the lease with the token that the server granted."""
         return HeldLease(self.line.replace(TOKEN, str(token)), token, *self[2:])
 
     def moved_to(self, session: str) -> HeldLease:
-        """The same lease, of another session."""
+        """Return the lease as another session's."""
         return HeldLease.written(self.token, session, *self[3:])
 
     def settled(self) -> HeldLease:
-        """The same lease, its cost being no guess any more."""
+        """Return the lease with its cost measured, no longer estimated."""
         return HeldLease.written(*self[1:7], None)
 
 
 class CredentialRecord(NamedTuple):
-    """A credential, and who has leased it. ``head`` is all but the leases, as it is written."""
+    """A credential and its leases. ``head`` is the text without the leases."""
 
     head: str
     leases: tuple[HeldLease, ...]
@@ -91,7 +91,7 @@ class CredentialRecord(NamedTuple):
 
     @classmethod
     def written(cls, *fields: Any, leases: tuple[HeldLease, ...] = ()) -> CredentialRecord:
-        """One that has yet to be written; *fields* are those from ``fingerprint`` on."""
+        """Build a record that is not written yet; *fields* are those from ``fingerprint`` on."""
         return cls(encode_json(fields), leases, *fields)
 
     def text(self) -> str:
@@ -101,7 +101,7 @@ class CredentialRecord(NamedTuple):
         return self.with_leases(tuple(lease for lease in self.leases if lease not in gone))
 
     def given(self, token: int) -> CredentialRecord:
-        """The same, now that the token of its new lease is known."""
+        """Return the record with the token that the server granted for its new lease."""
         return self.with_leases(tuple(held.given(token) if held.token == NEW else held for held in self.leases))
 
     def with_leases(self, leases: tuple[HeldLease, ...]) -> CredentialRecord:
@@ -109,7 +109,7 @@ class CredentialRecord(NamedTuple):
 
 
 class QuotaRecord(NamedTuple):
-    """A quota, and what is known of it, as it is written."""
+    """A quota and its state, as text."""
 
     name: str
     known: str
@@ -118,30 +118,30 @@ class QuotaRecord(NamedTuple):
         return f"{self.name}\n{self.known}"
 
     def record(self) -> Record:
-        """What is known of it, in the store's time."""
+        """Return the parsed state, in the store's time."""
         with require_readable("the record of a quota"):
             found: Record = json.loads(self.known)
         return found
 
 
 class Replica:
-    """The records. ``unreported`` are those that the view does not have as they are."""
+    """The records. ``unreported`` are those that changed since the view received them."""
 
     def __init__(self) -> None:
-        self.seen = 0  # the newest change that is in it
+        self.seen = 0  # the newest change that is included
         self.versions: dict[str, int] = {}
         self.unreported: set[str] = set()
         self._texts: dict[str, str] = {}
         self._read: dict[str, CredentialRecord | QuotaRecord] = {}
-        self._numbers: dict[str, int] = {}  # of credentials by fingerprint, and of quotas by name, as they are written
+        self._numbers: dict[str, int] = {}  # by fingerprint of a credential, by encoded name of a quota
         self._highest = {"c": 0, "q": 0}
-        self._not_numbered: list[str] = []  # records that are not in those two yet
-        self._there: tuple[list[str], float] | None = None  # the line's record
-        self._sessions: dict[str, tuple[StoreSession, float]] = {}  # their records
-        self._line: tuple[list[StoreSession], float] | None = None  # what all of these say
+        self._not_numbered: list[str] = []  # records not yet in those two
+        self._there: tuple[list[str], float] | None = None  # parsed SESSION_LIST
+        self._sessions: dict[str, tuple[StoreSession, float]] = {}  # parsed session records
+        self._line: tuple[list[StoreSession], float] | None = None  # all of these combined
 
     def apply_updates(self, news: Sequence[str], seen: int) -> None:
-        """Take over what others did: name, version and text of each record that is another by now."""
+        """Apply what others changed: name, version and text of each record."""
         for at in range(0, len(news) - 2, 3):
             name = news[at]
             self._keep(name, int(news[at + 1]), news[at + 2])
@@ -152,7 +152,7 @@ class Replica:
     def apply_own_writes(
         self, texts: dict[str, str], read: dict[str, CredentialRecord | QuotaRecord], version: int, token: int | None
     ) -> None:
-        """Take over what we did, and which token the server gave to the lease in it."""
+        """Apply what this process wrote, with the token that the server granted."""
         for name, text in texts.items():
             record = read.get(name)
             if token is not None and TOKEN in text:
@@ -164,7 +164,7 @@ class Replica:
                 self._read[name] = record
 
     def forget(self) -> None:
-        """Know nothing: all of it is news then."""
+        """Drop everything, so that the next reply contains all records."""
         self.seen = 0
         self.invalidate_queue()
         self._there = None
@@ -173,7 +173,7 @@ class Replica:
         self._highest = {"c": 0, "q": 0}
 
     def mark_all_unreported(self) -> None:
-        """The view is to be told of everything."""
+        """Let the next update of the view contain everything."""
         self.unreported.update(name for name in self.versions if name[0] in _REPORTED_KINDS)
 
     def _keep(self, name: str, version: int, text: str) -> None:
@@ -190,28 +190,28 @@ class Replica:
         self._texts[name] = text
 
     def numbers(self, kind: str) -> Iterator[int]:
-        """The numbers of all credentials ("c") or quotas ("q")."""
+        """Return the numbers of all credentials ("c") or quotas ("q")."""
         return (int(name[1:]) for name in self.versions if name[0] == kind)
 
     def find_credential(self, fingerprint: str) -> int | None:
-        """The number of the credential that has it."""
+        """Return the number of the credential with that fingerprint."""
         self._number()
         return self._numbers.get(fingerprint)
 
     def find_quota(self, name: str) -> int | None:
-        """The number of the quota of that name, as it is written."""
+        """Return the number of the quota with that encoded name."""
         self._number()
         return self._numbers.get(name)
 
     def next_number(self, kind: str) -> int:
-        """For the next credential ("c") or quota ("q")."""
+        """Return the number for a new credential ("c") or quota ("q")."""
         self._number()
         return self._highest[kind] + 1
 
     def _number(self) -> None:
         for name in self._not_numbered:
             kind, number = name[0], int(name[1:])
-            # What is written of a quota is in quotes: no fingerprint is.
+            # A quota's name is quoted, so it differs from every fingerprint.
             known_by = self.credential(number).fingerprint if kind == "c" else self.quota(number).name
             self._numbers[known_by] = number
             self._highest[kind] = max(self._highest[kind], number)
@@ -236,9 +236,9 @@ class Replica:
         return found
 
     def read_queue(self, border: ClockOffset, host: str) -> tuple[list[StoreSession], float]:
-        """The sessions, in this process's time, and where those who wait are.
+        """Return the sessions, in this process's time, and the fair queue's virtual time.
 
-        A step changes the sessions in place; whatever becomes of it, they are to be read anew then.
+        A step changes the sessions in place; if it fails, ``invalidate_sessions`` drops them.
         """
         if self._line is None:
             with require_readable("the record of who waits"):
@@ -248,7 +248,7 @@ class Replica:
         return self._line
 
     def _members(self) -> tuple[list[str], float]:
-        """The records of those who are there; those of others are dropped, as the server has."""
+        """Return the record names of the present sessions; drop those of others, as the server does."""
         if self._there is None:
             text = self._texts.get(SESSION_LIST)
             self._there = ([], 0.0) if text is None else decode_session_list(text)
@@ -265,12 +265,12 @@ class Replica:
         return found
 
     def invalidate_sessions(self, names: Iterable[str]) -> None:
-        """Read these anew when they are needed: they were changed in vain."""
+        """Parse these again when needed: a failed step changed them."""
         self._line = None
         for name in names:
             self._sessions.pop(name, None)
 
     def invalidate_queue(self) -> None:
-        """Read all of it anew when it is needed: the clocks have moved."""
+        """Parse all sessions again when needed: the clock offset has changed."""
         self._line = None
         self._sessions.clear()

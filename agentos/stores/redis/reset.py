@@ -1,4 +1,4 @@
-"""Forgetting what is known of a credential on a server, by name alone: without a session, and without a secret."""
+"""Reset credentials on a server by name, without a session and without their secrets."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _INSIST: Final = 5.0
 def reset_credentials(
     place: RedisLocation, names: Sequence[str], specs: Iterable[KeySpec], clock: Clock
 ) -> list[ResetResult]:
-    """Forget what is known of the credentials of these names, and of their quotas; see ``outside.clear``."""
+    """Reset these credentials and their quotas; see ``stores.admin.reset_credentials``."""
     by_name = {spec.name: spec for spec in specs}
     deadline = time.monotonic() + _INSIST
     with connect_as_visitor(place, clock) as (link, wire):
@@ -41,13 +41,13 @@ def reset_credentials(
 def _try(
     link: StoreConnection, wire: RespConnection, names: Sequence[str], specs: Mapping[str, KeySpec], clock: Clock
 ) -> list[ResetResult] | None:
-    """One attempt. None: somebody else was at it, and nothing was done."""
+    """Make one attempt. None: another process changed something meanwhile, and nothing was done."""
     copy = read_store_copy(link, wire, clock)
     if copy is None:
         return []
     with report_damage(link.place):
         step = RedisStep(copy.replica, copy.clock_offset, clock.now(), SharedPool(), host=HOST)
-        step.others = step.sessions  # all who have a session are others
+        step.others = step.sessions  # we have no session
         done = reset_entries(step, build_dump(copy), names, specs)
     if not done:
         return done

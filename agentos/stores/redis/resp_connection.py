@@ -1,4 +1,4 @@
-"""One connection to the server: words go out in one piece, and one reply comes back."""
+"""RespConnection: one connection to the server; sends a command in one piece and reads one reply."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _READ_AT_ONCE: Final = 1 << 16
 
 
 def _quiet() -> dict[str, object]:
-    """Newer versions of redis-py ask a server to announce its maintenance, which nobody here would listen to."""
+    """Turn off the maintenance announcements that newer versions of redis-py request."""
     try:
         from redis.maint_notifications import MaintNotificationsConfig
     except ImportError:
@@ -31,19 +31,19 @@ _QUIET: Final = _quiet()
 
 
 class LuaScript:
-    """A script that the server has by its digest."""
+    """A script that the server stores under its digest."""
 
     def __init__(self, name: str) -> None:
         self.text = files(__package__).joinpath("scripts", name).read_text(encoding="ascii")
         self.digest = hashlib.sha1(self.text.encode(), usedforsecurity=False).hexdigest()
 
     def bind(self, keys: Sequence[str]) -> ScriptCall:
-        """It, with keys that are always the same."""
+        """Return the script with fixed keys."""
         return ScriptCall(self, ("EVALSHA", self.digest, str(len(keys)), *keys))
 
 
 class ScriptCall:
-    """A script with its keys, as they are sent."""
+    """A script with its keys, encoded."""
 
     def __init__(self, script: LuaScript, words: tuple[str, ...]) -> None:
         self.script = script
@@ -51,7 +51,7 @@ class ScriptCall:
         self._packed = "".join(map(_packed, words))
 
     def encode(self, words: Sequence[str]) -> bytes:
-        """The whole of it."""
+        """Return the whole command."""
         parts = [f"*{self._count + len(words)}\r\n{self._packed}"]
         parts += [f"${len(word)}\r\n{word}\r\n" for word in words]
         return "".join(parts).encode("ascii")
@@ -63,9 +63,9 @@ UNTIL: Final = LuaScript("until.lua")
 
 
 class RespConnection:
-    """Asks, and waits for the answer for at most *limit* seconds. Errors are those of redis-py; it tries nothing twice.
+    """Sends a command and waits *limit* seconds at most for the reply. Raises redis-py's errors; never retries.
 
-    Every word is ASCII text: whoever has other text writes it as JSON.
+    Every argument is ASCII text; the caller encodes other text as JSON.
     """
 
     def __init__(self, place: RedisLocation, limit: float) -> None:
@@ -77,38 +77,38 @@ class RespConnection:
             protocol=2,
             **_QUIET,
         )
-        # Of the pool only what it reads from a URL is wanted: each wire is one connection, and is never shared.
+        # The pool is used only for parsing the URL: each connection is separate, and never shared.
         self._connection: Any = made.connection_class(**made.connection_kwargs)
         self._connection.connect()
 
     def set_timeout(self, limit: float) -> None:
-        """From now on, for so many seconds."""
+        """Set the timeout of later replies."""
         self._connection._sock.settimeout(limit)
 
     def ask(self, *words: str) -> Any:
-        """What the server answers; text as bytes."""
+        """Send a command and return the reply; text as bytes."""
         packed = "".join([f"*{len(words)}\r\n", *map(_packed, words)]).encode("ascii")
         self._require_open()
         try:
             self._connection.send_packed_command((packed,), False)
             return self._connection.read_response()
         except ResponseError:
-            raise  # which is the whole of the answer
+            raise  # it is the complete reply
         except BaseException:
-            self.close()  # or the rest of this answer would be taken for the next one
+            self.close()  # else the rest of this reply would be read as the next one
             raise
 
     def run_script(self, call: ScriptCall, words: Sequence[str]) -> bytes:
-        """What a script answers, which is always one text. This is the way of every step, and so the shortest."""
+        """Run a script and return its reply, which is always one text. Every step uses it, so it is optimised."""
         packed = call.encode(words)
         try:
             return self._exchange(packed)
         except NoScriptError:
-            self.load(call.script)  # the server has forgotten it: it was restarted, or told to
+            self.load(call.script)  # the server lost it: it was restarted or flushed
             return self._exchange(packed)
 
     def load(self, script: LuaScript) -> None:
-        """Make a script known."""
+        """Store a script on the server."""
         self.ask("SCRIPT", "LOAD", script.text)
 
     def _exchange(self, packed: bytes) -> bytes:
@@ -124,13 +124,13 @@ class RespConnection:
                     said += self._receive()
                 return said[end + 2 : whole]
         except BaseException:
-            self.close()  # or the rest of this answer would be taken for the next one
+            self.close()  # else the rest of this reply would be read as the next one
             raise
         text = said[1:end].decode("ascii", "replace")
         raise NoScriptError(text) if text.startswith("NOSCRIPT") else ResponseError(text)
 
     def _require_open(self) -> Any:
-        """The socket. A connection that was closed would open itself again."""
+        """Return the socket. redis-py would reopen a closed connection."""
         link = self._connection._sock
         if link is None:
             raise Disconnected("the connection is closed")
@@ -144,15 +144,15 @@ class RespConnection:
         return more
 
     def read_message(self) -> Any:
-        """The next message of a subscription."""
+        """Return the next message of a subscription."""
         return self._connection.read_response()
 
     def can_read(self) -> bool:
-        """Whether a message has come, or the connection has ended."""
+        """Return whether a message has arrived, or the connection has ended."""
         return bool(self._connection.can_read(0))
 
     def fileno(self) -> int:
-        """For ``select``."""
+        """Return the socket's descriptor, for ``select``."""
         return int(self._connection._sock.fileno())
 
     def close(self) -> None:

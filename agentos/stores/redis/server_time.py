@@ -1,8 +1,8 @@
-"""The server's clock, as a process knows it that has a monotonic one of its own.
+"""Estimate the Redis server's clock from the local monotonic clock.
 
-Every reply has the server's hour, which lies between the moments of sending and of receiving. While an estimate fits
-in between it is kept, so that instants keep their meaning; else it is moved as little as may be. If it is off by more
-than any drift, one of the clocks was set or stood still.
+Every reply contains the server's time, which was read between sending and receiving. While the estimate fits in between
+it is kept, so that converted instants stay the same; else it is moved as little as possible. If it is off by more than
+drift can explain, one of the clocks was set or stood still.
 """
 
 from __future__ import annotations
@@ -15,77 +15,77 @@ from ...util.clock import Clock, SystemClock
 if TYPE_CHECKING:
     from .resp_connection import RespConnection
 
-_TOLERANCE: Final = 0.05  # of the time to live
+_TOLERANCE: Final = 0.05  # fraction of the TTL
 _LONGEST_TOLERANCE: Final = 0.5
 _FOREVER: Final = float("inf")
 
 
 def clock_tolerance(ttl: float) -> float:
-    """How far the server's clock may be from where it is expected, without having been set."""
+    """Return how far the server's clock may be off without having been set."""
     return min(_LONGEST_TOLERANCE, _TOLERANCE * ttl)
 
 
 def read_suspend_time() -> float:
-    """For how long this machine has been asleep since it was started, as far as can be told: its clock stood still."""
+    """Return how long this machine has been suspended since its boot, as far as the system shows it."""
     boottime = getattr(time, "CLOCK_BOOTTIME", None)
     return 0.0 if boottime is None else time.clock_gettime(boottime) - time.clock_gettime(time.CLOCK_MONOTONIC)
 
 
 class ServerTimeReading(NamedTuple):
-    """An hour of the server, and between which of our instants it was."""
+    """A time of the server, and the local instants between which it was read."""
 
     sent: float
     received: float
     hour: float
 
     def ahead(self) -> float:
-        """How far the server's clock is ahead of ours, most likely."""
+        """Return the likeliest offset of the server's clock from ours."""
         return self.hour - (self.sent + self.received) / 2
 
     def nearest(self, ahead: float) -> float:
-        """How far it may be ahead: what is nearest to *ahead* of all that can be."""
+        """Return the possible offset that is nearest to *ahead*."""
         return min(max(ahead, self.hour - self.received), self.hour - self.sent)
 
 
 class ServerTime:
-    """Reads the Redis server's own clock. A connection is given one of these, and the store asks it too."""
+    """The Redis server's own clock, for the connection and the store."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
 
     def read(self, wire: RespConnection) -> ServerTimeReading:
-        """Ask the server for its time."""
+        """Read the server's time."""
         sent = self._clock.now()
         seconds, micros = wire.ask("TIME")
         return ServerTimeReading(sent, self._clock.now(), int(seconds) + int(micros) / 1e6)
 
     def imposed(self, sent: float) -> str:
-        """The time that a script sent at *sent* has to use in place of the server's; "" for the server's own."""
+        """Return the time that a script sent at *sent* must use; "" for the server's own."""
         return ""
 
     def received(self, sent: float, hour: float) -> ServerTimeReading:
-        """The reading in an answer that arrives now, to what was sent at *sent*."""
+        """Return the reading for a reply that arrives now, to a request of *sent*."""
         return ServerTimeReading(sent, self._clock.now(), hour)
 
     def answered_at(self, sent: float) -> float:
-        """The instant up to which an answer to a question of *sent* is known to be complete."""
+        """Return the instant up to which a reply to a request of *sent* is complete."""
         return sent
 
     def uptime(self, counted: float) -> float:
-        """For how many seconds the server has been up at least, by what it counts: whole seconds, the last begun."""
+        """Return the minimum uptime; the server counts a second that has begun as a whole one."""
         return max(0.0, counted - 1.0)
 
     def settling_time(self, seconds: float) -> float:
-        """How long a new process waits until the others have noticed a change of the server's clock."""
+        """Return how long a new process waits until the others have noticed a change of the server's clock."""
         return seconds
 
     def asleep_for(self) -> float:
-        """For how long this machine has been suspended since it was started."""
+        """Return how long this machine has been suspended since its boot."""
         return read_suspend_time()
 
 
 class DrivenServerTime(ServerTime):
-    """Imposes a clock that a test drives on the server: nothing happens between two instants of that clock."""
+    """Replaces the server's clock by one that a test drives."""
 
     def read(self, wire: RespConnection) -> ServerTimeReading:
         sent = self._clock.now()
@@ -98,7 +98,7 @@ class DrivenServerTime(ServerTime):
         return ServerTimeReading(sent, sent, sent)
 
     def answered_at(self, sent: float) -> float:
-        return -_FOREVER  # others may act at the same instant, after the answer
+        return -_FOREVER  # others may act at the same instant after the reply
 
     def uptime(self, counted: float) -> float:
         return _FOREVER
@@ -111,5 +111,5 @@ class DrivenServerTime(ServerTime):
 
 
 def server_time_for(clock: Clock) -> ServerTime:
-    """The server's time for a pool with that clock: its own for the machine's clock, else that clock's."""
+    """Return the server's time for a pool with that clock: its own for the system clock, else that clock's."""
     return ServerTime(clock) if isinstance(clock, SystemClock) else DrivenServerTime(clock)

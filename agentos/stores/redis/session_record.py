@@ -1,6 +1,6 @@
-"""A session as it is written, and who is there. Each has a record of its own: who changes one disturbs no other.
+"""Encode and decode sessions and the list of sessions. Each session has its own record, to avoid conflicts.
 
-A session's record also says how far those who wait had come when it was written: the newest of all says where they are.
+A record also contains the fair queue's virtual time at its writing; the largest of all records is the present one.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .clock_offset import ClockOffset
 
 encode_json: Final = json.JSONEncoder(separators=(",", ":")).encode
 
-SESSION_LIST: Final = "line"  # who is there, and how far those who wait had come when that last changed
+SESSION_LIST: Final = "line"  # ids of the present sessions, and the virtual time when that last changed
 # Empty records, written for their version: a session begins to wait or waits for something else; it does so before
 # another waiting session.
 WAITING_CHANGED: Final = "waits"
@@ -23,23 +23,23 @@ FRONT_CHANGED: Final = "front"
 
 
 def record_name(session: str) -> str:
-    """The name of the record of that session."""
+    """Return the name of the session's record."""
     return f"s{session}"
 
 
 def encode_session_list(sessions: Iterable[StoreSession], served: float) -> str:
-    """Who is there, as it is written."""
+    """Encode the list of sessions."""
     return encode_json([served, [session.id for session in sessions]])
 
 
 def decode_session_list(text: str) -> tuple[list[str], float]:
-    """Who is there, and how far those who wait had come."""
+    """Return the record names of the sessions, and the virtual time."""
     served, ids = json.loads(text)
     return [record_name(each) for each in ids], float(served)
 
 
 def encode_session(session: StoreSession, served: float, border: ClockOffset, host: str) -> str:
-    """A session as it is written."""
+    """Encode a session."""
     called_at = session.notified_at
     return encode_json(
         [
@@ -60,7 +60,7 @@ def encode_session(session: StoreSession, served: float, border: ClockOffset, ho
 
 
 def decode_session(text: str, border: ClockOffset, here: str) -> tuple[StoreSession, float]:
-    """A session in this process's time, and how far those who wait had come."""
+    """Return the session in this process's time, and the virtual time."""
     line_served, name, ttl, weight, served, waiting_since, wanted, called_at, idle_until, claim, pid, host = json.loads(
         text
     )

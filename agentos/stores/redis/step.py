@@ -1,4 +1,4 @@
-"""One step on the replica: what it read, and what is to be written if that is still so at the server."""
+"""RedisStep: one step on the replica, with what it read and what to write if that is unchanged on the server."""
 
 from __future__ import annotations
 
@@ -32,39 +32,39 @@ from .session_record import (
 
 
 class RedisStep(SessionStep):
-    """What is true as far as is known, and ways to change it. Nothing is changed before the server has agreed."""
+    """The state as far as known, and operations to change it. Nothing changes before the server has accepted it."""
 
     def __init__(self, replica: Replica, border: ClockOffset, now: float, view: StoreView, *, host: str) -> None:
         sessions, served = replica.read_queue(border, host)
         super().__init__(now, list(sessions), served, view)
-        self.acts = 0  # how many of those that were put off are done in it
+        self.acts = 0  # how many deferred actions it executes
         self.joins = False
-        self.is_continued = False  # what begins is a session that takes over from one of ours
+        self.is_continued = False  # the session that begins replaces one of ours
         self.grants = False
         self.ended: list[str] = []  # sessions
-        self.wakeup_sessions: list[str] = []  # sessions to be woken when it is done
+        self.wakeup_sessions: list[str] = []  # to notify when it is done
         self.records: dict[str, CredentialRecord | QuotaRecord] = {}  # to be written
         self._read: set[str] = {SESSION_LIST}
         self._notified: list[StoreSession] = []
-        self._others_are_there = False  # than were before
+        self._others_are_there = False  # the set of sessions has changed
         self._replica = replica
         self._clock_offset = border
         self._host = host
 
-    # -- what goes to the server ------------------------------------------------------------------------------
+    # -- the request to the server ----------------------------------------------------------------------------
 
     def read_versions(self) -> str:
-        """The records on which it rests, each with the version it must have."""
+        """Return the records that the step depends on, each with the version that it must have."""
         names = self._read.union(record_name(each.id) for each in (*self.session_dependencies, *self._to_write()))
         if self.depends_on_waiting:
             names.add(WAITING_CHANGED)
-        elif self.depends_on_front:  # which is not written without the other
+        elif self.depends_on_front:  # written only together with the former
             names.add(FRONT_CHANGED)
         versions = self._replica.versions
         return " ".join([f"{name} {versions.get(name, 0)}" for name in names])
 
     def writes(self) -> dict[str, str]:
-        """The records to write."""
+        """Return the records to write."""
         texts = {name: record.text() for name, record in self.records.items()}
         for session in self._to_write():
             texts[record_name(session.id)] = encode_session(session, self.served, self._clock_offset, self._host)
@@ -81,11 +81,13 @@ class RedisStep(SessionStep):
         return [*self._notified, self.me] if self.me_changed else self._notified
 
     def affected_records(self) -> Iterable[str]:
-        """The records of which the view may have been told something that will not be so."""
-        return [name for name in self._read if name[0] in "cq" and name in self._replica.versions]  # else there is none
+        """Return the records of which the view may have received changes that did not take effect."""
+        return [
+            name for name in self._read if name[0] in "cq" and name in self._replica.versions
+        ]  # else it does not exist
 
     def changed_sessions(self) -> Iterable[str]:
-        """The records of the sessions that are other than what was read."""
+        """Return the records of the sessions that the step changed."""
         return [record_name(session.id) for session in (*self._notified, self.me)]
 
     # -- reading ----------------------------------------------------------------------------------------------
@@ -103,7 +105,7 @@ class RedisStep(SessionStep):
         return written if isinstance(written, QuotaRecord) else self._replica.quota(number)
 
     def read(self, credential: int | None = None, quota: int | None = None) -> None:
-        """Let the view see what is true of these, before the rules are applied to it."""
+        """Update the view with the state of these, before the rules are applied to it."""
         untold = self._replica.unreported
         credentials, quotas = [], []
         if credential is not None:
@@ -122,14 +124,14 @@ class RedisStep(SessionStep):
             self._tell(credentials, quotas)
 
     def read_all(self) -> None:
-        """Let the view see everything. Nothing of it may have changed when the step is done."""
+        """Update the view with everything. The step then depends on every record."""
         for number in list(self._replica.numbers("c")):
             self.read(number)
         for number in list(self._replica.numbers("q")):
             self.read(quota=number)
 
     def update_view(self) -> bool:
-        """Let the view see what it does not have yet. False: there is nothing."""
+        """Update the view with what it does not have yet. Return False if there is nothing."""
         names, untold = list(self._replica.unreported), self._replica.unreported
         if names:
             credentials = [self._credential_news(int(name[1:])) for name in names if name[0] == "c"]
@@ -156,7 +158,7 @@ class RedisStep(SessionStep):
         found = []
         for lease in record.leases:
             session = next((other for other in self.others if other.id == lease.session), None)
-            if session is not None:  # else it is ours, or one that nobody has any more
+            if session is not None:  # else it is ours, or has ended
                 process = describe_process(session)
                 found.append(process if lease.requester is None else f"{lease.requester} ({process})")
         return tuple(found)
@@ -164,13 +166,13 @@ class RedisStep(SessionStep):
     # -- sessions ---------------------------------------------------------------------------------------------
 
     def join(self, me: StoreSession) -> None:
-        """Begin a session."""
+        """Begin session *me*."""
         self.sessions.append(me)
         self.set_own_session(me)
         self.joins = self.me_changed = self._others_are_there = True
 
     def find_held(self, tokens: Collection[int]) -> list[tuple[int, int]]:
-        """The leases of this session with one of *tokens*: credential and token."""
+        """Return credential and token of this session's leases that are among *tokens*."""
         return [
             (number, lease.token)
             for number in list(self._replica.numbers("c"))
@@ -181,7 +183,7 @@ class RedisStep(SessionStep):
     def _take_over(self, before: StoreSession, abandoned: Collection[int]) -> None:
         """Move the leases of session *before* to this one, except the *abandoned* tokens."""
         self.is_continued = True
-        self._notified.append(before)  # it is written, and nobody is woken
+        self._notified.append(before)  # it is written without a notification
         for number in list(self._replica.numbers("c")):
             leases = self._leases(number)
             mine = [lease for lease in leases if lease.session == before.id]
@@ -195,7 +197,7 @@ class RedisStep(SessionStep):
                 self.records[f"c{number}"] = self._credential(number).with_leases(moved)
 
     def leave(self) -> None:
-        """End our own session; whoever wants what it had is called."""
+        """End our own session, and notify processes that want its slots."""
         me = self.me
         self.sessions.remove(me)
         for credential in self._end_session(me):
@@ -215,12 +217,12 @@ class RedisStep(SessionStep):
         return freed
 
     def _leases(self, number: int) -> tuple[HeldLease, ...]:
-        """The leases of a credential; it counts as read only if that is made use of."""
+        """Return the leases of a credential, without depending on its record."""
         written = self.records.get(f"c{number}")
         return (written if isinstance(written, CredentialRecord) else self._replica.credential(number)).leases
 
     def _end_leases(self, number: int, gone: list[HeldLease]) -> None:
-        """Leases that nobody gives back: what they have in flight ends with them, and the view does not know it."""
+        """Remove leases without a release, with their estimated costs; the view is updated later."""
         self.records[f"c{number}"] = self._credential(number).without(gone)
         self._replica.unreported.add(f"c{number}")
         for lease in gone:
@@ -238,12 +240,12 @@ class RedisStep(SessionStep):
     # -- leases -----------------------------------------------------------------------------------------------
 
     def leases_on(self, credential: int) -> list[tuple[str, int, float]]:
-        """The leases of a credential that are in force, whoever has them: request, token, and since when."""
+        """Return the leases on a credential, of all sessions: request, token, start."""
         leases = self._credential(credential).leases
         if leases:
             living = {session.id for session in self.sessions}
             orphans = [lease for lease in leases if lease.session not in living]
-            if orphans:  # part of what the server knew is gone: nobody has them, and nobody else would end them
+            if orphans:  # the server has lost their session, so no process would end them
                 self._end_leases(credential, orphans)
                 self._notify_next(credential)
                 leases = self._credential(credential).leases
@@ -251,7 +253,7 @@ class RedisStep(SessionStep):
         return [(lease.request, lease.token, to_local(lease.granted_at)) for lease in leases]
 
     def lease(self, bid: SlotRequest, reserved: QuotaReservation) -> SlotGranted:
-        """Begin a lease. Its token is given by the server, and larger than that of every lease before it."""
+        """Create a lease. The server grants its token, larger than that of every earlier lease."""
         record = self._credential(bid.credential)
         held = HeldLease.written(
             NEW,
@@ -273,10 +275,10 @@ class RedisStep(SessionStep):
         return next((lease for lease in leases if lease.token == token and lease.session == session), None)
 
     def end(self, credential: int, token: int) -> bool:
-        """End a lease of this session. False: it is not in force."""
+        """End a lease of this session. Return False if it is not in force."""
         mine = self._mine(credential, token)
         if self.former.pop(token, None) is not None:
-            self._replica.unreported.add(f"c{credential}")  # the view counts it as another's
+            self._replica.unreported.add(f"c{credential}")  # the view counts it as another session's
         if mine is None:
             return False
         self.records[f"c{credential}"] = self._credential(credential).without([mine])
@@ -284,9 +286,9 @@ class RedisStep(SessionStep):
         return True
 
     def end_unknown(self, tokens: Sequence[int], but: str | None) -> None:
-        """End leases of this session that it knows nothing of, except that of request *but*.
+        """End leases of this session that the view does not have, except that of request *but*.
 
-        After a step that was done without its caller hearing of it.
+        They come from a step that took effect without its caller knowing.
         """
         for number in list(self._replica.numbers("c")):
             unknown = [
@@ -299,7 +301,7 @@ class RedisStep(SessionStep):
                 self._notify_next(number)
 
     def settle(self, credential: int, token: int) -> bool:
-        """The cost of a lease is no guess any more. False: it is not in force."""
+        """Mark the cost of a lease as measured, no longer estimated. Return False if it is not in force."""
         mine = self._mine(credential, token)
         if mine is None:
             return False
@@ -309,10 +311,10 @@ class RedisStep(SessionStep):
             self.records[f"c{credential}"] = record.with_leases(settled)
         return True
 
-    # -- what is known ----------------------------------------------------------------------------------------
+    # -- credentials and quotas -------------------------------------------------------------------------------
 
     def enrol(self, card: CredentialIdentity) -> EnrolledCredential:
-        """Make a credential and its quota known."""
+        """Register a credential and its quota, if they are new, and return their state."""
         number = self._number_of(card)
         replica = self._replica
         name = encode_json(card.quota)
@@ -342,7 +344,7 @@ class RedisStep(SessionStep):
         )
 
     def write_life(self, number: int, life: str, evidence: str, since: float) -> None:
-        """Keep whether a credential lives."""
+        """Write whether a credential is alive."""
         self._rewrite(number, life=life, evidence=evidence, since=self._clock_offset.to_store(since))
         self._notify_all()
 

@@ -1,4 +1,4 @@
-"""What goes to the server in one step, and what comes back: the two sides of ``apply.lua``."""
+"""StepRequest and StepReply: arguments and result of ``apply.lua``."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from typing import Final, NamedTuple
 
 
 class StepRequest(NamedTuple):
-    """One step, decided. Without a session it only looks, or does what everybody may."""
+    """One step to execute. Without a session it reads, or writes what needs no session."""
 
     session: str = ""
-    number: int = 0  # of the step; a session's numbers grow
+    number: int = 0  # increases with each step of a session
     joins: bool = False
-    renew: float | None = None  # for so many seconds
-    floor: int | None = None  # a token is wanted, above this one
-    read_versions: str = ""  # the records it rests on, and the version of each
+    renew: float | None = None  # for this many seconds
+    floor: int | None = None  # requests a token above this one
+    read_versions: str = ""  # the records it depends on, with their versions
     writes: Mapping[str, str] = MappingProxyType({})
     ended: Sequence[str] = ()
-    wakeup_sessions: Sequence[str] = ()  # channels
+    wakeup_sessions: Sequence[str] = ()  # their channels
 
     def encode(self, hour: str, version: str, between: tuple[str, str], seen: int) -> list[str]:
-        """As the script is told, after its keys. An empty *hour* is the server's own."""
+        """Return the script's arguments after its keys. An empty *hour* is the server's own time."""
         earliest, latest = between
         head = (
             f"{hour or '-'} {version} {earliest or '-'} {latest or '-'} {self.session or '-'} {self.number} "
@@ -40,35 +40,35 @@ READ_ONLY_REQUEST: Final = StepRequest()
 
 
 class StepReply(NamedTuple):
-    """What the server said.
+    """The server's answer to a step.
 
-    *what* is "done"; "news": what it rests on has changed; "gone": the session has run out; "late": that step or a
-    later one of the session was done; "time": it came at another hour than it was meant for; "meta": the store says
-    something else of itself by now. In all cases but the first nothing was done, except that a session was renewed if
-    there were "news".
+    *what* is "done"; "news": a record it depends on has changed; "gone": the session has expired; "late": this or a
+    later step of the session was already executed; "time": the server's time is outside the bounds; "meta": the store's
+    metadata has another version. In all cases but the first nothing was written, except that with "news" the session
+    was renewed.
     """
 
     what: str
     hour: float
     sequence: int  # the newest change
     token: int | None
-    last: str  # the session's last step, its last that wrote, and the token that one was given
-    expiry: tuple[tuple[str, float], ...] | None  # the first sessions to run out, and when; None: not asked for
-    sessions: int | None  # how many can run out; None: not asked for
+    last: str  # the session's last step, its last that wrote, and the token granted to it
+    expiry: tuple[tuple[str, float], ...] | None  # the next sessions to expire, and when; None: not requested
+    sessions: int | None  # how many have an expiry; None: not requested
     updates: list[str]
 
     def was_done(self, number: int) -> bool:
-        """Whether the session's last step that wrote something is that one."""
+        """Return whether the session's last step that wrote something is that one."""
         return self.last.split(" ")[1:2] == [str(number)]
 
     def last_token(self) -> int | None:
-        """The token that the session's last step that wrote something was given."""
+        """Return the token granted to the session's last step that wrote something."""
         token = self.last.rpartition(" ")[2]
         return int(token) if token else None
 
 
 def parse_reply(said: bytes) -> StepReply:
-    """Take it apart. Raises ValueError if it is none."""
+    """Parse the reply. Raises ValueError if it is malformed."""
     what, hour, sequence, token, last, one, ends_one, two, ends_two, sessions, *news = said.decode("ascii").split("\0")
     expiry = None
     if one:

@@ -1,9 +1,9 @@
-"""The pool's state on a Redis server, shared by processes of many machines.
+"""RedisStore: a pool's state on a Redis server, shared by processes of many machines.
 
-A step is decided here, on what this process last heard, and sent to the server with the version of all that it was
-decided on; there it is done as a whole, or answered with what has changed, and then decided again. A step has a number,
-so that one whose answer was lost is known to have been done or not. What does not come within a fraction of a second
-is trouble, and is never waited for in a step.
+Steps use optimistic concurrency. This process decides a step on its replica of the records, and sends it with the
+versions of all records it depends on. The server executes the step as a whole, or replies with what has changed; then
+the step is decided again. A step has a number, so that after a lost reply the server knows whether it was executed. A
+reply that does not arrive within a fraction of a second is a transient error; a step never waits longer.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ _CUT: Final = (Disconnected, OSError)
 
 
 class _UnconfirmedStep(NamedTuple):
-    """A step of which we do not know whether it was done."""
+    """A step that may or may not have been executed."""
 
     number: int
     session: str
-    acts: Sequence[StepAction]  # of those that were put off
+    acts: Sequence[StepAction]  # its deferred actions
     joins: bool
 
 
 class RedisStore(SessionStore[RedisStep]):
-    """One process's access to the server. Used under the pool's lock, but for ``leave``."""
+    """One process's access to the server. Used under the pool's lock, except for ``leave``."""
 
     def __init__(
         self, link: StoreConnection, clock: Clock, bell: PubSubWakeup, *, ttl: float, weight: float, view: StoreView
@@ -61,24 +61,24 @@ class RedisStore(SessionStore[RedisStep]):
         self._connection = link
         self._wakeup = bell
         self._host = socket.gethostname()
-        self._handshake: Handshake | None = None  # the connection that is in use
+        self._handshake: Handshake | None = None  # of the connection in use
         self._time = StoreClock(link, ttl, self._others)
         self._peers = PeerSessions(self._time.settling_time)
         self._replica = Replica()
         self._numbers = 0  # of steps
         self._sessions = 0
-        self._gone = False  # the server says that our session has run out
-        self._asked_at = -FOREVER  # when the newest answer was asked for
-        self._new_enough = FOREVER  # a step that changes nothing need not be sent if we have asked then or later
-        self._newest = 0  # the newest change that was heard of, whatever is forgotten
+        self._gone = False  # according to the server, our session has expired
+        self._asked_at = -FOREVER  # when the newest reply was requested
+        self._new_enough = FOREVER  # a step without changes is not sent if the newest reply was requested then or later
+        self._newest = 0  # the newest change ever seen
         self._unknown: _UnconfirmedStep | None = None
-        self._to_compare = False  # what the store knows of our leases with what we do
-        self._too_few = False  # fewer sessions can run out than there are
+        self._to_compare = False  # compare the store's record of our leases with the view's
+        self._too_few = False  # fewer sessions have an expiry than exist
         self._enrolling_until: float | None = None
-        self._not_enrolled = False  # the store is another one, which does not know our credentials
-        self._pause_reported = ""  # what people were told
+        self._not_enrolled = False  # the store was replaced, and does not have our credentials
+        self._pause_reported = ""  # the reason last reported
         link.known = self._known
-        self._retry(self._ensure_connected)  # a first answer may be late, and lost with its connection
+        self._retry(self._ensure_connected)  # the first reply may be late, and lost with its connection
 
     def _salt(self) -> bytes:
         return bytes.fromhex(self._time.meta.salt)
@@ -88,7 +88,7 @@ class RedisStore(SessionStore[RedisStep]):
 
     @property
     def valid_until(self) -> float:
-        """When our leases must count as lost. While this machine sleeps, its clock stands still and theirs goes on."""
+        """When our leases must count as lost. A suspended machine's clock stands still while others' clocks go on."""
         return self._valid_until - self._suspend_time()
 
     @valid_until.setter
@@ -96,13 +96,13 @@ class RedisStore(SessionStore[RedisStep]):
         self._valid_until = at + self._suspend_time()
 
     def wake_maintenance(self) -> None:
-        """Wake whoever calls ``maintain``: it may be due earlier than was thought."""
+        """Wake the thread that calls ``maintain``, which may be due earlier than it knows."""
         self._wakeup.release()
 
     # -- granting ---------------------------------------------------------------------------------------------
 
     def try_grant(self, bid: SlotRequest) -> SlotGranted | SlotRefused:
-        """Lease one slot, if the rules allow it at this moment, and grants do not rest."""
+        """Lease one slot, if the rules allow it now and grants are not paused."""
         self._new_enough = bid.since
         try:
             answer = super().try_grant(bid)
@@ -134,7 +134,7 @@ class RedisStore(SessionStore[RedisStep]):
     def _try(self, act: Callable[[RedisStep], T], request: str | None) -> T:
         deadline = time.monotonic() + self._connection.limit
         for _ in range(_TRIES):
-            self._require_own_process()  # each time: who leaves may have done so meanwhile, from another thread
+            self._require_own_process()  # each time: another thread may have left the store
             self._ensure_connected()
             step = self._begin(request)
             try:
@@ -145,7 +145,7 @@ class RedisStore(SessionStore[RedisStep]):
             except BaseException:
                 self._undo(step)
                 if self._unknown is not None:
-                    self._replica.forget()  # it may be half of it
+                    self._replica.forget()  # it may be half updated
                 raise
             if done:
                 self._busy = 0
@@ -157,7 +157,7 @@ class RedisStore(SessionStore[RedisStep]):
         raise StoreBusy
 
     def _begin(self, request: str | None) -> RedisStep:
-        """See who is there, and end what has run out."""
+        """Begin a step: join or continue our session, and end expired ones."""
         now = self._clock.now()
         if now >= self.next_refresh_at and not self._peers.run_out:
             self._exchange(READ_ONLY_REQUEST)
@@ -177,7 +177,7 @@ class RedisStore(SessionStore[RedisStep]):
         return step
 
     def _end_expired_peers(self, step: RedisStep) -> None:
-        """End the sessions of those that are gone."""
+        """End expired sessions, and correct expiries that are too late or missing."""
         self._peers.expire_gone(step)
         too_far = self._peers.find_expiring_too_late(step.others, self._time.tolerance, step.now)
         if too_far or self._too_few:
@@ -187,10 +187,10 @@ class RedisStore(SessionStore[RedisStep]):
             self._too_few = False
 
     def _join(self, step: RedisStep, expired: StoreSession | None) -> None:
-        """Begin a session. If we had one, it has ended without us, and our leases with it: they never come back."""
+        """Begin a session. If we had one, it has ended without us, and its leases are lost."""
         me = self._new_session(step)
         step.join(me)
-        self._peers.on_join(me.id, step.now)  # from here on: in the very first step nobody is taken for gone
+        self._peers.on_join(me.id, step.now)  # already here, so that this step does not end others
         if expired is not None:
             step.expire(expired)
         if self._session is not None:
@@ -206,7 +206,7 @@ class RedisStore(SessionStore[RedisStep]):
         return me
 
     def _send(self, step: RedisStep) -> bool:
-        """Let the server do it. False: it was not done, and is to be decided again."""
+        """Send the step to the server. Return False if it was not executed and must be decided again."""
         texts = step.writes()
         renews = step.now >= self._renew_at or step.me_changed
         if self._asked_at >= self._new_enough and not (texts or renews or step.acts or step.ended):
@@ -226,7 +226,7 @@ class RedisStore(SessionStore[RedisStep]):
         )
         self._unknown = _UnconfirmedStep(self._numbers, step.me.id, self._pending[: step.acts], step.joins)
         sent, reply = self._exchange(order)
-        was_done = reply.what == "late" and reply.was_done(order.number)  # its answer was lost, and asked for again
+        was_done = reply.what == "late" and reply.was_done(order.number)  # sent again after a lost reply
         if renews and (reply.what in ("done", "news") or was_done) and (reply.what != "news" or not step.joins):
             self._renewed(sent)
         if reply.what != "done" and not was_done:
@@ -257,16 +257,16 @@ class RedisStore(SessionStore[RedisStep]):
         self.valid_until = sent + self._ttl - self._margin
 
     def _undo(self, step: RedisStep) -> None:
-        """The step was in vain: nothing of it counts, and what the view was told in it may not be so."""
+        """Discard a failed step, and mark what it showed to the view as stale."""
         self._replica.unreported.update(step.affected_records())
         self._replica.invalidate_sessions(step.changed_sessions())
         self._uncertain = True
         self._view.step_failed()
 
-    # -- talking to the server --------------------------------------------------------------------------------
+    # -- exchange with the server -----------------------------------------------------------------------------
 
     def _exchange(self, order: StepRequest) -> tuple[float, StepReply]:
-        """Send it. Returns when, and what was answered; the news in it are taken over."""
+        """Send a request and apply the updates in its reply. Return when it was sent, and the reply."""
         sent = self._clock.now()
         words = order.encode(
             self._connection.server_time.imposed(sent),
@@ -283,7 +283,7 @@ class RedisStore(SessionStore[RedisStep]):
         return sent, reply
 
     def _send_request(self, words: list[str]) -> bytes:
-        """What the server says to it. After a cut it is sent again, once: what was done is not done twice."""
+        """Return the server's reply. After a lost connection send again, once: the server does not execute it twice."""
         assert self._handshake is not None  # noqa: S101 - for the type checker
         try:
             return self._connection.apply(self._handshake.connection, words)
@@ -292,7 +292,7 @@ class RedisStore(SessionStore[RedisStep]):
             if isinstance(error, TimeoutError) or not isinstance(error, _CUT):
                 raise failed from None
             if not self._connection.reconnect_within_step():
-                raise TransientStoreError(self._connection.why) from None  # which says more than that it was cut
+                raise TransientStoreError(self._connection.why) from None  # more specific than the lost connection
         greeting = self._connection.handshake
         if greeting is None or greeting.meta.version != self._time.meta.version:
             raise failed
@@ -320,24 +320,24 @@ class RedisStore(SessionStore[RedisStep]):
             self.next_refresh_at = self._peers.next_check_at
 
     def _alive(self, now: float) -> bool:
-        """Whether our session should be in force: then the store's time has been ours all along."""
+        """Return whether our session should be in force, so that our estimate of the store's time is valid."""
         return self._session is not None and not self._gone and now < self.valid_until + self._margin
 
     def _others(self) -> dict[str, float]:
-        """Who else was there when we last heard, and for how long each is renewed."""
+        """Return the other sessions, as last read, with their TTLs."""
         sessions, _ = self._replica.read_queue(self._time.clock_offset, self._host)
         return {session.id: session.ttl for session in sessions if session.id != self._session}
 
     def _clocks_moved(self) -> None:
-        """What is known has other instants now, by this process's clock."""
+        """Convert all instants again after a change of the clock offset."""
         self._replica.invalidate_queue()
         self._replica.mark_all_unreported()
         self._renew_at = self._clock.now()
 
-    # -- coming and coming back -------------------------------------------------------------------------------
+    # -- connecting and reconnecting --------------------------------------------------------------------------
 
     def _ensure_connected(self) -> None:
-        """Have a connection, and know what the store there says of itself. Raises StoreTrouble."""
+        """Adopt a new connection, and bring this process's state in line with its store. Raises TransientStoreError."""
         greeting = self._connection.handshake
         if greeting is None:
             raise TransientStoreError(self._connection.why)
@@ -354,7 +354,7 @@ class RedisStore(SessionStore[RedisStep]):
 
     def _adopt(self, greeting: Handshake) -> None:
         self._handshake = greeting
-        # The server may have forgotten what it did last, and done other things since by the same numbers.
+        # The server may have lost its last changes, and reused their numbers since.
         self._replica.forget()
         self._to_compare = True
         if not self._time.is_new(greeting.meta):
@@ -364,7 +364,7 @@ class RedisStore(SessionStore[RedisStep]):
         self._time.adopt_store(greeting.meta, greeting.time_reading)
         self._newest = 0
         self._unknown, self._session, self._gone = None, None, False
-        self._pending.clear()  # they were about the other one
+        self._pending.clear()  # they concern the former store
         self._abandoned.clear()
         self._former.clear()
         if before is not None:
@@ -380,7 +380,7 @@ class RedisStore(SessionStore[RedisStep]):
         except FAILURES as error:
             raise self._connection.failed(error) from None
         if meta is None or self._time.is_new(meta):
-            self._connection.drop("the store is another one by now")  # and is met as such
+            self._connection.drop("the store is another one by now")  # reconnecting finds out the rest
             raise TransientStoreError(self._connection.why)
         self._on_metadata(meta, heard)
 
@@ -390,7 +390,7 @@ class RedisStore(SessionStore[RedisStep]):
             self._clocks_moved()
 
     def _compare_leases(self) -> None:
-        """See what is there. If that is not all our leases, something is forgotten, and others may have them."""
+        """Compare the leases in the store with ours. If one is missing, the store has lost data, and so are all."""
         if not self._replica.seen and self._exchange(READ_ONLY_REQUEST)[1].what != "done":
             raise StoreBusy
         self._to_compare, self._uncertain = False, True
@@ -401,9 +401,9 @@ class RedisStore(SessionStore[RedisStep]):
                 self._view.on_session_lost("the server has forgotten it (restored from an older copy?)")
 
     def _enrol_again(self) -> None:
-        """As far as one comes in the time of one answer; the rest, and what was to be done, is for the next step."""
+        """Enrol all credentials in a replaced store, within the time of one reply; the next step continues."""
         self._not_enrolled, self._enrolling_until = False, time.monotonic() + self._connection.limit
-        new_enough, self._new_enough = self._new_enough, -FOREVER  # those that are enrolled need not be sent again
+        new_enough, self._new_enough = self._new_enough, -FOREVER  # those already enrolled are not sent again
         try:
             self._view.enrol_again()
         except BaseException:
@@ -411,25 +411,25 @@ class RedisStore(SessionStore[RedisStep]):
             raise
         finally:
             self._enrolling_until, self._new_enough = None, new_enough
-        raise StoreBusy  # what was to be done was about numbers of the other store
+        raise StoreBusy  # the caller's action used numbers of the former store
 
     def _retry(self, act: Callable[[], T]) -> T:
         if self._enrolling_until is None:
             return super()._retry(act)
-        # In the middle of a step nobody insists: that step fails, and the rest of this is done in the next.
+        # Within a step there are no retries: the step fails, and the next one continues.
         if time.monotonic() > self._enrolling_until:
             raise StoreBusy
         return act()
 
     def _resolve_unknown_step(self, sent: _UnconfirmedStep) -> None:
-        """Whether a step was done whose answer never came. After this one it can be done no more."""
+        """Find out whether a step without a reply was executed. After this request it can no longer be."""
         self._numbers += 1
         # A step that renews is recorded under its number.
         at, reply = self._exchange(StepRequest(sent.session, self._numbers, renew=self._ttl))
         if reply.what in ("meta", "time"):
             raise StoreBusy
         if reply.was_done(sent.number):
-            for act in sent.acts:  # an interrupt may have come when they were struck off already
+            for act in sent.acts:  # an interrupt may have come after some were removed
                 if self._pending[:1] == [act]:
                     del self._pending[0]
             if sent.joins:
@@ -439,7 +439,7 @@ class RedisStore(SessionStore[RedisStep]):
         self._unknown = None
 
     def _before_retry(self) -> None:
-        """While a caller insists, who is the only one there: nobody else may be mending yet."""
+        """Reconnect in this thread: at first no other thread does."""
         if self._connection.reconnect_delay() <= 0:
             self._connection.reconnect()
         super()._before_retry()
@@ -449,10 +449,10 @@ class RedisStore(SessionStore[RedisStep]):
             self._connection.handshake is not None and self._connection.handshake is not self._handshake
         )
 
-    # -- looking ----------------------------------------------------------------------------------------------
+    # -- refreshing -------------------------------------------------------------------------------------------
 
     def refresh(self, since: float = FOREVER) -> bool:
-        """Tell the view what others did; what was heard at *since* or later is new enough. False: nothing."""
+        """Update the view with what others changed; data requested at *since* or later will do. False: no change."""
         if self._session is None or self._left or self._gone or self._connection.handshake is not self._handshake:
             return False
         self._require_own_process()
@@ -465,7 +465,7 @@ class RedisStore(SessionStore[RedisStep]):
                 self._renew_at = self._clock.now()
                 self.wake_maintenance()
             return self._tell()
-        except (TransientStoreError, StoreBusy):  # the store may just say something else of itself: a step sees to it
+        except (TransientStoreError, StoreBusy):  # the next step handles it
             return False
         except UnreadableRecord as error:
             raise StoreDamaged(path=self.where, detail=str(error)) from None
@@ -476,7 +476,7 @@ class RedisStore(SessionStore[RedisStep]):
         step = RedisStep(self._replica, self._time.clock_offset, self._clock.now(), self._view, host=self._host)
         me = _find(step.sessions, self._session)
         if me is None:
-            return False  # we have been given up; the next step sees to it
+            return False  # our session has ended; the next step handles it
         step.set_own_session(me)
         return step.update_view()
 

@@ -1,9 +1,9 @@
-"""The store's time as this process reckons it, and what the store says of itself.
+"""StoreClock: this process's estimate of the store's time, with the store's metadata.
 
-The store's time is the server's clock and a shift, and goes on evenly: whoever has been there for a while knows it by
-its own monotonic clock, whatever the server's shows and whatever others have made of that. Where the two disagree, the
-first to notice changes the shift by as much; grants rest for one time to live then, for leases may have been taken for
-over that were not. Only who has just come, or stood still, believes what it finds.
+The store's time is the server's clock plus a shift, and runs evenly: a process that has been connected for a while
+knows it by its own monotonic clock. If the server's clock disagrees, the first process to notice changes the shift by
+the difference, and pauses grants for one TTL: some leases may have looked expired when they were not. Only a process
+that just joined, or was suspended, adopts the server's time.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from .store_connection import StoreConnection
 
 
 class StoreClock:
-    """Translates instants by ``clock_offset``. ``meta`` is what the store said of itself when it was last asked.
+    """Converts instants by ``clock_offset``. ``meta`` is the store's metadata as last read.
 
-    *others* tells who else was there when we last heard, and for how long each is renewed.
+    *others* returns the other sessions, as last read, with their TTLs.
     """
 
     meta: StoreMetadata
@@ -35,48 +35,48 @@ class StoreClock:
         self._others = others
         self.tolerance = clock_tolerance(ttl)
         self._slept = link.server_time.asleep_for()
-        self._put_right_by = 0.0  # the last time that we did
+        self._put_right_by = 0.0  # our last correction
         self._epoch: str | None = None
 
     def adopt_store(self, meta: StoreMetadata, heard: ServerTimeReading) -> None:
-        """It is a store that we knew nothing of."""
+        """Adopt a store that this process has not used before."""
         self.meta, self._epoch, self.meta_is_old = meta, meta.epoch, False
         self._adopt_server_time(heard)
 
     def is_new(self, meta: StoreMetadata) -> bool:
-        """Whether that is another store than we knew."""
+        """Return whether that is another store than the present one."""
         return meta.epoch != self._epoch
 
     def longest_ttl(self) -> float:
-        """The longest time to live of whoever may be there."""
+        """Return the longest TTL of the processes that may be connected."""
         return max(self._ttl, self.meta.longest)
 
     def settling_time(self) -> float:
-        """For how long to wait after coming, until everybody who lives would have noticed that the clock was set."""
+        """Return how long after joining all live processes have noticed that the clock was set."""
         return self._connection.server_time.settling_time(self.longest_ttl() / 3 + safety_margin(self.longest_ttl()))
 
     def grants_paused_until(self) -> float:
-        """Until when no lease may start, by our clock."""
+        """Return until when grants are paused, by our clock."""
         return self.clock_offset.to_local(self.meta.paused_until)
 
     def find_time_bounds(self, sent: float) -> tuple[str, str]:
-        """The hours of the server between which something counts that is sent now."""
+        """Return the server times between which a request sent now is valid."""
         expected = sent + self._ahead()
         return (
             f"{expected - self.tolerance:.6f}",
             f"{expected + self.tolerance + self._connection.limit:.6f}",
         )
 
-    # -- what is heard ----------------------------------------------------------------------------------------
+    # -- readings and metadata --------------------------------------------------------------------------------
 
     def is_exact(self, heard: ServerTimeReading) -> bool:
-        """Whether the server's hour is just what we take it for."""
+        """Return whether the estimate fits the reading."""
         return heard.hour - heard.received <= self._ahead() <= heard.hour - heard.sent
 
     def apply_reading(self, heard: ServerTimeReading, *, alive: bool) -> bool:
-        """Take the server's hour into account. False: what we took for the store's time was not.
+        """Update the estimate. Return False if it was wrong and has been replaced.
 
-        *alive*: our session has been in force all along. Then it is the server's clock that was set.
+        *alive*: our session has been in force all along, so that the server's clock was set, not ours.
         """
         off = self._adjust(heard)
         if not off:
@@ -88,18 +88,18 @@ class StoreClock:
         return True
 
     def apply_metadata(self, meta: StoreMetadata, heard: ServerTimeReading, *, alive: bool, newcomer: bool) -> bool:
-        """The store says something else of itself, at that hour. False: what we took for its time was not.
+        """Take new metadata. Return False if the estimate was wrong and has been replaced.
 
-        *newcomer*: the clock may have been set before we came, and is put right only now.
+        *newcomer*: the clock may have been set before we joined, and only now corrected.
         """
         shifted = meta.shift - self.meta.shift
         self.meta, self.meta_is_old = meta, False
         off = self._adjust(heard)
         if not off:
-            return True  # nothing to do with time, or somebody else has put it right
+            return True  # unrelated to time, or another process has corrected it
         server_is_steady = abs(off - shifted) <= 2 * self.tolerance
         undone = server_is_steady and abs(off - self._put_right_by) <= 2 * self.tolerance
-        if newcomer or not alive or undone:  # then others know better
+        if newcomer or not alive or undone:  # then the other process is right
             self._adopt_server_time(heard)
             return False
         if not server_is_steady:
@@ -111,7 +111,7 @@ class StoreClock:
         return self.clock_offset.offset - self.meta.shift
 
     def _adjust(self, heard: ServerTimeReading) -> float:
-        """Move the estimate as little as may be. Returns by how much it is off if that is no drift: it stays then."""
+        """Move the estimate as little as possible. If the error is more than drift, return it instead."""
         ahead = self._ahead()
         off = heard.nearest(ahead) - ahead
         if abs(off) > self.tolerance:
@@ -120,7 +120,7 @@ class StoreClock:
         return 0.0
 
     def _was_suspended(self, off: float, heard: ServerTimeReading) -> bool:
-        """Whether our own clock has lost *off* seconds: this machine slept, or others have lived through them."""
+        """Return whether our own clock lost *off* seconds: the machine was suspended, or others have renewed since."""
         if abs(off - (self._connection.server_time.asleep_for() - self._slept)) <= self.tolerance:
             return True
         greeting = self._connection.handshake
@@ -133,7 +133,7 @@ class StoreClock:
         return any_renewed_after(self.clock_offset.to_store(heard.received) + self.tolerance, ends_at, self._others())
 
     def _correct_server_clock(self, heard: ServerTimeReading, off: float, what: str) -> None:
-        """The server's clock is off by as much: the store's time is to go on as it was."""
+        """Change the shift, because the server's clock is off, so that the store's time runs on."""
         now = heard.received + self.clock_offset.offset
         new = self.meta.changed(shift=self.meta.shift - off)
         new = new.paused(now + self.longest_ttl(), f"{what} by {abs(off):.1f} s")

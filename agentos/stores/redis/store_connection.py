@@ -1,8 +1,8 @@
-"""The way to the server: one connection for steps, made anew after trouble by whoever may wait.
+"""StoreConnection: the connection for steps, its handshake with the store, and reconnecting.
 
-A step that finds the connection gone fails at once; one that finds it cut waits for a new one, no longer than for an
-answer. The housekeeper's wait is where it is mended, outside the pool's lock: it connects, sees which server answers,
-and what the store there says of itself.
+A step that finds no connection fails at once; one that loses it waits for a new one, no longer than for a reply. The
+maintenance thread reconnects while it waits, outside the pool's lock: it connects, and reads which server answers and
+the store's metadata.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _FOR_EVER: Final = float("inf")
 
 @dataclass(frozen=True, slots=True)
 class Handshake:
-    """A connection as it was made: what the store says of itself, and the server's hour."""
+    """A new connection, with the store's metadata and the server's time."""
 
     connection: RespConnection
     meta: StoreMetadata
@@ -54,15 +54,15 @@ class Handshake:
 
 
 class StoreConnection:
-    """Holds the connection for steps. ``handshake`` is None while there is none; ``why`` tells why not."""
+    """Holds the connection for steps. While there is none ``handshake`` is None, and ``why`` is the reason."""
 
     def __init__(self, place: RedisLocation, server_time: ServerTime, ttl: float) -> None:
         self.place = place
         self.limit = min(_LIMIT, max(_SHORTEST_LIMIT, ttl / 10))
         self.handshake: Handshake | None = None
         self.why = ""
-        self.known: Callable[[], KnownStoreState | None] = lambda: None  # what this process knows of the store
-        self.dropped: Callable[[], None] = lambda: None  # told when there is something to mend
+        self.known: Callable[[], KnownStoreState | None] = lambda: None  # what this process remembers of the store
+        self.dropped: Callable[[], None] = lambda: None  # called when the connection is lost
         self.reconnects: Callable[[], None] = lambda: None  # called after a reconnect: notifications may be lost
         self.closed = False
         self.server_time = server_time
@@ -76,13 +76,13 @@ class StoreConnection:
         )
 
     def wakeup_channel(self, session: str) -> str:
-        """The channel on which the process of that session is woken."""
+        """Return the channel that wakes the process of that session."""
         return self.place.key(f"bell:{session.partition('.')[0]}")
 
     # -- connecting -------------------------------------------------------------------------------------------
 
     def open(self) -> None:
-        """Connect for the first time. Insists for a moment on what may pass. Raises StoreError."""
+        """Connect for the first time, retrying transient errors for a moment. Raises StoreError."""
         deadline = time.monotonic() + _INSIST
         while self.handshake is None:
             try:
@@ -93,14 +93,14 @@ class StoreConnection:
                 time.sleep(_FIRST_PAUSE)
 
     def failed(self, error: Exception) -> TransientStoreError | StoreError:
-        """The connection is of no use any more. What to raise in place of *error*."""
+        """Drop the connection, and return what to raise for *error*."""
         found = translate_error(error, self.place.shown, self.limit)
         self.drop(str(found))
-        # What a person has to put right can be put right while we wait.
+        # Transient now: a person can correct it while the pool waits.
         return TransientStoreError(self.why) if isinstance(found, StoreUnavailable) else found
 
     def drop(self, why: str) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         greeting, self.handshake = self.handshake, None
         self.why = why
         if greeting is not None:
@@ -110,13 +110,13 @@ class StoreConnection:
             self.dropped()
 
     def reconnect_delay(self) -> float:
-        """In how many seconds ``reconnect`` should be tried; infinite if nothing is broken."""
+        """Return in how many seconds to call ``reconnect``; infinite if connected."""
         return (
             _FOR_EVER if self.handshake is not None or self.closed else max(0.0, self._reconnect_at - time.monotonic())
         )
 
     def reconnect(self) -> bool:
-        """Connect again, however long that takes. False: in vain, and ``reconnect_delay`` says when to try next."""
+        """Connect again, however long that takes. Return False on failure; ``reconnect_delay`` is then the next try."""
         with self._reconnecting:
             if self.handshake is not None or self.closed:
                 return self.handshake is not None
@@ -130,7 +130,7 @@ class StoreConnection:
             return self._use(greeting)
 
     def _use(self, greeting: Handshake) -> bool:
-        if self.closed:  # meanwhile
+        if self.closed:  # closed meanwhile
             greeting.connection.close()
         else:
             self.handshake = greeting
@@ -138,12 +138,12 @@ class StoreConnection:
         return not self.closed
 
     def reconnect_within_step(self) -> bool:
-        """The same for who holds others up, for the time of one answer at most: to look up a name may take any."""
+        """Reconnect within the time of one reply, on another thread, because resolving a name may take longer."""
         deadline = time.monotonic() + self.limit
-        if self._reconnecting.locked() and self._reconnecting.acquire(timeout=self.limit):  # somebody was at it
+        if self._reconnecting.locked() and self._reconnecting.acquire(timeout=self.limit):  # another thread has tried
             self._reconnecting.release()
         left = deadline - time.monotonic()
-        if self.handshake is None and left > 0:  # nobody was, or only before this broke
+        if self.handshake is None and left > 0:  # none has, or only before this failure
             mender = threading.Thread(target=self.reconnect, name="agentos-mender", daemon=True)
             try:
                 mender.start()
@@ -156,7 +156,7 @@ class StoreConnection:
         self.closed = True
         self.drop("it is closed")
 
-    # -- what is said first -----------------------------------------------------------------------------------
+    # -- handshake --------------------------------------------------------------------------------------------
 
     def _handshake(self) -> Handshake:
         wire = self.connect()
@@ -169,14 +169,14 @@ class StoreConnection:
         return greeting
 
     def connect(self) -> RespConnection:
-        """A connection of its own. Raises StoreTrouble or StoreError."""
+        """Open a separate connection. Raises TransientStoreError or StoreError."""
         try:
-            return self.query(lambda: RespConnection(self.place, max(self.limit, _LIMIT)))  # it holds nobody up
+            return self.query(lambda: RespConnection(self.place, max(self.limit, _LIMIT)))  # it blocks no step
         except (ValueError, TypeError) as error:
             raise build_option_error(error, self.place.shown) from None
 
     def query(self, ask: Callable[[], T]) -> T:
-        """What the server answers. Raises StoreTrouble or StoreError."""
+        """Call *ask* and translate its errors. Raises TransientStoreError or StoreError."""
         try:
             return ask()
         except FAILURES as error:
@@ -186,7 +186,7 @@ class StoreConnection:
         server = self._server(wire)
         for script in (APPLY, AMEND, UNTIL):
             wire.load(script)
-        wire.ask("PUBLISH", self.wakeup_channel("nobody"), "")  # or who may not would find out when others wait for it
+        wire.ask("PUBLISH", self.wakeup_channel("nobody"), "")  # else a missing permission would show too late
         for _ in range(_TRIES):
             meta = self.read_meta(wire)
             heard = self.server_time.read(wire)
@@ -217,13 +217,13 @@ class StoreConnection:
         return ServerInfo(run, self.server_time.uptime(counted), 0.0)
 
     def _read_activity(self, wire: RespConnection, meta: StoreMetadata | None, hour: float) -> StoreActivity:
-        """Who else seems to use the store, at that hour of the server."""
+        """Return whether other processes seem to use the store, at that time of the server."""
         if meta is not None and wire.ask("ZCARD", self.keys[3]):
             return StoreActivity(True, bool(wire.ask("ZCOUNT", self.keys[3], f"({hour + meta.shift!r}", "+inf")))
         return StoreActivity(listening=bool(wire.ask("PUBSUB", "CHANNELS", self.wakeup_channel("*"))))
 
     def read_meta(self, wire: RespConnection) -> StoreMetadata | None:
-        """What the store says of itself; None if there is no store yet. Raises StoreError if it is none of ours."""
+        """Read the store's metadata; None if there is no store yet. Raises StoreError if it is not ours."""
         words = [word.decode(errors="replace") for word in wire.ask("HGETALL", self.keys[0])]
         fields = dict(zip(words[::2], words[1::2], strict=True))
         if not fields:
@@ -241,37 +241,37 @@ class StoreConnection:
             ) from None
 
     def apply(self, wire: RespConnection, words: list[str]) -> bytes:
-        """What the server says to a step. Errors are those of redis-py."""
+        """Return the server's reply to a step. Raises redis-py's errors."""
         said: bytes = wire.run_script(self._apply, words)
         return said
 
     def amend(self, wire: RespConnection, new: StoreMetadata, old: StoreMetadata | None) -> bool:
-        """Change what the store says of itself. False: somebody else has, meanwhile."""
+        """Change the store's metadata. Return False if another process has changed it meanwhile."""
         counters = ["sequence", self._find_last_change(wire)] if old is None else []
         before = "" if old is None else old.version
         return bool(wire.run_script(self._amend, [before, str(new.token), *new.fields(), *counters]))
 
     def _find_last_change(self, wire: RespConnection) -> str:
-        """The newest change of a store that says nothing of itself any more: a new one in its place goes on there."""
+        """Return the newest change of a store that has lost its metadata, where a new one continues."""
         newest = wire.ask("ZREVRANGE", self.keys[2], "0", "0", "WITHSCORES")
         return str(int(newest[1])) if newest else "0"
 
     def read_session_expiries(self, wire: RespConnection) -> dict[str, float]:
-        """When each session runs out, if it is not renewed; in the store's time."""
+        """Return when each session expires if it is not renewed, in the store's time."""
         words = wire.ask("ZRANGE", self.keys[3], "0", "-1", "WITHSCORES")
         return {name.decode(): float(at) for name, at in zip(words[::2], words[1::2], strict=True)}
 
     def schedule_expiry(self, wire: RespConnection, session: str, was: float | None, at: float) -> None:
-        """Let a session run out then, and no more at the instant it *was* to, unless it was renewed meanwhile."""
+        """Let a session expire *at* that instant, unless its expiry is no longer what it *was*."""
         wire.run_script(self._until, [session, "" if was is None else repr(was), repr(at)])
 
     def correct_expiry(
         self, wire: RespConnection, sessions: Iterable[StoreSession], too_far: Sequence[StoreSession], now: float
     ) -> None:
-        """Let those of *sessions* that are *too_far*, or have no expiry, run out after their time to live.
+        """Let those of *sessions* that are *too_far*, or have no expiry, expire after their TTL.
 
-        One lasts too long if the server's clock was set back while no process was there to notice; one has no expiry
-        if part of what the server knew is gone. *now* is in the store's time.
+        A session lasts too long if the server's clock was set back while no process was connected; it has no expiry if
+        the server lost data. *now* is in the store's time.
         """
         try:
             ends_at = self.read_session_expiries(wire)

@@ -1,4 +1,4 @@
-"""What keeps two ends from speaking TLS to each other, and what a person can do about it."""
+"""Explain TLS failures of a connection, and what a person can do about them."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ _OF_SERVER: Final = "name the file of the authority that signed it with ?ssl_ca_
 _OF_CLIENT: Final = "name that with ?ssl_certfile=...&ssl_keyfile=... in the URL"
 _NAME: Final = "the URL has to name the server as its certificate does"
 _DATE: Final = "the server needs another, unless the clock of this machine is wrong"
-_CURES: Final = {9: _DATE, 10: _DATE, 62: _NAME, 64: _NAME}  # OpenSSL's X509_V_ERR_...; any other is of the authority
+_CURES: Final = {9: _DATE, 10: _DATE, 62: _NAME, 64: _NAME}  # OpenSSL's X509_V_ERR_...; others concern the authority
 
 _NO_FILE: Final = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
 _NO_USE: Final = re.compile(r"X509|PEM lib|cadata|KEY_VALUES_MISMATCH|No cipher")
 _CLIENT_REFUSED: Final = re.compile(r"ALERT_\w*(CERTIFICATE|UNKNOWN_CA|ACCESS_DENIED)")
 
-# A server that waits for a command hears none in a handshake. One that ends it with an alert does speak TLS.
+# A server without TLS does not understand a handshake; one that ends it with an alert does speak TLS.
 _NO_TLS: Final = re.compile(r"^no answer|\[SSL: (?!\w*ALERT)")
 _ENDED: Final = re.compile(r"EOF occurred|closed by server|closed the connection|reset by peer")
 _GARBLED: Final = re.compile(r"Protocol Error")
 
 
 def is_encrypted(shown: str) -> bool:
-    """Whether the URL of a server means TLS."""
+    """Return whether the URL of a server requires TLS."""
     return shown.partition("://")[0] in ("rediss", "valkeys")
 
 
 def explain_tls_error(error: Exception) -> str | None:
-    """What no waiting mends, and how to: a certificate, or an option for TLS. None: it is something else.
+    """Return why no retry helps and what does: a certificate, or an option for TLS. None: another error.
 
-    *error* is one of a connection that was to be encrypted.
+    *error* is one of a connection with TLS.
     """
-    for cause in (error, error.__context__):  # which is what redis-py has made it of
+    for cause in (error, error.__context__):  # the error from which redis-py made it
         if isinstance(cause, ssl.SSLCertVerificationError):
             cure = _CURES.get(cause.verify_code, _OF_SERVER)
             return f"its certificate is not accepted ({cause.verify_message.rstrip('.')}): {cure}"
@@ -45,7 +45,7 @@ def explain_tls_error(error: Exception) -> str | None:
 
 
 def suggest_url_fixes(trouble: str, shown: str) -> list[str]:
-    """What may be wrong with the URL of a server with which nothing has worked yet, by what it came to."""
+    """Suggest what may be wrong with the URL of a server that has never been reached, judging by the error."""
     scheme = shown.partition("://")[0]
     if not is_encrypted(shown):
         is_likely = scheme != "unix" and (_ENDED.search(trouble) or _GARBLED.search(trouble))
@@ -59,5 +59,5 @@ def suggest_url_fixes(trouble: str, shown: str) -> list[str]:
 
 
 def _error_text(cause: BaseException | None) -> str:
-    """Its own words, which show no value, without the line of a file of Python's."""
+    """Return the error's own text, which contains no value, without Python's line of source."""
     return re.sub(r" \(_ssl\.c:\d+\)", "", str(getattr(cause, "strerror", None) or cause))

@@ -1,4 +1,4 @@
-"""Which server and which pool a URL means, and what of it may be shown. Nothing here needs redis-py."""
+"""Parse a Redis URL into a server and a pool, and into a text without secrets. Does not need redis-py."""
 
 from __future__ import annotations
 
@@ -26,29 +26,29 @@ REDIS_URL: Final = "'redis://host:port/db?pool=name'"
 
 @dataclass(frozen=True, slots=True)
 class RedisLocation:
-    """A pool on a server. ``shown`` is what people may see of it: no user, no password, no option."""
+    """A pool on a server. ``shown`` is the URL for people: without user, password and options."""
 
     shown: str
     pool: str
-    url: str = field(repr=False)  # as redis-py takes it
-    passwords: tuple[str, ...] = field(default=(), repr=False)  # in that URL: decoded, and as they are written there
+    url: str = field(repr=False)  # for redis-py
+    passwords: tuple[str, ...] = field(default=(), repr=False)  # in that URL: decoded, and as written
 
     def key(self, name: str) -> str:
-        """A key of this pool. All of them are in one slot of a cluster, by the part in braces."""
+        """Return a key of this pool. The part in braces keeps all keys in one slot of a cluster."""
         return f"agentos:{{{self.pool}}}:{name}"
 
     def exists(self) -> bool:
-        """As a path is asked: whether there may be something to look at."""
+        """Return True, like a path that exists: the server may have a store."""
         return True
 
 
 def is_redis_url(text: str) -> bool:
-    """Whether it begins like one."""
+    """Return whether the text begins like a Redis URL."""
     return text.partition("://")[0].lower() in _SCHEMES and "://" in text
 
 
 def parse_redis_url(text: str) -> RedisLocation:
-    """The place that a URL means. Raises ValueError, which says what is wrong with which part, and shows nothing."""
+    """Parse a URL. Raises ValueError, which names the wrong part but shows none of its text."""
     _require(text.isprintable(), "it holds a character that cannot be printed")
     parts, port, options = _parts(text)
     scheme = parts.scheme.lower()
@@ -64,7 +64,7 @@ def parse_redis_url(text: str) -> RedisLocation:
             encrypted or name == "db", f"{_displayable_option(name)} is one of TLS, for which it begins with rediss://"
         )
     if encrypted and options.get("ssl_cert_reqs") != "none":
-        options.setdefault("ssl_check_hostname", "true")  # redis-py checks it of itself since version 6 only
+        options.setdefault("ssl_check_hostname", "true")  # redis-py checks it by default only since version 6
     target, shown = (
         _socket(parts.path, options) if scheme == "unix" else _host(parts.hostname, port, parts.path, options)
     )
@@ -102,12 +102,12 @@ def _require(holds: object, otherwise: str) -> None:
 
 
 def _is_known(option: str) -> bool:
-    """Those of TLS go to redis-py as they are. How long is waited is not for a URL to say."""
+    """Return whether the option may be set in a URL: those for TLS, which redis-py gets unchanged, and db."""
     return option.startswith("ssl_") or option == "db"
 
 
 def _displayable_option(option: str) -> str:
-    """The option as it may be shown: by its name, unless that could be something pasted in the wrong place."""
+    """Return the option's name if it may be shown: it could be something pasted in the wrong place."""
     return f"its option {option!r}" if _ORDINARY_OPTION.fullmatch(option) else "one of its options"
 
 

@@ -1,8 +1,8 @@
--- Change what the store says of itself, if nobody else has changed it meanwhile.
+-- Change the store's metadata, unless another process has changed it meanwhile.
 --
 -- KEYS  1 meta
--- ARGV  1 its version as it was read, or "" if there was none   2 a token that was given out; then names and values
--- Returns "1", or "" if it is another by now.
+-- ARGV  1 its version as read, or "" if there was none   2 a token already granted; then names and values to set
+-- Returns "1", or "" if its version is another by now.
 
 local meta = redis.call('HMGET', KEYS[1], 'version', 'token')
 if (meta[1] or '') ~= ARGV[1] then return '' end

@@ -1,18 +1,22 @@
--- One atomic step of a session: if all that it was decided on is still so, write what was decided. No rule is here.
+-- One atomic step of a session: write what a client has decided, if all that it depends on is unchanged. The rules are
+-- in the client.
 --
--- KEYS  1 meta     hash: version, shift, sequence, token; what only clients read; and for each session under its id
---                  "<its last step> <its last that wrote> <token that was given>", so that nothing is done twice
+-- KEYS  1 meta     hash: version, shift, sequence, token; fields that only clients read; and for each session under its
+--                  id "<last step> <last step that wrote> <token granted to that>", so that no step is executed twice
 --       2 records  hash: name -> text; "c<number>" a credential with its leases, "q<number>" a quota,
---                  "s<id>" a session, "line" which sessions there are, "waits" written when one begins to wait
---       3 changes  sorted set: name of a record -> number of the step that wrote it last, which is its version
---       4 expiry   sorted set: session -> instant at which it ends if it is not renewed
--- ARGV  1 words, "-" for none: the hour, or none for the server's own; version of meta; the hours between which this
---         counts; session; its step; "1" if the session begins; seconds to renew it for; a token above which one is
---         wanted; the newest change that the caller knows; how many records are written; how many sessions end
---       2 the records it rests on: name and version of each; then those to write, sessions to end, channels to ring
--- The first NUL in what is written stands for the token. The answer is one text, its parts divided by NUL:
---       what became of it, hour, newest change, token, last step, when two sessions end, how many there are, then
---       news (3 parts each); nothing of sessions if the caller only writes, and knew all there is
+--                  "s<id>" a session, "line" the list of sessions, "waits" and "front" written when a session begins to wait
+--       3 changes  sorted set: name of a record -> number of the change that wrote it last, which is its version
+--       4 expiry   sorted set: session -> instant at which it expires if it is not renewed
+-- ARGV  1 words, "-" for none: the time to use instead of the server's; version of meta; the server times between which
+--         the step is valid; session; number of the step; "1" if the session begins; seconds to renew it for; a token
+--         above which one is to be granted; the newest change that the caller has; number of records to write; number
+--         of sessions to end
+--       2 the records it depends on, name and version of each; then records to write, sessions to end, and
+--         channels to notify
+-- The first NUL in a written text stands for the token. The reply is one text, its parts separated by NUL:
+--       status, time, newest change, token, last step, the next two sessions to expire, number of sessions, then the
+--       records that the caller lacks (3 parts each). The parts about sessions are empty if the caller only writes and
+--       has all changes.
 
 local hour, version, earliest, latest, me, step, joins, renew, floor, seen, writes, ends = string.match(
   ARGV[1], '^(%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+)$')
@@ -24,7 +28,7 @@ end
 renew = tonumber(renew)
 local meta = redis.call('HMGET', KEYS[1], 'version', 'shift', 'sequence', 'token', me)
 local sequence, token, last = meta[3] or '', '', meta[5] or ''
-local up_to_date = seen == meta[3]  -- the caller knows all there is: no version can be another
+local up_to_date = seen == meta[3]  -- the caller has all changes, so no version can differ
 
 local function answer(what)
   local said = { what, string.format('%.6f', hour), sequence, token, last, '', '', '', '', '' }
@@ -56,8 +60,8 @@ if me ~= '-' then
   local before = tonumber(string.match(last, '^%d+'))
   if before and before >= tonumber(step) then return answer('late') end
   if joins == '-' then
-    if ends_at(me) <= now then return answer('gone') end  -- others may have ended it already, or do so now
-    if renew then redis.call('ZADD', KEYS[4], now + renew, me) end  -- whatever becomes of the rest
+    if ends_at(me) <= now then return answer('gone') end  -- other sessions may have ended it, or may do so now
+    if renew then redis.call('ZADD', KEYS[4], now + renew, me) end  -- even if the step is not executed
   end
 end
 
@@ -97,7 +101,7 @@ for i = ended, rings - 1 do
   redis.call('ZREM', KEYS[4], ARGV[i])
   redis.call('HDEL', KEYS[1], ARGV[i])
   redis.call('HDEL', KEYS[2], 's' .. ARGV[i])
-  redis.call('ZREM', KEYS[3], 's' .. ARGV[i])  -- who has it is told by the line
+  redis.call('ZREM', KEYS[3], 's' .. ARGV[i])  -- clients learn it from the list of sessions
 end
-for i = rings, #ARGV do redis.pcall('PUBLISH', ARGV[i], '') end  -- a user may lose the right to; others look, too
+for i = rings, #ARGV do redis.pcall('PUBLISH', ARGV[i], '') end  -- may lose its permission; waiting processes also poll
 return answer('done')
