@@ -81,7 +81,7 @@ class ServerInfo:
 
 @dataclass(frozen=True, slots=True)
 class KnownStoreState:
-    """What a process remembers of the store."""
+    """The state of the store that a process remembers."""
 
     epoch: str
     sequence: int

@@ -88,7 +88,7 @@ class RedisStore(SessionStore[RedisStep]):
 
     @property
     def valid_until(self) -> float:
-        """When our leases must count as lost. A suspended machine's clock stands still while others' clocks go on."""
+        """Instant at which our leases count as lost, allowing for the time that this machine was suspended."""
         return self._valid_until - self._suspend_time()
 
     @valid_until.setter

@@ -81,7 +81,7 @@ def describe_holder(requester: str | None, pid: int, gone_until: float | None = 
 
 
 class Changes:
-    """What a transaction has changed that others must read, and the newest log entry before it."""
+    """Changes of a transaction that other processes must read, and the newest log entry before them."""
 
     __slots__ = ("credentials", "number", "quotas", "served", "token", "writer")
 
