@@ -26,12 +26,12 @@ def read_store(place: Path | RedisLocation, specs: Iterable[KeySpec], clock: Clo
         from .redis import require_client  # needed for Redis only
 
         require_client()
-        from .redis.read_state import read_store as look_there
+        from .redis.read_state import read_store as read_redis
 
-        return look_there(place, specs, clock)
-    from .sqlite.read_state import read_store as look_into
+        return read_redis(place, specs, clock)
+    from .sqlite.read_state import read_store as read_sqlite
 
-    return look_into(place, specs, clock)
+    return read_sqlite(place, specs, clock)
 
 
 def read_pause(place: Path | RedisLocation, clock: Clock) -> GrantPause | None:
@@ -44,9 +44,9 @@ def read_pause(place: Path | RedisLocation, clock: Clock) -> GrantPause | None:
     from .redis import require_client
 
     require_client()
-    from .redis.read_state import read_pause as resting_there
+    from .redis.read_state import read_pause as read_redis_pause
 
-    return resting_there(place, clock)
+    return read_redis_pause(place, clock)
 
 
 def reset_credentials(
@@ -61,9 +61,9 @@ def reset_credentials(
         from .redis import require_client
 
         require_client()
-        from .redis.reset import reset_credentials as clear_there
+        from .redis.reset import reset_credentials as reset_redis
 
-        return clear_there(place, names, specs, clock)
-    from .sqlite.reset import reset_credentials as clear_in
+        return reset_redis(place, names, specs, clock)
+    from .sqlite.reset import reset_credentials as reset_sqlite
 
-    return clear_in(place, names, specs, clock)
+    return reset_sqlite(place, names, specs, clock)

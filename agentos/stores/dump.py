@@ -82,18 +82,18 @@ class StoreDump:
         return named[0] if len(named) == 1 else None
 
 
-def build_rows(book: StoreDump, specs: Mapping[str, KeySpec], now: float, offset: float) -> list[CredentialRow]:
+def build_rows(dump: StoreDump, specs: Mapping[str, KeySpec], now: float, offset: float) -> list[CredentialRow]:
     """Load the dump into a pool and return the pool's report, so that the core's rules derive each status."""
     pool = AdaptivePool(wall_offset=offset)
-    by_name = book.by_name()
+    by_name = dump.by_name()
     for name, entries in sorted(by_name.items()):
         entry, spec = entries[0], specs.get(name)
-        quota = book.find_quota(entry, spec)
+        quota = dump.find_quota(entry, spec)
         shared = quota.removeprefix(_NAMED) if quota is not None and quota.startswith(_NAMED) else None
         stated = KeySpec(name) if spec is None else spec
         slots = max(stated.slots, len(entry.holders))  # a process that uses it may state more slots
         pool.add(replace(stated, slots=slots, quota=stated.quota if quota is None else shared), now)
-        _load_entry(pool, pool.keys[name], entry, EMPTY_RECORD if quota is None else book.quotas[quota][1])
+        _load_entry(pool, pool.keys[name], entry, EMPTY_RECORD if quota is None else dump.quotas[quota][1])
     return [
         CredentialRow(build_state(row, now, offset), row.holders, len(by_name[row.name]))
         for row in build_report(pool, now)

@@ -30,10 +30,10 @@ def open_store(place: Path | RedisLocation, clock: Clock, *, ttl: float, weight:
         from .redis import open_redis  # redis-py is an optional dependency
 
         return OpenedStore(*open_redis(place, clock, ttl=ttl, weight=weight, view=view))
-    bell = create_wakeup()
+    wakeup = create_wakeup()
     try:
         file = StoreFile(place, clock)
     except BaseException:
-        bell.close()
+        wakeup.close()
         raise
-    return OpenedStore(SqliteStore(file, clock, bell, ttl=ttl, weight=weight, view=view), bell)
+    return OpenedStore(SqliteStore(file, clock, wakeup, ttl=ttl, weight=weight, view=view), wakeup)

@@ -22,27 +22,27 @@ class ResetResult:
     secrets: int
 
 
-def reset_entries(step: Step, book: StoreDump, names: Sequence[str], specs: Mapping[str, KeySpec]) -> list[ResetResult]:
+def reset_entries(step: Step, dump: StoreDump, names: Sequence[str], specs: Mapping[str, KeySpec]) -> list[ResetResult]:
     """Reset the credentials of these names and their quotas in one step. Leases in force stay."""
-    by_name = book.by_name()
+    by_name = dump.by_name()
     done = []
     for name in dict.fromkeys(names):
         entries = by_name.get(name, [])
-        quotas = [_reset_entry(step, book, entry, specs.get(name)) for entry in entries]
+        quotas = [_reset_entry(step, dump, entry, specs.get(name)) for entry in entries]
         if entries:
             done.append(ResetResult(name, quotas[0], len(entries)))
     return done
 
 
-def _reset_entry(step: Step, book: StoreDump, entry: DumpEntry, spec: KeySpec | None) -> str | None:
+def _reset_entry(step: Step, dump: StoreDump, entry: DumpEntry, spec: KeySpec | None) -> str | None:
     step.write_life(entry.number, Life.ALIVE.value, "", step.now)
-    quota = book.find_quota(entry, spec)
+    quota = dump.find_quota(entry, spec)
     if quota is None:
         return None
-    number, record = book.quotas[quota]
-    nothing = reset_record(record)
+    number, record = dump.quotas[quota]
+    empty = reset_record(record)
     if "width" in record:
         # Without it, processes would keep the concurrency that they have learned.
-        nothing["width"] = AdaptiveConcurrency().pack()
-    step.write_quota(number, nothing, opened=True)
+        empty["width"] = AdaptiveConcurrency().pack()
+    step.write_quota(number, empty, opened=True)
     return quota

@@ -45,7 +45,7 @@ _LONGEST_MARGIN = 1.0
 # Retry this long when the caller cannot come back later: when a credential is enrolled, and when the process leaves.
 _JOIN_RETRY_SECONDS = 5.0
 LEAVE_RETRY_SECONDS = 1.0
-_IN_TROUBLE_FOR = 0.25
+_FAILURE_DELAY = 0.25
 _LONGEST_BUSY = 0.05
 
 
@@ -307,7 +307,7 @@ class SessionStore(ABC, Generic[S]):
 
     def _defer(self, error: StoreBusy | TransientStoreError) -> None:
         """Let the maintenance thread retry soon."""
-        self._renew_at = self._clock.now() + (self.busy_delay() if isinstance(error, StoreBusy) else _IN_TROUBLE_FOR)
+        self._renew_at = self._clock.now() + (self.busy_delay() if isinstance(error, StoreBusy) else _FAILURE_DELAY)
         self.next_refresh_at = max(self.next_refresh_at, self._renew_at)
         self.wake_maintenance()
 
@@ -327,9 +327,9 @@ class SessionStore(ABC, Generic[S]):
 
     # -- leaving ----------------------------------------------------------------------------------------------
 
-    def delegate(self, lender: RemoteUser, out_for: float) -> None:
+    def delegate(self, user: RemoteUser, out_for: float) -> None:
         """Mark leases as used on other machines from now on; see the protocol. The next step writes it."""
-        self._remote_users.add(lender)
+        self._remote_users.add(user)
         self._remote_use_for = max(out_for, self._remote_use_for or 0.0)
 
     def leave(self) -> None:
@@ -350,8 +350,8 @@ class SessionStore(ABC, Generic[S]):
         if self._left:
             return
         self._left = True
-        for lender in list(self._remote_users):
-            lender.disconnect_workers()
+        for user in list(self._remote_users):
+            user.disconnect_workers()
         if self._session is not None:
             self._end(self._session, in_use=bool(self._view.held_tokens()))
         self._detach(closed=False)

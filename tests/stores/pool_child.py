@@ -40,7 +40,7 @@ Spec = dict[str, Any]
 
 # Whoever opens a store insists for some seconds on what may pass. Here nobody gives up because the machine has other
 # things to do.
-for module, how_long in ((file, "_INSIST"), (session, "_INSIST_JOINING"), (store_connection, "_INSIST")):
+for module, how_long in ((file, "_INSIST"), (session, "_JOIN_RETRY_SECONDS"), (store_connection, "_INSIST")):
     setattr(module, how_long, 20.0)
 
 

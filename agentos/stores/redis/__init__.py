@@ -22,17 +22,17 @@ def open_redis(
     from .store import RedisStore
     from .store_connection import StoreConnection
 
-    link = StoreConnection(place, server_time_for(clock), ttl)
+    connection = StoreConnection(place, server_time_for(clock), ttl)
     try:
-        link.open()
-        bell = PubSubWakeup(link)
+        connection.open()
+        wakeup = PubSubWakeup(connection)
         try:
-            return RedisStore(link, clock, bell, ttl=ttl, weight=weight, view=view), bell
+            return RedisStore(connection, clock, wakeup, ttl=ttl, weight=weight, view=view), wakeup
         except BaseException:
-            bell.close()
+            wakeup.close()
             raise
     except BaseException:
-        link.close()
+        connection.close()
         raise
 
 

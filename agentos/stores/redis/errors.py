@@ -66,35 +66,35 @@ def build_option_error(error: Exception, shown: str) -> StoreUnavailable:
     return StoreUnavailable(path=shown, detail=detail)
 
 
-def build_opening_error(trouble: TransientStoreError, shown: str) -> StoreUnavailable:
+def build_opening_error(error: TransientStoreError, shown: str) -> StoreUnavailable:
     """Return what to raise for a transient error before the first success, which a person should see."""
-    return StoreUnavailable(path=shown, detail="; ".join([str(trouble), *suggest_url_fixes(str(trouble), shown)]))
+    return StoreUnavailable(path=shown, detail="; ".join([str(error), *suggest_url_fixes(str(error), shown)]))
 
 
-def _refused(shown: str, said: str) -> StoreUnavailable:
-    is_known = re.search(r"NOPERM|permission|ACL failure|can't", said)  # the user is known, and lacks a permission
-    detail = f"the server refuses this user ({said})"
+def _refused(shown: str, text: str) -> StoreUnavailable:
+    is_known = re.search(r"NOPERM|permission|ACL failure|can't", text)  # the user is known, and lacks a permission
+    detail = f"the server refuses this user ({text})"
     return StoreUnavailable(path=shown, detail=detail, wants_login=not is_known)
 
 
 def _translate_reply(error: exceptions.ResponseError, shown: str) -> TransientStoreError | StoreError:
-    said = _error_text(error)
-    if isinstance(error, exceptions.MovedError) or re.match(r"MOVED |ASK ", said):
+    text = _error_text(error)
+    if isinstance(error, exceptions.MovedError) or re.match(r"MOVED |ASK ", text):
         return StoreUnavailable(
             path=shown, detail="its keys are on another node of a cluster: name that one in the URL"
         )
-    if "WRONGTYPE" in said:
+    if "WRONGTYPE" in text:
         return NotAStore(path=shown, detail="a key of that name holds something else")
-    if re.search(r"\b(NOAUTH|WRONGPASS|NOPERM)\b|no permissions|ACL failure|can't (run|access|publish)", said):
-        return _refused(shown, said)
+    if re.search(r"\b(NOAUTH|WRONGPASS|NOPERM)\b|no permissions|ACL failure|can't (run|access|publish)", text):
+        return _refused(shown, text)
     for word, why in _TRANSIENT.items():
-        if re.search(rf"(^|[-\s]){word}\b", said):
+        if re.search(rf"(^|[-\s]){word}\b", text):
             return TransientStoreError(f"{shown} cannot be used now: {why}")
-    if re.search(r"unknown command|invalid DB index|DB index is out of range", said, re.IGNORECASE):
-        return StoreUnavailable(path=shown, detail=f"the server said: {said}")
-    if "script" in said:
-        return StoreDamaged(path=shown, detail=f"the server said: {said}")
-    return TransientStoreError(f"{shown} cannot be used now: it said {said}")
+    if re.search(r"unknown command|invalid DB index|DB index is out of range", text, re.IGNORECASE):
+        return StoreUnavailable(path=shown, detail=f"the server said: {text}")
+    if "script" in text:
+        return StoreDamaged(path=shown, detail=f"the server said: {text}")
+    return TransientStoreError(f"{shown} cannot be used now: it said {text}")
 
 
 def _error_text(error: Exception) -> str:

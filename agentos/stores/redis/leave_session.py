@@ -21,25 +21,27 @@ _TRIES: Final = 12
 _ANY_TIME: Final = ("", "")
 
 
-def leave_session(link: StoreConnection, session: str, border: ClockOffset, view: StoreView, host: str) -> None:
+def leave_session(
+    connection: StoreConnection, session: str, clock_offset: ClockOffset, view: StoreView, host: str
+) -> None:
     """End a session and its leases, and notify waiters. Raises TransientStoreError, StoreBusy or StoreError."""
-    wire = link.connect()
+    resp = connection.connect()
     try:
-        link.query(lambda: _leave_session(link, wire, session, border, view, host))
+        connection.query(lambda: _leave_session(connection, resp, session, clock_offset, view, host))
     finally:
-        wire.close()
+        resp.close()
 
 
-def schedule_expiry(link: StoreConnection, session: str, seconds: float) -> None:
+def schedule_expiry(connection: StoreConnection, session: str, seconds: float) -> None:
     """Let a session expire, in *seconds* at the latest. Raises TransientStoreError or StoreError."""
-    wire = link.connect()
+    resp = connection.connect()
     try:
-        link.query(lambda: _schedule_expiry(link, wire, session, seconds))
+        connection.query(lambda: _schedule_expiry(connection, resp, session, seconds))
     finally:
-        wire.close()
+        resp.close()
 
 
-def insist_on_leaving(leave: Callable[[], None], between_tries: Callable[[], None]) -> None:
+def retry_leaving(leave: Callable[[], None], between_tries: Callable[[], None]) -> None:
     """Call *leave* until it succeeds or a time limit has passed; *between_tries* pauses."""
     deadline = time.monotonic() + LEAVE_RETRY_SECONDS
     while True:
@@ -52,42 +54,47 @@ def insist_on_leaving(leave: Callable[[], None], between_tries: Callable[[], Non
         between_tries()
 
 
-def _schedule_expiry(link: StoreConnection, wire: RespConnection, session: str, seconds: float) -> None:
-    meta, heard, ends_at = (
-        link.read_meta(wire),
-        link.server_time.read(wire),
-        link.read_session_expiries(wire).get(session),
+def _schedule_expiry(connection: StoreConnection, resp: RespConnection, session: str, seconds: float) -> None:
+    meta, reading, ends_at = (
+        connection.read_meta(resp),
+        connection.server_time.read(resp),
+        connection.read_session_expiries(resp).get(session),
     )
     if meta is not None and ends_at is not None:
         # If a step renews it meanwhile, it only expires later than it could.
-        link.schedule_expiry(wire, session, ends_at, min(ends_at, heard.hour + meta.shift + seconds))
+        connection.schedule_expiry(resp, session, ends_at, min(ends_at, reading.time + meta.shift + seconds))
 
 
 def _leave_session(
-    link: StoreConnection, wire: RespConnection, session: str, border: ClockOffset, view: StoreView, host: str
+    connection: StoreConnection,
+    resp: RespConnection,
+    session: str,
+    clock_offset: ClockOffset,
+    view: StoreView,
+    host: str,
 ) -> None:
     # Mark it as expired first: if the rest fails, the next process to look ends it.
-    wire.ask("ZADD", link.keys[3], "XX", "0", session)
-    replica, order = Replica(), READ_ONLY_REQUEST
+    resp.execute("ZADD", connection.keys[3], "XX", "0", session)
+    replica, request = Replica(), READ_ONLY_REQUEST
     for _ in range(_TRIES):
-        meta, heard = link.read_meta(wire), link.server_time.read(wire)
+        meta, reading = connection.read_meta(resp), connection.server_time.read(resp)
         if meta is None:
             return
-        words = order.encode(link.server_time.imposed(heard.hour), meta.version, _ANY_TIME, replica.seen)
-        reply = parse_reply(link.apply(wire, words))
+        words = request.encode(connection.server_time.imposed(reading.time), meta.version, _ANY_TIME, replica.seen)
+        reply = parse_reply(connection.apply(resp, words))
         if reply.what == "meta":
             continue
-        if order is not READ_ONLY_REQUEST and reply.what == "done":
+        if request is not READ_ONLY_REQUEST and reply.what == "done":
             return
         replica.apply_updates(reply.updates, reply.sequence)
-        step = RedisStep(replica, border, heard.received, view, host=host)
+        step = RedisStep(replica, clock_offset, reading.received, view, host=host)
         me = next((each for each in step.sessions if each.id == session), None)
         if me is None:
             return
         step.set_own_session(me)
         step.leave()
-        rings = [link.wakeup_channel(each) for each in step.wakeup_sessions]
-        order = StepRequest(
-            read_versions=step.read_versions(), writes=step.writes(), ended=step.ended, wakeup_sessions=rings
+        channels = [connection.wakeup_channel(each) for each in step.wakeup_sessions]
+        request = StepRequest(
+            read_versions=step.read_versions(), writes=step.writes(), ended=step.ended, wakeup_sessions=channels
         )
     raise StoreBusy

@@ -76,7 +76,7 @@ class ServerInfo:
 
     run: str
     uptime: float
-    hour: float
+    time: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ def reconcile_metadata(
     known: KnownStoreState | None,
     *,
     ttl: float,
-    signs: StoreActivity,
+    activity: StoreActivity,
     salt: str,
 ) -> StoreMetadata:
     """Return the store metadata after a process connects; *known* is what that process remembers from before.
@@ -112,9 +112,9 @@ def reconcile_metadata(
     *ttl* is that of its own leases. Returns *meta* itself if nothing changes.
     """
     if meta is None:
-        return _create_metadata(server, known, ttl, signs, salt)
-    now = server.hour + meta.shift
-    new = _with_longest(meta, server, ttl, signs)
+        return _create_metadata(server, known, ttl, activity, salt)
+    now = server.time + meta.shift
+    new = _with_longest(meta, server, ttl, activity)
     ttl = max(ttl, meta.longest, 0.0 if known is None else known.longest)
     if known is not None and known.epoch == meta.epoch and _went_back(meta, known):
         new = new.changed(epoch=_unique(), before=known.epoch)
@@ -127,7 +127,7 @@ def reconcile_metadata(
         new = new.changed(run=server.run, token=max(new.token + _LEAP, _first_token(server)))
         if server.uptime < ttl:
             new = new.paused(now + ttl - server.uptime, _started(server))
-        elif signs.in_force:
+        elif activity.in_force:
             new = new.paused(now + ttl, "another server answers now, which may not know the newest leases")
     return new
 
@@ -140,7 +140,7 @@ _LEAP: Final = 1_000_000
 
 def _first_token(server: ServerInfo) -> int:
     """Return a token above those of any earlier store, which grants less than one per millisecond of its life."""
-    return int(server.hour * 1000)
+    return int(server.time * 1000)
 
 
 def _unique() -> str:
@@ -155,29 +155,29 @@ def _started(server: ServerInfo) -> str:
     return f"the server had been up for only {server.uptime:.0f} s: leases of before may still be in use"
 
 
-def _with_longest(meta: StoreMetadata, server: ServerInfo, ttl: float, signs: StoreActivity) -> StoreMetadata:
+def _with_longest(meta: StoreMetadata, server: ServerInfo, ttl: float, activity: StoreActivity) -> StoreMetadata:
     """Return *meta* with the longest TTL of the present processes; ours, if all others have left."""
     if ttl > meta.longest:
         new = meta.changed(longest=ttl)
         if server.uptime < ttl:  # the first process after its start did not know a TTL as long as ours
-            new = new.paused(server.hour + meta.shift + ttl - server.uptime, _started(server))
+            new = new.paused(server.time + meta.shift + ttl - server.uptime, _started(server))
         return new
-    if ttl < meta.longest and server.run == meta.run and not (signs.sessions or signs.listening):
+    if ttl < meta.longest and server.run == meta.run and not (activity.sessions or activity.listening):
         return meta.changed(longest=ttl)
     return meta
 
 
 def _create_metadata(
-    server: ServerInfo, known: KnownStoreState | None, ttl: float, signs: StoreActivity, salt: str
+    server: ServerInfo, known: KnownStoreState | None, ttl: float, activity: StoreActivity, salt: str
 ) -> StoreMetadata:
     token = _first_token(server)
     new = StoreMetadata(_unique(), FORMAT, salt, _unique(), "", server.run, longest=ttl, token=token)
     if known is not None:
         ttl = max(ttl, known.longest)
         new = replace(new, before=known.epoch, token=max(token, known.token), longest=ttl)
-        return replace(new, paused_until=server.hour + ttl, why=_GONE)
-    if signs.listening:
-        return replace(new, paused_until=server.hour + ttl, why=_GONE)
+        return replace(new, paused_until=server.time + ttl, why=_GONE)
+    if activity.listening:
+        return replace(new, paused_until=server.time + ttl, why=_GONE)
     if server.uptime < ttl:
-        return replace(new, paused_until=server.hour + ttl - server.uptime, why=_started(server))
+        return replace(new, paused_until=server.time + ttl - server.uptime, why=_started(server))
     return new

@@ -24,20 +24,20 @@ class PeerSessions:
     """
 
     def __init__(self, patience: Callable[[], float]) -> None:
-        self.run_out: list[str] = []
+        self.expired: list[str] = []
         self.next_check_at = FOREVER
         self._patience = patience
         self._me = ""
         self._left: dict[str, float] = {}  # session -> seconds until it expires, for the next ones
-        self._believes_from = FOREVER
+        self._trusts_clock_from = FOREVER
 
     def on_join(self, me: str, now: float) -> None:
         """Start the time of distrust for our new session."""
-        self._believes_from = now + self._patience()
+        self._trusts_clock_from = now + self._patience()
         self._me = me
-        if self.run_out and self.is_newcomer(now):  # found before we joined again
-            self.run_out = []
-            self.next_check_at = self._believes_from
+        if self.expired and self.is_newcomer(now):  # found before we joined again
+            self.expired = []
+            self.next_check_at = self._trusts_clock_from
 
     def continue_as(self, me: str) -> None:
         """Note that our session continues under another id."""
@@ -45,11 +45,13 @@ class PeerSessions:
 
     def is_newcomer(self, now: float) -> bool:
         """Return whether our session is too young to trust the store's clock about others."""
-        return now < self._believes_from
+        return now < self._trusts_clock_from
 
-    def update(self, expiry: Sequence[tuple[str, float]], store_now: float, now: float, border: ClockOffset) -> None:
+    def update(
+        self, expiry: Sequence[tuple[str, float]], store_now: float, now: float, clock_offset: ClockOffset
+    ) -> None:
         """Take the next sessions to expire, and when, in the store's time."""
-        self.run_out = []
+        self.expired = []
         self.next_check_at = FOREVER
         self._left.clear()
         for session, ends_at in expiry:
@@ -58,12 +60,12 @@ class PeerSessions:
             if ends_at > store_now:
                 # A fast local clock must not cause repeated requests.
                 self._left[session] = ends_at - store_now
-                self.next_check_at = min(self.next_check_at, max(border.to_local(ends_at), now + _SOON))
-            elif now >= self._believes_from:
-                self.run_out.append(session)
+                self.next_check_at = min(self.next_check_at, max(clock_offset.to_local(ends_at), now + _SOON))
+            elif now >= self._trusts_clock_from:
+                self.expired.append(session)
                 self.next_check_at = now
             else:
-                self.next_check_at = min(self.next_check_at, self._believes_from)
+                self.next_check_at = min(self.next_check_at, self._trusts_clock_from)
 
     def find_expiring_too_late(
         self, others: Iterable[StoreSession], tolerance: float, now: float
@@ -76,7 +78,7 @@ class PeerSessions:
 
     def expire_gone(self, step: RedisStep) -> None:
         """End the expired sessions in *step*."""
-        for name in self.run_out:
+        for name in self.expired:
             session = next((other for other in step.others if other.id == name), None)
             if session is not None:
                 step.expire(session)
@@ -85,9 +87,9 @@ class PeerSessions:
 
     def remove(self, sessions: Iterable[str]) -> None:
         """Forget sessions that have been ended."""
-        if self.run_out:
+        if self.expired:
             gone = set(sessions)
-            self.run_out = [session for session in self.run_out if session not in gone]
+            self.expired = [session for session in self.expired if session not in gone]
 
 
 def any_renewed_after(instant: float, ends_at: Mapping[str, float], others: Mapping[str, float]) -> bool:

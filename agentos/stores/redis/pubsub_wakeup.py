@@ -20,27 +20,27 @@ from .store_connection import StoreConnection
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
 _FOR_EVER: Final = float("inf")
-_RING: Final = b"."
-_MEND: Final = b"m"
+_WAKE: Final = b"."
+_REPAIR: Final = b"m"
 
 
 class PubSubWakeup:
     """Wakes the one thread that waits on it (as on a ``Sleeper``)."""
 
-    def __init__(self, link: StoreConnection) -> None:
+    def __init__(self, connection: StoreConnection) -> None:
         self.was_notified = False  # by another process, since the waiting thread last looked
         self.name = uuid.uuid4().hex  # prefix of our sessions' ids
-        self._store_connection = link
+        self._store_connection = connection
         self._closed = False
         self._pause = _FIRST_PAUSE
         self._subscribe_at = 0.0
         self._connection: RespConnection | None = None
-        self._here, self._rung = socket.socketpair()
+        self._receiver, self._sender = socket.socketpair()
         self._selector = selectors.DefaultSelector()
-        self._here.setblocking(False)
-        self._rung.setblocking(False)
-        self._selector.register(self._here, selectors.EVENT_READ)
-        link.dropped, link.reconnects = self._wake_to_repair, self.release
+        self._receiver.setblocking(False)
+        self._sender.setblocking(False)
+        self._selector.register(self._receiver, selectors.EVENT_READ)
+        connection.dropped, connection.reconnects = self._wake_to_repair, self.release
         try:
             self._listen()
         except TransientStoreError:
@@ -56,7 +56,7 @@ class PubSubWakeup:
         deadline = _FOR_EVER if timeout < 0 else time.monotonic() + timeout
         wait = 0.0
         while not self._closed:
-            if self._rang(wait):
+            if self._read_wakeups(wait):
                 return True
             left = deadline - time.monotonic() if blocking else 0.0
             if left <= 0:
@@ -66,37 +66,37 @@ class PubSubWakeup:
             wait = min(left, self._next_repair())
         return True  # closed: the waiting thread should look
 
-    def _rang(self, wait: float) -> bool:
+    def _read_wakeups(self, wait: float) -> bool:
         try:
             ready = self._selector.select(None if wait == _FOR_EVER else wait)
         except (OSError, ValueError):
             return True  # it is being closed
-        rang = False
+        woken = False
         for key, _ in ready:
-            rang = (self._drained() if key.fileobj is self._here else self._read_messages()) or rang
-        return rang
+            woken = (self._drain() if key.fileobj is self._receiver else self._read_messages()) or woken
+        return woken
 
-    def _drained(self) -> bool:
+    def _drain(self) -> bool:
         """Read all local wake-ups; return whether there was one."""
-        rang = False
+        woken = False
         try:
-            while heard := self._here.recv(64):
-                rang = rang or _RING in heard
+            while data := self._receiver.recv(64):
+                woken = woken or _WAKE in data
         except OSError:
             pass
-        return rang
+        return woken
 
     def _read_messages(self) -> bool:
         """Read all messages of the subscription; return whether there was a notification."""
-        wire = self._connection
-        rang = False
+        resp = self._connection
+        woken = False
         try:
-            while wire is not None and wire.can_read():
-                rang = wire.read_message()[0] == b"message" or rang
+            while resp is not None and resp.can_read():
+                woken = resp.read_message()[0] == b"message" or woken
         except (*FAILURES, IndexError, TypeError):
             self._unsubscribe()
-        self.was_notified = self.was_notified or rang
-        return rang
+        self.was_notified = self.was_notified or woken
+        return woken
 
     # -- reconnecting -----------------------------------------------------------------------------------------
 
@@ -106,14 +106,14 @@ class PubSubWakeup:
 
     def _repair(self) -> bool:
         """Reconnect what is due. Return whether the waiting thread should look, since notifications may be lost."""
-        mended = False
+        repaired = False
         if self._store_connection.reconnect_delay() <= 0 and self._store_connection.reconnect():
             self._unsubscribe()  # the subscription may be on the former server
             self._subscribe_at = 0.0
-            mended = True
+            repaired = True
         if self._connection is None and time.monotonic() >= self._subscribe_at and self._subscribe():
-            self.was_notified = mended = True
-        return mended
+            self.was_notified = repaired = True
+        return repaired
 
     def _subscribe(self) -> bool:
         try:
@@ -127,46 +127,46 @@ class PubSubWakeup:
 
     def _listen(self) -> None:
         """Subscribe to our channel. Raises TransientStoreError, or StoreError if this user may not."""
-        wire = self._store_connection.connect()
+        resp = self._store_connection.connect()
         try:
             self._store_connection.query(
-                lambda: wire.ask("SUBSCRIBE", self._store_connection.wakeup_channel(self.name))
+                lambda: resp.execute("SUBSCRIBE", self._store_connection.wakeup_channel(self.name))
             )
-            self._selector.register(wire, selectors.EVENT_READ)
+            self._selector.register(resp, selectors.EVENT_READ)
         except BaseException:
-            wire.close()
+            resp.close()
             raise
-        self._connection = wire
+        self._connection = resp
 
     def _unsubscribe(self) -> None:
-        wire, self._connection = self._connection, None
-        if wire is not None:
+        resp, self._connection = self._connection, None
+        if resp is not None:
             self._subscribe_at = time.monotonic()
             try:
-                self._selector.unregister(wire)
+                self._selector.unregister(resp)
             except (KeyError, ValueError, AttributeError, OSError):
-                self._register_anew()
-            wire.close()
+                self._replace_selector()
+            resp.close()
 
-    def _register_anew(self) -> None:
+    def _replace_selector(self) -> None:
         """Make a new selector: the connection has closed its socket, and cannot be unregistered."""
         self._selector.close()
         self._selector = selectors.DefaultSelector()
-        self._selector.register(self._here, selectors.EVENT_READ)
+        self._selector.register(self._receiver, selectors.EVENT_READ)
 
     # -- waking -----------------------------------------------------------------------------------------------
 
     def release(self) -> None:
         """Wake the waiting thread, from this process."""
-        self._send(_RING)
+        self._send(_WAKE)
 
     def _wake_to_repair(self) -> None:
         """Let the waiting thread reconnect, without ending its wait."""
-        self._send(_MEND)
+        self._send(_REPAIR)
 
     def _send(self, word: bytes) -> None:
         try:
-            self._rung.send(word)
+            self._sender.send(word)
         except OSError:
             pass  # its buffer is full of wake-ups, or it is closed
 
@@ -174,5 +174,5 @@ class PubSubWakeup:
         self._closed = True
         self._unsubscribe()
         self._selector.close()
-        self._here.close()
-        self._rung.close()
+        self._receiver.close()
+        self._sender.close()

@@ -35,8 +35,8 @@ _TRIES: Final = 5
 
 def read_store(place: RedisLocation, specs: Iterable[KeySpec], clock: Clock) -> list[CredentialRow] | None:
     """Return every credential in the pool at *place*, by name; None if there is no store yet. Raises StoreError."""
-    with connect_as_visitor(place, clock) as (link, wire):
-        copy = read_store_copy(link, wire, clock)
+    with connect_as_visitor(place, clock) as (connection, resp):
+        copy = read_store_copy(connection, resp, clock)
     if copy is None:
         return None
     now = clock.now()
@@ -46,9 +46,9 @@ def read_store(place: RedisLocation, specs: Iterable[KeySpec], clock: Clock) -> 
 
 def read_pause(place: RedisLocation, clock: Clock) -> GrantPause | None:
     """Return why and for how long the store grants no lease; None if it grants them. Raises StoreError."""
-    with connect_as_visitor(place, clock) as (link, wire):
-        meta = link.query(lambda: link.read_meta(wire))
-        hour = link.query(lambda: link.server_time.read(wire)).hour
+    with connect_as_visitor(place, clock) as (connection, resp):
+        meta = connection.query(lambda: connection.read_meta(resp))
+        hour = connection.query(lambda: connection.server_time.read(resp)).time
     left = 0.0 if meta is None else meta.paused_until - (hour + meta.shift)
     return None if meta is None or left <= 0 else GrantPause(left, meta.why)
 
@@ -66,14 +66,14 @@ class StoreCopy:
 @contextmanager
 def connect_as_visitor(place: RedisLocation, clock: Clock) -> Iterator[tuple[StoreConnection, RespConnection]]:
     """Connect without a session. A transient error becomes StoreUnavailable, since there is no later attempt."""
-    link = StoreConnection(place, server_time_for(clock), _ANY_TTL)
-    link.limit = _PATIENCE
+    connection = StoreConnection(place, server_time_for(clock), _ANY_TTL)
+    connection.limit = _PATIENCE
     try:
-        wire = link.connect()
+        resp = connection.connect()
         try:
-            yield link, wire
+            yield connection, resp
         finally:
-            wire.close()
+            resp.close()
     except TransientStoreError as error:
         raise build_opening_error(error, place.shown) from None
 
@@ -88,45 +88,50 @@ def report_damage(place: RedisLocation) -> Iterator[None]:
         raise StoreDamaged(path=place.shown, detail=str(error)) from None
 
 
-def read_store_copy(link: StoreConnection, wire: RespConnection, clock: Clock) -> StoreCopy | None:
+def read_store_copy(connection: StoreConnection, resp: RespConnection, clock: Clock) -> StoreCopy | None:
     """Read all records; None if there is no store. Raises TransientStoreError or StoreError."""
     for _ in range(_TRIES):
-        meta = link.query(lambda: link.read_meta(wire))
+        meta = connection.query(lambda: connection.read_meta(resp))
         if meta is None:
             return None
-        ahead, reply = query(link, wire, READ_ONLY_REQUEST, meta, clock)
+        ahead, reply = query(connection, resp, READ_ONLY_REQUEST, meta, clock)
         if reply.what == "done":
             break
     else:
-        raise TransientStoreError(f"others keep changing what {link.place.shown} says of itself")
-    ends_at = link.query(lambda: link.read_session_expiries(wire))
-    with report_damage(link.place):
-        replica, border = Replica(), ClockOffset(ahead + meta.shift)
+        raise TransientStoreError(f"others keep changing what {connection.place.shown} says of itself")
+    ends_at = connection.query(lambda: connection.read_session_expiries(resp))
+    with report_damage(connection.place):
+        replica, clock_offset = Replica(), ClockOffset(ahead + meta.shift)
         replica.apply_updates(reply.updates, reply.sequence)
-        now = border.to_store(clock.now())
+        now = clock_offset.to_store(clock.now())
         alive = [session for session, at in ends_at.items() if at > now]
-        return StoreCopy(meta, replica, border, frozenset(alive))
+        return StoreCopy(meta, replica, clock_offset, frozenset(alive))
 
 
 def query(
-    link: StoreConnection, wire: RespConnection, order: StepRequest, meta: StoreMetadata, clock: Clock, seen: int = 0
+    connection: StoreConnection,
+    resp: RespConnection,
+    request: StepRequest,
+    meta: StoreMetadata,
+    clock: Clock,
+    seen: int = 0,
 ) -> tuple[float, StepReply]:
     """Send a request without a session, for a caller that knows all changes up to *seen*.
 
     Returns how far the server's clock is ahead of ours, and the reply. Raises TransientStoreError or StoreError.
     """
     sent = clock.now()
-    words = order.encode(link.server_time.imposed(sent), meta.version, ("", ""), seen)
-    said = link.query(lambda: link.apply(wire, words))
-    with report_damage(link.place):
-        reply = parse_reply(said)
-    return link.server_time.received(sent, reply.hour).ahead(), reply
+    words = request.encode(connection.server_time.imposed(sent), meta.version, ("", ""), seen)
+    raw = connection.query(lambda: connection.apply(resp, words))
+    with report_damage(connection.place):
+        reply = parse_reply(raw)
+    return connection.server_time.received(sent, reply.time).ahead(), reply
 
 
 def build_dump(copy: StoreCopy) -> StoreDump:
     """Convert the copy for people, with instants of this machine's clock."""
-    replica, border = copy.replica, copy.clock_offset
-    sessions, _ = replica.read_queue(border, HOST)
+    replica, clock_offset = copy.replica, copy.clock_offset
+    sessions, _ = replica.read_queue(clock_offset, HOST)
     processes = {session.id: describe_process(session) for session in sessions if session.id in copy.alive}
     names = {number: str(json.loads(replica.quota(number).name)) for number in replica.numbers("q")}
     entries = []
@@ -140,13 +145,14 @@ def build_dump(copy: StoreCopy) -> StoreDump:
                 record.name,
                 record.life,
                 record.evidence,
-                border.to_local(record.since),
+                clock_offset.to_local(record.since),
                 _holders(record, processes),
                 names[leases[0].quota] if leases else None,
             )
         )
     quotas = {
-        name: (number, shift_record(replica.quota(number).record(), -border.offset)) for number, name in names.items()
+        name: (number, shift_record(replica.quota(number).record(), -clock_offset.offset))
+        for number, name in names.items()
     }
     return StoreDump(entries, quotas)
 

@@ -136,9 +136,9 @@ class Replica:
         self._numbers: dict[str, int] = {}  # by fingerprint of a credential, by encoded name of a quota
         self._highest = {"c": 0, "q": 0}
         self._not_numbered: list[str] = []  # records not yet in those two
-        self._there: tuple[list[str], float] | None = None  # parsed SESSION_LIST
+        self._session_list: tuple[list[str], float] | None = None  # parsed SESSION_LIST
         self._sessions: dict[str, tuple[StoreSession, float]] = {}  # parsed session records
-        self._line: tuple[list[StoreSession], float] | None = None  # all of these combined
+        self._queue: tuple[list[StoreSession], float] | None = None  # all of these combined
 
     def apply_updates(self, news: Sequence[str], seen: int) -> None:
         """Apply what others changed: name, version and text of each record."""
@@ -167,7 +167,7 @@ class Replica:
         """Drop everything, so that the next reply contains all records."""
         self.seen = 0
         self.invalidate_queue()
-        self._there = None
+        self._session_list = None
         for known in (self.versions, self.unreported, self._texts, self._read, self._numbers, self._not_numbered):
             known.clear()
         self._highest = {"c": 0, "q": 0}
@@ -182,10 +182,10 @@ class Replica:
                 self._not_numbered.append(name)
             self._read.pop(name, None)
         else:
-            self._line = None
+            self._queue = None
             self._sessions.pop(name, None)
             if name == SESSION_LIST:
-                self._there = None
+                self._session_list = None
         self.versions[name] = version
         self._texts[name] = text
 
@@ -235,42 +235,42 @@ class Replica:
                 found = self._read[name] = QuotaRecord(*self._texts[name].split("\n"))
         return found
 
-    def read_queue(self, border: ClockOffset, host: str) -> tuple[list[StoreSession], float]:
+    def read_queue(self, clock_offset: ClockOffset, host: str) -> tuple[list[StoreSession], float]:
         """Return the sessions, in this process's time, and the fair queue's virtual time.
 
         A step changes the sessions in place; if it fails, ``invalidate_sessions`` drops them.
         """
-        if self._line is None:
+        if self._queue is None:
             with require_readable("the record of who waits"):
                 names, served = self._members()
-                known = [self._session(name, border, host) for name in names if name in self._texts]
-            self._line = [session for session, _ in known], max([served, *[at for _, at in known]])
-        return self._line
+                known = [self._session(name, clock_offset, host) for name in names if name in self._texts]
+            self._queue = [session for session, _ in known], max([served, *[at for _, at in known]])
+        return self._queue
 
     def _members(self) -> tuple[list[str], float]:
         """Return the record names of the present sessions; drop those of others, as the server does."""
-        if self._there is None:
+        if self._session_list is None:
             text = self._texts.get(SESSION_LIST)
-            self._there = ([], 0.0) if text is None else decode_session_list(text)
-            present = set(self._there[0])
+            self._session_list = ([], 0.0) if text is None else decode_session_list(text)
+            present = set(self._session_list[0])
             for name in [name for name in self.versions if name[0] == "s" and name not in present]:
                 del self.versions[name], self._texts[name]
                 self._sessions.pop(name, None)
-        return self._there
+        return self._session_list
 
-    def _session(self, name: str, border: ClockOffset, host: str) -> tuple[StoreSession, float]:
+    def _session(self, name: str, clock_offset: ClockOffset, host: str) -> tuple[StoreSession, float]:
         found = self._sessions.get(name)
         if found is None:
-            found = self._sessions[name] = decode_session(self._texts[name], border, host)
+            found = self._sessions[name] = decode_session(self._texts[name], clock_offset, host)
         return found
 
     def invalidate_sessions(self, names: Iterable[str]) -> None:
         """Parse these again when needed: a failed step changed them."""
-        self._line = None
+        self._queue = None
         for name in names:
             self._sessions.pop(name, None)
 
     def invalidate_queue(self) -> None:
         """Parse all sessions again when needed: the clock offset has changed."""
-        self._line = None
+        self._queue = None
         self._sessions.clear()

@@ -28,9 +28,9 @@ def reset_credentials(
     """Reset these credentials and their quotas; see ``stores.admin.reset_credentials``."""
     by_name = {spec.name: spec for spec in specs}
     deadline = time.monotonic() + _INSIST
-    with connect_as_visitor(place, clock) as (link, wire):
+    with connect_as_visitor(place, clock) as (connection, resp):
         while True:
-            done = _try(link, wire, names, by_name, clock)
+            done = _try(connection, resp, names, by_name, clock)
             if done is not None:
                 return done
             if time.monotonic() > deadline:
@@ -39,19 +39,19 @@ def reset_credentials(
 
 
 def _try(
-    link: StoreConnection, wire: RespConnection, names: Sequence[str], specs: Mapping[str, KeySpec], clock: Clock
+    connection: StoreConnection, resp: RespConnection, names: Sequence[str], specs: Mapping[str, KeySpec], clock: Clock
 ) -> list[ResetResult] | None:
     """Make one attempt. None: another process changed something meanwhile, and nothing was done."""
-    copy = read_store_copy(link, wire, clock)
+    copy = read_store_copy(connection, resp, clock)
     if copy is None:
         return []
-    with report_damage(link.place):
+    with report_damage(connection.place):
         step = RedisStep(copy.replica, copy.clock_offset, clock.now(), SharedPool(), host=HOST)
         step.others = step.sessions  # we have no session
         done = reset_entries(step, build_dump(copy), names, specs)
     if not done:
         return done
-    rings = [link.wakeup_channel(session) for session in step.wakeup_sessions]
-    order = StepRequest(read_versions=step.read_versions(), writes=step.writes(), wakeup_sessions=rings)
-    _, reply = query(link, wire, order, copy.meta, clock, copy.replica.seen)
+    channels = [connection.wakeup_channel(session) for session in step.wakeup_sessions]
+    request = StepRequest(read_versions=step.read_versions(), writes=step.writes(), wakeup_sessions=channels)
+    _, reply = query(connection, resp, request, copy.meta, clock, copy.replica.seen)
     return done if reply.what == "done" else None

@@ -85,7 +85,7 @@ class RespConnection:
         """Set the timeout of later replies."""
         self._connection._sock.settimeout(limit)
 
-    def ask(self, *words: str) -> Any:
+    def execute(self, *words: str) -> Any:
         """Send a command and return the reply; text as bytes."""
         packed = "".join([f"*{len(words)}\r\n", *map(_packed, words)]).encode("ascii")
         self._require_open()
@@ -109,36 +109,36 @@ class RespConnection:
 
     def load(self, script: LuaScript) -> None:
         """Store a script on the server."""
-        self.ask("SCRIPT", "LOAD", script.text)
+        self.execute("SCRIPT", "LOAD", script.text)
 
     def _exchange(self, packed: bytes) -> bytes:
-        link = self._require_open()
+        sock = self._require_open()
         try:
-            link.sendall(packed)
-            said: bytes = link.recv(_READ_AT_ONCE)
-            while (end := said.find(b"\r\n")) < 0:
-                said += self._receive()
-            if said[:1] == b"$":
-                whole = end + 2 + int(said[1:end])
-                while len(said) < whole + 2:
-                    said += self._receive()
-                return said[end + 2 : whole]
+            sock.sendall(packed)
+            data: bytes = sock.recv(_READ_AT_ONCE)
+            while (end := data.find(b"\r\n")) < 0:
+                data += self._receive()
+            if data[:1] == b"$":
+                whole = end + 2 + int(data[1:end])
+                while len(data) < whole + 2:
+                    data += self._receive()
+                return data[end + 2 : whole]
         except BaseException:
             self.close()  # else the rest of this reply would be read as the next one
             raise
-        text = said[1:end].decode("ascii", "replace")
+        text = data[1:end].decode("ascii", "replace")
         raise NoScriptError(text) if text.startswith("NOSCRIPT") else ResponseError(text)
 
     def _require_open(self) -> Any:
         """Return the socket. redis-py would reopen a closed connection."""
-        link = self._connection._sock
-        if link is None:
+        sock = self._connection._sock
+        if sock is None:
             raise Disconnected("the connection is closed")
-        return link
+        return sock
 
     def _receive(self) -> bytes:
-        link = self._connection._sock
-        more: bytes = b"" if link is None else link.recv(_READ_AT_ONCE)
+        sock = self._connection._sock
+        more: bytes = b"" if sock is None else sock.recv(_READ_AT_ONCE)
         if not more:
             raise Disconnected("the server closed the connection")
         return more

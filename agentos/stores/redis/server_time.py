@@ -36,15 +36,15 @@ class ServerTimeReading(NamedTuple):
 
     sent: float
     received: float
-    hour: float
+    time: float
 
     def ahead(self) -> float:
         """Return the likeliest offset of the server's clock from ours."""
-        return self.hour - (self.sent + self.received) / 2
+        return self.time - (self.sent + self.received) / 2
 
     def nearest(self, ahead: float) -> float:
         """Return the possible offset that is nearest to *ahead*."""
-        return min(max(ahead, self.hour - self.received), self.hour - self.sent)
+        return min(max(ahead, self.time - self.received), self.time - self.sent)
 
 
 class ServerTime:
@@ -53,10 +53,10 @@ class ServerTime:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
 
-    def read(self, wire: RespConnection) -> ServerTimeReading:
+    def read(self, resp: RespConnection) -> ServerTimeReading:
         """Read the server's time."""
         sent = self._clock.now()
-        seconds, micros = wire.ask("TIME")
+        seconds, micros = resp.execute("TIME")
         return ServerTimeReading(sent, self._clock.now(), int(seconds) + int(micros) / 1e6)
 
     def imposed(self, sent: float) -> str:
@@ -79,7 +79,7 @@ class ServerTime:
         """Return how long a new process waits until the others have noticed a change of the server's clock."""
         return seconds
 
-    def asleep_for(self) -> float:
+    def suspend_time(self) -> float:
         """Return how long this machine has been suspended since its boot."""
         return read_suspend_time()
 
@@ -87,7 +87,7 @@ class ServerTime:
 class DrivenServerTime(ServerTime):
     """Replaces the server's clock by one that a test drives."""
 
-    def read(self, wire: RespConnection) -> ServerTimeReading:
+    def read(self, resp: RespConnection) -> ServerTimeReading:
         sent = self._clock.now()
         return ServerTimeReading(sent, sent, sent)
 
@@ -106,7 +106,7 @@ class DrivenServerTime(ServerTime):
     def settling_time(self, seconds: float) -> float:
         return 0.0
 
-    def asleep_for(self) -> float:
+    def suspend_time(self) -> float:
         return 0.0
 
 

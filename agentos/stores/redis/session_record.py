@@ -38,7 +38,7 @@ def decode_session_list(text: str) -> tuple[list[str], float]:
     return [record_name(each) for each in ids], float(served)
 
 
-def encode_session(session: StoreSession, served: float, border: ClockOffset, host: str) -> str:
+def encode_session(session: StoreSession, served: float, clock_offset: ClockOffset, host: str) -> str:
     """Encode a session."""
     called_at = session.notified_at
     return encode_json(
@@ -48,28 +48,28 @@ def encode_session(session: StoreSession, served: float, border: ClockOffset, ho
             session.ttl,
             session.weight,
             session.served,
-            border.to_store(session.waiting_since),
+            clock_offset.to_store(session.waiting_since),
             session.wanted,
-            called_at if called_at == DECLINED else border.to_store(called_at),
-            border.to_store(session.idle_until),
-            _shift_claim(session.claim, border.offset),
+            called_at if called_at == DECLINED else clock_offset.to_store(called_at),
+            clock_offset.to_store(session.idle_until),
+            _shift_claim(session.claim, clock_offset.offset),
             session.pid,
             session.host or host,
         ]
     )
 
 
-def decode_session(text: str, border: ClockOffset, here: str) -> tuple[StoreSession, float]:
+def decode_session(text: str, clock_offset: ClockOffset, here: str) -> tuple[StoreSession, float]:
     """Return the session in this process's time, and the virtual time."""
-    line_served, name, ttl, weight, served, waiting_since, wanted, called_at, idle_until, claim, pid, host = json.loads(
-        text
+    queue_served, name, ttl, weight, served, waiting_since, wanted, called_at, idle_until, claim, pid, host = (
+        json.loads(text)
     )
-    session = StoreSession(name, 0.0, weight, served, border.to_local(waiting_since), wanted, pid=pid, ttl=ttl)
-    session.notified_at = called_at if called_at == DECLINED else border.to_local(called_at)
-    session.idle_until = border.to_local(idle_until)
-    session.claim = _shift_claim(claim, -border.offset)
+    session = StoreSession(name, 0.0, weight, served, clock_offset.to_local(waiting_since), wanted, pid=pid, ttl=ttl)
+    session.notified_at = called_at if called_at == DECLINED else clock_offset.to_local(called_at)
+    session.idle_until = clock_offset.to_local(idle_until)
+    session.claim = _shift_claim(claim, -clock_offset.offset)
     session.host = "" if host == here else host
-    return session, float(line_served)
+    return session, float(queue_served)
 
 
 def _shift_claim(claim: str | None, by: float) -> str | None:

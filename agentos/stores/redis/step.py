@@ -34,8 +34,8 @@ from .session_record import (
 class RedisStep(SessionStep):
     """The state as far as known, and operations to change it. Nothing changes before the server has accepted it."""
 
-    def __init__(self, replica: Replica, border: ClockOffset, now: float, view: StoreView, *, host: str) -> None:
-        sessions, served = replica.read_queue(border, host)
+    def __init__(self, replica: Replica, clock_offset: ClockOffset, now: float, view: StoreView, *, host: str) -> None:
+        sessions, served = replica.read_queue(clock_offset, host)
         super().__init__(now, list(sessions), served, view)
         self.acts = 0  # how many deferred actions it executes
         self.joins = False
@@ -46,9 +46,9 @@ class RedisStep(SessionStep):
         self.records: dict[str, CredentialRecord | QuotaRecord] = {}  # to be written
         self._read: set[str] = {SESSION_LIST}
         self._notified: list[StoreSession] = []
-        self._others_are_there = False  # the set of sessions has changed
+        self._sessions_changed = False  # the set of sessions has changed
         self._replica = replica
-        self._clock_offset = border
+        self._clock_offset = clock_offset
         self._host = host
 
     # -- the request to the server ----------------------------------------------------------------------------
@@ -73,7 +73,7 @@ class RedisStep(SessionStep):
             place = self.me.order()
             if any(other.waiting_since is not None and place < other.order() for other in self.others):
                 texts[FRONT_CHANGED] = ""
-        if self._others_are_there:
+        if self._sessions_changed:
             texts[SESSION_LIST] = encode_session_list(self.sessions, self.served)
         return texts
 
@@ -106,22 +106,22 @@ class RedisStep(SessionStep):
 
     def read(self, credential: int | None = None, quota: int | None = None) -> None:
         """Update the view with the state of these, before the rules are applied to it."""
-        untold = self._replica.unreported
+        unreported = self._replica.unreported
         credentials, quotas = [], []
         if credential is not None:
             name = f"c{credential}"
             self._read.add(name)
-            if name in untold:
-                untold.discard(name)
+            if name in unreported:
+                unreported.discard(name)
                 credentials.append(self._credential_news(credential))
         if quota is not None:
             name = f"q{quota}"
             self._read.add(name)
-            if name in untold:
-                untold.discard(name)
+            if name in unreported:
+                unreported.discard(name)
                 quotas.append(self._quota_news(quota))
         if credentials or quotas:
-            self._tell(credentials, quotas)
+            self._apply_to_view(credentials, quotas)
 
     def read_all(self) -> None:
         """Update the view with everything. The step then depends on every record."""
@@ -132,15 +132,15 @@ class RedisStep(SessionStep):
 
     def update_view(self) -> bool:
         """Update the view with what it does not have yet. Return False if there is nothing."""
-        names, untold = list(self._replica.unreported), self._replica.unreported
+        names, unreported = list(self._replica.unreported), self._replica.unreported
         if names:
             credentials = [self._credential_news(int(name[1:])) for name in names if name[0] == "c"]
             quotas = [self._quota_news(int(name[1:])) for name in names if name[0] == "q"]
-            untold.clear()
-            self._tell(credentials, quotas)
+            unreported.clear()
+            self._apply_to_view(credentials, quotas)
         return bool(names)
 
-    def _tell(self, credentials: Sequence[CredentialUpdate], quotas: Sequence[QuotaUpdate]) -> None:
+    def _apply_to_view(self, credentials: Sequence[CredentialUpdate], quotas: Sequence[QuotaUpdate]) -> None:
         with require_readable("the record of a credential or a quota"):
             self._view.apply_updates(credentials, quotas)
 
@@ -169,7 +169,7 @@ class RedisStep(SessionStep):
         """Begin session *me*."""
         self.sessions.append(me)
         self.set_own_session(me)
-        self.joins = self.me_changed = self._others_are_there = True
+        self.joins = self.me_changed = self._sessions_changed = True
 
     def find_held(self, tokens: Collection[int]) -> list[tuple[int, int]]:
         """Return credential and token of this session's leases that are among *tokens*."""
@@ -206,7 +206,7 @@ class RedisStep(SessionStep):
             self._notify_one()
 
     def _end_session(self, session: StoreSession) -> set[int]:
-        self._others_are_there = True
+        self._sessions_changed = True
         self.ended.append(session.id)
         freed = set()
         for number in list(self._replica.numbers("c")):
@@ -315,7 +315,7 @@ class RedisStep(SessionStep):
 
     def enrol(self, card: CredentialIdentity) -> EnrolledCredential:
         """Register a credential and its quota, if they are new, and return their state."""
-        number = self._number_of(card)
+        number = self._enrol_credential(card)
         replica = self._replica
         name = encode_json(card.quota)
         quota = replica.find_quota(name)
@@ -325,7 +325,7 @@ class RedisStep(SessionStep):
             self.records[f"q{quota}"] = QuotaRecord(name, "{}")
         return EnrolledCredential(self._credential_news(number), self._quota_news(quota))
 
-    def _number_of(self, card: CredentialIdentity) -> int:
+    def _enrol_credential(self, card: CredentialIdentity) -> int:
         replica = self._replica
         known = replica.find_credential(card.fingerprint)
         if known is not None:

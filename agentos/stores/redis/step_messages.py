@@ -49,7 +49,7 @@ class StepReply(NamedTuple):
     """
 
     what: str
-    hour: float
+    time: float
     sequence: int  # the newest change
     token: int | None
     last: str  # the session's last step, its last that wrote, and the token granted to it
@@ -67,9 +67,9 @@ class StepReply(NamedTuple):
         return int(token) if token else None
 
 
-def parse_reply(said: bytes) -> StepReply:
+def parse_reply(raw: bytes) -> StepReply:
     """Parse the reply. Raises ValueError if it is malformed."""
-    what, hour, sequence, token, last, one, ends_one, two, ends_two, sessions, *news = said.decode("ascii").split("\0")
+    what, hour, sequence, token, last, one, ends_one, two, ends_two, sessions, *news = raw.decode("ascii").split("\0")
     expiry = None
     if one:
         expiry = ((one, float(ends_one)), (two, float(ends_two))) if two else ((one, float(ends_one)),)

@@ -24,7 +24,7 @@ from ...pool.store_protocol import SlotGranted, SlotRefused, SlotRequest, StepAc
 from ...util.clock import Clock
 from ..session import SessionStore
 from .errors import FAILURES
-from .leave_session import insist_on_leaving, leave_session, schedule_expiry
+from .leave_session import leave_session, retry_leaving, schedule_expiry
 from .metadata import KnownStoreState, StoreMetadata
 from .peers import PeerSessions
 from .pubsub_wakeup import PubSubWakeup
@@ -54,22 +54,31 @@ class RedisStore(SessionStore[RedisStep]):
     """One process's access to the server. Used under the pool's lock, except for ``leave``."""
 
     def __init__(
-        self, link: StoreConnection, clock: Clock, bell: PubSubWakeup, *, ttl: float, weight: float, view: StoreView
+        self,
+        connection: StoreConnection,
+        clock: Clock,
+        wakeup: PubSubWakeup,
+        *,
+        ttl: float,
+        weight: float,
+        view: StoreView,
     ) -> None:
-        self._suspend_time = link.server_time.asleep_for
-        super().__init__(link.place.shown, clock, ttl=ttl, weight=weight, view=view)
-        self._connection = link
-        self._wakeup = bell
+        self._suspend_time = connection.server_time.suspend_time
+        super().__init__(connection.place.shown, clock, ttl=ttl, weight=weight, view=view)
+        self._connection = connection
+        self._wakeup = wakeup
         self._host = socket.gethostname()
         self._handshake: Handshake | None = None  # of the connection in use
-        self._time = StoreClock(link, ttl, self._others)
+        self._time = StoreClock(connection, ttl, self._others)
         self._peers = PeerSessions(self._time.settling_time)
         self._replica = Replica()
         self._numbers = 0  # of steps
         self._sessions = 0
         self._gone = False  # according to the server, our session has expired
-        self._asked_at = -FOREVER  # when the newest reply was requested
-        self._new_enough = FOREVER  # a step without changes is not sent if the newest reply was requested then or later
+        self._requested_at = -FOREVER  # when the newest reply was requested
+        self._fresh_since = (
+            FOREVER  # a step without changes is not sent if the newest reply was requested then or later
+        )
         self._newest = 0  # the newest change ever seen
         self._unknown: _UnconfirmedStep | None = None
         self._to_compare = False  # compare the store's record of our leases with the view's
@@ -77,7 +86,7 @@ class RedisStore(SessionStore[RedisStep]):
         self._enrolling_until: float | None = None
         self._not_enrolled = False  # the store was replaced, and does not have our credentials
         self._pause_reported = ""  # the reason last reported
-        link.known = self._known
+        connection.known = self._known
         self._retry(self._ensure_connected)  # the first reply may be late, and lost with its connection
 
     def _salt(self) -> bytes:
@@ -103,11 +112,11 @@ class RedisStore(SessionStore[RedisStep]):
 
     def try_grant(self, bid: SlotRequest) -> SlotGranted | SlotRefused:
         """Lease one slot, if the rules allow it now and grants are not paused."""
-        self._new_enough = bid.since
+        self._fresh_since = bid.since
         try:
             answer = super().try_grant(bid)
         finally:
-            self._new_enough = FOREVER
+            self._fresh_since = FOREVER
         if isinstance(answer, SlotGranted):
             return SlotGranted(self._highest, answer.at) if answer.token == NEW else answer
         if answer.why != self._pause_reported and answer.not_before is not None:
@@ -159,7 +168,7 @@ class RedisStore(SessionStore[RedisStep]):
     def _begin(self, request: str | None) -> RedisStep:
         """Begin a step: join or continue our session, and end expired ones."""
         now = self._clock.now()
-        if now >= self.next_refresh_at and not self._peers.run_out:
+        if now >= self.next_refresh_at and not self._peers.expired:
             self._exchange(READ_ONLY_REQUEST)
             now = self._clock.now()
         step = RedisStep(self._replica, self._time.clock_offset, now, self._view, host=self._host)
@@ -170,7 +179,7 @@ class RedisStore(SessionStore[RedisStep]):
         else:
             step.set_own_session(me)
             self._split_off_abandoned(step)
-        if step.others or self._peers.run_out:
+        if step.others or self._peers.expired:
             self._end_expired_peers(step)
         if self._uncertain:
             step.end_unknown(self._view.unreturned_tokens(), but=request)
@@ -209,11 +218,11 @@ class RedisStore(SessionStore[RedisStep]):
         """Send the step to the server. Return False if it was not executed and must be decided again."""
         texts = step.writes()
         renews = step.now >= self._renew_at or step.me_changed
-        if self._asked_at >= self._new_enough and not (texts or renews or step.acts or step.ended):
+        if self._requested_at >= self._fresh_since and not (texts or renews or step.acts or step.ended):
             self._on_step_done(step, 0)
             return True
         self._numbers += 1
-        order = StepRequest(
+        request = StepRequest(
             step.me.id,
             self._numbers,
             joins=step.joins,
@@ -225,8 +234,8 @@ class RedisStore(SessionStore[RedisStep]):
             wakeup_sessions=[self._connection.wakeup_channel(session) for session in step.wakeup_sessions],
         )
         self._unknown = _UnconfirmedStep(self._numbers, step.me.id, self._pending[: step.acts], step.joins)
-        sent, reply = self._exchange(order)
-        was_done = reply.what == "late" and reply.was_done(order.number)  # sent again after a lost reply
+        sent, reply = self._exchange(request)
+        was_done = reply.what == "late" and reply.was_done(request.number)  # sent again after a lost reply
         if renews and (reply.what in ("done", "news") or was_done) and (reply.what != "news" or not step.joins):
             self._renewed(sent)
         if reply.what != "done" and not was_done:
@@ -265,21 +274,21 @@ class RedisStore(SessionStore[RedisStep]):
 
     # -- exchange with the server -----------------------------------------------------------------------------
 
-    def _exchange(self, order: StepRequest) -> tuple[float, StepReply]:
+    def _exchange(self, request: StepRequest) -> tuple[float, StepReply]:
         """Send a request and apply the updates in its reply. Return when it was sent, and the reply."""
         sent = self._clock.now()
-        words = order.encode(
+        words = request.encode(
             self._connection.server_time.imposed(sent),
             self._time.meta.version,
             self._time.find_time_bounds(sent),
             self._replica.seen,
         )
-        said = self._send_request(words)
+        raw = self._send_request(words)
         try:
-            reply = parse_reply(said)
+            reply = parse_reply(raw)
         except ValueError:
             raise UnreadableRecord("what the server answers is not readable") from None
-        self._apply_reply(reply, self._connection.server_time.received(sent, reply.hour))
+        self._apply_reply(reply, self._connection.server_time.received(sent, reply.time))
         return sent, reply
 
     def _send_request(self, words: list[str]) -> bytes:
@@ -293,29 +302,29 @@ class RedisStore(SessionStore[RedisStep]):
                 raise failed from None
             if not self._connection.reconnect_within_step():
                 raise TransientStoreError(self._connection.why) from None  # more specific than the lost connection
-        greeting = self._connection.handshake
-        if greeting is None or greeting.meta.version != self._time.meta.version:
+        handshake = self._connection.handshake
+        if handshake is None or handshake.meta.version != self._time.meta.version:
             raise failed
-        self._handshake = greeting
+        self._handshake = handshake
         try:
-            return self._connection.apply(greeting.connection, words)
+            return self._connection.apply(handshake.connection, words)
         except FAILURES as error:
             raise self._connection.failed(error) from None
 
-    def _apply_reply(self, reply: StepReply, heard: ServerTimeReading) -> None:
+    def _apply_reply(self, reply: StepReply, reading: ServerTimeReading) -> None:
         if reply.what == "meta":
             self._time.meta_is_old = True
             return
-        if not self._time.is_exact(heard) and not self._time.apply_reading(heard, alive=self._alive(heard.sent)):
+        if not self._time.is_exact(reading) and not self._time.apply_reading(reading, alive=self._alive(reading.sent)):
             self._clocks_moved()
         if reply.what == "time":
             return
         self._replica.apply_updates(reply.updates, reply.sequence)
         self._newest = max(self._newest, reply.sequence)
-        self._asked_at = self._connection.server_time.answered_at(heard.sent)
+        self._requested_at = self._connection.server_time.answered_at(reading.sent)
         if reply.expiry is not None:
             self._peers.update(
-                reply.expiry, heard.hour + self._time.meta.shift, heard.received, self._time.clock_offset
+                reply.expiry, reading.time + self._time.meta.shift, reading.received, self._time.clock_offset
             )
             self.next_refresh_at = self._peers.next_check_at
 
@@ -338,13 +347,13 @@ class RedisStore(SessionStore[RedisStep]):
 
     def _ensure_connected(self) -> None:
         """Adopt a new connection, and bring this process's state in line with its store. Raises TransientStoreError."""
-        greeting = self._connection.handshake
-        if greeting is None:
+        handshake = self._connection.handshake
+        if handshake is None:
             raise TransientStoreError(self._connection.why)
-        if greeting is not self._handshake:
-            self._adopt(greeting)
+        if handshake is not self._handshake:
+            self._adopt(handshake)
         if self._time.meta_is_old:
-            self._refresh_metadata(greeting)
+            self._refresh_metadata(handshake)
         if self._not_enrolled:
             self._enrol_again()
         if self._unknown is not None:
@@ -352,41 +361,41 @@ class RedisStore(SessionStore[RedisStep]):
         if self._to_compare:
             self._compare_leases()
 
-    def _adopt(self, greeting: Handshake) -> None:
-        self._handshake = greeting
+    def _adopt(self, handshake: Handshake) -> None:
+        self._handshake = handshake
         # The server may have lost its last changes, and reused their numbers since.
         self._replica.forget()
         self._to_compare = True
-        if not self._time.is_new(greeting.meta):
-            self._on_metadata(greeting.meta, greeting.time_reading)
+        if not self._time.is_new(handshake.meta):
+            self._on_metadata(handshake.meta, handshake.time_reading)
             return
         before = self._session
-        self._time.adopt_store(greeting.meta, greeting.time_reading)
+        self._time.adopt_store(handshake.meta, handshake.time_reading)
         self._newest = 0
         self._unknown, self._session, self._gone = None, None, False
         self._pending.clear()  # they concern the former store
         self._abandoned.clear()
         self._former.clear()
         if before is not None:
-            self._view.on_session_lost(greeting.meta.why or "the store is another one by now")
+            self._view.on_session_lost(handshake.meta.why or "the store is another one by now")
             self._not_enrolled = True
 
-    def _refresh_metadata(self, greeting: Handshake) -> None:
+    def _refresh_metadata(self, handshake: Handshake) -> None:
         try:
-            meta, heard = (
-                self._connection.read_meta(greeting.connection),
-                self._connection.server_time.read(greeting.connection),
+            meta, reading = (
+                self._connection.read_meta(handshake.connection),
+                self._connection.server_time.read(handshake.connection),
             )
         except FAILURES as error:
             raise self._connection.failed(error) from None
         if meta is None or self._time.is_new(meta):
             self._connection.drop("the store is another one by now")  # reconnecting finds out the rest
             raise TransientStoreError(self._connection.why)
-        self._on_metadata(meta, heard)
+        self._on_metadata(meta, reading)
 
-    def _on_metadata(self, meta: StoreMetadata, heard: ServerTimeReading) -> None:
-        newcomer = self._peers.is_newcomer(heard.sent)
-        if not self._time.apply_metadata(meta, heard, alive=self._alive(heard.sent), newcomer=newcomer):
+    def _on_metadata(self, meta: StoreMetadata, reading: ServerTimeReading) -> None:
+        newcomer = self._peers.is_newcomer(reading.sent)
+        if not self._time.apply_metadata(meta, reading, alive=self._alive(reading.sent), newcomer=newcomer):
             self._clocks_moved()
 
     def _compare_leases(self) -> None:
@@ -403,14 +412,14 @@ class RedisStore(SessionStore[RedisStep]):
     def _enrol_again(self) -> None:
         """Enrol all credentials in a replaced store, within the time of one reply; the next step continues."""
         self._not_enrolled, self._enrolling_until = False, time.monotonic() + self._connection.limit
-        new_enough, self._new_enough = self._new_enough, -FOREVER  # those already enrolled are not sent again
+        fresh_since, self._fresh_since = self._fresh_since, -FOREVER  # those already enrolled are not sent again
         try:
             self._view.enrol_again()
         except BaseException:
             self._not_enrolled = True
             raise
         finally:
-            self._enrolling_until, self._new_enough = None, new_enough
+            self._enrolling_until, self._fresh_since = None, fresh_since
         raise StoreBusy  # the caller's action used numbers of the former store
 
     def _retry(self, act: Callable[[], T]) -> T:
@@ -459,18 +468,18 @@ class RedisStore(SessionStore[RedisStep]):
         if self._handshake is None or self._not_enrolled:
             return False
         try:
-            if self._asked_at < since:
+            if self._requested_at < since:
                 self._exchange(READ_ONLY_REQUEST)
             if self._time.meta_is_old:
                 self._renew_at = self._clock.now()
                 self.wake_maintenance()
-            return self._tell()
+            return self._update_view()
         except (TransientStoreError, StoreBusy):  # the next step handles it
             return False
         except UnreadableRecord as error:
             raise StoreDamaged(path=self.where, detail=str(error)) from None
 
-    def _tell(self) -> bool:
+    def _update_view(self) -> bool:
         if not self._replica.unreported:
             return False
         step = RedisStep(self._replica, self._time.clock_offset, self._clock.now(), self._view, host=self._host)
@@ -484,11 +493,11 @@ class RedisStore(SessionStore[RedisStep]):
 
     def _end_session(self, session: str) -> None:
         leave = partial(leave_session, self._connection, session, self._time.clock_offset, self._view, self._host)
-        insist_on_leaving(leave, super()._before_retry)
+        retry_leaving(leave, super()._before_retry)
 
     def _schedule_expiry(self, session: str) -> None:
         leave = partial(schedule_expiry, self._connection, session, self._remote_use_for or self._ttl)
-        insist_on_leaving(leave, super()._before_retry)
+        retry_leaving(leave, super()._before_retry)
 
     def _detach(self, *, closed: bool) -> None:
         if closed:

@@ -27,21 +27,21 @@ class StoreClock:
 
     meta: StoreMetadata
 
-    def __init__(self, link: StoreConnection, ttl: float, others: Callable[[], Mapping[str, float]]) -> None:
+    def __init__(self, connection: StoreConnection, ttl: float, others: Callable[[], Mapping[str, float]]) -> None:
         self.clock_offset = ClockOffset()
         self.meta_is_old = False
-        self._connection = link
+        self._connection = connection
         self._ttl = ttl
         self._others = others
         self.tolerance = clock_tolerance(ttl)
-        self._slept = link.server_time.asleep_for()
-        self._put_right_by = 0.0  # our last correction
+        self._suspended_before = connection.server_time.suspend_time()
+        self._corrected_by = 0.0  # our last correction
         self._epoch: str | None = None
 
-    def adopt_store(self, meta: StoreMetadata, heard: ServerTimeReading) -> None:
+    def adopt_store(self, meta: StoreMetadata, reading: ServerTimeReading) -> None:
         """Adopt a store that this process has not used before."""
         self.meta, self._epoch, self.meta_is_old = meta, meta.epoch, False
-        self._adopt_server_time(heard)
+        self._adopt_server_time(reading)
 
     def is_new(self, meta: StoreMetadata) -> bool:
         """Return whether that is another store than the present one."""
@@ -69,86 +69,86 @@ class StoreClock:
 
     # -- readings and metadata --------------------------------------------------------------------------------
 
-    def is_exact(self, heard: ServerTimeReading) -> bool:
+    def is_exact(self, reading: ServerTimeReading) -> bool:
         """Return whether the estimate fits the reading."""
-        return heard.hour - heard.received <= self._ahead() <= heard.hour - heard.sent
+        return reading.time - reading.received <= self._ahead() <= reading.time - reading.sent
 
-    def apply_reading(self, heard: ServerTimeReading, *, alive: bool) -> bool:
+    def apply_reading(self, reading: ServerTimeReading, *, alive: bool) -> bool:
         """Update the estimate. Return False if it was wrong and has been replaced.
 
         *alive*: our session has been in force all along, so that the server's clock was set, not ours.
         """
-        off = self._adjust(heard)
+        off = self._adjust(reading)
         if not off:
             return True
-        if not alive or self._was_suspended(off, heard):
-            self._adopt_server_time(heard)
+        if not alive or self._was_suspended(off, reading):
+            self._adopt_server_time(reading)
             return False
-        self._correct_server_clock(heard, off, f"the server's clock was set {'forward' if off > 0 else 'back'}")
+        self._correct_server_clock(reading, off, f"the server's clock was set {'forward' if off > 0 else 'back'}")
         return True
 
-    def apply_metadata(self, meta: StoreMetadata, heard: ServerTimeReading, *, alive: bool, newcomer: bool) -> bool:
+    def apply_metadata(self, meta: StoreMetadata, reading: ServerTimeReading, *, alive: bool, newcomer: bool) -> bool:
         """Take new metadata. Return False if the estimate was wrong and has been replaced.
 
         *newcomer*: the clock may have been set before we joined, and only now corrected.
         """
         shifted = meta.shift - self.meta.shift
         self.meta, self.meta_is_old = meta, False
-        off = self._adjust(heard)
+        off = self._adjust(reading)
         if not off:
             return True  # unrelated to time, or another process has corrected it
         server_is_steady = abs(off - shifted) <= 2 * self.tolerance
-        undone = server_is_steady and abs(off - self._put_right_by) <= 2 * self.tolerance
+        undone = server_is_steady and abs(off - self._corrected_by) <= 2 * self.tolerance
         if newcomer or not alive or undone:  # then the other process is right
-            self._adopt_server_time(heard)
+            self._adopt_server_time(reading)
             return False
         if not server_is_steady:
-            return self.apply_reading(heard, alive=alive)
-        self._correct_server_clock(heard, off, "another process had put the clock wrong")
+            return self.apply_reading(reading, alive=alive)
+        self._correct_server_clock(reading, off, "another process had put the clock wrong")
         return True
 
     def _ahead(self) -> float:
         return self.clock_offset.offset - self.meta.shift
 
-    def _adjust(self, heard: ServerTimeReading) -> float:
+    def _adjust(self, reading: ServerTimeReading) -> float:
         """Move the estimate as little as possible. If the error is more than drift, return it instead."""
         ahead = self._ahead()
-        off = heard.nearest(ahead) - ahead
+        off = reading.nearest(ahead) - ahead
         if abs(off) > self.tolerance:
             return off
         self.clock_offset.offset += off
         return 0.0
 
-    def _was_suspended(self, off: float, heard: ServerTimeReading) -> bool:
+    def _was_suspended(self, off: float, reading: ServerTimeReading) -> bool:
         """Return whether our own clock lost *off* seconds: the machine was suspended, or others have renewed since."""
-        if abs(off - (self._connection.server_time.asleep_for() - self._slept)) <= self.tolerance:
+        if abs(off - (self._connection.server_time.suspend_time() - self._suspended_before)) <= self.tolerance:
             return True
-        greeting = self._connection.handshake
-        if off < 0 or greeting is None:
+        handshake = self._connection.handshake
+        if off < 0 or handshake is None:
             return False
         try:
-            ends_at = self._connection.read_session_expiries(greeting.connection)
+            ends_at = self._connection.read_session_expiries(handshake.connection)
         except FAILURES as error:
             raise self._connection.failed(error) from None
-        return any_renewed_after(self.clock_offset.to_store(heard.received) + self.tolerance, ends_at, self._others())
+        return any_renewed_after(self.clock_offset.to_store(reading.received) + self.tolerance, ends_at, self._others())
 
-    def _correct_server_clock(self, heard: ServerTimeReading, off: float, what: str) -> None:
+    def _correct_server_clock(self, reading: ServerTimeReading, off: float, what: str) -> None:
         """Change the shift, because the server's clock is off, so that the store's time runs on."""
-        now = heard.received + self.clock_offset.offset
+        now = reading.received + self.clock_offset.offset
         new = self.meta.changed(shift=self.meta.shift - off)
         new = new.paused(now + self.longest_ttl(), f"{what} by {abs(off):.1f} s")
-        greeting = self._connection.handshake
-        if greeting is None:
+        handshake = self._connection.handshake
+        if handshake is None:
             return
         try:
-            done = self._connection.amend(greeting.connection, new, self.meta)
+            done = self._connection.amend(handshake.connection, new, self.meta)
         except FAILURES as error:
             raise self._connection.failed(error) from None
         if done:
-            self.meta, self._put_right_by = new, off
+            self.meta, self._corrected_by = new, off
         else:
             self.meta_is_old = True
 
-    def _adopt_server_time(self, heard: ServerTimeReading) -> None:
-        self._slept, self._put_right_by = self._connection.server_time.asleep_for(), 0.0
-        self.clock_offset.offset = self.meta.shift + heard.ahead()
+    def _adopt_server_time(self, reading: ServerTimeReading) -> None:
+        self._suspended_before, self._corrected_by = self._connection.server_time.suspend_time(), 0.0
+        self.clock_offset.offset = self.meta.shift + reading.ahead()

@@ -101,12 +101,12 @@ class StoreConnection:
 
     def drop(self, why: str) -> None:
         """Close the connection."""
-        greeting, self.handshake = self.handshake, None
+        handshake, self.handshake = self.handshake, None
         self.why = why
-        if greeting is not None:
+        if handshake is not None:
             self._reconnect_at = time.monotonic()
             self._pause = _FIRST_PAUSE
-            greeting.connection.close()
+            handshake.connection.close()
             self.dropped()
 
     def reconnect_delay(self) -> float:
@@ -121,19 +121,19 @@ class StoreConnection:
             if self.handshake is not None or self.closed:
                 return self.handshake is not None
             try:
-                greeting = self._handshake()
+                handshake = self._handshake()
             except (TransientStoreError, StoreError) as error:
                 self.why = error.detail if isinstance(error, StoreUnavailable) else str(error)
                 self._reconnect_at = time.monotonic() + self._pause
                 self._pause = min(2 * self._pause, _LONGEST_PAUSE)
                 return False
-            return self._use(greeting)
+            return self._use(handshake)
 
-    def _use(self, greeting: Handshake) -> bool:
+    def _use(self, handshake: Handshake) -> bool:
         if self.closed:  # closed meanwhile
-            greeting.connection.close()
+            handshake.connection.close()
         else:
-            self.handshake = greeting
+            self.handshake = handshake
             self.reconnects()
         return not self.closed
 
@@ -144,12 +144,12 @@ class StoreConnection:
             self._reconnecting.release()
         left = deadline - time.monotonic()
         if self.handshake is None and left > 0:  # none has, or only before this failure
-            mender = threading.Thread(target=self.reconnect, name="agentos-mender", daemon=True)
+            thread = threading.Thread(target=self.reconnect, name="agentos-mender", daemon=True)
             try:
-                mender.start()
+                thread.start()
             except RuntimeError:  # the interpreter is ending
                 return False
-            mender.join(left)
+            thread.join(left)
         return self.handshake is not None
 
     def close(self) -> None:
@@ -159,14 +159,14 @@ class StoreConnection:
     # -- handshake --------------------------------------------------------------------------------------------
 
     def _handshake(self) -> Handshake:
-        wire = self.connect()
+        resp = self.connect()
         try:
-            greeting = self.query(lambda: self._reconcile(wire))
-            wire.set_timeout(self.limit)
+            handshake = self.query(lambda: self._reconcile(resp))
+            resp.set_timeout(self.limit)
         except BaseException:
-            wire.close()
+            resp.close()
             raise
-        return greeting
+        return handshake
 
     def connect(self) -> RespConnection:
         """Open a separate connection. Raises TransientStoreError or StoreError."""
@@ -175,36 +175,36 @@ class StoreConnection:
         except (ValueError, TypeError) as error:
             raise build_option_error(error, self.place.shown) from None
 
-    def query(self, ask: Callable[[], T]) -> T:
-        """Call *ask* and translate its errors. Raises TransientStoreError or StoreError."""
+    def query(self, call: Callable[[], T]) -> T:
+        """Call *call* and translate its errors. Raises TransientStoreError or StoreError."""
         try:
-            return ask()
+            return call()
         except FAILURES as error:
             raise translate_error(error, self.place.shown, self.limit) from None
 
-    def _reconcile(self, wire: RespConnection) -> Handshake:
-        server = self._server(wire)
+    def _reconcile(self, resp: RespConnection) -> Handshake:
+        server = self._server(resp)
         for script in (APPLY, AMEND, UNTIL):
-            wire.load(script)
-        wire.ask("PUBLISH", self.wakeup_channel("nobody"), "")  # else a missing permission would show too late
+            resp.load(script)
+        resp.execute("PUBLISH", self.wakeup_channel("nobody"), "")  # else a missing permission would show too late
         for _ in range(_TRIES):
-            meta = self.read_meta(wire)
-            heard = self.server_time.read(wire)
+            meta = self.read_meta(resp)
+            reading = self.server_time.read(resp)
             new = reconcile_metadata(
                 meta,
-                ServerInfo(server.run, server.uptime, heard.hour),
+                ServerInfo(server.run, server.uptime, reading.time),
                 self.known(),
                 ttl=self._ttl,
-                signs=self._read_activity(wire, meta, heard.hour),
+                activity=self._read_activity(resp, meta, reading.time),
                 salt=secrets.token_hex(_SALT_BYTES),
             )
-            if new is meta or self.amend(wire, new, meta):
-                return Handshake(wire, new, heard)
+            if new is meta or self.amend(resp, new, meta):
+                return Handshake(resp, new, reading)
         raise TransientStoreError(f"others keep changing what {self.place.shown} says of itself")
 
-    def _server(self, wire: RespConnection) -> ServerInfo:
-        said = wire.ask("INFO", "server").decode(errors="replace")
-        info = dict(line.split(":", 1) for line in said.splitlines() if ":" in line)
+    def _server(self, resp: RespConnection) -> ServerInfo:
+        reply = resp.execute("INFO", "server").decode(errors="replace")
+        info = dict(line.split(":", 1) for line in reply.splitlines() if ":" in line)
         try:
             version = tuple(int(number) for number in re.findall(r"\d+", info["redis_version"])[:2])
             run, counted = info["run_id"], float(info["uptime_in_seconds"])
@@ -216,15 +216,15 @@ class StoreConnection:
             raise StoreUnavailable(path=self.place.shown, detail=detail)
         return ServerInfo(run, self.server_time.uptime(counted), 0.0)
 
-    def _read_activity(self, wire: RespConnection, meta: StoreMetadata | None, hour: float) -> StoreActivity:
+    def _read_activity(self, resp: RespConnection, meta: StoreMetadata | None, hour: float) -> StoreActivity:
         """Return whether other processes seem to use the store, at that time of the server."""
-        if meta is not None and wire.ask("ZCARD", self.keys[3]):
-            return StoreActivity(True, bool(wire.ask("ZCOUNT", self.keys[3], f"({hour + meta.shift!r}", "+inf")))
-        return StoreActivity(listening=bool(wire.ask("PUBSUB", "CHANNELS", self.wakeup_channel("*"))))
+        if meta is not None and resp.execute("ZCARD", self.keys[3]):
+            return StoreActivity(True, bool(resp.execute("ZCOUNT", self.keys[3], f"({hour + meta.shift!r}", "+inf")))
+        return StoreActivity(listening=bool(resp.execute("PUBSUB", "CHANNELS", self.wakeup_channel("*"))))
 
-    def read_meta(self, wire: RespConnection) -> StoreMetadata | None:
+    def read_meta(self, resp: RespConnection) -> StoreMetadata | None:
         """Read the store's metadata; None if there is no store yet. Raises StoreError if it is not ours."""
-        words = [word.decode(errors="replace") for word in wire.ask("HGETALL", self.keys[0])]
+        words = [word.decode(errors="replace") for word in resp.execute("HGETALL", self.keys[0])]
         fields = dict(zip(words[::2], words[1::2], strict=True))
         if not fields:
             return None
@@ -240,33 +240,33 @@ class StoreConnection:
                 path=self.place.shown, detail=f"what it says of itself is not readable ({error})"
             ) from None
 
-    def apply(self, wire: RespConnection, words: list[str]) -> bytes:
+    def apply(self, resp: RespConnection, words: list[str]) -> bytes:
         """Return the server's reply to a step. Raises redis-py's errors."""
-        said: bytes = wire.run_script(self._apply, words)
-        return said
+        reply: bytes = resp.run_script(self._apply, words)
+        return reply
 
-    def amend(self, wire: RespConnection, new: StoreMetadata, old: StoreMetadata | None) -> bool:
+    def amend(self, resp: RespConnection, new: StoreMetadata, old: StoreMetadata | None) -> bool:
         """Change the store's metadata. Return False if another process has changed it meanwhile."""
-        counters = ["sequence", self._find_last_change(wire)] if old is None else []
+        counters = ["sequence", self._find_last_change(resp)] if old is None else []
         before = "" if old is None else old.version
-        return bool(wire.run_script(self._amend, [before, str(new.token), *new.fields(), *counters]))
+        return bool(resp.run_script(self._amend, [before, str(new.token), *new.fields(), *counters]))
 
-    def _find_last_change(self, wire: RespConnection) -> str:
+    def _find_last_change(self, resp: RespConnection) -> str:
         """Return the newest change of a store that has lost its metadata, where a new one continues."""
-        newest = wire.ask("ZREVRANGE", self.keys[2], "0", "0", "WITHSCORES")
+        newest = resp.execute("ZREVRANGE", self.keys[2], "0", "0", "WITHSCORES")
         return str(int(newest[1])) if newest else "0"
 
-    def read_session_expiries(self, wire: RespConnection) -> dict[str, float]:
+    def read_session_expiries(self, resp: RespConnection) -> dict[str, float]:
         """Return when each session expires if it is not renewed, in the store's time."""
-        words = wire.ask("ZRANGE", self.keys[3], "0", "-1", "WITHSCORES")
+        words = resp.execute("ZRANGE", self.keys[3], "0", "-1", "WITHSCORES")
         return {name.decode(): float(at) for name, at in zip(words[::2], words[1::2], strict=True)}
 
-    def schedule_expiry(self, wire: RespConnection, session: str, was: float | None, at: float) -> None:
+    def schedule_expiry(self, resp: RespConnection, session: str, was: float | None, at: float) -> None:
         """Let a session expire *at* that instant, unless its expiry is no longer what it *was*."""
-        wire.run_script(self._until, [session, "" if was is None else repr(was), repr(at)])
+        resp.run_script(self._until, [session, "" if was is None else repr(was), repr(at)])
 
     def correct_expiry(
-        self, wire: RespConnection, sessions: Iterable[StoreSession], too_far: Sequence[StoreSession], now: float
+        self, resp: RespConnection, sessions: Iterable[StoreSession], too_far: Sequence[StoreSession], now: float
     ) -> None:
         """Let those of *sessions* that are *too_far*, or have no expiry, expire after their TTL.
 
@@ -274,9 +274,9 @@ class StoreConnection:
         the server lost data. *now* is in the store's time.
         """
         try:
-            ends_at = self.read_session_expiries(wire)
+            ends_at = self.read_session_expiries(resp)
             for session in sessions:
                 if session in too_far or session.id not in ends_at:
-                    self.schedule_expiry(wire, session.id, ends_at.get(session.id), now + session.ttl)
+                    self.schedule_expiry(resp, session.id, ends_at.get(session.id), now + session.ttl)
         except FAILURES as error:
             raise self.failed(error) from None

@@ -10,7 +10,7 @@ _OF_SERVER: Final = "name the file of the authority that signed it with ?ssl_ca_
 _OF_CLIENT: Final = "name that with ?ssl_certfile=...&ssl_keyfile=... in the URL"
 _NAME: Final = "the URL has to name the server as its certificate does"
 _DATE: Final = "the server needs another, unless the clock of this machine is wrong"
-_CURES: Final = {9: _DATE, 10: _DATE, 62: _NAME, 64: _NAME}  # OpenSSL's X509_V_ERR_...; others concern the authority
+_REMEDIES: Final = {9: _DATE, 10: _DATE, 62: _NAME, 64: _NAME}  # OpenSSL's X509_V_ERR_...; others concern the authority
 
 _NO_FILE: Final = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
 _NO_USE: Final = re.compile(r"X509|PEM lib|cadata|KEY_VALUES_MISMATCH|No cipher")
@@ -34,8 +34,8 @@ def explain_tls_error(error: Exception) -> str | None:
     """
     for cause in (error, error.__context__):  # the error from which redis-py made it
         if isinstance(cause, ssl.SSLCertVerificationError):
-            cure = _CURES.get(cause.verify_code, _OF_SERVER)
-            return f"its certificate is not accepted ({cause.verify_message.rstrip('.')}): {cure}"
+            remedy = _REMEDIES.get(cause.verify_code, _OF_SERVER)
+            return f"its certificate is not accepted ({cause.verify_message.rstrip('.')}): {remedy}"
         is_tls = isinstance(cause, ssl.SSLError)
         if is_tls and _CLIENT_REFUSED.search(str(cause)):
             return f"it does not accept this client without a certificate that it knows: {_OF_CLIENT}"
@@ -44,16 +44,16 @@ def explain_tls_error(error: Exception) -> str | None:
     return None
 
 
-def suggest_url_fixes(trouble: str, shown: str) -> list[str]:
+def suggest_url_fixes(text: str, shown: str) -> list[str]:
     """Suggest what may be wrong with the URL of a server that has never been reached, judging by the error."""
     scheme = shown.partition("://")[0]
     if not is_encrypted(shown):
-        is_likely = scheme != "unix" and (_ENDED.search(trouble) or _GARBLED.search(trouble))
+        is_likely = scheme != "unix" and (_ENDED.search(text) or _GARBLED.search(text))
         return [f"if it speaks TLS there, the URL begins with {scheme}s://"] if is_likely else []
     found = []
-    if _NO_TLS.search(trouble):
+    if _NO_TLS.search(text):
         found.append(f"if it speaks no TLS there, the URL begins with {scheme[:-1]}://")
-    if _ENDED.search(trouble):
+    if _ENDED.search(text):
         found.append(f"if it wants a certificate of its clients, {_OF_CLIENT}")
     return found
 

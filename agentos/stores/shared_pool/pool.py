@@ -21,7 +21,7 @@ from ...pool.core.reservations import RefillClaims, reserve
 from ...pool.core.states import Life, LifeEvent, TicketState
 from ...pool.store_protocol import QuotaReservation, SlotGranted, SlotRequest, Step
 from .view import TOO_LATE, PoolView
-from .waiting import NAMED, claims_on, idle_until, own_claim, put_off_until, wanted_numbers
+from .waiting import NAMED, build_claim, find_idle_until, parse_claims, start_after_claims, wanted_numbers
 
 # Delay after a refusal that the view does not explain, before the view is refreshed again.
 _UNEXPLAINED_FOR = 0.005
@@ -40,44 +40,44 @@ class SharedPool(PoolView):
 
     # -- starting ---------------------------------------------------------------------------------------------
 
-    def acquire(self, ask: LeaseRequest, requester: str | None, now: float) -> Grant | None:
-        grant = super().acquire(ask, requester, now)
+    def acquire(self, request: LeaseRequest, requester: str | None, now: float) -> Grant | None:
+        grant = super().acquire(request, requester, now)
         if grant is None and not self.waiting and not self.closed and self._catch_up(now):
-            grant = super().acquire(ask, requester, now)
+            grant = super().acquire(request, requester, now)
         return grant
 
     def _find(
-        self, lane: CandidateIndex, ask: LeaseRequest, now: float, claims: RefillClaims | None
+        self, index: CandidateIndex, request: LeaseRequest, now: float, claims: RefillClaims | None
     ) -> tuple[Key | None, float]:
         if now < self.not_before:
             return None, self.not_before
-        return super()._find(lane, ask, now, claims)
+        return super()._find(index, request, now, claims)
 
-    def _starts_at(self, key: Key, ask: LeaseRequest, now: float, claims: RefillClaims | None) -> float:
-        """Return when *ask* may start; later than in the core if starting now would delay a process that is ahead."""
-        at = super()._starts_at(key, ask, now, claims)
+    def _starts_at(self, key: Key, request: LeaseRequest, now: float, claims: RefillClaims | None) -> float:
+        """Return when *request* may start: later than in the core if starting now would delay a process ahead."""
+        at = super()._starts_at(key, request, now, claims)
         if at > now or not self._claimed.get(key.quota):
             return at
-        return put_off_until(self._claimed[key.quota], key, ask, now)
+        return start_after_claims(self._claimed[key.quota], key, request, now)
 
     def _start_on_first(
-        self, lane: CandidateIndex, ask: LeaseRequest, requester: str | None, now: float
+        self, index: CandidateIndex, request: LeaseRequest, requester: str | None, now: float
     ) -> Grant | None:
         return None  # only the store can grant
 
-    def _start(self, key: Key, ask: LeaseRequest, requester: str | None, now: float) -> Grant | None:
+    def _start(self, key: Key, request: LeaseRequest, requester: str | None, now: float) -> Grant | None:
         quota = key.quota
         _, number = self._numbers[key]
         draws: list[Draw] | tuple[Draw, ...] = NOTHING
 
         def reserve_at(at: float, claims: Sequence[str]) -> QuotaReservation | None:
             nonlocal draws
-            self._claimed[quota] = claims_on(number, quota, claims, at)
+            self._claimed[quota] = parse_claims(number, quota, claims, at)
             if key.life is not Life.ALIVE or (self.keep_free and self.next_spare_slot_at(at) > at):
                 return None
-            if self._claimed[quota] and self._starts_at(key, ask, at, None) > at:
+            if self._claimed[quota] and self._starts_at(key, request, at, None) > at:
                 return None
-            found = NOTHING if quota.open_wide else reserve(quota, ask, at)
+            found = NOTHING if quota.open_wide else reserve(quota, request, at)
             if found is None:
                 return None
             draws = found
@@ -88,24 +88,24 @@ class SharedPool(PoolView):
             return QuotaReservation(record, tuple(name for name, state in named_limits(quota) if state in guesses))
 
         bid = self._build_slot_request(key, requester, reserve_at, now, still_waiting=self.waiting > 1)
-        before = self._news
-        self._came = True
+        before = self._foreign_changes
+        self._requested_grant = True
         answer = self._try_in_store(lambda: self._store.try_grant(bid), now)
         if isinstance(answer, SlotGranted):
             if not bid.still_waiting:
                 self._waits_as = None
-            grant = Grant(key, answer.token, requester, answer.at, ask.model, draws)
-            self._record_lease(grant, ask)
+            grant = Grant(key, answer.token, requester, answer.at, request.model, draws)
+            self._record_lease(grant, request)
             self._store.confirm_grant()
             if self.max_lease is not None and len(self.leases) == 1:
                 self._store.wake_maintenance()  # to end the lease in time if its holder does not
             return grant
         if answer is not None:
             self._refresh_view(now)  # so that the next selection is a better one
-            self.rests = answer.why
+            self.pause_reason = answer.why
             if answer.not_before is not None:
                 self.not_before = answer.not_before
-            elif self._news == before:
+            elif self._foreign_changes == before:
                 self.not_before = now + _UNEXPLAINED_FOR
         return None
 
@@ -269,9 +269,9 @@ class SharedPool(PoolView):
 
         def apply(step: Step) -> None:
             nonlocal done
-            before = self._news
+            before = self._foreign_changes
             step.read(*self._numbers[key])
-            if not put_off or self._news != before:  # else it is already applied to the same state
+            if not put_off or self._foreign_changes != before:  # else it is already applied to the same state
                 change(step.now)
             self._keep(step, key.quota, opened=opened)
             if life is not None:
@@ -338,9 +338,9 @@ class SharedPool(PoolView):
         if not called:
             return self._serve(now) if news or self._broken or self.not_before <= now else NOBODY
         self.not_before = -FOREVER
-        self._came = False
+        self._requested_grant = False
         touched = self._serve(now)
-        if self.waiting and not self._came:
+        if self.waiting and not self._requested_grant:
             self._write_waiting(now, passed=True)
         return touched
 
@@ -357,7 +357,7 @@ class SharedPool(PoolView):
 
     def find_pause_reason(self, now: float) -> tuple[str, ...]:
         """Return why the store grants nothing at all now, if that is so."""
-        return (self.rests,) if self.rests and now < self.not_before else ()
+        return (self.pause_reason,) if self.pause_reason and now < self.not_before else ()
 
     def is_finished(self) -> bool:
         """Return whether the pool is closed and all leases are released."""
@@ -366,7 +366,7 @@ class SharedPool(PoolView):
     def _serve(self, now: float) -> list[Ticket]:
         touched: list[Ticket] = []
         for _ in range(_PASSES):
-            before = self._news
+            before = self._foreign_changes
             if self._fewer_keys:
                 self._fewer_keys = False
                 touched += self._fail_infeasible()
@@ -374,7 +374,7 @@ class SharedPool(PoolView):
             if self._broken is not None:
                 return [*touched, *self._fail_all(self._broken)]
             self._announce_waiting(now)
-            if self._news == before or not self.waiting:
+            if self._foreign_changes == before or not self.waiting:
                 break  # else what others did meanwhile may change which ticket can start
         return touched
 
@@ -384,7 +384,7 @@ class SharedPool(PoolView):
             if self.kept_out:
                 return  # the store was not reached: it is not known yet that we must wait
             before = self._waits_as
-            if before is None and self._store.next_refresh_at == FOREVER and not self._company:
+            if before is None and self._store.next_refresh_at == FOREVER and not self._has_active_peers:
                 return  # no other session; our next step, or what it changes, shows a new one
             if before is None or before != self._waiting_for(now):
                 self._write_waiting(now, passed=False)
@@ -401,9 +401,9 @@ class SharedPool(PoolView):
 
     def _waiting_for(self, now: float) -> tuple[tuple[int, ...], float | None, str | None]:
         """Return the credentials that callers wait for (empty: any), not before when, and the refill they claim."""
-        lanes, numbers = self._index_list, self._numbers
-        idle = None if len(numbers) > NAMED else idle_until(lanes, self.keys.values(), self.starts_at, now)
-        return wanted_numbers(lanes, numbers), idle, own_claim(lanes, numbers, now)
+        indexes, numbers = self._index_list, self._numbers
+        idle = None if len(numbers) > NAMED else find_idle_until(indexes, self.keys.values(), self.starts_at, now)
+        return wanted_numbers(indexes, numbers), idle, build_claim(indexes, numbers, now)
 
     def is_leased_elsewhere(self) -> bool:
         """Return whether other processes hold leases of this pool."""

@@ -29,7 +29,7 @@ from ...pool.store_protocol import (
 from .waiting import ForeignClaim
 
 # Delay before the next attempt at a store that cannot be written.
-_IN_TROUBLE_FOR = 0.25
+_FAILURE_DELAY = 0.25
 _LOST_REMEMBERED = 1_000
 
 TOO_LATE = "the store could not be told in time that it is still in use"
@@ -54,8 +54,8 @@ class PoolView(AdaptivePool):
         self._records: dict[Quota, Record] = {}  # as last read or written
         self._requests = itertools.count(1)
         self._name = uuid.uuid4().hex
-        self._news = 0  # number of changes by other processes
-        self._company = False  # others changed something since a step last showed no other session
+        self._foreign_changes = 0  # number of changes by other processes
+        self._has_active_peers = False  # others changed something since a step last showed no other session
         self._fewer_keys = False  # a key was rejected or a balance exhausted since the queue was last checked
         # What we wait for according to the store: keys (empty: any), not before when, and our claim.
         self._waits_as: tuple[tuple[int, ...], float | None, str | None] | None = None
@@ -63,11 +63,11 @@ class PoolView(AdaptivePool):
         self._ending: set[int] = set()  # released here, not yet confirmed by the store
         self._ended_now: list[int] = []  # of those, in this step
         self._draws_before: dict[Grant, list[Draw] | tuple[Draw, ...]] = {}  # of grants settled in this step
-        self.rests = ""  # why the store grants nothing before ``not_before``
-        self._came = False  # the store has received a request of ours since it notified us
+        self.pause_reason = ""  # why the store grants nothing before ``not_before``
+        self._requested_grant = False  # the store has received a request of ours since it notified us
         self._lost: dict[Grant, str] = {}
         self._abandoned: set[Grant] = set()  # their runs were stopped; not renewed, no longer ours
-        self._trouble: str | None = None  # the failure that was reported
+        self._reported_failure: str | None = None  # the failure that was reported
         self._broken: StoreError | PoolClosed | None = None
         self.mask: Callable[[str], str] = str
         self.fingerprint_of: Callable[[str], str] = str  # by the credential's name
@@ -80,30 +80,30 @@ class PoolView(AdaptivePool):
 
     def apply_updates(self, credentials: Sequence[CredentialUpdate], quotas: Sequence[QuotaUpdate]) -> None:
         """Apply what other processes changed."""
-        self._company = True
-        for news in credentials:
-            key = self._keys.get(news.number)
+        self._has_active_peers = True
+        for update in credentials:
+            key = self._keys.get(update.number)
             if key is not None:
-                self._news += 1
-                self.set_leases_elsewhere(key, news.holders)
-                self._believe(key, news)
-        for about in quotas:
-            quota = self._quotas.get(about.number)
+                self._foreign_changes += 1
+                self.set_leases_elsewhere(key, update.holders)
+                self._apply_life(key, update)
+        for quota_update in quotas:
+            quota = self._quotas.get(quota_update.number)
             if quota is not None:
-                self._news += 1
+                self._foreign_changes += 1
                 was_spent = quota.spent is not None
-                unpack_quota(quota, about.record)
+                unpack_quota(quota, quota_update.record)
                 self._refresh_quota(quota)
-                self._records[quota] = about.record
+                self._records[quota] = quota_update.record
                 self._reopen(quota)
                 self._fewer_keys |= quota.spent is not None and not was_spent
 
-    def _believe(self, key: Key, news: CredentialUpdate) -> None:
-        if news.life == Life.DEAD.value and key.life is Life.ALIVE:
-            self._change_life(key, LifeEvent.REJECTED, news.evidence, news.since)
+    def _apply_life(self, key: Key, update: CredentialUpdate) -> None:
+        if update.life == Life.DEAD.value and key.life is Life.ALIVE:
+            self._change_life(key, LifeEvent.REJECTED, update.evidence, update.since)
             self._fewer_keys = True
-        elif news.life == Life.ALIVE.value and key.life is Life.DEAD:
-            self._change_life(key, LifeEvent.REVIVED, "", news.since)
+        elif update.life == Life.ALIVE.value and key.life is Life.DEAD:
+            self._change_life(key, LifeEvent.REVIVED, "", update.since)
 
     def on_session_lost(self, why: str) -> None:
         """Drop all leases: the session has ended without us.
@@ -173,7 +173,7 @@ class PoolView(AdaptivePool):
 
     def add(self, spec: KeySpec, now: float) -> Sequence[Ticket]:
         known = self._enrol(spec.name, spec.quota)
-        self._take_note(self._admit(spec), known)
+        self._add_enrolled(self._admit(spec), known)
         self._catch_up(now)
         return self._serve(now) if self.waiting else NOBODY
 
@@ -184,7 +184,7 @@ class PoolView(AdaptivePool):
             CredentialIdentity(fingerprint, name, f"key {fingerprint}" if quota is None else f"quota {quota}")
         )
 
-    def _take_note(self, key: Key, known: EnrolledCredential) -> None:
+    def _add_enrolled(self, key: Key, known: EnrolledCredential) -> None:
         self._numbers[key] = (known.credential.number, known.quota.number)
         self._keys[known.credential.number] = key
         self._quotas[known.quota.number] = key.quota
@@ -200,7 +200,7 @@ class PoolView(AdaptivePool):
             record = shift_record_epoch(pack_quota(quota, self._records[quota]), 0.0)
             for key in quota.keys:
                 dead = (Life.DEAD.value, key.evidence, key.since) if key.life is Life.DEAD else None
-                self._take_note(key, _with_ours(self._enrol(key.name, name if shared else None), record, dead))
+                self._add_enrolled(key, _merge_known(self._enrol(key.name, name if shared else None), record, dead))
                 if dead:
                     acts.append(partial(self._submit_death, key, *dead))
             if record:
@@ -224,20 +224,20 @@ class PoolView(AdaptivePool):
     def _submit(self, act: Callable[[Step], object], now: float | None) -> None:
         self._try_in_store(lambda: self._store.submit(act), now)
 
-    def _try_in_store(self, ask: Callable[[], T], now: float | None) -> T | None:
+    def _try_in_store(self, call: Callable[[], T], now: float | None) -> T | None:
         """Return the store's answer; None if it is busy or failing, and then nothing starts for a while."""
         self.kept_out = True
         try:
-            answer = ask()
+            answer = call()
         except StoreBusy:
             if now is not None:
                 self.not_before = now + self._store.busy_delay()
             return None
         except TransientStoreError as error:
             if now is not None:
-                self.not_before = now + _IN_TROUBLE_FOR
-            if self._trouble is None:
-                self._trouble = str(error)
+                self.not_before = now + _FAILURE_DELAY
+            if self._reported_failure is None:
+                self._reported_failure = str(error)
                 self.notes.append(f"the pool's shared state cannot be written: {error}; no lease starts until it can")
             return None
         except (StoreError, PoolClosed) as error:
@@ -245,9 +245,9 @@ class PoolView(AdaptivePool):
             return None
         self.kept_out = False
         if self._store.next_refresh_at == FOREVER:
-            self._company = False
-        if self._trouble is not None and answer is not False:
-            self._trouble = None
+            self._has_active_peers = False
+        if self._reported_failure is not None and answer is not False:
+            self._reported_failure = None
             if self._broken is None:
                 self.not_before = -FOREVER  # waiters need not wait longer
             self.notes.append("the pool's shared state can be written again")
@@ -255,11 +255,11 @@ class PoolView(AdaptivePool):
 
     def _catch_up(self, now: float) -> bool:
         """Refresh the view; return whether other processes changed anything."""
-        before = self._news
+        before = self._foreign_changes
         if now >= self._store.next_refresh_at:
             self._try_in_store(self._store.maintain, now)
         self._refresh_view(now)
-        return self._news != before
+        return self._foreign_changes != before
 
     def _refresh_view(self, since: float) -> None:
         """Update the view with changes before *since*, or a little later if the store is busy."""
@@ -276,7 +276,7 @@ class PoolView(AdaptivePool):
         self.not_before = FOREVER
 
 
-def _with_ours(known: EnrolledCredential, record: Record, dead: tuple[str, str, float] | None) -> EnrolledCredential:
+def _merge_known(known: EnrolledCredential, record: Record, dead: tuple[str, str, float] | None) -> EnrolledCredential:
     """Return what the store knows, merged with what this process knew."""
     credential = known.credential
     if dead is not None:

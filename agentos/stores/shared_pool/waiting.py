@@ -18,7 +18,7 @@ ForeignClaim = tuple[float, list[tuple[LimitState, float]]]
 Numbers = Mapping[Key, tuple[int, int]]  # store numbers of the credential and of its quota
 
 
-def claims_on(number: int, quota: Quota, claims: Sequence[str], now: float) -> list[ForeignClaim]:
+def parse_claims(number: int, quota: Quota, claims: Sequence[str], now: float) -> list[ForeignClaim]:
     """Return the claims on this quota in the core's terms."""
     found = []
     for text in claims:
@@ -28,9 +28,9 @@ def claims_on(number: int, quota: Quota, claims: Sequence[str], now: float) -> l
     return found
 
 
-def put_off_until(claims: Collection[ForeignClaim], key: Key, ask: LeaseRequest, now: float) -> float:
-    """Return when *ask* may start on *key* without delaying a process that is ahead."""
-    draws = {state: amount for state, amount, _ in compute_draws(key.quota, ask)}
+def start_after_claims(claims: Collection[ForeignClaim], key: Key, request: LeaseRequest, now: float) -> float:
+    """Return when *request* may start on *key* without delaying a process that is ahead."""
+    draws = {state: amount for state, amount, _ in compute_draws(key.quota, request)}
     for until, amounts in claims:
         if until > now and any(
             state.ready_at(amount, now, draws.get(state, 0.0)) > until + ROUNDING for state, amount in amounts
@@ -39,9 +39,9 @@ def put_off_until(claims: Collection[ForeignClaim], key: Key, ask: LeaseRequest,
     return now
 
 
-def own_claim(lanes: Sequence[CandidateIndex], numbers: Numbers, now: float) -> str | None:
+def build_claim(indexes: Sequence[CandidateIndex], numbers: Numbers, now: float) -> str | None:
     """Return the refill that the first waiter here needs, encoded; processes behind it must not delay it."""
-    heads = [head for lane in lanes if (head := lane.waiting.head()) is not None]
+    heads = [head for index in indexes if (head := index.waiting.head()) is not None]
     head = min(heads, key=Ticket.rank)
     key = head.planned
     if key is None or not now < head.starts_at < FOREVER or key.quota.closed_for(head.request.model) > now:
@@ -53,16 +53,16 @@ def own_claim(lanes: Sequence[CandidateIndex], numbers: Numbers, now: float) -> 
     return pack_claim(numbers[key][1], head.starts_at, amounts)
 
 
-def idle_until(
-    lanes: Sequence[CandidateIndex],
+def find_idle_until(
+    indexes: Sequence[CandidateIndex],
     keys: Collection[Key],
     starts_at: Callable[[Key, LeaseRequest, float], float],
     now: float,
 ) -> float | None:
     """Return the instant before which no waiter could start even with all slots free; None: one may start any time."""
     first = FOREVER
-    for lane in lanes:
-        head = lane.waiting.head()
+    for index in indexes:
+        head = index.waiting.head()
         if head is None:
             continue
         for key in keys:
@@ -73,11 +73,11 @@ def idle_until(
     return first if first < FOREVER else None
 
 
-def wanted_numbers(lanes: Sequence[CandidateIndex], numbers: Numbers) -> tuple[int, ...]:
+def wanted_numbers(indexes: Sequence[CandidateIndex], numbers: Numbers) -> tuple[int, ...]:
     """Return the store's numbers of the credentials that would serve a waiter; empty: any."""
     if len(numbers) > NAMED:
         return ()
-    labels = {lane.labels for lane in lanes if lane.waiting}
+    labels = {index.labels for index in indexes if index.waiting}
     return tuple(
         number
         for key, (number, _) in numbers.items()

@@ -42,14 +42,14 @@ def read_boot_id() -> str:
     if sys.platform == "linux":
         return read_linux_boot_id(Path("/proc"))
     elif sys.platform == "darwin":
-        return _hashed(_boot_of_macos())
+        return _hash(_read_macos_boot_id())
     else:
         return ""
 
 
 def read_linux_boot_id(proc: Path) -> str:
     """Return the id from the kernel's files under *proc*."""
-    boot = _text(proc / "sys/kernel/random/boot_id")
+    boot = _read_text(proc / "sys/kernel/random/boot_id")
     if not boot:
         return ""
     try:
@@ -57,17 +57,17 @@ def read_linux_boot_id(proc: Path) -> str:
     except OSError:
         namespace = ""  # kernels before 5.6 have no time namespaces
     # Include the offsets, because the number of a deleted namespace may be reused.
-    return _hashed(boot, namespace, _text(proc / "self/timens_offsets"))
+    return _hash(boot, namespace, _read_text(proc / "self/timens_offsets"))
 
 
-def _text(path: Path) -> str:
+def _read_text(path: Path) -> str:
     try:
         return path.read_text(encoding="ascii", errors="replace").strip()
     except OSError:
         return ""
 
 
-def _boot_of_macos() -> str:
+def _read_macos_boot_id() -> str:
     try:
         import ctypes
 
@@ -79,5 +79,5 @@ def _boot_of_macos() -> str:
     return "" if failed else buffer.value.decode("ascii", "replace")
 
 
-def _hashed(boot: str, *more: str) -> str:
+def _hash(boot: str, *more: str) -> str:
     return hashlib.sha256("\n".join((boot, *more)).encode()).hexdigest()[:16] if boot else ""

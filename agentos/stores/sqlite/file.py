@@ -49,7 +49,7 @@ _SALT_BYTES: Final = 32
 _TRIES: Final = 5
 _LOG_SIZE: Final = 1 << 20  # size to which SQLite truncates the write-ahead log
 _INSIST: Final = 5.0
-_PAUSE_WITHIN: Final = 1.0
+_IDLE_TIMEOUT: Final = 1.0
 _PAGE_SIZE: Final = 2048  # a step writes about six pages, a row or two each; small pages cost a fifth less
 
 
@@ -75,7 +75,7 @@ class StoreFile:
     # -- opening ----------------------------------------------------------------------------------------------
 
     def _open(self) -> None:
-        self._alive = PresenceLock(self.path)
+        self._presence = PresenceLock(self.path)
         deadline = time.monotonic() + _INSIST
         while True:
             try:
@@ -86,7 +86,7 @@ class StoreFile:
             except sqlite3.Error as error:
                 # Other processes lock it for short moments.
                 if not is_busy(error) or time.monotonic() > deadline:
-                    raise self._verdict(error) from None
+                    raise self._translate_error(error) from None
             time.sleep(busy_backoff())
         self._identity = _identity(self.path)
         _open_files.add(self)
@@ -98,13 +98,13 @@ class StoreFile:
             self._enter()
             self.salt = bytes.fromhex(self._meta("salt"))
         except (ValueError, TypeError, LookupError) as error:
-            self._alive.release()
+            self._presence.release()
             self.connection.close()
             raise StoreDamaged(
                 path=str(self.path), detail=f"what it says of itself is not readable ({error})"
             ) from None
         except BaseException:
-            self._alive.release()
+            self._presence.release()
             self.connection.close()
             raise
 
@@ -123,23 +123,23 @@ class StoreFile:
         """Join the processes that have the file open, after making sure that it is usable."""
         wrong: StoreError | None = None
         for _ in range(_TRIES):
-            if self._is_alone():
+            if self._try_exclusive():
                 self._prepare_format()
-                self._alive.share()
+                self._presence.share()
                 return
-            self._alive.share()
+            self._presence.share()
             wrong = self._describe_problem()
             if wrong is None:
                 return
-            self._alive.release()  # the process that was preparing it may have died
+            self._presence.release()  # the process that was preparing it may have died
             time.sleep(busy_backoff())
         assert wrong is not None  # noqa: S101 - for the type checker
         raise wrong
 
-    def _is_alone(self) -> bool:
+    def _try_exclusive(self) -> bool:
         # Two processes that try at the same moment can exclude each other, though neither has the lock.
         for _ in range(_TRIES):
-            if self._alive.try_exclusive():
+            if self._presence.try_exclusive():
                 return True
             time.sleep(busy_backoff())
         return False
@@ -245,8 +245,8 @@ class StoreFile:
                 self.connection = self._connected()
                 return False
         except sqlite3.Error as error:
-            raise self._verdict(error) from None
-        self._alive.release()
+            raise self._translate_error(error) from None
+        self._presence.release()
         self.path = prepare_file(self.path)
         self._open()
         return True
@@ -286,7 +286,7 @@ class StoreFile:
     def leave(self) -> None:
         """Release the locks that show this process as alive."""
         self.locks.close()
-        self._alive.release()
+        self._presence.release()
 
     def close(self) -> None:
         self.connection.close()
@@ -295,7 +295,7 @@ class StoreFile:
         value: str = self.connection.execute("select value from meta where key = ?", (key,)).fetchone()[0]
         return value
 
-    def _verdict(self, error: sqlite3.Error) -> StoreError:
+    def _translate_error(self, error: sqlite3.Error) -> StoreError:
         why = transient_reason(error)
         if why is not None:
             return StoreUnavailable(path=str(self.path), detail=why)
@@ -319,7 +319,7 @@ def _close_inherited() -> None:
             file.close()
 
 
-def _wait_for_a_pause() -> None:
+def _wait_for_idle() -> None:
     """Before a fork, wait until no step is in progress: a busy connection could not be closed in the child.
 
     Without a lock, which an interrupt at the wrong moment would leave locked for ever. From the last check here to the
@@ -327,26 +327,26 @@ def _wait_for_a_pause() -> None:
     """
     global _forking
     _forking = True
-    deadline = time.monotonic() + _PAUSE_WITHIN
+    deadline = time.monotonic() + _IDLE_TIMEOUT
     while any(file.at_work for file in list(_open_files)) and time.monotonic() < deadline:
         time.sleep(busy_backoff())
 
 
-def _go_on() -> None:
+def _after_fork() -> None:
     global _forking
     _forking = False
 
 
 def yield_to_fork() -> None:
     """Before a step, wait for a thread that is about to fork."""
-    deadline = time.monotonic() + _PAUSE_WITHIN if _forking else 0.0
+    deadline = time.monotonic() + _IDLE_TIMEOUT if _forking else 0.0
     while _forking and time.monotonic() < deadline:
         time.sleep(busy_backoff())
 
 
 _forking = False
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_wait_for_a_pause, after_in_parent=_go_on, after_in_child=_go_on)
+    os.register_at_fork(before=_wait_for_idle, after_in_parent=_after_fork, after_in_child=_after_fork)
 
 
 def _identity(path: Path) -> tuple[int, int] | None:

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Final
 
 _MARK: Final = "AGENTOS_MARK"
-_SAID: Final = re.compile(rb"(process-[0-9a-f]{16}) ([0-9a-f]{8,64}\.)[0-9]{1,20}")
+_CONTENT: Final = re.compile(rb"(process-[0-9a-f]{16}) ([0-9a-f]{8,64}\.)[0-9]{1,20}")
 _TIME_TO_END: Final = 2.0  # seconds from SIGTERM to SIGKILL
 _OPEN: Final = os.O_RDWR | getattr(os, "O_NOFOLLOW", 0)
 
@@ -111,8 +111,8 @@ class LeaseLocks:
 
     def outlived(self, tokens: Iterable[int]) -> bool:
         """Return whether a command uses one of these leases though its process is gone. If so, end the command."""
-        found = [self._mark_of_survivor(token) for token in tokens]
-        self._have_ended({mark for mark in found if mark})
+        found = [self._find_survivor_mark(token) for token in tokens]
+        self._end_commands({mark for mark in found if mark})
         return any(mark is not None for mark in found)
 
     def forget(self, tokens: Iterable[int]) -> None:
@@ -121,7 +121,7 @@ class LeaseLocks:
             if not _is_locked(self._file(token)):
                 _remove(self._file(token))
 
-    def _mark_of_survivor(self, token: int) -> str | None:
+    def _find_survivor_mark(self, token: int) -> str | None:
         """Return the mark prefix of a command that uses the lease and has outlived its process; "" if unknown.
 
         None: there is no such command.
@@ -129,10 +129,10 @@ class LeaseLocks:
         path = self._file(token)
         if not _is_locked(path):
             return None
-        said = _SAID.fullmatch(_read(path))
-        if said is None:
+        content = _CONTENT.fullmatch(_read(path))
+        if content is None:
             return ""
-        return None if _is_locked(self._folder / said[1].decode()) else said[2].decode()
+        return None if _is_locked(self._folder / content[1].decode()) else content[2].decode()
 
     def sweep(self) -> None:
         """Remove the files that are not locked. Only while no other process has the store open."""
@@ -146,7 +146,7 @@ class LeaseLocks:
         except OSError:
             return []  # no command was started yet
 
-    def _have_ended(self, marks: set[str]) -> None:
+    def _end_commands(self, marks: set[str]) -> None:
         new = marks - self._ending
         if new:
             self._ending |= new
@@ -199,17 +199,17 @@ def _read(path: Path) -> bytes:
 def _end_marked(marks: Iterable[str]) -> None:
     """Send SIGTERM to the processes with one of these marks, then SIGKILL. Stopped ones are not continued."""
     for number in (signal.SIGTERM, signal.SIGKILL):
-        for pid in list(_marked(marks)):
+        for pid in list(_find_marked(marks)):
             try:
                 os.kill(pid, number)
             except OSError:
                 pass  # it has ended
         until = time.monotonic() + _TIME_TO_END
-        while time.monotonic() < until and any(_marked(marks)):
+        while time.monotonic() < until and any(_find_marked(marks)):
             time.sleep(0.02)
 
 
-def _marked(marks: Iterable[str]) -> Iterator[int]:
+def _find_marked(marks: Iterable[str]) -> Iterator[int]:
     """Return the processes whose mark begins with one of these. Only on systems with /proc."""
     wanted = tuple(os.fsencode(f"{_MARK}={mark}") for mark in marks)
     for entry in os.listdir("/proc") if os.path.isdir("/proc/self") else ():

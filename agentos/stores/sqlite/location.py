@@ -73,7 +73,7 @@ def prepare_file(path: Path) -> Path:
     """
     real = Path(os.path.realpath(path))
     try:
-        other = _something_else(real)  # first, because this lets an automounter mount it
+        other = _why_not_a_file(real)  # first, because this lets an automounter mount it
         kind = find_network_share(real)
         if kind is not None:
             raise StoreOnNetworkShare(path=str(real), kind=kind)
@@ -98,7 +98,7 @@ def make_private(path: Path) -> None:
         os.close(descriptor)
 
 
-def _something_else(real: Path) -> str | None:
+def _why_not_a_file(real: Path) -> str | None:
     if real.is_symlink():
         return "it is a link that leads to itself"  # all other links were followed
     if real.is_dir():
@@ -147,11 +147,11 @@ def _reason(error: OSError) -> str:
     return f"{error.strerror or error}{where}"
 
 
-def _forget_the_lock() -> None:
+def _replace_lock() -> None:
     global _making
     _making = Lock()
 
 
 # A child may be forked while another thread holds the lock, which then is never released in the child.
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_the_lock)
+    os.register_at_fork(after_in_child=_replace_lock)

@@ -25,11 +25,11 @@ from .location import make_private
 _PATIENCE: Final = 5.0
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.002, 0.02
 
-_LOOK: Final = "select count(*) from sqlite_schema"
+_READ_SCHEMA: Final = "select count(*) from sqlite_schema"
 # An endless statement that has read from the file keeps the file locked.
-_KEEP_LOOKING: Final = (
+_ENDLESS_READ: Final = (
     "with recursive more(n) as (select 1 union all select n + 1 from more) "  # noqa: S608 (constants)
-    f"select n from more where ({_LOOK}) >= 0"
+    f"select n from more where ({_READ_SCHEMA}) >= 0"
 )
 
 
@@ -70,7 +70,7 @@ class PresenceLock:
         deadline = time.monotonic() + patience
         while not self._try_share():
             if time.monotonic() >= deadline:
-                raise self._kept_out(patience)
+                raise self._timeout_error(patience)
             _pause()
 
     def release(self) -> None:
@@ -92,12 +92,12 @@ class PresenceLock:
             # Otherwise the exclusive transaction, though empty, would create a journal file.
             connection.execute("pragma journal_mode = memory").fetchone()
             connection.execute(statement)
-            connection.execute(_LOOK).fetchone()  # a plain transaction locks nothing until it reads
+            connection.execute(_READ_SCHEMA).fetchone()  # a plain transaction locks nothing until it reads
         except sqlite3.Error as error:
             self.release()
             if is_busy(error):
                 return False
-            raise self._explained(error) from None
+            raise self._unavailable(error) from None
         return True
 
     def _downgrade(self) -> None:
@@ -106,15 +106,15 @@ class PresenceLock:
         if connection is None:
             return
         try:
-            looking = connection.execute(_KEEP_LOOKING)
-            looking.fetchone()
+            cursor = connection.execute(_ENDLESS_READ)
+            cursor.fetchone()
             connection.execute("rollback")  # not commit: that would write the first page
             connection.execute("begin")
-            connection.execute(_LOOK).fetchone()
-            looking.close()
+            connection.execute(_READ_SCHEMA).fetchone()
+            cursor.close()
         except sqlite3.Error as error:
             self.release()
-            raise self._explained(error) from None
+            raise self._unavailable(error) from None
 
     def _open(self) -> sqlite3.Connection:
         if self.is_held:
@@ -127,15 +127,15 @@ class PresenceLock:
                     raise StoreUnavailable(path=str(self.path), detail="it is only for locking, and is not empty")
                 connection = self._connect(f"{self.path.as_uri()}?mode=rw")
             except (OSError, sqlite3.Error) as error:
-                raise self._explained(error) from None
+                raise self._unavailable(error) from None
             self._connection, self._pid = connection, os.getpid()
             _all.add(self)
         return connection
 
-    def _explained(self, error: Exception) -> StoreUnavailable:
+    def _unavailable(self, error: Exception) -> StoreUnavailable:
         return StoreUnavailable(path=str(self.path), detail=transient_reason(error) or str(error))
 
-    def _kept_out(self, patience: float) -> StoreUnavailable:
+    def _timeout_error(self, patience: float) -> StoreUnavailable:
         return StoreUnavailable(
             path=str(self.path), detail=f"another process has kept it to itself for {patience:g}s; it may be suspended"
         )
@@ -152,19 +152,19 @@ def _close_inherited() -> None:
     get a lock from the count without the system being asked. Not done at the fork itself: most children never come
     here, and another thread of the parent may have been inside SQLite.
     """
-    for alive in list(_all):
-        if not alive.is_held:
-            alive.release()
+    for lock in list(_all):
+        if not lock.is_held:
+            lock.release()
 
 
-def _forget_the_lock() -> None:
+def _replace_lock() -> None:
     global _opening
     _opening = Lock()
 
 
 # A child may be forked while another thread holds the lock, which then is never released in the child.
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_the_lock)
+    os.register_at_fork(after_in_child=_replace_lock)
 
 
 def _pause() -> None:

@@ -32,11 +32,11 @@ def read_store(path: Path, specs: Iterable[KeySpec], clock: Clock) -> list[Crede
     """
     now = clock.now()
     offset = clock.wall() - now
-    book = _retry(path, now, offset)
-    if book is None:
+    dump = _retry(path, now, offset)
+    if dump is None:
         return None
     try:
-        return build_rows(book, {spec.name: spec for spec in specs}, now, offset)
+        return build_rows(dump, {spec.name: spec for spec in specs}, now, offset)
     except (ValueError, TypeError, LookupError, AttributeError) as error:
         raise StoreDamaged(path=str(path), detail=f"a record is not readable ({type(error).__name__})") from None
 
@@ -53,7 +53,7 @@ def _retry(path: Path, now: float, offset: float) -> StoreDump | None:
             return _read_file(path, now, offset)
         except sqlite3.Error as error:
             if not is_busy(error) or time.monotonic() > deadline:
-                raise _verdict(path, error) from None
+                raise _translate_error(path, error) from None
         except (OSError, ValueError) as error:
             raise StoreUnavailable(path=str(path), detail=str(error)) from None
         time.sleep(busy_backoff())
@@ -132,7 +132,7 @@ def _leases(execute: Execute, now: float, gone: str) -> dict[int, tuple[tuple[st
     return found
 
 
-def _verdict(path: Path, error: sqlite3.Error) -> StoreError:
+def _translate_error(path: Path, error: sqlite3.Error) -> StoreError:
     why = transient_reason(error)
     if why is not None:
         return StoreUnavailable(path=str(path), detail=why)

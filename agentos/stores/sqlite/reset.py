@@ -32,13 +32,13 @@ def reset_credentials(path: Path, names: Sequence[str], specs: Iterable[KeySpec]
     does not have are left out. Raises StoreError if the file cannot be written.
     """
     file = StoreFile(path, clock)
-    bell = create_wakeup()
+    wakeup = create_wakeup()
     try:
-        done, rings = _retry(file, names, {spec.name: spec for spec in specs}, clock)
-        for port, session in rings:
-            bell.notify_peers(port, session)
+        done, targets = _retry(file, names, {spec.name: spec for spec in specs}, clock)
+        for port, session in targets:
+            wakeup.notify_peers(port, session)
     finally:
-        bell.close()
+        wakeup.close()
         file.leave()
         file.close()
     return done

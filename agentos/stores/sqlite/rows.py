@@ -17,7 +17,7 @@ from .boot_clock import ClockReading
 Execute = Callable[..., sqlite3.Cursor]
 
 OUTLIVED: Final = 0.0  # ``gone_until`` of leases that last until their commands have ended
-_OUTLIVED_LOOK_AFTER: Final = 0.1
+_OUTLIVED_CHECK_AFTER: Final = 0.1
 _LOG_KEPT: Final = 1024
 _PRUNE_EVERY: Final = 256
 
@@ -152,7 +152,7 @@ def read_tokens(execute: Execute, session: str) -> list[int]:
 
 def postpone_expiry(execute: Execute, session: str, now: float) -> float:
     """Keep a session whose commands outlive its process. Return when to check again."""
-    again_at = now + _OUTLIVED_LOOK_AFTER
+    again_at = now + _OUTLIVED_CHECK_AFTER
     execute(
         "update sessions set expires_at = ?, waiting_since = null, gone_until = ? where id = ?",
         (again_at, OUTLIVED, session),

@@ -34,7 +34,7 @@ from .udp_wakeup import LocalWakeup, UdpWakeup, WakeupTarget
 
 T = TypeVar("T")
 
-_NEVER_LOOKED = -1
+_NEVER_READ = -1
 SESSIONS = (
     "select id, expires_at, weight, served, waiting_since, wanted, called_at, idle_until, claim, bell, pid, "
     "out_for from sessions"
@@ -53,7 +53,7 @@ class SqliteStore(SessionStore[SqliteStep]):
         self,
         file: StoreFile,
         clock: Clock,
-        bell: UdpWakeup | LocalWakeup,
+        wakeup: UdpWakeup | LocalWakeup,
         *,
         ttl: float,
         weight: float,
@@ -61,12 +61,12 @@ class SqliteStore(SessionStore[SqliteStep]):
     ) -> None:
         super().__init__(str(file.path), clock, ttl=ttl, weight=weight, view=view)
         self._file = file
-        self._wakeup = bell
-        self._seen = _NEVER_LOOKED  # the newest log entry that the view has
-        self._data_version = _NEVER_LOOKED
+        self._wakeup = wakeup
+        self._seen = _NEVER_READ  # the newest log entry that the view has
+        self._data_version = _NEVER_READ
         self._writer = secrets.randbits(62)
-        self._commits: SqliteStep | None = None  # a step whose commit may or may not have taken effect
-        self._in_trouble = False  # the connection must be reopened
+        self._unconfirmed: SqliteStep | None = None  # a step whose commit may or may not have taken effect
+        self._must_reconnect = False  # the connection must be reopened
         self._outlived: set[str] = set()  # sessions whose surviving commands were reported
 
     def _salt(self) -> bytes:
@@ -78,7 +78,7 @@ class SqliteStore(SessionStore[SqliteStep]):
 
     def _check_location(self) -> None:
         if not self._file.is_still_at_path():
-            self._in_trouble = True  # the file was deleted or replaced: no other process sees our writes
+            self._must_reconnect = True  # the file was deleted or replaced: no other process sees our writes
 
     # -- steps ------------------------------------------------------------------------------------------------
 
@@ -95,7 +95,7 @@ class SqliteStore(SessionStore[SqliteStep]):
     def _transaction(self, act: Callable[[SqliteStep], T], request: str | None) -> T:
         step: SqliteStep | None = None
         try:
-            if self._in_trouble:
+            if self._must_reconnect:
                 self._reconnect()
             if self._file.connection.in_transaction:
                 self._file.connection.execute("rollback")  # of a step that was interrupted as it began
@@ -106,7 +106,7 @@ class SqliteStore(SessionStore[SqliteStep]):
             answer = act(step)
             step.finish()
             self._uncertain = True
-            self._commits = step
+            self._unconfirmed = step
             self._file.connection.execute("commit")
         except (sqlite3.Error, OSError, UnicodeDecodeError) as error:
             self._undo(step)
@@ -143,8 +143,8 @@ class SqliteStore(SessionStore[SqliteStep]):
         execute = self._file.connection.execute
         now = self._clock.now()
         sessions = [StoreSession(*row) for row in execute(SESSIONS).fetchall()]
-        if self._commits is not None:
-            self._check_committed(self._commits, sessions)
+        if self._unconfirmed is not None:
+            self._check_committed(self._unconfirmed, sessions)
         changes = read_last_change(execute, self._writer)
         changes.token = max(changes.token, self._highest)  # tokens grow even if the file was replaced
         step = SqliteStep(execute, now, self._ttl, changes, sessions, self._view, self._seen)
@@ -198,7 +198,7 @@ class SqliteStore(SessionStore[SqliteStep]):
             del self._pending[: step.acts]
         if any(session.id == step.me.id for session in sessions):
             self._session = step.me.id  # it may have begun in that step
-        self._commits = None
+        self._unconfirmed = None
 
     def _join(self, step: SqliteStep, expired: StoreSession | None) -> None:
         """Begin a session. If we had one, it has ended without us, and its leases are lost."""
@@ -218,12 +218,12 @@ class SqliteStore(SessionStore[SqliteStep]):
         return me
 
     def _committed(self, step: SqliteStep) -> None:
-        self._commits = None
+        self._unconfirmed = None
         self._on_step_done(step, step.acts)
         self._session = step.me.id
         self._highest = step.changes.token
         if step.is_news:
-            self._data_version = _NEVER_LOOKED  # the next refresh reads what others did, and our own changes
+            self._data_version = _NEVER_READ  # the next refresh reads what others did, and our own changes
         else:
             self._seen = step.changes.number
         if step.me_changed:
@@ -237,14 +237,14 @@ class SqliteStore(SessionStore[SqliteStep]):
         """Roll back a failed step, and mark the view as stale."""
         if step is None and not self._file.in_transaction():
             return  # it had not begun
-        self._seen = self._data_version = _NEVER_LOOKED
+        self._seen = self._data_version = _NEVER_READ
         self._uncertain = True
         self._view.step_failed()
         try:
             if self._file.in_transaction():
                 self._file.connection.execute("rollback")
         except sqlite3.Error:
-            self._in_trouble = True
+            self._must_reconnect = True
 
     def _failed(self, error: Exception) -> Exception:
         if is_busy(error):
@@ -252,16 +252,16 @@ class SqliteStore(SessionStore[SqliteStep]):
         why = transient_reason(error)
         if why is None:
             return StoreDamaged(path=self.where, detail=str(error))
-        self._in_trouble = True
+        self._must_reconnect = True
         return TransientStoreError(why)
 
     def _reconnect(self) -> None:
-        self._seen = self._data_version = _NEVER_LOOKED
+        self._seen = self._data_version = _NEVER_READ
         try:
             is_another = self._file.reopen()
         except StoreUnavailable as error:
             raise TransientStoreError(error.detail) from None
-        self._in_trouble = False
+        self._must_reconnect = False
         if is_another:
             self._pending.clear()  # they concern the former file
             self._abandoned.clear()
@@ -274,7 +274,7 @@ class SqliteStore(SessionStore[SqliteStep]):
 
     def refresh(self, since: float = FOREVER) -> bool:
         """Update the view with what others changed since the last refresh. Return False if nothing changed."""
-        if self._session is None or self._left or self._in_trouble:
+        if self._session is None or self._left or self._must_reconnect:
             return False
         self._require_own_process()
         yield_to_fork()
@@ -325,13 +325,13 @@ class SqliteStore(SessionStore[SqliteStep]):
         deadline = time.monotonic() + LEAVE_RETRY_SECONDS
         while True:
             try:
-                rings = leave()
+                targets = leave()
                 break
             except (sqlite3.Error, OSError):
                 if time.monotonic() > deadline:
                     return  # then its leases expire
             time.sleep(busy_backoff())
-        for port, session in rings:
+        for port, session in targets:
             self._wakeup.notify_peers(port, session)
 
     def _detach(self, *, closed: bool) -> None:

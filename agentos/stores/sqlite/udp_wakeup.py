@@ -78,8 +78,8 @@ class UdpWakeup:
         try:
             self._socket.settimeout(0.0)
             for _ in range(_BATCH):
-                said, (_host, port) = datagram
-                if self.session and hmac.compare_digest(said, self.session.encode()):
+                data, (_host, port) = datagram
+                if self.session and hmac.compare_digest(data, self.session.encode()):
                     self.was_notified = True
                 else:
                     by_strangers = by_strangers or port != self.port

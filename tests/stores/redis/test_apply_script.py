@@ -54,11 +54,11 @@ class Talk:
         return self.send(self.step(texts=texts), hour=hour, seen=seen)
 
     def ends_at(self, session: str = "me.1") -> float | None:
-        found = self.wire.ask("ZSCORE", self.link.keys[3], session)
+        found = self.wire.execute("ZSCORE", self.link.keys[3], session)
         return None if found is None else float(found)
 
     def text(self, name: str) -> str | None:
-        found = self.wire.ask("HGET", self.link.keys[1], name)
+        found = self.wire.execute("HGET", self.link.keys[1], name)
         return None if found is None else found.decode()
 
 
@@ -298,7 +298,7 @@ def test_the_counter_of_tokens_is_only_ever_raised(talk: Talk) -> None:
 
 
 def test_a_script_that_the_server_has_forgotten_is_sent_again(talk: Talk) -> None:
-    talk.wire.ask("SCRIPT", "FLUSH")
+    talk.wire.execute("SCRIPT", "FLUSH")
 
     assert talk.join().what == "done"
 
@@ -328,18 +328,18 @@ def test_an_interrupt_after_any_question_leaves_no_answer_for_the_next_one(
 
     monkeypatch.setattr(talk.wire._connection, "read_response", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        talk.wire.ask("TIME")
+        talk.wire.execute("TIME")
     monkeypatch.undo()
 
     with pytest.raises(Disconnected):
-        talk.wire.ask("TIME")
+        talk.wire.execute("TIME")
 
 
 def test_a_refusal_is_an_answer_after_which_the_next_question_can_be_asked(talk: Talk) -> None:
     with pytest.raises(ResponseError):
-        talk.wire.ask("NO-SUCH-COMMAND")
+        talk.wire.execute("NO-SUCH-COMMAND")
 
-    assert talk.wire.ask("ECHO", "still here") == b"still here"
+    assert talk.wire.execute("ECHO", "still here") == b"still here"
 
 
 def test_of_a_session_that_ends_nothing_is_left(talk: Talk) -> None:

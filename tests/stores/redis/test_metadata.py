@@ -18,7 +18,7 @@ from agentos.stores.redis.metadata import (
 
 TTL = 30.0
 NOW = 5000.0
-OLD = ServerInfo("run-1", uptime=1000.0, hour=NOW)
+OLD = ServerInfo("run-1", uptime=1000.0, time=NOW)
 YOUNG = replace(OLD, run="run-2", uptime=10.0)
 OTHER = replace(OLD, run="run-2")
 TOKEN = 6_000_000  # above all that a store on such a server begins with
@@ -31,11 +31,11 @@ def come(
     meta: StoreMetadata | None,
     server: ServerInfo = OLD,
     known: KnownStoreState | None = None,
-    signs: StoreActivity = RUN_OUT,
+    activity: StoreActivity = RUN_OUT,
     *,
     ttl: float = TTL,
 ) -> StoreMetadata:
-    return reconcile_metadata(meta, server, known, ttl=ttl, signs=signs, salt="cd")
+    return reconcile_metadata(meta, server, known, ttl=ttl, activity=activity, salt="cd")
 
 
 # -- no store is there ---------------------------------------------------------------------------------------------
@@ -61,7 +61,7 @@ def test_a_store_that_is_gone_is_made_anew_and_waits_and_gives_no_token_twice() 
 
 
 def test_a_new_store_where_processes_still_listen_waits_as_one_that_is_gone() -> None:
-    made = come(None, signs=StoreActivity(listening=True))
+    made = come(None, activity=StoreActivity(listening=True))
 
     assert made.paused_until == NOW + TTL
     assert "epoch is gone" in made.why
@@ -76,7 +76,7 @@ def test_a_store_that_is_gone_waits_for_the_longest_lease_that_was_known_in_it()
 def test_a_new_store_gives_no_token_that_one_before_it_may_have_given() -> None:
     before = come(None)
 
-    later = come(None, replace(OLD, hour=NOW + 60.0))
+    later = come(None, replace(OLD, time=NOW + 60.0))
 
     assert later.token >= before.token + 60_000
 
@@ -86,7 +86,7 @@ def test_a_new_store_gives_no_token_that_one_before_it_may_have_given() -> None:
 
 @pytest.mark.parametrize("known", [None, KNOWN, replace(KNOWN, token=TOKEN - 2, sequence=2)])
 def test_a_store_that_is_as_it_was_stays_as_it_is(known: KnownStoreState | None) -> None:
-    assert come(META, known=known, signs=IN_FORCE) is META
+    assert come(META, known=known, activity=IN_FORCE) is META
 
 
 @pytest.mark.parametrize("known", [replace(KNOWN, token=TOKEN + 1), replace(KNOWN, sequence=8)])
@@ -107,7 +107,7 @@ def test_who_knew_another_epoch_makes_the_one_it_finds_wait() -> None:
 def test_the_second_who_knew_that_other_epoch_does_not_make_it_wait_again() -> None:
     first = come(META, known=KnownStoreState("epoch-0", 900, TOKEN + 90))
 
-    later = come(first, replace(OLD, hour=NOW + 20), KnownStoreState("epoch-0", 900, TOKEN + 89))
+    later = come(first, replace(OLD, time=NOW + 20), KnownStoreState("epoch-0", 900, TOKEN + 89))
 
     assert later is first
 
@@ -148,13 +148,13 @@ def test_another_run_of_the_server_gives_no_token_that_it_may_have_forgotten(tok
 
 @pytest.mark.parametrize("server", [YOUNG, OTHER])
 def test_a_rest_is_as_long_as_the_longest_time_to_live_of_whoever_may_be_there(server: ServerInfo) -> None:
-    new = come(replace(META, longest=300.0), server, signs=IN_FORCE)
+    new = come(replace(META, longest=300.0), server, activity=IN_FORCE)
 
     assert new.paused_until == NOW + 300.0 - (10 if server is YOUNG else 0)
 
 
 def test_whoever_comes_with_a_longer_time_to_live_says_so() -> None:
-    assert come(META, ttl=60.0, signs=IN_FORCE).longest == 60.0
+    assert come(META, ttl=60.0, activity=IN_FORCE).longest == 60.0
 
 
 def test_whoever_comes_with_a_longer_time_to_live_to_a_young_server_makes_it_wait_for_longer() -> None:
@@ -170,12 +170,12 @@ def test_whoever_comes_with_a_longer_time_to_live_to_an_old_server_makes_nobody_
 
 
 @pytest.mark.parametrize("signs", [RUN_OUT, IN_FORCE, StoreActivity(listening=True)])
-def test_a_longer_time_to_live_is_remembered_while_anybody_may_have_it(signs: StoreActivity) -> None:
-    assert come(META, ttl=1.0, signs=signs) is META
+def test_a_longer_time_to_live_is_remembered_while_anybody_may_have_it(activity: StoreActivity) -> None:
+    assert come(META, ttl=1.0, activity=activity) is META
 
 
 def test_a_longer_time_to_live_is_forgotten_when_all_have_left() -> None:
-    assert come(META, ttl=1.0, signs=NOBODY).longest == 1.0
+    assert come(META, ttl=1.0, activity=NOBODY).longest == 1.0
 
 
 # -- as it is written ----------------------------------------------------------------------------------------------

@@ -37,20 +37,20 @@ def test_the_next_look_is_when_the_first_of_the_others_runs_out(company: PeerSes
 def test_whoever_has_run_out_is_taken_for_gone(company: PeerSessions) -> None:
     seen(company, 140.0, other=140.0, me=150.0)
 
-    assert (company.run_out, company.next_check_at) == (["other.1"], 140.0)
+    assert (company.expired, company.next_check_at) == (["other.1"], 140.0)
 
 
 def test_whoever_has_just_come_waits_before_it_takes_anybody_for_gone(company: PeerSessions) -> None:
     seen(company, 105.0, other=90.0)
 
-    assert (company.run_out, company.next_check_at) == ([], 100.0 + PATIENCE)
+    assert (company.expired, company.next_check_at) == ([], 100.0 + PATIENCE)
 
 
 def test_whoever_comes_again_has_been_away_and_waits_again(company: PeerSessions) -> None:
     company.on_join("me.2", 200.0)
 
-    assert seen(company, 205.0, other=150.0).run_out == []
-    assert seen(company, 200.0 + PATIENCE, other=150.0).run_out == ["other.1"]
+    assert seen(company, 205.0, other=150.0).expired == []
+    assert seen(company, 200.0 + PATIENCE, other=150.0).expired == ["other.1"]
 
 
 def test_whoever_comes_again_gives_up_what_it_thought_while_it_was_away(company: PeerSessions) -> None:
@@ -58,7 +58,7 @@ def test_whoever_comes_again_gives_up_what_it_thought_while_it_was_away(company:
 
     company.on_join("me.2", 200.0)
 
-    assert (company.run_out, company.next_check_at) == ([], 200.0 + PATIENCE)
+    assert (company.expired, company.next_check_at) == ([], 200.0 + PATIENCE)
 
 
 def test_whoever_has_not_come_yet_is_a_newcomer_and_whoever_has_waited_is_none(company: PeerSessions) -> None:
@@ -87,7 +87,7 @@ def test_who_was_ended_is_not_ended_again(company: PeerSessions) -> None:
 
     company.remove(["other.1"])
 
-    assert company.run_out == ["third.1"]
+    assert company.expired == ["third.1"]
 
 
 def test_a_session_that_would_outlast_its_time_to_live_is_noticed(company: PeerSessions) -> None:

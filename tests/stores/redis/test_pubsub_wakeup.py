@@ -113,14 +113,14 @@ def test_a_connection_for_steps_that_is_lost_is_mended_while_somebody_waits(
 def test_a_connection_that_is_lost_while_somebody_waits_is_mended_at_once(
     bell: PubSubWakeup, link: StoreConnection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rang, waits = bell._rang, threading.Event()
+    rang, waits = bell._read_wakeups, threading.Event()
 
     def watched(wait: float) -> bool:
         if wait:
             waits.set()
         return rang(wait)
 
-    monkeypatch.setattr(bell, "_rang", watched)
+    monkeypatch.setattr(bell, "_read_wakeups", watched)
     waiter = Background(lambda: bell.acquire())
     assert waits.wait(PATIENCE)
 

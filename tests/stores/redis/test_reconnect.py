@@ -422,12 +422,12 @@ def test_a_user_who_may_not_wake_others_any_more_gives_back_what_it_has(rig: Rig
 
 
 def test_a_server_that_says_nothing_of_its_run_is_none_for_a_pool(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    ask = RespConnection.ask
+    ask = RespConnection.execute
 
     def without(wire: RespConnection, *words: str) -> Any:
         return b"redis_version:7.0.0\r\n" if words[0] == "INFO" else ask(wire, *words)
 
-    monkeypatch.setattr(RespConnection, "ask", without)
+    monkeypatch.setattr(RespConnection, "execute", without)
 
     with pytest.raises(StoreUnavailable, match="INFO"):
         rig.open()
