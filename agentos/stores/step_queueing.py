@@ -97,7 +97,7 @@ class QueueingStep(ABC):
         freed = self._end_session(session)
         if freed and (session.pid, session.host) != (self.me.pid, self.me.host):
             self.notes.append(
-                f"{describe_process(session)} has not been heard of for too long; what it had leased is free again"
+                f"{describe_process(session)} did not renew its session in time; its leases are free again"
             )
         for credential in freed:
             self._notify_next(credential)

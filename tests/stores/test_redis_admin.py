@@ -131,7 +131,7 @@ def test_a_store_that_others_never_leave_alone_is_given_up(place: Place, monkeyp
     monkeypatch.setattr(reset, "read_store_copy", overtaken)
     monkeypatch.setattr(reset, "_INSIST", 0.02)
 
-    with pytest.raises(StoreUnavailable, match="others change the same records"):
+    with pytest.raises(StoreUnavailable, match="other processes keep changing the same records"):
         reset_credentials(at(place), ["alice"], [spec("alice")], place.clock)
 
 

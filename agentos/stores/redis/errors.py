@@ -13,8 +13,8 @@ from .tls_errors import explain_tls_error, is_encrypted, suggest_url_fixes
 
 # Transient errors: how such a reply begins, or a word in it if a script failed while running.
 _TRANSIENT: Final = {
-    "LOADING": "it is still reading what it had written",
-    "BUSY": "it is busy with somebody's script",
+    "LOADING": "it is still loading its data",
+    "BUSY": "it is busy with a script",
     "READONLY": "it is a replica, which cannot be written",
     "MASTERDOWN": "it has lost its master",
     "OOM": "its memory is full",
@@ -62,7 +62,7 @@ def translate_error(error: Exception, shown: str, limit: float) -> TransientStor
 
 def build_option_error(error: Exception, shown: str) -> StoreUnavailable:
     """Return what to raise for redis-py's *error* about an option of the URL, whose text may contain a value."""
-    detail = f"an option of its URL is none that redis-py knows, or has no such value ({type(error).__name__})"
+    detail = f"redis-py does not know an option of its URL, or rejects its value ({type(error).__name__})"
     return StoreUnavailable(path=shown, detail=detail)
 
 
@@ -84,7 +84,7 @@ def _translate_reply(error: exceptions.ResponseError, shown: str) -> TransientSt
             path=shown, detail="its keys are on another node of a cluster: name that one in the URL"
         )
     if "WRONGTYPE" in text:
-        return NotAStore(path=shown, detail="a key of that name holds something else")
+        return NotAStore(path=shown, detail="a key of that name has another type")
     if re.search(r"\b(NOAUTH|WRONGPASS|NOPERM)\b|no permissions|ACL failure|can't (run|access|publish)", text):
         return _refused(shown, text)
     for word, why in _TRANSIENT.items():

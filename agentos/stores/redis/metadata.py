@@ -128,7 +128,7 @@ def reconcile_metadata(
         if server.uptime < ttl:
             new = new.paused(now + ttl - server.uptime, _started(server))
         elif activity.in_force:
-            new = new.paused(now + ttl, "another server answers now, which may not know the newest leases")
+            new = new.paused(now + ttl, "another server answers now, which may lack the newest leases")
     return new
 
 
@@ -152,7 +152,7 @@ def _went_back(meta: StoreMetadata, known: KnownStoreState) -> bool:
 
 
 def _started(server: ServerInfo) -> str:
-    return f"the server had been up for only {server.uptime:.0f} s: leases of before may still be in use"
+    return f"the server had been up for only {server.uptime:.0f} s: leases from before its start may still be in use"
 
 
 def _with_longest(meta: StoreMetadata, server: ServerInfo, ttl: float, activity: StoreActivity) -> StoreMetadata:

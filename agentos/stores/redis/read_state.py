@@ -98,7 +98,7 @@ def read_store_copy(connection: StoreConnection, resp: RespConnection, clock: Cl
         if reply.what == "done":
             break
     else:
-        raise TransientStoreError(f"others keep changing what {connection.place.shown} says of itself")
+        raise TransientStoreError(f"other processes keep changing the metadata of {connection.place.shown}")
     ends_at = connection.query(lambda: connection.read_session_expiries(resp))
     with report_damage(connection.place):
         replica, clock_offset = Replica(), ClockOffset(ahead + meta.shift)

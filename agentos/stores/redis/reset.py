@@ -34,7 +34,7 @@ def reset_credentials(
             if done is not None:
                 return done
             if time.monotonic() > deadline:
-                raise StoreUnavailable(path=place.shown, detail="others change the same records all the time")
+                raise StoreUnavailable(path=place.shown, detail="other processes keep changing the same records")
             time.sleep(busy_backoff())
 
 

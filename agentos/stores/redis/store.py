@@ -204,7 +204,7 @@ class RedisStore(SessionStore[RedisStep]):
             step.expire(expired)
         if self._session is not None:
             self._view.on_session_lost(
-                f"it was not renewed for {self._ttl:g}s" if expired else "the others had given it up"
+                f"it was not renewed for {self._ttl:g}s" if expired else "another process ended its session"
             )
         self._renew_at = step.now
 
@@ -287,7 +287,7 @@ class RedisStore(SessionStore[RedisStep]):
         try:
             reply = parse_reply(raw)
         except ValueError:
-            raise UnreadableRecord("what the server answers is not readable") from None
+            raise UnreadableRecord("the server's reply is not readable") from None
         self._apply_reply(reply, self._connection.server_time.received(sent, reply.time))
         return sent, reply
 
@@ -377,7 +377,7 @@ class RedisStore(SessionStore[RedisStep]):
         self._abandoned.clear()
         self._former.clear()
         if before is not None:
-            self._view.on_session_lost(handshake.meta.why or "the store is another one by now")
+            self._view.on_session_lost(handshake.meta.why or "the store was replaced")
             self._not_enrolled = True
 
     def _refresh_metadata(self, handshake: Handshake) -> None:
@@ -389,7 +389,7 @@ class RedisStore(SessionStore[RedisStep]):
         except FAILURES as error:
             raise self._connection.failed(error) from None
         if meta is None or self._time.is_new(meta):
-            self._connection.drop("the store is another one by now")  # reconnecting finds out the rest
+            self._connection.drop("the store was replaced")  # reconnecting finds out the rest
             raise TransientStoreError(self._connection.why)
         self._on_metadata(meta, reading)
 
@@ -407,7 +407,7 @@ class RedisStore(SessionStore[RedisStep]):
             records = map(self._replica.credential, self._replica.numbers("c"))
             known = {lease.token for record in records for lease in record.leases if lease.session == self._session}
             if not known.issuperset(self._view.held_tokens()):
-                self._view.on_session_lost("the server has forgotten it (restored from an older copy?)")
+                self._view.on_session_lost("the server has lost it (restored from an older copy?)")
 
     def _enrol_again(self) -> None:
         """Enrol all credentials in a replaced store, within the time of one reply; the next step continues."""

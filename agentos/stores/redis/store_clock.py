@@ -104,7 +104,7 @@ class StoreClock:
             return False
         if not server_is_steady:
             return self.apply_reading(reading, alive=alive)
-        self._correct_server_clock(reading, off, "another process had put the clock wrong")
+        self._correct_server_clock(reading, off, "another process had corrected the clock wrongly")
         return True
 
     def _ahead(self) -> float:

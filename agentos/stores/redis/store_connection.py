@@ -144,7 +144,7 @@ class StoreConnection:
             self._reconnecting.release()
         left = deadline - time.monotonic()
         if self.handshake is None and left > 0:  # none has, or only before this failure
-            thread = threading.Thread(target=self.reconnect, name="agentos-mender", daemon=True)
+            thread = threading.Thread(target=self.reconnect, name="agentos-reconnect", daemon=True)
             try:
                 thread.start()
             except RuntimeError:  # the interpreter is ending
@@ -200,7 +200,7 @@ class StoreConnection:
             )
             if new is meta or self.amend(resp, new, meta):
                 return Handshake(resp, new, reading)
-        raise TransientStoreError(f"others keep changing what {self.place.shown} says of itself")
+        raise TransientStoreError(f"other processes keep changing the metadata of {self.place.shown}")
 
     def _server(self, resp: RespConnection) -> ServerInfo:
         reply = resp.execute("INFO", "server").decode(errors="replace")
@@ -209,7 +209,7 @@ class StoreConnection:
             version = tuple(int(number) for number in re.findall(r"\d+", info["redis_version"])[:2])
             run, counted = info["run_id"], float(info["uptime_in_seconds"])
         except (KeyError, ValueError) as error:
-            detail = f"it does not say what a Redis or Valkey says of itself in answer to INFO ({error})"
+            detail = f"its answer to INFO is not that of a Redis or Valkey server ({error})"
             raise StoreUnavailable(path=self.place.shown, detail=detail) from None
         if version < _OLDEST:
             detail = f"the server is Redis {info['redis_version']}, and 6.0 or newer is needed (or Valkey)"
@@ -229,16 +229,14 @@ class StoreConnection:
         if not fields:
             return None
         if "format" not in fields:
-            raise NotAStore(path=self.place.shown, detail=f"its key {self.keys[0]} is somebody else's")
+            raise NotAStore(path=self.place.shown, detail=f"its key {self.keys[0]} belongs to another program")
         try:
             version = int(fields["format"])
             if version > FORMAT:
                 raise StoreTooNew(path=self.place.shown, version=version, newest=FORMAT)
             return parse_metadata(fields)
         except (ValueError, KeyError) as error:
-            raise StoreDamaged(
-                path=self.place.shown, detail=f"what it says of itself is not readable ({error})"
-            ) from None
+            raise StoreDamaged(path=self.place.shown, detail=f"its metadata is not readable ({error})") from None
 
     def apply(self, resp: RespConnection, words: list[str]) -> bytes:
         """Return the server's reply to a step. Raises redis-py's errors."""

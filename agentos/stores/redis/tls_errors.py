@@ -49,12 +49,12 @@ def suggest_url_fixes(text: str, shown: str) -> list[str]:
     scheme = shown.partition("://")[0]
     if not is_encrypted(shown):
         is_likely = scheme != "unix" and (_ENDED.search(text) or _GARBLED.search(text))
-        return [f"if it speaks TLS there, the URL begins with {scheme}s://"] if is_likely else []
+        return [f"if the server uses TLS, the URL must begin with {scheme}s://"] if is_likely else []
     found = []
     if _NO_TLS.search(text):
-        found.append(f"if it speaks no TLS there, the URL begins with {scheme[:-1]}://")
+        found.append(f"if the server does not use TLS, the URL must begin with {scheme[:-1]}://")
     if _ENDED.search(text):
-        found.append(f"if it wants a certificate of its clients, {_OF_CLIENT}")
+        found.append(f"if it requires a client certificate, {_OF_CLIENT}")
     return found
 
 

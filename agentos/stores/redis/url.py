@@ -49,7 +49,7 @@ def is_redis_url(text: str) -> bool:
 
 def parse_redis_url(text: str) -> RedisLocation:
     """Parse a URL. Raises ValueError, which names the wrong part but shows none of its text."""
-    _require(text.isprintable(), "it holds a character that cannot be printed")
+    _require(text.isprintable(), "it contains a character that cannot be printed")
     parts, port, options = _parts(text)
     scheme = parts.scheme.lower()
     encrypted = _SCHEMES[scheme] == "rediss"
@@ -61,7 +61,8 @@ def parse_redis_url(text: str) -> RedisLocation:
         )
         _require(name != "db" or value.isdecimal(), _NO_DATABASE)
         _require(
-            encrypted or name == "db", f"{_displayable_option(name)} is one of TLS, for which it begins with rediss://"
+            encrypted or name == "db",
+            f"{_displayable_option(name)} is for TLS, which needs a URL that begins with rediss://",
         )
     if encrypted and options.get("ssl_cert_reqs") != "none":
         options.setdefault("ssl_check_hostname", "true")  # redis-py checks it by default only since version 6
@@ -84,7 +85,7 @@ def _parts(text: str) -> tuple[SplitResult, int, dict[str, str]]:
         parts = urlsplit(text)
     except ValueError:
         raise ValueError("its host cannot be read") from None
-    _require(not parts.fragment, "it has a '#', which a password has as %23")
+    _require(not parts.fragment, "it has a '#'; write one in a password as %23")
     try:
         port = parts.port or _DEFAULT_PORT
     except ValueError:
@@ -113,7 +114,7 @@ def _displayable_option(option: str) -> str:
 
 def _socket(path: str, options: dict[str, str]) -> tuple[str, str]:
     _require(path.startswith("/") and len(path) > 1, "it names no socket, as in unix:///run/redis.sock")
-    _require("@" not in unquote(path), "its path holds an '@'")
+    _require("@" not in unquote(path), "its path contains an '@'")
     return path, quote(unquote(path)) + (f" db {options['db']}" if "db" in options else "")
 
 

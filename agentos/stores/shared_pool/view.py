@@ -32,7 +32,7 @@ from .waiting import ForeignClaim
 _FAILURE_DELAY = 0.25
 _LOST_REMEMBERED = 1_000
 
-TOO_LATE = "the store could not be told in time that it is still in use"
+TOO_LATE = "it could not be renewed in the store in time"
 ABANDONED = "its run was stopped without waiting for it; the lease is not renewed any more"
 
 T = TypeVar("T")

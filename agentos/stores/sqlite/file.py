@@ -100,9 +100,7 @@ class StoreFile:
         except (ValueError, TypeError, LookupError) as error:
             self._presence.release()
             self.connection.close()
-            raise StoreDamaged(
-                path=str(self.path), detail=f"what it says of itself is not readable ({error})"
-            ) from None
+            raise StoreDamaged(path=str(self.path), detail=f"its metadata is not readable ({error})") from None
         except BaseException:
             self._presence.release()
             self.connection.close()
@@ -149,7 +147,7 @@ class StoreFile:
         self._require_ours()
         version = read_version(self.connection)
         if version < _FORMAT:
-            detail = f"it has format {version} and must be brought to {_FORMAT}, but processes that use it are running"
+            detail = f"it has format {version} and must be migrated to {_FORMAT}, but processes that use it are running"
             return StoreUnavailable(path=str(self.path), detail=detail)
         moment = read_moment(self.connection.execute)
         # Without a boot id, processes that have the file open at the same time are of the same boot.
@@ -300,7 +298,7 @@ class StoreFile:
         if why is not None:
             return StoreUnavailable(path=str(self.path), detail=why)
         if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_NOTADB:
-            return NotAStore(path=str(self.path), detail="it is no SQLite file")
+            return NotAStore(path=str(self.path), detail="it is not an SQLite file")
         return StoreDamaged(path=str(self.path), detail=str(error))
 
 

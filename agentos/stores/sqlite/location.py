@@ -103,7 +103,7 @@ def _why_not_a_file(real: Path) -> str | None:
         return "it is a link that leads to itself"  # all other links were followed
     if real.is_dir():
         return "it is a folder"
-    return "it is no file" if real.exists() and not real.is_file() else None
+    return "it is not a regular file" if real.exists() and not real.is_file() else None
 
 
 def _make_folder(folder: Path) -> None:

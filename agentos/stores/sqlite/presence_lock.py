@@ -118,7 +118,7 @@ class PresenceLock:
 
     def _open(self) -> sqlite3.Connection:
         if self.is_held:
-            raise ValueError("this process is inside already")
+            raise ValueError("this process already holds the lock")
         with _opening:
             _close_inherited()
             try:
@@ -137,7 +137,7 @@ class PresenceLock:
 
     def _timeout_error(self, patience: float) -> StoreUnavailable:
         return StoreUnavailable(
-            path=str(self.path), detail=f"another process has kept it to itself for {patience:g}s; it may be suspended"
+            path=str(self.path), detail=f"another process has locked it for {patience:g}s; it may be suspended"
         )
 
 

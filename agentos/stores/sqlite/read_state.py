@@ -137,5 +137,5 @@ def _translate_error(path: Path, error: sqlite3.Error) -> StoreError:
     if why is not None:
         return StoreUnavailable(path=str(path), detail=why)
     if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_NOTADB:
-        return NotAStore(path=str(path), detail="it is no SQLite file")
+        return NotAStore(path=str(path), detail="it is not an SQLite file")
     return StoreDamaged(path=str(path), detail=str(error))

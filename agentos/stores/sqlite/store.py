@@ -178,7 +178,7 @@ class SqliteStore(SessionStore[SqliteStep]):
             self._outlived.add(session.id)
             step.notes.append(
                 f"{describe_process(session)} has ended, and commands that it started still run: they are being ended, "
-                "and their keys are used by nobody else before that"
+                "and their keys stay leased until then"
             )
 
     # -- commands that may outlive this process ---------------------------------------------------------------
@@ -207,7 +207,7 @@ class SqliteStore(SessionStore[SqliteStep]):
             step.expire(expired)
         if self._session is not None:
             self._view.on_session_lost(
-                f"it was not renewed for {self._ttl:g}s" if expired else "the others had given it up"
+                f"it was not renewed for {self._ttl:g}s" if expired else "another process ended its session"
             )
         self._renew_at = step.now
 

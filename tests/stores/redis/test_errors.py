@@ -87,9 +87,9 @@ def test_a_password_helps_where_the_server_does_not_know_who_asks(said: str, wan
     assert ("put user and password into the URL" in str(found)) is wants_login
 
 
-NO_TLS = "if it speaks no TLS there, the URL begins with redis://"
-TLS = "if it speaks TLS there, the URL begins with rediss://"
-CLIENT = "if it wants a certificate of its clients, name that with ?ssl_certfile=...&ssl_keyfile=... in the URL"
+NO_TLS = "if the server does not use TLS, the URL must begin with redis://"
+TLS = "if the server uses TLS, the URL must begin with rediss://"
+CLIENT = "if it requires a client certificate, name that with ?ssl_certfile=...&ssl_keyfile=... in the URL"
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,7 @@ def test_a_fresh_store_on_a_young_server_waits_until_that_has_lived_for_one_time
     made = come(None, YOUNG)
 
     assert made.paused_until == NOW + TTL - 10
-    assert made.why == "the server had been up for only 10 s: leases of before may still be in use"
+    assert made.why == "the server had been up for only 10 s: leases from before its start may still be in use"
 
 
 def test_a_store_that_is_gone_is_made_anew_and_waits_and_gives_no_token_twice() -> None:

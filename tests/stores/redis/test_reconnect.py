@@ -186,7 +186,7 @@ def test_a_lease_that_the_server_has_forgotten_is_lost(rig: Rig, caplog: pytest.
     rig.restart_as_remembered()
 
     rig.happens(lambda: not lease.held)
-    eventually(lambda: "the server has forgotten it" in caplog.text)
+    eventually(lambda: "the server has lost it" in caplog.text)
 
 
 def test_a_lease_that_was_given_back_and_is_there_again_is_ended(rig: Rig) -> None:

@@ -184,12 +184,14 @@ def test_a_pool_that_could_not_be_opened_leaves_no_connection(
 def test_on_a_young_server_who_waits_is_told_why(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with RedisServer(tmp_path) as server, CredentialCoordinator([KEY], store=server.url(), lease_ttl=600.0) as pool:
         waiter = Background(lambda: pool.acquire("w"))
-        eventually(lambda: any("leases of before may still be in use" in why for why in pool.explain("w").why))
+        eventually(
+            lambda: any("leases from before its start may still be in use" in why for why in pool.explain("w").why)
+        )
         pool.close()
         with pytest.raises(PoolClosed):
             waiter.result()
 
-    eventually(lambda: "leases of before may still be in use" in caplog.text)
+    eventually(lambda: "leases from before its start may still be in use" in caplog.text)
 
 
 # -- a machine that sleeps -----------------------------------------------------------------------------------------

@@ -232,7 +232,7 @@ def test_a_certificate_that_is_not_good_is_said_at_the_first_connection_with_wha
 def test_a_server_without_tls_is_thought_of(authority: Authority, said_at_once: None) -> None:
     detail = refusal(url(shared_server().port, authority, login=login()))
 
-    assert detail.endswith("; if it speaks no TLS there, the URL begins with redis://")
+    assert detail.endswith("; if the server does not use TLS, the URL must begin with redis://")
 
 
 @pytest.mark.parametrize("scheme", ["redis", "valkey"])
@@ -241,7 +241,7 @@ def test_a_server_with_tls_is_thought_of_where_the_url_means_none(
 ) -> None:
     detail = refusal(url(tls.port, scheme=scheme, login=login()))
 
-    assert detail.endswith(f"; if it speaks TLS there, the URL begins with {scheme}s://")
+    assert detail.endswith(f"; if the server uses TLS, the URL must begin with {scheme}s://")
 
 
 @pytest.mark.parametrize("option", ["ssl_ca_certs", "ssl_certfile"])

@@ -129,9 +129,9 @@ def test_what_is_no_such_url_is_refused_without_showing_it(url: str) -> None:
         ("redis://host?secret", "what follows its '?' must be"),
         (
             "redis://host?ssl_ca_certs=secret",
-            "its option 'ssl_ca_certs' is one of TLS, for which it begins with rediss",
+            "its option 'ssl_ca_certs' is for TLS, which needs a URL that begins with rediss",
         ),
-        ("unix:///run/redis.sock?ssl_keyfile=secret", "its option 'ssl_keyfile' is one of TLS"),
+        ("unix:///run/redis.sock?ssl_keyfile=secret", "its option 'ssl_keyfile' is for TLS"),
         ("unix://host", "it names no socket"),
     ],
 )

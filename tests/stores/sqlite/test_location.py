@@ -170,7 +170,7 @@ def test_a_folder_in_its_place_is_refused(tmp_path: Path) -> None:
 def test_a_pipe_in_its_place_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pool.sqlite")
 
-    with pytest.raises(StoreUnavailable, match="it is no file"):
+    with pytest.raises(StoreUnavailable, match="it is not a regular file"):
         prepare_file(tmp_path / "pool.sqlite")
 
 

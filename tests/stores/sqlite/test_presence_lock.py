@@ -150,7 +150,7 @@ def test_while_one_is_alone_nobody_else_comes_in(store: Path) -> None:
         assert heard(other) == "alone"
 
         assert not could_be_alone(store)
-        with pytest.raises(StoreUnavailable, match="kept it to itself for 0s"):
+        with pytest.raises(StoreUnavailable, match="has locked it for 0s"):
             PresenceLock(store).share(patience=0)
 
 

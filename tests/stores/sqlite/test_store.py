@@ -596,7 +596,7 @@ def test_a_session_that_is_not_renewed_is_ended_by_the_next_step_of_another_and_
     assert in_flight(place.record(key[1])) == 1
     assert one.lost == []
     one.step()
-    assert one.lost == ["the others had given it up"]
+    assert one.lost == ["another process ended its session"]
     assert one.held == set()
     assert not one.end(key, late)
 
