@@ -1,4 +1,4 @@
-"""Workers on other machines: the driver's hub, the workers' links to it, and the seats in which they work.
+"""Execution of attempts on other machines: the driver's server, the workers' clients and their worker slots.
 
-Nothing in here knows who places the seats: Dask, or another cluster.
+This package does not depend on the scheduler that places the worker slots (Dask or another cluster).
 """

@@ -1,4 +1,4 @@
-"""Commands on other machines: performed there, and shown, kept and judged here."""
+"""Engine that runs commands on cluster workers and evaluates their results in the driver."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class ClusterCommandEngine(ClusterEngine):
-    """Has one command performed for each item, on whatever machine has a seat."""
+    """Run one command per item on a worker of the cluster."""
 
     def __init__(self, run: EngineRun, seating: WorkerPlacement, *, ttl: float | None) -> None:
         super().__init__(run, seating, ttl=ttl)

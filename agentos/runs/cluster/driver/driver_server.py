@@ -1,8 +1,7 @@
-"""The driver's end of all links: hands attempts to the seats that ask, takes what comes back, notices who is gone.
+"""Server of the driver: assigns attempts to worker slots, receives their reports and detects lost workers.
 
-Everything in a hub happens on its own thread, on an event loop; the other threads of the driver talk to it by calls
-that return at once, and hear of it by queues. So a slow input, a busy journal or a reader that takes its time never
-delays a heartbeat.
+All of its state belongs to one thread with an event loop. Other threads of the driver submit calls that return at once
+and receive events through queues. So a slow input, journal or output consumer never delays a heartbeat.
 """
 
 from __future__ import annotations
@@ -52,22 +51,24 @@ from .worker_process import WorkerProcess, WorkRequest
 
 log = logging.getLogger("agentos")
 
-_LEAVE_TIMEOUT = 1.0  # for the last words to be sent
-_CLOSE_TIMEOUT = 0.01  # for sockets that nobody waits for
-_CHECKS_PER_TTL = 6  # at the links, in one time to live
-_UNUSED_TIMEOUT = 5.0  # seconds for which a seat waits for an item; then its cluster may use the place for others
-_UNUSED_CHECKS = 5  # in that time
-_JOIN_TIMEOUT = 5.0  # for a worker on which items can begin, once it is known that on others they cannot
+_LEAVE_TIMEOUT = 1.0  # seconds to send what is queued before a connection closes
+_CLOSE_TIMEOUT = 0.01  # seconds for the event loop to close aborted sockets
+_CHECKS_PER_TTL = 6  # checks for silent workers per time to live
+_UNUSED_TIMEOUT = 5.0  # seconds a slot waits for an item; then the cluster may reuse its place
+_UNUSED_CHECKS = 5  # checks per _UNUSED_TIMEOUT
+_JOIN_TIMEOUT = 5.0  # seconds to wait for a usable worker once the others are known to be unusable
 
 
 class DriverServer:
-    """Listens for the links of one run.
+    """Accepts the worker processes of one run and exchanges frames with them.
 
-    *welcome* is what each of them is told first. Its seats ask for *width* items at once. A link that is silent for
-    *ttl* seconds (and a little) is lost, with all it had in hand. *good_for* says for how many seconds leases are good.
-    While it is ``silent`` no link hears that the driver is there. Called on the hub's thread: *on_late*, with the token
-    and the report of an attempt that had been lost; *on_unfit*, for each seat that gets nothing because its worker was
-    set aside; *on_nobody*, with the reasons, while there is no other worker; *on_closed* at the very end.
+    *welcome* is the payload of the first frame to each worker. Each slot runs *width* items at once. A worker that is
+    silent for *ttl* seconds (plus a margin) is lost, with its attempts. *good_for* returns for how many seconds leases
+    are valid. While ``silent`` is set, workers receive no sign of life from the driver.
+
+    Callbacks, made on the server's thread: *on_late* with the token and report of an attempt that was already lost;
+    *on_unfit* for each slot that gets no items because its worker was excluded; *on_nobody* with the reasons while all
+    workers are excluded; *on_closed* last.
     """
 
     def __init__(
@@ -84,7 +85,7 @@ class DriverServer:
         on_closed: Callable[[], object] = lambda: None,
     ) -> None:
         self.password = secrets.token_bytes(PASSWORD_LENGTH)
-        self.has_joined = False  # at least one worker
+        self.has_joined = False
         self.silent = False
         self._welcome = welcome
         self._ttl = ttl
@@ -103,17 +104,17 @@ class DriverServer:
         self._attempts: dict[int, tuple[RemoteAttempt, WorkerProcess]] = {}
         self._listener = Listener(lambda: WorkerConnection(self), identity, to_close=_LEAVE_TIMEOUT)
         self._over = asyncio.Event()
-        self._unfit: dict[str, str] = {}  # workers that were set aside, and why
-        self._refusals: set[str] = set()  # that were said
-        self._may_reconnect = False  # one that was lost, and on which items could begin
+        self._unfit: dict[str, str] = {}  # excluded workers: name to reason
+        self._refusals: set[str] = set()  # refusals that were logged
+        self._may_reconnect = False  # a usable worker was lost and may come back
         self._no_usable_worker_since = math.inf
         self._draining = self._closing = False
         self._checked_at = 0.0
 
-    # -- for the driver's threads -------------------------------------------------------------------------------
+    # -- called by the driver's threads -----------------------------------------------------------------------------
 
     def open(self, host: str, port: int = 0) -> tuple[str, int]:
-        """Listen there; returns the address. Raises OSError."""
+        """Listen on *host* and *port* and return the address. Raise OSError if that fails."""
         opened: queue.SimpleQueue[tuple[str, int] | BaseException] = queue.SimpleQueue()
         threading.Thread(target=self._serve, args=(host, port, opened.put), name="agentos-hub", daemon=True).start()
         address = opened.get()
@@ -122,70 +123,70 @@ class DriverServer:
         return address
 
     def try_take_request(self) -> WorkRequest | None:
-        """A seat that wants an item; None if there is none at the moment."""
+        """Return a waiting slot's request for an item, or None."""
         return self._requests.try_take()
 
     def next_request(self) -> WorkRequest | None:
-        """Wait for a seat that wants an item. None: there will be no more."""
+        """Wait for a slot's request for an item. Return None once there will be no more."""
         return self._requests.take()
 
     def count_waiting(self, seconds: float = 0.0) -> int:
-        """How many threads have waited for a seat for so long."""
+        """Return the number of threads that have waited for a slot for at least *seconds*."""
         return self._requests.count_waiting(seconds)
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is out."""
+        """True while no attempt is assigned to a worker."""
         return not self._attempts
 
     def assign(self, ask: WorkRequest, errand: RemoteAttempt) -> None:
-        """Give the seat that asked this attempt, and no other."""
+        """Assign the attempt to the slot that made the request."""
         ask.is_used = True
         if not self._calls.call(self._assign, ask, errand):
             errand.events.put(NotAssigned())
 
     def return_request(self, ask: WorkRequest) -> None:
-        """It was not used: somebody else may have it."""
+        """Make an unused request available to other threads."""
         self._requests.add(ask)
 
     def dismiss(self, ask: WorkRequest) -> None:
-        """There is nothing for the seat that asked, and there will not be."""
+        """Let the slot go: there will be no item for it."""
         self._calls.call(self._dismiss, ask)
 
     def exclude_worker(self, member: WorkerProcess, why: str) -> bool:
-        """Items cannot begin on that worker: it gets none, from this moment on. False: that was known."""
+        """Assign no more items to a worker on which items cannot begin. Return False if it was excluded before."""
         is_news = self._requests.exclude(member)
         if is_news:
             self._calls.call(self._exclude_worker, member, why)
         return is_news
 
     def kill(self, errand: RemoteAttempt, after: float) -> None:
-        """Ask the attempt to end within so many seconds."""
+        """Ask the attempt to end within *after* seconds."""
         self._calls.call(self._kill, errand, after)
 
     def acknowledge(self, errand: RemoteAttempt, number: int) -> None:
-        """What the attempt said was taken, up to this number: it may say more."""
+        """Confirm the attempt's data up to *number*, so that it may send more."""
         self._calls.call(self._acknowledge, errand, number)
 
     def pause(self, on: bool) -> None:
-        """Give no seat an attempt for now, nor anybody a seat, or (False) go on. Seats may ask all the same."""
+        """Stop assigning attempts and handing out requests, or resume with False. Slots may still send requests."""
         self._requests.pause(on)
 
     def drain(self) -> None:
-        """The run stops: every attempt should finish soon, and none begins."""
+        """Ask all attempts to finish soon and assign no more."""
         self._calls.call(self._drain)
 
     def close(self) -> None:
-        """No seat gets anything any more. The hub itself stays until the last attempt has come back, or is lost."""
+        """Dismiss the waiting slots. The server itself closes when the last attempt is reported or lost."""
         self._calls.call(self._close)
 
-    # -- the hub's own thread -----------------------------------------------------------------------------------
+    # -- on the server's thread -------------------------------------------------------------------------------------
 
     def _serve(self, host: str, port: int, opened: Callable[[tuple[str, int] | BaseException], None]) -> None:
         loop = self._loop
         try:
             address = loop.run_until_complete(self._listener.open(host, port))
-        except BaseException as error:  # noqa: BLE001 - raised by whoever opened it
+        except BaseException as error:  # noqa: BLE001 - raised by open()
             self._calls.close()
             opened(error)
             return
@@ -200,9 +201,9 @@ class DriverServer:
             self._on_closed()
 
     async def _stay_open(self) -> None:
-        """Until it is over; then cut off whoever is still there, or just shaking hands."""
+        """Wait for the end of the run, then abort the remaining connections and handshakes."""
         await self._over.wait()
-        await asyncio.sleep(0)  # who was let in just now begins to
+        await asyncio.sleep(0)  # lets tasks of connections accepted just now start
         for connection in list(self._connections):
             connection.abort()
         for task in asyncio.all_tasks() - {asyncio.current_task()}:
@@ -213,7 +214,7 @@ class DriverServer:
         link = ask.worker
         if errand.kill_within is not None or self._requests.is_paused or link.is_unusable:
             ask.is_used = False
-            self._requests.add(ask)  # nobody wants it any more, or not now, but another one may come
+            self._requests.add(ask)  # the attempt cannot start now; the request serves another one
             errand.events.put(NotAssigned())
             return
         if ask.is_void or link.requests.pop(ask.number, None) is None:
@@ -230,7 +231,7 @@ class DriverServer:
             self._ignore_request(link, number)
 
     def _ignore_request(self, link: WorkerProcess, number: int) -> None:
-        """Its seat stays there without work: if it left, the cluster would have the next one there."""
+        """Leave the slot waiting without work: if it ended, the cluster would place its next slot on that worker."""
         if number not in link.ignored_requests:
             link.ignored_requests.add(number)
             if (len(link.ignored_requests) - 1) % self._width == 0:
@@ -259,31 +260,31 @@ class DriverServer:
         self._release_idle()
 
     def _release_idle(self) -> None:
-        """Send all seats home that have nothing to do, and whoever waits for one."""
+        """Dismiss all slots without an attempt and wake the threads that wait for a slot."""
         self._requests.close()
         for link in self._workers.values():
             for ask in list(link.requests.values()):
                 self._dismiss(ask)
 
-    # -- links --------------------------------------------------------------------------------------------------
+    # -- connections ------------------------------------------------------------------------------------------------
 
     def on_connect(self, connection: WorkerConnection) -> None:
-        """Somebody connected; who it is, is not known yet."""
+        """Record a connection that has not identified itself yet."""
         self._connections.add(connection)
 
     def is_password(self, password: bytes) -> bool:
-        """Whether that is the password of the run."""
+        """Return True if that is the password of the run."""
         return hmac.compare_digest(password, self.password)
 
     def on_hello(self, connection: WorkerConnection, frame: Frame) -> WorkerProcess | None:
-        """The first frame of a connection. None: it is none of ours."""
+        """Register the worker that sent the first frame of a connection. Return None to refuse it."""
         if frame.kind is not FrameKind.HELLO or not self.is_password(frame.body[:PASSWORD_LENGTH]):
             log.warning("[COORDINATOR] somebody who does not know this run tried to join it as a worker")
             return None
         try:
             hello = read_hello(frame.body)
         except WireError as error:
-            if str(error) not in self._refusals:  # it may come again and again
+            if str(error) not in self._refusals:  # the worker may retry many times
                 self._refusals.add(str(error))
                 log.warning("[COORDINATOR] a worker was refused: %s", error)
             connection.send(pack_frame(FrameKind.REFUSED, 0, str(error).encode()))
@@ -294,12 +295,12 @@ class DriverServer:
         if link is None:
             link = self._workers[hello.link] = WorkerProcess(hello.link, hello.name, unfit=hello.name in self._unfit)
         elif link.connection is not None:
-            link.connection.abort()  # it broke, and we have not noticed
+            link.connection.abort()  # broken, but not yet detected
             self._cut_off(link)
         self.has_joined = True
         link.connection = connection
         link.last_frame_at = time.monotonic()
-        # Again, for the first may not have arrived.
+        # Repeated on each connection: the first one may not have arrived.
         connection.send(pack_frame(FrameKind.WELCOME, 0, welcome_body(self._good_for(), self._welcome)))
         if self._draining:
             connection.send(pack_frame(FrameKind.DRAIN))
@@ -307,16 +308,14 @@ class DriverServer:
         return link
 
     def _resume_attempts(self, link: WorkerProcess, hello: Hello) -> None:
-        """What was under way when an earlier connection broke, or when the link was taken for lost."""
+        """Reconcile the attempts with what the worker still has after a reconnect."""
         for token in hello.in_hand:
             if token not in link.attempts:
                 link.send(pack_frame(FrameKind.KILL, token, kill_body(0.0)))
         answered = {}
         for errand in list(link.attempts.values()):
             if errand.token in hello.in_hand:
-                if (
-                    errand.last_consumed
-                ):  # what told of that may not have arrived, and output would wait for it for ever
+                if errand.last_consumed:  # the earlier acknowledgement may be lost, and the worker's output would block
                     link.send(pack_frame(FrameKind.DATA_ACK, errand.token, data_ack_body(errand.last_consumed)))
                 self._resend_kills(link, errand)
             elif errand.request is not None and errand.request.number in hello.asks:
@@ -325,7 +324,7 @@ class DriverServer:
                 self._end(errand.token, AttemptLost("its worker does not know of it any more"))
         for number in hello.asks:
             if number in answered:
-                link.send(answered[number].frame(number))  # the first time it was lost with the connection
+                link.send(answered[number].frame(number))  # the first assignment was lost with the connection
                 self._resend_kills(link, answered[number])
             else:
                 self._on_request(link, number)
@@ -336,7 +335,7 @@ class DriverServer:
             link.send(pack_frame(FrameKind.KILL, errand.token, kill_body(errand.kill_within)))
 
     def on_frame(self, link: WorkerProcess, frame: Frame) -> None:
-        """A frame of a link that has been welcomed. Raises ``WireError``."""
+        """Handle a frame of an identified worker. Raise ``WireError`` if it is not one a worker sends."""
         kind, number, body = frame
         if kind is FrameKind.REPORT:
             link.send(pack_frame(FrameKind.REPORT_ACK, number))
@@ -358,7 +357,7 @@ class DriverServer:
     @staticmethod
     def _on_data(link: WorkerProcess, token: int, said: AttemptData) -> None:
         errand = link.attempts.get(token)
-        if errand is not None and said.number > errand.last_received:  # else it came before, on a connection that broke
+        if errand is not None and said.number > errand.last_received:  # else a repetition after a reconnect
             errand.last_received = said.number
             errand.events.put(said)
 
@@ -385,7 +384,7 @@ class DriverServer:
         return AttemptStatus.DRAIN if self._draining else AttemptStatus.GO
 
     def on_disconnect(self, connection: WorkerConnection, link: WorkerProcess | None) -> None:
-        """A connection ended. That alone is not the end of its link."""
+        """Forget a connection that ended. Its worker may reconnect until its time to live is over."""
         self._connections.discard(connection)
         if link is not None and link.connection is connection:
             self._cut_off(link)
@@ -404,10 +403,10 @@ class DriverServer:
         self._finish_if_idle()
 
     def _check_workers(self) -> None:
-        """Declare those lost that have been silent for too long."""
+        """Declare workers lost that have been silent for too long."""
         now, pause = time.monotonic(), self._ttl / _CHECKS_PER_TTL
         if now > self._checked_at + 3 * pause:
-            # We ourselves stood still: what they said meanwhile has not been read yet.
+            # This process was suspended: frames that arrived meanwhile have not been read yet.
             for link in self._workers.values():
                 link.last_frame_at = now
         self._checked_at = now
@@ -418,7 +417,7 @@ class DriverServer:
         self._loop.call_later(pause, self._check_workers)
 
     def _check_usable_workers(self, now: float) -> None:
-        """Say so if there have only been workers for a while on which items cannot begin."""
+        """Report if for a while all workers have been ones on which items cannot begin."""
         if not self._unfit or self._may_reconnect or not all(link.is_unusable for link in self._workers.values()):
             self._no_usable_worker_since = math.inf
             return
@@ -443,16 +442,16 @@ class DriverServer:
             self._end(token, AttemptLost(f"worker {link.name} was lost: not heard of for {self._ttl:g}s"))
 
     def _release_unused(self) -> None:
-        """Let seats go for which there has been nothing to do for a while."""
+        """Dismiss slots that have had nothing to do for a while."""
         for ask in self._requests.release_unused(_UNUSED_TIMEOUT, self._can_release):
             self._dismiss(ask)
         self._loop.call_later(_UNUSED_TIMEOUT / _UNUSED_CHECKS, self._release_unused)
 
     def _can_release(self, link: WorkerProcess, asks: list[WorkRequest]) -> bool:
-        """A seat with several asks ends with the last of them; so all of its worker go, or none."""
+        """Return True if these requests may be dismissed: with several per slot, all of a worker's requests or none."""
         return self._width == 1 or (not link.attempts and len(asks) == len(link.requests))
 
-    # -- the end ------------------------------------------------------------------------------------------------
+    # -- shutdown ---------------------------------------------------------------------------------------------------
 
     def _close(self) -> None:
         if self._closing:

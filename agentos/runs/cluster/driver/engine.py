@@ -1,4 +1,4 @@
-"""Items on other machines: a thread of the driver for each worker, which waits while its item runs elsewhere."""
+"""Engine that runs attempts on a cluster: one driver thread per worker, which waits while its attempt runs remotely."""
 
 from __future__ import annotations
 
@@ -38,49 +38,49 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("agentos")
 
-_MAX_LOST = 10_000  # attempts that are out, or of which a late result would be understood
+_MAX_LOST = 10_000  # attempts assigned, or lost and still recognised if they report late
 _TTL = 10.0
-TIME_TO_END = 2.0  # what a cancelled coroutine may take, there and back
+TIME_TO_END = 2.0  # seconds that a cancelled coroutine may take, including the round trip
 
 
 class WorkerPlacement(Protocol):
-    """Who places seats on the machines of a cluster: each runs ``seat.sit(post)`` there."""
+    """Places worker slots on a cluster; each calls ``run_worker_slot(endpoint)`` there."""
 
     def open(self, workers: int) -> tuple[str, int, int]:
-        """Reach the cluster. Where to listen for its workers (host and port), and how many items a seat shall run."""
+        """Connect to the cluster. Return host and port to listen on, and the number of items per slot."""
         ...
 
     def place(self, post: DriverEndpoint, hub: DriverServer) -> None:
-        """Begin to place seats for that many workers, and to watch over them. They report to *hub*."""
+        """Start to place and watch slots for that many workers; they connect to *hub*."""
         ...
 
     def add_slot(self) -> None:
-        """A seat for a worker that was left behind in its own, or in place of one where items cannot begin."""
+        """Place one more slot, for an abandoned worker or one on which items cannot begin."""
         ...
 
     def request_slots(self) -> None:
-        """There is work again: place seats that were let go because there was none. Must not wait."""
+        """Place slots again that were dismissed for lack of work. Must not block."""
         ...
 
     def close(self) -> None:
-        """The run is over, and no seat is needed any more. Must not wait."""
+        """Release all slots: the run is over. Must not block."""
         ...
 
 
 class _NoSlot(Exception):
-    """The seat that had asked is gone or may have nothing now, and the attempt has not begun there."""
+    """The slot is gone or gets no items now, and the attempt has not begun there."""
 
 
 class ClusterEngine(ThreadEngine):
-    """As many threads as the run has workers, each with one item elsewhere.
+    """Runs as many threads as the run has workers, each with one attempt on the cluster.
 
-    A thread takes an attempt only when a seat has asked for one: nothing begins, and holds a key, that has no place to
-    run in. The same thread hears what the attempt says, gets its report and finishes it. An attempt that is lost with
-    its worker costs a try; what a lost worker brings later is evidence. Threads with nothing to do keep no seat: after
-    a while the hub lets seats go that nobody wants, and whoever is woken for work and finds none has some placed again.
+    A thread takes an attempt only after a slot has requested one, so that no attempt holds a key without a place to
+    run. The same thread receives the attempt's messages and its report, and finishes it. An attempt that is lost with
+    its worker counts as a try; what a lost worker reports later is recorded as evidence. Slots without work are
+    dismissed after a while; a thread that is woken for work and finds no slot has some placed again.
 
-    A worker that does not hear of the driver ends what it has within *ttl* seconds. So leases of attempts that are out
-    when this process ends do not end with it: see ``Store.delegate``.
+    A worker that loses contact with the driver ends its attempts within *ttl* seconds. So leases of attempts that run
+    remotely when this process ends do not end with it: see ``Store.delegate``.
     """
 
     clean_up = TIME_TO_END
@@ -89,31 +89,31 @@ class ClusterEngine(ThreadEngine):
         super().__init__(run)
         self._placement = seating
         pool: Any = run.state.pool
-        lease_ttl = getattr(pool, "lease_ttl", None)  # of a shared store
+        lease_ttl = getattr(pool, "lease_ttl", None)  # set by a shared store
         self._ttl = compute_ttl(ttl, lease_ttl)
         self._good_for: Callable[[], float] = (lambda: math.inf) if lease_ttl is None else pool.valid_for
         if lease_ttl is not None:
-            pool.delegate(self, self._ttl)  # before it grants anything that is then used elsewhere
+            pool.delegate(self, self._ttl)  # before the pool grants anything that is used remotely
         call = run.worker.call
         self._outputs: OutputCapture | None = call.outputs if isinstance(call, SendsOutput) else None
-        self._can_be_ended = run.worker.is_async or run.worker.is_command  # a function can only be asked
+        self._can_be_ended = run.worker.is_async or run.worker.is_command  # a function can only be asked to end
         self._assigner = AssignmentBuilder(run, ship_secrets=run.state.options.ship_secrets)
         self._lock = threading.Lock()
         self._server: DriverServer | None = None
         self._has_begun = self._closed = False
-        self._in_flight: dict[int, Attempt] = {}  # handed to a seat, and not come back: lost ones are among them
+        self._in_flight: dict[int, Attempt] = {}  # assigned and not yet reported, including lost ones
         self._late: queue.SimpleQueue[tuple[Attempt, bytes] | None] | None = None
 
-    # -- the engine's verbs -------------------------------------------------------------------------------------
+    # -- engine interface -------------------------------------------------------------------------------------------
 
     def start(self, workers: int) -> None:
-        # Not here: the caller may be an event loop, perhaps the very one on which its cluster runs.
+        # On a thread: the caller may be an event loop, perhaps the one on which its cluster runs.
         threading.Thread(target=self._open, args=(workers,), name="agentos-opening", daemon=True).start()
 
     def _open(self, workers: int) -> None:
         try:
             if self._run.source.total is not None:
-                self._wait_for_work()  # what is done already needs no cluster
+                self._wait_for_work()  # items that are done already need no cluster
             if self._run.state.closing:
                 self._placement.close()
                 return
@@ -131,7 +131,7 @@ class ClusterEngine(ThreadEngine):
                 on_closed=self._on_closed,
             )
             host, port = _opened(hub, host, port)
-        except Exception as error:  # noqa: BLE001 - raised by whoever waits for the run
+        except Exception as error:  # noqa: BLE001 - raised to the caller that waits for the run
             self._placement.close()
             self._run.shutdown.on_engine_unavailable(error)
             return
@@ -145,7 +145,7 @@ class ClusterEngine(ThreadEngine):
             self._placement.place(post, hub)
             threading.Thread(target=self._forward_stop, args=(hub,), name="agentos-stopping", daemon=True).start()
             super().start(workers)
-        except Exception as error:  # noqa: BLE001 - see above; the hub is closed with the engine
+        except Exception as error:  # noqa: BLE001 - see above; the server is closed with the engine
             self._run.shutdown.on_engine_unavailable(error)
         self._has_begun = True
 
@@ -162,7 +162,7 @@ class ClusterEngine(ThreadEngine):
         return self._can_be_ended
 
     def _time_to_end(self, _attempt: Attempt) -> float:
-        """How long an attempt that is to end may take, before it is ended by force."""
+        """Return the seconds an attempt may take to end before it is ended by force."""
         return 0.0
 
     def kill(self) -> None: ...
@@ -172,11 +172,11 @@ class ClusterEngine(ThreadEngine):
             self._closed = True
             hub = self._server
         if hub is not None:
-            hub.close()  # once nothing is out any more, and then the seating
+            hub.close()  # it closes when no attempt is assigned, and then the placement
         self._run.shutdown.stopping.set()
 
     def disconnect_workers(self) -> None:
-        """The process ends: what is out hears no more of it, and ends by itself."""
+        """Send no more signs of life, because this process ends: remote attempts then end by themselves."""
         if self._server is not None:
             self._server.silent = True
 
@@ -216,22 +216,22 @@ class ClusterEngine(ThreadEngine):
             run.shutdown.on_internal_error(error)
 
     def _next_request(self, hub: DriverServer, was_idle: bool) -> WorkRequest | None:
-        """Wait for a seat. None: there will be none."""
+        """Wait for a slot's request. Return None if there will be none."""
         run, admission = self._run, self._run.dispatcher
         recalls = was_idle and hub.is_idle and bool(admission.requests)
         if recalls:
-            admission.withdraw_requests()  # a key that has come meanwhile is for others until there is a seat
+            admission.withdraw_requests()  # until there is a slot, a key that was granted meanwhile is for others
         if hub.is_idle:
-            was_idle |= self._wait_for_work()  # perhaps no seat is needed at all
+            was_idle |= self._wait_for_work()  # perhaps no slot is needed at all
         if was_idle:
             self._placement.request_slots()
         ask = hub.next_request()
         if recalls:
-            run.state.idle.wake_all()  # what was recalled may be for any of us
+            run.state.idle.wake_all()  # the withdrawn work may be for any thread
         return ask
 
     def _wait_for_work(self) -> bool:
-        """Until there is something to do, or nothing more will be. Returns whether that took any time."""
+        """Wait until there is work or none will come. Return whether that took any time."""
         run, slept = self._run, False
         while not run.dispatcher.has_work():
             bell = ThreadWakeup()
@@ -262,16 +262,16 @@ class ClusterEngine(ThreadEngine):
                     return self._requeue(attempt, "the run stopped before it could begin")
             return run.finish(attempt, value, error)
         finally:
-            error = None  # or it and its traceback, which holds this frame, keep each other alive
+            error = None  # breaks the reference cycle between the error's traceback and this frame
 
     def _requeue(self, attempt: Attempt, why: str) -> Verdict:
-        """It never left the driver: whoever counts what was interrupted must not count it."""
+        """Requeue an attempt that never left the driver, so that it does not count as interrupted."""
         if self._run.requeue(attempt, why):
             return Verdict.INTERRUPTED
         return self._run.finish(attempt, None, Interrupted())
 
     def _run_on_worker(self, hub: DriverServer, ask: WorkRequest, attempt: Attempt) -> tuple[Any, BaseException | None]:
-        """Have the attempt run by the seat that asked: its value, or its error."""
+        """Run the attempt on the slot that made the request. Return its value or its error."""
         assignment = self._assigner.build(attempt)
         if self._outputs is None:
             return self._exchange(hub, ask, attempt, assignment)
@@ -290,7 +290,7 @@ class ClusterEngine(ThreadEngine):
         output: ItemOutput | None = None,
     ) -> tuple[Any, BaseException | None]:
         errand = attempt.runner = RemoteAttempt(attempt.token, pickle.dumps(assignment), _build_lease_check(attempt))
-        self._check_still_wanted(attempt)  # only now: who cancels it from here on finds its errand
+        self._check_still_wanted(attempt)  # after attempt.runner is set, so that a later cancellation finds it
         if len(self._in_flight) < _MAX_LOST:
             self._in_flight[attempt.token] = attempt
         hub.assign(ask, errand)
@@ -303,7 +303,7 @@ class ClusterEngine(ThreadEngine):
             return None, trouble
         if isinstance(end, AttemptLost):
             return None, WorkerLost(end.reason)
-        report: AttemptReport = pickle.loads(end.body)  # noqa: S301 - from a seat of this run
+        report: AttemptReport = pickle.loads(end.body)  # noqa: S301 - from a worker of this run
         if report.unready is not None:
             self._exclude_worker(hub, ask.worker, self._run.state.masked(report.unready))
             raise _NoSlot(f"it could not begin on worker {ask.worker.name}")
@@ -313,18 +313,18 @@ class ClusterEngine(ThreadEngine):
     def _follow(
         self, hub: DriverServer, attempt: Attempt, errand: RemoteAttempt, output: ItemOutput | None
     ) -> tuple[AttemptReported | AttemptLost | NotAssigned, BaseException | None]:
-        """Hear what the attempt says, to its end; never less, for until then its key is in use.
+        """Process the attempt's data until its last event: until then its key is in use.
 
-        If what it says cannot be taken it is told to end, and why is returned too.
+        If its data cannot be processed, ask the attempt to end and return that error as well.
         """
         trouble: BaseException | None = None
         while isinstance(event := errand.events.get(), AttemptData | KillDelivered):
             if isinstance(event, KillDelivered):
-                self._run.timers.wake()  # which knows how long it may take
+                self._run.timers.wake()  # the time to end starts now
                 continue
             try:
                 self._on_data(attempt, errand, event, output)
-            except BaseException as error:  # noqa: BLE001 - it is the item's error, once that has ended
+            except BaseException as error:  # noqa: BLE001 - it becomes the item's error once the attempt has ended
                 if trouble is None:
                     trouble = error
                     hub.kill(errand, self._time_to_end(attempt))
@@ -337,7 +337,7 @@ class ClusterEngine(ThreadEngine):
             raise self._run.build_cancellation(attempt)
 
     def _on_data(self, attempt: Attempt, errand: RemoteAttempt, said: AttemptData, output: ItemOutput | None) -> None:
-        """Something that the attempt said while it goes on. Raises what keeps its output from being taken."""
+        """Process data of a running attempt. Raise the error that prevents its output from being written."""
         if said.channel is Channel.MESSAGE:
             self._on_message(attempt, said.data)
         elif output is not None:
@@ -349,8 +349,8 @@ class ClusterEngine(ThreadEngine):
 
     def _on_message(self, attempt: Attempt, data: bytes) -> None:
         try:
-            news = pickle.loads(data)  # noqa: S301 - from a seat of this run
-        except Exception as error:  # noqa: BLE001 - it is lost; the attempt is not
+            news = pickle.loads(data)  # noqa: S301 - from a worker of this run
+        except Exception as error:  # noqa: BLE001 - the message is lost, the attempt is not
             kind = type(error).__name__
             log.warning("[COORDINATOR] %s said something that cannot be read (%s)", attempt.item.id, kind)
             return
@@ -369,7 +369,7 @@ class ClusterEngine(ThreadEngine):
             log.warning("[COORDINATOR] worker %s gets no items, they cannot begin there: %s", worker.name, why)
 
     def _on_no_usable_worker(self, reasons: list[str]) -> None:
-        """On the hub's thread, which has no time for a stop."""
+        """Stop the run, on another thread: the server's thread must not block."""
         if self._run.state.closing:
             return
         who = "a worker that" if len(reasons) == 1 else f"workers that, all {len(reasons)} of them,"
@@ -378,7 +378,7 @@ class ClusterEngine(ThreadEngine):
         threading.Thread(target=stop, name="agentos-nobody", daemon=True).start()
 
     def _on_late(self, token: int, body: bytes) -> None:
-        """An attempt that was lost with its worker has come back. On the hub's thread, which has no time to read it."""
+        """Queue the report of an attempt that was lost before. The server's thread must not spend time on it."""
         attempt = self._in_flight.pop(token, None)
         if attempt is None:
             return
@@ -397,9 +397,9 @@ class ClusterEngine(ThreadEngine):
             self._record_evidence(*came)
 
     def _record_evidence(self, attempt: Attempt, body: bytes) -> None:
-        """What it brings is evidence."""
+        """Record a late report as evidence."""
         try:
-            report: AttemptReport = pickle.loads(body)  # noqa: S301 - from a seat of this run
+            report: AttemptReport = pickle.loads(body)  # noqa: S301 - from a worker of this run
             value = None if report.value is None else unpack(report.value, "what its worker returned")
             error = (
                 None if report.failure is None else self._run.state.masked(format_error(build_error(report.failure)))
@@ -412,10 +412,11 @@ class ClusterEngine(ThreadEngine):
 
 
 def compute_ttl(told: float | None, lease_ttl: float | None) -> float:
-    """For how long a worker goes on without its driver: *told*, or what fits the leases of a shared store.
+    """Return the seconds a worker goes on without its driver: *told*, or a value that fits a shared store's leases.
 
-    They are renewed when a third of their time is over. So a driver that vanishes leaves two thirds of it at least, and
-    a worker that takes half has stopped before others get its key. ValueError: *told* is more.
+    Leases are renewed when a third of their time is over. So a driver that vanishes leaves at least two thirds of it,
+    and a worker that stops after half has stopped before others get its key. Raise ValueError if *told* is more than
+    half.
     """
     most = math.inf if lease_ttl is None else lease_ttl / 2
     if told is None:
@@ -438,7 +439,7 @@ def _opened(hub: DriverServer, host: str, port: int) -> tuple[str, int]:
 
 
 def _build_lease_check(attempt: Attempt) -> Callable[[], bool]:
-    """Whether the attempt's lease is still in force."""
+    """Return a function that tells whether the attempt's lease is still in force."""
     if isinstance(attempt, PooledAttempt) and attempt.grant is not None:
         pool, grant = attempt.pool, attempt.grant
         return lambda: pool.find_loss_reason(grant) is None

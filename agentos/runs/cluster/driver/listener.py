@@ -1,9 +1,8 @@
-"""Where workers connect to the driver: few connections at a time that have not identified themselves.
+"""Accept connections of workers, with a bound on connections that have not identified themselves.
 
-Everybody who reaches the port can connect to it and then say nothing. Each connection takes a file descriptor, which
-the rest of the driver needs, too. So one that has not identified itself in time is cut, and of more than
-`MAX_UNIDENTIFIED` the oldest: a worker identifies itself within milliseconds, and is let in however many others are
-silent.
+Any machine that reaches the port can connect and then send nothing, and each connection takes a file descriptor that
+the rest of the driver needs. So a connection that has not identified itself in time is closed, and so is the oldest of
+more than `MAX_UNIDENTIFIED`. A worker identifies itself within milliseconds, so silent connections do not keep it out.
 """
 
 from __future__ import annotations
@@ -19,16 +18,16 @@ from .worker_connection import WorkerConnection
 log = logging.getLogger("agentos")
 
 MAX_UNIDENTIFIED = 256  # connections that have not identified themselves
-IDENTIFY_TIMEOUT = 10.0  # seconds, for the handshake and the greeting after it
-_BETWEEN = 0.001  # seconds between two that are accepted beyond the limit: so each has 256 of these at least
+IDENTIFY_TIMEOUT = 10.0  # seconds, for the TLS handshake and the HELLO frame
+_BETWEEN = 0.001  # seconds between accepts beyond the limit, so that each connection has at least 256 times that
 _AFTER_A_FAILURE = 1.0  # seconds; the system may be out of file descriptors
-_QUEUE = 128  # connections that the system holds until they are accepted
+_QUEUE = 128  # backlog of connections that the system holds until they are accepted
 
 
 class Listener:
-    """Makes connections, by *connect*, of those who connect to its port. For one event loop, and only there.
+    """Accepts connections on a port and attaches each to a protocol made by *connect*.
 
-    A connection that is closed ends within *to_close* seconds.
+    Belongs to one event loop. A closed connection ends within *to_close* seconds.
     """
 
     def __init__(self, connect: Callable[[], WorkerConnection], identity: DriverIdentity, *, to_close: float) -> None:
@@ -36,14 +35,14 @@ class Listener:
         self._identity = identity
         self._to_close = to_close
         self._socket: socket.socket | None = None
-        self._unidentified: dict[asyncio.Task[None], None] = {}  # the oldest first
+        self._unidentified: dict[asyncio.Task[None], None] = {}  # oldest first
 
     @property
     def is_open(self) -> bool:
         return self._socket is not None
 
     async def open(self, host: str, port: int) -> tuple[str, int]:
-        """Listen there; returns the address. Raises OSError."""
+        """Listen on *host* and *port* and return the address. Raise OSError if that fails."""
         loop = asyncio.get_running_loop()
         found = await loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, *_, place = found[0]
@@ -54,7 +53,7 @@ class Listener:
         return address
 
     def close(self) -> None:
-        """Listen no more. Whoever was accepted stays."""
+        """Stop listening. Accepted connections stay open."""
         if self._socket is not None:
             asyncio.get_running_loop().remove_reader(self._socket)
             self._socket.close()
@@ -70,11 +69,11 @@ class Listener:
         loop.call_later(seconds, self._resume)
 
     def _accept(self, listening: socket.socket) -> None:
-        """Accept one; the others when the loop has done what else is due."""
+        """Accept one connection; the next when the event loop has run what else is due."""
         try:
             accepted, _ = listening.accept()
         except (BlockingIOError, InterruptedError, ConnectionError):
-            return  # it left while it was in the queue
+            return  # the peer left while it was queued
         except OSError as error:
             log.warning("[COORDINATOR] no worker can connect for now: %s", error)
             self._pause(listening, _AFTER_A_FAILURE)
@@ -89,7 +88,7 @@ class Listener:
             self._pause(listening, _BETWEEN)
 
     async def _connect_accepted(self, accepted: socket.socket) -> None:
-        """Until it has identified itself, or has to go."""
+        """Wait until the connection has identified itself, or close it."""
         connection = self._connect()
         try:
             async with asyncio.timeout(IDENTIFY_TIMEOUT):

@@ -1,4 +1,4 @@
-"""An attempt on its way to a worker elsewhere, and what becomes of it, as the driver's threads have it."""
+"""An attempt assigned to a worker process and the events it reports, as seen by the driver's threads."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
 
 class AttemptReported(NamedTuple):
-    """The attempt has ended there."""
+    """The attempt ended on its worker."""
 
     body: bytes
 
 
 class AttemptData(NamedTuple):
-    """The attempt goes on, and said something. Who has taken it tells ``Hub.acknowledge``, or no more may come."""
+    """The running attempt sent data. The consumer calls ``DriverServer.acknowledge``, or no more can arrive."""
 
     number: int
     channel: Channel
@@ -27,27 +27,27 @@ class AttemptData(NamedTuple):
 
 
 class AttemptLost(NamedTuple):
-    """Its worker has not been heard of for one time to live. Whatever still comes of it is late."""
+    """The worker was silent for one time to live. Results that still arrive are late."""
 
     reason: str
 
 
 class NotAssigned(NamedTuple):
-    """The seat that had asked is gone, or may have nothing now; the attempt never left the driver."""
+    """The slot is gone or gets no items now; the attempt never left the driver."""
 
 
 class KillDelivered(NamedTuple):
-    """It was asked to end, and its worker knows: nothing but the attempt itself keeps it from that."""
+    """The worker has received the request to end the attempt; only the attempt itself delays its end."""
 
 
 RemoteEvent = AttemptReported | AttemptData | KillDelivered | AttemptLost | NotAssigned
 
 
 class RemoteAttempt:
-    """An attempt that is to be run elsewhere.
+    """An attempt to be run on a worker.
 
-    What becomes of it comes by ``events``, of which the last is ``AttemptReported``, ``AttemptLost`` or
-    ``NotAssigned``. Raises ``FrameTooLarge`` if it cannot be sent.
+    ``events`` delivers its events; the last one is ``AttemptReported``, ``AttemptLost`` or ``NotAssigned``. The
+    constructor raises ``FrameTooLarge`` if the attempt cannot be sent.
     """
 
     __slots__ = (
@@ -67,18 +67,18 @@ class RemoteAttempt:
         self.token = token
         self.body = body
         check_size(assign_body(0, body))
-        self.is_lease_held = held  # whether its lease still is
+        self.is_lease_held = held
         self.events: queue.SimpleQueue[RemoteEvent] = queue.SimpleQueue()
         self.request: WorkRequest | None = None
-        self.last_received = 0  # the number of the last thing it said
-        self.last_consumed = 0  # and of the last that was taken
-        self.kill_within: float | None = None  # it is to end within so many seconds
-        self.kill_delivered = False  # and its worker knows
-        self.writing = False  # what it said waits to be shown here: nothing is wrong with it
+        self.last_received = 0  # number of the last data frame received
+        self.last_consumed = 0  # number of the last data frame processed
+        self.kill_within: float | None = None  # seconds within which it should end
+        self.kill_delivered = False  # its worker confirmed that
+        self.writing = False  # its output blocks in the driver, so the attempt itself is not stuck
 
     @property
     def unheard(self) -> bool:
-        """It is to end, and its worker may not know: that one may be lost, and it with it."""
+        """True if the attempt should end and its worker has not confirmed that: the worker may be lost."""
         return self.kill_within is not None and self.request is not None and not self.kill_delivered
 
     def frame(self, ask: int) -> bytes:

@@ -1,4 +1,4 @@
-"""Where the seats that want an item and the driver's threads that have one meet."""
+"""Match slots that request an item with the driver's threads that have one."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from .worker_process import WorkerProcess, WorkRequest
 
 
 class WaitingWorkers:
-    """The seats that nobody has an item for, and the threads that wait for a seat. Any thread may call it."""
+    """Requests that have no item yet, and the threads that wait for a request. Thread-safe."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._free: dict[WorkerProcess, list[WorkRequest]] = {}  # the one that asked last is the last
-        self._waiting: dict[int, float] = {}  # threads, and since when
+        self._free: dict[WorkerProcess, list[WorkRequest]] = {}  # the latest request is last
+        self._waiting: dict[int, float] = {}  # thread id to the start of its wait
         self._paused = self._closed = False
 
     def add(self, ask: WorkRequest) -> None:
-        """A seat asks, or its ask was not used after all."""
+        """Add a new request, or one that was taken and not used."""
         with self._changed:
             if not ask.is_void and not ask.worker.is_unusable:
                 self._free.setdefault(ask.worker, []).append(ask)
                 self._changed.notify()
 
     def try_take(self) -> WorkRequest | None:
-        """The ask of a worker that has most of them: it has the least to do. None: nobody asks, or none is given."""
+        """Return a request of the worker with most of them (the least busy one), or None."""
         with self._changed:
             return self._pick()
 
     def take(self) -> WorkRequest | None:
-        """The same, but wait for one. None: there will be no more."""
+        """Like try_take(), but wait for a request. Return None once there will be no more."""
         me = threading.get_ident()
         with self._changed:
             self._waiting[me] = time.monotonic()
@@ -52,31 +52,31 @@ class WaitingWorkers:
         return ask
 
     def count_waiting(self, seconds: float = 0.0) -> int:
-        """How many threads have waited for a seat for so long."""
+        """Return the number of threads that have waited for at least *seconds*."""
         with self._changed:
             since = time.monotonic() - seconds
             return sum(begun <= since for begun in self._waiting.values())
 
     @property
     def is_paused(self) -> bool:
-        """Whether none is given for now."""
+        """True while no request is handed out."""
         return self._paused
 
     def pause(self, on: bool) -> None:
-        """Give none for now, or (False) go on."""
+        """Stop handing out requests, or resume with False."""
         with self._changed:
             self._paused = on
             self._changed.notify_all()
 
     def withdraw(self, member: WorkerProcess) -> None:
-        """Its connection broke: none of its asks is good any more, not even one that was taken and not used."""
+        """Invalidate all requests of a worker whose connection broke, also one that was taken and not used."""
         with self._changed:
             self._free.pop(member, None)
             for ask in member.requests.values():
                 ask.is_void = True
 
     def exclude(self, member: WorkerProcess) -> bool:
-        """From now on none of its asks is given to anybody. False: so it was before."""
+        """Hand out no more requests of that worker. Return False if it was excluded before."""
         with self._changed:
             was_fit, member.is_unusable = not member.is_unusable, True
             self._free.pop(member, None)
@@ -85,7 +85,7 @@ class WaitingWorkers:
     def release_unused(
         self, unused_for: float, may_go: Callable[[WorkerProcess, list[WorkRequest]], bool]
     ) -> list[WorkRequest]:
-        """Take out those that nobody has used for so long, as far as they *may go*."""
+        """Remove and return requests unused for that many seconds, for which *may_go* returns True."""
         since = time.monotonic() - unused_for
         gone: list[WorkRequest] = []
         with self._changed:
@@ -102,7 +102,7 @@ class WaitingWorkers:
         return gone
 
     def close(self) -> None:
-        """Nobody gets one any more, and nobody waits for one."""
+        """Drop all requests and wake the threads that wait for one."""
         with self._changed:
             self._closed = True
             self._free.clear()

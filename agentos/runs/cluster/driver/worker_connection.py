@@ -1,4 +1,4 @@
-"""A connection to the hub; nothing but a greeting is read from it until that was found right."""
+"""The driver's end of a connection to a worker; accepts only a HELLO frame until that was verified."""
 
 from __future__ import annotations
 
@@ -15,37 +15,37 @@ log = logging.getLogger("agentos")
 
 
 class ConnectionHandler(Protocol):
-    """Who has connections: the hub."""
+    """Callbacks of a connection; implemented by ``DriverServer``."""
 
     def on_connect(self, connection: WorkerConnection) -> None:
-        """Somebody connected; who it is, is not known yet."""
+        """Handle a new connection that has not identified itself."""
         ...
 
     def is_password(self, password: bytes) -> bool:
-        """Whether that is the password of the run."""
+        """Return True if that is the password of the run."""
         ...
 
     def on_hello(self, connection: WorkerConnection, frame: Frame) -> WorkerProcess | None:
-        """The first frame of a connection. None: it is none of ours."""
+        """Handle the first frame of a connection. Return None to refuse it."""
         ...
 
     def on_frame(self, member: WorkerProcess, frame: Frame) -> None:
-        """A frame of one that has been welcomed. Raises ``WireError``."""
+        """Handle a frame of an identified worker. Raise ``WireError`` if it is invalid."""
         ...
 
     def on_disconnect(self, connection: WorkerConnection, member: WorkerProcess | None) -> None:
-        """The connection ended."""
+        """Handle the end of the connection."""
         ...
 
 
 class WorkerConnection(FramedConnection):
-    """One connection of a worker, or of somebody who says so."""
+    """One connection of a worker, or of a peer that claims to be one."""
 
     def __init__(self, host: ConnectionHandler) -> None:
         super().__init__(FrameReader(MAX_HELLO, host.is_password))
         self._handler = host
         self._worker: WorkerProcess | None = None
-        self.identified = asyncio.Event()  # or it ended before
+        self.identified = asyncio.Event()  # also set when the connection ends before that
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)

@@ -1,4 +1,4 @@
-"""A worker's process and the seats in it, as the driver knows them."""
+"""A worker process and its requests for items, as the driver knows them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class WorkRequest:
-    """A seat that wants an item."""
+    """A slot's request for an item."""
 
     __slots__ = ("is_used", "is_void", "number", "requested_at", "worker")
 
@@ -20,11 +20,11 @@ class WorkRequest:
         self.number = number
         self.requested_at = time.monotonic()
         self.is_used = False
-        self.is_void = False  # its connection broke: if the seat is still there, it asks again
+        self.is_void = False  # its connection broke; a slot that still exists sends another request
 
 
 class WorkerProcess:
-    """A worker's process, as the driver knows it; it outlives its connections."""
+    """A worker process as the driver knows it; it outlives its connections."""
 
     __slots__ = (
         "attempts",
@@ -41,9 +41,9 @@ class WorkerProcess:
     def __init__(self, link_id: str, name: str, *, unfit: bool = False) -> None:
         self.id = link_id
         self.name = name
-        self.has_worked = False  # on an item
-        self.is_unusable = unfit  # items cannot begin there, and it gets none
-        self.ignored_requests: set[int] = set()  # the asks that it gets nothing for
+        self.has_worked = False  # reported at least one attempt that began
+        self.is_unusable = unfit  # items cannot begin there, so it gets none
+        self.ignored_requests: set[int] = set()  # requests that get no item
         self.connection: WorkerConnection | None = None
         self.last_frame_at = 0.0
         self.requests: dict[int, WorkRequest] = {}
@@ -54,6 +54,6 @@ class WorkerProcess:
             self.connection.send(frame)
 
     def send_urgent(self, frame: bytes) -> None:
-        """Before what waits to be sent."""
+        """Send the frame before all queued frames."""
         if self.connection is not None:
             self.connection.send_urgent(frame)

@@ -1,4 +1,4 @@
-"""The certificate of one run: made by its driver, told to its workers by the cluster, believed by nobody else."""
+"""TLS certificate of one run: created by its driver and sent to its workers by the cluster."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import NameOID
 
 _NAME = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "agentos run")])
-# The two machines need not agree on the time: who may connect is decided by the key, not by the date.
+# The clocks of the two machines need not agree: the key decides who may connect, not the validity period.
 _BEFORE, _AFTER = datetime.timedelta(days=365), datetime.timedelta(days=3650)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class DriverIdentity:
-    """By what the driver of one run proves who it is."""
+    """The certificate and server context by which the driver of one run proves its identity."""
 
-    certificate: bytes  # PEM; everybody may see it
+    certificate: bytes  # PEM; not a secret
     server: ssl.SSLContext
 
     def __repr__(self) -> str:
@@ -31,7 +31,7 @@ class DriverIdentity:
 
 
 def create_identity() -> DriverIdentity:
-    """A key pair of its own for this run; the private half stays in this process."""
+    """Create a key pair for this run; the private key stays in this process."""
     key = ec.generate_private_key(ec.SECP256R1())
     now = datetime.datetime.now(datetime.UTC)
     certificate = (
@@ -49,7 +49,7 @@ def create_identity() -> DriverIdentity:
     pem = certificate.public_bytes(Encoding.PEM)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
-    # The ssl module takes a key only from a file: one that nobody else can read, and that is gone in a moment.
+    # The ssl module loads a key only from a file: write one that only this user can read, and delete it at once.
     descriptor, path = tempfile.mkstemp(prefix="agentos-", suffix=".pem")
     try:
         with open(descriptor, "wb") as file:
@@ -61,7 +61,7 @@ def create_identity() -> DriverIdentity:
 
 
 def build_client_context(certificate: bytes) -> ssl.SSLContext:
-    """For a worker: who has the key of this very certificate is the driver, under whatever address; nobody else is."""
+    """Return a worker's TLS context, which trusts only the holder of that certificate's key, at any address."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.check_hostname = False

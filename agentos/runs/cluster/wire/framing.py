@@ -1,4 +1,4 @@
-"""One end of a connection between driver and worker: frames go and come, and what is urgent before what is long."""
+"""One end of a connection between driver and worker; short urgent frames overtake long ones."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from .messages import HEAD_SIZE, PIECE_SIZE, WINDOW, Frame, FrameKind, FrameRead
 
 
 class FramedConnection(asyncio.Protocol):
-    """Sends frames in their order, no more at once than the other side can take in; beats may overtake them.
+    """Sends frames in order, with a bound on unconfirmed bytes; heartbeats may overtake them.
 
-    For one event loop, and only there. *frames* takes apart what comes.
+    Belongs to one event loop. *frames* parses received bytes.
     """
 
     def __init__(self, frames: FrameReader) -> None:
         self._frames = frames
         self._transport: asyncio.Transport | None = None
-        self._queued: deque[Iterator[bytes]] = deque()  # frames, in their pieces
-        self._is_full = False  # the network takes nothing for now
-        self._in_flight = 0  # bytes of pieces that have not been confirmed
+        self._queued: deque[Iterator[bytes]] = deque()  # frames, as iterators of their pieces
+        self._is_full = False  # the transport's write buffer is full
+        self._in_flight = 0  # bytes of unconfirmed pieces
         self._is_closing = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -39,11 +39,11 @@ class FramedConnection(asyncio.Protocol):
 
     @property
     def is_open(self) -> bool:
-        """Whether anything more can be said or heard."""
+        """True while frames can be sent and received."""
         return self._transport is not None and not self._is_closing and not self._transport.is_closing()
 
     def read(self, data: bytes) -> Iterator[Frame]:
-        """The frames that are complete with *data*. Raises ``WireError``."""
+        """Yield the frames that *data* completes. Raise ``WireError`` if it is invalid."""
         for frame in self._frames.feed(data):
             if frame.kind is FrameKind.PIECE_ACK:
                 self._in_flight -= frame.number
@@ -55,23 +55,23 @@ class FramedConnection(asyncio.Protocol):
             self.send_urgent(pack_frame(FrameKind.PIECE_ACK, got))
 
     def send(self, frame: bytes) -> None:
-        """After all that was to be sent before. Nothing happens once it was closed."""
+        """Queue the frame. Does nothing after the connection was closed."""
         if self.is_open:
             self._queued.append(self._pieces(frame) if len(frame) > PIECE_SIZE else iter((frame,)))
             self._send_queued()
 
     def send_urgent(self, frame: bytes) -> None:
-        """Before whatever waits to be sent: for a short frame that tells the other side that we are there."""
+        """Send a short frame before all queued ones, such as a heartbeat."""
         if self.is_open and self._transport is not None:
             self._transport.write(frame)
 
     def close(self) -> None:
-        """After what was to be sent."""
+        """Close the connection after all queued frames were sent."""
         self._is_closing = True
         self._send_queued()
 
     def abort(self) -> None:
-        """At once, whatever was to be sent."""
+        """Close the connection at once and drop queued frames."""
         self._queued.clear()
         if self._transport is not None:
             self._transport.abort()

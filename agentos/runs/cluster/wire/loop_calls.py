@@ -1,4 +1,4 @@
-"""How other threads call what happens on the thread of an event loop: each call is made there, or refused."""
+"""Schedule calls from other threads on an event loop's thread, or refuse them once the loop has ended."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ Arguments = TypeVarTuple("Arguments")
 
 
 class LoopCalls:
-    """The calls of other threads to *loop*.
+    """Calls from other threads to *loop*.
 
-    The loop itself would take a call after its last round and never make it; whoever waits for its answer would wait
-    for ever.
+    The loop itself would accept a call after its last iteration and never make it, and a caller that waits for the
+    result would wait forever.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._lock = threading.RLock()  # a finalizer may call in the midst of a call
+        self._lock = threading.RLock()  # a finalizer may call during a call
         self._closed = False
 
     def call(self, callback: Callable[[*Arguments], object], *arguments: *Arguments) -> bool:
-        """For any thread: have it called on the loop's own. False: it will not be, for the loop has ended."""
+        """Schedule a call on the loop's thread; for any thread. Return False if the loop has ended."""
         with self._lock:
             if not self._closed:
                 self._loop.call_soon_threadsafe(callback, *arguments)
             return not self._closed
 
     def close(self) -> None:
-        """Make the last calls, and close the loop, which has ended: for its own thread."""
+        """Make the pending calls and close the ended loop; for its own thread."""
         with self._lock:
             self._closed = True
         self._loop.run_until_complete(asyncio.sleep(0))

@@ -1,14 +1,14 @@
-"""What driver and workers say to each other: frames of a kind, a number and some bytes. No socket in here.
+"""The protocol between driver and workers: frames of a kind, a number and a body. This module does no I/O.
 
-A worker's process has one link to the driver. It begins with ``HELLO`` and the run's password, before which nothing
-else is read. Each seat asks for an item (``ASK``) and is given one (``ASSIGN``) or let go (``LEAVE``); what came of it
-goes home as ``SAID`` and at last as ``REPORT``, and each is kept until ``TAKEN`` or ``KEPT`` says that it arrived, for
-the connection may break and another one take its place. ``BEAT`` names all the attempts a link has in hand; ``HEARD``
-says of each whether it goes on. ``DRAIN`` and ``KILL`` do not wait for the next beat.
+Each worker process has one connection to the driver. It begins with ``HELLO`` and the run's password; nothing else is
+read before that. Each slot requests an item (``ASK``) and receives one (``ASSIGN``) or ends (``LEAVE``). The attempt's
+output and messages are sent as ``DATA`` and its result as ``REPORT``; the worker keeps each until ``DATA_ACK`` or
+``REPORT_ACK`` confirms it, because the connection may break and be replaced. ``BEAT`` lists the attempts of a worker;
+``BEAT_ACK`` has the status of each. ``DRAIN`` and ``KILL`` are sent at once.
 
-A long frame is sent in pieces, each in a frame of its own (``PIECE_SIZE``), so that a beat can go between them: it
-must not look as if a worker were gone because its neighbour has much to say. Of the pieces that the other side has not
-confirmed (``GOT``) only so many are under way: all that the network has taken is in front of the next beat.
+A long frame is sent in pieces of ``PIECE_SIZE`` bytes, each in a frame of its own, so that a heartbeat can be sent
+between them: a worker must not look lost because it sends a lot. Only ``WINDOW`` bytes of pieces may be unconfirmed
+(``PIECE_ACK``), because all that the network has buffered delays the next heartbeat.
 """
 
 from __future__ import annotations
@@ -21,72 +21,72 @@ from typing import Any, Final, NamedTuple
 
 from ....version import __version__
 
-FORMAT = f"2 of agentos {__version__}"  # what travels is pickled: both ends must be the same
-MAX_FRAME = 1 << 28  # bytes of a frame
-MAX_HELLO = 1 << 16  # of a greeting whose password has not been read yet
+FORMAT = f"2 of agentos {__version__}"  # bodies are pickled: both ends need the same version
+MAX_FRAME = 1 << 28  # bytes
+MAX_HELLO = 1 << 16  # bytes of a HELLO frame before its password was verified
 PASSWORD_LENGTH = 32  # bytes
 PIECE_SIZE = 1 << 15  # bytes of a frame that are sent at once
-WINDOW = 1 << 20  # bytes of pieces that may be under way
+WINDOW = 1 << 20  # bytes of pieces that may be unconfirmed
 
-_HEAD = struct.Struct("!IBQ")  # bytes that follow the head, kind, number
+_HEAD = struct.Struct("!IBQ")  # length of the body, kind, number
 HEAD_SIZE = _HEAD.size
 _DATA = struct.Struct("!QB")
 _SECONDS = struct.Struct("!d")
 
 
 class FrameKind(IntEnum):
-    """What a frame is. Its number is that of a beat, an ask, or the token of an attempt."""
+    """The type of a frame. Its number is that of a heartbeat, of a request, or the token of an attempt."""
 
-    # of a worker
+    # sent by workers
     HELLO = 1
     ASK = 2
     REPORT = 3
-    DATA = 4  # by an attempt that goes on
+    DATA = 4  # output or message of a running attempt
     BEAT = 5
-    # of the driver
+    # sent by the driver
     WELCOME = 16
     ASSIGN = 17
-    LEAVE = 18  # the seat that asked may go
+    LEAVE = 18  # the slot that made the request ends
     REPORT_ACK = 19
     BEAT_ACK = 20
     DRAIN = 21  # the run stops: finish soon
-    KILL = 22  # end this attempt, within so many seconds
-    DATA_ACK = 23  # what was said, up to this number
-    REFUSED = 24  # no link for you, and why
-    # of both
-    PIECE = 32  # of a longer frame; its number says how many bytes are still to come
-    PIECE_ACK = 33  # so many bytes of pieces
+    KILL = 22  # end this attempt within some seconds
+    DATA_ACK = 23  # data up to this number was processed
+    REFUSED = 24  # the worker is not accepted, and why
+    # sent by both
+    PIECE = 32  # part of a longer frame; its number is the count of bytes still to come
+    PIECE_ACK = 33  # confirms that many bytes of pieces
 
 
 class AttemptStatus(Enum):
-    """What the driver thinks of an attempt."""
+    """Status of an attempt, as the driver sees it."""
 
     GO = b"g"
-    DRAIN = b"d"  # the run stops: it should finish soon
+    DRAIN = b"d"  # the run stops: finish soon
     LOST = b"l"  # its lease is lost: others may have the key
-    KILL = b"k"  # nobody waits for it any more
+    KILL = b"k"  # no longer wanted
 
 
 class Channel(IntEnum):
-    """What an attempt says while it goes on."""
+    """Kind of the data that a running attempt sends."""
 
     STDOUT = 0
     STDERR = 1
-    MESSAGE = 2  # of its key, or for the log: a pickle
+    MESSAGE = 2  # pickled: about its lease, or for the log
 
 
-# The channel of each stream of a command, by the name under which its output is kept, and the reverse.
+# Channels by the name of a command's output stream, and the reverse.
 CHANNEL_OF: Final = {"stdout": Channel.STDOUT, "stderr": Channel.STDERR}
 STREAM_OF: Final = {channel: stream for stream, channel in CHANNEL_OF.items()}
 
 
 def compute_margin(ttl: float) -> float:
-    """By how much a worker gives up its attempts before, and the driver after, the time to live."""
+    """Return the seconds by which a worker ends its attempts before, and the driver after, the time to live."""
     return min(1.0, 0.1 * ttl)
 
 
 class Frame(NamedTuple):
-    """One of them."""
+    """One frame."""
 
     kind: FrameKind
     number: int
@@ -94,21 +94,21 @@ class Frame(NamedTuple):
 
 
 class WireError(Exception):
-    """What came is no frame of ours. The connection cannot be used any more."""
+    """Received bytes are not a valid frame. The connection cannot be used any more."""
 
 
 class FrameTooLarge(ValueError):
-    """Nothing that long is sent."""
+    """A body exceeds the size that can be sent."""
 
 
 def pack_frame(kind: FrameKind, number: int = 0, body: bytes = b"") -> bytes:
-    """A frame as it is sent. Raises ``FrameTooLarge``."""
+    """Encode a frame. Raise ``FrameTooLarge`` if its body is too long."""
     check_size(body)
     return _HEAD.pack(len(body), kind, number) + body
 
 
 def check_size(body: bytes) -> None:
-    """Raises ``FrameTooLarge`` if that cannot be sent."""
+    """Raise ``FrameTooLarge`` if the body cannot be sent."""
     if len(body) > MAX_FRAME:
         raise FrameTooLarge(
             f"{len(body):,} bytes are more than the {MAX_FRAME:,} that are sent at once; send a path instead"
@@ -116,7 +116,7 @@ def check_size(body: bytes) -> None:
 
 
 def split_frame(frame: bytes) -> Iterator[bytes]:
-    """A frame as it goes over the wire: a long one in pieces, between which other frames may be sent."""
+    """Yield the bytes of a frame: a long one in pieces, between which other frames may be sent."""
     if len(frame) <= PIECE_SIZE:
         yield frame
         return
@@ -127,21 +127,21 @@ def split_frame(frame: bytes) -> Iterator[bytes]:
 
 
 class FrameReader:
-    """Takes bytes as they come, gives the frames in them.
+    """Parses received bytes into frames.
 
-    *longest* may be raised once the other side is trusted. With *knows*, a first frame may be longer than that if it
-    begins with a password for which *knows* says yes.
+    *longest* may be raised once the other side is trusted. With *knows*, the first frame may be longer if it begins
+    with a password for which *knows* returns True.
     """
 
     def __init__(self, longest: int = MAX_FRAME, knows: Callable[[bytes], bool] | None = None) -> None:
         self.longest = longest
         self._knows = knows
         self._held = bytearray()
-        self._pieces = bytearray()  # of a long frame
+        self._pieces = bytearray()  # received pieces of a long frame
         self._piece_bytes = 0
 
     def feed(self, data: bytes) -> Iterator[Frame]:
-        """The frames that are complete by now. Raises ``WireError``, after which nothing more may be fed."""
+        """Yield the frames that *data* completes. After a ``WireError`` nothing more may be fed."""
         held = self._held
         held += data
         while len(held) >= _HEAD.size:
@@ -163,12 +163,12 @@ class FrameReader:
                 yield self._join_pieces()
 
     def take_piece_bytes(self) -> int:
-        """How many bytes of pieces have come since this was last asked."""
+        """Return the bytes of pieces received since the last call."""
         got, self._piece_bytes = self._piece_bytes, 0
         return got
 
     def _may_be_longer(self, length: int) -> bool:
-        """False: that is not known before more of it has come. Raises ``WireError`` if it may not."""
+        """Return True if the frame may exceed the limit, False if that is not known yet, or raise ``WireError``."""
         if self._knows is not None and length <= MAX_FRAME:
             password = bytes(self._held[_HEAD.size : _HEAD.size + PASSWORD_LENGTH])
             if len(password) < PASSWORD_LENGTH:
@@ -199,22 +199,22 @@ def _kind(number: int) -> FrameKind:
 
 
 class Hello(NamedTuple):
-    """How a link begins, or begins again after its connection broke."""
+    """First message of a worker process on each connection."""
 
-    link: str  # the same for all connections of one link
-    name: str  # of the worker, for people
-    asks: tuple[int, ...] = ()  # not answered yet
-    in_hand: tuple[int, ...] = ()  # tokens of attempts that run there, or whose reports have not arrived
+    link: str  # id of the worker process, the same on all its connections
+    name: str  # name of the worker, for people
+    asks: tuple[int, ...] = ()  # requests not answered yet
+    in_hand: tuple[int, ...] = ()  # tokens of attempts that run or whose reports are unconfirmed
 
 
 def hello_body(password: bytes, hello: Hello) -> bytes:
-    """The body of ``HELLO``. It is no pickle: it is read before anybody is trusted."""
+    """Encode the body of ``HELLO``. It is JSON, not a pickle: it is read before the peer is trusted."""
     fields = {"link": hello.link, "name": hello.name, "asks": hello.asks, "in_hand": hello.in_hand}
     return password + json.dumps({"format": FORMAT, **fields}).encode()
 
 
 def read_hello(body: bytes) -> Hello:
-    """What ``hello_body`` told, once its password was found right. Raises ``WireError``."""
+    """Decode ``HELLO`` after its password was verified. Raise ``WireError`` if it is invalid."""
     try:
         told: Mapping[str, Any] = json.loads(body[PASSWORD_LENGTH:])
         if told["format"] != FORMAT:
@@ -232,56 +232,56 @@ def _numbers(told: Iterable[Any]) -> tuple[int, ...]:
 
 
 def welcome_body(good_for: float, job: bytes) -> bytes:
-    """The driver's answer to a greeting: for how long its leases are good, and what all its workers are told."""
+    """Encode ``WELCOME``: for how many seconds leases are valid, and the job of all workers."""
     return _SECONDS.pack(good_for) + job
 
 
 def read_welcome(body: bytes) -> tuple[float, bytes]:
-    """What ``welcome_body`` told."""
+    """Decode ``WELCOME``."""
     (good_for,) = _SECONDS.unpack_from(body)
     return float(good_for), body[_SECONDS.size :]
 
 
 def assign_body(ask: int, assignment: bytes) -> bytes:
-    """The attempt for the seat that asked by this number."""
+    """Encode ``ASSIGN``: the attempt for the request of that number."""
     return ask.to_bytes(8) + assignment
 
 
 def read_assign(body: bytes) -> tuple[int, bytes]:
-    """What ``assign_body`` told."""
+    """Decode ``ASSIGN``."""
     return int.from_bytes(body[:8]), body[8:]
 
 
 def beat_body(tokens: Sequence[int]) -> bytes:
-    """The attempts in hand."""
+    """Encode ``BEAT``: the tokens of the worker's attempts."""
     return struct.pack(f"!{len(tokens)}Q", *tokens)
 
 
 def read_beat(body: bytes) -> tuple[int, ...]:
-    """What ``beat_body`` told. Raises ``WireError``."""
+    """Decode ``BEAT``. Raise ``WireError`` if it is invalid."""
     if len(body) % 8:
         raise WireError("a beat that is not understood")
     return struct.unpack(f"!{len(body) // 8}Q", body)
 
 
 def beat_ack_body(good_for: float, standings: Iterable[AttemptStatus]) -> bytes:
-    """The driver's answer to a beat: for how long its leases are good, and what of each token, in their order."""
+    """Encode ``BEAT_ACK``: for how many seconds leases are valid, and the status of each token in order."""
     return _SECONDS.pack(good_for) + b"".join(standing.value for standing in standings)
 
 
 def read_beat_ack(body: bytes) -> tuple[float, list[AttemptStatus]]:
-    """What ``beat_ack_body`` told."""
+    """Decode ``BEAT_ACK``."""
     (good_for,) = _SECONDS.unpack_from(body)
     return float(good_for), [AttemptStatus(bytes((byte,))) for byte in body[_SECONDS.size :]]
 
 
 def data_body(number: int, channel: Channel, data: bytes) -> bytes:
-    """The *number*-th thing that an attempt said, from 1."""
+    """Encode ``DATA``; *number* counts an attempt's data frames from 1."""
     return _DATA.pack(number, channel) + data
 
 
 def read_data(body: bytes) -> tuple[int, Channel, bytes]:
-    """What ``data_body`` told. Raises ``WireError``."""
+    """Decode ``DATA``. Raise ``WireError`` if it is invalid."""
     try:
         number, channel = _DATA.unpack_from(body)
         return number, Channel(channel), body[_DATA.size :]
@@ -290,21 +290,21 @@ def read_data(body: bytes) -> tuple[int, Channel, bytes]:
 
 
 def data_ack_body(number: int) -> bytes:
-    """Everything up to this number was taken."""
+    """Encode ``DATA_ACK``: all data up to that number was processed."""
     return number.to_bytes(8)
 
 
 def read_data_ack(body: bytes) -> int:
-    """What ``data_ack_body`` told."""
+    """Decode ``DATA_ACK``."""
     return int.from_bytes(body)
 
 
 def kill_body(after: float) -> bytes:
-    """How many seconds the attempt has to end in."""
+    """Encode ``KILL``: the seconds within which the attempt should end."""
     return _SECONDS.pack(after)
 
 
 def read_kill(body: bytes) -> float:
-    """What ``kill_body`` told."""
+    """Decode ``KILL``."""
     (after,) = _SECONDS.unpack(body)
     return float(after)

@@ -1,4 +1,4 @@
-"""Secrets as a machine knows them that may not have them: it can tell where one stands, and not what it is."""
+"""Keyed digests of secrets, so that a worker can detect a secret in a variable without knowing it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _DIGEST = 16  # bytes
 
 @dataclass(frozen=True, slots=True, repr=False)
 class SecretDigests:
-    """Digests of secrets, by their length, made with a *nonce* of the run."""
+    """Digests of secrets by length, keyed with a *nonce* of the run."""
 
     nonce: bytes
     digests: Mapping[int, frozenset[bytes]]
@@ -29,9 +29,9 @@ class SecretDigests:
         return cls(nonce, {length: frozenset(found) for length, found in digests.items()})
 
     def are_in(self, text: str) -> bool:
-        """Whether a whole secret stands in *text*, as it is or in another form: what ``Masker.contains_secret`` says.
+        """Return True if *text* contains a whole secret in any form, as ``Masker.contains_secret`` does.
 
-        It takes about a microsecond for each character and each length that a secret has.
+        Takes about a microsecond per character and per distinct length of a secret.
         """
         text = fold_case(text)
         return any(

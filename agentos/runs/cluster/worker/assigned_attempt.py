@@ -1,4 +1,4 @@
-"""An attempt as the worker's process has it in hand."""
+"""An attempt assigned to this worker process."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from collections.abc import Callable
 from ...remote.worker_lease import LeaseLoss
 from ..wire.messages import Channel, FrameKind, data_body, pack_frame
 
-_MAX_UNACKNOWLEDGED = 1 << 18  # bytes that a command may have printed without the driver having taken them
+_MAX_UNACKNOWLEDGED = 1 << 18  # bytes of output that the driver may not have confirmed
 
 
 class AssignedAttempt:
-    """One attempt: what it is told by the driver, and what it says. Any thread may call it.
+    """One attempt: requests of the driver and data for the driver. Thread-safe.
 
-    ``stopping``: it should finish soon. ``lost``: its key may be somebody else's by now, or is from an instant on.
+    ``stopping``: it should finish soon. ``lost``: its key is, or from an instant on may be, granted to others.
     """
 
     __slots__ = (
@@ -41,17 +41,17 @@ class AssignedAttempt:
         self.lost = LeaseLoss()
         self._lock = threading.Lock()
         self._room = threading.Condition(self._lock)
-        self._driver_gone = False  # the driver takes nothing any more
+        self._driver_gone = False  # the driver is out of reach
         self._end: Callable[[float], object] | None = None
         self._end_at: float | None = None
         self._number = 0
-        self._sent_data: deque[tuple[int, int, bytes]] = deque()  # what the driver may not have: number, size, frame
+        self._sent_data: deque[tuple[int, int, bytes]] = deque()  # unconfirmed data: number, size, frame
         self._size = 0
 
-    # -- what it is told ----------------------------------------------------------------------------------------
+    # -- requests of the driver -------------------------------------------------------------------------------------
 
     def on_kill(self, end: Callable[[float], object]) -> None:
-        """How it is ended: *end* gets the seconds it has for that. Called at once if it was to end before."""
+        """Set the function that ends the attempt; it gets the seconds left. Call it at once if kill() came before."""
         with self._lock:
             self._end, at = end, self._end_at
         if at is not None:
@@ -59,11 +59,11 @@ class AssignedAttempt:
 
     @property
     def is_killed(self) -> bool:
-        """Whether it was told to end."""
+        """True if the attempt was asked to end."""
         return self._end_at is not None
 
     def kill(self, after: float) -> None:
-        """End it within so many seconds, if it can be ended at all. Once told, it can only be told to hurry."""
+        """End the attempt within that many seconds, if it can be ended. A later call can only shorten the time."""
         self.stopping.set()
         with self._lock:
             at = time.monotonic() + after
@@ -74,17 +74,17 @@ class AssignedAttempt:
             end(after)
 
     def mark_lost(self) -> None:
-        """The driver is out of reach, and will give its key to others."""
+        """End the attempt: the driver is out of reach and will grant its key to others."""
         self.lost.set()
         with self._lock:
             self._driver_gone = True
             self._room.notify_all()
         self.kill(0.0)
 
-    # -- what it says -------------------------------------------------------------------------------------------
+    # -- data for the driver ----------------------------------------------------------------------------------------
 
     def send_data(self, channel: Channel, data: bytes, send: Callable[[bytes], object]) -> None:
-        """Send it, and keep it until the driver has taken it. Output waits here while too much of it is kept."""
+        """Send data and keep it until the driver confirms it. Output blocks while too much is unconfirmed."""
         with self._lock:
             if channel is not Channel.MESSAGE:
                 self._room.wait_for(lambda: self._size < _MAX_UNACKNOWLEDGED or self._driver_gone)
@@ -92,16 +92,16 @@ class AssignedAttempt:
             frame = pack_frame(FrameKind.DATA, self.token, data_body(self._number, channel, data))
             self._sent_data.append((self._number, len(data), frame))
             self._size += len(data)
-            send(frame)  # in here, so that it is sent in the order of its numbers
+            send(frame)  # under the lock, so that frames are sent in the order of their numbers
 
     def acknowledge(self, number: int) -> None:
-        """The driver has all that was said up to this number."""
+        """Drop the data that the driver has confirmed, up to that number."""
         with self._lock:
             while self._sent_data and self._sent_data[0][0] <= number:
                 self._size -= self._sent_data.popleft()[1]
             self._room.notify_all()
 
     def unacknowledged(self) -> list[bytes]:
-        """The frames that the driver may not have."""
+        """Return the frames that the driver may not have received."""
         with self._lock:
             return [frame for _, _, frame in self._sent_data]

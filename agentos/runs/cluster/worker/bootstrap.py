@@ -1,9 +1,8 @@
-"""How a seat gets to a worker of a cluster: as bytes that mean something only once its task has begun.
+"""Task that starts a worker slot on a cluster, as bytes that are decoded only once the task runs.
 
-What a task is made of is read by the scheduler, and by the worker before the task begins. If either needs a package
-that is not there, the worker ends, and all that it runs, and prints what it could not read. So ``build_slot_task`` is
-made of nothing but the standard library, of no code that another Python would take for its own, and shows nothing of
-itself.
+The scheduler deserializes a task, and so does the worker before the task begins. If either lacks a package, the worker
+ends with everything it runs, and prints what it could not read. So ``build_slot_task`` uses only the standard library,
+contains no code objects that depend on the Python version, and has a repr without contents.
 """
 
 from __future__ import annotations
@@ -22,15 +21,15 @@ Python = tuple[int, int]
 
 
 def build_slot_task(post: DriverEndpoint, python: Python | None) -> tuple[Callable[..., Any], io.BytesIO]:
-    """A function and its argument: called on a worker, it sits there until the run lets it go.
+    """Return a function and its argument; the call runs a worker slot until the run dismisses it.
 
-    It raises ImportError where agentos is missing, or if the worker's Python is not *python*; None: any will do.
+    It raises ImportError where agentos is missing, or if the worker's Python is not *python* (None accepts any).
     """
     return pickle.load, io.BytesIO(pickle.dumps(_PickledSlot(post, python)))
 
 
 def start_slot(post: DriverEndpoint, python: Python | None) -> None:
-    """Sit, if this is a place for it. Raises ImportError otherwise."""
+    """Run a worker slot. Raise ImportError if this Python version does not fit."""
     if python is not None and sys.version_info[:2] != python:
         here, there = platform.python_version(), ".".join(map(str, python))
         raise ImportError(f"{platform.node()} has Python {here}, and the run's is {there}: functions cannot travel")
@@ -38,7 +37,7 @@ def start_slot(post: DriverEndpoint, python: Python | None) -> None:
 
 
 class _PickledSlot:
-    """Read on a worker, it is the call of ``start_slot``."""
+    """Unpickles to the call of ``start_slot``."""
 
     def __init__(self, post: DriverEndpoint, python: Python | None) -> None:
         self._arguments = post, python

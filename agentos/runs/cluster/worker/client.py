@@ -1,7 +1,7 @@
-"""A worker's end of its link to the driver: one for each process and run, shared by the seats there.
+"""A worker process's connection to the driver: one per process and run, shared by its slots.
 
-It connects, and connects again; it beats; and when the driver has not answered for too long it ends what it has in
-hand, before the driver gives those keys to others. All of it happens on a thread of its own.
+The client connects, reconnects and sends heartbeats on a thread of its own. When the driver has not answered for too
+long, it ends its attempts before the driver grants their keys to others.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ from ..wire.messages import (
 )
 from .assigned_attempt import AssignedAttempt
 
-_BEATS_PER_TTL = 3  # in one time to live
-_CHECKS_PER_TTL = 12  # at the connection, in one time to live
-_SILENT = 1 / 3  # of a time to live, after which a connection that owes us an answer is taken for dead
-_CONNECT_TIMEOUT = 1.0  # at least; a quarter of a time to live, where that is more
-_FIRST_PAUSE, _MAX_PAUSE = 0.05, 1.0  # between two attempts to connect
+_BEATS_PER_TTL = 3  # heartbeats per time to live
+_CHECKS_PER_TTL = 12  # checks of the connection per time to live
+_SILENT = 1 / 3  # fraction of a time to live after which an unanswered connection counts as dead
+_CONNECT_TIMEOUT = 1.0  # seconds, at least; a quarter of a time to live, where that is more
+_FIRST_PAUSE, _MAX_PAUSE = 0.05, 1.0  # seconds between attempts to connect
 _OFFERS = 5  # times to live for which late results are offered to a driver that does not answer
 _LEAVE_TIMEOUT = 1.0
 _REFUSED = 0.5
@@ -55,7 +55,7 @@ Answer = Callable[[AssignedAttempt | None], object]
 
 
 class Closeable(Protocol):
-    """Something that ends with its link."""
+    """An object that is closed with its client."""
 
     def close(self) -> None: ...
 
@@ -64,12 +64,12 @@ T = TypeVar("T", bound=Closeable)
 
 
 class DriverUnreachable(ConnectionError):
-    """The driver of the run cannot be reached from this worker, or does not want it."""
+    """The driver cannot be reached from this worker, or refuses it."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class DriverEndpoint:
-    """Where the driver of a run is, and how the two know each other. It shows nothing of that."""
+    """Address of a run's driver and the credentials to connect to it. Its repr shows none of that."""
 
     run_id: str
     host: str
@@ -83,10 +83,10 @@ class DriverEndpoint:
 
 
 class WorkerClient:
-    """The link of this process to the driver of one run.
+    """Connection of this process to the driver of one run.
 
-    ``welcome`` is what the driver tells all of them first; it fails with ``DriverUnreachable`` if none answers in one
-    time to live. ``fenced``: the driver has not been heard of for too long; new seats need another link.
+    ``welcome`` resolves to the driver's first message, or fails with ``DriverUnreachable`` if there is none within one
+    time to live. ``fenced``: the driver has been silent for too long; new slots need another client.
     """
 
     def __init__(self, post: DriverEndpoint) -> None:
@@ -100,15 +100,15 @@ class WorkerClient:
         self._loop = asyncio.new_event_loop()
         self._calls = LoopCalls(self._loop)
         self._connection: _DriverConnection | None = None
-        self._greeted = False  # on the present connection
+        self._greeted = False  # on the current connection
         self._numbers = itertools.count(1)
         self._requests: dict[int, Answer] = {}
         self._attempts: dict[int, AssignedAttempt] = {}
-        self._reports: dict[int, bytes] = {}  # of attempts in hand: sent, and perhaps not arrived
-        self._beats: dict[int, float] = {}  # when those were sent that have no answer yet
+        self._reports: dict[int, bytes] = {}  # reports sent and not yet confirmed
+        self._beats: dict[int, float] = {}  # send times of unanswered heartbeats
         self._deadline = time.monotonic() + post.ttl
-        self._good_until = -math.inf  # all leases, by what the driver last said
-        self._last_error = "no answer"  # why it is not connected
+        self._good_until = -math.inf  # end of all leases, as last reported by the driver
+        self._last_error = "no answer"  # why there is no connection
         self._refused_since = math.inf
         self._draining = False
         self._closing = False
@@ -119,23 +119,23 @@ class WorkerClient:
     def start(self) -> None:
         threading.Thread(target=self._run, name="agentos-link", daemon=True).start()
 
-    # -- for seats ----------------------------------------------------------------------------------------------
+    # -- called by slots --------------------------------------------------------------------------------------------
 
     def request_work(self, answer: Answer) -> None:
-        """Ask for an attempt. *answer* gets it, or None: go home. It is called on the link's thread."""
+        """Request an attempt. *answer* gets it, or None to end the slot; it is called on the client's thread."""
         if not self._calls.call(self._request_work, answer):
             answer(None)
 
     def send_data(self, handed: AssignedAttempt, channel: Channel, data: bytes) -> None:
-        """Something for the driver while the attempt goes on. Output may wait here until the driver has taken some."""
+        """Send data of a running attempt. Output may block until the driver has confirmed some."""
         handed.send_data(channel, data, lambda frame: self._calls.call(self._send, frame))
 
     def report(self, handed: AssignedAttempt, body: bytes) -> None:
-        """The attempt has ended. Raises ``FrameTooLarge``."""
+        """Report the end of the attempt. Raise ``FrameTooLarge`` if the report cannot be sent."""
         self._calls.call(self._report, handed, pack_frame(FrameKind.REPORT, handed.token, body))
 
     def shared(self, make: Callable[[], T]) -> T:
-        """What all seats of this link share: made for the first of them, and closed with the link."""
+        """Return the object that all slots of this client share; it is made once and closed with the client."""
         with self._sharing:
             if self._shared is None:
                 self._shared = make()
@@ -143,18 +143,18 @@ class WorkerClient:
             return made
 
     def close(self) -> None:
-        """The last seat has gone: end, once all reports have arrived, or nobody is there to take them."""
+        """End after the last slot has left, once all reports are confirmed or the driver is gone."""
         self._calls.call(self._close)
         self._ended.wait(self._endpoint.ttl)
         if self._shared is not None:
             self._shared.close()
 
-    # -- the link's own thread ----------------------------------------------------------------------------------
+    # -- on the client's thread -------------------------------------------------------------------------------------
 
     def _run(self) -> None:
         try:
             self._loop.run_until_complete(self._stay_connected())
-        except BaseException as error:  # noqa: BLE001 - whatever it is, nobody may wait for this link any more
+        except BaseException as error:  # noqa: BLE001 - after any error, release the slots that wait for this client
             self._give_up(DriverUnreachable(f"the link to the driver failed: {type(error).__name__}: {error}"))
         finally:
             self._fence()
@@ -177,7 +177,7 @@ class WorkerClient:
                         server_hostname="",
                     )
             except (OSError, TimeoutError) as error:
-                connection.abort()  # it may have been made in the very moment in which the time was over
+                connection.abort()  # it may have been established just as the time ran out
                 self._last_error = str(error) or type(error).__name__
                 self._check_refused(error)
                 await asyncio.sleep(pause)
@@ -195,15 +195,15 @@ class WorkerClient:
                 await asyncio.sleep(pause)
 
     async def _run_connection(self, connection: _DriverConnection) -> None:
-        """Until the connection breaks, or is needed no more."""
+        """Serve the connection until it breaks or is no longer needed."""
         self._connection = connection
         self._greeted = False
-        self._beats = {0: time.monotonic()}  # the greeting counts as one
+        self._beats = {0: time.monotonic()}  # HELLO counts as one
         connection.named = frozenset(self._requests)
         hello = Hello(self._id, self.name, tuple(self._requests), tuple(self._attempts))
         connection.send_urgent(
             pack_frame(FrameKind.HELLO, 0, hello_body(self._endpoint.password, hello))
-        )  # whole: it opens the door
+        )  # not in pieces: nothing else is read before it
         beat_at = time.monotonic() + self._endpoint.ttl / _BEATS_PER_TTL
         while not connection.closed.is_set() and not self._is_over():
             try:
@@ -225,12 +225,12 @@ class WorkerClient:
         connection.send_urgent(pack_frame(FrameKind.BEAT, number, beat_body(tokens)))
 
     def _is_dead(self, connection: _DriverConnection, now: float) -> bool:
-        """Whether it owes an answer and nothing moves on it any more: a new one may still be in time."""
+        """Return True if the connection owes an answer and transfers nothing: a new one may still be in time."""
         since = now - _SILENT * self._endpoint.ttl
         return connection.moved_at < since and any(sent_at < since for sent_at in self._beats.values())
 
     def _connect_timeout(self) -> float:
-        """To connect in."""
+        """Return the seconds one attempt to connect may take."""
         return max(0.2, min(self._deadline - time.monotonic(), max(_CONNECT_TIMEOUT, self._endpoint.ttl / 4)))
 
     def _is_over(self) -> bool:
@@ -238,10 +238,10 @@ class WorkerClient:
             return True
         return self.fenced and (not self._attempts or time.monotonic() > self._deadline + _OFFERS * self._endpoint.ttl)
 
-    # -- what the driver says -----------------------------------------------------------------------------------
+    # -- frames of the driver ---------------------------------------------------------------------------------------
 
     def on_frame(self, connection: _DriverConnection, frame: Frame) -> None:
-        """A frame of the driver. Raises ``WireError``."""
+        """Handle a frame of the driver. Raise ``WireError`` if it is not one a driver sends."""
         kind, number, body = frame
         if connection is not self._connection:
             return
@@ -264,7 +264,7 @@ class WorkerClient:
         elif kind is FrameKind.KILL:
             if number in self._attempts:
                 self._attempts[number].kill(read_kill(body))
-                self._beat(connection, time.monotonic())  # at once: the driver wants to know that we know
+                self._beat(connection, time.monotonic())  # at once, to confirm the request
         elif kind is FrameKind.DRAIN:
             self._draining = True
             for handed in self._attempts.values():
@@ -285,16 +285,17 @@ class WorkerClient:
         for ask in self._requests:
             if self._connection is not None and ask not in self._connection.named:
                 self._send(pack_frame(FrameKind.ASK, ask))
-        for handed in self._attempts.values():  # what was said before the connection broke may not have arrived
+        for handed in self._attempts.values():  # data sent before the connection broke may be lost
             for frame in handed.unacknowledged():
                 self._send(frame)
         for frame in self._reports.values():
             self._send(frame)
 
     def _on_beat_reply(self, beat: int, good_for: float) -> None:
-        """The driver knew of us when we sent this one, or later: it will not give our keys away before its time.
+        """Extend the deadline: the driver has seen this worker at or after the time the heartbeat was sent.
 
-        Nor will its store, for *good_for* seconds. Both count from when we asked: the answer may have taken long.
+        The driver keeps the keys for the time to live, and its store for *good_for* seconds. Both count from when the
+        heartbeat was sent, because the answer may have taken long.
         """
         sent_at = self._beats.pop(beat, None)
         if sent_at is not None and not self.fenced:
@@ -302,13 +303,13 @@ class WorkerClient:
             self._good_until = sent_at + good_for
 
     def _lease_ends_at(self) -> float:
-        """When leases are over if nothing more is heard: by the clock, whenever this thread comes to say so."""
+        """Return when leases end without further news, whether or not this thread gets to run by then."""
         return min(self._good_until, self._deadline)
 
     def _on_assign(self, token: int, body: bytes) -> None:
         ask, assignment = read_assign(body)
         if ask not in self._requests:
-            return  # it came before, on a connection that broke
+            return  # a repetition after a reconnect
         handed = self._attempts[token] = AssignedAttempt(token, assignment)
         handed.lost.until = self._lease_ends_at()
         if self._draining:
@@ -330,14 +331,14 @@ class WorkerClient:
             if standing is AttemptStatus.GO:
                 continue
             if standing is AttemptStatus.KILL:
-                if not handed.is_killed:  # else it knows, and how long it may take
+                if not handed.is_killed:  # else a kill with its own time limit came before
                     handed.kill(0.0)
             elif standing is AttemptStatus.LOST:
                 handed.lost.set()
             else:
                 handed.stopping.set()
 
-    # -- what seats say -----------------------------------------------------------------------------------------
+    # -- frames of the slots ----------------------------------------------------------------------------------------
 
     def _send(self, frame: bytes) -> None:
         if self._connection is not None and self._greeted:
@@ -361,10 +362,10 @@ class WorkerClient:
         if not self._attempts and self._connection is not None:
             self._connection.close()
 
-    # -- without a driver ---------------------------------------------------------------------------------------
+    # -- without a driver -------------------------------------------------------------------------------------------
 
     def _check_refused(self, error: BaseException) -> None:
-        """Where nobody listens any more, the run is over: a seat without work does not wait to be sure of that."""
+        """Give up if nothing listens at the address any more and no attempt is assigned: the run is over."""
         now = time.monotonic()
         self._refused_since = min(self._refused_since, now) if isinstance(error, ConnectionRefusedError) else math.inf
         if now > self._refused_since + _REFUSED and not self._attempts:
@@ -384,12 +385,12 @@ class WorkerClient:
         )
 
     def _give_up(self, error: DriverUnreachable) -> None:
-        self._fence()  # first: a seat that comes in place of one that was told must not join this link
+        self._fence()  # first, so that a slot placed as a replacement does not join this client
         if not self.welcome.done():
             self.welcome.set_exception(error)
 
     def _fence(self) -> None:
-        """End all that is in hand; what cannot be ended is told that its key is lost."""
+        """End all attempts; those that cannot be ended learn that their key is lost."""
         if self.fenced:
             return
         self.fenced = True
@@ -405,9 +406,9 @@ class _DriverConnection(FramedConnection):
     def __init__(self, link: WorkerClient) -> None:
         super().__init__(FrameReader())
         self.closed = asyncio.Event()
-        self.named: frozenset[int] = frozenset()  # the asks in its greeting
-        self.beaten: dict[int, tuple[int, ...]] = {}  # the tokens in each beat
-        self.moved_at = time.monotonic()  # when something last came, or went
+        self.named: frozenset[int] = frozenset()  # requests listed in its HELLO
+        self.beaten: dict[int, tuple[int, ...]] = {}  # tokens listed in each heartbeat
+        self.moved_at = time.monotonic()  # when data was last sent or received
         self._client = link
 
     def resume_writing(self) -> None:
@@ -427,7 +428,7 @@ class _DriverConnection(FramedConnection):
         self.closed.set()
 
     async def close_and_wait(self) -> None:
-        """Close it, and do not return before it is closed."""
+        """Close the connection and wait until it is closed."""
         self.close()
         try:
             async with asyncio.timeout(_LEAVE_TIMEOUT):

@@ -1,4 +1,4 @@
-"""Where a worker's process performs the commands of a run."""
+"""Run the commands of a run in a worker process."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from ..wire.secret_digests import SecretDigests
 
 @dataclass(frozen=True, slots=True, repr=False)
 class WorkerEnvironment:
-    """What the commands of a run find around them, on whatever machine.
+    """Environment of a run's commands, independent of the machine.
 
-    *environ* is the environment of all of them; None: that of the worker, without the variables in which a secret of
-    the pool stands. Those are known by the *shadows* of the secrets.
+    *environ* is the environment of all commands; None takes that of the worker without the variables that hold a secret
+    of the pool, which *secret_digests* detects.
     """
 
     run_id: str
@@ -44,19 +44,19 @@ class WorkerEnvironment:
 
 
 class WorkerCommandRunner:
-    """Performs the commands of one run in this process; its seats share it.
+    """Runs the commands of one run in this process; its slots share it.
 
-    The driver gives a worker up after *ttl* seconds of silence: should this process stand still, so do its commands.
+    The driver gives a worker up after *ttl* seconds of silence, so the commands are suspended when this process is.
     """
 
     def __init__(self, around: WorkerEnvironment, ttl: float) -> None:
         self._worker_environment = around
-        self._folder = Path(tempfile.mkdtemp(prefix="agentos-"))  # where commands say how they went
+        self._folder = Path(tempfile.mkdtemp(prefix="agentos-"))  # for the commands' outcome files
         self._checkpoints = CheckpointFolder(None)
         session = secrets.token_hex(8)
         self._marks = (f"{session}.{number}" for number in itertools.count(1))
         self._helper = HelperClient(self._base(), f"{session}.", self._folder, around.cwd, compute_max_silence(ttl))
-        self._losses: dict[str, LeaseLoss] = {}  # of the commands that run, by mark
+        self._losses: dict[str, LeaseLoss] = {}  # of running commands, by mark
         self._heartbeat = Heartbeat(self._helper, self._find_lost_leases)
         self._heartbeat.start()
         trace = {} if around.traceparent is None else {"TRACEPARENT": around.traceparent}
@@ -71,9 +71,10 @@ class WorkerCommandRunner:
     def run(
         self, assignment: Assignment, started: Callable[[RunningCommand], object], write: Write, lost: LeaseLoss
     ) -> AttemptReport:
-        """Perform the order in the assignment. *started* gets the means to end it. Never raises.
+        """Run the command of the assignment and return its report. Never raises.
 
-        Once it is *lost*, others may have its key: if it was stopped until then, it is killed instead of continued.
+        *started* gets the running command, to end it. Once its lease is *lost*, others may have its key: a command that
+        was suspended until then is killed instead of resumed.
         """
         try:
             secret = resolve_secret(assignment, os.environ)
@@ -91,17 +92,17 @@ class WorkerCommandRunner:
             performed = self._runner.run(order, running, secret, checkpoint, write)
             performed = replace(performed, host=socket.gethostname())
             return AttemptReport(assignment.token, value=pack(performed, "how the command went"))
-        except BaseException as error:  # noqa: BLE001 - whatever happens fails its item, not its process
+        except BaseException as error:  # noqa: BLE001 - any error fails the item, not the process
             return AttemptReport(assignment.token, failure=build_failure(error))
         finally:
             del self._losses[running.mark]
 
     def _find_lost_leases(self, _stopped_for: float) -> list[str]:
-        """Which commands have lost their key, by what the driver has last said: their marks."""
+        """Return the marks of the commands that have lost their key, as last reported by the driver."""
         return [mark for mark, lost in list(self._losses.items()) if lost.is_set()]
 
     def close(self) -> None:
-        """End whatever still runs."""
+        """End all running commands and remove their files."""
         self._heartbeat.close()
         self._helper.close()
         shutil.rmtree(self._folder, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""A seat: a place on a worker in which one item after the other is run. The cluster starts it; it does the rest."""
+"""A worker slot: a long-lived task on a cluster worker that runs one attempt after the other."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from .command_runner import WorkerCommandRunner, WorkerEnvironment
 
 @dataclass(frozen=True, slots=True, repr=False)
 class WorkerJob:
-    """What the seats of a run do: call a function, or perform commands.
+    """The work of a run's slots: call a function, or run commands.
 
-    Each runs *width* items at once: more than one only of coroutines.
+    Each slot runs *width* items at once; more than one only for coroutines.
     """
 
     function: PickledObject | None = None
@@ -39,13 +39,13 @@ class WorkerJob:
 
 
 def run_worker_slot(post: DriverEndpoint) -> None:
-    """Run items of the run, one after the other, until the driver lets the seat go or is lost.
+    """Run attempts one after the other, until the driver dismisses the slot or is lost.
 
-    Raises ``DriverUnreachable`` if it cannot be reached from here.
+    Raise ``DriverUnreachable`` if the driver cannot be reached from here.
     """
     link = CLIENTS.join(post)
     try:
-        job: WorkerJob = pickle.loads(link.welcome.result())  # noqa: S301 - from the driver, who proved that it is
+        job: WorkerJob = pickle.loads(link.welcome.result())  # noqa: S301 - from the authenticated driver
         if job.function is None:
             _run_commands(link, job)
         elif job.is_async:
@@ -57,7 +57,7 @@ def run_worker_slot(post: DriverEndpoint) -> None:
 
 
 class _Clients:
-    """The links of this process, by run."""
+    """The clients of this process, by run."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -65,7 +65,7 @@ class _Clients:
         self._slots: dict[WorkerClient, int] = {}
 
     def join(self, post: DriverEndpoint) -> WorkerClient:
-        """The link for one more seat."""
+        """Return the client for one more slot."""
         with self._lock:
             link = self._clients.get(post.run_id)
             if link is None or link.fenced:
@@ -75,7 +75,7 @@ class _Clients:
             return link
 
     def leave(self, post: DriverEndpoint, link: WorkerClient) -> None:
-        """A seat goes. The last one closes the link."""
+        """Remove a slot. The last one closes the client."""
         with self._lock:
             self._slots[link] -= 1
             if self._slots[link]:
@@ -90,7 +90,7 @@ CLIENTS = _Clients()
 
 
 def _attempts(link: WorkerClient) -> Iterator[AssignedAttempt]:
-    """One after the other, until the seat may go."""
+    """Yield assigned attempts until the driver dismisses the slot."""
     answers: queue.SimpleQueue[AssignedAttempt | None] = queue.SimpleQueue()
     while True:
         link.request_work(answers.put)
@@ -144,7 +144,7 @@ async def _run_coroutine_loop(link: WorkerClient, function: PickledObject) -> No
         task = loop.create_task(_run_async(link, function, handed))
         task.add_done_callback(partial(_build_task_report, link, handed))
         handed.on_kill(partial(_cancel, loop, task))
-        await asyncio.wait([task])  # which, unlike `await task`, keeps apart whose cancellation it was
+        await asyncio.wait([task])  # unlike `await task`, separates the task's cancellation from ours
 
 
 async def _run_async(link: WorkerClient, function: PickledObject, handed: AssignedAttempt) -> AttemptReport:
@@ -172,11 +172,11 @@ def _answer(
         if not answered.done():
             answered.set_result(handed)
         elif handed is not None:
-            _report(link, handed, _cancelled(handed))  # who asked has gone meanwhile
+            _report(link, handed, _cancelled(handed))  # the requester is gone
 
     try:
         loop.call_soon_threadsafe(take)
-    except RuntimeError:  # the seat is gone
+    except RuntimeError:  # the slot's loop is closed
         if handed is not None:
             _report(link, handed, _cancelled(handed))
 
@@ -185,11 +185,11 @@ def _cancel(loop: asyncio.AbstractEventLoop, task: asyncio.Task[Any], _after: fl
     try:
         loop.call_soon_threadsafe(task.cancel)
     except RuntimeError:
-        pass  # the seat is gone
+        pass  # the slot's loop is closed
 
 
 def _assignment(handed: AssignedAttempt) -> Assignment:
-    assignment: Assignment = pickle.loads(handed.body)  # noqa: S301 - from the driver, who proved that it is
+    assignment: Assignment = pickle.loads(handed.body)  # noqa: S301 - from the authenticated driver
     return assignment
 
 
@@ -210,15 +210,15 @@ def _send_output(link: WorkerClient, handed: AssignedAttempt, stream: str, data:
 
 @contextmanager
 def _reporting(link: WorkerClient, handed: AssignedAttempt) -> Iterator[Callable[[AttemptReport], None]]:
-    """Reports on the attempt, whatever happens: the driver waits for that as long as this process lives."""
+    """Report on the attempt in any case: the driver waits for a report as long as this process lives."""
     try:
         yield partial(_report, link, handed)
-    except BaseException as error:  # noqa: BLE001 - it fails its item, not its seat
+    except BaseException as error:  # noqa: BLE001 - it fails the item, not the slot
         _report(link, handed, AttemptReport(handed.token, failure=build_failure(error)))
 
 
 def _cancelled(handed: AssignedAttempt) -> AttemptReport:
-    """On an attempt that ended before it had begun."""
+    """Build the report of an attempt that was cancelled before it began."""
     return AttemptReport(handed.token, failure=build_failure(Interrupted("its task was cancelled")), cancelled=True)
 
 
