@@ -1,4 +1,4 @@
-"""A command as a worker: what to run for each item, and how."""
+"""A command as a worker: its arguments, environment and time limits."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ DEFAULT_ENV_KEY = "AGENTOS_CREDENTIAL"
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """Give it to a run instead of a function: ``Command(["claude", "-p", "{}"], env_key="ANTHROPIC_API_KEY")``.
+    """A worker that is a command, not a function: ``Command(["claude", "-p", "{}"], env_key="ANTHROPIC_API_KEY")``.
 
     In each element of *argv*, ``{}`` stands for the item, ``{id}``, ``{#}`` and ``{field}`` for its id, its number and
-    its fields (see ``Template``); no shell is involved. The credential comes to the command in the environment variable
-    ``env_key`` (or in one for each credential, by name), and in no other way. With ``stdin`` it finds the item on its
-    standard input, else nothing. A command that says nothing for ``idle_timeout`` seconds is stopped as one that
-    overran ``timeout`` is: its whole process group is asked to end, and killed after ``kill_after`` seconds. ``env`` is
-    the environment of all commands (this process's own unless told), ``without`` the names of variables to leave out of
-    it; variables that hold a secret of the pool always are. ``run_id`` is what AGENTOS_RUN_ID says. ``outputs`` gets
-    what they print.
+    its fields (see ``Template``); no shell is involved. The command gets the credential only in the environment
+    variable ``env_key`` (or in one per credential, by name). With ``stdin`` it reads the item from its standard input,
+    else nothing. A command that prints nothing for ``idle_timeout`` seconds is stopped like one that exceeds
+    ``timeout``: its whole process group is asked to end, and killed after ``kill_after`` seconds. ``env`` is the
+    environment of all commands (default: this process's own), ``without`` the names of variables to leave out of it;
+    variables that hold a secret of the pool are always left out. ``run_id`` is the value of AGENTOS_RUN_ID. ``outputs``
+    receives what the commands print.
     """
 
     argv: Sequence[str]
@@ -63,11 +63,11 @@ class Command:
 
     @property
     def name(self) -> str:
-        """By this a journal knows whose results it has."""
+        """The worker's name, by which a journal recognises its results."""
         return f"$ {shlex.join(self.argv)}"
 
     def env_key_of(self, credential: str) -> str:
-        """The variable in which a command finds the credential of that name."""
+        """Return the name of the variable for that credential."""
         if isinstance(self.env_key, str):
             return self.env_key
         return self.env_key.get(credential, DEFAULT_ENV_KEY)

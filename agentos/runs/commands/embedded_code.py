@@ -1,6 +1,6 @@
-"""Which arguments of a command are code: the script of a shell, the ``-c`` of Python, the program of awk.
+"""Find the arguments of a command that are code: a shell's script, Python's ``-c``, awk's program.
 
-Arguments may have holes in them, as ``shell_words.HOLE``.
+Arguments may contain placeholders, as ``shell_words.HOLE``.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ _LONG_SHELL_OPTIONS_WITH_VALUE = ("--rcfile", "--init-file", "--emulate")
 class ShellScript:
     """The script of ``sh -c SCRIPT``."""
 
-    shell: int  # where the shell is named
+    shell: int  # index of the shell's name
     options: tuple[str, ...]
-    appended_by: str | None = None  # a program that puts arguments of its own at the end
-    hidden_by: str | None = None  # a program of which it is not known that it passes arguments on unchanged
+    appended_by: str | None = None  # a program that appends arguments of its own
+    hidden_by: str | None = None  # a program that may change arguments before it passes them on
 
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedCode:
-    """What is code among a command's arguments, by index."""
+    """The arguments of a command that are code, by index."""
 
-    program: int  # the one that does the work, behind ``env A=1``, ``timeout 30``, ``nice -n 5`` and the like
+    program: int  # the actual program, after ``env A=1``, ``timeout 30``, ``nice -n 5`` and the like
     scripts: Mapping[int, ShellScript]
-    languages: Mapping[int, str]  # code of another language: for which program
-    operands: Mapping[int, str]  # not code unless it begins with "-", which makes it an option of that program
-    interpreters: Mapping[int, int]  # whose arguments are for code that is one of them: where that is
-    files: Mapping[int, int]  # of shells without a script: the file that one runs
-    unclear: str | None  # a wrapper with an option that is not known: another argument may be the program
+    languages: Mapping[int, str]  # code in another language: the program that takes it
+    operands: Mapping[int, str]  # not code, unless it begins with "-" and so is an option of that program
+    interpreters: Mapping[int, int]  # programs whose arguments go to their code, and the index of that code
+    files: Mapping[int, int]  # shells without a script, and the index of the file each runs
+    unclear: str | None  # a wrapper with an unknown option: another argument may be the program
 
 
 def find_code(argv: Sequence[str]) -> EmbeddedCode:
@@ -73,7 +73,7 @@ def find_code(argv: Sequence[str]) -> EmbeddedCode:
         language = find_language(name, argv[index + 1] if index + 1 < len(argv) else "")
         if language is None and index == main and may_be_shell(name) and any(map(_SCRIPT_OPTION.fullmatch, argv)):
             language = UNKNOWN_SHELL
-        # A program whose code is known by its place could be any word of another's: only the command itself counts.
+        # Code known only by its position counts for the command itself: elsewhere the name could be another's argument.
         if language is None or (index != main and (language.operand is not None or language.sets_variables)):
             continue
         code, plain = _find_code_arguments(language, argv, index)
@@ -95,14 +95,14 @@ def find_code(argv: Sequence[str]) -> EmbeddedCode:
 
 
 def find_program(argv: Sequence[str]) -> int:
-    """The index of the program that does the work: after ``env A=1``, ``timeout 30``, ``nice -n 5`` and the like."""
+    """Return the index of the actual program, after ``env A=1``, ``timeout 30``, ``nice -n 5`` and the like."""
     return _follow_wrappers(argv)[0]
 
 
 def _follow_wrappers(argv: Sequence[str]) -> tuple[int, dict[int, str], str | None]:
-    """Where the program is, which arguments of the wrappers before it would be options if they began with "-".
+    """Return the program's index, and the wrappers' arguments that would be options if they began with "-".
 
-    The third value is the first wrapper with an option that is not known, after which the program's place is a guess.
+    The third value is the first wrapper with an unknown option, after which the program's index is a guess.
     """
     at = 0
     operands: dict[int, str] = {}
@@ -140,7 +140,7 @@ def _shell_script(argv: Sequence[str], main: int, shell: int, script: int) -> Sh
 
 
 def _find_script(argv: Sequence[str], shell: int) -> tuple[int | None, int | None]:
-    """The index of the script of ``sh [options] -c SCRIPT``, or that of the file of ``sh [options] FILE``."""
+    """Return the index of the script of ``sh [options] -c SCRIPT``, or of the file of ``sh [options] FILE``."""
     has_script = False
     at = shell + 1
     while at < len(argv):
@@ -161,7 +161,7 @@ def _find_script(argv: Sequence[str], shell: int) -> tuple[int | None, int | Non
 
 
 def _find_joined(argv: Sequence[str], at: int, valued: str, words: int) -> tuple[range, range]:
-    """The first *words* arguments of a program, and the rest, which it joins and gives to a shell."""
+    """Return the first *words* arguments of a program, and the rest, which it joins and passes to a shell."""
     at += 1
     while at < len(argv) and argv[at].startswith("-") and len(argv[at]) > 1:
         at += 2 if argv[at][1] != "-" and argv[at][-1] in valued else 1
@@ -169,7 +169,7 @@ def _find_joined(argv: Sequence[str], at: int, valued: str, words: int) -> tuple
 
 
 def _find_code_arguments(language: Language, argv: Sequence[str], program: int) -> tuple[list[int], list[int]]:
-    """Which arguments are code, and which would be options if they began with "-"."""
+    """Return the arguments that are code, and those that would be options if they began with "-"."""
     code: list[int] = []
     operands: list[int] = []
     guarded: list[int] = []
@@ -215,7 +215,7 @@ def _find_code_arguments(language: Language, argv: Sequence[str], program: int) 
 
 
 def _find_significant_letter(language: Language, option: str) -> tuple[str, str]:
-    """The first letter of a cluster (``-ne``) that has an argument, ends the options or is a hole; what follows it."""
+    """Return the first letter of ``-ne`` that takes an argument, ends the options or is a placeholder; and its tail."""
     for place, letter in enumerate(option[1:], start=2):
         if letter in language.code + language.valued + language.glued + language.stops + HOLE:
             return letter, option[place:]

@@ -1,4 +1,4 @@
-"""What a command finds in its environment: all of its user's, no secret but its own, and what it may want to know."""
+"""Build the environment of a command: the user's, without secrets except its own, with the AGENTOS_ variables."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from .helper_process import MARK
 
-# Linux takes no longer text than this in one variable or argument (128 KiB with its name and the end).
+# Linux limits one variable or argument to 128 KiB, including its name and the final NUL.
 MAX_VARIABLE = 131_072 - 64
 
 _OF_AN_ITEM = frozenset(
@@ -21,10 +21,10 @@ _OF_AN_ITEM = frozenset(
         *("WORKFLOW_DB", "OUTCOME", "MARK"),
     )
 )
-# Where the store of the keys is, with its password. A nested agentos is told its store explicitly.
+# The store's URL with its password. A nested agentos is given its store explicitly.
 _STORE = "AGENTOS_STORE"
 _LEFT_OUT = _OF_AN_ITEM | {_STORE}
-# Of a script with holes (``shell``): a variable that comes with the environment stays exported.
+# Variables of scripts with placeholders (``shell_quoting``): one that is inherited would stay exported.
 _OF_A_SCRIPT = re.compile(r"agentos_[0-9]+")
 _TRACEPARENT = re.compile(r"00-([0-9a-f]{32})-[0-9a-f]{16}-([0-9a-f]{2})")
 
@@ -32,7 +32,7 @@ _TRACEPARENT = re.compile(r"00-([0-9a-f]{32})-[0-9a-f]{16}-([0-9a-f]{2})")
 def base_environment(
     environ: Mapping[str, str], without: Collection[str], holds_secret: Callable[[str], bool]
 ) -> dict[str, str]:
-    """The environment of all commands. A variable that holds a secret of the pool is somebody else's key: left out.
+    """Return the environment of all commands, without the variables that hold a secret of the pool.
 
     Also left out are AGENTOS_STORE, the variables that describe an item of a run in which this one is nested, and the
     names that scripts of commands use for items, which must not be exported.
@@ -48,7 +48,7 @@ def base_environment(
 
 
 class CommandEnvironment:
-    """Makes what is different in each command's environment. *folder* is private to the run, and made when needed."""
+    """Builds the variables of each attempt. *folder* is private to the run and created when needed."""
 
     def __init__(self, run_id: str, environ: Mapping[str, str], folder: Path) -> None:
         self._run_id = run_id
@@ -60,7 +60,7 @@ class CommandEnvironment:
     def build_variables(
         self, *, item_id: str, item: str, attempt: int, slot: int, credential: str | None, checkpoint: Path, mark: str
     ) -> dict[str, str]:
-        """The variables of one attempt."""
+        """Return the variables of one attempt."""
         variables = {
             "AGENTOS_RUN_ID": self._run_id,
             "AGENTOS_ITEM_ID": item_id.replace("\0", "\\x00"),
@@ -76,18 +76,18 @@ class CommandEnvironment:
         if "\0" not in item and len(os.fsencode(item)) <= MAX_VARIABLE:
             variables["AGENTOS_ITEM"] = item
         else:
-            # No variable can hold it: the command finds it in a file.
+            # A variable cannot hold the item: pass it in a file.
             path = self._file("item", item_id, attempt)
             path.write_text(item, encoding="utf-8", errors="surrogateescape")
             variables["AGENTOS_ITEM_FILE"] = str(path)
         return variables
 
     def outcome_file(self, item_id: str, attempt: int) -> Path:
-        """Where the command may say how it went."""
+        """Return the path where the command may report its outcome."""
         return self._file("outcome", item_id, attempt)
 
     def remove_files(self, item_id: str, attempt: int) -> None:
-        """The attempt is over: remove its files."""
+        """Remove the files of a finished attempt."""
         for kind in ("outcome", "item"):
             try:
                 self._file(kind, item_id, attempt).unlink(missing_ok=True)

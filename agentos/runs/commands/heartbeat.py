@@ -1,8 +1,8 @@
-"""Keeps the helper informed that this process runs, and lets stopped commands go on when their keys are still theirs.
+"""Heartbeats to the helper process, so that commands are suspended together with this process.
 
-A process that was stopped does not renew its leases, and after their time others have its keys. So its commands are
-stopped, too: at once on SIGTSTP, of which ``before_stop`` tells; otherwise after a third of the lease time, when the
-helper has not heard a beat. What the helper stopped goes on only after the leases were looked at.
+A suspended process does not renew its leases, and when those expire others get its keys. So its commands are suspended
+too: at once on SIGTSTP (``before_stop``), otherwise when the helper has received no heartbeat for a third of the lease
+time. They are resumed only after their leases were checked.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ from .helper_client import HelperClient
 
 log = logging.getLogger("agentos")
 
-_BEATS = 3  # in the time after which the helper stops the commands
+_BEATS = 3  # heartbeats per the silence after which the helper suspends the commands
 
 
 def compute_max_silence(lease_ttl: float | None) -> float | None:
-    """For how long the helper may hear nothing before it stops the commands; None: leases end with the process."""
+    """Return the seconds of silence after which the helper suspends commands; None if leases end with the process."""
     return None if lease_ttl is None else lease_ttl / 3
 
 
 class Heartbeat:
-    """A thread that beats as often as *spawner* has promised.
+    """A thread that sends heartbeats as often as *spawner* requires.
 
-    *look_at_leases* is called when commands have been stopped, with the seconds since then, before they go on. It
-    returns the marks of those that must not.
+    *look_at_leases* is called before suspended commands are resumed, with the seconds of their suspension. It returns
+    the marks of those that must not resume.
     """
 
     def __init__(self, spawner: HelperClient, look_at_leases: Callable[[float], Collection[str]]) -> None:
         self._helper = spawner
         self._find_lost_leases = look_at_leases
         self._every = None if spawner.within is None else spawner.within / _BEATS
-        self._stopping = False  # by SIGTSTP: nothing goes on before ``after_continue``
-        self._lock = threading.Lock()  # between that and what makes commands go on
-        self._counted_until = 0.0  # of the time in which they were stopped
+        self._stopping = False  # by SIGTSTP: nothing is resumed before ``after_continue``
+        self._lock = threading.Lock()  # between before_stop() and the resumption of commands
+        self._counted_until = 0.0  # end of the suspension time reported so far
         self._closed = False
         self._wake: socket.socket | None = None  # its thread waits on the other end
 
@@ -49,13 +49,13 @@ class Heartbeat:
         threading.Thread(target=self._run, args=(wakes, self._wake), name="agentos-heartbeat", daemon=True).start()
 
     def before_stop(self) -> None:
-        """Stop the commands: this process is about to be stopped."""
+        """Suspend the commands: this process is about to be suspended."""
         with self._lock:
             self._stopping = True
             self._helper.suspend()
 
     def after_continue(self) -> None:
-        """Let the commands go on that may: this process was continued."""
+        """Resume the commands that may go on: this process was continued."""
         self._stopping = False
         self._nudge()
 
@@ -65,11 +65,11 @@ class Heartbeat:
 
     def _nudge(self) -> None:
         if self._wake is None:
-            return  # it was never started
+            return  # never started
         try:
             self._wake.send(b"!")
         except OSError:
-            pass  # it is awake already, or has ended
+            pass  # awake already, or ended
 
     def _run(self, wakes: socket.socket, wake: socket.socket) -> None:
         spawner = self._helper

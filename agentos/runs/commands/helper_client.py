@@ -1,4 +1,4 @@
-"""Starting commands by way of the helper process: this side of its socket."""
+"""Client of the helper process that starts commands."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from ...errors import Transient
 from ..execution.process_exit import OWN_CHILDREN
 from .helper_process import LENGTH
 
-_PATIENCE = 30.0  # for descriptors, where there are too few
+_PATIENCE = 30.0  # seconds to wait for free file descriptors
 _A_WHILE = 0.05
 _HELPER = Path(__file__).with_name("helper_process.py")
 
 
 class SpawnedCommand:
-    """A command that was asked for: its pipes, and by ``status`` how it goes.
+    """A command that was requested: its pipes, and ``status`` for its progress.
 
-    On ``status`` comes what ``helper`` says of it, then the end of file.
+    ``status`` delivers the lines that the helper writes about it, then end of file.
     """
 
     def __init__(self, stdout: int, stderr: int, status: int) -> None:
@@ -41,11 +41,11 @@ class SpawnedCommand:
 
 
 class HelperClient:
-    """One helper process, started when the first command is, and again should it die. Any thread may call it.
+    """Starts the helper process with the first command, and again if it dies. Thread-safe.
 
-    *session* is what the mark of each command begins with: by it those are found that left their group. *scratch* is
-    the folder in which commands say how they went; it is removed when all have ended. *within* is how often ``beat`` is
-    called at least, in seconds; None: never.
+    *session* is the prefix of each command's mark, by which processes are found that left their group. *scratch* is the
+    folder of the commands' outcome files; the helper removes it when all have ended. *within* is the maximum time
+    between two ``beat`` calls in seconds; None if there are none.
     """
 
     def __init__(
@@ -66,22 +66,23 @@ class HelperClient:
         self._socket: socket.socket | None = None
         self._closed = False
         self._reaper: threading.Thread | None = None  # waits for the last helper to end
-        self._suspended = False  # the helper is to stop all commands, also one that is started anew
-        self._stopped_since: float | None = None  # as the helper says
+        self._suspended = False  # the helper suspends all commands, also after a restart
+        self._stopped_since: float | None = None  # as reported by the helper
         self._resumed_at = -math.inf
         self._helper_output = b""
 
     def start(self) -> None:
-        """Have the helper ready."""
+        """Start the helper."""
         with self._lock:
             self._connected()
 
     def spawn(
         self, argv: Sequence[str], environment: Mapping[str, str], stdin: bytes | None, lock: int | None = None
     ) -> SpawnedCommand:
-        """Start a command, in a session of its own, with these variables besides those of all commands.
+        """Start a command in a session of its own, with these variables added to the common environment.
 
-        *lock* is the descriptor of a locked file: the command inherits it, and when it ends the file is unlocked.
+        *lock* is the descriptor of a locked file: the command inherits it, and the file is unlocked when the command
+        ends.
         """
         message = {"do": "spawn", "argv": list(argv), "env": dict(environment)}
         until = time.monotonic() + _PATIENCE
@@ -93,7 +94,7 @@ class HelperClient:
                     raise
                 if time.monotonic() > until:
                     raise Transient(f"no pipe could be made for the command: {error.strerror}") from None
-            time.sleep(_A_WHILE)  # others end meanwhile, and give theirs back
+            time.sleep(_A_WHILE)  # other commands end meanwhile and release descriptors
 
     def _spawn(self, message: Mapping[str, object], stdin: bytes | None, lock: int | None) -> SpawnedCommand:
         theirs: list[int] = []
@@ -115,27 +116,27 @@ class HelperClient:
         return SpawnedCommand(*ours)
 
     def kill(self, pid: int, after: float, mark: str) -> None:
-        """Ask a command and all it started to end, and kill what has not after so many seconds."""
+        """Ask a command and all its processes to end, and kill what is left after that many seconds."""
         try:
             self._send({"do": "kill", "pid": pid, "after": after, "mark": mark}, ())
         except Transient:
             pass  # the helper is gone, and its commands with it
 
-    # -- while this process stands still ------------------------------------------------------------------------
+    # -- while this process is suspended ----------------------------------------------------------------------------
 
     def beat(self, by: float) -> None:
-        """Promise the helper to do this again by that instant; else it stops all commands."""
+        """Promise the next heartbeat by that instant; without it the helper suspends all commands."""
         self._send_message({"do": "beat", "by": by})
 
     def suspend(self) -> None:
-        """Have all commands stopped, until ``resume``."""
+        """Suspend all commands until ``resume``."""
         with self._lock:
             self._suspended = True
             self._stopped_since = time.monotonic()
         self._send_message({"do": "suspend"})
 
     def resume(self, lost: Collection[str], by: float | None) -> None:
-        """Let the commands go on, and kill those with the marks *lost*. After the instant *by* nothing is done."""
+        """Resume the commands, but kill those whose marks are in *lost*. Has no effect after the instant *by*."""
         with self._lock:
             self._suspended = False
             self._stopped_since = None
@@ -143,27 +144,27 @@ class HelperClient:
         self._send_message({"do": "resume", "lost": list(lost), "by": by})
 
     def stopped_since(self) -> float | None:
-        """Since when all commands are stopped; None: they are not."""
+        """Return the time at which all commands were suspended, or None if they are not."""
         with self._lock:
             try:
                 while self._socket is not None:
                     data = self._socket.recv(4096, socket.MSG_DONTWAIT)
                     self._helper_output += data
                     if not data:
-                        self._disconnect()  # it died; the next command has another one
+                        self._disconnect()  # it died; the next command starts another one
             except OSError:
-                pass  # nothing more was said
+                pass  # nothing more to read
             *lines, self._helper_output = self._helper_output.split(b"\n")
             if lines:
                 self._stopped_since = float(lines[-1].split()[1])
             return self._stopped_since
 
     def stopped_until(self) -> float:
-        """Until when all commands were stopped: now, if they still are."""
+        """Return the time at which all commands were last resumed; now, if they are suspended."""
         return self._resumed_at if self.stopped_since() is None else time.monotonic()
 
     def wait_for_helper(self, also: int, seconds: float | None) -> None:
-        """Wait until the helper says something, or *also* can be read, for so many seconds at most."""
+        """Wait until the helper sends something or *also* is readable, for at most that many seconds."""
         with self._lock:
             readable = [also] if self._socket is None else [also, self._socket.fileno()]
         poll = select.poll()
@@ -172,18 +173,18 @@ class HelperClient:
         poll.poll(None if seconds is None else seconds * 1000)
 
     def _send_message(self, message: Mapping[str, object]) -> None:
-        """Tell the helper, if there is one: without any there is no command either."""
+        """Send a message to the helper if it runs: without it there is no command either."""
         with self._lock:
             if self._socket is not None:
                 try:
                     self._transmit_to(self._socket, message)
                 except OSError:
-                    pass  # it died; the next command has another one
+                    pass  # it died; the next command starts another one
 
-    # -- the helper itself --------------------------------------------------------------------------------------
+    # -- the helper process -----------------------------------------------------------------------------------------
 
     def close(self, *, wait: float = 0.0) -> None:
-        """End the helper, which ends whatever still runs; *wait* so many seconds for that."""
+        """End the helper, which ends all commands; wait up to *wait* seconds for that."""
         with self._lock:
             self._closed = True
             self._disconnect()
@@ -196,7 +197,7 @@ class HelperClient:
             try:
                 self._transmit(data, descriptors)
             except OSError:
-                # It died, or was killed; whoever waits for a command of it sees the end of its pipes.
+                # The helper died or was killed; its commands' pipes are at end of file.
                 self._disconnect()
                 try:
                     self._transmit(data, descriptors)
@@ -215,7 +216,7 @@ class HelperClient:
         if self._socket is None:
             mine, theirs = socket.socketpair()
             with theirs:
-                # -I -S: nothing of the user's environment or site-packages is imported there, and it starts in 30 ms.
+                # -I -S: imports nothing of the user's environment or site-packages, and so starts in 30 ms.
                 self._process = subprocess.Popen(  # noqa: S603 - our own file
                     [sys.executable, "-I", "-S", str(_HELPER), str(theirs.fileno()), self._session, str(self._scratch)],
                     stdin=subprocess.DEVNULL,
@@ -248,7 +249,7 @@ class HelperClient:
             self._socket.close()
             self._socket = None
             if not self._suspended:
-                self._stopped_since = None  # what it had stopped ended with it
+                self._stopped_since = None  # the commands it had suspended ended with it
         if self._process is not None:
             self._reaper = threading.Thread(target=_reap, args=(self._process,), name="agentos-reaper", daemon=True)
             self._reaper.start()
@@ -261,7 +262,7 @@ def _reap(helper: subprocess.Popen[bytes]) -> None:
 
 
 def _readable(data: bytes | None) -> int:
-    """A descriptor from which *data* can be read: no thread has to feed it."""
+    """Return a descriptor from which *data* can be read without a thread that writes it."""
     if data is None:
         return os.open(os.devnull, os.O_RDONLY)
     if hasattr(os, "memfd_create"):

@@ -1,21 +1,22 @@
-"""The process that starts, stops and reaps commands; run as a script of its own, with nothing but the standard library.
+"""Helper process that starts, stops and reaps commands; a script that needs only the standard library.
 
-It has one thread, because whoever forks must not share its process with locks and signal handlers of others, and it
-holds nothing dear: its driver tells it over a socket what to start, and hands it the pipes. When that socket ends, the
-driver is gone, however that came: every command is told to end, and killed if it has not within two seconds.
+It has one thread, because a process that forks must not share locks and signal handlers with other code. The driver
+sends it messages and file descriptors over a socket. When that socket ends, the driver is gone: every command is asked
+to end, and killed after two seconds.
 
 A message is its length in four bytes and JSON. ``{"do": "spawn", "argv": [...], "env": {...}}`` comes with four
-descriptors, the command's standard input, output and error and the one to tell how it goes: ``S pid`` as it starts,
-or ``E errno``; ``K`` if it is asked to end; ``X status`` as it ends. A fifth is of a locked file, which the command
-inherits; it is unlocked when the command ends, whoever else has inherited it by then. ``{"do": "kill", "pid": n,
-"after": s, "mark": "..."}`` asks a command's whole group to end, and kills what is left of it after so many seconds,
-wherever it went: each process that a command starts inherits the mark of its attempt, unless it clears its environment.
+descriptors: the command's standard input, output and error, and one for its status lines: ``S pid`` when it starts, or
+``E errno``; ``K`` when it is asked to end; ``X status`` when it ends. An optional fifth belongs to a locked file, which
+the command inherits; it is unlocked when the command ends, even if other processes have inherited it.
+``{"do": "kill", "pid": n, "after": s, "mark": "..."}`` asks a command's process group to end, and kills what is left
+after that many seconds, in the group or not: each process that a command starts inherits the mark of its attempt,
+unless it clears its environment.
 
-A driver that stands still cannot renew its leases, so its commands must not go on either. ``{"do": "beat", "by": t}``
-promises the next such message by the instant t of the monotonic clock, which both share. If it does not come, or on
-``{"do": "suspend"}``, every command is stopped (SIGSTOP), the driver is told ``P`` and since when, and what it asks for
-is put off. ``{"do": "resume", "lost": [marks], "by": t}`` lets them go on, except those that have lost their key, which
-are killed. After the instant t it does nothing: the driver stood still once more, and is told ``P`` again.
+A suspended driver cannot renew its leases, so its commands must be suspended too. ``{"do": "beat", "by": t}`` promises
+the next such message by the instant t of the monotonic clock, which both processes share. If it does not come, or on
+``{"do": "suspend"}``, every command is stopped (SIGSTOP), the driver gets ``P`` and the time of it, and requests are
+deferred. ``{"do": "resume", "lost": [marks], "by": t}`` resumes the commands, except those that have lost their key,
+which are killed. After the instant t it has no effect: the driver was suspended again, and gets another ``P``.
 """
 
 from __future__ import annotations
@@ -32,38 +33,38 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 
-TYPE_CHECKING = False  # typing's own takes longer to import than all the rest
+TYPE_CHECKING = False  # importing typing takes longer than all other imports
 if TYPE_CHECKING:
     from typing import Any
 
 LENGTH = struct.Struct("!I")
-_DESCRIPTORS = 4  # and perhaps one more
-_NOT_BELOW = 100  # the number of the lock's descriptor in a command: scripts use small ones for themselves
-_MOST_SCANS = 20  # for processes that are not stopped yet: others may be born while we look
-_LAST_WORDS = 2.0  # what commands get to end in when the driver is gone
-_TO_FINISH = 0.5  # what a command that has ended left running in its group: it may have output of it to pass on
-_LEFTOVERS = 1.0  # from asking that to end until it is killed
+_DESCRIPTORS = 4  # and optionally the lock's
+_NOT_BELOW = 100  # lowest number of the lock's descriptor in a command: scripts use small ones
+_MOST_SCANS = 20  # scans for processes that are not stopped yet: new ones may start meanwhile
+_LAST_WORDS = 2.0  # seconds for commands to end after the driver is gone
+_TO_FINISH = 0.5  # seconds for the rest of a finished command's group, which may still pass on output
+_LEFTOVERS = 1.0  # seconds from asking that rest to end until it is killed
 _RESET = {signal.SIGINT, signal.SIGTERM, signal.SIGPIPE, signal.SIGHUP, signal.SIGCHLD, signal.SIGQUIT, signal.SIGXFSZ}
 MARK = "AGENTOS_MARK"
 
 
 class HelperProcess:
-    """Commands by process id, and when what is left of a group is to be killed."""
+    """Running commands by process id, and the deadlines at which their process groups are killed."""
 
     def __init__(self, driver: socket.socket, session: str, scratch: str) -> None:
         self._driver = driver
-        self._session = session  # what the mark of each of our commands begins with
-        self._scratch = scratch  # the folder in which they say how they went
+        self._session = session  # prefix of the mark of each command
+        self._scratch = scratch  # folder of the commands' outcome files
         self._base: dict[str, str] = {}
-        self._told: dict[int, int] = {}  # of a running command: the descriptor to tell how it goes
-        self._terms: dict[int, float] = {}  # of a group whose command has ended: when the rest is asked to end
-        self._kills: dict[int, float] = {}  # of a group: when what is left of it is killed
-        self._sweeps: dict[str, float] = {}  # of a mark: when whatever still bears it is killed
-        self._marks: dict[int, str] = {}  # of a running command
-        self._locks: dict[int, int] = {}  # of a running command: the descriptor of the locked file it has inherited
-        self._beat_by: float | None = None  # when the driver says next that it runs; None: it need not
-        self._stopped_at: float | None = None  # since when all commands are stopped
-        self._put_off: list[tuple[dict[str, Any], list[int]]] = []  # what the driver asked for meanwhile
+        self._told: dict[int, int] = {}  # running command: descriptor for its status lines
+        self._terms: dict[int, float] = {}  # process group of a finished command: when the rest is asked to end
+        self._kills: dict[int, float] = {}  # process group: when the rest is killed
+        self._sweeps: dict[str, float] = {}  # mark: when all processes that carry it are killed
+        self._marks: dict[int, str] = {}  # mark of each running command
+        self._locks: dict[int, int] = {}  # running command: descriptor of the locked file it inherited
+        self._beat_by: float | None = None  # deadline of the driver's next heartbeat; None if there is none
+        self._stopped_at: float | None = None  # since when all commands are suspended
+        self._put_off: list[tuple[dict[str, Any], list[int]]] = []  # messages received while suspended
         self._born, self._wake = os.pipe()
         os.set_blocking(self._born, False)
         os.set_blocking(self._wake, False)
@@ -88,16 +89,16 @@ class HelperProcess:
 
     def _compute_timeout(self) -> float | None:
         if self._stopped_at is not None:
-            return None  # only the driver lets the commands go on, and their time with them
+            return None  # only the driver resumes the commands and their deadlines
         due = [*self._terms.values(), *self._kills.values(), *self._sweeps.values()]
         if self._beat_by is not None:
             due.append(self._beat_by)
         return max(0.0, min(due) - time.monotonic()) * 1000 + 1 if due else None
 
-    # -- what the driver asks for -----------------------------------------------------------------------------
+    # -- messages of the driver -------------------------------------------------------------------------------
 
     def _handle_message(self) -> bool:
-        """Do what the next message says. False: the driver is gone."""
+        """Execute the next message. Return False if the driver is gone."""
         try:
             head, descriptors, _, _ = socket.recv_fds(self._driver, LENGTH.size, _DESCRIPTORS + 1)
             for each in descriptors:
@@ -129,7 +130,7 @@ class HelperProcess:
                 self._stop(message["pid"], message["after"], message["mark"])
         elif len(descriptors) >= _DESCRIPTORS:
             self._spawn(message, descriptors)
-        else:  # we have no room for more; the driver sees the end of its pipes
+        else:  # out of descriptors; the driver sees the end of its pipes
             _close(descriptors)
 
     def _read(self, count: int) -> bytearray:
@@ -164,7 +165,7 @@ class HelperProcess:
         else:
             self._told[pid] = told
             if lock is not None:
-                os.set_inheritable(lock, False)  # for the commands after it
+                os.set_inheritable(lock, False)  # not inherited by later commands
                 self._locks[pid] = lock
             self._marks[pid] = message["env"].get(MARK, "")
             _send(told, f"S {pid}\n")
@@ -173,15 +174,15 @@ class HelperProcess:
     def _stop(self, pid: int, after: float, mark: str) -> None:
         _send(self._told[pid], "K\n")
         signal_group(pid, signal.SIGTERM)
-        signal_group(pid, signal.SIGCONT)  # one that is stopped would not hear of it
+        signal_group(pid, signal.SIGCONT)  # a stopped process would not receive SIGTERM
         at = time.monotonic() + after
         self._kills[pid] = min(at, self._kills.get(pid, at))
         self._sweeps[mark] = min(at, self._sweeps.get(mark, at))
 
-    # -- while the driver stands still --------------------------------------------------------------------------
+    # -- while the driver is suspended ------------------------------------------------------------------------------
 
     def _suspend(self) -> None:
-        """Stop every command, and whatever else bears our mark: whoever left its group, too, may use a key."""
+        """Suspend every command and all processes with our mark: one that left its group may use a key, too."""
         if self._stopped_at is None:
             self._stopped_at = time.monotonic()
             for pid in self._groups():
@@ -192,7 +193,7 @@ class HelperProcess:
         self._report_stopped()
 
     def _check_silence(self) -> None:
-        """Called when nothing more of the driver's is there to be read."""
+        """Suspend all if the heartbeat is overdue. Called when no message of the driver is left to read."""
         if self._beat_by is not None and self._stopped_at is None and time.monotonic() >= self._beat_by:
             self._suspend()
 
@@ -200,7 +201,7 @@ class HelperProcess:
         try:
             self._driver.send(f"P {self._stopped_at!r}\n".encode(), socket.MSG_DONTWAIT)
         except OSError:
-            pass  # it is gone; or it has not read the last thousands of these
+            pass  # it is gone, or has not read thousands of these
 
     def _resume(self, lost: set[str], by: float | None) -> None:
         if self._stopped_at is None:
@@ -227,14 +228,14 @@ class HelperProcess:
         asked, self._put_off = self._put_off, []
         for message, descriptors in asked:
             if message["do"] == "spawn" and message["env"].get(MARK) in lost:
-                _close(descriptors)  # its driver sees the end of its pipes, and knows why
+                _close(descriptors)  # the driver sees the end of its pipes
             else:
                 self._execute(message, descriptors)
 
     def _groups(self) -> set[int]:
         return {*self._told, *self._kills, *self._terms}
 
-    # -- commands that end ------------------------------------------------------------------------------------
+    # -- end of commands --------------------------------------------------------------------------------------
 
     def _reap(self) -> None:
         while True:
@@ -243,7 +244,7 @@ class HelperProcess:
                 return
             told = self._told.pop(pid, None)
             if told is None:
-                continue  # an orphan of one of ours
+                continue  # an orphan of a command
             del self._marks[pid]
             _unlock(self._locks.pop(pid, None))
             if not signal_group(pid, 0):
@@ -269,9 +270,9 @@ class HelperProcess:
             kill_marked(mark, whole=True)
 
     def _end(self) -> None:
-        """The driver is gone: nothing of what it had started may go on.
+        """End all commands after the driver is gone.
 
-        What is stopped has perhaps lost its key, and is not continued to end by itself.
+        A suspended command may have lost its key, so it is killed without being resumed.
         """
         groups = self._groups()
         until = time.monotonic() + _LAST_WORDS
@@ -294,7 +295,7 @@ class HelperProcess:
         self._remove_outcome_files()
 
     def _remove_outcome_files(self) -> None:
-        """What commands wrote for the driver to read is not blotted out: nobody else should find it."""
+        """Remove the outcome files, which are not redacted."""
         try:
             for name in os.listdir(self._scratch):
                 os.unlink(os.path.join(self._scratch, name))
@@ -304,7 +305,7 @@ class HelperProcess:
 
 
 def _reap_child() -> tuple[int, int]:
-    """Reap a child that has ended; 0: none has."""
+    """Reap an ended child; return pid 0 if there is none."""
     try:
         return os.waitpid(-1, os.WNOHANG)
     except ChildProcessError:
@@ -312,13 +313,13 @@ def _reap_child() -> tuple[int, int]:
 
 
 def signal_group(pid: int, number: int) -> bool:
-    """False: there is no such group."""
+    """Send a signal to a process group. Return False if there is no such group."""
     try:
         os.killpg(pid, number)
     except ProcessLookupError:
         return False
     except PermissionError:
-        return True  # a member of it runs as another user, or (on macOS) it is a zombie
+        return True  # a member runs as another user, or (on macOS) is a zombie
     return True
 
 
@@ -326,7 +327,7 @@ def _send(descriptor: int, text: str) -> None:
     try:
         os.write(descriptor, text.encode())
     except OSError:
-        pass  # nobody listens
+        pass  # the reader is gone
 
 
 def _close(descriptors: Iterable[int]) -> None:
@@ -335,7 +336,7 @@ def _close(descriptors: Iterable[int]) -> None:
 
 
 def _move_descriptor_up(descriptor: int) -> int:
-    """The same open file under a number that no script uses, if there may be such a number."""
+    """Move the descriptor to a number that scripts do not use, if possible, and return it."""
     try:
         moved = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _NOT_BELOW)
     except OSError:
@@ -345,7 +346,7 @@ def _move_descriptor_up(descriptor: int) -> int:
 
 
 def _unlock(descriptor: int | None) -> None:
-    """Unlock a file for everybody who has it open, and close it."""
+    """Unlock a file for all processes that have it open, and close it."""
     if descriptor is not None:
         fcntl.flock(descriptor, fcntl.LOCK_UN)
         os.close(descriptor)
@@ -359,13 +360,13 @@ def _drain(descriptor: int) -> None:
         pass
 
 
-# -- processes that left their group, and those of a driver that is long gone ---------------------------------------
+# -- processes that left their group, and those of an earlier driver ------------------------------------------------
 
 
 def find_by_variable(name: str, value: str, *, whole: bool = False) -> Iterator[tuple[int, dict[str, str]]]:
-    """The processes whose variable *name* begins with *value* (or is the *whole* of it), and their AGENTOS_ variables.
+    """Yield processes whose variable *name* begins with *value* (or is the *whole*), with their AGENTOS_ variables.
 
-    Only where /proc is.
+    Finds none on systems without /proc.
     """
     wanted = os.fsencode(f"{name}={value}")
     try:
@@ -379,21 +380,21 @@ def find_by_variable(name: str, value: str, *, whole: bool = False) -> Iterator[
             with open(f"/proc/{entry}/environ", "rb") as file:
                 variables = file.read().split(b"\0")
         except OSError:
-            continue  # it has ended, or is another user's
+            continue  # it has ended, or belongs to another user
         if wanted in variables if whole else any(each.startswith(wanted) for each in variables):
             ours = (os.fsdecode(each).partition("=") for each in variables if each.startswith(b"AGENTOS_"))
             yield int(entry), {variable: text for variable, _, text in ours}
 
 
 def kill_marked(mark: str, *, whole: bool = False) -> None:
-    """Kill whatever bears the mark; twice, for those that were just being born."""
+    """Kill all processes with the mark; twice, for those that are just being started."""
     for _ in range(2):
         for pid, _variables in find_by_variable(MARK, mark, whole=whole):
             _kill(pid)
 
 
 def _signal_marked(mark: str, number: int, *, but_in: bytes) -> bool:
-    """Send a signal to whatever bears a mark that begins so, but for processes in these states. False: to none."""
+    """Signal processes whose mark begins so, except in these states. Return False if there are none."""
     found = False
     for pid, _variables in find_by_variable(MARK, mark):
         if _read_state(pid) not in but_in:
@@ -403,7 +404,7 @@ def _signal_marked(mark: str, number: int, *, but_in: bytes) -> bool:
 
 
 def _read_state(pid: int) -> bytes:
-    """What a process does: ``R``, ``S``, ``T``, ``Z`` ... ``X``: it is no more."""
+    """Return the state of a process: ``R``, ``S``, ``T``, ``Z`` ..., or ``X`` if it does not exist."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             return file.read().rpartition(b")")[2].split()[0]
@@ -412,9 +413,10 @@ def _read_state(pid: int) -> bytes:
 
 
 def _kill_children() -> None:
-    """What has left its group and cleared its environment is still ours, as the nearest reaper of orphans.
+    """Kill children that left their group and cleared their environment.
 
-    So are the orphans of what is killed here: there may be a helper among it, of a run that was nested in an item.
+    This process is the subreaper, so it also gets the orphans of what is killed here; a helper of a run nested in an
+    item may be among them.
     """
     until = time.monotonic() + _LAST_WORDS
     while (children := _list_children()) and time.monotonic() < until:
@@ -446,9 +448,9 @@ def _kill(pid: int, number: int = signal.SIGKILL) -> None:
 
 
 def main() -> None:
-    """Serve the driver at the other end of the socket whose descriptor is the first argument, until it is gone.
+    """Serve the driver on the socket whose descriptor is the first argument, until the driver is gone.
 
-    The other two are the session's mark, and the folder in which its commands say how they went.
+    The other arguments are the session's mark and the folder of the outcome files.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it ends with its driver, not before
@@ -456,7 +458,7 @@ def main() -> None:
     if sys.platform == "linux":
         import ctypes
 
-        # Orphans of a command come to us, not to init, and are reaped here.
+        # Become subreaper: orphans of a command are reaped here, not by init.
         ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)
     with socket.socket(fileno=int(sys.argv[1])) as driver:
         driver.set_inheritable(False)

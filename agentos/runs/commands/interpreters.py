@@ -1,4 +1,4 @@
-"""Programs that take code, and programs that run others: how to tell which of their arguments is what."""
+"""Tables of programs that take code and of programs that run others, with the meaning of their arguments."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _names(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-# What these are given is one line for a shell, here or on another machine: options with a value, words before it.
+# Programs that pass the rest of their arguments as one line to a shell: options with a value, words before it.
 JOINED = {
     "hyperfine": ("wmrLSnpcCu", 0),
     "mosh": ("p", 1),
@@ -31,20 +31,20 @@ JOINED = {
 
 @dataclass(frozen=True, slots=True)
 class Language:
-    """How a program is given code. Letters are those of short options; an exact option is compared as a whole."""
+    """The ways a program takes code. Letters are short options; an exact option is compared as a whole."""
 
-    code: str = ""  # the argument is code
+    code: str = ""  # options whose argument is code
     exact: frozenset[str] = frozenset()  # likewise
-    valued: str = ""  # the argument is something else
+    valued: str = ""  # options whose argument is something else
     glued: str = ""  # the rest of the option is its argument
-    stops: str = ""  # nothing after it is for this program
+    stops: str = ""  # all that follows is not for this program
     files: str = ""  # of the valued: the code is in that file
-    long_valued: Mapping[str, int] = field(default_factory=dict)  # long options, and how many arguments they have
+    long_valued: Mapping[str, int] = field(default_factory=dict)  # long options, and how many arguments they take
     anywhere: bool = False  # options may follow other arguments
-    operand: int | None = None  # without code in an option, all arguments that are no options are code from this one on
+    operand: int | None = None  # without a code option, the operands from this index on are code
     last_operand: int | None = None  # up to this one
     sets_variables: bool = False  # NAME=VALUE is code
-    code_ends_options: bool = False  # after code, all is for the code
+    code_ends_options: bool = False  # after code, all arguments go to the code
     has_harmless_options: bool = False  # no single argument can be an option with code in it
 
 
@@ -124,7 +124,7 @@ _LANGUAGES = {
     ),
 }
 _DENO_EVAL = Language(operand=1)
-# That are told code in passing: their other arguments are not for it.
+# Programs that take code in an option, but whose other arguments do not go to that code.
 _NOT_FOR_CODE = _names(
     """
     duckdb emacs env ex find flock gdb git gmake gvim make mariadb mysql nvim psql rsync runuser scp script sftp sg
@@ -135,15 +135,15 @@ _NOT_FOR_CODE = _names(
 
 @dataclass(frozen=True, slots=True)
 class Wrapper:
-    """The arguments of a program before the command that it runs; options are written as for ``getopt``."""
+    """The arguments of a program before the command that it runs; options in the notation of ``getopt``."""
 
-    short: str = ""  # a letter with ":" has an argument
-    long: str = ""  # a name with "=" has an argument
+    short: str = ""  # a letter with ":" takes an argument
+    long: str = ""  # a name with "=" takes an argument
     words: int = 0  # arguments before the command
     assigns: bool = False  # NAME=VALUE before the command is a variable for it
 
     def option_length(self, option: str) -> int | None:
-        """How many words *option* has, with its argument; None if it is not known."""
+        """Return the number of words of *option* with its argument; None if the option is unknown."""
         if option.startswith("--"):
             name, has_value, _ = option[2:].partition("=")
             if f"{name}=" in self.long.split():
@@ -154,12 +154,12 @@ class Wrapper:
                 return None
             if f"{letter}:" in self.short:
                 rest = option[place:]
-                # A hole or a variable may be empty, and then the argument is the next word.
+                # A placeholder or variable may be empty; then the argument is the next word.
                 return None if rest.startswith((HOLE, EXPANSION)) else 1 if rest else 2
         return 1
 
 
-# Options by which the command is given in another way (env -S, sudo -s) are left out: they count as not known.
+# Options that pass the command in another way (env -S, sudo -s) are left out, so that they count as unknown.
 WRAPPERS = {
     "busybox": Wrapper(),
     "bwrap": Wrapper(),
@@ -206,7 +206,7 @@ WRAPPERS = {
         "open-tty process-slot-var= replace verbose",
     ),
 }
-# These run the words after their own as they are. Where those begin is not looked for, but for those in WRAPPERS too.
+# Programs that run the words after their own unchanged. The start of those is known only for WRAPPERS.
 RUNNERS = _names(
     """
     apptainer bwrap chroot direnv docker firejail kubectl mpirun nerdctl nix nsenter pipenv pixi podman poetry
@@ -216,12 +216,12 @@ RUNNERS = _names(
 
 
 def is_shell(name: str) -> bool:
-    """Whether a program of that name is a shell whose scripts can be read here."""
+    """Return True if that is the name of a shell whose scripts can be parsed here."""
     return _SHELL.fullmatch(name) is not None
 
 
 def find_language(name: str, next_word: str = "") -> Language | None:
-    """How the program of that name takes code; None: not at all, as far as is known."""
+    """Return how the program takes code, or None if it is not known to."""
     if _PYTHON.fullmatch(name):
         return _LANGUAGES["python"]
     if name == "deno" and next_word == "eval":
@@ -230,7 +230,7 @@ def find_language(name: str, next_word: str = "") -> Language | None:
 
 
 def may_be_shell(name: str) -> bool:
-    """Whether the name looks like that of a shell: with a ``-c`` it is taken for one whose language is not known."""
+    """Return True if the name looks like a shell's: with ``-c`` it counts as a shell of unknown language."""
     return _OTHER_SHELL_NAME.fullmatch(name) is not None
 
 
@@ -238,5 +238,5 @@ UNKNOWN_SHELL = _OTHER_SHELL
 
 
 def gives_arguments_to_code(name: str, language: Language) -> bool:
-    """Whether the other arguments of that program are for the code that it is given: ``python -c CODE ARGUMENT``."""
+    """Return True if the program's other arguments go to its code: ``python -c CODE ARGUMENT``."""
     return language.operand is None and name not in _NOT_FOR_CODE

@@ -1,4 +1,4 @@
-"""A command to be performed for one attempt, and how that went: values that can travel to another machine and back."""
+"""A command to run for one attempt, and its result: values that can be sent to another machine and back."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Invocation:
-    """What to run for one attempt. The secret is not in it."""
+    """The command to run for one attempt, without its secret."""
 
     argv: tuple[str, ...]
-    text: str  # of the item
-    stdin: bool  # it finds the text there
+    text: str  # the item's text
+    stdin: bool  # pass the text on standard input
     item_id: str
     attempt: int
     slot: int
     credential: str | None  # its name
-    variables: Mapping[str, str]  # that go with the credential
+    variables: Mapping[str, str]  # variables that belong to the credential
     env_key: str | None  # the variable for its secret
     idle_timeout: float | None
     kill_after: float
@@ -28,12 +28,12 @@ class Invocation:
 
 @dataclass(frozen=True, slots=True)
 class Completed:
-    """How a command went, as the machine saw it that ran it."""
+    """The result of a command, as seen by the machine that ran it."""
 
-    status: int | None  # as the system tells it; None: the process that starts commands ended before
-    fault: int | None  # why it could not be started
+    status: int | None  # wait status; None if the helper process ended before
+    fault: int | None  # errno if it could not be started
     asked_to_end: bool
     was_silent: bool  # for too long, and asked to end for that
     outcome: bytes | None  # what it wrote to AGENTOS_OUTCOME
     outcome_error: str | None = None  # why that cannot be read
-    host: str | None = None  # where; None: here
+    host: str | None = None  # where it ran; None for this machine

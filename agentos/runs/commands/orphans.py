@@ -1,4 +1,4 @@
-"""Commands of an earlier session that outlived it: found by what their environment says, named, and ended."""
+"""Find and end commands that outlived an earlier session of a run."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Orphan:
 
 
 def find_orphans(folder: Path) -> list[Orphan]:
-    """The processes that still run for items of the run whose checkpoints are in *folder*. Only where /proc is."""
+    """Return the processes that still run for items of the run with checkpoints in *folder*. Needs /proc."""
     return [
         Orphan(pid, variables.get("AGENTOS_ITEM_ID", "?"), _find_program(pid))
         for pid, variables in find_by_variable("AGENTOS_WORKFLOW_DB", f"{folder}{os.sep}")
@@ -36,7 +36,7 @@ def find_orphans(folder: Path) -> list[Orphan]:
 
 
 def end_orphans(orphans: Sequence[Orphan]) -> None:
-    """Ask them to end, and kill those that have not soon: their items are about to run again, with other keys."""
+    """Ask the processes to end and kill those that do not: their items run again soon, with other keys."""
     for orphan in orphans:
         _signal(orphan.pid, signal.SIGTERM)
     until = time.monotonic() + _TIME_TO_END
@@ -57,7 +57,7 @@ def _find_program(pid: int) -> str:
 
 def _is_alive(pid: int) -> bool:
     try:
-        # A zombie has ended; nobody may have looked after it yet.
+        # A zombie has ended, even if it has not been reaped.
         return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[0] != "Z"
     except (OSError, IndexError):
         return False
@@ -67,4 +67,4 @@ def _signal(pid: int, number: int) -> None:
     try:
         os.kill(pid, number)
     except OSError:
-        pass  # it has ended, or is another user's
+        pass  # it has ended, or belongs to another user

@@ -1,4 +1,4 @@
-"""What a command says of its own end, in the file that AGENTOS_OUTCOME names."""
+"""Read the outcome that a command reports in the file named by AGENTOS_OUTCOME."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ _WORDS = ("rate_limited", "park_until", "rejected", "spent", "failed", "usage", 
 
 @dataclass(frozen=True, slots=True)
 class CommandOutcome:
-    """One JSON object; everything in it may be left out.
+    """The reported outcome: one JSON object with optional fields.
 
-    ``rate_limited``: the provider said "too many": seconds to leave the key alone, or true. ``park_until``: the same,
-    with the instant at which the limit ends. ``rejected`` and ``spent``: the key does not work any more, or its money
-    is gone, and why; the item goes on with another one. ``failed``: the item cannot be done, and why. ``usage``: what
-    the calls used, in tokens. ``model``: of which model a limit is.
+    ``rate_limited``: the provider refused a call because of a limit; seconds to leave the key alone, or true.
+    ``park_until``: the same, with the instant at which the limit ends. ``rejected`` and ``spent``: the key does not
+    work any more, or has no money left, and why; the item goes on with another key. ``failed``: the item cannot be
+    done, and why. ``usage``: tokens used by the calls. ``model``: the model that a limit is for.
     """
 
-    rate_limited: float | None = None  # seconds; None with ``limited``: nobody said how long
+    rate_limited: float | None = None  # seconds; None with ``limited``: unknown
     limited: bool = False
     rejected: str | None = None
     spent: str | None = None
@@ -39,18 +39,18 @@ class CommandOutcome:
 
 
 class InvalidOutcome(ValueError):
-    """The file cannot be understood."""
+    """The outcome file is invalid."""
 
 
 def load_outcome(path: Path, wall: float) -> CommandOutcome | None:
-    """What the command said; None if it said nothing. Raises ``InvalidOutcome``."""
+    """Return the command's outcome, or None without one. Raise ``InvalidOutcome`` if it is invalid."""
     return parse_outcome(read_outcome_file(path), wall)
 
 
 def read_outcome_file(path: Path) -> bytes | None:
-    """What the command wrote there; None if it wrote nothing. Raises ``InvalidOutcome``."""
+    """Return the contents of the file, or None without one. Raise ``InvalidOutcome`` if it cannot be read."""
     try:
-        # It may have put anything there: a pipe that nobody writes to, a link to somewhere else.
+        # The command may have put anything there: a pipe without a writer, a symbolic link.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
         return None
@@ -64,7 +64,7 @@ def read_outcome_file(path: Path) -> bytes | None:
 
 
 def parse_outcome(data: bytes | None, wall: float) -> CommandOutcome | None:
-    """What the command meant by it. Raises ``InvalidOutcome``."""
+    """Parse the contents of an outcome file. Raise ``InvalidOutcome`` if they are invalid."""
     if data is None or not data.strip():
         return None
     try:
@@ -86,7 +86,7 @@ def _parse_object(told: dict[str, Any], wall: float) -> CommandOutcome:
         seconds = None if told_limit is True else _number("rate_limited", told_limit)
     if (until := told.get("park_until")) is not None:
         limited = True
-        # Longer than this nothing is believed to last; until then it is certainly not over.
+        # The longest delay that is believed; the limit certainly does not end before.
         seconds = min(max(seconds or 0.0, _instant(until) - wall, 0.0), LONGEST_DELAY)
     usage = told.get("usage") or {}
     if not isinstance(usage, dict):
@@ -107,12 +107,12 @@ def _number(name: str, value: object) -> float:
         if not isinstance(value, bool) and isinstance(value, (int, float)) and 0 <= value < math.inf:
             return float(value)
     except OverflowError:
-        pass  # a whole number of hundreds of digits
+        pass  # an integer of hundreds of digits
     raise InvalidOutcome(f"{name} must be a number of at least 0")
 
 
 def _amount(name: str, value: object) -> float:
-    """Any number, as one that JSON can keep: the pool ignores usage that no call can have, and says so."""
+    """Convert any number to one that JSON can hold: the pool ignores and logs impossible usage."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise InvalidOutcome(f"{name} must be a number of at least 0")
     largest = sys.float_info.max
@@ -130,7 +130,7 @@ def _text(name: str, value: object) -> str | None:
 
 
 def _instant(value: object) -> float:
-    """Epoch seconds, or a date and time as in ISO 8601; without a zone it is local time."""
+    """Parse epoch seconds or an ISO 8601 date and time; without a zone it is local time."""
     if isinstance(value, (int, float)):
         return _number("park_until", value)
     try:

@@ -1,4 +1,4 @@
-"""Performing commands on this machine: started by the helper process, followed to their end, or ended."""
+"""Run commands on this machine through the helper process, and end them."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from .outcome_file import InvalidOutcome, read_outcome_file
 
 _CHUNK = 65_536
 _PIPES_FULL = 8
-_AFTER_ITS_END = 1.0  # for what a command has said, if something it left behind keeps its pipes open
+_AFTER_ITS_END = 1.0  # seconds to read output after the end, if a leftover process keeps the pipes open
 
-Write = Callable[[str, bytes], object]  # "stdout" or "stderr", and what came on it
+Write = Callable[[str, bytes], object]  # "stdout" or "stderr", and the data
 
 
 class ProcessRunner:
-    """Performs orders, each on the thread of whoever asks for it."""
+    """Runs invocations, each on the caller's thread."""
 
     def __init__(self, spawner: HelperClient, surroundings: CommandEnvironment) -> None:
         self._helper = spawner
@@ -39,9 +39,9 @@ class ProcessRunner:
         write: Write,
         lock: int | None = None,
     ) -> Completed:
-        """Run the command to its end. *write* gets what it prints, and may take its time.
+        """Run the command to its end. *write* gets its output and may block.
 
-        *lock* is a descriptor that it inherits, and that is closed here.
+        *lock* is a descriptor that the command inherits; it is closed here.
         """
         try:
             variables = self._environment.build_variables(
@@ -66,7 +66,7 @@ class ProcessRunner:
             finally:
                 child.close()
             if running.status is None and running.fault is None:
-                running.kill()  # the helper is gone, and can do it no more
+                running.kill()  # the helper is gone and cannot do it
             return self._build_completed(order, running, silent)
         finally:
             if lock is not None:
@@ -83,7 +83,7 @@ class ProcessRunner:
 
 
 def _read_until_end(child: SpawnedCommand, running: RunningCommand, write: Write, order: Invocation) -> bool:
-    """Take in what the command says until it has ended. True: it was silent for too long, and told to end."""
+    """Read the command's output until it has ended. Return True if it was silent for too long and asked to end."""
     poll = select.poll()
     streams = {child.stdout: "stdout", child.stderr: "stderr"}
     for descriptor in (child.status, *streams):
@@ -91,12 +91,12 @@ def _read_until_end(child: SpawnedCommand, running: RunningCommand, write: Write
     idle, silent = order.idle_timeout, False
     heard_at, until = time.monotonic(), float("inf")
     open_streams = set(streams)
-    leftovers = _PIPES_FULL  # of what it said, to be read after its end even if that took us long
+    leftovers = _PIPES_FULL  # reads of buffered output after its end, even if the time for that is over
     while open_streams or not running.ended:
         now = time.monotonic()
         if idle is not None and not silent and not running.ended:
             if now >= heard_at + idle and not poll.poll(0):
-                heard_at = max(heard_at, running.stopped_until())  # one that is stopped can say nothing
+                heard_at = max(heard_at, running.stopped_until())  # a suspended command cannot print
                 if now >= heard_at + idle:
                     silent = True
                     running.end(order.kill_after)
@@ -117,7 +117,7 @@ def _read_until_end(child: SpawnedCommand, running: RunningCommand, write: Write
                 running.writing = True
                 write(streams[descriptor], data)
                 running.writing = False
-                heard_at = time.monotonic()  # only now: whoever reads our own output may have taken his time
+                heard_at = time.monotonic()  # after write(): the consumer of our own output may block
             else:
                 poll.unregister(descriptor)
                 open_streams.discard(descriptor)
@@ -125,16 +125,16 @@ def _read_until_end(child: SpawnedCommand, running: RunningCommand, write: Write
 
 
 class RunningCommand:
-    """A command from the moment it is asked for: what is known of it, and whether it is to end."""
+    """A command from its request on: its state, and the request to end it."""
 
     def __init__(self, mark: str, spawner: HelperClient) -> None:
-        self.mark = mark  # what the environment of all its processes says
+        self.mark = mark  # value of AGENTOS_MARK in all its processes
         self.pid: int | None = None
-        self.status: int | None = None  # as the system tells it
-        self.fault: int | None = None  # why it could not be started
+        self.status: int | None = None  # wait status
+        self.fault: int | None = None  # errno if it could not be started
         self.asked_to_end = False
         self.ended = False
-        self.writing = False  # what it said waits to be shown: nothing is wrong with it
+        self.writing = False  # its output blocks in the consumer, so the command itself is not stuck
         self._helper = spawner
         self._end_after: float | None = None
         self._told = b""
@@ -143,27 +143,27 @@ class RunningCommand:
 
     @property
     def is_stopped(self) -> bool:
-        """Whether it cannot go on now, because this process stood still."""
+        """True while the command is suspended because this process was."""
         return self._helper.stopped_since() is not None
 
     def stopped_until(self) -> float:
-        """Until when it could not go on; the present instant, if it still cannot."""
+        """Return the end of its last suspension; now, if it is suspended."""
         return self._helper.stopped_until()
 
     def finish(self) -> None:
-        """Nothing of it runs any more, and nothing will."""
+        """Mark the command as finished: none of its processes runs or will run."""
         with self._lock:
             self._over = True
 
     def unless_finished(self, act: Callable[[], object]) -> bool:
-        """Do something while it cannot be finished; False if it was. *act* must not wait."""
+        """Call *act* unless the command is finished, and return False if it is. *act* must not block."""
         with self._lock:
             if not self._over:
                 act()
             return not self._over
 
     def read_helper(self, data: bytes) -> bool:
-        """Take in what the helper says. False: it will say nothing more."""
+        """Process the helper's status lines. Return False at their end."""
         self._told += data
         while b"\n" in self._told:
             line, _, self._told = self._told.partition(b"\n")
@@ -175,7 +175,7 @@ class RunningCommand:
                     self.pid = int(number)
                     asked = self._end_after
                 if asked is not None:
-                    self._helper.kill(self.pid, asked, self.mark)  # it was to end before it had begun
+                    self._helper.kill(self.pid, asked, self.mark)  # end() was called before it started
             elif kind == b"E":
                 self.fault = int(number)
                 self.ended = True
@@ -187,13 +187,13 @@ class RunningCommand:
         return bool(data)
 
     def kill(self) -> None:
-        """Kill the command and all it started, without the helper."""
+        """Kill the command and all its processes without the helper."""
         if self.pid is not None:
             signal_group(self.pid, signal.SIGKILL)
         kill_marked(self.mark, whole=True)
 
     def end(self, after: float) -> None:
-        """Ask it to end, and kill what is left of it after so many seconds."""
+        """Ask the command to end, and kill what is left of it after that many seconds."""
         with self._lock:
             self._end_after = after
             pid = self.pid

@@ -1,10 +1,10 @@
-r"""A reader of shell scripts that finds where the holes stand.
+"""Parse a shell script and find the placeholders in it.
 
-It reads the part of the language that dash, bash, zsh, ksh and mksh read alike: simple commands, pipes and lists,
-groups and subshells, ``if``, ``for``, ``while``, ``until``, ``case``, functions, quotes, ``$name``, ``$(...)``, plain
+Covers the part of the language that dash, bash, zsh, ksh and mksh parse alike: simple commands, pipes and lists, groups
+and subshells, ``if``, ``for``, ``while``, ``until``, ``case``, functions, quotes, ``$name``, ``$(...)``, plain
 ``${...}`` and arithmetic, redirections, comments. Everything else raises ``UnsupportedScript``: here-documents, nested
-``${...}``, patterns with parentheses, whatever one shell reads in one way and another in another. So it may refuse a
-script that every shell understands, but does not misjudge one that it accepts.
+``${...}``, patterns with parentheses, and anything that shells parse differently. So it may refuse a script that every
+shell understands, but does not misjudge one that it accepts.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .shell_words import ARITHMETIC, EXPANSION, NAME, UnsupportedScript, Word, W
 
 _ASSIGNMENT = re.compile(rf"({NAME})(\[|\+?=)")
 _REDIRECTION = re.compile(r"[0-9]*(&>>|&>|<<<|<<|<>|<&|>\||>>|>&|<|>)")
-_NUMERIC_RANGE = re.compile(r"[0-9]*-[0-9]*>")  # for zsh, <1-9> is a pattern
+_NUMERIC_RANGE = re.compile(r"[0-9]*-[0-9]*>")  # in zsh, <1-9> is a pattern
 _FUNCTION = re.compile(r"[A-Za-z_][A-Za-z0-9_.:-]*")
 _CLOSING = frozenset({"then", "elif", "else", "fi", "do", "done", "esac", "}"})
 _USE_TEST = "[ ... ]"
@@ -31,7 +31,7 @@ class SimpleCommand:
     begin: int
     assignments: list[tuple[str, Word]] = field(default_factory=list)
     words: list[Word] = field(default_factory=list)
-    files: list[Word] = field(default_factory=list)  # of redirections
+    files: list[Word] = field(default_factory=list)  # targets of redirections
 
     def first_hole(self) -> int | None:
         words = [*(word for _, word in self.assignments), *self.words, *self.files]
@@ -40,16 +40,16 @@ class SimpleCommand:
 
 @dataclass(slots=True)
 class ParsedScript:
-    """What a script consists of, as far as holes are concerned."""
+    """The commands, loops and functions of a script, as far as placeholders are concerned."""
 
-    quotes: dict[int, str]  # of each hole: the quotes in which it stands, or ""
+    quotes: dict[int, str]  # quotes around each hole, or ""
     commands: list[SimpleCommand] = field(default_factory=list)
-    loops: list[tuple[str, int, bool]] = field(default_factory=list)  # variable, where, whether it goes through a hole
+    loops: list[tuple[str, int, bool]] = field(default_factory=list)  # variable, position, whether its list has a hole
     functions: set[str] = field(default_factory=set)
 
 
 def read_script(source: str) -> ParsedScript:
-    """Read *source*, in which holes are ``HOLE``. Raises ``UnsupportedScript``."""
+    """Parse *source*, in which placeholders are ``HOLE``. Raise ``UnsupportedScript`` if it is not supported."""
     reader = _ScriptReader(source)
     reader.read_list(frozenset({""}))
     return reader.script
@@ -63,7 +63,7 @@ class _ScriptReader(WordReader):
     # -- lists of commands ------------------------------------------------------------------------------------------
 
     def read_list(self, ends: frozenset[str]) -> None:
-        """Read commands up to one of *ends*, which is left unread: a word, ``)``, ``;;``, "" for the end of all."""
+        """Read commands up to one of *ends*, without consuming it: a word, ``)``, ``;;`` or "" for the end."""
         needs_command = False
         while True:
             self._skip_lines()
@@ -132,7 +132,7 @@ class _ScriptReader(WordReader):
         self._read_redirections(SimpleCommand(self._at))
 
     def _read_until(self, *ends: str) -> str:
-        """Read commands up to one of *ends* and that; return it."""
+        """Read commands up to and including one of *ends*; return that."""
         begin = self._at
         try:
             self.read_list(frozenset(ends))
@@ -244,7 +244,7 @@ class _ScriptReader(WordReader):
 
     def _read_simple_command(self) -> None:
         command = SimpleCommand(self._at)
-        ends = False  # after &>file: for some shells that is "&" and another command
+        ends = False  # after &>file: some shells read that as "&" and another command
         while True:
             self._skip_blanks()
             if self._at >= len(self._source) or self._source[self._at] == "#":
@@ -282,7 +282,7 @@ class _ScriptReader(WordReader):
         self.script.commands.append(command)
 
     def _read_parenthesis(self, command: SimpleCommand, word: Word) -> bool:
-        """Read ``name()`` and its body, which is the whole command, or ``name=(words)``."""
+        """Read ``name()`` with its body (then the command is complete) or ``name=(words)``."""
         if command.words:
             self._fail("'(' inside a word is not followed")
         if re.fullmatch(rf"{NAME}\+?=", word.source):
@@ -304,7 +304,7 @@ class _ScriptReader(WordReader):
         return True
 
     def _read_redirections(self, command: SimpleCommand) -> None:
-        """Those after a group or a loop."""
+        """Read the redirections after a group or a loop."""
         self._skip_blanks()
         while _REDIRECTION.match(self._source, self._at):
             self._read_redirection(command)
@@ -313,9 +313,9 @@ class _ScriptReader(WordReader):
             self.script.commands.append(command)
 
     def _read_redirection(self, command: SimpleCommand) -> bool:
-        """Read one; return whether nothing but redirections may follow it."""
+        """Read one redirection; return True if only redirections may follow it."""
         match = _REDIRECTION.match(self._source, self._at)
-        assert match is not None  # noqa: S101 - every caller has seen it
+        assert match is not None  # noqa: S101 - every caller has matched it
         begin, operator = self._at, match[1]
         if operator == "<<":
             self._fail("a here-document is not followed", begin, _PRINTF_PIPE)

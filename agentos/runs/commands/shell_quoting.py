@@ -1,7 +1,7 @@
-"""A shell script with holes, made into one that finds the items among its arguments.
+"""Rewrite a shell script with placeholders so that it takes the items as arguments.
 
 ``sh -c 'echo {}'`` becomes ``sh -c 'agentos_1=$1; shift 1; echo "$agentos_1"' sh ITEM``: the script is the same for all
-items and has nothing of them in it. ``shell_grammar`` finds out where a hole stands, ``shell_rules`` whether it may.
+items and contains none of them. ``shell_grammar`` finds the placeholders, ``shell_rules`` decides whether each is safe.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ _RESERVED = re.compile(r"agentos_[0-9]")
 
 @dataclass(frozen=True, slots=True)
 class PreparedScript:
-    """A script with variables in place of the holes."""
+    """A script with variables in place of the placeholders."""
 
     source: str  # NUMBER stands for the item's number
-    holes: tuple[str, ...]  # their names, in the order of the arguments that the script takes first
-    guarded: frozenset[str]  # of these: where an item that begins with "-" would be an option of an interpreter
+    holes: tuple[str, ...]  # names, in the order of the script's first arguments
+    guarded: frozenset[str]  # names whose item must not begin with "-": an interpreter would take it for an option
 
     def text(self, number: int) -> str:
         return self.source.replace(NUMBER, str(number))
 
 
 def prepare_script(source: str, names: Sequence[str]) -> PreparedScript:
-    """Put variables into *source*, where ``HOLE`` marks the holes with these *names*. Raises ``UnsupportedScript``."""
+    """Replace each ``HOLE`` in *source* by a variable for its name. Raise ``UnsupportedScript`` if that is unsafe."""
     if not names:
         return PreparedScript(source, (), frozenset())
     if (reserved := _RESERVED.search(source)) is not None:
@@ -57,7 +57,7 @@ def prepare_script(source: str, names: Sequence[str]) -> PreparedScript:
 
 
 def check_shell(found: ShellScript, *, has_name: bool) -> None:
-    """Raise ``UnsupportedScript`` if the shell may read the script differently, or is given other arguments."""
+    """Raise ``UnsupportedScript`` if the shell may read the script differently, or get other arguments."""
     check_shell_options(found.options)
     if found.hidden_by is not None:
         raise UnsupportedScript(0, f"it is not known how {found.hidden_by!r} passes it on to the shell")

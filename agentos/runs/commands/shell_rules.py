@@ -1,7 +1,7 @@
-"""Where an item may stand in a shell script: what is allowed, command by command. Everything else is refused.
+"""Rules for placeholders in a shell script: the positions allowed for each command. All others are refused.
 
-A hole is a variable in double quotes by then, so the shell never reads the item as a part of the script. What is left
-to look at is what a command does with its arguments: which program it is, and whether that takes them as data.
+Each placeholder becomes a variable in double quotes, so the shell never reads the item as part of the script. These
+rules judge what a command does with its arguments: which program it is, and whether it takes them as data.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _LONG_SHELL_OPTIONS_WITH_VALUE = frozenset({"--rcfile", "--init-file"})
 
 
 def check_script(script: ParsedScript) -> frozenset[int]:
-    """Raise ``UnsupportedScript`` for a hole that stands where the item might be taken for more than data.
+    """Raise ``UnsupportedScript`` for a placeholder where the item could be taken for more than data.
 
     Return the holes whose item must not begin with ``-``: an interpreter would take it for an option.
     """
@@ -65,7 +65,7 @@ def check_shell_options(options: tuple[str, ...], at: int = 0) -> None:
 
 
 def _check_what_it_changes(command: SimpleCommand) -> None:
-    """Refuse what makes the shell read the rest of the script in a way that was not foreseen."""
+    """Refuse commands that change how the shell reads the rest of the script."""
     words = command.words
     while words and words[0].text in RUNS_NEXT_WORD:
         words = words[1:]
@@ -124,7 +124,7 @@ def _check_standard_input(words: list[Word]) -> None:
 
 
 def _options(arguments: list[str]) -> list[str]:
-    """The options of ``set``: up to the first argument that is none, with the names after ``-o``."""
+    """Return the options of ``set``: up to the first other argument, with the names after ``-o``."""
     options: list[str] = []
     for each in arguments:
         names = options and options[-1][:1] in ("-", "+") and options[-1].endswith("o")
@@ -229,7 +229,7 @@ def _check_wrappers(words: list[Word], code: EmbeddedCode, hole: int) -> None:
 
 
 def _check_test(name: str, arguments: list[Word]) -> None:
-    """``[ -f FILE ]``, ``[ A = B ]`` and the like. Numbers are arithmetic for some shells, which can run commands."""
+    """Allow only ``[ -f FILE ]``, ``[ A = B ]`` and the like: some shells evaluate numbers, which can run commands."""
     hole = next((word.holes[0] for word in arguments if word.holes), None)
     if hole is None:
         return

@@ -1,4 +1,4 @@
-"""Names with a meaning to a shell: builtins and keywords, variables, options. Of every shell that ``sh`` may be."""
+"""Names with a meaning to a shell: builtins, keywords, variables and options of all shells that ``sh`` may be."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ def _names(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-# Builtins, keywords and predefined aliases of dash, bash, zsh, ksh93, mksh, yash and busybox's ash. A name in here may
-# be run by the shell itself, and what that does with its arguments is not known: many evaluate them.
+# Builtins, keywords and predefined aliases of dash, bash, zsh, ksh93, mksh, yash and busybox's ash. The shell itself
+# may run such a name, and its use of the arguments is unknown: many builtins evaluate them.
 BUILTINS = _names(
     """
     ! - . : [ [[ ]] { } alias always autoload bg bind bindkey break builtin bye caller case cd chdir command compadd
@@ -25,10 +25,10 @@ BUILTINS = _names(
     """
 )
 
-# The builtins that take a hole, each with the arguments that its rule allows.
+# Builtins that accept a placeholder, in the arguments that the rule of each allows.
 BUILTINS_FOR_DATA = frozenset({"echo", "printf", "cd", ":", "test", "["})
 
-# After one of these the shell may read the rest of the script in another way than the scan does, or run something else
+# Commands after which the shell may read the rest of the script differently than our parser, or run something else
 # under a name.
 CHANGES_READING = _names(
     """
@@ -40,7 +40,7 @@ DECLARES = frozenset({"declare", "local", "typeset"})
 EXPORTS = frozenset({"export", "readonly"})
 RUNS_NEXT_WORD = frozenset({"-", "builtin", "command", "coproc", "exec", "nocorrect", "noglob", "redirect", "time"})
 
-# Options under which every shell reads scripts as the scan does. Not -a, which would export the items, not -k.
+# Options under which every shell reads scripts as our parser does. Not -a, which would export the items, and not -k.
 OPTION_LETTERS = frozenset("Cefhilmnpuvx")
 OPTION_NAMES = _names(
     """
@@ -72,5 +72,5 @@ _VARIABLE_PATTERNS = re.compile(
 
 
 def is_special_variable(name: str) -> bool:
-    """Whether a shell, the loader or an interpreter reads that variable: as a number, a place of programs, or code."""
+    """Return True if a shell, the loader or an interpreter reads that variable: as a number, a path or code."""
     return name in _VARIABLES or _VARIABLE_PATTERNS.fullmatch(name) is not None

@@ -1,7 +1,7 @@
-"""The words of a shell script: quotes, expansions, and the holes in them.
+"""Parse the words of a shell script: quotes, expansions and placeholders.
 
-In the script a hole is the one character ``HOLE``, and a place for digits is ``NUMBER``: neither can be in an argument.
-What is not read alike by all shells raises ``UnsupportedScript``.
+In the script a placeholder is the one character ``HOLE``, and one for digits is ``NUMBER``: neither can occur in an
+argument. Constructs that shells read differently raise ``UnsupportedScript``.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NoReturn
 
 HOLE = "\0"
 NUMBER = "\ud800"
-EXPANSION = "\ud801"  # in the text of a word: something that is known when the script runs
+EXPANSION = "\ud801"  # in the text of a word: a value known only at run time
 
 _BLANKS = " \t"
 _METACHARACTERS = frozenset(" \t\n;&|()<>")
@@ -22,15 +22,15 @@ _VARIABLE = re.compile(rf"\$(?:{NAME}|[0-9@*#?$!-])")
 _PARAMETER = re.compile(r"\$\{(?:[^{}()<>'\"`\\\n$\0]|\$(?=[A-Za-z0-9_]))*\}")
 ARITHMETIC = re.compile(r"\$?\(\((?:[^()'\"`\\#\n<\0]|<(?!<))*\)\)")
 _BACKTICKS = re.compile(r"`[^`\\'\"\n<\0]*`")
-_DOLLAR_QUOTES = re.compile(r"\$'[^'\\\0]*(?:\\[^'\0][^'\\\0]*)*'")  # ends at the same quote if $ means nothing
+_DOLLAR_QUOTES = re.compile(r"\$'[^'\\\0]*(?:\\[^'\0][^'\\\0]*)*'")  # ends at the same quote in a shell without $'...'
 _AFTER_LITERAL_DOLLAR = frozenset(" \t\n;|&)/.,:%]}")
 
 
 class UnsupportedScript(Exception):
-    """A script cannot be followed from *at* on, or the hole there is refused: *what* says why or where it stands.
+    """The script cannot be parsed at *at*, or the placeholder there is refused; *what* is the reason or its position.
 
-    *instead* shows how to write it, with ``{hole}`` for the hole. Where the item *is_code*, or *is_evaluated* as a
-    number or a name, no other way to put it there is safe.
+    *instead* shows how to write it, with ``{hole}`` for the placeholder. Where the item *is_code*, or *is_evaluated* as
+    a number or a name, there is no safe way to put it there.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class UnsupportedScript(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """A word of a script. Its text is what the shell makes of it, without quotes."""
+    """A word of a script. Its text is the word without quotes."""
 
     begin: int
     source: str
@@ -60,17 +60,17 @@ class Word:
 
 
 class WordReader(ABC):
-    """Reads a script from its beginning, word by word."""
+    """Reads a script word by word."""
 
     def __init__(self, source: str) -> None:
-        self.quotes: dict[int, str] = {}  # of each hole that was read: the quotes in which it stands, or ""
+        self.quotes: dict[int, str] = {}  # quotes around each hole read so far, or ""
         self._source = source
         self._at = 0
-        self._substitutions = 0  # $( and <( that are open
+        self._substitutions = 0  # nesting depth of $( and <(
 
     @abstractmethod
     def _read_until(self, *ends: str) -> str:
-        """Read commands up to one of *ends* and that; return it."""
+        """Read commands up to and including one of *ends*; return that."""
 
     def _read_substitution(self) -> None:
         self._substitutions += 1
@@ -117,7 +117,7 @@ class WordReader(ABC):
         return word
 
     def _holes_since(self, begin: int) -> tuple[int, ...]:
-        """The holes of a word, those in a ``$(...)`` of it included: what that prints is the item, or made of it."""
+        """Return the holes of a word, including those in a ``$(...)``, whose output may contain the item."""
         return tuple(at for at in self.quotes if at >= begin)
 
     def _read_escaped(self) -> str:
@@ -140,7 +140,7 @@ class WordReader(ABC):
         return self._source[begin:end]
 
     def _read_double_quotes(self, text: list[str]) -> bool:
-        """Read them into *text*; return whether they may become several words (``"$@"``)."""
+        """Read double quotes into *text*; return True if they may become several words (``"$@"``)."""
         source, begin, may_split = self._source, self._at, False
         self._at += 1
         while self._at < len(source):
@@ -164,7 +164,7 @@ class WordReader(ABC):
         self._fail("a quote that is not closed", begin)
 
     def _read_dollar(self, text: list[str], *, in_quotes: bool) -> bool:
-        """Read what ``$`` begins; return whether it may become several words or none."""
+        """Read an expansion; return True if it may become several words or none."""
         source, begin = self._source, self._at
         following = source[begin + 1 : begin + 2]
         if self._sees("$(("):
@@ -197,7 +197,7 @@ class WordReader(ABC):
         return self._source.startswith(text, self._at)
 
     def _bare_word(self) -> str:
-        """The word that begins here, if it has no quotes or expansions: only such a word can be a keyword."""
+        """Return the word here if it has no quotes or expansions: only such a word can be a keyword."""
         end = self._at
         while end < len(self._source) and self._source[end] not in _METACHARACTERS:
             end += 1
@@ -209,7 +209,7 @@ class WordReader(ABC):
         self._at += len(what)
 
     def _skip(self, pattern: re.Pattern[str], name: str, instead: str | None = None) -> None:
-        """Go over something that can have no hole."""
+        """Skip a construct that cannot contain a placeholder."""
         match = pattern.match(self._source, self._at)
         if match is not None:
             self._at = match.end()

@@ -1,22 +1,22 @@
-"""A command with holes in it, and the command that one item makes of it.
+"""Commands with placeholders, and the command that they make for one item.
 
-What is a hole, in each argument on its own:
+Placeholders, in each argument on its own:
 
 - ``{}``: the item; a text as it is, anything else as compact JSON.
 - ``{id}``: the item's id. ``{#}``: its number in the input, from 1.
 - ``{name}`` and ``{user.name}``: that field of an item that is an object; a text as it is, anything else as JSON.
 
-Everything else passes through untouched: ``{"a": 1}``, ``{print $1}``, ``{ }``, ``${HOME}``, whatever stands in doubled
-braces (``{{.Names}}``, ``{{name}}``), and ``{name}`` if the item is no object. If the item is an object without that
-field, it is an error of this item: more likely a slip than meant. Without any hole the item becomes the last argument,
-unless the command is a shell with a script.
+Everything else is left unchanged: ``{"a": 1}``, ``{print $1}``, ``{ }``, ``${HOME}``, anything in doubled braces
+(``{{.Names}}``, ``{{name}}``), and ``{name}`` if the item is not an object. If the item is an object without that
+field, the item fails: a typing error is more likely than intent. Without any placeholder the item becomes the last
+argument, unless the command is a shell with a script.
 
-No shell is ever started to fill a hole. Where the command itself is a shell with a script (``sh -c SCRIPT``), the item
-goes to the script as an argument, and a hole becomes a variable in double quotes; where a shell or a program in the
-script could take that for more than data, the hole is refused (``shell_rules``). In the code of other languages
-(``python -c CODE``) every hole is refused but ``{#}``, which is digits. The arguments after script or code are
-ordinary, and so is what a program does with its arguments: a whole argument that begins with ``-`` may be taken for an
-option (put ``--`` before it). Where that option could hold code (``python {}``), such an item is refused.
+Placeholders are filled without a shell. If the command itself is a shell with a script (``sh -c SCRIPT``), the item is
+passed to the script as an argument, and a placeholder becomes a variable in double quotes; where a shell or a program
+in the script could take that for more than data, the placeholder is refused (``shell_rules``). In code of other
+languages (``python -c CODE``) every placeholder is refused except ``{#}``, which is digits. Arguments after the script
+or code are ordinary ones. A whole argument that begins with ``-`` may be taken for an option by the program (put ``--``
+before it); where that option could hold code (``python {}``), such an item is refused.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from .embedded_code import ShellScript, find_code
 from .shell_quoting import PreparedScript, check_shell, prepare_script
 from .shell_words import HOLE, NUMBER, UnsupportedScript
 
-MAX_ARGUMENT = 131072 - 1  # bytes of one argument or environment variable on Linux, without the NUL that ends it
+MAX_ARGUMENT = 131072 - 1  # bytes of one argument or environment variable on Linux, without the final NUL
 
 _NAME = r"[A-Za-z_]\w*(?:\.\w+)*"
 _HOLE = re.compile(rf"\{{\{{(?:#|{_NAME})?\}}\}}|(?<!\$)\{{(?P<name>#|{_NAME}|)\}}")
@@ -60,7 +60,7 @@ _WIDEST = 100
 
 @error_fields(kw_only=False)
 class TemplateError(AgentOSError, ValueError):
-    """The command cannot be used like that, or not for this item; ``hint`` says what to do instead."""
+    """The command is invalid, or cannot be built for this item; ``hint`` says what to do instead."""
 
     message: str
     hint: str | None = None
@@ -72,8 +72,8 @@ class TemplateError(AgentOSError, ValueError):
 @dataclass(frozen=True, slots=True)
 class _Hole:
     name: str  # "" for the whole item
-    language: str | None = None  # of the code in which it stands, where {name} has a meaning of its own
-    option_of: str | None = None  # a program that would take an item here that begins with "-" for an option
+    language: str | None = None  # language of the surrounding code, in which {name} may have its own meaning
+    option_of: str | None = None  # a program that would take an item that begins with "-" for an option
 
     def __str__(self) -> str:
         return f"{{{self.name}}}"
@@ -87,9 +87,10 @@ _Element = tuple[str | _Hole, ...]
 
 
 class Template:
-    """A command line with holes. Raises ``TemplateError`` if it is none, or has a hole where an item would be code.
+    """A command line with placeholders.
 
-    Where a plain command has none, the item becomes its last argument, if *append* is left as it is.
+    The constructor raises ``TemplateError`` if the command is invalid, or has a placeholder where an item would be
+    code. A command without placeholders gets the item as its last argument, unless *append* is False.
     """
 
     def __init__(self, argv: Sequence[str], *, append: bool = True) -> None:
@@ -111,11 +112,11 @@ class Template:
                 raise _in_code(hole, hole.language)
 
     def check(self, item: Any) -> None:
-        """Raise ``TemplateError`` if the command cannot be made for *item*: of a run, look at the first."""
+        """Raise ``TemplateError`` if the command cannot be built for *item*, such as the first of a run."""
         self.fill(item, "id", 1)
 
     def fill(self, item: Any, item_id: str, number: int) -> list[str]:
-        """The command for one item. Raises ``TemplateError``, which concerns this item only."""
+        """Build the command for one item. Raise ``TemplateError`` if this item does not fit."""
         command: list[str] = []
         for_script: list[str] = []  # arguments that follow $0
         for index, element in enumerate(self._elements):
@@ -143,12 +144,12 @@ class Template:
 
     @staticmethod
     def format_item(item: Any) -> str:
-        """What ``{}`` and ``AGENTOS_ITEM`` stand for."""
+        """Format the item as ``{}`` and ``AGENTOS_ITEM`` have it."""
         return format_item(item)
 
 
 def format_item(item: Any) -> str:
-    """A text as it is, anything else as compact JSON."""
+    """Return a text unchanged, anything else as compact JSON."""
     if isinstance(item, str):
         return item
     import json
@@ -158,7 +159,7 @@ def format_item(item: Any) -> str:
 
 
 def find_passing_problem(text: str, *, room: int = MAX_ARGUMENT) -> str | None:
-    """Why *text* cannot be an argument or the value of a variable, or None if it can; *room* is in bytes."""
+    """Return why *text* cannot be an argument or a variable's value, or None; *room* is in bytes."""
     if "\0" in text:
         return "has a NUL character, which no argument can hold"
     if not text.isascii() and not is_utf8(text):
@@ -170,7 +171,7 @@ def find_passing_problem(text: str, *, room: int = MAX_ARGUMENT) -> str | None:
 
 
 class _ScriptTemplate:
-    """The script of ``sh -c SCRIPT`` with its holes. For items without fields, ``{name}`` in it is plain text."""
+    """The script of ``sh -c SCRIPT`` with its placeholders. For items without fields, ``{name}`` is plain text."""
 
     def __init__(self, argv: Sequence[str], index: int, found: ShellScript) -> None:
         self.shell = argv[found.shell]
@@ -183,12 +184,12 @@ class _ScriptTemplate:
         self._for_objects = self._prepare(is_object=True)
 
     def fill(self, item: Any, item_id: str, number: int) -> tuple[str, list[str]]:
-        """The script for one item, and the arguments that it takes after ``$0``."""
+        """Return the script for one item, and the arguments that it takes after ``$0``."""
         prepared = self._for_objects if isinstance(item, dict) else self._for_text
         if isinstance(prepared, TemplateError):
             for match in _HOLE.finditer(self._script):
                 if match["name"]:
-                    _put(_Hole(match["name"]), item, item_id, number)  # that there is no such field is the first to say
+                    _put(_Hole(match["name"]), item, item_id, number)  # report a missing field first
             raise prepared
         arguments: list[str] = []
         for name in prepared.holes:
@@ -201,7 +202,7 @@ class _ScriptTemplate:
         return script, arguments
 
     def _prepare(self, *, is_object: bool) -> PreparedScript | TemplateError:
-        """The script for items that are objects, or those that are not; or why there can be none."""
+        """Prepare the script for items that are objects, or that are not; return the error if it cannot be used."""
         holes: list[str] = []
 
         def mark(match: re.Match[str]) -> str:
@@ -209,7 +210,7 @@ class _ScriptTemplate:
             if hole is None or (hole.needs_object and not is_object):
                 return match[0]
             if hole.name == "#":
-                return NUMBER  # digits, which are harmless anywhere
+                return NUMBER  # digits are safe anywhere
             holes.append(hole.name)
             return HOLE
 
@@ -226,7 +227,7 @@ class _ScriptTemplate:
 
 
 def _mark(match: re.Match[str]) -> str:
-    """What stands for a hole while it is found out what is code."""
+    """Return the stand-in for a placeholder during the search for code."""
     return match[0] if match["name"] is None else "1" if match["name"] == "#" else HOLE
 
 
@@ -243,7 +244,7 @@ def _parts(element: str, language: str | None, option_of: str | None) -> _Elemen
 
 
 def _put(hole: _Hole, item: Any, item_id: str, number: int) -> str:
-    """What goes into *hole*; if it is none for this item, its own spelling."""
+    """Return the text for *hole*; its own spelling if it is not a placeholder for this item."""
     if hole.name == "":
         return format_item(item)
     if hole.name == "#":
@@ -278,7 +279,7 @@ def _in_code(hole: _Hole, language: str) -> TemplateError:
 
 
 def _misplaced(marked: str, holes: list[str], refusal: UnsupportedScript) -> TemplateError:
-    """What is wrong with a script, with a picture of the place and the way to write it."""
+    """Build the error for a refused script, with the position and a suggestion."""
     at = min(refusal.at, max(len(marked) - 1, 0))
     is_hole = marked[at : at + 1] == HOLE
     hole = holes[marked.count(HOLE, 0, at)] if is_hole else holes[0]
@@ -292,7 +293,7 @@ def _misplaced(marked: str, holes: list[str], refusal: UnsupportedScript) -> Tem
 
 
 def _format_position(marked: str, holes: list[str], at: int) -> tuple[str, str]:
-    """The line of a script that has a certain place, and a caret below it."""
+    """Return the script's line at that position, and a caret below it."""
     spelled = iter(holes)
     texts = [next(spelled) if char == HOLE else "{#}" if char == NUMBER else char for char in marked]
     begin = marked.rfind("\n", 0, at) + 1
