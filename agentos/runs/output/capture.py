@@ -1,4 +1,4 @@
-"""What items print: secrets out of it, then into the item's log, onto the screen, and the part that is kept."""
+"""Capture what items print: redact it, write it to the item's log and the screen, and keep a part."""
 
 from __future__ import annotations
 
@@ -19,44 +19,44 @@ from .stream_redaction import StreamRedactor
 if TYPE_CHECKING:
     from ..core.records import Attempt
 
-MAX_KEPT = 1 << 16  # bytes of standard output, which become the item's value
+MAX_KEPT = 1 << 16  # bytes of standard output that become the item's value
 
 _TAIL = 20  # lines
 _LONGEST_LINE = 500  # characters of a line of the tail
 _AT_ONCE = 1 << 16
 
-Redactors = Callable[[str | None], StreamRedactor]  # one for a stream, by the name of the item's credential
+Redactors = Callable[[str | None], StreamRedactor]  # redactor for one stream, by credential name
 
 
 class OutputScreen(Protocol):
-    """Who shows what items print. Called by many threads at once."""
+    """Shows what items print. Must be thread-safe."""
 
     def line(self, item_id: str, index: int, stream: str, text: str, whole: bool) -> None:
-        """A line without its end. Not *whole*: a piece of an over-long one, more follows.
+        """Show a line without its end. If not *whole*, it is a piece of an over-long one and more follows.
 
-        Bytes that are no UTF-8 come as surrogates: ``text.encode("utf-8", "surrogateescape")`` has them back.
+        Bytes that are not UTF-8 are surrogates: ``text.encode("utf-8", "surrogateescape")`` restores them.
         """
 
     def attempt_ended(self, item_id: str, index: int, log: Path | None) -> None:
-        """The attempt is over. *log* is where its output is, if it had any."""
+        """Handle the end of an attempt. *log* is the path of its output, if it had any."""
 
 
 @dataclass(frozen=True, slots=True)
 class CapturedOutput:
-    """What is left of an attempt's output."""
+    """The part of an attempt's output that is kept."""
 
     stdout: str  # the beginning
     truncated: bool  # there was more
-    tail: tuple[str, ...]  # the last lines of both streams that were not blank, harmless for a terminal
+    tail: tuple[str, ...]  # last non-blank lines of both streams, safe for a terminal
     last_error: str | None  # the last of them on standard error
-    silent_since: float  # when the last byte came, or the attempt began, by the clock of ``OutputCapture``
+    silent_since: float  # time of the last byte, or of the start, by the clock of ``OutputCapture``
     log: Path | None
 
 
 class OutputCapture:
-    """Takes what the items of a run print.
+    """Captures what the items of a run print.
 
-    Each item has its log in *logs*, if that is given. *redactors* are the pool's; without them nothing is taken out.
+    Each item has its log in *logs*, if that is given. *redactors* are the pool's; without them nothing is redacted.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class OutputCapture:
         self._open: dict[str, ItemOutput] = {}
 
     def open(self, item_id: str, index: int, attempt: int, credential_name: str | None = None) -> ItemOutput:
-        """Where one attempt prints to. Whoever opens it finishes it."""
+        """Open the output of one attempt. The caller finishes it."""
         log = None
         if self._logs is not None:
             log = self._logs.open_attempt(item_id, self._heading(attempt, credential_name))
@@ -88,17 +88,17 @@ class OutputCapture:
         return output
 
     def of_attempt(self, attempt: Attempt) -> ItemOutput:
-        """The same for an attempt of a run."""
+        """Open the output of an attempt of a run."""
         name = None if attempt.grant is None else attempt.grant.key.name
         return self.open(attempt.item.id, attempt.item.index, attempt.number, name)
 
     def last_line(self, item_id: str) -> str | None:
-        """The last line that a running item printed, harmless for a terminal."""
+        """Return the last line that a running item printed, safe for a terminal."""
         output = self._open.get(item_id)
         return None if output is None else output.last_line
 
     def discard(self, output: ItemOutput) -> None:
-        """It is finished."""
+        """Forget a finished output."""
         if self._open.get(output.item_id) is output:
             self._open.pop(output.item_id, None)
 
@@ -109,7 +109,7 @@ class OutputCapture:
 
 
 class ItemOutput:
-    """What one attempt prints. Threads may share it."""
+    """The output of one attempt. Thread-safe."""
 
     def __init__(
         self, outputs: OutputCapture, item_id: str, index: int, credential_name: str | None, log: ItemLog | None
@@ -139,18 +139,18 @@ class ItemOutput:
             return None
 
     def write(self, stream: str, data: bytes) -> None:
-        """Take what came on ``"stdout"`` or ``"stderr"``. After the finish nothing is taken any more."""
+        """Process data of ``"stdout"`` or ``"stderr"``. Does nothing after finish()."""
         with self._lock:
             if self._captured is not None or not data:
                 return
             self.silent_since = self._outputs.clock()
             known = self._streams.get(stream) or self._new_stream(stream)
-            # In parts, so that what is held is bounded by what is given, not by a multiple of it.
+            # In parts, so that memory use is bounded by the size of the data, not a multiple of it.
             for start in range(0, len(data), _AT_ONCE):
                 self._take(known, data[start : start + _AT_ONCE])
 
     def finish(self) -> CapturedOutput:
-        """The attempt is over: pass on what was held back, and close the log."""
+        """Process the data held back, and close the log."""
         with self._lock:
             if self._captured is None:
                 self._captured = self._finish()
@@ -185,7 +185,7 @@ class ItemOutput:
         self._pass_on(stream, stream.lines.feed(text))
 
     def _pass_on(self, stream: _OutputStream, text: bytes, *, at_end: bool = False) -> None:
-        """To all who want it, *text* in whole lines."""
+        """Write *text*, which consists of whole lines, to log, screen and kept part."""
         if not text:
             return
         if stream.redactor is not None:
@@ -200,7 +200,7 @@ class ItemOutput:
 
     def _keep(self, stream: _OutputStream, text: bytes) -> None:
         if stream.name == "stdout":
-            room = self._outputs.keep + 1 - len(self._kept)  # one more tells that there was more
+            room = self._outputs.keep + 1 - len(self._kept)  # one more byte shows that there was more
             if room > 0:
                 self._kept += text[:room]
         for line in stream.last_lines(text):
@@ -210,7 +210,7 @@ class ItemOutput:
 
 
 class _OutputStream:
-    """One of the two streams, on its way."""
+    """The state of one of the two streams."""
 
     __slots__ = ("_within", "lines", "name", "redactor")
 
@@ -218,23 +218,23 @@ class _OutputStream:
         self.name = name
         self.redactor = redactor
         self.lines = LineBuffer()
-        self._within = False  # a line whose beginning has passed
+        self._within = False  # the last line has not ended
 
     def last_lines(self, text: bytes) -> list[str]:
-        """The last of the lines that begin in *text*, without the blank ones."""
+        """Return the last non-blank lines that begin in *text*."""
         if self._within:
             _, end, text = text.partition(b"\n")
             if not end:
                 return []
         self._within = bool(text) and not text.endswith(b"\n")
-        # Twice as many as wanted, for some may be blank; what stands before those is no line.
+        # Twice as many as wanted, because some may be blank; the text before those is not a line.
         lines = text.rsplit(b"\n", 2 * _TAIL)[-2 * _TAIL :]
         shown = [_shown(line) for line in lines if line]
         return [line for line in shown if line.strip()][-_TAIL:]
 
 
 def _shown(line: bytes) -> str:
-    # What a terminal would end up showing: each lone carriage return starts the line over.
+    # What a terminal would show in the end: each lone carriage return restarts the line.
     line = line.rstrip(b"\r").rpartition(b"\r")[2]
-    # A character has at most four bytes; twice that, for there may be colours.
+    # A character has at most four bytes; twice that, because there may be colours.
     return shorten(make_printable(line[: 8 * _LONGEST_LINE].decode("utf-8", "replace")), _LONGEST_LINE)

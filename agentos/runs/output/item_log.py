@@ -1,4 +1,4 @@
-"""What an item printed, on disk: one file for each item, all attempts in it."""
+"""Log files of items: one per item, with the output of all its attempts."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ _MAX_OPEN = 64
 
 
 class LogFolder:
-    """Where the logs of a run are. It is made when the first item prints something.
+    """The folder of a run's logs, created when the first item prints something.
 
-    A log that cannot be written ends there, which is said once for all of them: no item fails of it. Of each attempt
-    the first *longest* bytes are kept. *inside* is the open folder that *folder* is in, if the caller has it.
+    A log that cannot be written ends there, with one warning for all logs; the items do not fail. The first *longest*
+    bytes of each attempt are kept. *inside* is the open parent folder, if the caller has it.
     """
 
     def __init__(self, folder: Path, longest: int = MAX_LOG_SIZE, *, inside: PrivateFolder | None = None) -> None:
         self.folder = folder
         self._inside = inside
         self.max_size = longest
-        self.may_stay_open = threading.Semaphore(_MAX_OPEN)  # the logs beyond are opened for each write
+        self.may_stay_open = threading.Semaphore(_MAX_OPEN)  # other logs are opened for each write
         self._has_warned = False
 
     def open_attempt(self, item_id: str, heading: str) -> ItemLog:
-        """The log of one attempt: *heading* stands before what it prints."""
+        """Return the log of one attempt; *heading* precedes its output."""
         return ItemLog(self, self.folder / f"{build_file_name(item_id)}.log", heading)
 
     def open(self, name: str) -> int:
-        """Open a log to append to it. Raises UnsafePath for what is no ordinary file of ours."""
+        """Open a log to append to it. Raise UnsafePath if it is not a regular file of this user."""
         if self._inside is None:
             make_folders(self.folder.parent)
         with folder_of(self.folder, self._inside) as parent:
@@ -54,7 +54,7 @@ class LogFolder:
 
 
 class ItemLog:
-    """The log of one attempt. The file appears with the first bytes."""
+    """The log of one attempt. The file is created with the first bytes."""
 
     def __init__(self, folder: LogFolder, path: Path, heading: str) -> None:
         self.path = path
@@ -68,11 +68,11 @@ class ItemLog:
 
     @property
     def has_begun(self) -> bool:
-        """Whether there is anything of this attempt in the file."""
+        """True if the file has output of this attempt."""
         return self._begun
 
     def write(self, data: bytes) -> None:
-        """Append *data*, as far as there is room for it."""
+        """Append *data*, as far as the size limit allows."""
         kept = data[: self._room]
         self._room -= len(kept)
         self._left_out += len(data) - len(kept)
@@ -80,7 +80,7 @@ class ItemLog:
             self._append(kept)
 
     def close(self) -> None:
-        """Let go of the file; say in it what it lacks."""
+        """Close the file, with a note about bytes left out."""
         if self._left_out:
             self._append(f"\n... log ends here, {self._left_out} bytes more were not kept\n".encode())
         self._over = True
@@ -89,7 +89,7 @@ class ItemLog:
             self._folder.may_stay_open.release()
             try:
                 os.close(file)
-            except OSError as error:  # some file systems find out only now that there was no room
+            except OSError as error:  # some file systems report a full disk only now
                 self._folder.warn_once(self.path, error)
 
     def _append(self, data: bytes) -> None:
@@ -127,6 +127,6 @@ def _write(file: int, data: bytes) -> None:
 
 
 def _new_line_if_needed(file: int) -> bytes:
-    """An earlier attempt may have ended within a line."""
+    """Return a line feed if an earlier attempt ended within a line."""
     size = os.fstat(file).st_size
     return b"\n" if size and os.pread(file, 1, size - 1) != b"\n" else b""

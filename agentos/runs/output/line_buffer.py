@@ -1,4 +1,4 @@
-"""Lines in a stream of bytes, none of them too long to be held."""
+"""Split a stream of bytes into lines of bounded length."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ MAX_LINE = 1 << 16
 
 
 class LineBuffer:
-    """Lets a stream pass in whole lines, and a line of more than 64 KiB in pieces that tear no character."""
+    """Passes a stream on in whole lines; a line of more than 64 KiB in pieces that do not split a character."""
 
     __slots__ = ("_rest",)
 
@@ -16,7 +16,7 @@ class LineBuffer:
         self._rest = bytearray()
 
     def feed(self, data: bytes) -> bytes:
-        """The lines that are whole now, with their ends; or a part of one that is too long to wait for."""
+        """Return the lines that are complete now, with their ends, or a part of one that is too long to buffer."""
         end = data.rfind(b"\n") + 1
         if not end and len(self._rest) + len(data) <= MAX_LINE:
             self._rest += data
@@ -29,17 +29,17 @@ class LineBuffer:
         return text[:end]
 
     def flush(self) -> bytes:
-        """The line that has no end, at the end of the stream."""
+        """Return the unterminated line at the end of the stream."""
         rest = bytes(self._rest)
         self._rest.clear()
         return rest
 
 
 def split(text: bytes, *, at_end: bool = False) -> Iterator[tuple[bytes, bool]]:
-    """The lines of *text* without their line feeds, and whether each ends there: if not, more of it follows.
+    """Yield the lines of *text* without line feeds, and whether each is complete or more of it follows.
 
-    A line of more than 64 KiB comes in pieces. What has no line feed is a piece too, unless it is *at_end* of the
-    stream. A carriage return stays: where the bytes go on to a pipe, they are to arrive as they came.
+    A line of more than 64 KiB comes in pieces. Text without a line feed is a piece too, unless it is *at_end* of the
+    stream. Carriage returns are kept, so that bytes forwarded to a pipe arrive unchanged.
     """
     lines = text.split(b"\n")
     rest = lines.pop()
@@ -53,7 +53,7 @@ def split(text: bytes, *, at_end: bool = False) -> Iterator[tuple[bytes, bool]]:
 
 
 def cut(text: bytes, longest: int) -> bytes:
-    """The first *longest* bytes of *text*, or up to three less where that would tear a character."""
+    """Return the first *longest* bytes of *text*, or up to three fewer so that no character is split."""
     return text if len(text) <= longest else text[: _find_cut(text, longest)]
 
 
@@ -67,7 +67,7 @@ def _pieces(line: bytes, *, whole: bool) -> Iterator[tuple[bytes, bool]]:
 
 
 def _find_cut(text: bytes, end: int) -> int:
-    """The last place up to *end*, or a little before, that is not within a character of UTF-8 (nor before a CR LF)."""
+    """Return the last position up to *end* that splits no UTF-8 character and no CR LF."""
     for back in range(1, min(4, end) + 1):
         byte = text[end - back]
         if byte >= 0xC0:  # the first of two, three or four bytes

@@ -1,12 +1,11 @@
-"""Taking secrets out of a stream of bytes, wherever its pieces begin and end.
+"""Redact secrets in a stream of bytes that arrives in arbitrary pieces.
 
-A stream is judged window by window: eight bytes that stand in any form of a secret are blotted out. Looking up each
-window would take a second for every 20 MB. But any window covers a whole *word*: four bytes whose place in the text is
-a multiple of four. So the words are looked up, many in one call, and windows only around the few words that some secret
-has too.
+The unit is a window: eight bytes that occur in any form of a secret are redacted. A lookup for each window would take a
+second per 20 MB. But any window covers a whole *word*: four bytes at an offset that is a multiple of four. So the words
+are looked up, many in one call, and windows only around the few words that also occur in a secret.
 
-Letter case does not count: windows are kept in lower case, and a copy of the text in lower case, which has the same
-positions, is searched.
+Letter case does not count: windows are stored in lower case, and a lower-case copy of the text, which has the same
+offsets, is searched.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ from ...pool.secret import Secret
 MASK = MASK_TEXT.encode()
 
 _WORD = 4
-_BLOCK = 64  # words: where one of them is known, these are looked at one by one
-_UNDECIDED = SHORTEST_PIECE - 1  # what begins so near the end may yet become a window
-_UNDECIDED_STRETCH = 2 * (SHORTEST_PIECE - 1)  # or a stretch that is noticed
+_BLOCK = 64  # words: if one of them is known, these are checked one by one
+_UNDECIDED = SHORTEST_PIECE - 1  # bytes at the end that may begin a window
+_UNDECIDED_STRETCH = 2 * (SHORTEST_PIECE - 1)  # or a stretch long enough to be noticed
 
-# What a terminal obeys and does not show: colours, titles, links, controls (the zeros of UTF-16 are some).
+# Sequences that a terminal does not show: colours, titles, links, control characters (the zeros of UTF-16 are some).
 _NOT_SHOWN = re.compile(
     rb"\x1b\[[0-?]*[ -/]*[@-~]"
     rb"|\x1b[\]PX^_][^\x07\x1b\n]*(?:\x07|\x1b\\)"
@@ -37,31 +36,31 @@ _NOT_SHOWN = re.compile(
 
 
 class Redaction:
-    """Makes a redactor for each stream of a pool's items. Secrets that the masker learns later are known at once.
+    """Makes a redactor for each stream of a pool's items. Secrets added to the masker later take effect at once.
 
-    Of the first fifty secrets, and of the one an item uses itself, every window is blotted out. Others are noticed by
-    every eighth window, hence in any stretch of fifteen bytes, and from then on in that stream wholly.
+    Every window of the first fifty secrets, and of the item's own secret, is redacted. Other secrets are detected by
+    every eighth window, so in any stretch of fifteen bytes, and from then on redacted completely in that stream.
     """
 
     def __init__(self, masker: Masker, secret_of: Callable[[str], Secret] | None = None) -> None:
         self._masker = masker
-        self._find_secret = secret_of  # by the name of its credential; a LookupError: there is none of that name
+        self._find_secret = secret_of  # by credential name; raises LookupError if there is none
         self._windows = SecretWindows()
         self._taken = 0
         self._taking = threading.Lock()
 
     def stream(self, credential: str | None = None) -> StreamRedactor:
-        """A redactor for one stream of an item that uses *credential*."""
+        """Return a redactor for one stream of an item that uses *credential*."""
         own = SecretWindows()
         if credential is not None and self._find_secret is not None and self._masker.count > FULLY_KNOWN:
             try:
                 own.add(self._find_secret(credential).reveal())
             except LookupError:
-                pass  # it has left the pool meanwhile; the masker still knows it
+                pass  # removed from the pool meanwhile; the masker still has it
         return StreamRedactor(self.windows, own)
 
     def masked(self, text: str) -> str:
-        """*text* without the secrets; nearly always *text* itself."""
+        """Return *text* without the secrets; nearly always *text* itself."""
         data = text.encode("utf-8", "surrogatepass")
         if not self.windows()[0].find_starts(data.lower()):
             return text
@@ -69,7 +68,7 @@ class Redaction:
         return (stream.feed(data) + stream.flush()).decode("utf-8", "surrogatepass")
 
     def windows(self) -> tuple[SecretWindows, bool]:
-        """The windows of all secrets, and whether those are all of them."""
+        """Return the windows of all secrets, and whether every window of each is included."""
         if self._taken < self._masker.count:
             with self._taking:
                 for secret in self._masker.secrets_from(self._taken):
@@ -79,16 +78,16 @@ class Redaction:
 
 
 class SecretWindows:
-    """Windows of secrets in lower case, found in a text as fast as Python can."""
+    """Windows of secrets in lower case, with a fast search."""
 
-    __slots__ = ("_owners", "_words")  # a set of words, as numbers; windows, with the secret they are but a part of
+    __slots__ = ("_owners", "_words")  # windows, with the secret they represent only a part of; words, as integers
 
     def __init__(self) -> None:
         self._owners: dict[bytes, str | None] = {}
         self._words: set[int] = set()
 
     def add(self, secret: str, every: int = 1) -> None:
-        """Know *secret*, by *every* so many of its windows."""
+        """Add *secret*, by every *every*-th of its windows."""
         for form in folded_forms(secret):
             raw = form.encode()
             windows = [raw[start : start + SHORTEST_PIECE] for start in range(0, len(raw) - SHORTEST_PIECE + 1, every)]
@@ -97,13 +96,13 @@ class SecretWindows:
             else:
                 for window in windows:
                     self._owners.setdefault(window, secret)
-            # The first whole word of a window in a text is at its beginning, or up to three bytes behind.
+            # The first whole word of a window in a text is at its start, or up to three bytes after.
             for stretch in [raw] if every == 1 else [window[:-1] for window in windows]:
                 for shift in range(_WORD):
                     self._words.update(_split_words(stretch[shift:]))
 
     def find_starts(self, text: bytes) -> list[int]:
-        """Where the known windows begin in *text*, which is in lower case, in order."""
+        """Return the offsets of known windows in *text*, which is in lower case, in order."""
         if not self._words:
             return []
         words = _split_words(text)
@@ -117,42 +116,43 @@ class SecretWindows:
     def _find_starts_near(self, words: Iterable[int], text: bytes) -> Iterator[int]:
         owners = self._owners
         for number in words:
-            # The first whole word of a window lies at most three bytes behind its beginning.
+            # The first whole word of a window is at most three bytes after its start.
             for start in range(max(0, number * _WORD - _WORD + 1), number * _WORD + 1):
                 if text[start : start + SHORTEST_PIECE] in owners:
                     yield start
 
     def partly_known(self, windows: Iterable[bytes]) -> Iterator[str]:
-        """The secrets with one of *windows*, of which not every window is here; each once."""
+        """Yield each secret that has one of *windows* and of which not every window is stored."""
         yield from {owner for owner in map(self._owners.get, windows) if owner is not None}
 
 
 class StreamRedactor:
-    """Blots out the secrets in one stream: ``feed`` it the bytes as they come, and ``flush`` it at the end.
+    """Redacts the secrets in one stream: ``feed`` it the bytes as they come, and ``flush`` it at the end.
 
-    It keeps back the last few bytes of a line that has not ended, for they may begin a secret; all else comes out at
-    once. Of a secret that has line ends itself, written line by line, up to seven bytes may so come out.
+    It holds back the last few bytes of an unterminated line, because they may begin a secret; the rest is returned at
+    once. Of a secret that contains line ends and is written line by line, up to seven bytes may be missed.
     """
 
     def __init__(self, known: Callable[[], tuple[SecretWindows, bool]], own: SecretWindows) -> None:
         self._known = known
         self._own = own
-        self._text = b""  # the last bytes: a secret may begin in them
-        self._out = 0  # so many of those have come out, as they are or blotted out
-        self._redacted = False  # the last that came out was a blot
+        self._text = b""  # the last bytes, in which a secret may begin
+        self._out = 0  # number of those that were returned, redacted or not
+        self._redacted = False  # the last output was a mask
 
     def feed(self, data: bytes) -> bytes:
-        """The bytes that may be shown now."""
+        """Return the bytes that may be shown now."""
         return self._judge(self._text + data) if data else b""
 
     def flush(self) -> bytes:
-        """The rest, at the end of the stream."""
+        """Return the rest, at the end of the stream."""
         return self._judge(self._text, at_end=True)
 
     def redact_without_colors(self, lines: bytes) -> bytes:
-        """*lines* that came out of here; but if only colours hide a secret in them, without colours and secret.
+        """Redact secrets that only control sequences hide in *lines*, and drop those sequences; else return *lines*.
 
-        A terminal shows none of what stands there between two pieces of the secret.
+        A terminal does not show what stands between two pieces of such a secret. *lines* were returned by this
+        redactor.
         """
         if b"\x1b" not in lines and b"\0" not in lines:
             return lines
@@ -171,7 +171,7 @@ class StreamRedactor:
         out = self._out
         for start in starts:
             if start + SHORTEST_PIECE <= out:
-                continue  # it was met before
+                continue  # processed before
             if start > out:
                 parts.append(text[out:start])
                 self._redacted = False
@@ -199,5 +199,5 @@ class StreamRedactor:
 
 
 def _split_words(text: bytes) -> memoryview:
-    """The whole words of *text*, as numbers."""
+    """Return the whole words of *text* as integers."""
     return memoryview(text)[: len(text) // _WORD * _WORD].cast("I")
