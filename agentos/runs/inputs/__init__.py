@@ -1,6 +1,6 @@
-"""Items in: from a file, a folder, a glob, words or standard input, each with an id that stays the same.
+"""Items from a file, a folder, a glob, words or standard input, each with a stable id.
 
-``open_items`` is the door. Whatever is wrong with an input is an ``InputError`` that names the place.
+``open_items`` is the entry point. Every problem of an input is an ``InputError`` that names its position.
 """
 
 from __future__ import annotations

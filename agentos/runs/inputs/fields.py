@@ -1,4 +1,4 @@
-"""Fields of an item that is an object, by name or by dotted path."""
+"""Access fields of an item by name or by dotted path."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import Any
 
 
 def get_field(item: Any, path: str) -> Any:
-    """The value at *path* (``"name"``, ``"user.name"``, ``"messages.0.role"``). Raises KeyError if there is none.
+    """Return the value at *path* (``"name"``, ``"user.name"``, ``"messages.0.role"``). Raise KeyError without one.
 
-    A field that is really called ``"user.name"`` comes before one called ``"name"`` inside ``"user"``.
+    A field that is called ``"user.name"`` itself precedes one called ``"name"`` inside ``"user"``.
     """
     if isinstance(item, dict) and path in item:
         return item[path]

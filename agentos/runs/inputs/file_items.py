@@ -1,4 +1,4 @@
-"""Items of a file: all of them checked before the first is run, none of them kept in memory."""
+"""Items of a file: all are checked before the first is run, and none is kept in memory."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ _AT_ONCE = 256
 
 
 class FileItems(Sequence[Any]):
-    """The items of a file, in its order; each is read from the disk when it is asked for.
+    """The items of a file in order; each is read from the disk when requested.
 
-    Making it reads the file once, and raises ``InputError`` for a line that is no item, for ids that are missing or not
-    unique, and for a file without items. Later reads raise it if the file was written to meanwhile. A file that was
-    replaced (as editors do) or removed is read on as it was, for it is kept open until ``close`` or garbage collection.
+    The constructor reads the file once, and raises ``InputError`` for an invalid line, for ids that are missing or not
+    unique, and for a file without items. Later reads raise it if the file was modified meanwhile. A file that was
+    replaced (as editors do) or removed is read on as it was, because it stays open until ``close`` or garbage
+    collection.
     """
 
     unchanging = True
@@ -46,7 +47,7 @@ class FileItems(Sequence[Any]):
             raise
 
     def close(self) -> None:
-        """Let go of the file; nothing can be read any more."""
+        """Close the file; items cannot be read any more."""
         self._close()
 
     def __len__(self) -> int:
@@ -69,7 +70,7 @@ class FileItems(Sequence[Any]):
     # -- reading ----------------------------------------------------------------------------------------------
 
     def _scan(self, form: Format | None) -> Format:
-        """Look at every line once. Returns the format they are in."""
+        """Check every line and return the format."""
         with open(self._handle, "rb", closefd=False) as file:
             lines = NumberedLines(self.name, file.readline)
             if form is None:
@@ -98,7 +99,7 @@ class FileItems(Sequence[Any]):
             records = [os.pread(self._handle, self._sizes[index], self._starts[index]) for index in indexes]
         except OSError as error:
             raise build_read_error(self.name, error) from None
-        self._refuse_changes()  # after reading: what was read before a change is good
+        self._refuse_changes()  # after reading: data read before a change is valid
         return [self._form.parse(record) for record in records]
 
     def _version_now(self) -> tuple[int, int]:

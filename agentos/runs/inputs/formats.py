@@ -1,4 +1,4 @@
-"""How lines become items: text, JSON lines, or tables with a header (CSV and TSV)."""
+"""Input formats: text, JSON lines, and tables with a header (CSV and TSV)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from .input_error import InputError
 from .text_lines import MAX_LINE, Line, NumberedLines, is_blank
 
-Record = tuple[int, int, int, Any]  # the number of its first line, offset and size in bytes, and the item
+Record = tuple[int, int, int, Any]  # number of its first line, offset and size in bytes, item
 
 NAMES = ("text", "jsonl", "csv", "tsv")
 _BY_SUFFIX = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".tsv": "tsv"}
@@ -19,14 +19,14 @@ _ONE_DOCUMENT = "one JSON value per line is needed; of an array that is: jq -c '
 
 
 class Format(Protocol):
-    """A way to read items. ``records`` goes through an input, ``parse`` reads one record of it again."""
+    """An input format. ``records`` iterates over an input, ``parse`` reads one record again."""
 
     def records(self, lines: NumberedLines) -> Iterator[Record]: ...
     def parse(self, raw: bytes) -> Any: ...
 
 
 class Text:
-    """One item per line, as it stands; blank lines are skipped."""
+    """One item per line, unchanged; blank lines are skipped."""
 
     def records(self, lines: NumberedLines) -> Iterator[Record]:
         for number, offset, size, text in lines:
@@ -59,7 +59,7 @@ class JsonLines:
 
 
 class Table:
-    """A header, then one item per row: an object of texts. Quoted fields may hold line ends; blank rows are skipped."""
+    """A header, then one object of texts per row. Quoted fields may hold line ends; blank rows are skipped."""
 
     def __init__(self, delimiter: str) -> None:
         self._delimiter = delimiter
@@ -68,7 +68,7 @@ class Table:
     def records(self, lines: NumberedLines) -> Iterator[Record]:
         if csv.field_size_limit() < MAX_LINE:
             csv.field_size_limit(MAX_LINE)  # the default, 128 KiB, is less than a long prompt
-        taken: list[Line] = []  # the lines of the present row
+        taken: list[Line] = []  # the lines of the current row
         rows = self._rows(_noted(lines, taken))
         while True:
             taken.clear()
@@ -117,7 +117,7 @@ class Table:
 
 
 def get_format(name: str) -> Format:
-    """The format that was asked for by name."""
+    """Return the format of that name."""
     if name == "text":
         return Text()
     if name == "jsonl":
@@ -128,18 +128,18 @@ def get_format(name: str) -> Format:
 
 
 def find_format_by_name(path: str) -> Format | None:
-    """The format that a file's name tells, if it tells one."""
+    """Return the format of a file's suffix, or None."""
     name = _BY_SUFFIX.get(os.path.splitext(path)[1].lower())
     return None if name is None else get_format(name)
 
 
 def guess_format(lines: NumberedLines) -> Format:
-    """JSON lines if the first line that is not blank is a JSON object, else text."""
+    """Return JSON lines if the first non-blank line is a JSON object, else text."""
     return JsonLines() if _is_json_object(lines.first()) else Text()
 
 
 def check_json_lines(lines: NumberedLines) -> Format:
-    """For a name that ends in ``.json``: some people call JSON lines so. Anything else is one document, and refused."""
+    """Return JSON lines for a ``.json`` file that has them. Refuse one JSON document."""
     first = lines.first()
     if first and not _is_json_object(first):
         hint = f"{_ONE_DOCUMENT}; or say what it is with --format"

@@ -1,4 +1,4 @@
-"""What is wrong with an input, and where."""
+"""InputError: a problem of an input, with its position and a hint."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from ...errors import AgentOSError, error_fields
 
 @error_fields()
 class InputError(AgentOSError, ValueError):
-    """Items cannot be had from *source*; ``line`` is where, if it is one line's fault.
+    """Items cannot be read from *source*; ``line`` is the number of the invalid line, if there is one.
 
-    ``str()`` says what and where; ``hint``, if there is one, says what to do.
+    ``str()`` gives the problem and the position; ``hint``, if there is one, says what to do.
     """
 
     source: str

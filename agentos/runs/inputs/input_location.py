@@ -1,4 +1,4 @@
-"""Where items come from, found before anything is read."""
+"""Determine the kind of an input before reading it."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ _MAGIC = re.compile(r"[*?\[]")
 
 @dataclass(frozen=True, slots=True)
 class InputLocation:
-    """One source of items. ``"stdin"`` is whatever can be read only once: standard input, a pipe, ``<(command)``."""
+    """One source of items. ``"stdin"`` is any that can be read only once: standard input, a pipe, ``<(command)``."""
 
     kind: Kind
-    name: str  # as it was typed; of words, how many
+    name: str  # as it was typed; for words, their number
     words: tuple[str, ...] = ()
 
     @property
     def path(self) -> str:
-        """The folder or file, wherever the process goes."""
+        """The absolute path of the folder or file, which a change of directory does not affect."""
         return os.path.abspath(self.name)
 
 
 def locate_input(source: str | os.PathLike[str] | Sequence[str]) -> InputLocation:
-    """What *source* is: ``"-"`` (standard input), a file, a folder, a glob pattern, or a sequence of words.
+    """Classify *source*: ``"-"`` (standard input), a file, a folder, a glob pattern, or a sequence of words.
 
-    A name that exists is never taken for a pattern. Raises ``InputError`` if there is nothing of that name.
+    A name that exists is never taken for a pattern. Raise ``InputError`` if there is nothing of that name.
     """
     if not isinstance(source, (str, os.PathLike)):
         given = tuple(source)
@@ -59,7 +59,7 @@ def locate_input(source: str | os.PathLike[str] | Sequence[str]) -> InputLocatio
 
 
 def list_paths(place: InputLocation) -> list[str]:
-    """The paths that a glob matches, or the files of a folder, sorted. Names that begin with a dot stay out."""
+    """Return the paths that a glob matches, or the files of a folder, sorted. Hidden ones are left out."""
     if place.kind == "glob":
         found = sorted(glob.glob(place.name, recursive=True))
         if not found:
@@ -78,12 +78,12 @@ def list_paths(place: InputLocation) -> list[str]:
 
 
 def split_words(text: str) -> list[str]:
-    """A list as people type it: ``"a,b,c"``, ``"a b c"``, ``"a, b"``."""
+    """Split a list as typed: ``"a,b,c"``, ``"a b c"``, ``"a, b"``."""
     return [word for word in re.split(r"[,\s]+", text) if word]
 
 
 def build_read_error(name: str, error: OSError, line: int | None = None) -> InputError:
-    """The error to raise when the system does not let us."""
+    """Build the error for a failed read."""
     return InputError(source=name, detail=f"cannot be read ({error.strerror or type(error).__name__})", line=line)
 
 
@@ -93,7 +93,7 @@ def _missing(name: str) -> InputError:
         there = os.listdir(folder or ".")
     except OSError:
         return InputError(source=name, detail=f"no such file: there is no folder {folder!r}")
-    import difflib  # only for people who mistyped
+    import difflib  # only after a typing error
 
     close = difflib.get_close_matches(base, there, n=1)
     hint = f"did you mean {os.path.join(folder, close[0])}?" if close else None

@@ -1,7 +1,7 @@
-"""An item's id: the same in every run of the same input, wherever in it the item stands.
+"""Ids of items: the same in every run of the same input, independent of the item's position.
 
-An id that was given is kept as it is; whoever shows it or names a file after it sees to that. Of items without one,
-text that is long or holds odd characters does not become an id as it is: its first words and a hash stand for it.
+A given id is kept as it is; code that shows it or names a file after it must escape it. For items without one, a text
+that is long or has unusual characters is represented by its first words and a hash.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ...util.fingerprint import fingerprint
 from .fields import get_field
 from .input_error import InputError
 
-# Text that a shell takes for one word as it stands, and no command for an option.
+# Text that is one word for a shell as it stands, and not an option for a command.
 _PLAIN = re.compile(r"[\w./@%+=:,][\w./@%+=:,-]{0,79}")
 _WORD = re.compile(r"\w+")
 _SLUG = 32
@@ -24,15 +24,15 @@ _EXAMPLES = 5
 
 
 class MissingId(ValueError):
-    """An item has no id; the text says why, and whoever knows its line adds that."""
+    """An item has no id; the text says why, and the caller adds its line."""
 
 
 class IdFunction:
-    """The function from an item to its id: with *field*, that field's value; else what the item itself offers.
+    """The function from an item to its id: the value of *field*, if given, else derived from the item.
 
-    An object's own ``id`` is its id, if it is a non-empty text or a number; any other object or array is known by a
-    hash of its content, a text by itself or, if it is long or odd, by its first words and a hash. With *field* an item
-    without that field, or with nothing in it, raises ``MissingId``.
+    An object's own ``id`` is its id, if it is a non-empty text or a number; any other object or array gets a hash of
+    its content; a text is its own id or, if it is long or unusual, gets its first words and a hash. With *field*, an
+    item without that field, or with an empty one, raises ``MissingId``.
     """
 
     __slots__ = ("field",)
@@ -76,8 +76,8 @@ def _given(value: object) -> str:
 def _shortened(text: str) -> str:
     slug = "-".join(_WORD.findall(text[: 2 * _SLUG].lower()))
     if len(slug) > _SLUG:
-        slug = slug[: _SLUG + 1].rpartition("-")[0] or slug[:_SLUG]  # whole words, if the first is not too long
-    # Forty-eight bits: among fifty thousand prompts with the same beginning, 32 would clash one time in four.
+        slug = slug[: _SLUG + 1].rpartition("-")[0] or slug[:_SLUG]  # whole words, unless the first is too long
+    # 48 bits: among fifty thousand prompts with the same beginning, 32 would collide one time in four.
     digest = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()
     return f"{slug}-{digest}" if slug else digest
 
@@ -90,7 +90,7 @@ def _hash_item(item: Any) -> str:
 
 
 def refuse_duplicates(source: str, ids: Sequence[str], place: Callable[[int], int], *, unit: str, hint: str) -> None:
-    """Raise ``InputError`` if two items have the same id; *place* gives the line (or other *unit*) of an index."""
+    """Raise ``InputError`` if two items have the same id; *place* maps an index to its line (or other *unit*)."""
     if len(set(ids)) == len(ids):
         return
     first: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""Items that are at hand: words, or the paths of a folder or glob."""
+"""Items that are given directly: words, or the paths of a folder or glob."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .item_ids import IdFunction, refuse_duplicates
 
 
 class ListedItems(Sequence[str]):
-    """Texts in their order. Raises ``InputError`` if there are none, or one is empty, repeated or not UTF-8."""
+    """Texts in order. Raises ``InputError`` if there are none, or one is empty, repeated or not UTF-8."""
 
     unchanging = True
 

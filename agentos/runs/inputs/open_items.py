@@ -1,4 +1,4 @@
-"""From what a person named to the items of it."""
+"""Open the items of a named source."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .piped_items import StreamItems
 
 
 class Items(Protocol):
-    """Items with their ids: an unchanging sequence (with ``ids``), or, of a stream, an iterator."""
+    """Items with their ids: an unchanging sequence (with ``ids``), or an iterator for a stream."""
 
     kind: Kind
     name: str
@@ -30,15 +30,15 @@ def open_items(
     source: str | os.PathLike[str] | Sequence[str] | InputLocation,
     *,
     id_field: str | None = None,
-    format: str | None = None,  # noqa: A002 - it is called so on the command line
+    format: str | None = None,  # noqa: A002 - the name of the command-line option
     stdin: BinaryIO | None = None,
 ) -> FileItems | ListedItems | StreamItems:
-    """The items of *source*: ``"-"``, a file, a folder (its files), a glob (its paths), or a sequence of words.
+    """Open the items of *source*: ``"-"``, a file, a folder (its files), a glob (its paths), or a sequence of words.
 
     A file is JSON lines (``.jsonl``, ``.ndjson``), a table (``.csv``, ``.tsv``) or else text, one item per line, unless
-    *format* says which; it is checked as a whole, and its items are read again when they are asked for. Standard input
-    is text, unless *format* says otherwise or its first line is a JSON object. With *id_field*, a field's name or
-    dotted path, that is each item's id. Raises ``InputError``.
+    *format* is given; all of it is checked, and its items are read again when requested. Standard input is text, unless
+    *format* is given or its first line is a JSON object. *id_field* is the name or dotted path of the field that is
+    each item's id. Raise ``InputError`` if the source is invalid.
     """
     place = source if isinstance(source, InputLocation) else locate_input(source)
     form = None if format is None else get_format(format)

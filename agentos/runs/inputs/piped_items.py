@@ -1,4 +1,4 @@
-"""Items that come once, one after the other: standard input, a pipe."""
+"""Items of a stream that can be read only once: standard input, a pipe."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from .text_lines import NumberedLines
 
 
 class StreamItems(Iterator[Any]):
-    """Each item as soon as its line is there; an endless stream is fine, and an empty one has no items.
+    """Yields each item as soon as its line is available; the stream may be endless or empty.
 
-    Nothing is read before the first is asked for. Without a *form* the first line that is not blank decides: if it is
-    a JSON object, all are JSON lines, else all are text. A bad line raises ``InputError`` with its number, and is the
-    end; the items before it were good. ``count`` is how many came.
+    Nothing is read before the first item is requested. Without a *form* the first non-blank line decides: if it is a
+    JSON object, all are JSON lines, else all are text. An invalid line raises ``InputError`` with its number and ends
+    the iteration. ``count`` is the number of items so far.
     """
 
     unchanging = False
@@ -42,13 +42,13 @@ class StreamItems(Iterator[Any]):
 
     def _read(self) -> Iterator[Any]:
         if self._path is None:
-            stdin = self._stdin or getattr(sys.stdin, "buffer", None)  # None: the process was started without
+            stdin = self._stdin or getattr(sys.stdin, "buffer", None)  # None if the process was started without one
             if stdin is None or stdin.closed:
                 raise InputError(source=self.name, detail="closed, so that there is nothing to read")
             yield from self._parse_items(stdin)
             return
         try:
-            file = open(self._path, "rb")  # noqa: SIM115 - it is closed below
+            file = open(self._path, "rb")  # noqa: SIM115 - closed below
         except OSError as error:
             raise build_read_error(self.name, error) from None
         with file:

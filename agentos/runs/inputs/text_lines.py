@@ -1,4 +1,4 @@
-"""Lines of a file or stream, each with its number and its place, checked to be text."""
+"""Lines of a file or stream, with number and offset, checked to be text."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from itertools import chain
 from .input_error import InputError
 from .input_location import build_read_error
 
-MAX_LINE = 64 << 20  # what is longer is no item but a file without line ends; it must not fill the memory
+MAX_LINE = 64 << 20  # a longer line is a file without line ends; it must not fill the memory
 
 Line = tuple[int, int, int, str]
 
 
 class NumberedLines:
-    """Number, offset, size in bytes and text (with its line end) of each line that *readline* gives.
+    """Number, offset, size in bytes and text (with its line end) of each line returned by *readline*.
 
-    A byte order mark at the very beginning is passed over. Raises ``InputError`` for a line that is not UTF-8 or has a
-    NUL, and when reading fails. ``number`` is that of the line last read. They can be gone through once.
+    A byte order mark at the beginning is skipped. Raises ``InputError`` for a line that is not UTF-8 or has a NUL, and
+    when reading fails. ``number`` is that of the line last read. Can be iterated once.
     """
 
     def __init__(self, source: str, readline: Callable[[int], bytes]) -> None:
@@ -33,7 +33,7 @@ class NumberedLines:
         return chain(self._ahead, self._rest)
 
     def first(self) -> str:
-        """The first line that is not blank, or "" if there is none; it is not taken away."""
+        """Return the first non-blank line without consuming it, or ""."""
         for line in self._rest:
             self._ahead.append(line)
             if not is_blank(line[3]):
@@ -41,7 +41,7 @@ class NumberedLines:
         return ""
 
     def error(self, detail: str, line: int | None = None, hint: str | None = None) -> InputError:
-        """An error of this source, at *line* or the line last read."""
+        """Build an error at *line* or the line last read."""
         return InputError(source=self.source, detail=detail, line=line or self.number, hint=hint)
 
     def _read(self) -> Iterator[Line]:
@@ -76,5 +76,5 @@ class NumberedLines:
 
 
 def is_blank(text: str) -> bool:
-    """Whether there is nothing to see in it."""
+    """Return True if the text is empty or whitespace."""
     return not text or text.isspace()
