@@ -1,4 +1,4 @@
-"""Dask: the ``engine=`` value for a Dask cluster."""
+"""Settings of a Dask cluster as the engine of a run."""
 
 from __future__ import annotations
 
@@ -9,37 +9,55 @@ from typing import Any
 from urllib.parse import urlsplit
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, init=False)
 class Dask:
-    """A Dask cluster as ``engine=``: by the address of its scheduler (``"dask://host:port"``), or a ``Client`` of it.
+    """A Dask cluster as ``engine=``: the address of its scheduler (``"dask://host:port"``), or a ``Client`` of it.
 
-    At most *seats* threads of the cluster are used at once, and never more than the run has workers. A worker without
-    contact for *ttl* seconds is lost: its items run again elsewhere. The default is 10, or half of a shared pool's
-    ``lease_ttl`` if that is less; more than half of it is refused. *listen*, ``"host:port"``, is where this process
-    waits for the cluster's workers; the default is the address from which it reaches the scheduler.
+    At most *worker_slots* threads of the cluster are used at once, and never more than the run has workers; *seats* is
+    the old name of that option and still works. A worker that is silent for *ttl* seconds is lost, and its items run
+    again elsewhere; the default is 10, or half of a shared pool's ``lease_ttl`` if that is less, and more than half of
+    it is refused. *listen*, ``"host:port"``, is where this process listens for the cluster's workers; the default is
+    the address from which it reaches the scheduler.
     """
 
     cluster: Any
     _: KW_ONLY
-    seats: int | None = None
-    ttl: float | None = None
-    listen: str | None = None
+    worker_slots: int | None
+    ttl: float | None
+    listen: str | None
 
-    def __post_init__(self) -> None:
-        if isinstance(self.cluster, str):
-            _check_address(self.cluster)
-        elif not hasattr(self.cluster, "submit"):
+    def __init__(
+        self,
+        cluster: Any,
+        *,
+        worker_slots: int | None = None,
+        ttl: float | None = None,
+        listen: str | None = None,
+        seats: int | None = None,
+    ) -> None:
+        if seats is not None and worker_slots is not None:
+            raise ValueError("give worker_slots or its old name seats, not both")
+        slots = seats if worker_slots is None else worker_slots
+        for name, value in (("cluster", cluster), ("worker_slots", slots), ("ttl", ttl), ("listen", listen)):
+            object.__setattr__(self, name, value)
+        if isinstance(cluster, str):
+            _check_address(cluster)
+        elif not hasattr(cluster, "submit"):
             raise ValueError("a Dask cluster is given by the address of its scheduler, or by a distributed.Client")
-        if self.seats is not None and (
-            isinstance(self.seats, bool) or not isinstance(self.seats, int) or self.seats < 1
-        ):
-            raise ValueError("seats must be a whole number of at least 1, or left out")
-        if self.ttl is not None and (
-            isinstance(self.ttl, bool) or not isinstance(self.ttl, (int, float)) or not 1.0 <= self.ttl < math.inf
+        if slots is not None and (isinstance(slots, bool) or not isinstance(slots, int) or slots < 1):
+            option = "worker_slots" if seats is None else "seats"
+            raise ValueError(f"{option} must be a whole number of at least 1, or left out")
+        if ttl is not None and (
+            isinstance(ttl, bool) or not isinstance(ttl, (int, float)) or not 1.0 <= ttl < math.inf
         ):
             raise ValueError("ttl must be a number of seconds of at least 1, or left out")
-        if self.listen is not None and self.listening is None:
+        if listen is not None and self.listening is None:
             raise ValueError("listen must be such as '10.0.0.5:9000'; port 0 means any that is free")
+
+    @property
+    def seats(self) -> int | None:
+        """The old name of ``worker_slots``."""
+        return self.worker_slots
 
     @property
     def listening(self) -> tuple[str, int] | None:

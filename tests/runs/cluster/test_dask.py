@@ -86,7 +86,7 @@ def test_as_many_items_run_at_once_as_the_cluster_has_threads(
     assert Counter(result.value for result in results.values()) == {worker.pid: 2 for worker in cluster.workers}
 
 
-@pytest.mark.parametrize("options", [{}, {"seats": 1, "ttl": 5.0, "listen": "127.0.0.1:0"}])
+@pytest.mark.parametrize("options", [{}, {"worker_slots": 1, "ttl": 5.0, "listen": "127.0.0.1:0"}])
 def test_a_cluster_may_be_given_by_its_address(cluster: Processes, client: Client, options: dict[str, Any]) -> None:
     stats, _ = run(Dask(cluster.address, **options), [1, 2, 3], cluster_workers.doubled)
 

@@ -1,7 +1,8 @@
-"""Where a Dask cluster is: what may be said of it, and what is refused."""
+"""Settings of a Dask cluster: accepted values, refused values, and the old name of an option."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -27,7 +28,11 @@ def test_what_is_no_cluster_is_refused(cluster: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{"seats": 0}, {"seats": True}, {"ttl": 0.5}, {"ttl": float("inf")}, {"listen": "10.0.0.5"}]
+    "options",
+    [
+        *({"worker_slots": 0}, {"worker_slots": True}, {"seats": 0}, {"seats": True}),
+        *({"ttl": 0.5}, {"ttl": float("inf")}, {"listen": "10.0.0.5"}),
+    ],
 )
 def test_an_option_that_makes_no_sense_is_refused_by_its_name(options: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=next(iter(options))):
@@ -39,3 +44,17 @@ def test_an_option_that_makes_no_sense_is_refused_by_its_name(options: dict[str,
 )
 def test_it_is_told_where_to_listen(listen: str | None, listening: tuple[str, int] | None) -> None:
     assert Dask("dask://host:8786", listen=listen).listening == listening
+
+
+@pytest.mark.parametrize("name", ["worker_slots", "seats"])
+def test_worker_slots_are_accepted_and_readable_under_both_names(name: str) -> None:
+    options: dict[str, Any] = {name: 3}
+    cluster = Dask("dask://host:8786", **options)
+    assert cluster.worker_slots == cluster.seats == 3
+    assert cluster == Dask("dask://host:8786", worker_slots=3)
+    assert replace(cluster, ttl=5.0) == Dask("dask://host:8786", worker_slots=3, ttl=5.0)
+
+
+def test_worker_slots_under_both_names_at_once_are_refused() -> None:
+    with pytest.raises(ValueError, match="not both"):
+        Dask("dask://host:8786", worker_slots=3, seats=3)
