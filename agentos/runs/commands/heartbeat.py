@@ -26,16 +26,16 @@ def compute_max_silence(lease_ttl: float | None) -> float | None:
 
 
 class Heartbeat:
-    """A thread that sends heartbeats as often as *spawner* requires.
+    """A thread that sends heartbeats as often as *helper* requires.
 
-    *look_at_leases* is called before suspended commands are resumed, with the seconds of their suspension. It returns
+    *find_lost_leases* is called before suspended commands are resumed, with the seconds of their suspension. It returns
     the marks of those that must not resume.
     """
 
-    def __init__(self, spawner: HelperClient, look_at_leases: Callable[[float], Collection[str]]) -> None:
-        self._helper = spawner
-        self._find_lost_leases = look_at_leases
-        self._every = None if spawner.within is None else spawner.within / _BEATS
+    def __init__(self, helper: HelperClient, find_lost_leases: Callable[[float], Collection[str]]) -> None:
+        self._helper = helper
+        self._find_lost_leases = find_lost_leases
+        self._every = None if helper.within is None else helper.within / _BEATS
         self._stopping = False  # by SIGTSTP: nothing is resumed before ``after_continue``
         self._lock = threading.Lock()  # between before_stop() and the resumption of commands
         self._counted_until = 0.0  # end of the suspension time reported so far
@@ -72,16 +72,16 @@ class Heartbeat:
             pass  # awake already, or ended
 
     def _run(self, wakes: socket.socket, wake: socket.socket) -> None:
-        spawner = self._helper
+        helper = self._helper
         try:
             while not self._closed:
-                since = spawner.stopped_since()
+                since = helper.stopped_since()
                 if not self._stopping:
-                    if spawner.within is not None:
-                        spawner.beat(time.monotonic() + spawner.within)
+                    if helper.within is not None:
+                        helper.beat(time.monotonic() + helper.within)
                     if since is not None:
                         self._resume_commands(since)
-                spawner.wait_for_helper(wakes.fileno(), self._every)
+                helper.wait_for_helper(wakes.fileno(), self._every)
                 try:
                     wakes.recv(4096)
                 except BlockingIOError:

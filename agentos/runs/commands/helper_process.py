@@ -56,7 +56,7 @@ class HelperProcess:
         self._session = session  # prefix of the mark of each command
         self._scratch = scratch  # folder of the commands' outcome files
         self._base: dict[str, str] = {}
-        self._told: dict[int, int] = {}  # running command: descriptor for its status lines
+        self._status_fds: dict[int, int] = {}  # running command: descriptor for its status lines
         self._terms: dict[int, float] = {}  # process group of a finished command: when the rest is asked to end
         self._kills: dict[int, float] = {}  # process group: when the rest is killed
         self._sweeps: dict[str, float] = {}  # mark: when all processes that carry it are killed
@@ -64,21 +64,21 @@ class HelperProcess:
         self._locks: dict[int, int] = {}  # running command: descriptor of the locked file it inherited
         self._beat_by: float | None = None  # deadline of the driver's next heartbeat; None if there is none
         self._stopped_at: float | None = None  # since when all commands are suspended
-        self._put_off: list[tuple[dict[str, Any], list[int]]] = []  # messages received while suspended
-        self._born, self._wake = os.pipe()
-        os.set_blocking(self._born, False)
-        os.set_blocking(self._wake, False)
+        self._deferred: list[tuple[dict[str, Any], list[int]]] = []  # messages received while suspended
+        self._wake_reader, self._wake_writer = os.pipe()
+        os.set_blocking(self._wake_reader, False)
+        os.set_blocking(self._wake_writer, False)
 
     def run(self) -> None:
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
+        signal.set_wakeup_fd(self._wake_writer, warn_on_full_buffer=False)
         poll = select.poll()
         poll.register(self._driver, select.POLLIN)
-        poll.register(self._born, select.POLLIN)
+        poll.register(self._wake_reader, select.POLLIN)
         while True:
             ready = [fd for fd, _ in poll.poll(self._compute_timeout())]
-            if self._born in ready:
-                _drain(self._born)
+            if self._wake_reader in ready:
+                _drain(self._wake_reader)
                 self._reap()
             if self._driver.fileno() not in ready:
                 self._check_silence()
@@ -114,19 +114,19 @@ class HelperProcess:
         return True
 
     def _execute(self, message: dict[str, Any], descriptors: list[int]) -> None:
-        what = message["do"]
-        if what == "base":
+        action = message["do"]
+        if action == "base":
             self._base = message["env"]
-        elif what == "beat":
+        elif action == "beat":
             self._beat_by = message["by"]
-        elif what == "suspend":
+        elif action == "suspend":
             self._suspend()
-        elif what == "resume":
+        elif action == "resume":
             self._resume(set(message["lost"]), message["by"])
         elif self._stopped_at is not None:
-            self._put_off.append((message, descriptors))
-        elif what == "kill":
-            if message["pid"] in self._told:
+            self._deferred.append((message, descriptors))
+        elif action == "kill":
+            if message["pid"] in self._status_fds:
                 self._stop(message["pid"], message["after"], message["mark"])
         elif len(descriptors) >= _DESCRIPTORS:
             self._spawn(message, descriptors)
@@ -143,7 +143,7 @@ class HelperProcess:
         return data
 
     def _spawn(self, message: dict[str, Any], descriptors: list[int]) -> None:
-        stdin, stdout, stderr, told, *locks = descriptors
+        stdin, stdout, stderr, status_fd, *locks = descriptors
         lock = _move_descriptor_up(locks[0]) if locks else None
         argv: list[str] = message["argv"]
         try:
@@ -159,20 +159,20 @@ class HelperProcess:
                 setsigdef=_RESET,
             )
         except (OSError, ValueError) as error:
-            _send(told, f"E {getattr(error, 'errno', None) or errno.EINVAL}\n")
-            os.close(told)
+            _send(status_fd, f"E {getattr(error, 'errno', None) or errno.EINVAL}\n")
+            os.close(status_fd)
             _unlock(lock)
         else:
-            self._told[pid] = told
+            self._status_fds[pid] = status_fd
             if lock is not None:
                 os.set_inheritable(lock, False)  # not inherited by later commands
                 self._locks[pid] = lock
             self._marks[pid] = message["env"].get(MARK, "")
-            _send(told, f"S {pid}\n")
+            _send(status_fd, f"S {pid}\n")
         _close((stdin, stdout, stderr))
 
     def _stop(self, pid: int, after: float, mark: str) -> None:
-        _send(self._told[pid], "K\n")
+        _send(self._status_fds[pid], "K\n")
         signal_group(pid, signal.SIGTERM)
         signal_group(pid, signal.SIGCONT)  # a stopped process would not receive SIGTERM
         at = time.monotonic() + after
@@ -210,8 +210,8 @@ class HelperProcess:
         if by is not None and now > by:
             self._report_stopped()
             return
-        for pid in [pid for pid in self._told if self._marks[pid] in lost]:
-            _send(self._told[pid], "K\n")
+        for pid in [pid for pid in self._status_fds if self._marks[pid] in lost]:
+            _send(self._status_fds[pid], "K\n")
             signal_group(pid, signal.SIGKILL)
             self._kills.pop(pid, None)
         for mark in lost:
@@ -225,15 +225,15 @@ class HelperProcess:
                 times[each] += now - self._stopped_at  # type: ignore[index]
         self._stopped_at = None
         self._beat_by = by
-        asked, self._put_off = self._put_off, []
-        for message, descriptors in asked:
+        deferred, self._deferred = self._deferred, []
+        for message, descriptors in deferred:
             if message["do"] == "spawn" and message["env"].get(MARK) in lost:
                 _close(descriptors)  # the driver sees the end of its pipes
             else:
                 self._execute(message, descriptors)
 
     def _groups(self) -> set[int]:
-        return {*self._told, *self._kills, *self._terms}
+        return {*self._status_fds, *self._kills, *self._terms}
 
     # -- end of commands --------------------------------------------------------------------------------------
 
@@ -242,8 +242,8 @@ class HelperProcess:
             pid, status = _reap_child()
             if not pid:
                 return
-            told = self._told.pop(pid, None)
-            if told is None:
+            status_fd = self._status_fds.pop(pid, None)
+            if status_fd is None:
                 continue  # an orphan of a command
             del self._marks[pid]
             _unlock(self._locks.pop(pid, None))
@@ -251,8 +251,8 @@ class HelperProcess:
                 self._kills.pop(pid, None)
             elif pid not in self._kills:
                 self._terms[pid] = time.monotonic() + _TO_FINISH
-            _send(told, f"X {status}\n")
-            os.close(told)
+            _send(status_fd, f"X {status}\n")
+            os.close(status_fd)
 
     def _kill_due(self) -> None:
         if self._stopped_at is not None:
@@ -277,16 +277,16 @@ class HelperProcess:
         groups = self._groups()
         until = time.monotonic() + _LAST_WORDS
         if self._stopped_at is None:
-            for pid in self._told:
+            for pid in self._status_fds:
                 signal_group(pid, signal.SIGTERM)
                 signal_group(pid, signal.SIGCONT)
         else:
             until = 0.0
         poll = select.poll()
-        poll.register(self._born, select.POLLIN)
-        while self._told and (left := until - time.monotonic()) > 0:
+        poll.register(self._wake_reader, select.POLLIN)
+        while self._status_fds and (left := until - time.monotonic()) > 0:
             poll.poll(left * 1000 + 1)
-            _drain(self._born)
+            _drain(self._wake_reader)
             self._reap()
         for pid in groups:
             signal_group(pid, signal.SIGKILL)

@@ -68,37 +68,37 @@ def parse_outcome(data: bytes | None, wall: float) -> CommandOutcome | None:
     if data is None or not data.strip():
         return None
     try:
-        told = json.loads(data)
+        fields = json.loads(data)
     except (ValueError, RecursionError):
         raise InvalidOutcome("it is not JSON") from None
-    if not isinstance(told, dict):
+    if not isinstance(fields, dict):
         raise InvalidOutcome(f"it must be an object with some of {', '.join(_WORDS)}")
-    return _parse_object(told, wall)
+    return _parse_object(fields, wall)
 
 
-def _parse_object(told: dict[str, Any], wall: float) -> CommandOutcome:
-    unknown = [name for name in told if name not in _WORDS]
+def _parse_object(fields: dict[str, Any], wall: float) -> CommandOutcome:
+    unknown = [name for name in fields if name not in _WORDS]
     if unknown:
         raise InvalidOutcome(f"nothing is known of {unknown[0][:40]!r}; it may have {', '.join(_WORDS)}")
     limited, seconds = False, None
-    if (told_limit := told.get("rate_limited")) not in (None, False):
+    if (limit := fields.get("rate_limited")) not in (None, False):
         limited = True
-        seconds = None if told_limit is True else _number("rate_limited", told_limit)
-    if (until := told.get("park_until")) is not None:
+        seconds = None if limit is True else _number("rate_limited", limit)
+    if (until := fields.get("park_until")) is not None:
         limited = True
         # The longest delay that is believed; the limit certainly does not end before.
         seconds = min(max(seconds or 0.0, _instant(until) - wall, 0.0), LONGEST_DELAY)
-    usage = told.get("usage") or {}
+    usage = fields.get("usage") or {}
     if not isinstance(usage, dict):
         raise InvalidOutcome("usage must be an object such as {'input_tokens': 900, 'output_tokens': 120}")
     return CommandOutcome(
         rate_limited=seconds,
         limited=limited,
-        rejected=_text("rejected", told.get("rejected")),
-        spent=_text("spent", told.get("spent")),
-        failed=_text("failed", told.get("failed")),
+        rejected=_text("rejected", fields.get("rejected")),
+        spent=_text("spent", fields.get("spent")),
+        failed=_text("failed", fields.get("failed")),
         usage={name: _amount(f"usage.{name}", amount) for name, amount in usage.items()},
-        model=_text("model", told.get("model")),
+        model=_text("model", fields.get("model")),
     )
 
 

@@ -26,13 +26,13 @@ Write = Callable[[str, bytes], object]  # "stdout" or "stderr", and the data
 class ProcessRunner:
     """Runs invocations, each on the caller's thread."""
 
-    def __init__(self, spawner: HelperClient, surroundings: CommandEnvironment) -> None:
-        self._helper = spawner
-        self._environment = surroundings
+    def __init__(self, helper: HelperClient, environment: CommandEnvironment) -> None:
+        self._helper = helper
+        self._environment = environment
 
     def run(
         self,
-        order: Invocation,
+        invocation: Invocation,
         running: RunningCommand,
         secret: str | None,
         checkpoint: Path,
@@ -45,62 +45,62 @@ class ProcessRunner:
         """
         try:
             variables = self._environment.build_variables(
-                item_id=order.item_id,
-                item=order.text,
-                attempt=order.attempt,
-                slot=order.slot,
-                credential=order.credential,
+                item_id=invocation.item_id,
+                item=invocation.text,
+                attempt=invocation.attempt,
+                slot=invocation.slot,
+                credential=invocation.credential,
                 checkpoint=checkpoint,
                 mark=running.mark,
             )
-            if secret is not None and order.env_key is not None:
-                variables[order.env_key] = secret
-            variables.update(order.variables)
-            stdin = os.fsencode(order.text) if order.stdin else None
-            child = self._helper.spawn(order.argv, variables, stdin, lock)
+            if secret is not None and invocation.env_key is not None:
+                variables[invocation.env_key] = secret
+            variables.update(invocation.variables)
+            stdin = os.fsencode(invocation.text) if invocation.stdin else None
+            child = self._helper.spawn(invocation.argv, variables, stdin, lock)
             if lock is not None:
                 os.close(lock)
                 lock = None
             try:
-                silent = _read_until_end(child, running, write, order)
+                silent = _read_until_end(child, running, write, invocation)
             finally:
                 child.close()
             if running.status is None and running.fault is None:
                 running.kill()  # the helper is gone and cannot do it
-            return self._build_completed(order, running, silent)
+            return self._build_completed(invocation, running, silent)
         finally:
             if lock is not None:
                 os.close(lock)
-            self._environment.remove_files(order.item_id, order.attempt)
+            self._environment.remove_files(invocation.item_id, invocation.attempt)
 
-    def _build_completed(self, order: Invocation, running: RunningCommand, silent: bool) -> Completed:
-        said = misread = None
+    def _build_completed(self, invocation: Invocation, running: RunningCommand, silent: bool) -> Completed:
+        outcome = outcome_error = None
         try:
-            said = read_outcome_file(self._environment.outcome_file(order.item_id, order.attempt))
+            outcome = read_outcome_file(self._environment.outcome_file(invocation.item_id, invocation.attempt))
         except InvalidOutcome as error:
-            misread = str(error)
-        return Completed(running.status, running.fault, running.asked_to_end, silent, said, misread)
+            outcome_error = str(error)
+        return Completed(running.status, running.fault, running.asked_to_end, silent, outcome, outcome_error)
 
 
-def _read_until_end(child: SpawnedCommand, running: RunningCommand, write: Write, order: Invocation) -> bool:
+def _read_until_end(child: SpawnedCommand, running: RunningCommand, write: Write, invocation: Invocation) -> bool:
     """Read the command's output until it has ended. Return True if it was silent for too long and asked to end."""
     poll = select.poll()
     streams = {child.stdout: "stdout", child.stderr: "stderr"}
     for descriptor in (child.status, *streams):
         poll.register(descriptor, select.POLLIN)
-    idle, silent = order.idle_timeout, False
-    heard_at, until = time.monotonic(), float("inf")
+    idle, silent = invocation.idle_timeout, False
+    last_output_at, until = time.monotonic(), float("inf")
     open_streams = set(streams)
     leftovers = _PIPES_FULL  # reads of buffered output after its end, even if the time for that is over
     while open_streams or not running.ended:
         now = time.monotonic()
         if idle is not None and not silent and not running.ended:
-            if now >= heard_at + idle and not poll.poll(0):
-                heard_at = max(heard_at, running.stopped_until())  # a suspended command cannot print
-                if now >= heard_at + idle:
+            if now >= last_output_at + idle and not poll.poll(0):
+                last_output_at = max(last_output_at, running.stopped_until())  # a suspended command cannot print
+                if now >= last_output_at + idle:
                     silent = True
-                    running.end(order.kill_after)
-            due = min(until, heard_at + idle) if not silent else until
+                    running.end(invocation.kill_after)
+            due = min(until, last_output_at + idle) if not silent else until
         else:
             due = until
         if now >= until and (leftovers := leftovers - 1) < 0:
@@ -117,7 +117,7 @@ def _read_until_end(child: SpawnedCommand, running: RunningCommand, write: Write
                 running.writing = True
                 write(streams[descriptor], data)
                 running.writing = False
-                heard_at = time.monotonic()  # after write(): the consumer of our own output may block
+                last_output_at = time.monotonic()  # after write(): the consumer of our own output may block
             else:
                 poll.unregister(descriptor)
                 open_streams.discard(descriptor)
@@ -127,7 +127,7 @@ def _read_until_end(child: SpawnedCommand, running: RunningCommand, write: Write
 class RunningCommand:
     """A command from its request on: its state, and the request to end it."""
 
-    def __init__(self, mark: str, spawner: HelperClient) -> None:
+    def __init__(self, mark: str, helper: HelperClient) -> None:
         self.mark = mark  # value of AGENTOS_MARK in all its processes
         self.pid: int | None = None
         self.status: int | None = None  # wait status
@@ -135,9 +135,9 @@ class RunningCommand:
         self.asked_to_end = False
         self.ended = False
         self.writing = False  # its output blocks in the consumer, so the command itself is not stuck
-        self._helper = spawner
+        self._helper = helper
         self._end_after: float | None = None
-        self._told = b""
+        self._helper_data = b""
         self._over = False
         self._lock = threading.Lock()
 
@@ -164,9 +164,9 @@ class RunningCommand:
 
     def read_helper(self, data: bytes) -> bool:
         """Process the helper's status lines. Return False at their end."""
-        self._told += data
-        while b"\n" in self._told:
-            line, _, self._told = self._told.partition(b"\n")
+        self._helper_data += data
+        while b"\n" in self._helper_data:
+            line, _, self._helper_data = self._helper_data.partition(b"\n")
             kind, _, number = line.partition(b" ")
             if kind == b"K":
                 self.asked_to_end = True

@@ -63,8 +63,8 @@ class CommandAttempts:
         )
 
     def open_output(self, attempt: Attempt) -> ItemOutput:
-        """Open the attempt's output. The caller must finish it."""
-        return self._outputs.of_attempt(attempt)
+        """Where its command prints to. Whoever opens it finishes it."""
+        return self._outputs.open_attempt(attempt)
 
     # -- evaluation ---------------------------------------------------------------------------------------------
 

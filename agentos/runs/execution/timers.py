@@ -238,7 +238,7 @@ def _is_excused(attempt: Attempt) -> bool:
 
     The reader of our own output blocks it; or its worker process lost contact, and will soon be declared lost.
     """
-    return _is_blocked_on_output(attempt) or getattr(attempt.runner, "unheard", False)
+    return _is_blocked_on_output(attempt) or getattr(attempt.runner, "kill_unconfirmed", False)
 
 
 def _is_blocked_on_output(attempt: Attempt) -> bool:

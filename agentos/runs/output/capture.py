@@ -87,7 +87,7 @@ class OutputCapture:
         output = self._open[item_id] = ItemOutput(self, item_id, index, credential_name, log)
         return output
 
-    def of_attempt(self, attempt: Attempt) -> ItemOutput:
+    def open_attempt(self, attempt: Attempt) -> ItemOutput:
         """Open the output of an attempt of a run."""
         name = None if attempt.grant is None else attempt.grant.key.name
         return self.open(attempt.item.id, attempt.item.index, attempt.number, name)

@@ -152,7 +152,7 @@ def test_one_that_was_set_aside_gets_nothing_whatever_connection_it_asks_on() ->
 @pytest.mark.parametrize(("width", "seats"), [(1, 4), (2, 2), (3, 2)])
 def test_each_seat_of_one_that_was_set_aside_is_replaced_once(width: int, seats: int) -> None:
     replaced: list[None] = []
-    opened = Open(ttl=TTL, width=width, on_unfit=lambda: replaced.append(None))
+    opened = Open(ttl=TTL, width=width, on_excluded_slot=lambda: replaced.append(None))
     first = opened.ask_of(opened.seat(), 4)
     opened.hub.exclude_worker(first.worker, "no key")
     seat = opened.seat(asks=(4, 5, 6, 7))  # the first of them once more, on a new connection
@@ -171,7 +171,7 @@ def test_one_that_was_lost_and_could_work_is_waited_for_though_the_others_cannot
 
 def told_after_loss_of(*, has_worked: bool) -> list[list[str]]:
     told: list[list[str]] = []
-    hub = DriverServer(IDENTITY, b"", ttl=5.0, on_late=print, on_nobody=told.append)
+    hub = DriverServer(IDENTITY, b"", ttl=5.0, on_late=print, on_no_usable_worker=told.append)
     fit, unfit = WorkerProcess("1", "node-1:7"), WorkerProcess("2", "node-2:7")
     hub._workers = {link.id: link for link in (fit, unfit)}
     fit.has_worked = has_worked

@@ -26,40 +26,42 @@ if TYPE_CHECKING:
 class ClusterCommandEngine(ClusterEngine):
     """Run one command per item on a worker of the cluster."""
 
-    def __init__(self, run: EngineRun, seating: WorkerPlacement, *, ttl: float | None) -> None:
-        super().__init__(run, seating, ttl=ttl)
+    def __init__(self, run: EngineRun, placement: WorkerPlacement, *, ttl: float | None) -> None:
+        super().__init__(run, placement, ttl=ttl)
         command = run.worker.call
         assert isinstance(command, Command)  # noqa: S101 - for the type checker: only then is this engine chosen
         self._command = command
-        self._attempts_of_commands = CommandAttempts(run, command)
+        self._command_attempts = CommandAttempts(run, command)
         self.clean_up = command.kill_after + TIME_TO_END
 
     def _time_to_end(self, attempt: Attempt) -> float:
         return FORCED if attempt.cancelled == "stop" else self._command.kill_after
 
-    def _run_on_worker(self, hub: DriverServer, ask: WorkRequest, attempt: Attempt) -> tuple[Any, BaseException | None]:
-        desk = self._attempts_of_commands
-        slot = desk.take_slot()
+    def _run_on_worker(
+        self, server: DriverServer, request: WorkRequest, attempt: Attempt
+    ) -> tuple[Any, BaseException | None]:
+        attempts = self._command_attempts
+        slot = attempts.take_slot()
         try:
-            order = desk.build_invocation(attempt, slot)
-            assignment = self._assigner.build(attempt, pack(order, "the command"))
-            output = desk.open_output(attempt)
+            invocation = attempts.build_invocation(attempt, slot)
+            assignment = self._assigner.build(attempt, pack(invocation, "the command"))
+            output = attempts.open_output(attempt)
             try:
-                performed, error = self._exchange(hub, ask, attempt, assignment, output)
+                completed, error = self._exchange(server, request, attempt, assignment, output)
             finally:
                 captured = output.finish()
             if error is not None:
                 return None, error
-            return desk.evaluate(attempt, order, performed, captured), None
+            return attempts.evaluate(attempt, invocation, completed, captured), None
         finally:
-            desk.release_slot(slot)
+            attempts.release_slot(slot)
 
     def _job(self, width: int) -> WorkerJob:
         run, command = self._run, self._command
-        known = None if run.state.secrets is None else run.state.secrets.masker
+        masker = None if run.state.secrets is None else run.state.secrets.masker
         environ = command.env
         if environ is not None:
-            holds_secret: Callable[[str], bool] = (lambda _: False) if known is None else known.contains_secret
+            holds_secret: Callable[[str], bool] = (lambda _: False) if masker is None else masker.contains_secret
             environ = base_environment(environ, command.without, holds_secret)
         return WorkerJob(
             commands=WorkerEnvironment(
@@ -68,6 +70,6 @@ class ClusterCommandEngine(ClusterEngine):
                 without=frozenset(command.without),
                 traceparent=(os.environ if command.env is None else command.env).get("TRACEPARENT"),
                 cwd=command.cwd,
-                secret_digests=SecretDigests.build([] if known is None else known.credentials),
+                secret_digests=SecretDigests.build([] if masker is None else masker.credentials),
             )
         )

@@ -67,8 +67,8 @@ class DriverServer:
     are valid. While ``silent`` is set, workers receive no sign of life from the driver.
 
     Callbacks, made on the server's thread: *on_late* with the token and report of an attempt that was already lost;
-    *on_unfit* for each slot that gets no items because its worker was excluded; *on_nobody* with the reasons while all
-    workers are excluded; *on_closed* last.
+    *on_excluded_slot* for each slot that gets no items because its worker was excluded; *on_no_usable_worker* with the
+    reasons while all workers are excluded; *on_closed* last.
     """
 
     def __init__(
@@ -80,8 +80,8 @@ class DriverServer:
         width: int = 1,
         good_for: Callable[[], float] = lambda: math.inf,
         on_late: Callable[[int, bytes], object],
-        on_unfit: Callable[[], object] = lambda: None,
-        on_nobody: Callable[[list[str]], object] = lambda _reasons: None,
+        on_excluded_slot: Callable[[], object] = lambda: None,
+        on_no_usable_worker: Callable[[list[str]], object] = lambda _reasons: None,
         on_closed: Callable[[], object] = lambda: None,
     ) -> None:
         self.password = secrets.token_bytes(PASSWORD_LENGTH)
@@ -93,8 +93,8 @@ class DriverServer:
         self._good_for = good_for
         self._margin = compute_margin(ttl)
         self._on_late = on_late
-        self._on_unfit = on_unfit
-        self._on_no_usable_worker = on_nobody
+        self._on_excluded_slot = on_excluded_slot
+        self._on_no_usable_worker = on_no_usable_worker
         self._on_closed = on_closed
         self._loop = asyncio.new_event_loop()
         self._calls = LoopCalls(self._loop)
@@ -104,7 +104,7 @@ class DriverServer:
         self._attempts: dict[int, tuple[RemoteAttempt, WorkerProcess]] = {}
         self._listener = Listener(lambda: WorkerConnection(self), identity, to_close=_LEAVE_TIMEOUT)
         self._over = asyncio.Event()
-        self._unfit: dict[str, str] = {}  # excluded workers: name to reason
+        self._excluded: dict[str, str] = {}  # excluded workers: name to reason
         self._refusals: set[str] = set()  # refusals that were logged
         self._may_reconnect = False  # a usable worker was lost and may come back
         self._no_usable_worker_since = math.inf
@@ -139,34 +139,34 @@ class DriverServer:
         """True while no attempt is assigned to a worker."""
         return not self._attempts
 
-    def assign(self, ask: WorkRequest, errand: RemoteAttempt) -> None:
+    def assign(self, request: WorkRequest, remote: RemoteAttempt) -> None:
         """Assign the attempt to the slot that made the request."""
-        ask.is_used = True
-        if not self._calls.call(self._assign, ask, errand):
-            errand.events.put(NotAssigned())
+        request.is_used = True
+        if not self._calls.call(self._assign, request, remote):
+            remote.events.put(NotAssigned())
 
-    def return_request(self, ask: WorkRequest) -> None:
+    def return_request(self, request: WorkRequest) -> None:
         """Make an unused request available to other threads."""
-        self._requests.add(ask)
+        self._requests.add(request)
 
-    def dismiss(self, ask: WorkRequest) -> None:
+    def dismiss(self, request: WorkRequest) -> None:
         """Let the slot go: there will be no item for it."""
-        self._calls.call(self._dismiss, ask)
+        self._calls.call(self._dismiss, request)
 
-    def exclude_worker(self, member: WorkerProcess, why: str) -> bool:
+    def exclude_worker(self, worker: WorkerProcess, why: str) -> bool:
         """Assign no more items to a worker on which items cannot begin. Return False if it was excluded before."""
-        is_news = self._requests.exclude(member)
+        is_news = self._requests.exclude(worker)
         if is_news:
-            self._calls.call(self._exclude_worker, member, why)
+            self._calls.call(self._exclude_worker, worker, why)
         return is_news
 
-    def kill(self, errand: RemoteAttempt, after: float) -> None:
+    def kill(self, remote: RemoteAttempt, after: float) -> None:
         """Ask the attempt to end within *after* seconds."""
-        self._calls.call(self._kill, errand, after)
+        self._calls.call(self._kill, remote, after)
 
-    def acknowledge(self, errand: RemoteAttempt, number: int) -> None:
+    def acknowledge(self, remote: RemoteAttempt, number: int) -> None:
         """Confirm the attempt's data up to *number*, so that it may send more."""
-        self._calls.call(self._acknowledge, errand, number)
+        self._calls.call(self._acknowledge, remote, number)
 
     def pause(self, on: bool) -> None:
         """Stop assigning attempts and handing out requests, or resume with False. Slots may still send requests."""
@@ -210,61 +210,61 @@ class DriverServer:
             task.cancel()
         await asyncio.sleep(_CLOSE_TIMEOUT)
 
-    def _assign(self, ask: WorkRequest, errand: RemoteAttempt) -> None:
-        link = ask.worker
-        if errand.kill_within is not None or self._requests.is_paused or link.is_unusable:
-            ask.is_used = False
-            self._requests.add(ask)  # the attempt cannot start now; the request serves another one
-            errand.events.put(NotAssigned())
+    def _assign(self, request: WorkRequest, remote: RemoteAttempt) -> None:
+        worker = request.worker
+        if remote.kill_within is not None or self._requests.is_paused or worker.is_unusable:
+            request.is_used = False
+            self._requests.add(request)  # the attempt cannot start now; the request serves another one
+            remote.events.put(NotAssigned())
             return
-        if ask.is_void or link.requests.pop(ask.number, None) is None:
-            errand.events.put(NotAssigned())
+        if request.is_void or worker.requests.pop(request.number, None) is None:
+            remote.events.put(NotAssigned())
             return
-        errand.request = ask
-        link.attempts[errand.token] = errand
-        self._attempts[errand.token] = errand, link
-        link.send(errand.frame(ask.number))
+        remote.request = request
+        worker.attempts[remote.token] = remote
+        self._attempts[remote.token] = remote, worker
+        worker.send(remote.frame(request.number))
 
-    def _exclude_worker(self, link: WorkerProcess, why: str) -> None:
-        self._unfit[link.name] = why
-        for number in link.requests:
-            self._ignore_request(link, number)
+    def _exclude_worker(self, worker: WorkerProcess, why: str) -> None:
+        self._excluded[worker.name] = why
+        for number in worker.requests:
+            self._ignore_request(worker, number)
 
-    def _ignore_request(self, link: WorkerProcess, number: int) -> None:
+    def _ignore_request(self, worker: WorkerProcess, number: int) -> None:
         """Leave the slot waiting without work: if it ended, the cluster would place its next slot on that worker."""
-        if number not in link.ignored_requests:
-            link.ignored_requests.add(number)
-            if (len(link.ignored_requests) - 1) % self._width == 0:
-                self._on_unfit()
+        if number not in worker.ignored_requests:
+            worker.ignored_requests.add(number)
+            if (len(worker.ignored_requests) - 1) % self._width == 0:
+                self._on_excluded_slot()
 
-    def _dismiss(self, ask: WorkRequest) -> None:
-        if not ask.is_void and ask.worker.requests.pop(ask.number, None) is not None:
-            ask.worker.send(pack_frame(FrameKind.LEAVE, ask.number))
+    def _dismiss(self, request: WorkRequest) -> None:
+        if not request.is_void and request.worker.requests.pop(request.number, None) is not None:
+            request.worker.send(pack_frame(FrameKind.LEAVE, request.number))
 
-    def _kill(self, errand: RemoteAttempt, after: float) -> None:
-        errand.kill_within = after
-        known = self._attempts.get(errand.token)
+    def _kill(self, remote: RemoteAttempt, after: float) -> None:
+        remote.kill_within = after
+        known = self._attempts.get(remote.token)
         if known is not None:
-            known[1].send(pack_frame(FrameKind.KILL, errand.token, kill_body(after)))
+            known[1].send(pack_frame(FrameKind.KILL, remote.token, kill_body(after)))
 
-    def _acknowledge(self, errand: RemoteAttempt, number: int) -> None:
-        errand.last_consumed = number
-        known = self._attempts.get(errand.token)
+    def _acknowledge(self, remote: RemoteAttempt, number: int) -> None:
+        remote.last_consumed = number
+        known = self._attempts.get(remote.token)
         if known is not None:
-            known[1].send(pack_frame(FrameKind.DATA_ACK, errand.token, data_ack_body(number)))
+            known[1].send(pack_frame(FrameKind.DATA_ACK, remote.token, data_ack_body(number)))
 
     def _drain(self) -> None:
         self._draining = True
-        for link in self._workers.values():
-            link.send(pack_frame(FrameKind.DRAIN))
+        for worker in self._workers.values():
+            worker.send(pack_frame(FrameKind.DRAIN))
         self._release_idle()
 
     def _release_idle(self) -> None:
         """Dismiss all slots without an attempt and wake the threads that wait for a slot."""
         self._requests.close()
-        for link in self._workers.values():
-            for ask in list(link.requests.values()):
-                self._dismiss(ask)
+        for worker in self._workers.values():
+            for request in list(worker.requests.values()):
+                self._dismiss(request)
 
     # -- connections ------------------------------------------------------------------------------------------------
 
@@ -291,115 +291,117 @@ class DriverServer:
             return None
         if self.silent:
             return None
-        link = self._workers.get(hello.link)
-        if link is None:
-            link = self._workers[hello.link] = WorkerProcess(hello.link, hello.name, unfit=hello.name in self._unfit)
-        elif link.connection is not None:
-            link.connection.abort()  # broken, but not yet detected
-            self._cut_off(link)
+        worker = self._workers.get(hello.link)
+        if worker is None:
+            worker = self._workers[hello.link] = WorkerProcess(
+                hello.link, hello.name, is_unusable=hello.name in self._excluded
+            )
+        elif worker.connection is not None:
+            worker.connection.abort()  # broken, but not yet detected
+            self._cut_off(worker)
         self.has_joined = True
-        link.connection = connection
-        link.last_frame_at = time.monotonic()
+        worker.connection = connection
+        worker.last_frame_at = time.monotonic()
         # Repeated on each connection: the first one may not have arrived.
         connection.send(pack_frame(FrameKind.WELCOME, 0, welcome_body(self._good_for(), self._welcome)))
         if self._draining:
             connection.send(pack_frame(FrameKind.DRAIN))
-        self._resume_attempts(link, hello)
-        return link
+        self._resume_attempts(worker, hello)
+        return worker
 
-    def _resume_attempts(self, link: WorkerProcess, hello: Hello) -> None:
+    def _resume_attempts(self, worker: WorkerProcess, hello: Hello) -> None:
         """Reconcile the attempts with what the worker still has after a reconnect."""
         for token in hello.in_hand:
-            if token not in link.attempts:
-                link.send(pack_frame(FrameKind.KILL, token, kill_body(0.0)))
+            if token not in worker.attempts:
+                worker.send(pack_frame(FrameKind.KILL, token, kill_body(0.0)))
         answered = {}
-        for errand in list(link.attempts.values()):
-            if errand.token in hello.in_hand:
-                if errand.last_consumed:  # the earlier acknowledgement may be lost, and the worker's output would block
-                    link.send(pack_frame(FrameKind.DATA_ACK, errand.token, data_ack_body(errand.last_consumed)))
-                self._resend_kills(link, errand)
-            elif errand.request is not None and errand.request.number in hello.asks:
-                answered[errand.request.number] = errand
+        for remote in list(worker.attempts.values()):
+            if remote.token in hello.in_hand:
+                if remote.last_consumed:  # the earlier acknowledgement may be lost, and the worker's output would block
+                    worker.send(pack_frame(FrameKind.DATA_ACK, remote.token, data_ack_body(remote.last_consumed)))
+                self._resend_kills(worker, remote)
+            elif remote.request is not None and remote.request.number in hello.asks:
+                answered[remote.request.number] = remote
             else:
-                self._end(errand.token, AttemptLost("its worker does not know of it any more"))
+                self._end(remote.token, AttemptLost("its worker does not know of it any more"))
         for number in hello.asks:
             if number in answered:
-                link.send(answered[number].frame(number))  # the first assignment was lost with the connection
-                self._resend_kills(link, answered[number])
+                worker.send(answered[number].frame(number))  # the first assignment was lost with the connection
+                self._resend_kills(worker, answered[number])
             else:
-                self._on_request(link, number)
+                self._on_request(worker, number)
 
     @staticmethod
-    def _resend_kills(link: WorkerProcess, errand: RemoteAttempt) -> None:
-        if errand.kill_within is not None:
-            link.send(pack_frame(FrameKind.KILL, errand.token, kill_body(errand.kill_within)))
+    def _resend_kills(worker: WorkerProcess, remote: RemoteAttempt) -> None:
+        if remote.kill_within is not None:
+            worker.send(pack_frame(FrameKind.KILL, remote.token, kill_body(remote.kill_within)))
 
-    def on_frame(self, link: WorkerProcess, frame: Frame) -> None:
+    def on_frame(self, worker: WorkerProcess, frame: Frame) -> None:
         """Handle a frame of an identified worker. Raise ``WireError`` if it is not one a worker sends."""
         kind, number, body = frame
         if kind is FrameKind.REPORT:
-            link.send(pack_frame(FrameKind.REPORT_ACK, number))
-            if number in link.attempts:
+            worker.send(pack_frame(FrameKind.REPORT_ACK, number))
+            if number in worker.attempts:
                 self._end(number, AttemptReported(body))
             else:
                 self._on_late(number, body)
         elif kind is FrameKind.ASK:
-            self._on_request(link, number)
+            self._on_request(worker, number)
         elif kind is FrameKind.DATA:
-            self._on_data(link, number, AttemptData(*read_data(body)))
+            self._on_data(worker, number, AttemptData(*read_data(body)))
         elif kind is FrameKind.BEAT:
-            standings = [self._find_status(link, token) for token in read_beat(body)]
+            statuses = [self._find_status(worker, token) for token in read_beat(body)]
             if not self.silent:
-                link.send_urgent(pack_frame(FrameKind.BEAT_ACK, number, beat_ack_body(self._good_for(), standings)))
+                worker.send_urgent(pack_frame(FrameKind.BEAT_ACK, number, beat_ack_body(self._good_for(), statuses)))
         else:
             raise WireError(f"{kind.name} is not for a worker to say")
 
     @staticmethod
-    def _on_data(link: WorkerProcess, token: int, said: AttemptData) -> None:
-        errand = link.attempts.get(token)
-        if errand is not None and said.number > errand.last_received:  # else a repetition after a reconnect
-            errand.last_received = said.number
-            errand.events.put(said)
+    def _on_data(worker: WorkerProcess, token: int, event: AttemptData) -> None:
+        remote = worker.attempts.get(token)
+        if remote is not None and event.number > remote.last_received:  # else a repetition after a reconnect
+            remote.last_received = event.number
+            remote.events.put(event)
 
-    def _on_request(self, link: WorkerProcess, number: int) -> None:
+    def _on_request(self, worker: WorkerProcess, number: int) -> None:
         if self._closing or self._draining:
-            link.send(pack_frame(FrameKind.LEAVE, number))
+            worker.send(pack_frame(FrameKind.LEAVE, number))
             return
-        ask = link.requests[number] = WorkRequest(link, number)
-        self._requests.add(ask)
-        if link.is_unusable:
-            self._ignore_request(link, number)
+        request = worker.requests[number] = WorkRequest(worker, number)
+        self._requests.add(request)
+        if worker.is_unusable:
+            self._ignore_request(worker, number)
 
-    def _find_status(self, link: WorkerProcess, token: int) -> AttemptStatus:
-        errand = link.attempts.get(token)
-        if errand is None:
+    def _find_status(self, worker: WorkerProcess, token: int) -> AttemptStatus:
+        remote = worker.attempts.get(token)
+        if remote is None:
             return AttemptStatus.KILL
-        if errand.kill_within is not None:
-            if not errand.kill_delivered:
-                errand.kill_delivered = True
-                errand.events.put(KillDelivered())
+        if remote.kill_within is not None:
+            if not remote.kill_delivered:
+                remote.kill_delivered = True
+                remote.events.put(KillDelivered())
             return AttemptStatus.KILL
-        if not errand.is_lease_held():
+        if not remote.is_lease_held():
             return AttemptStatus.LOST
         return AttemptStatus.DRAIN if self._draining else AttemptStatus.GO
 
-    def on_disconnect(self, connection: WorkerConnection, link: WorkerProcess | None) -> None:
+    def on_disconnect(self, connection: WorkerConnection, worker: WorkerProcess | None) -> None:
         """Forget a connection that ended. Its worker may reconnect until its time to live is over."""
         self._connections.discard(connection)
-        if link is not None and link.connection is connection:
-            self._cut_off(link)
+        if worker is not None and worker.connection is connection:
+            self._cut_off(worker)
         if not self._listener.is_open and not self._connections:
             self._over.set()
 
-    def _cut_off(self, link: WorkerProcess) -> None:
-        link.connection = None
-        self._requests.withdraw(link)
-        link.requests.clear()
+    def _cut_off(self, worker: WorkerProcess) -> None:
+        worker.connection = None
+        self._requests.withdraw(worker)
+        worker.requests.clear()
 
     def _end(self, token: int, event: RemoteEvent) -> None:
-        errand, link = self._attempts.pop(token)
-        link.attempts.pop(token, None)
-        errand.events.put(event)
+        remote, worker = self._attempts.pop(token)
+        worker.attempts.pop(token, None)
+        remote.events.put(event)
         self._finish_if_idle()
 
     def _check_workers(self) -> None:
@@ -407,49 +409,53 @@ class DriverServer:
         now, pause = time.monotonic(), self._ttl / _CHECKS_PER_TTL
         if now > self._checked_at + 3 * pause:
             # This process was suspended: frames that arrived meanwhile have not been read yet.
-            for link in self._workers.values():
-                link.last_frame_at = now
+            for worker in self._workers.values():
+                worker.last_frame_at = now
         self._checked_at = now
-        for link in list(self._workers.values()):
-            if now > link.last_frame_at + self._ttl + self._margin:
-                self._mark_lost(link)
+        for worker in list(self._workers.values()):
+            if now > worker.last_frame_at + self._ttl + self._margin:
+                self._mark_lost(worker)
         self._check_usable_workers(now)
         self._loop.call_later(pause, self._check_workers)
 
     def _check_usable_workers(self, now: float) -> None:
         """Report if for a while all workers have been ones on which items cannot begin."""
-        if not self._unfit or self._may_reconnect or not all(link.is_unusable for link in self._workers.values()):
+        if (
+            not self._excluded
+            or self._may_reconnect
+            or not all(worker.is_unusable for worker in self._workers.values())
+        ):
             self._no_usable_worker_since = math.inf
             return
         self._no_usable_worker_since = min(self._no_usable_worker_since, now)
         if not self._draining and now >= self._no_usable_worker_since + _JOIN_TIMEOUT:
-            self._on_no_usable_worker(list(self._unfit.values()))
+            self._on_no_usable_worker(list(self._excluded.values()))
 
-    def _mark_lost(self, link: WorkerProcess) -> None:
-        del self._workers[link.id]
-        self._may_reconnect |= link.has_worked and not link.is_unusable
-        if link.connection is not None:
-            link.connection.close()
-            self._cut_off(link)
-        if link.attempts:
+    def _mark_lost(self, worker: WorkerProcess) -> None:
+        del self._workers[worker.id]
+        self._may_reconnect |= worker.has_worked and not worker.is_unusable
+        if worker.connection is not None:
+            worker.connection.close()
+            self._cut_off(worker)
+        if worker.attempts:
             log.warning(
                 "[COORDINATOR] worker %s has not been heard of for %gs; items that are lost with it: %d",
-                link.name,
+                worker.name,
                 self._ttl,
-                len(link.attempts),
+                len(worker.attempts),
             )
-        for token in list(link.attempts):
-            self._end(token, AttemptLost(f"worker {link.name} was lost: not heard of for {self._ttl:g}s"))
+        for token in list(worker.attempts):
+            self._end(token, AttemptLost(f"worker {worker.name} was lost: not heard of for {self._ttl:g}s"))
 
     def _release_unused(self) -> None:
         """Dismiss slots that have had nothing to do for a while."""
-        for ask in self._requests.release_unused(_UNUSED_TIMEOUT, self._can_release):
-            self._dismiss(ask)
+        for request in self._requests.release_unused(_UNUSED_TIMEOUT, self._can_release):
+            self._dismiss(request)
         self._loop.call_later(_UNUSED_TIMEOUT / _UNUSED_CHECKS, self._release_unused)
 
-    def _can_release(self, link: WorkerProcess, asks: list[WorkRequest]) -> bool:
+    def _can_release(self, worker: WorkerProcess, requests: list[WorkRequest]) -> bool:
         """Return True if these requests may be dismissed: with several per slot, all of a worker's requests or none."""
-        return self._width == 1 or (not link.attempts and len(asks) == len(link.requests))
+        return self._width == 1 or (not worker.attempts and len(requests) == len(worker.requests))
 
     # -- shutdown ---------------------------------------------------------------------------------------------------
 

@@ -50,8 +50,8 @@ class WorkerPlacement(Protocol):
         """Connect to the cluster. Return host and port to listen on, and the number of items per slot."""
         ...
 
-    def place(self, post: DriverEndpoint, hub: DriverServer) -> None:
-        """Start to place and watch slots for that many workers; they connect to *hub*."""
+    def place(self, endpoint: DriverEndpoint, server: DriverServer) -> None:
+        """Start to place and watch slots for that many workers; they connect to *server*."""
         ...
 
     def add_slot(self) -> None:
@@ -85,9 +85,9 @@ class ClusterEngine(ThreadEngine):
 
     clean_up = TIME_TO_END
 
-    def __init__(self, run: EngineRun, seating: WorkerPlacement, *, ttl: float | None) -> None:
+    def __init__(self, run: EngineRun, placement: WorkerPlacement, *, ttl: float | None) -> None:
         super().__init__(run)
-        self._placement = seating
+        self._placement = placement
         pool: Any = run.state.pool
         lease_ttl = getattr(pool, "lease_ttl", None)  # set by a shared store
         self._ttl = compute_ttl(ttl, lease_ttl)
@@ -119,31 +119,31 @@ class ClusterEngine(ThreadEngine):
                 return
             host, port, width = self._placement.open(workers)
             identity = create_identity()
-            hub = DriverServer(
+            server = DriverServer(
                 identity,
                 pickle.dumps(self._job(width)),
                 ttl=self._ttl,
                 width=width,
                 good_for=self._good_for,
                 on_late=self._on_late,
-                on_unfit=self._placement.add_slot,
-                on_nobody=self._on_no_usable_worker,
+                on_excluded_slot=self._placement.add_slot,
+                on_no_usable_worker=self._on_no_usable_worker,
                 on_closed=self._on_closed,
             )
-            host, port = _opened(hub, host, port)
+            host, port = _opened(server, host, port)
         except Exception as error:  # noqa: BLE001 - raised to the caller that waits for the run
             self._placement.close()
             self._run.shutdown.on_engine_unavailable(error)
             return
         with self._lock:
-            self._server = hub
+            self._server = server
             if self._closed:
-                hub.close()
+                server.close()
                 return
-        post = DriverEndpoint(self._assigner.run_id, host, port, identity.certificate, hub.password, self._ttl)
+        endpoint = DriverEndpoint(self._assigner.run_id, host, port, identity.certificate, server.password, self._ttl)
         try:
-            self._placement.place(post, hub)
-            threading.Thread(target=self._forward_stop, args=(hub,), name="agentos-stopping", daemon=True).start()
+            self._placement.place(endpoint, server)
+            threading.Thread(target=self._forward_stop, args=(server,), name="agentos-stopping", daemon=True).start()
             super().start(workers)
         except Exception as error:  # noqa: BLE001 - see above; the server is closed with the engine
             self._run.shutdown.on_engine_unavailable(error)
@@ -155,10 +155,10 @@ class ClusterEngine(ThreadEngine):
             self._placement.add_slot()
 
     def cancel(self, attempt: Attempt) -> bool:
-        errand = attempt.runner
-        if errand is None or self._server is None:
+        remote = attempt.runner
+        if remote is None or self._server is None:
             return False
-        self._server.kill(errand, self._time_to_end(attempt))
+        self._server.kill(remote, self._time_to_end(attempt))
         return self._can_be_ended
 
     def _time_to_end(self, _attempt: Attempt) -> float:
@@ -170,9 +170,9 @@ class ClusterEngine(ThreadEngine):
     def close(self) -> None:
         with self._lock:
             self._closed = True
-            hub = self._server
-        if hub is not None:
-            hub.close()  # it closes when no attempt is assigned, and then the placement
+            server = self._server
+        if server is not None:
+            server.close()  # it closes when no attempt is assigned, and then the placement
         self._run.shutdown.stopping.set()
 
     def disconnect_workers(self) -> None:
@@ -180,9 +180,9 @@ class ClusterEngine(ThreadEngine):
         if self._server is not None:
             self._server.silent = True
 
-    def _forward_stop(self, hub: DriverServer) -> None:
+    def _forward_stop(self, server: DriverServer) -> None:
         self._run.shutdown.stopping.wait()
-        hub.drain()
+        server.drain()
 
     def _job(self, width: int) -> WorkerJob:
         worker = self._run.worker
@@ -191,73 +191,73 @@ class ClusterEngine(ThreadEngine):
     # -- a worker thread ----------------------------------------------------------------------------------------
 
     def _work(self) -> None:
-        run, hub = self._run, self._server
-        assert hub is not None  # noqa: S101 - for the type checker: threads start after it
+        run, server = self._run, self._server
+        assert server is not None  # noqa: S101 - for the type checker: threads start after it
         try:
             was_idle = False
-            while (ask := hub.try_take_request() or self._next_request(hub, was_idle)) is not None:
+            while (request := server.try_take_request() or self._next_request(server, was_idle)) is not None:
                 attempt = run.next_attempt()
                 if isinstance(attempt, Idle):
-                    bell = ThreadWakeup()
-                    attempt = self._recheck(bell)
+                    wakeup = ThreadWakeup()
+                    attempt = self._recheck(wakeup)
                     if isinstance(attempt, Idle):
                         was_idle = True
-                        hub.return_request(ask)
-                        bell.wait()
+                        server.return_request(request)
+                        wakeup.wait()
                         continue
                 was_idle = False
                 if attempt is None:
-                    hub.dismiss(ask)
+                    server.dismiss(request)
                     return
-                if self._run_remotely(hub, ask, attempt) is Verdict.LATE:
+                if self._run_remotely(server, request, attempt) is Verdict.LATE:
                     return
         except BaseException as error:
             log.exception("[COORDINATOR] a worker thread of agentos itself failed")
             run.shutdown.on_internal_error(error)
 
-    def _next_request(self, hub: DriverServer, was_idle: bool) -> WorkRequest | None:
+    def _next_request(self, server: DriverServer, was_idle: bool) -> WorkRequest | None:
         """Wait for a slot's request. Return None if there will be none."""
-        run, admission = self._run, self._run.dispatcher
-        recalls = was_idle and hub.is_idle and bool(admission.requests)
-        if recalls:
-            admission.withdraw_requests()  # until there is a slot, a key that was granted meanwhile is for others
-        if hub.is_idle:
+        run, dispatcher = self._run, self._run.dispatcher
+        withdraws = was_idle and server.is_idle and bool(dispatcher.requests)
+        if withdraws:
+            dispatcher.withdraw_requests()  # until there is a slot, a key that was granted meanwhile is for others
+        if server.is_idle:
             was_idle |= self._wait_for_work()  # perhaps no slot is needed at all
         if was_idle:
             self._placement.request_slots()
-        ask = hub.next_request()
-        if recalls:
+        request = server.next_request()
+        if withdraws:
             run.state.idle.wake_all()  # the withdrawn work may be for any thread
-        return ask
+        return request
 
     def _wait_for_work(self) -> bool:
         """Wait until there is work or none will come. Return whether that took any time."""
         run, slept = self._run, False
         while not run.dispatcher.has_work():
-            bell = ThreadWakeup()
-            run.state.idle.register(bell)
+            wakeup = ThreadWakeup()
+            run.state.idle.register(wakeup)
             if run.dispatcher.has_work():
-                self._unregister(bell)
+                self._unregister(wakeup)
                 break
-            bell.wait()
+            wakeup.wait()
             slept = True
         return slept
 
-    def _run_remotely(self, hub: DriverServer, ask: WorkRequest, attempt: Attempt) -> Verdict:
+    def _run_remotely(self, server: DriverServer, request: WorkRequest, attempt: Attempt) -> Verdict:
         run = self._run
         value: Any = None
         error: BaseException | None = None
         try:
             if run.recorder.strict:
                 self._wait_for_start(attempt)
-            value, error = self._run_on_worker(hub, ask, attempt)
+            value, error = self._run_on_worker(server, request, attempt)
         except _NoSlot as why:
             return self._requeue(attempt, str(why))
         except BaseException as raised:  # noqa: BLE001 - whatever happens fails its item, not the run
             error = raised
         try:
-            if not ask.is_used:
-                hub.return_request(ask)  # the item could not even be sent
+            if not request.is_used:
+                server.return_request(request)  # the item could not even be sent
                 if isinstance(error, Interrupted):
                     return self._requeue(attempt, "the run stopped before it could begin")
             return run.finish(attempt, value, error)
@@ -270,102 +270,104 @@ class ClusterEngine(ThreadEngine):
             return Verdict.INTERRUPTED
         return self._run.finish(attempt, None, Interrupted())
 
-    def _run_on_worker(self, hub: DriverServer, ask: WorkRequest, attempt: Attempt) -> tuple[Any, BaseException | None]:
+    def _run_on_worker(
+        self, server: DriverServer, request: WorkRequest, attempt: Attempt
+    ) -> tuple[Any, BaseException | None]:
         """Run the attempt on the slot that made the request. Return its value or its error."""
         assignment = self._assigner.build(attempt)
         if self._outputs is None:
-            return self._exchange(hub, ask, attempt, assignment)
-        output = self._outputs.of_attempt(attempt)
+            return self._exchange(server, request, attempt, assignment)
+        output = self._outputs.open_attempt(attempt)
         try:
-            return self._exchange(hub, ask, attempt, assignment, output)
+            return self._exchange(server, request, attempt, assignment, output)
         finally:
             output.finish()
 
     def _exchange(
         self,
-        hub: DriverServer,
-        ask: WorkRequest,
+        server: DriverServer,
+        request: WorkRequest,
         attempt: Attempt,
         assignment: Assignment,
         output: ItemOutput | None = None,
     ) -> tuple[Any, BaseException | None]:
-        errand = attempt.runner = RemoteAttempt(attempt.token, pickle.dumps(assignment), _build_lease_check(attempt))
+        remote = attempt.runner = RemoteAttempt(attempt.token, pickle.dumps(assignment), _build_lease_check(attempt))
         self._check_still_wanted(attempt)  # after attempt.runner is set, so that a later cancellation finds it
         if len(self._in_flight) < _MAX_LOST:
             self._in_flight[attempt.token] = attempt
-        hub.assign(ask, errand)
-        end, trouble = self._follow(hub, attempt, errand, output)
+        server.assign(request, remote)
+        end, failure = self._follow(server, attempt, remote, output)
         if not isinstance(end, AttemptLost):
             self._in_flight.pop(attempt.token, None)
         if isinstance(end, NotAssigned):
             raise _NoSlot("its seat was gone before it could begin")
-        if trouble is not None:
-            return None, trouble
+        if failure is not None:
+            return None, failure
         if isinstance(end, AttemptLost):
             return None, WorkerLost(end.reason)
         report: AttemptReport = pickle.loads(end.body)  # noqa: S301 - from a worker of this run
         if report.unready is not None:
-            self._exclude_worker(hub, ask.worker, self._run.state.masked(report.unready))
-            raise _NoSlot(f"it could not begin on worker {ask.worker.name}")
-        ask.worker.has_worked = True
+            self._exclude_worker(server, request.worker, self._run.state.masked(report.unready))
+            raise _NoSlot(f"it could not begin on worker {request.worker.name}")
+        request.worker.has_worked = True
         return self._on_report(attempt, report)
 
     def _follow(
-        self, hub: DriverServer, attempt: Attempt, errand: RemoteAttempt, output: ItemOutput | None
+        self, server: DriverServer, attempt: Attempt, remote: RemoteAttempt, output: ItemOutput | None
     ) -> tuple[AttemptReported | AttemptLost | NotAssigned, BaseException | None]:
         """Process the attempt's data until its last event: until then its key is in use.
 
         If its data cannot be processed, ask the attempt to end and return that error as well.
         """
-        trouble: BaseException | None = None
-        while isinstance(event := errand.events.get(), AttemptData | KillDelivered):
+        failure: BaseException | None = None
+        while isinstance(event := remote.events.get(), AttemptData | KillDelivered):
             if isinstance(event, KillDelivered):
                 self._run.timers.wake()  # the time to end starts now
                 continue
             try:
-                self._on_data(attempt, errand, event, output)
+                self._on_data(attempt, remote, event, output)
             except BaseException as error:  # noqa: BLE001 - it becomes the item's error once the attempt has ended
-                if trouble is None:
-                    trouble = error
-                    hub.kill(errand, self._time_to_end(attempt))
-            hub.acknowledge(errand, event.number)
-        return event, trouble
+                if failure is None:
+                    failure = error
+                    server.kill(remote, self._time_to_end(attempt))
+            server.acknowledge(remote, event.number)
+        return event, failure
 
     def _check_still_wanted(self, attempt: Attempt) -> None:
         self._run.check_still_wanted(attempt)
         if attempt.cancelled is not None:
             raise self._run.build_cancellation(attempt)
 
-    def _on_data(self, attempt: Attempt, errand: RemoteAttempt, said: AttemptData, output: ItemOutput | None) -> None:
+    def _on_data(self, attempt: Attempt, remote: RemoteAttempt, event: AttemptData, output: ItemOutput | None) -> None:
         """Process data of a running attempt. Raise the error that prevents its output from being written."""
-        if said.channel is Channel.MESSAGE:
-            self._on_message(attempt, said.data)
+        if event.channel is Channel.MESSAGE:
+            self._on_message(attempt, event.data)
         elif output is not None:
-            errand.writing = True
+            remote.writing = True
             try:
-                output.write(STREAM_OF[said.channel], said.data)
+                output.write(STREAM_OF[event.channel], event.data)
             finally:
-                errand.writing = False
+                remote.writing = False
 
     def _on_message(self, attempt: Attempt, data: bytes) -> None:
         try:
-            news = pickle.loads(data)  # noqa: S301 - from a worker of this run
+            message = pickle.loads(data)  # noqa: S301 - from a worker of this run
         except Exception as error:  # noqa: BLE001 - the message is lost, the attempt is not
             kind = type(error).__name__
             log.warning("[COORDINATOR] %s said something that cannot be read (%s)", attempt.item.id, kind)
             return
-        if isinstance(news, LogLine):
-            log_line(self._run, news)
+        if isinstance(message, LogLine):
+            log_line(self._run, message)
         else:
-            apply_lease_message(attempt, news)
+            apply_lease_message(attempt, message)
 
     def _on_report(self, attempt: Attempt, report: AttemptReport) -> tuple[Any, BaseException | None]:
         if report.cancelled and attempt.cancelled is None:
             return None, WorkerLost("its worker lost touch with the run, and ended it")
         return apply_report(self._run, attempt, report)
 
-    def _exclude_worker(self, hub: DriverServer, worker: WorkerProcess, why: str) -> None:
-        if hub.exclude_worker(worker, why):
+    def _exclude_worker(self, server: DriverServer, worker: WorkerProcess, why: str) -> None:
+        if server.exclude_worker(worker, why):
             log.warning("[COORDINATOR] worker %s gets no items, they cannot begin there: %s", worker.name, why)
 
     def _on_no_usable_worker(self, reasons: list[str]) -> None:
@@ -411,27 +413,27 @@ class ClusterEngine(ThreadEngine):
         log.warning("[COORDINATOR] %s came back after its worker was lost; kept as evidence", attempt.item.id)
 
 
-def compute_ttl(told: float | None, lease_ttl: float | None) -> float:
-    """Return the seconds a worker goes on without its driver: *told*, or a value that fits a shared store's leases.
+def compute_ttl(ttl: float | None, lease_ttl: float | None) -> float:
+    """Return the seconds a worker goes on without its driver: *ttl*, or a value that fits a shared store's leases.
 
     Leases are renewed when a third of their time is over. So a driver that vanishes leaves at least two thirds of it,
-    and a worker that stops after half has stopped before others get its key. Raise ValueError if *told* is more than
+    and a worker that stops after half has stopped before others get its key. Raise ValueError if *ttl* is more than
     half.
     """
     most = math.inf if lease_ttl is None else lease_ttl / 2
-    if told is None:
+    if ttl is None:
         return min(_TTL, most)
-    if told > most:
+    if ttl > most:
         raise ValueError(
-            f"ttl of the engine ({told:g} s) must be at most half of the pool's lease_ttl ({lease_ttl:g} s), so that a "
+            f"ttl of the engine ({ttl:g} s) must be at most half of the pool's lease_ttl ({lease_ttl:g} s), so that a "
             "worker without its driver stops before others get its key: shorten the one, or lengthen the other"
         )
-    return told
+    return ttl
 
 
-def _opened(hub: DriverServer, host: str, port: int) -> tuple[str, int]:
+def _opened(server: DriverServer, host: str, port: int) -> tuple[str, int]:
     try:
-        return hub.open(host, port)
+        return server.open(host, port)
     except OSError as error:
         raise EngineUnavailable(
             place=f"{host}:{port}, where the cluster's workers are to report,", detail=str(error)

@@ -63,11 +63,11 @@ class RemoteAttempt:
         "writing",
     )
 
-    def __init__(self, token: int, body: bytes, held: Callable[[], bool]) -> None:
+    def __init__(self, token: int, body: bytes, is_lease_held: Callable[[], bool]) -> None:
         self.token = token
         self.body = body
         check_size(assign_body(0, body))
-        self.is_lease_held = held
+        self.is_lease_held = is_lease_held
         self.events: queue.SimpleQueue[RemoteEvent] = queue.SimpleQueue()
         self.request: WorkRequest | None = None
         self.last_received = 0  # number of the last data frame received
@@ -77,9 +77,9 @@ class RemoteAttempt:
         self.writing = False  # its output blocks in the driver, so the attempt itself is not stuck
 
     @property
-    def unheard(self) -> bool:
+    def kill_unconfirmed(self) -> bool:
         """True if the attempt should end and its worker has not confirmed that: the worker may be lost."""
         return self.kill_within is not None and self.request is not None and not self.kill_delivered
 
-    def frame(self, ask: int) -> bytes:
-        return pack_frame(FrameKind.ASSIGN, self.token, assign_body(ask, self.body))
+    def frame(self, request: int) -> bytes:
+        return pack_frame(FrameKind.ASSIGN, self.token, assign_body(request, self.body))

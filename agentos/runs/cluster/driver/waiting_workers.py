@@ -18,11 +18,11 @@ class WaitingWorkers:
         self._waiting: dict[int, float] = {}  # thread id to the start of its wait
         self._paused = self._closed = False
 
-    def add(self, ask: WorkRequest) -> None:
+    def add(self, request: WorkRequest) -> None:
         """Add a new request, or one that was taken and not used."""
         with self._changed:
-            if not ask.is_void and not ask.worker.is_unusable:
-                self._free.setdefault(ask.worker, []).append(ask)
+            if not request.is_void and not request.worker.is_unusable:
+                self._free.setdefault(request.worker, []).append(request)
                 self._changed.notify()
 
     def try_take(self) -> WorkRequest | None:
@@ -36,20 +36,20 @@ class WaitingWorkers:
         with self._changed:
             self._waiting[me] = time.monotonic()
             try:
-                while (ask := self._pick()) is None and not self._closed:
+                while (request := self._pick()) is None and not self._closed:
                     self._changed.wait()
-                return ask
+                return request
             finally:
                 del self._waiting[me]
 
     def _pick(self) -> WorkRequest | None:
         if not self._free or self._paused or self._closed:
             return None
-        member = max(self._free, key=lambda each: len(self._free[each]))
-        ask = self._free[member].pop()
-        if not self._free[member]:
-            del self._free[member]
-        return ask
+        worker = max(self._free, key=lambda each: len(self._free[each]))
+        request = self._free[worker].pop()
+        if not self._free[worker]:
+            del self._free[worker]
+        return request
 
     def count_waiting(self, seconds: float = 0.0) -> int:
         """Return the number of threads that have waited for at least *seconds*."""
@@ -68,38 +68,38 @@ class WaitingWorkers:
             self._paused = on
             self._changed.notify_all()
 
-    def withdraw(self, member: WorkerProcess) -> None:
+    def withdraw(self, worker: WorkerProcess) -> None:
         """Invalidate all requests of a worker whose connection broke, also one that was taken and not used."""
         with self._changed:
-            self._free.pop(member, None)
-            for ask in member.requests.values():
-                ask.is_void = True
+            self._free.pop(worker, None)
+            for request in worker.requests.values():
+                request.is_void = True
 
-    def exclude(self, member: WorkerProcess) -> bool:
+    def exclude(self, worker: WorkerProcess) -> bool:
         """Hand out no more requests of that worker. Return False if it was excluded before."""
         with self._changed:
-            was_fit, member.is_unusable = not member.is_unusable, True
-            self._free.pop(member, None)
-            return was_fit
+            was_usable, worker.is_unusable = not worker.is_unusable, True
+            self._free.pop(worker, None)
+            return was_usable
 
     def release_unused(
         self, unused_for: float, may_go: Callable[[WorkerProcess, list[WorkRequest]], bool]
     ) -> list[WorkRequest]:
         """Remove and return requests unused for that many seconds, for which *may_go* returns True."""
         since = time.monotonic() - unused_for
-        gone: list[WorkRequest] = []
+        released: list[WorkRequest] = []
         with self._changed:
-            for member, asks in list(self._free.items()):
-                old = [ask for ask in asks if ask.requested_at <= since]
-                if not old or not may_go(member, old):
+            for worker, requests in list(self._free.items()):
+                old = [request for request in requests if request.requested_at <= since]
+                if not old or not may_go(worker, old):
                     continue
-                gone += old
-                left = [ask for ask in asks if ask.requested_at > since]
+                released += old
+                left = [request for request in requests if request.requested_at > since]
                 if left:
-                    self._free[member] = left
+                    self._free[worker] = left
                 else:
-                    del self._free[member]
-        return gone
+                    del self._free[worker]
+        return released
 
     def close(self) -> None:
         """Drop all requests and wake the threads that wait for one."""

@@ -29,11 +29,11 @@ class ConnectionHandler(Protocol):
         """Handle the first frame of a connection. Return None to refuse it."""
         ...
 
-    def on_frame(self, member: WorkerProcess, frame: Frame) -> None:
+    def on_frame(self, worker: WorkerProcess, frame: Frame) -> None:
         """Handle a frame of an identified worker. Raise ``WireError`` if it is invalid."""
         ...
 
-    def on_disconnect(self, connection: WorkerConnection, member: WorkerProcess | None) -> None:
+    def on_disconnect(self, connection: WorkerConnection, worker: WorkerProcess | None) -> None:
         """Handle the end of the connection."""
         ...
 
@@ -41,9 +41,9 @@ class ConnectionHandler(Protocol):
 class WorkerConnection(FramedConnection):
     """One connection of a worker, or of a peer that claims to be one."""
 
-    def __init__(self, host: ConnectionHandler) -> None:
-        super().__init__(FrameReader(MAX_HELLO, host.is_password))
-        self._handler = host
+    def __init__(self, handler: ConnectionHandler) -> None:
+        super().__init__(FrameReader(MAX_HELLO, handler.is_password))
+        self._handler = handler
         self._worker: WorkerProcess | None = None
         self.identified = asyncio.Event()  # also set when the connection ends before that
 

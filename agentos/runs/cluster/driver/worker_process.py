@@ -15,8 +15,8 @@ class WorkRequest:
 
     __slots__ = ("is_used", "is_void", "number", "requested_at", "worker")
 
-    def __init__(self, link: WorkerProcess, number: int) -> None:
-        self.worker = link
+    def __init__(self, worker: WorkerProcess, number: int) -> None:
+        self.worker = worker
         self.number = number
         self.requested_at = time.monotonic()
         self.is_used = False
@@ -38,11 +38,11 @@ class WorkerProcess:
         "requests",
     )
 
-    def __init__(self, link_id: str, name: str, *, unfit: bool = False) -> None:
-        self.id = link_id
+    def __init__(self, worker_id: str, name: str, *, is_unusable: bool = False) -> None:
+        self.id = worker_id
         self.name = name
         self.has_worked = False  # reported at least one attempt that began
-        self.is_unusable = unfit  # items cannot begin there, so it gets none
+        self.is_unusable = is_unusable  # items cannot begin there, so it gets none
         self.ignored_requests: set[int] = set()  # requests that get no item
         self.connection: WorkerConnection | None = None
         self.last_frame_at = 0.0

@@ -129,13 +129,13 @@ def split_frame(frame: bytes) -> Iterator[bytes]:
 class FrameReader:
     """Parses received bytes into frames.
 
-    *longest* may be raised once the other side is trusted. With *knows*, the first frame may be longer if it begins
-    with a password for which *knows* returns True.
+    *longest* may be raised once the other side is trusted. With *is_password*, the first frame may be longer if it
+    begins with a password for which *is_password* returns True.
     """
 
-    def __init__(self, longest: int = MAX_FRAME, knows: Callable[[bytes], bool] | None = None) -> None:
+    def __init__(self, longest: int = MAX_FRAME, is_password: Callable[[bytes], bool] | None = None) -> None:
         self.longest = longest
-        self._knows = knows
+        self._is_password = is_password
         self._held = bytearray()
         self._pieces = bytearray()  # received pieces of a long frame
         self._piece_bytes = 0
@@ -169,11 +169,11 @@ class FrameReader:
 
     def _may_be_longer(self, length: int) -> bool:
         """Return True if the frame may exceed the limit, False if that is not known yet, or raise ``WireError``."""
-        if self._knows is not None and length <= MAX_FRAME:
+        if self._is_password is not None and length <= MAX_FRAME:
             password = bytes(self._held[_HEAD.size : _HEAD.size + PASSWORD_LENGTH])
             if len(password) < PASSWORD_LENGTH:
                 return False
-            if self._knows(password):
+            if self._is_password(password):
                 self.longest = MAX_FRAME
                 return True
         raise WireError(f"a frame of {length:,} bytes")
@@ -216,19 +216,19 @@ def hello_body(password: bytes, hello: Hello) -> bytes:
 def read_hello(body: bytes) -> Hello:
     """Decode ``HELLO`` after its password was verified. Raise ``WireError`` if it is invalid."""
     try:
-        told: Mapping[str, Any] = json.loads(body[PASSWORD_LENGTH:])
-        if told["format"] != FORMAT:
+        values: Mapping[str, Any] = json.loads(body[PASSWORD_LENGTH:])
+        if values["format"] != FORMAT:
             raise WireError(
-                f"worker {told.get('name', 'without a name')} speaks format {told['format']}, the driver {FORMAT}: "
+                f"worker {values.get('name', 'without a name')} speaks format {values['format']}, the driver {FORMAT}: "
                 "install the same version on both"
             )
-        return Hello(str(told["link"]), str(told["name"]), _numbers(told["asks"]), _numbers(told["in_hand"]))
+        return Hello(str(values["link"]), str(values["name"]), _numbers(values["asks"]), _numbers(values["in_hand"]))
     except (ValueError, TypeError, KeyError) as error:
         raise WireError(f"a greeting that is not understood ({type(error).__name__})") from None
 
 
-def _numbers(told: Iterable[Any]) -> tuple[int, ...]:
-    return tuple(int(each) for each in told)
+def _numbers(values: Iterable[Any]) -> tuple[int, ...]:
+    return tuple(int(each) for each in values)
 
 
 def welcome_body(good_for: float, job: bytes) -> bytes:
@@ -242,9 +242,9 @@ def read_welcome(body: bytes) -> tuple[float, bytes]:
     return float(good_for), body[_SECONDS.size :]
 
 
-def assign_body(ask: int, assignment: bytes) -> bytes:
+def assign_body(request: int, assignment: bytes) -> bytes:
     """Encode ``ASSIGN``: the attempt for the request of that number."""
-    return ask.to_bytes(8) + assignment
+    return request.to_bytes(8) + assignment
 
 
 def read_assign(body: bytes) -> tuple[int, bytes]:
@@ -264,9 +264,9 @@ def read_beat(body: bytes) -> tuple[int, ...]:
     return struct.unpack(f"!{len(body) // 8}Q", body)
 
 
-def beat_ack_body(good_for: float, standings: Iterable[AttemptStatus]) -> bytes:
+def beat_ack_body(good_for: float, statuses: Iterable[AttemptStatus]) -> bytes:
     """Encode ``BEAT_ACK``: for how many seconds leases are valid, and the status of each token in order."""
-    return _SECONDS.pack(good_for) + b"".join(standing.value for standing in standings)
+    return _SECONDS.pack(good_for) + b"".join(status.value for status in statuses)
 
 
 def read_beat_ack(body: bytes) -> tuple[float, list[AttemptStatus]]:

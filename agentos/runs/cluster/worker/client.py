@@ -89,14 +89,14 @@ class WorkerClient:
     time to live. ``fenced``: the driver has been silent for too long; new slots need another client.
     """
 
-    def __init__(self, post: DriverEndpoint) -> None:
+    def __init__(self, endpoint: DriverEndpoint) -> None:
         self.welcome: Future[bytes] = Future()
         self.fenced = False
         self.name = f"{socket.gethostname()}:{os.getpid()}"
-        self.ttl = post.ttl
+        self.ttl = endpoint.ttl
         self._id = uuid.uuid4().hex
-        self._endpoint = post
-        self._margin = compute_margin(post.ttl)
+        self._endpoint = endpoint
+        self._margin = compute_margin(endpoint.ttl)
         self._loop = asyncio.new_event_loop()
         self._calls = LoopCalls(self._loop)
         self._connection: _DriverConnection | None = None
@@ -106,7 +106,7 @@ class WorkerClient:
         self._attempts: dict[int, AssignedAttempt] = {}
         self._reports: dict[int, bytes] = {}  # reports sent and not yet confirmed
         self._beats: dict[int, float] = {}  # send times of unanswered heartbeats
-        self._deadline = time.monotonic() + post.ttl
+        self._deadline = time.monotonic() + endpoint.ttl
         self._good_until = -math.inf  # end of all leases, as last reported by the driver
         self._last_error = "no answer"  # why there is no connection
         self._refused_since = math.inf
@@ -126,13 +126,13 @@ class WorkerClient:
         if not self._calls.call(self._request_work, answer):
             answer(None)
 
-    def send_data(self, handed: AssignedAttempt, channel: Channel, data: bytes) -> None:
+    def send_data(self, attempt: AssignedAttempt, channel: Channel, data: bytes) -> None:
         """Send data of a running attempt. Output may block until the driver has confirmed some."""
-        handed.send_data(channel, data, lambda frame: self._calls.call(self._send, frame))
+        attempt.send_data(channel, data, lambda frame: self._calls.call(self._send, frame))
 
-    def report(self, handed: AssignedAttempt, body: bytes) -> None:
+    def report(self, attempt: AssignedAttempt, body: bytes) -> None:
         """Report the end of the attempt. Raise ``FrameTooLarge`` if the report cannot be sent."""
-        self._calls.call(self._report, handed, pack_frame(FrameKind.REPORT, handed.token, body))
+        self._calls.call(self._report, attempt, pack_frame(FrameKind.REPORT, attempt.token, body))
 
     def shared(self, make: Callable[[], T]) -> T:
         """Return the object that all slots of this client share; it is made once and closed with the client."""
@@ -258,17 +258,17 @@ class WorkerClient:
             if number in self._attempts:
                 self._attempts[number].acknowledge(read_data_ack(body))
         elif kind is FrameKind.BEAT_ACK:
-            good_for, standings = read_beat_ack(body)
+            good_for, statuses = read_beat_ack(body)
             self._on_beat_reply(number, good_for)
-            self._apply_status(connection.beaten.pop(number, ()), standings)
+            self._apply_status(connection.beaten.pop(number, ()), statuses)
         elif kind is FrameKind.KILL:
             if number in self._attempts:
                 self._attempts[number].kill(read_kill(body))
                 self._beat(connection, time.monotonic())  # at once, to confirm the request
         elif kind is FrameKind.DRAIN:
             self._draining = True
-            for handed in self._attempts.values():
-                handed.stopping.set()
+            for attempt in self._attempts.values():
+                attempt.stopping.set()
         elif kind is FrameKind.WELCOME:
             self._on_welcome(body)
         elif kind is FrameKind.REFUSED:
@@ -282,11 +282,11 @@ class WorkerClient:
         self._on_beat_reply(0, good_for)
         if not self.welcome.done():
             self.welcome.set_result(job)
-        for ask in self._requests:
-            if self._connection is not None and ask not in self._connection.named:
-                self._send(pack_frame(FrameKind.ASK, ask))
-        for handed in self._attempts.values():  # data sent before the connection broke may be lost
-            for frame in handed.unacknowledged():
+        for request in self._requests:
+            if self._connection is not None and request not in self._connection.named:
+                self._send(pack_frame(FrameKind.ASK, request))
+        for attempt in self._attempts.values():  # data sent before the connection broke may be lost
+            for frame in attempt.unacknowledged():
                 self._send(frame)
         for frame in self._reports.values():
             self._send(frame)
@@ -307,36 +307,36 @@ class WorkerClient:
         return min(self._good_until, self._deadline)
 
     def _on_assign(self, token: int, body: bytes) -> None:
-        ask, assignment = read_assign(body)
-        if ask not in self._requests:
+        request, assignment = read_assign(body)
+        if request not in self._requests:
             return  # a repetition after a reconnect
-        handed = self._attempts[token] = AssignedAttempt(token, assignment)
-        handed.lost.until = self._lease_ends_at()
+        attempt = self._attempts[token] = AssignedAttempt(token, assignment)
+        attempt.lost.until = self._lease_ends_at()
         if self._draining:
-            handed.stopping.set()
-        self._answer(ask, handed)
+            attempt.stopping.set()
+        self._answer(request, attempt)
 
-    def _answer(self, ask: int, handed: AssignedAttempt | None) -> None:
-        answer = self._requests.pop(ask, None)
+    def _answer(self, request: int, attempt: AssignedAttempt | None) -> None:
+        answer = self._requests.pop(request, None)
         if answer is not None:
-            answer(handed)
+            answer(attempt)
 
-    def _apply_status(self, tokens: tuple[int, ...], standings: list[AttemptStatus]) -> None:
-        for token, standing in zip(tokens, standings, strict=False):
-            handed = self._attempts.get(token)
-            if handed is None:
+    def _apply_status(self, tokens: tuple[int, ...], statuses: list[AttemptStatus]) -> None:
+        for token, status in zip(tokens, statuses, strict=False):
+            attempt = self._attempts.get(token)
+            if attempt is None:
                 continue
-            if standing is not AttemptStatus.LOST:
-                handed.lost.until = self._lease_ends_at()
-            if standing is AttemptStatus.GO:
+            if status is not AttemptStatus.LOST:
+                attempt.lost.until = self._lease_ends_at()
+            if status is AttemptStatus.GO:
                 continue
-            if standing is AttemptStatus.KILL:
-                if not handed.is_killed:  # else a kill with its own time limit came before
-                    handed.kill(0.0)
-            elif standing is AttemptStatus.LOST:
-                handed.lost.set()
+            if status is AttemptStatus.KILL:
+                if not attempt.is_killed:  # else a kill with its own time limit came before
+                    attempt.kill(0.0)
+            elif status is AttemptStatus.LOST:
+                attempt.lost.set()
             else:
-                handed.stopping.set()
+                attempt.stopping.set()
 
     # -- frames of the slots ----------------------------------------------------------------------------------------
 
@@ -352,9 +352,9 @@ class WorkerClient:
         self._requests[number] = answer
         self._send(pack_frame(FrameKind.ASK, number))
 
-    def _report(self, handed: AssignedAttempt, frame: bytes) -> None:
-        if handed.token in self._attempts:
-            self._reports[handed.token] = frame
+    def _report(self, attempt: AssignedAttempt, frame: bytes) -> None:
+        if attempt.token in self._attempts:
+            self._reports[attempt.token] = frame
             self._send(frame)
 
     def _close(self) -> None:
@@ -394,22 +394,22 @@ class WorkerClient:
         if self.fenced:
             return
         self.fenced = True
-        for handed in self._attempts.values():
-            handed.mark_lost()
-        for ask in list(self._requests):
-            self._answer(ask, None)
+        for attempt in self._attempts.values():
+            attempt.mark_lost()
+        for request in list(self._requests):
+            self._answer(request, None)
 
 
 class _DriverConnection(FramedConnection):
     """One connection to the driver."""
 
-    def __init__(self, link: WorkerClient) -> None:
+    def __init__(self, client: WorkerClient) -> None:
         super().__init__(FrameReader())
         self.closed = asyncio.Event()
         self.named: frozenset[int] = frozenset()  # requests listed in its HELLO
         self.beaten: dict[int, tuple[int, ...]] = {}  # tokens listed in each heartbeat
         self.moved_at = time.monotonic()  # when data was last sent or received
-        self._client = link
+        self._client = client
 
     def resume_writing(self) -> None:
         self.moved_at = time.monotonic()

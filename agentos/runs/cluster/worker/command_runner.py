@@ -49,24 +49,26 @@ class WorkerCommandRunner:
     The driver gives a worker up after *ttl* seconds of silence, so the commands are suspended when this process is.
     """
 
-    def __init__(self, around: WorkerEnvironment, ttl: float) -> None:
-        self._worker_environment = around
+    def __init__(self, environment: WorkerEnvironment, ttl: float) -> None:
+        self._worker_environment = environment
         self._folder = Path(tempfile.mkdtemp(prefix="agentos-"))  # for the commands' outcome files
         self._checkpoints = CheckpointFolder(None)
         session = secrets.token_hex(8)
         self._marks = (f"{session}.{number}" for number in itertools.count(1))
-        self._helper = HelperClient(self._base(), f"{session}.", self._folder, around.cwd, compute_max_silence(ttl))
+        self._helper = HelperClient(
+            self._base(), f"{session}.", self._folder, environment.cwd, compute_max_silence(ttl)
+        )
         self._losses: dict[str, LeaseLoss] = {}  # of running commands, by mark
         self._heartbeat = Heartbeat(self._helper, self._find_lost_leases)
         self._heartbeat.start()
-        trace = {} if around.traceparent is None else {"TRACEPARENT": around.traceparent}
-        self._runner = ProcessRunner(self._helper, CommandEnvironment(around.run_id, trace, self._folder))
+        trace = {} if environment.traceparent is None else {"TRACEPARENT": environment.traceparent}
+        self._runner = ProcessRunner(self._helper, CommandEnvironment(environment.run_id, trace, self._folder))
 
     def _base(self) -> dict[str, str]:
-        around = self._worker_environment
-        if around.environ is not None:
-            return dict(around.environ)
-        return base_environment(os.environ, around.without, around.secret_digests.are_in)
+        environment = self._worker_environment
+        if environment.environ is not None:
+            return dict(environment.environ)
+        return base_environment(os.environ, environment.without, environment.secret_digests.are_in)
 
     def run(
         self, assignment: Assignment, started: Callable[[RunningCommand], object], write: Write, lost: LeaseLoss
@@ -86,12 +88,12 @@ class WorkerCommandRunner:
         running = RunningCommand(next(self._marks), self._helper)
         self._losses[running.mark] = lost
         try:
-            order: Invocation = unpack(assignment.payload, "the item")
+            invocation: Invocation = unpack(assignment.payload, "the item")
             started(running)
-            checkpoint = self._checkpoints.path_for(order.item_id)
-            performed = self._runner.run(order, running, secret, checkpoint, write)
-            performed = replace(performed, host=socket.gethostname())
-            return AttemptReport(assignment.token, value=pack(performed, "how the command went"))
+            checkpoint = self._checkpoints.path_for(invocation.item_id)
+            completed = self._runner.run(invocation, running, secret, checkpoint, write)
+            completed = replace(completed, host=socket.gethostname())
+            return AttemptReport(assignment.token, value=pack(completed, "how the command went"))
         except BaseException as error:  # noqa: BLE001 - any error fails the item, not the process
             return AttemptReport(assignment.token, failure=build_failure(error))
         finally:

@@ -38,22 +38,22 @@ class WorkerJob:
     width: int = 1
 
 
-def run_worker_slot(post: DriverEndpoint) -> None:
+def run_worker_slot(endpoint: DriverEndpoint) -> None:
     """Run attempts one after the other, until the driver dismisses the slot or is lost.
 
     Raise ``DriverUnreachable`` if the driver cannot be reached from here.
     """
-    link = CLIENTS.join(post)
+    client = CLIENTS.join(endpoint)
     try:
-        job: WorkerJob = pickle.loads(link.welcome.result())  # noqa: S301 - from the authenticated driver
+        job: WorkerJob = pickle.loads(client.welcome.result())  # noqa: S301 - from the authenticated driver
         if job.function is None:
-            _run_commands(link, job)
+            _run_commands(client, job)
         elif job.is_async:
-            asyncio.run(_run_coroutines(link, job.function, job.width))
+            asyncio.run(_run_coroutines(client, job.function, job.width))
         else:
-            _run_functions(link, job.function)
+            _run_functions(client, job.function)
     finally:
-        CLIENTS.leave(post, link)
+        CLIENTS.leave(endpoint, client)
 
 
 class _Clients:
@@ -64,121 +64,121 @@ class _Clients:
         self._clients: dict[str, WorkerClient] = {}
         self._slots: dict[WorkerClient, int] = {}
 
-    def join(self, post: DriverEndpoint) -> WorkerClient:
+    def join(self, endpoint: DriverEndpoint) -> WorkerClient:
         """Return the client for one more slot."""
         with self._lock:
-            link = self._clients.get(post.run_id)
-            if link is None or link.fenced:
-                link = self._clients[post.run_id] = WorkerClient(post)
-                link.start()
-            self._slots[link] = self._slots.get(link, 0) + 1
-            return link
+            client = self._clients.get(endpoint.run_id)
+            if client is None or client.fenced:
+                client = self._clients[endpoint.run_id] = WorkerClient(endpoint)
+                client.start()
+            self._slots[client] = self._slots.get(client, 0) + 1
+            return client
 
-    def leave(self, post: DriverEndpoint, link: WorkerClient) -> None:
+    def leave(self, endpoint: DriverEndpoint, client: WorkerClient) -> None:
         """Remove a slot. The last one closes the client."""
         with self._lock:
-            self._slots[link] -= 1
-            if self._slots[link]:
+            self._slots[client] -= 1
+            if self._slots[client]:
                 return
-            del self._slots[link]
-            if self._clients.get(post.run_id) is link:
-                del self._clients[post.run_id]
-        link.close()
+            del self._slots[client]
+            if self._clients.get(endpoint.run_id) is client:
+                del self._clients[endpoint.run_id]
+        client.close()
 
 
 CLIENTS = _Clients()
 
 
-def _attempts(link: WorkerClient) -> Iterator[AssignedAttempt]:
+def _attempts(client: WorkerClient) -> Iterator[AssignedAttempt]:
     """Yield assigned attempts until the driver dismisses the slot."""
     answers: queue.SimpleQueue[AssignedAttempt | None] = queue.SimpleQueue()
     while True:
-        link.request_work(answers.put)
-        handed = answers.get()
-        if handed is None:
+        client.request_work(answers.put)
+        attempt = answers.get()
+        if attempt is None:
             return
-        yield handed
+        yield attempt
 
 
-def _run_functions(link: WorkerClient, function: PickledObject) -> None:
-    for handed in _attempts(link):
-        with _reporting(link, handed) as report:
+def _run_functions(client: WorkerClient, function: PickledObject) -> None:
+    for attempt in _attempts(client):
+        with _reporting(client, attempt) as report:
             report(
                 run_assignment(
                     function,
-                    _assignment(handed),
-                    stopping=handed.stopping,
-                    lost=handed.lost,
-                    tell=partial(_send_message, link, handed),
+                    _assignment(attempt),
+                    stopping=attempt.stopping,
+                    lost=attempt.lost,
+                    tell=partial(_send_message, client, attempt),
                 )
             )
 
 
-def _run_commands(link: WorkerClient, job: WorkerJob) -> None:
+def _run_commands(client: WorkerClient, job: WorkerJob) -> None:
     assert job.commands is not None  # noqa: S101 - for the type checker: a job is one or the other
-    workshop = link.shared(partial(WorkerCommandRunner, job.commands, link.ttl))
-    for handed in _attempts(link):
-        with _reporting(link, handed) as report:
+    runner = client.shared(partial(WorkerCommandRunner, job.commands, client.ttl))
+    for attempt in _attempts(client):
+        with _reporting(client, attempt) as report:
             report(
-                workshop.run(
-                    _assignment(handed),
-                    partial(_let_end, handed),
-                    partial(_send_output, link, handed),
-                    handed.lost,
+                runner.run(
+                    _assignment(attempt),
+                    partial(_let_end, attempt),
+                    partial(_send_output, client, attempt),
+                    attempt.lost,
                 )
             )
 
 
-async def _run_coroutines(link: WorkerClient, function: PickledObject, width: int) -> None:
-    await asyncio.gather(*(_run_coroutine_loop(link, function) for _ in range(width)))
+async def _run_coroutines(client: WorkerClient, function: PickledObject, width: int) -> None:
+    await asyncio.gather(*(_run_coroutine_loop(client, function) for _ in range(width)))
 
 
-async def _run_coroutine_loop(link: WorkerClient, function: PickledObject) -> None:
+async def _run_coroutine_loop(client: WorkerClient, function: PickledObject) -> None:
     loop = asyncio.get_running_loop()
     while True:
         answered: asyncio.Future[AssignedAttempt | None] = loop.create_future()
-        link.request_work(partial(_answer, link, loop, answered))
-        handed = await answered
-        if handed is None:
+        client.request_work(partial(_answer, client, loop, answered))
+        attempt = await answered
+        if attempt is None:
             return
-        task = loop.create_task(_run_async(link, function, handed))
-        task.add_done_callback(partial(_build_task_report, link, handed))
-        handed.on_kill(partial(_cancel, loop, task))
+        task = loop.create_task(_run_async(client, function, attempt))
+        task.add_done_callback(partial(_build_task_report, client, attempt))
+        attempt.on_kill(partial(_cancel, loop, task))
         await asyncio.wait([task])  # unlike `await task`, separates the task's cancellation from ours
 
 
-async def _run_async(link: WorkerClient, function: PickledObject, handed: AssignedAttempt) -> AttemptReport:
+async def _run_async(client: WorkerClient, function: PickledObject, attempt: AssignedAttempt) -> AttemptReport:
     return await run_assignment_async(
         function,
-        _assignment(handed),
-        stopping=handed.stopping,
-        lost=handed.lost,
-        tell=partial(_send_message, link, handed),
+        _assignment(attempt),
+        stopping=attempt.stopping,
+        lost=attempt.lost,
+        tell=partial(_send_message, client, attempt),
     )
 
 
-def _build_task_report(link: WorkerClient, handed: AssignedAttempt, task: asyncio.Task[AttemptReport]) -> None:
-    with _reporting(link, handed) as report:
-        report(_cancelled(handed) if task.cancelled() else task.result())
+def _build_task_report(client: WorkerClient, attempt: AssignedAttempt, task: asyncio.Task[AttemptReport]) -> None:
+    with _reporting(client, attempt) as report:
+        report(_cancelled(attempt) if task.cancelled() else task.result())
 
 
 def _answer(
-    link: WorkerClient,
+    client: WorkerClient,
     loop: asyncio.AbstractEventLoop,
     answered: asyncio.Future[AssignedAttempt | None],
-    handed: AssignedAttempt | None,
+    attempt: AssignedAttempt | None,
 ) -> None:
     def take() -> None:
         if not answered.done():
-            answered.set_result(handed)
-        elif handed is not None:
-            _report(link, handed, _cancelled(handed))  # the requester is gone
+            answered.set_result(attempt)
+        elif attempt is not None:
+            _report(client, attempt, _cancelled(attempt))  # the requester is gone
 
     try:
         loop.call_soon_threadsafe(take)
     except RuntimeError:  # the slot's loop is closed
-        if handed is not None:
-            _report(link, handed, _cancelled(handed))
+        if attempt is not None:
+            _report(client, attempt, _cancelled(attempt))
 
 
 def _cancel(loop: asyncio.AbstractEventLoop, task: asyncio.Task[Any], _after: float) -> None:
@@ -188,42 +188,42 @@ def _cancel(loop: asyncio.AbstractEventLoop, task: asyncio.Task[Any], _after: fl
         pass  # the slot's loop is closed
 
 
-def _assignment(handed: AssignedAttempt) -> Assignment:
-    assignment: Assignment = pickle.loads(handed.body)  # noqa: S301 - from the authenticated driver
+def _assignment(attempt: AssignedAttempt) -> Assignment:
+    assignment: Assignment = pickle.loads(attempt.body)  # noqa: S301 - from the authenticated driver
     return assignment
 
 
-def _send_message(link: WorkerClient, handed: AssignedAttempt, thing: LeaseMessage | LogLine | Printed) -> None:
-    if isinstance(thing, Printed):
-        _send_output(link, handed, thing.stream, thing.data)
+def _send_message(client: WorkerClient, attempt: AssignedAttempt, message: LeaseMessage | LogLine | Printed) -> None:
+    if isinstance(message, Printed):
+        _send_output(client, attempt, message.stream, message.data)
     else:
-        link.send_data(handed, Channel.MESSAGE, pickle.dumps(thing))
+        client.send_data(attempt, Channel.MESSAGE, pickle.dumps(message))
 
 
-def _let_end(handed: AssignedAttempt, running: RunningCommand) -> None:
-    handed.on_kill(running.end)
+def _let_end(attempt: AssignedAttempt, running: RunningCommand) -> None:
+    attempt.on_kill(running.end)
 
 
-def _send_output(link: WorkerClient, handed: AssignedAttempt, stream: str, data: bytes) -> None:
-    link.send_data(handed, CHANNEL_OF[stream], data)
+def _send_output(client: WorkerClient, attempt: AssignedAttempt, stream: str, data: bytes) -> None:
+    client.send_data(attempt, CHANNEL_OF[stream], data)
 
 
 @contextmanager
-def _reporting(link: WorkerClient, handed: AssignedAttempt) -> Iterator[Callable[[AttemptReport], None]]:
+def _reporting(client: WorkerClient, attempt: AssignedAttempt) -> Iterator[Callable[[AttemptReport], None]]:
     """Report on the attempt in any case: the driver waits for a report as long as this process lives."""
     try:
-        yield partial(_report, link, handed)
+        yield partial(_report, client, attempt)
     except BaseException as error:  # noqa: BLE001 - it fails the item, not the slot
-        _report(link, handed, AttemptReport(handed.token, failure=build_failure(error)))
+        _report(client, attempt, AttemptReport(attempt.token, failure=build_failure(error)))
 
 
-def _cancelled(handed: AssignedAttempt) -> AttemptReport:
+def _cancelled(attempt: AssignedAttempt) -> AttemptReport:
     """Build the report of an attempt that was cancelled before it began."""
-    return AttemptReport(handed.token, failure=build_failure(Interrupted("its task was cancelled")), cancelled=True)
+    return AttemptReport(attempt.token, failure=build_failure(Interrupted("its task was cancelled")), cancelled=True)
 
 
-def _report(link: WorkerClient, handed: AssignedAttempt, report: AttemptReport) -> None:
+def _report(client: WorkerClient, attempt: AssignedAttempt, report: AttemptReport) -> None:
     try:
-        link.report(handed, pickle.dumps(report))
+        client.report(attempt, pickle.dumps(report))
     except FrameTooLarge as error:
-        link.report(handed, pickle.dumps(AttemptReport(handed.token, failure=build_failure(error))))
+        client.report(attempt, pickle.dumps(AttemptReport(attempt.token, failure=build_failure(error))))

@@ -367,7 +367,7 @@ def test_a_coroutine_that_overruns_on_a_lost_worker_is_lost_and_not_left_behind(
     proxy.shut = True
     proxy.cut()
     clock.advance(30.0)
-    assert eventually(lambda: errand.unheard)
+    assert eventually(lambda: errand.kill_unconfirmed)
     clock.wait_for_sleepers(1)
     clock.advance(2 * TIME_TO_END)
     clock.wait_for_sleepers(1)  # it was looked at once more, and is not left behind

@@ -410,12 +410,12 @@ def test_that_a_worker_knows_of_the_end_of_its_attempt_is_told_once(opened: Open
     seat.until(FrameKind.ASSIGN)
     opened.hub.kill(trip, 2.5)
     seat.until(FrameKind.KILL)
-    before = trip.unheard
+    before = trip.kill_unconfirmed
 
     for number in (1, 2):
         seat.send(FrameKind.BEAT, number, beat_body([11]))
         seat.until(FrameKind.BEAT_ACK)
-    after = trip.unheard
+    after = trip.kill_unconfirmed
     seat.send(FrameKind.REPORT, 11, b"done")
 
     assert (before, after) == (True, False)

@@ -59,7 +59,7 @@ def test_a_long_frame_of_a_stranger_is_refused_before_its_bytes_are_there() -> N
 
 @pytest.mark.parametrize("at_once", [7, 10_000])
 def test_a_long_greeting_is_read_once_its_password_was_found_right(at_once: int) -> None:
-    frames = FrameReader(MAX_HELLO, knows=lambda password: password == b"p" * PASSWORD_LENGTH)
+    frames = FrameReader(MAX_HELLO, is_password=lambda password: password == b"p" * PASSWORD_LENGTH)
     hello = Hello("link", "node-3:77", (), tuple(range(20_000)))
     sent = pack_frame(FrameKind.HELLO, 0, hello_body(b"p" * PASSWORD_LENGTH, hello))
 
@@ -69,7 +69,7 @@ def test_a_long_greeting_is_read_once_its_password_was_found_right(at_once: int)
 
 
 def test_a_long_greeting_with_another_password_is_refused_before_it_is_there() -> None:
-    frames = FrameReader(MAX_HELLO, knows=lambda _password: False)
+    frames = FrameReader(MAX_HELLO, is_password=lambda _password: False)
     sent = pack_frame(FrameKind.HELLO, 0, b"x" * (MAX_HELLO + 1))
 
     with pytest.raises(WireError, match="a frame of"):
