@@ -135,3 +135,21 @@ def test_the_page_names_no_option_that_is_not_there() -> None:
 
     assert named
     assert named <= known
+
+
+HOPS = re.findall(r"([\w/]+\.py): (\w[\w.]*)", (ROOT / "docs" / "architecture.md").read_text())
+
+
+@pytest.mark.parametrize(("path", "name"), sorted(set(HOPS)))
+def test_the_walks_of_the_architecture_name_functions_that_exist(path: str, name: str) -> None:
+    body: list[ast.stmt] = ast.parse((ROOT / "agentos" / path).read_text()).body
+    for part in name.split("."):
+        (found, *_) = [node for node in body if getattr(node, "name", None) == part]
+        body = getattr(found, "body", [])
+
+
+def test_contributing_names_files_that_exist() -> None:
+    named = re.findall(r"`((?:agentos|tests|docs)/[\w/.]+)`", (ROOT / "CONTRIBUTING.md").read_text())
+
+    assert len(named) >= 20
+    assert [path for path in named if not (ROOT / path).exists()] == []

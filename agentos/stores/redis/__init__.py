@@ -1,4 +1,12 @@
-"""The Redis store: a pool's state on a Redis or Valkey server that the processes of many machines share."""
+"""The pool's state on a Redis or Valkey server, shared by the processes of many machines.
+
+Each process keeps a replica of the records, each with its version. A step is decided locally on the replica, by the
+rules of ``pool.core``, and sent as one call of ``scripts/apply.lua``: the versions that were read, the records to
+write, the sessions to wake. If the versions still match, the script writes and publishes; else it returns what has
+changed and the step is decided again. A step has a number, so that one whose reply was lost is sent again and
+executed once. Instants are in the server's time; ``clock_offset.py`` translates them. After the server's clock was
+set, or after data loss (``metadata.py``), grants pause until no lease from before can be in use.
+"""
 
 from __future__ import annotations
 
