@@ -1,4 +1,4 @@
-"""Where the installed command begins, before anything else is imported."""
+"""Entry point of the installed command, which runs before any other import."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import NoReturn
 
 
 def entry() -> NoReturn:
-    """Run the command that was typed, and exit with its code."""
-    # Ctrl-C while modules are being imported is no business of theirs: it just ends the process.
+    """Run the command and exit with its code."""
+    # Ctrl-C during the imports ends the process without a traceback.
     interrupted = signal.getsignal(signal.SIGINT)
     if interrupted is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -31,20 +31,20 @@ def entry() -> NoReturn:
 
 
 def _open_the_standard_streams() -> None:
-    """Whoever started us may have closed some: what is opened next must not get their numbers."""
+    """Open /dev/null for standard streams that the parent closed, so that no file gets their descriptors."""
     while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
         os.set_inheritable(descriptor, True)
     os.close(descriptor)
     for name in ("stdin", "stdout", "stderr"):
         if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, "r" if name == "stdin" else "w"))  # noqa: SIM115 - for good
+            setattr(sys, name, open(os.devnull, "r" if name == "stdin" else "w"))  # noqa: SIM115 - stays open
 
 
 def _not_written(error: OSError | ValueError, code: int) -> int:
     from .main import discard_stdout, print_error
 
-    discard_stdout()  # the interpreter should find nothing to flush there at its end
+    discard_stdout()  # so that the interpreter has nothing to flush at exit
     if isinstance(error, BrokenPipeError):
-        return code  # whoever read it has seen enough
+        return code  # the reader closed the pipe
     print_error(f"agentos: standard output cannot be written: {getattr(error, 'strerror', None) or error}")
     return code or 74

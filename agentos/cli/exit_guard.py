@@ -1,13 +1,14 @@
-"""A small process beside the command: it ends the command when Python code cannot run there any more.
+"""A watchdog process that kills the command when its interpreter is blocked.
 
-A worker function may be in a C call that keeps the interpreter to itself (a regular expression that backtracks for
-ever). Then no thread of the command runs, not even the one that heeds signals. But the system's handler still writes
-each signal as a byte into a socket, where this process can see whether it is read. If a second signal, or a SIGTERM
-whose grace is over, is not heeded within a second, the command and its child processes are killed.
+A worker function may be in a C call that does not release the interpreter (a regular expression with endless
+backtracking). Then no thread of the command runs, including the one that handles signals. The C-level signal handler
+still writes each signal as a byte into a socket, and this process sees whether the byte is read. If a second signal, or
+a SIGTERM whose grace period is over, is not handled within a second, it kills the command and its child processes.
 
-It is run as a script, with nothing but the standard library. Its arguments: the descriptor where the signals arrive,
-one on which the command tells ("1": the first signal was heeded, "2": it ends by itself within a second), the command's
-process id, its grace, and within how many seconds two SIGTERM count as one. It ends with the command.
+It runs as a script and uses the standard library only. Its arguments: the descriptor where signals arrive, a control
+descriptor on which the command reports ("1": the first signal was handled, "2": the command exits within a second), the
+process id of the command, its grace period, and the number of seconds within which two SIGTERM count as one. It exits
+with the command.
 """
 
 from __future__ import annotations
@@ -21,15 +22,15 @@ import time
 from collections.abc import Collection, Iterator
 
 _LIMIT = 0.9  # from the second signal to the end
-_LIMIT_IF_HEEDED = 2.0  # the command ends by itself after a second; this is if it cannot even do that
+_LIMIT_IF_HEEDED = 2.0  # the command exits by itself after a second; this is the limit if it does not
 _POLL_INTERVAL = 0.05
-_IS_IT_THERE = 5.0  # how often to look whether the command is, where the system does not tell
+_IS_IT_THERE = 5.0  # how often to check that the command exists, without pidfd
 _SIGNALS = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
 _SHOW_CURSOR = b"\x1b[?25h"
 
 
 class ExitGuard:
-    """Counts the signals of a command, those it has heeded and those that wait, and knows when it must have ended."""
+    """Counts handled and pending signals of a command, and computes when it must have exited."""
 
     def __init__(self, grace: float, term_window: float) -> None:
         self._grace = grace
@@ -41,7 +42,7 @@ class ExitGuard:
         self.due: float | None = None
 
     def on_handled(self, heeded: int, now: float) -> None:
-        """The command has heeded so many signals. After the second it ends by itself."""
+        """Note that the command has handled *heeded* signals. After the second it exits by itself."""
         if heeded > self._handled:
             self._handled = heeded
             self._counted = max(self._counted, heeded)
@@ -49,10 +50,10 @@ class ExitGuard:
         if heeded > 1:
             self.due = now + _LIMIT_IF_HEEDED
         elif self._counted < 2:
-            self.due = None  # it is awake, and sees to its grace itself
+            self.due = None  # the command runs, and enforces its grace period itself
 
     def on_pending(self, unread: bytes, now: float) -> None:
-        """These bytes wait to be read by the command."""
+        """Note the bytes that the command has not read yet."""
         signals = [number & 0x7F for number in unread if number & 0x7F in _SIGNALS]
         for signum in signals[self._unread :]:
             self._arrived(signum, now)
@@ -72,15 +73,15 @@ class ExitGuard:
 
 
 def watch(arrivals: socket.socket, control: int, command: int, guard: ExitGuard) -> bool:
-    """Until the command has ended by itself (False), or should have (True)."""
+    """Wait until the command has exited (False), or should have exited (True)."""
     poll = select.poll()
     poll.register(control, select.POLLIN)
     poll.register(arrivals, select.POLLIN)
     try:
         poll.register(os.pidfd_open(command), select.POLLIN)
     except (AttributeError, OSError):
-        pass  # then the other end of the control pipe tells, and the parent's id
-    looking = False  # signals wait to be read: looked at now and then, for poll would return at once
+        pass  # then the end of the control pipe shows it, and the parent's id
+    looking = False  # signals are pending: check periodically, because poll would return at once
     while os.getppid() == command:
         now = time.monotonic()
         if guard.due is not None and now >= guard.due:
@@ -112,7 +113,7 @@ def _peek(arrivals: socket.socket) -> bytes:
 
 
 def list_children(parent: int) -> Iterator[int]:
-    """The processes that it has started and that have not ended. Only where /proc is."""
+    """Yield the running child processes of *parent*. Needs /proc."""
     for entry in os.listdir("/proc") if os.path.isdir("/proc/self") else ():
         if not entry.isdecimal():
             continue
@@ -126,7 +127,7 @@ def list_children(parent: int) -> Iterator[int]:
 
 
 def kill_children(parent: int, but: Collection[int]) -> None:
-    """Kill them; twice, for those that were just being born."""
+    """Kill the children of *parent* except *but*; twice, for those that are just being started."""
     for _ in range(2):
         for pid in list_children(parent):
             if pid not in but:
@@ -134,7 +135,7 @@ def kill_children(parent: int, but: Collection[int]) -> None:
 
 
 def kill(pid: int) -> None:
-    """At once. One that is gone is gone."""
+    """Send SIGKILL to *pid* if it exists."""
     try:
         os.kill(pid, signal.SIGKILL)
     except OSError:

@@ -1,9 +1,9 @@
-"""The end of the command after a second signal: within a second, whatever threads and child processes there are.
+"""Exit of the command within a second of a second signal, regardless of its threads and child processes.
 
-The run ends as it always does after a forced stop: commands killed, results committed, journal closed. Then leases are
-returned, the terminal is restored, and ``os._exit`` ends the process, for an ordinary exit would wait for every thread
-that a worker has started. If any of this hangs, a thread of its own does what matters for others, and ends the process
-when the second is over. If Python code cannot run at all, a process beside this one kills it (``_exit_guard``).
+The run shuts down as after any forced stop: commands are killed, results committed, the journal closed. Then leases are
+returned, the terminal is restored, and ``os._exit`` ends the process, because an ordinary exit would wait for every
+thread that a worker has started. If a step hangs, a separate thread runs the remaining steps and exits when the second
+is over. If no Python code can run, a watchdog process kills this one (``exit_guard``).
 """
 
 from __future__ import annotations
@@ -21,32 +21,32 @@ from ..runs.execution import process_exit
 from .exit_codes import ExitCode
 from .exit_guard import kill_children
 
-_HURRY_AFTER = 0.7  # from here on nobody waits for the order of the steps
+_HURRY_AFTER = 0.7  # from here on the last steps run without waiting for those before them
 _END_AFTER = 0.95
 _GUARD = Path(__file__).with_name("exit_guard.py")
 _NEEDED = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")  # to start Python at all
 
 
 class ForcedExit:
-    """Ends this process on behalf of its runs; see ``ProcessExitOwner``. A process has one, made by ``entry``."""
+    """Ends this process on behalf of its runs (see ``ProcessExitOwner``). ``entry`` makes one per process."""
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()  # a signal handler may come in the middle of it
+        self._lock = threading.RLock()  # a signal handler may run while it is held
         self._begun_at: float | None = None
         self._code = int(ExitCode.INTERRUPTED)
         self._awake = threading.Event()
-        self._guard: int | None = None  # where to tell it
-        self.must_exit = False  # threads may be left that nobody waits for
+        self._guard: int | None = None  # its control descriptor
+        self.must_exit = False  # threads may be left that must not be waited for
         self.restore_terminal: Callable[[], object] = int
 
     # -- for runs ---------------------------------------------------------------------------------------------
 
     def on_first_signal(self) -> None:
-        """The first signal was heeded."""
+        """Report to the watchdog that the first signal was handled."""
         self._tell_guard(b"1")
 
     def begin(self, signum: int) -> None:
-        """The process has a second left."""
+        """Start the last second of the process."""
         self._begin(int(ExitCode.INTERRUPTED if signum == signal.SIGINT else ExitCode.TERMINATED))
 
     def _begin(self, code: int) -> None:
@@ -67,13 +67,13 @@ class ForcedExit:
     # -- for the command --------------------------------------------------------------------------------------
 
     def arm(self) -> None:
-        """A run is about to begin."""
-        # Started now: when they are needed, there may be no room for a thread any more.
+        """Start the exit threads before a run begins."""
+        # Started now: when they are needed, the system may refuse a new thread.
         for each in (self._hurry, self._end_in_time):
             threading.Thread(target=each, name="agentos-exit", daemon=True).start()
 
     def watch_signals(self, grace: float, term_window: float) -> None:
-        """Functions run in this process: start the process that ends this one should they keep the interpreter."""
+        """Start the watchdog process, because functions that run in this process may block the interpreter."""
         import subprocess
 
         from ..runs.execution.signals import WATCH
@@ -84,7 +84,7 @@ class ForcedExit:
         theirs, mine = os.pipe()
         words = [str(theirs), str(os.getpid()), str(grace), str(term_window)]
         try:
-            guard = subprocess.Popen(  # noqa: S603 - our own file
+            guard = subprocess.Popen(  # noqa: S603 - a file of this package
                 [sys.executable, "-I", "-S", str(_GUARD), str(arrivals), *words],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -95,22 +95,22 @@ class ForcedExit:
                 env={name: os.environ[name] for name in _NEEDED if name in os.environ},
             )
         except OSError:
-            os.close(mine)  # the machine has no room for it: then only Python code ends this process
+            os.close(mine)  # without a watchdog, only Python code ends this process
         else:
             process_exit.OWN_CHILDREN.add(guard.pid)
-            guard.returncode = 0  # it outlives us by a moment, and nobody waits for it
+            guard.returncode = 0  # it outlives this process for a moment, and is not waited for
             self._guard = mine
         finally:
             os.close(theirs)
 
     def exit(self, code: int) -> NoReturn:
-        """End the process with *code*: at once if workers were given up, else as any other Python program ends."""
+        """Exit with *code*: at once if workers were abandoned, else like any other Python program."""
         if self.must_exit:
             self.exit_now(code)
-        sys.exit(code)  # which waits for threads that workers have started
+        sys.exit(code)  # waits for threads that workers have started
 
     def end_on_signal(self) -> None:
-        """The run is over. From now on a signal ends the process, also its wait for threads that workers left."""
+        """Make a signal exit the process from now on: the run is over, and only threads of workers are waited for."""
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
                 signal.signal(number, self._on_signal)
@@ -120,7 +120,7 @@ class ForcedExit:
         self.exit_now(self._code)
 
     def exit_now(self, code: int) -> NoReturn:
-        """The last steps, and the end."""
+        """Run the last steps and exit."""
         self._begin(code)
         self._last_steps()
         os._exit(code)
@@ -131,11 +131,11 @@ class ForcedExit:
         for step in (kill_own_children, return_leases, self.restore_terminal, sys.stdout.flush, sys.stderr.flush):
             try:
                 step()
-            except Exception:  # noqa: BLE001, S112 - whatever it is, the next step is taken, and the process ends
+            except Exception:  # noqa: BLE001, S112 - the next step must run in any case
                 continue
 
     def _hurry(self) -> None:
-        """Some step hangs: see to what matters for others."""
+        """Run the last steps from this thread if the main thread hangs."""
         self._sleep(_HURRY_AFTER)
         self._last_steps()
 
@@ -153,7 +153,7 @@ class ForcedExit:
             try:
                 os.write(self._guard, word)
             except OSError:
-                pass  # it is gone
+                pass  # the watchdog has exited
 
 
 def kill_own_children() -> None:
@@ -163,12 +163,12 @@ def kill_own_children() -> None:
 
 
 def return_leases() -> None:
-    """What this process has leased is free for others."""
+    """Return all leases of this process."""
     runtime = sys.modules.get("agentos.pool.runtime.pool_runtime")
     if runtime is not None:
         runtime.release_all_at_exit()
 
 
 def find_current() -> ForcedExit | None:
-    """That of this process; None: somebody else's program has called the command, and ends by itself."""
+    """Return the ForcedExit of this process, or None if another program called the command."""
     return process_exit.owner if isinstance(process_exit.owner, ForcedExit) else None

@@ -1,4 +1,4 @@
-"""The ``agentos`` command: joins its commands, and says what went wrong in a sentence."""
+"""The Typer application: register the subcommands and turn errors into one-line messages."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ app.command("demo")(demo.demo)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Parse, act, and return the exit code."""
+    """Run the command with *arguments* and return the exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
     typed = None
     if given[:1] == ["run"]:
@@ -71,20 +71,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return int(ExitCode.INTERRUPTED)
     except BrokenPipeError:
         discard_stdout()
-        return int(ExitCode.OK)  # whoever read it has seen enough
+        return int(ExitCode.OK)  # the reader closed the pipe
     except SystemExit as ended:
         if not isinstance(ended.__context__, BrokenPipeError):  # which the parser makes an exit code of 1
             raise
         discard_stdout()
         return int(ExitCode.OK)
-    except Exception as error:  # noqa: BLE001 - the parser's own refusals, and faults of ours
+    except Exception as error:  # noqa: BLE001 - usage errors of the parser, and bugs
         return _other(error)
     return int(code or 0)
 
 
 def _other(error: Exception) -> int:
     formatted = getattr(error, "format_message", None)
-    if callable(formatted):  # how the parser refuses what was typed
+    if callable(formatted):  # a usage error of the parser
         context = getattr(error, "ctx", None)
         path = "agentos" if context is None else context.command_path
         said = str(formatted())
@@ -99,28 +99,28 @@ def _other(error: Exception) -> int:
         print_error(f"agentos: {error}")
         return int(ExitCode.USAGE)
     if isinstance(error, OSError):
-        what = getattr(error, "what", None)  # of a file that is not safe to use
+        what = getattr(error, "what", None)  # set by UnsafePath
         said = str(error) if what else f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}"
         print_error(f"agentos: {said}")
         return int(ExitCode.OUTPUT)
     import traceback
 
-    # Where it happened, without the values and the message: either may hold a secret.
+    # The location only: values and the message may hold a secret.
     places = "".join(traceback.format_list(traceback.extract_tb(error.__traceback__)[-3:]))
     print_error(f"agentos: a fault of agentos itself ({type(error).__name__}); please report this:", places.rstrip())
     return int(ExitCode.INTERNAL)
 
 
 def print_error(*lines: str) -> None:
-    """Tell a person, on standard error."""
+    """Print to standard error, ignoring a closed stream."""
     try:
         print(*lines, sep="\n", file=sys.stderr, flush=True)
     except (OSError, ValueError):
-        pass  # nobody listens
+        pass
 
 
 def discard_stdout() -> None:
-    """Its reader is gone: let the interpreter find nothing to flush there at its end."""
+    """Replace standard output by /dev/null, so that the interpreter has nothing to flush at exit."""
     try:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     except OSError:

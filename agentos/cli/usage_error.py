@@ -1,4 +1,4 @@
-"""What a person is told who typed something that cannot be done."""
+"""UsageError: a message and a hint for invalid command-line input."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from .exit_codes import ExitCode
 
 
 class UsageError(Exception):
-    """Ends the command: *message* says what and where, *hint* what to do; both are shown on standard error."""
+    """Ends the command. *message* says what is wrong and where, *hint* what to do; both go to standard error."""
 
     def __init__(self, message: str, hint: str | None = None, code: ExitCode = ExitCode.USAGE) -> None:
         super().__init__(message)

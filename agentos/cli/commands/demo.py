@@ -1,4 +1,4 @@
-"""``agentos demo``: the whole promise in half a minute, with keys of a simulated provider."""
+"""``agentos demo``: a demonstration in half a minute, with keys of a simulated provider."""
 
 from __future__ import annotations
 
@@ -26,4 +26,4 @@ def demo(
     try:
         return run_demo(items, keep=keep)
     except BrokenPipeError:
-        return ExitCode.OK  # whoever read it has seen enough; left to itself the parser would call it a failure
+        return ExitCode.OK  # the reader closed the pipe; the parser would call it a failure

@@ -1,4 +1,4 @@
-"""``agentos init``: a configuration file to begin with, every option explained, the keys at hand filled in by name."""
+"""``agentos init``: write a commented configuration file with an entry for each API key in the environment."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..config.files import FILE_NAME, current_folder, format_path
 from ..config.run_options import RUN_OPTIONS, build_variable_name
 from ..usage_error import UsageError
 
-# Variables whose names tell that they hold a key, and of what kind.
+# Names of variables that hold a key.
 PATTERNS: Final = ("OPENAI_API_KEY*", "ANTHROPIC_API_KEY*", "GEMINI_API_KEY*", "MISTRAL_API_KEY*")
 _ORDINARY: Final = re.compile(r"[A-Z0-9_]+")
 
@@ -68,7 +68,7 @@ def init(
 ) -> None:
     """Write a commented agentos.toml, with an entry for each API key found in the environment, by its name only."""
     target = Path(FILE_NAME) if path is None else path
-    if os.path.isdir(target):  # a name that is too long for any file is none
+    if os.path.isdir(target):  # not Path.is_dir, which raises for a name that is too long
         target /= FILE_NAME
     cwd = current_folder()
     found = find_key_variables(os.environ)
@@ -80,7 +80,7 @@ def init(
 
 
 def find_key_variables(environ: Mapping[str, str]) -> dict[str, str | None]:
-    """The variables that hold keys; for one with the same secret as an earlier one, the name of that."""
+    """Return the variables that hold keys, each with the earlier variable that has the same secret, or None."""
     from ...pool.secret_sources import SecretUnavailable, find_variables, from_env
 
     found: dict[str, str | None] = {}
@@ -99,7 +99,7 @@ def find_key_variables(environ: Mapping[str, str]) -> dict[str, str | None]:
 
 
 def build_contents(found: Mapping[str, str | None]) -> str:
-    """The file, with entries for these variables."""
+    """Return the text of the file, with an entry for each variable of *found*."""
     from ...pool.secret_sources import derive_name
 
     text = [_HEAD]
@@ -131,7 +131,7 @@ def _next_steps(found: Mapping[str, str | None], label: str, *, default: bool) -
 
 
 def _write(target: Path, text: str, *, force: bool) -> None:
-    """Write it all or nothing. What is there stays there, unless *force*."""
+    """Write the file atomically. An existing file is kept unless *force*."""
     if not force and os.path.lexists(target):
         raise _exists(target)
     draft = target.with_name(f".{target.name}.{os.getpid()}")
@@ -156,7 +156,7 @@ def _put(draft: Path, target: Path, *, force: bool) -> None:
         os.replace(draft, target)
         return
     try:
-        os.link(draft, target)  # fails where a rename would overwrite what somebody made in this moment
+        os.link(draft, target)  # unlike a rename, it fails if the file was made in the meantime
     except FileExistsError:
         raise
     except OSError:  # no hard links here

@@ -1,4 +1,4 @@
-"""``agentos keys``: how each key is doing, by what the store has, also while runs use it; and ``keys clear NAME``."""
+"""``agentos keys``: print the state of each key from the store; and ``agentos keys clear NAME``."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ _ConfigOption = Annotated[Path | None, typer.Option(help="Read this file instead
 
 @dataclass(frozen=True, slots=True)
 class _KeyOptions:
-    """What the options of both commands come to."""
+    """The parsed options of both commands."""
 
     settings: Settings
     place: Path | RedisLocation
-    label: str  # what is said of that place
+    label: str  # the location in messages
     specs: list[KeySpec]
 
 
@@ -155,7 +155,7 @@ def _parse_options(store: str | None, config: Path | None, keys: list[str]) -> _
 
 
 def _find_configured_store(settings: Settings) -> tuple[str, str]:
-    """The store that was named before anything was typed, and where."""
+    """Return the store of the configuration, and where it is set."""
     setting = settings.run.get("store")
     return ("sqlite", "store") if setting is None else (setting.value, setting.where)
 
@@ -167,7 +167,7 @@ def _read_store(asked: _KeyOptions) -> list[CredentialRow] | None:
 
 
 def _query_store(ask: Callable[[Clock], T]) -> T:
-    """What the store answers. Raises Refusal if it cannot be asked."""
+    """Return the result of *ask*. Raise UsageError if the store cannot be read."""
     from ...errors import StoreError
     from ...util.clock import SystemClock
     from ..config.store_url import build_missing_package_error, build_store_error

@@ -1,4 +1,4 @@
-"""``agentos logs``: what an item printed."""
+"""``agentos logs``: print the log of an item."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ...runs.report.item_states import LastEntry
     from ..terminal.follow import GrowingFile
 
-_PAUSE: Final = 0.2  # seconds between two looks at a log that is followed
+_PAUSE: Final = 0.2  # seconds between two reads of a followed log
 
 
 def logs(
@@ -72,7 +72,7 @@ def _find_log(folder: Path, file_name: str) -> Path:
 
 
 def _find_item(files: JournalFiles, given: str, run: str) -> str:
-    """The id that was meant."""
+    """Return the id that *given* abbreviates."""
     from ...runs.report.item_states import find_ids
 
     if files.size(files.db) is None:
@@ -88,7 +88,7 @@ def _find_item(files: JournalFiles, given: str, run: str) -> str:
 
 
 def _print_log(path: Path, *, tail: int | None, raw: bool, ended: Callable[[], bool] | None) -> bool:
-    """Print what there is, and what comes until *ended*; False if that was nothing at all."""
+    """Print the log, and what is added until *ended*. Return False if nothing was printed."""
     from ..terminal.follow import GrowingFile, SanitizedLines
 
     neutralised = None
@@ -109,7 +109,7 @@ def _print_log(path: Path, *, tail: int | None, raw: bool, ended: Callable[[], b
 
 
 def _follow(growing: GrowingFile, ended: Callable[[], bool]) -> bool:
-    """Print what comes until *ended*, asked before the last reading: what is printed at the very end counts."""
+    """Print what is added until *ended*, which is called before the last read so that no output is missed."""
     shown = False
     while True:
         sys.stdout.flush()
@@ -129,7 +129,7 @@ def _pause() -> None:
 
 
 def _build_end_check(files: JournalFiles, item_id: str) -> Callable[[], bool]:
-    """Whether the item has ended, or nobody runs it: each time only newer entries are looked at."""
+    """Return a function that reports whether the item has ended or no process runs it; it reads new entries only."""
     from ...runs.journal.entry_text import replace_surrogates
     from ...runs.report.item_states import find_last_entry
     from ...runs.report.status import find_owner
@@ -138,7 +138,7 @@ def _build_end_check(files: JournalFiles, item_id: str) -> Callable[[], bool]:
 
     def ended() -> bool:
         nonlocal seen
-        is_on = find_owner(files.lock) is not None  # asked first: what its last commit says is there afterwards
+        is_on = find_owner(files.lock) is not None  # checked first, so that the last commit is seen below
         last = find_last_entry(files, replace_surrogates(item_id), after=seen)
         if last is not None:
             seen = last.seq
@@ -148,7 +148,7 @@ def _build_end_check(files: JournalFiles, item_id: str) -> Callable[[], bool]:
 
 
 def _explain_missing_log(files: JournalFiles, item_id: str, run: str, *, is_empty: bool) -> None:
-    """There is no log: why, and what the journal has of the item instead."""
+    """Print why there is no log, and what the journal has of the item."""
     from ...runs.journal.entry_text import replace_surrogates
     from ...runs.report.item_states import find_last_entry
     from ..terminal.report_text import clean

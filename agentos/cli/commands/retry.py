@@ -1,4 +1,4 @@
-"""``agentos retry``: run again what failed, with the command that the run was started with."""
+"""``agentos retry``: run the failed items of a run again, with its original command."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def retry(
     """Run the failed items of a run again, and those that are left: the command is the one it was started with."""
     base = base_folder(dir)
     found = find_run(base, run)
-    named = found.parent.parent != base.path  # by its path
+    named = found.parent.parent != base.path  # given as a path
     folder = Path(os.path.realpath(found) if named else os.path.abspath(found))
     card = _read_card(None if named else base, folder, trust=trust)
     if card is None:
@@ -63,9 +63,9 @@ def retry(
 
 
 def _read_card(base: BaseFolder | None, folder: Path, *, trust: bool) -> RunCard | None:
-    """How the run was started; None if that is not recorded. *base* is None for a run that was named by its path.
+    """Return how the run was started, or None if that is not recorded. *base* is None for a run given as a path.
 
-    Raises ``UsageError`` unless the folder is known or trusted: what is written there can run anything.
+    Raise ``UsageError`` unless the folder is known or trusted: the command recorded in it can be anything.
     """
     from ...runs.report.run_card import CARD_NAME, MAX_CARD_SIZE, parse_card
     from ...util.private_folder import PrivateFolder, UnsafePath
@@ -88,10 +88,10 @@ def _read_card(base: BaseFolder | None, folder: Path, *, trust: bool) -> RunCard
 
 
 def retry_arguments(card: RunCard, folder: Path) -> list[str]:
-    """What to give ``agentos run``, in the folder the run was started in, so that it goes on with this very run.
+    """Return the arguments of ``agentos run``, in the folder the run was started in, that continue this run.
 
-    Name and place are said again where what was typed would lead to another run: the folder may have been renamed, as
-    ``--fresh`` does, or moved. Of an option that is given twice, the last one counts.
+    ``--name`` and ``--dir`` are added where the original arguments would lead to another run: the folder may have been
+    renamed, as ``--fresh`` does, or moved. Of an option that is given twice, the last one counts.
     """
     kept = kept_arguments(card.arguments)
     end = options_end(kept)
@@ -124,7 +124,7 @@ def _check(card: RunCard, folder: Path, arguments: list[str]) -> None:
 
 
 def find_option_value(options: list[str], name: str) -> str | None:
-    """What was typed for an option, the last time it was."""
+    """Return the last value of an option, or None."""
     found = None
     for word, following in zip(options, [*options[1:], None], strict=False):
         if word == name:

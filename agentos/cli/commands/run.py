@@ -1,4 +1,4 @@
-"""``agentos run``: what can be typed."""
+"""``agentos run``: its options and arguments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``agentos runs``: all runs, the newest first."""
+"""``agentos runs``: list all runs, the newest first."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def _print_table(briefs: list[RunSummary], color: str) -> None:
     lines = align_table([head, *rows], right=(2, 3, 4))
     print(paint(lines[0], DIM))
     for brief, row, line in zip(briefs, rows, lines[1:], strict=True):
-        # Painted last: colours have no width, and the table could not know.
+        # Colored last: the table would count escape sequences as width.
         begin = line.index(row[1], len(row[0]))
         end = begin + len(row[1])
         print(line[:begin] + color_state(brief.state.word, row[1], paint) + line[end:])

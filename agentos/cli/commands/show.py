@@ -1,4 +1,4 @@
-"""``agentos show``: what became of a run, or is becoming of it."""
+"""``agentos show``: report on one run."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def show(
 
 
 def _require_begun(folder: Path) -> None:
-    """A run whose first start was refused has a folder, and nothing in it to tell of."""
+    """Raise UsageError for a run that has a folder but no journal, because its first start was refused."""
     import os
 
     if not any(os.path.lexists(folder / name) for name in ("journal.sqlite", "journal.sqlite.head")):

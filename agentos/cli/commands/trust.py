@@ -1,4 +1,4 @@
-"""``agentos trust``: look at what a run folder from elsewhere would run, and let it go on."""
+"""``agentos trust``: show what a run folder from elsewhere would run, and record that it may."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def trust(
 
 
 def _find_folder(path: str, base: str | None) -> Path:
-    """The folder at *path*, with the links in it as they are; else the run of that name."""
+    """Return the folder at *path* without resolving links, else the run of that name."""
     folder = Path(os.path.abspath(path))
     if os.path.isdir(folder):
         return folder
@@ -91,7 +91,7 @@ def _trust(folder: Path, memory: TrustedRuns, *, look: bool) -> None:
 
 
 def _open_folder(folder: Path, found: list[UnsafePath]) -> PrivateFolder:
-    """Open it as a run would, noting all that a run would refuse on the way."""
+    """Open *folder* as a run would, and add everything that a run would refuse to *found*."""
     from ...util.private_folder import PrivateFolder
 
     def noting(unsafe: UnsafePath) -> bool:
@@ -99,7 +99,7 @@ def _open_folder(folder: Path, found: list[UnsafePath]) -> PrivateFolder:
         return True
 
     is_run = folder.parent.name == "runs" and len(folder.parents) > 2
-    start = folder.parents[2] if is_run else folder.parent  # where runs are kept has to be ours, too
+    start = folder.parents[2] if is_run else folder.parent  # the folder of all runs is checked too
     opened = PrivateFolder.at(start, accept=noting)
     for name in folder.relative_to(start).parts:
         outer, opened = opened, opened.enter(name)
@@ -125,7 +125,7 @@ def _remember(folder: PrivateFolder, memory: TrustedRuns) -> None:
 
 
 def _describe_runs(folder: PrivateFolder) -> Iterator[str]:
-    """What ``agentos retry`` would do, line by line."""
+    """Yield lines that describe what ``agentos retry`` would run."""
     import json
     import shlex
 
@@ -151,7 +151,7 @@ def _describe_runs(folder: PrivateFolder) -> Iterator[str]:
 
 
 def _config(cwd: str, arguments: tuple[str, ...]) -> Iterator[str]:
-    """The configuration that it names, and the commands in it that would be run to get keys."""
+    """Yield lines on the configuration that the arguments name, and on its commands that fetch keys."""
     import shlex
 
     from ..config.files import read_config_file

@@ -1,4 +1,4 @@
-"""What agentos promises, held against what happened in the demo: by the journal, and by the provider's own count."""
+"""Check what agentos promises against the journal and the provider's statistics of the demo."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from ..terminal.phrases import format_count
 if TYPE_CHECKING:
     from ...simulator import Statistics
 
-# A limit that nobody stated is found out by running into it: some refusals for each, and few of many calls.
+# A limit that is not stated is found by exceeding it: a few refusals per quota, and a small share of all calls.
 _LESSONS: Final = 4
 _FEW: Final = 0.03
-# A worker may ask others than the provider, so only the third refusal in a row is taken for the end of a key.
+# A 401 may come from another server, so only the third refusal in a row makes a key dead.
 _TRIES_OF_A_DEAD_KEY: Final = 3
 _ANSWERS_ABOUT_A_KEY: Final = frozenset(("dead_key", "unknown_key"))
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What is known at the end.
+    """The facts at the end of the demo.
 
-    Of done items, by id, the journal tells the instant at which they were done. ``leaks`` are files in which a secret
-    stands, ``ended_badly`` says which commands did.
+    ``done`` maps the ids of done items to the instants in the journal. ``leaks`` are files that contain a secret,
+    ``ended_badly`` describes commands with an unexpected exit code.
     """
 
     items: int
@@ -47,7 +47,7 @@ class DemoPromise:
 
 
 def check_promises(seen: Evidence) -> Iterator[DemoPromise]:
-    """Each promise with its numbers."""
+    """Yield each promise with its figures."""
     yield DemoPromise(len(seen.done) == seen.items, f"{len(seen.done):,} of {format_count(seen.items, 'item')} done")
     yield _nothing_twice(seen)
     yield _few_refusals(seen)
@@ -91,5 +91,5 @@ def _dead_key_left_alone(seen: Evidence) -> DemoPromise:
     after = calls - seen.at_kill.keys[seen.dead].calls
     later = f"{after:,} of them" if after else "not once"
     told = f"the dead key was tried {format_count(calls, 'time')}, {later} after the kill"
-    # A run that is killed before it has heard the third refusal takes what it suspected with it.
+    # A run that is killed before the third refusal loses the count of the first two.
     return DemoPromise(max(calls - after, after) <= _TRIES_OF_A_DEAD_KEY, told)

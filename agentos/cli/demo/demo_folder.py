@@ -1,4 +1,4 @@
-"""The folder of the demo: what a person would have written to run such a thing, and nothing outside of it."""
+"""The folder of the demo: items, worker, configuration and keys."""
 
 from __future__ import annotations
 
@@ -75,10 +75,10 @@ class DemoFolder:
         self._write("agentos.toml", "".join(config))
 
     def environment(self, environ: Mapping[str, str]) -> dict[str, str]:
-        """What the commands of the demo see: nothing of the user's own settings, and no place but this folder."""
+        """Return the environment of the demo's commands: no settings of the user, no folder but this one."""
         kept = {name: value for name, value in environ.items() if not name.startswith("AGENTOS_")}
         kept |= {name: environ[name] for name in _PASSED_ON if name in environ}
-        # They have to find this very package, wherever this process found it.
+        # They must import the same package as this process.
         package = str(Path(__file__).parents[3])
         return kept | {
             "AGENTOS_HOME": str(self.path),
@@ -89,19 +89,19 @@ class DemoFolder:
 
     @property
     def run(self) -> Path | None:
-        """The folder of the one run; None while there is none."""
+        """The folder of the run; None before it starts."""
         return next((self.path / _BASE / "runs").glob("*"), None)
 
     def count_finished(self) -> int:
-        """How many results are written down so far."""
+        """Return the number of results written so far."""
         run = self.run
         try:
             return 0 if run is None else (run / "results.jsonl").read_bytes().count(b"\n")
         except OSError:
-            return 0  # not yet, or just being made anew
+            return 0  # not there yet, or being rewritten
 
     def find_leaks(self, secrets: tuple[str, ...]) -> list[str]:
-        """The files in which any of the secrets stands, besides those they are kept in."""
+        """Return the files that contain any of *secrets*, except the key files."""
         wanted = [secret.encode() for secret in secrets]
         found = []
         for path in sorted(self.path.rglob("*")):
@@ -112,7 +112,7 @@ class DemoFolder:
         return found
 
     def _write(self, name: str, text: str) -> None:
-        # For this user alone: some of it is secret, and agentos would warn of a secret that others may read.
+        # Private: agentos would warn of a secret that others may read.
         descriptor = os.open(self.path / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with open(descriptor, "w", encoding="utf-8") as file:
             file.write(text)

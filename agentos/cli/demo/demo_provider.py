@@ -1,4 +1,4 @@
-"""The provider of the demo: three organisations, eight keys, and something wrong with two of them."""
+"""The simulated provider of the demo: three organisations and eight keys, one of them slow and one dead."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ if TYPE_CHECKING:
     from ...simulator import ProviderPlan, Scripted
 
 _SLOWNESS: Final = 8.0
-_REST: Final = 4  # seconds in which globex turns all its callers away
-_WHOLE: Final = 300  # items; with fewer, what takes time takes less
+_REST: Final = 4  # seconds for which globex rate-limits all calls
+_WHOLE: Final = 300  # items; with fewer, delays are shorter
 
 
 @dataclass(frozen=True, slots=True)
 class Organisation:
-    """*keys* share its limit; each bears *slots* calls at once. *told* is how the demo introduces it."""
+    """*keys* share its limit; each has *slots*. *description* is shown at the start of the demo."""
 
     name: str
     keys: int
@@ -34,7 +34,7 @@ DEAD: Final = "initech-2"
 
 
 def count_slots() -> dict[str, int]:
-    """How many calls at once each key bears, by its name."""
+    """Return the number of slots of each key, by name."""
     return {
         f"{organisation.name}-{number}": organisation.slots
         for organisation in ORGANISATIONS
@@ -43,7 +43,7 @@ def count_slots() -> dict[str, int]:
 
 
 def build_provider(items: int) -> ProviderPlan:
-    """The plan for so many items, with secrets that were never used before."""
+    """Return the provider's plan for *items*, with new random secrets."""
     import secrets
 
     from ...simulator import KeyPlan, Latency, ProviderPlan, QuotaPlan
@@ -54,7 +54,7 @@ def build_provider(items: int) -> ProviderPlan:
         for each in ORGANISATIONS
     )
     keys = tuple(
-        # Nothing but chance in them: a piece of a secret is masked wherever it shows, and a word would show.
+        # Random only: a part of a secret is redacted wherever it appears, and a word would appear.
         KeyPlan(
             secrets.token_hex(20),
             name.rpartition("-")[0],
@@ -68,10 +68,10 @@ def build_provider(items: int) -> ProviderPlan:
 
 
 def _mishaps(items: int, seconds: int) -> tuple[Scripted, ...]:
-    """What befalls single calls, in each half: a rest of *seconds*, errors of the provider, a lost connection."""
+    """Return faults of single calls in each half: a cooldown of *seconds*, provider errors, a dropped connection."""
     from ...simulator import Scripted
 
-    # Told by the calls of one key each, of which there are about items / 6; so no two fall on the same call.
+    # Each counts the calls of one key, about items / 6, so that no two apply to the same call.
     early, late = max(2, items // 40), max(3, items // 10)
     rest = {"retry-after": str(seconds), "retry-after-ms": str(seconds * 1_000)}
     return (

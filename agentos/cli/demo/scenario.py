@@ -1,4 +1,4 @@
-"""The demo, act by act: a run that is killed half-way, the same command again, the report, and what was promised."""
+"""The demo: a run that is killed half-way, the same command again, the report, and the checks."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from ...simulator import Running
 
 _POLL_INTERVAL: Final = 0.02
-_PATIENCE: Final = 1.0  # for a command that was asked to end; then it is asked once more
+_PATIENCE: Final = 1.0  # after SIGTERM; then it is sent once more
 _SHOW_CURSOR: Final = "\x1b[?25h"
 
 
 def run_demo(items: int, *, keep: bool) -> ExitCode:
-    """All of it. Whatever ends it, no process is left, and without *keep* no file."""
+    """Run the demo. At any end no process is left, and without *keep* no file."""
     began = time.monotonic()
     with _signals_end_it(), _folder(keep=keep) as path, _served(items) as simulator:
         folder = DemoFolder(path)
@@ -55,7 +55,7 @@ class _Demo:
     def run(self, began: float, *, kept: bool) -> ExitCode:
         self._introduce(kept=kept)
         self._run_and_kill()
-        # Those calls whose client is gone end when the provider notices.
+        # Calls of the killed client end when the provider notices.
         self._simulator.wait_idle()
         done_before, at_kill = self._done(), self._simulator.statistics()
         self._run_to_the_end(*RUN)
@@ -76,7 +76,7 @@ class _Demo:
         self._print_end(time.monotonic() - began, kept=kept)
         return code
 
-    # -- words ------------------------------------------------------------------------------------------------
+    # -- output -----------------------------------------------------------------------------------------------
 
     def _introduce(self, *, kept: bool) -> None:
         slots = count_slots()
@@ -115,7 +115,7 @@ class _Demo:
     def _echo(self, arguments: tuple[str, ...]) -> None:
         self._print("", f"{self._paint('$', DIM)} {self._paint(shlex.join(('agentos', *arguments)), CYAN)}")
 
-    # -- deeds ------------------------------------------------------------------------------------------------
+    # -- actions ----------------------------------------------------------------------------------------------
 
     def _run_and_kill(self) -> None:
         self._echo(RUN)
@@ -138,8 +138,8 @@ class _Demo:
 
     @contextlib.contextmanager
     def _started(self, arguments: tuple[str, ...]) -> Iterator[subprocess.Popen[bytes]]:
-        """The command itself, on the same terminal; it is ended if the demo is."""
-        child = subprocess.Popen(  # noqa: S603 - this very program
+        """Run the command on the same terminal; end it if the demo is ended."""
+        child = subprocess.Popen(  # noqa: S603 - this program
             [sys.executable, "-m", "agentos.cli", *arguments],
             cwd=self._folder.path,
             env=self._folder.environment(os.environ),
@@ -181,7 +181,7 @@ def _folder(*, keep: bool) -> Iterator[Path]:
 
     prefix = "agentos-demo-"
     try:
-        # Resolved: what is a link to the folder would be another path for the commands that run in it.
+        # Resolved: a link would be another path for the commands that run in the folder.
         made = Path(tempfile.mkdtemp(prefix=prefix)).resolve()
     except OSError as error:
         raise _no_folder(error) from None
@@ -217,7 +217,7 @@ def _no_folder(error: OSError) -> UsageError:
 
 @contextlib.contextmanager
 def _signals_end_it() -> Iterator[None]:
-    """SIGTERM and SIGHUP end the demo as Ctrl-C does, so that nothing is left; unless they were to be ignored."""
+    """Let SIGTERM and SIGHUP end the demo as Ctrl-C does, unless they are ignored."""
 
     def leave(number: int, _frame: object) -> None:
         sys.exit(128 + number)
@@ -233,13 +233,13 @@ def _signals_end_it() -> Iterator[None]:
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:
-    """Ask it to end, ask again, and then do not ask. A run takes the second time for "at once"."""
+    """Send SIGTERM twice (a run stops at once on the second), then SIGKILL."""
     try:
         for _ in range(2):
             child.terminate()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 child.wait(_PATIENCE)
-    finally:  # also if somebody presses Ctrl-C again
+    finally:  # also on a second Ctrl-C
         if child.poll() is None:
             child.kill()
             child.wait()
@@ -247,6 +247,6 @@ def _end(child: subprocess.Popen[bytes]) -> None:
 
 
 def _restore_terminal() -> None:
-    """A display that was killed leaves its last picture, and no cursor."""
+    """Show the cursor again, which a killed display leaves hidden."""
     if is_terminal(sys.stderr):
         print(_SHOW_CURSOR, file=sys.stderr, flush=True)
