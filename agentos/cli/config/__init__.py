@@ -1,1 +1,1 @@
-"""Configuration files, options, credential entries and durations as people write them."""
+"""Configuration files, options, credential entries, typed durations."""

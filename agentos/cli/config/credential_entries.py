@@ -1,4 +1,4 @@
-"""``[[credentials]]`` of a configuration file: what is stated of each key, and where its secret is."""
+"""Parse the ``[[credentials]]`` of a configuration file."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _INSTEAD: Final = (
 )
 _NAME: Final = re.compile(r"[^\s,:/\\]+")
 
-# What only the user may state, and what is said to whoever else does.
+# Fields that only a trusted file may set, with the error for other files.
 _OWN_ONLY: Final[Mapping[str, str]] = {
     "command": "is not run: whoever wrote this file would run commands on your machine",
     "extra_env": "is not set: by variables such as PATH whoever wrote this file would run commands on your machine",
     "base_url": "is not used: whoever wrote this file could have your key sent to them",
 }
-# git takes its settings from GIT_CONFIG_KEY_0 and the like, and some of those are commands.
+# git reads settings from GIT_CONFIG_KEY_0 and the like, and some of those are commands.
 _FOR_KEYS: Final = re.compile(r"(?!GIT_CONFIG_)\w*(?:KEY|TOKEN|SECRET)[0-9_]*")
 NOT_FOR_KEYS: Final = (
     "must end in KEY, TOKEN or SECRET here: by other variables whoever wrote this file might run commands on your "
@@ -42,15 +42,15 @@ IN_YOUR_OWN: Final = "put it into agentos.toml in your own configuration folder,
 
 @dataclass(frozen=True, slots=True)
 class ConfigFile:
-    """A file of configuration that was read: *trusted* if the user named it, or keeps it in a folder of their own."""
+    """A configuration file that was read. *trusted*: the user named it, or it is in the user's own folder."""
 
     path: Path
-    label: str  # what it is called in messages
+    label: str  # its name in messages
     trusted: bool
     lines: Mapping[tuple[str | int, ...], int]
 
     def describe_location(self, *way: str | int) -> str:
-        """Say where: "agentos.toml, line 12", the nearest place that is known."""
+        """Return "agentos.toml, line 12" for the value at *way*, or the nearest known line above it."""
         for length in range(len(way), 0, -1):
             line = self.lines.get(way[:length])
             if line is not None:
@@ -59,19 +59,19 @@ class ConfigFile:
 
 
 def is_for_keys(variable: str) -> bool:
-    """Whether a variable is, by its name, for a key and nothing else: OPENAI_API_KEY, OPENAI_API_KEY_2, GH_TOKEN."""
+    """Return whether a variable is for a key by its name: OPENAI_API_KEY, OPENAI_API_KEY_2, GH_TOKEN."""
     return _FOR_KEYS.fullmatch(variable) is not None
 
 
 @dataclass(frozen=True, slots=True)
 class CredentialEntry:
-    """One credential as a file states it."""
+    """One credential of a configuration file."""
 
     name: str
     source: Literal["env", "file", "command"]
-    place: str | list[str]  # the variable, the path as it is written, or the command
+    place: str | list[str]  # the variable, the path as written, or the command
     where: str  # "agentos.toml, line 12"
-    folder: Path  # to which a path is relative
+    folder: Path  # paths are relative to it
     env_key: str | None = None
     quota: str | None = None
     slots: int | Literal["auto"] = 1
@@ -83,10 +83,10 @@ class CredentialEntry:
     provider: str | None = None
     extra_env: Mapping[str, str] | None = None
     disabled: bool = False
-    trusted: bool = True  # as the file that states it is
+    trusted: bool = True  # like its file
 
     def stated(self) -> dict[str, Any]:
-        """What ``Credential`` is told besides the secret."""
+        """Return the arguments of ``Credential`` besides the secret."""
         return {
             "name": self.name,
             "quota": self.quota,
@@ -101,7 +101,7 @@ class CredentialEntry:
         }
 
     def limits(self) -> tuple[Limit, ...]:
-        """The limits it states."""
+        """Return the limits of the entry."""
         from ...pool.credential import Credential
 
         return Credential("stands for the secret", rpm=self.rpm, tpm=self.tpm, rpd=self.rpd).limits
@@ -125,7 +125,7 @@ def _slots(value: Any, _from_text: bool = False) -> int | str:
 
 
 def _name(value: Any, _from_text: bool = False) -> str:
-    # It is typed after --keys, where commas part names and a colon means a source.
+    # It is typed after --keys, where a comma separates names and a colon marks a source.
     if not isinstance(value, str) or not _NAME.fullmatch(value) or not value.isprintable() or len(value) > 64:
         raise BadValue("must be a name of at most 64 characters, without spaces, commas, colons and slashes")
     return value
@@ -185,7 +185,7 @@ _FIELDS: Final[Mapping[str, Kind]] = {
 
 
 def parse_entries(given: Any, source: ConfigFile) -> list[CredentialEntry]:
-    """The entries of one file, checked. Every refusal names the line."""
+    """Return the checked entries of one file. Raise UsageError, which names the line."""
     if not isinstance(given, list) or not all(isinstance(each, dict) for each in given):
         raise UsageError(
             f"{source.describe_location('credentials')}: credentials must be a list of tables",
@@ -201,7 +201,7 @@ def parse_entries(given: Any, source: ConfigFile) -> list[CredentialEntry]:
 
 
 def require_not_replaced(entry: CredentialEntry, known: Mapping[str, CredentialEntry]) -> None:
-    """Refuse an entry of somebody else's file that stands in the place of one of the user's own."""
+    """Raise UsageError for an entry of an untrusted file that would replace one of the user's own."""
     other = known.get(entry.name)
     if other is not None and other.trusted and not entry.trusted:
         raise _taken(
@@ -215,7 +215,7 @@ def _taken(entry: CredentialEntry, other: CredentialEntry, hint: str) -> UsageEr
 
 def _entry(given: Mapping[str, Any], number: int, source: ConfigFile) -> CredentialEntry:
     fields = dict(given)
-    if isinstance(fields.get("env"), dict):  # variables that go with it; as text it says where the secret is
+    if isinstance(fields.get("env"), dict):  # a table: extra variables; text: the variable of the secret
         if "extra_env" in fields:
             _refuse(source, number, "extra_env", "says the same as env here; keep one of the two")
         fields["extra_env"] = fields.pop("env")
@@ -284,7 +284,7 @@ def _default_name(kind: str, place: Any, number: int, source: ConfigFile) -> str
 
 
 def _require_good(entry: CredentialEntry, number: int, source: ConfigFile) -> None:
-    """What only a whole credential shows: an address that is none, a limit that admits nothing."""
+    """Raise UsageError for what only a complete credential shows: a bad address, a limit that admits nothing."""
     from ...pool.credential import Credential
 
     try:
@@ -298,7 +298,7 @@ def _require_good(entry: CredentialEntry, number: int, source: ConfigFile) -> No
 
 
 def _refuse(source: ConfigFile, number: int, field: str, problem: str, hint: str | None = None) -> NoReturn:
-    # In a list that was typed people count from one; the line says it in any case.
+    # Counted from one, as people do.
     what = f"credentials[{number + 1}]" + (f".{field}" if field else "")
     way: tuple[str | int, ...] = ("credentials", number, field) if field else ("credentials", number)
     if field == "extra_env" and way not in source.lines:
@@ -307,7 +307,7 @@ def _refuse(source: ConfigFile, number: int, field: str, problem: str, hint: str
 
 
 def require_same_limits(entries: list[CredentialEntry]) -> None:
-    """Limits belong to the quota: credentials that share one state the same."""
+    """Raise UsageError if credentials of one quota state different limits."""
     first: dict[str, CredentialEntry] = {}
     for entry in entries:
         if entry.quota is None or entry.disabled:

@@ -1,12 +1,12 @@
-"""What ``agentos`` is told before anything is typed: ``agentos.toml``, then the environment.
+"""Read the settings of ``agentos.toml`` files and of the environment.
 
-With ``--config FILE`` (or ``AGENTOS_CONFIG``) that file alone is read. Else the user's own, in ``~/.config/agentos``
-(or ``$XDG_CONFIG_HOME/agentos``), and then ``agentos.toml`` in the current folder: what its ``[run]`` says wins, and
-its credentials join the user's. Variables ``AGENTOS_*`` win over files, and flags over all.
+With ``--config FILE`` (or ``AGENTOS_CONFIG``) only that file is read. Otherwise the user's own file is read, in
+``~/.config/agentos`` (or ``$XDG_CONFIG_HOME/agentos``), and then ``agentos.toml`` in the current folder: its ``[run]``
+options win, and its credentials are added to the user's. Variables ``AGENTOS_*`` win over files, and flags over both.
 
-A cloned repository may bring an ``agentos.toml``, too. So a file is trusted only where the user has chosen it, or keeps
-it in a folder of their own. Any other is kept from what runs code, sends keys elsewhere, writes outside of its folder,
-or passes for a key of the user's own.
+A cloned repository may contain an ``agentos.toml``. So a file is trusted only if the user named it, or keeps it in the
+user's own folder. Any other file must not run code, send keys elsewhere, write outside of its folder, or replace a
+credential of the user.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _LARGEST: Final = 4 * 1024 * 1024
 _IN_A_FILE: Final = "sqlite:///"
 _LOCAL: Final = ("sqlite", "memory")
 
-# Variables that begin like options and are none: set for running items, or read by the pool and by other commands.
+# AGENTOS_ variables that are not options: set for running items, or read by the pool and by other commands.
 _NO_OPTIONS: Final = {
     f"AGENTOS_{name}"
     for name in (
@@ -59,17 +59,17 @@ _NO_OPTIONS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One option as it was set before anything was typed: its checked value, and where ("agentos.toml, line 4")."""
+    """One option set by a file or the environment: its checked value, and where ("agentos.toml, line 4")."""
 
     value: Any
     where: str
-    trusted: bool = True  # not by a file that came with somebody else's project
-    folder: Path | None = None  # to which a path in it is relative, if not to the current folder
+    trusted: bool = True  # False: set by a project's file
+    folder: Path | None = None  # paths in it are relative to it; None: to the current folder
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """All that was told. ``warnings`` are for people: nothing is wrong enough to stop."""
+    """All settings of files and environment, with warnings for the user."""
 
     run: dict[str, Setting]
     credentials: list[CredentialEntry]
@@ -78,13 +78,13 @@ class Settings:
     warnings: tuple[str, ...] = field(default=())
 
     def value(self, name: str, default: Any = None) -> Any:
-        """What ``[run]`` or the environment say of an option; *default* if nothing."""
+        """Return the value of an option, or *default* if it is not set."""
         setting = self.run.get(name)
         return default if setting is None else setting.value
 
 
 def load_settings(config: Path | None, cwd: Path, environ: Mapping[str, str]) -> Settings:
-    """Read what there is. Raises Refusal, which names file and line, or the variable."""
+    """Read all settings. Raise UsageError, which names file and line, or the variable."""
     run: dict[str, Setting] = {}
     entries: dict[str, CredentialEntry] = {}
     files = []
@@ -104,7 +104,7 @@ def load_settings(config: Path | None, cwd: Path, environ: Mapping[str, str]) ->
 
 
 def read_config_file(path: Path, *, trusted: bool, cwd: Path) -> tuple[dict[str, Setting], list[CredentialEntry]]:
-    """What one file says. *trusted*: the user has chosen it, and it may say anything."""
+    """Read one file. *trusted*: the user has chosen it, and it may set anything."""
     given, source = _parsed(path, format_path(path, cwd), trusted)
     for name in given:
         if name not in ("run", "credentials"):
@@ -121,16 +121,16 @@ def read_config_file(path: Path, *, trusted: bool, cwd: Path) -> tuple[dict[str,
 
 
 def user_folder(environ: Mapping[str, str]) -> Path | None:
-    """The user's own configuration folder; None for a user without a home."""
+    """Return the user's own configuration folder, or None for a user without a home."""
     chosen = environ.get("XDG_CONFIG_HOME", "")
-    if os.path.isabs(chosen):  # the specification wants a relative one to be ignored
+    if os.path.isabs(chosen):  # the specification ignores a relative one
         return Path(chosen) / "agentos"
     home = environ.get("HOME") or os.path.expanduser("~")
     return Path(home) / ".config" / "agentos" if os.path.isabs(home) else None
 
 
 def _files(config: Path | None, cwd: Path, environ: Mapping[str, str]) -> list[tuple[Path, bool]]:
-    """The files to read, what wins last, and whether each is trusted."""
+    """Return the files to read, with whether each is trusted; later files win."""
     named = environ.get("AGENTOS_CONFIG") if config is None else config
     if named:
         return [(cwd / expand_path(str(named), environ), True)]
@@ -146,7 +146,7 @@ def _files(config: Path | None, cwd: Path, environ: Mapping[str, str]) -> list[t
 
 
 def _require_named(config: Path | None, cwd: Path, environ: Mapping[str, str]) -> None:
-    """Refuse a name that leads to no file, without showing what may be a secret in the wrong place."""
+    """Raise UsageError for a missing file, without showing a name that may be a misplaced secret."""
     named = environ.get("AGENTOS_CONFIG") if config is None else str(config)
     if not named:
         return
@@ -161,7 +161,7 @@ def _require_named(config: Path | None, cwd: Path, environ: Mapping[str, str]) -
 
 
 def expand_path(path: str, environ: Mapping[str, str]) -> Path:
-    """A path as it was written, ``~`` being the home folder."""
+    """Return the path with ``~`` expanded."""
     home = environ.get("HOME")
     if home and (path == "~" or path.startswith("~/")):
         return Path(home + path[1:])
@@ -169,7 +169,7 @@ def expand_path(path: str, environ: Mapping[str, str]) -> Path:
 
 
 def current_folder() -> Path:
-    """Where the command was typed."""
+    """Return the current folder."""
     try:
         return Path.cwd()
     except OSError:
@@ -177,7 +177,7 @@ def current_folder() -> Path:
 
 
 def format_path(path: Path, cwd: Path) -> str:
-    """A path as messages have it: short where it is below the current folder."""
+    """Return a path for messages: relative if it is below the current folder."""
     return str(path.relative_to(cwd)) if path.is_relative_to(cwd) and path != cwd else str(path)
 
 
@@ -194,7 +194,7 @@ def _parsed(path: Path, label: str, trusted: bool) -> tuple[dict[str, Any], Conf
     if len(data) > _LARGEST:
         raise UsageError(f"{label} is larger than 4 MiB: it is no agentos.toml")
     try:
-        # As tomllib does it for files, so that lines are counted in the text that it reads.
+        # As tomllib does for files, so that lines are counted in the same text.
         text = data.decode("utf-8").replace("\r\n", "\n")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
@@ -212,7 +212,7 @@ def _parsed(path: Path, label: str, trusted: bool) -> tuple[dict[str, Any], Conf
 
 
 def _read_bytes(path: Path, trusted: bool) -> bytes:
-    """What is in the file, a little more than is allowed at most. One that is not *trusted* is not waited for."""
+    """Return the contents, at most a little more than is allowed. An untrusted pipe is not waited for."""
     with open(path, "rb", opener=None if trusted else _open_nonblocking) as file:
         if not trusted and not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise OSError(0, "it is no ordinary file")
@@ -224,7 +224,7 @@ def _open_nonblocking(path: str, flags: int) -> int:
 
 
 def _format_toml_error(message: str, text: str) -> str:
-    """What tomllib says is wrong, with the line in front. Of the text itself nothing is shown: it may be a secret."""
+    """Return tomllib's error with the line in front, without the text of the file: it may be a secret."""
     import re
 
     problem, _, place = message.rpartition(" (at ")
@@ -259,7 +259,7 @@ def _parse_run_table(given: Any, source: ConfigFile) -> dict[str, Setting]:
 
 
 def _find_harm(name: str, value: Any, folder: Path) -> str | None:
-    """What is wrong with an option that a project's file in *folder* sets; None: it can do no harm."""
+    """Return why a project's file in *folder* may not set this value; None if it is harmless."""
     if name == "env_key":
         return None if is_for_keys(value) else NOT_FOR_KEYS
     if (name == "engine" and value != HERE) or (name == "ship_secrets" and value):
@@ -276,7 +276,7 @@ def _find_harm(name: str, value: Any, folder: Path) -> str | None:
 
 
 def _is_within(folder: Path, path: str) -> bool:
-    """Whether a path stays in *folder*, wherever links lead. One of a home folder does not."""
+    """Return whether *path*, links resolved, is inside *folder*. A path that begins with ``~`` is not."""
     inside = Path(os.path.realpath(folder))
     return not path.startswith("~") and Path(os.path.realpath(inside / path)).is_relative_to(inside)
 
@@ -294,9 +294,9 @@ def _environment(environ: Mapping[str, str]) -> tuple[dict[str, Setting], tuple[
                 near = get_close_matches(variable, [*twins, *_NO_OPTIONS], 1)
                 hint = f"; did you mean {near[0]}?" if near else ""
                 warnings.append(f"the environment variable {variable} means nothing to agentos{hint}")
-        elif environ[variable].strip():  # empty is as good as not set
-            # Variables are set by more than the user's hand, by what a folder brings along, say: files that they name
-            # for keys are not as good as typed. AGENTOS_CONFIG is: it says in so many words which file to trust.
+        elif environ[variable].strip():  # empty means not set
+            # A variable may be set by a project's tools: key files that it names are not trusted as typed ones are.
+            # AGENTOS_CONFIG is trusted, because its purpose is to name a trusted file.
             trusted = name != "keys"
             try:
                 found[name] = Setting(RUN_OPTIONS[name].kind(environ[variable], True), variable, trusted)

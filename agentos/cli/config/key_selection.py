@@ -1,11 +1,11 @@
-"""The credentials of a run: which ones ``--keys`` chooses, and their secrets, fetched from where they are.
+"""Select the credentials of a run by ``--keys`` and read their secrets.
 
-``--keys`` may be repeated, and each may hold several words parted by commas: ``env:NAME``, ``env:PATTERN*``, the name
-of a credential in ``agentos.toml``, or the path of a file (``.toml``: entries as there; else a secret in each line).
-Without it, ``keys`` of ``[run]`` counts, else all credentials of ``agentos.toml``.
+``--keys`` may be repeated, and each may hold several words, separated by commas: ``env:NAME``, ``env:PATTERN*``, the
+name of a credential in ``agentos.toml``, or the path of a file (``.toml``: entries; else a secret per line).
+Without ``--keys``, ``keys`` of ``[run]`` counts, else all credentials of ``agentos.toml``.
 
-A file that was typed is the user's choice: its commands are run, and it may be a pipe (``<(...)``). One that
-``AGENTOS_KEYS`` or a project's file names is neither.
+A typed file is trusted: its commands are run, and it may be a pipe (``<(...)``). A file that ``AGENTOS_KEYS`` or a
+project's file names is not trusted.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ if TYPE_CHECKING:
 _ENV: Final = "env:"
 _KINDS: Final = "env:NAME, env:NAME*, a file, or a name from agentos.toml"
 _TO_ITS_KEY: Final = re.compile(r"(.*(?:KEY|TOKEN|SECRET))(?:_.*|\d+)?")
-_LONG_ENOUGH: Final = 8  # to be looked for in other variables: a shorter one could stand there by chance
+_LONG_ENOUGH: Final = 8  # to be searched for in other variables: a shorter one could be there by chance
 
 
 @dataclass(frozen=True, slots=True)
 class SelectedKey:
     """One credential, ready for a pool.
 
-    ``env_key`` is the variable in which a command expects it, if that can be told. ``sources`` are the variables of the
-    environment that hold its secret: no child must inherit them. ``where`` is where it was stated.
+    ``env_key`` is the variable in which a command expects it, if known. ``sources`` are the environment variables that
+    hold its secret, which no child may inherit. ``where`` is the place of its definition.
     """
 
     credential: Credential
@@ -49,19 +49,19 @@ class SelectedKey:
 
 @dataclass(frozen=True, slots=True)
 class _ChosenKey:
-    """A credential that was chosen. Its secret is at hand only if it had to be read to know the name."""
+    """A selected credential. Its secret is set only if it had to be read to find the name."""
 
     entry: CredentialEntry
     secret: str | None = None
-    stem: str | None = None  # of the pattern that found it
+    stem: str | None = None  # fixed part of the pattern that matched it
 
 
 def load_credentials(settings: Settings, keys: list[str], environ: Mapping[str, str]) -> list[SelectedKey]:
-    """The credentials to use, in the order they were named; none at all: no pool is wanted.
+    """Return the credentials to use, in the order of their names; an empty list means that no pool is needed.
 
-    *keys* is what was typed. What ``[run]`` says is found in *settings*, with how far it is to be trusted: handed in
-    as if it had been typed, it counts as written there. Raises Refusal: USAGE for what was wrongly typed or written,
-    NO_CREDENTIAL for a secret that is not there.
+    *keys* is what was typed; ``keys`` of ``[run]`` is taken from *settings*, with its trust. Words that are equal to
+    those of *settings* count as written there. Raise UsageError: USAGE for bad input, NO_CREDENTIAL for a missing
+    secret.
     """
     from ...pool.secret_sources import SecretUnavailable, require_distinct
 
@@ -82,8 +82,8 @@ def load_credentials(settings: Settings, keys: list[str], environ: Mapping[str, 
 
 
 def build_specs(settings: Settings, keys: list[str], environ: Mapping[str, str]) -> list[KeySpec]:
-    """What is stated of the same credentials, for looking at a store: the secrets need not be there."""
-    from ...pool.requests import KeySpec
+    """Return the specifications of the same credentials for reading a store; secrets may be missing."""
+    from ...pool.core.records import KeySpec
 
     return [
         KeySpec(
@@ -102,7 +102,7 @@ def build_specs(settings: Settings, keys: list[str], environ: Mapping[str, str])
 
 
 class _KeySelection:
-    """Finds the credentials that words name. With *names_only* it does not mind a variable that is not set."""
+    """Finds the credentials that words name. With *names_only*, a variable need not be set."""
 
     def __init__(self, settings: Settings, environ: Mapping[str, str], *, names_only: bool = False) -> None:
         self._settings = settings
@@ -112,7 +112,7 @@ class _KeySelection:
         self._by_variable = {str(entry.place): entry for entry in settings.credentials if entry.source == "env"}
 
     def select(self, keys: list[str]) -> list[_ChosenKey]:
-        """Each credential once, disabled ones included."""
+        """Return each credential once, disabled ones included."""
         found: dict[str, _ChosenKey] = {}
         for each in self._named(keys):
             other = found.setdefault(each.entry.name, each)
@@ -127,7 +127,7 @@ class _KeySelection:
     def _named(self, keys: list[str]) -> Iterator[_ChosenKey]:
         settings = self._settings
         setting = settings.run.get("keys")
-        # The same words as in a file are taken for the file's: it must not be trusted more for being repeated.
+        # Words equal to those of a file count as the file's: repeating them must not add trust.
         if keys and (setting is None or setting.folder is None or keys != setting.value):
             yield from self._words(_parted(keys, settings.cwd), "--keys", settings.cwd, trusted=True)
         elif setting is not None:
@@ -138,7 +138,7 @@ class _KeySelection:
 
     def _words(self, words: list[str], where: str, folder: Path, *, trusted: bool) -> Iterator[_ChosenKey]:
         for number, word in enumerate(words, start=1):
-            # Which of them is meant is said by its place: what was typed there may be a secret.
+            # Named by its position: the word itself may be a secret.
             place = f"{where}, word {number}" if len(words) > 1 else where
             if word.startswith(_ENV):
                 yield from self._in_environment(word.removeprefix(_ENV), place)
@@ -215,7 +215,7 @@ class _KeySelection:
 def _parted(keys: list[str], cwd: Path) -> list[str]:
     words: list[str] = []
     for given in keys:
-        # A path may have a comma in it.
+        # A path may contain a comma.
         whole = "," in given and not given.startswith(_ENV) and "\0" not in given and _is_there(cwd / given)
         words.extend([given] if whole else [word.strip() for word in given.split(",")])
     return words
@@ -279,7 +279,7 @@ def _ready(chosen: _ChosenKey, secret: str, environ: Mapping[str, str]) -> Selec
 
 
 def _find_variables(secret: str, entry: CredentialEntry, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Where in the environment the secret stands: also in variables it was not taken from."""
+    """Return all environment variables that hold the secret, not only the one it was read from."""
     return tuple(
         variable
         for variable, value in environ.items()
@@ -290,7 +290,7 @@ def _find_variables(secret: str, entry: CredentialEntry, environ: Mapping[str, s
 
 
 def _env_key(chosen: _ChosenKey) -> str | None:
-    """Where a program looks for such a key: OPENAI_API_KEY for OPENAI_API_KEY_3, if nothing else was said."""
+    """Return the variable in which a program expects the key: OPENAI_API_KEY for OPENAI_API_KEY_3, by default."""
     entry = chosen.entry
     if entry.env_key is not None:
         return entry.env_key

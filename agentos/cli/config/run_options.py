@@ -1,4 +1,4 @@
-"""What ``[run]`` in ``agentos.toml`` may say, and its twins in the environment: one table, one set of checks."""
+"""The table of options for ``[run]`` in ``agentos.toml`` and for the environment, with their checks."""
 
 from __future__ import annotations
 
@@ -24,30 +24,30 @@ _WITH_PASSWORD: Final = re.compile(r"(?:rediss?|valkeys?|unix)://(?:[^/?#]*@|\S*
 _CLUSTER: Final = re.compile(r"(?:dask|tcp|tls)://[^\s/@?#]+:\d{1,5}")
 
 HERE: Final = "local"  # the engine that needs no other machine
-OURS: Final = "AGENTOS_"  # variables that begin so are what an item is told
-_DEFAULT: Final = "AGENTOS_CREDENTIAL"  # where a command finds it unless told otherwise
+OURS: Final = "AGENTOS_"  # prefix of the variables that are set for an item
+_DEFAULT: Final = "AGENTOS_CREDENTIAL"  # the variable of the key, by default
 
 
 class BadValue(ValueError):
-    """*What* such a value must be: "must be a whole number of at least 1, not 0"."""
+    """Says what a value must be: "must be a whole number of at least 1, not 0"."""
 
 
-# What a value must be: from a file it has a type, from the environment it is text. Either way the result is checked.
+# A check gets the value and whether it is text of the environment; values of a file have a type.
 Kind = Callable[[Any, bool], Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One option of ``agentos run``: how its value is checked, an example as TOML, and a sentence on it."""
+    """One option of ``agentos run``: its check, an example as TOML, and its help."""
 
     kind: Kind
     example: str
     help: str
-    variable: str = ""  # its twin in the environment, where that is not AGENTOS_ and its name
+    variable: str = ""  # its environment variable, if not AGENTOS_ and its name
 
 
 def shown(value: object) -> str:
-    """A value as an error may show it: text that is long may be a secret in the wrong place."""
+    """Return a value as an error may show it: a long text may be a misplaced secret."""
     if isinstance(value, str):
         return f'"{value}"' if len(value) <= _LONGEST_SHOWN and value.isprintable() else f"{len(value)} characters"
     if isinstance(value, bool):
@@ -58,17 +58,17 @@ def shown(value: object) -> str:
 
 
 def unknown(name: str, table: str = "") -> str:
-    """Say that a key is not known, by its name; not if that is as long as a secret may be."""
+    """Return a message for an unknown key, without its name if that is as long as a secret."""
     short = re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]{0,19}", name) is not None
     return f"{table}{name} is not known" if short else "a key of this name is not known"
 
 
 def whole(least: int) -> Kind:
-    """A whole number of at least *least*."""
+    """Check for a whole number of at least *least*."""
 
     def check(value: Any, from_text: bool) -> int:
         if from_text and re.fullmatch(r"[0-9]{1,9}", value.strip()):
-            value = int(value.strip())  # int() itself does not strip all that strip() does, such as "\x1f"
+            value = int(value.strip())  # int() does not strip "\x1f" and the like
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value < 10**9:
             raise BadValue(f"must be a whole number of at least {least}, not {shown(value)}")
         return value
@@ -77,7 +77,7 @@ def whole(least: int) -> Kind:
 
 
 def flag(value: Any, from_text: bool) -> bool:
-    """Yes or no."""
+    """Check for a boolean."""
     if from_text and value.strip().lower() in (*_YES, *_NO):
         return value.strip().lower() in _YES
     if not isinstance(value, bool):
@@ -86,14 +86,14 @@ def flag(value: Any, from_text: bool) -> bool:
 
 
 def text(value: Any, _from_text: bool = False) -> str:
-    """Text that can be shown and used as a word."""
+    """Check for printable text."""
     if not isinstance(value, str) or not value.strip() or not value.isprintable():
         raise BadValue(f"must be text, not {shown(value)}" if value != "" else "must not be empty")
     return value
 
 
 def one_of(words: tuple[str, ...]) -> Kind:
-    """One of some words."""
+    """Check for one of some words."""
 
     def check(value: Any, _from_text: bool) -> str:
         if value not in words:
@@ -104,7 +104,7 @@ def one_of(words: tuple[str, ...]) -> Kind:
 
 
 def duration(value: Any, _from_text: bool) -> float:
-    """Seconds, as a number or as people write them: ``"90s"``, ``"5m"``, ``"1h30m"``."""
+    """Check for a duration: seconds, or ``"90s"``, ``"5m"``, ``"1h30m"``."""
     from .typed_durations import parse_duration
 
     problem = f'must be a time such as 30, "90s", "5m" or "1h30m", not {shown(value)}'
@@ -121,21 +121,21 @@ def duration(value: Any, _from_text: bool) -> float:
 
 
 def moment(value: Any, from_text: bool) -> str:
-    """When to end: a time from now, or an hour. What it means is known only when the run starts."""
+    """Check for a deadline: a duration or a time of day, resolved when the run starts."""
     if not isinstance(value, str):
         return f"{duration(value, from_text):g}"
     return text(value)
 
 
 def variable(value: Any, _from_text: bool = False) -> str:
-    """The name of an environment variable."""
+    """Check for the name of an environment variable."""
     if not isinstance(value, str) or not _VARIABLE.fullmatch(value):
         raise BadValue("must be the name of an environment variable, such as OPENAI_API_KEY")
     return value
 
 
 def key_variable(value: Any, _from_text: bool = False) -> str:
-    """The name of an environment variable that a secret may be put into."""
+    """Check for the name of an environment variable that may hold a secret."""
     name = variable(value)
     if name.startswith(OURS) and name != _DEFAULT:
         raise BadValue(f"must not begin with {OURS}: by such variables an item is told what it is")
@@ -143,8 +143,8 @@ def key_variable(value: Any, _from_text: bool = False) -> str:
 
 
 def halt_clause(value: Any, _from_text: bool = False) -> str:
-    """When to give up, in the words of GNU parallel."""
-    from ...runs.options import parse_halt
+    """Check for a ``--halt`` clause of GNU parallel."""
+    from ...runs.core.halt import parse_halt
 
     clause = text(value)
     try:
@@ -156,7 +156,7 @@ def halt_clause(value: Any, _from_text: bool = False) -> str:
 
 
 def store_place(value: Any, _from_text: bool = False) -> str:
-    """Where the state of the keys is kept. What is none is not shown: a URL may hold a password."""
+    """Check for a store. A bad value is not shown: a URL may hold a password."""
     place = text(value)
     if not _STORE.fullmatch(place):
         raise BadValue(
@@ -167,7 +167,7 @@ def store_place(value: Any, _from_text: bool = False) -> str:
 
 
 def engine_place(value: Any, _from_text: bool = False) -> str:
-    """Where items run. What is none is not shown, as with a store."""
+    """Check for an engine. A bad value is not shown, as with a store."""
     place = text(value)
     if place != HERE and not (_CLUSTER.fullmatch(place) and 0 < int(place.rpartition(":")[2]) < 65_536):
         raise BadValue(f"must be dask://host:port (or tcp://, tls://), the address of a Dask scheduler, or {HERE}")
@@ -175,7 +175,7 @@ def engine_place(value: Any, _from_text: bool = False) -> str:
 
 
 def find_exposure(name: str, value: Any) -> str | None:
-    """What is wrong with a value that others can read, as they can a process list; None: nothing."""
+    """Return why a value must not be where others can read it, as in a process list; None if it may."""
     if name != "store" or not _WITH_PASSWORD.match(value):
         return None
     return "holds a password, and others can read it there"
@@ -187,7 +187,7 @@ PASSWORDS_ELSEWHERE: Final = (
 
 
 def words(value: Any, from_text: bool) -> list[str]:
-    """Several words: a list, or text with commas."""
+    """Check for several words: a list, or text with commas."""
     found = value.split(",") if isinstance(value, str) else value
     if not isinstance(found, list) or not all(isinstance(word, str) for word in found):
         raise BadValue(f"must be text, or a list of texts, not {shown(value)}")
@@ -225,12 +225,12 @@ RUN_OPTIONS: Final[Mapping[str, Option]] = {
 
 
 def build_variable_name(name: str) -> str:
-    """The environment variable that says the same as this option."""
+    """Return the environment variable of this option."""
     return RUN_OPTIONS[name].variable or f"AGENTOS_{name.upper()}"
 
 
 def parse_flag(name: str, given: Any) -> Any:
-    """The value of an option as it was typed, checked as everywhere else. Raises Refusal, which names the flag."""
+    """Return the checked value of a typed option. Raise UsageError, which names the flag."""
     try:
         value = RUN_OPTIONS[name].kind(given, isinstance(given, str))
     except BadValue as error:

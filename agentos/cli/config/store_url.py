@@ -1,4 +1,4 @@
-"""The store that was named: its address, which may be in a variable because it has a password."""
+"""Resolve the address of a store, which may be in an environment variable because it holds a password."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from .run_options import BadValue, build_variable_name, store_place
 
 _ENV: Final = "env:"
 _TWIN: Final = build_variable_name("store")
-_PASSWORD: Final = re.compile(r"://[^:@]*:(.+)@")  # in a URL that cannot be read
+_PASSWORD: Final = re.compile(r"://[^:@]*:(.+)@")  # in a URL that cannot be parsed
 
 
 def resolve_address(said: str, environ: Mapping[str, str], *, who: str) -> str:
-    """What *said* stands for: itself, or what is in the variable that it names. *who* said so.
+    """Return *said*, or the value of the variable that it names. *who* is where it was set.
 
-    It may hold a password: not to be shown. Raises Refusal.
+    The result may hold a password and must not be shown. Raise UsageError if the variable is not set.
     """
     if not said.startswith(_ENV):
         return said
@@ -38,12 +38,12 @@ def resolve_address(said: str, environ: Mapping[str, str], *, who: str) -> str:
 
 
 def find_variable(said: str) -> str | None:
-    """The environment variable that *said* names; None if it names none."""
+    """Return the environment variable that *said* names, or None."""
     return said.removeprefix(_ENV) if said.startswith(_ENV) else None
 
 
 def find_passwords(said: str, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """The passwords of the store that *said* stands for, and of the one in AGENTOS_STORE, which may be another."""
+    """Return the passwords of the store *said* and of the one in AGENTOS_STORE, which may be another."""
     from ...stores.redis.url import is_redis_url, parse_redis_url
 
     found: dict[str, None] = {}
@@ -53,19 +53,19 @@ def find_passwords(said: str, environ: Mapping[str, str]) -> tuple[str, ...]:
         if is_redis_url(url):
             try:
                 found |= dict.fromkeys(parse_redis_url(url).passwords)
-            except ValueError:  # whoever opens that store refuses it
+            except ValueError:  # reported when the store is opened
                 found |= dict.fromkeys(_PASSWORD.findall(url))
     return tuple(found)
 
 
 def build_store_error(error: StoreError, hint: str) -> UsageError:
-    """What is said of a store that is there, or should be, and cannot be used; *hint* unless more is known."""
+    """Return the error for a store that cannot be used, with *hint* unless more is known."""
     if isinstance(error, StoreUnavailable) and error.wants_login:
         hint = "put user and password into the URL, and that into a variable: AGENTOS_STORE=redis://user:password@host"
     return UsageError(error.problem(), hint)
 
 
 def build_missing_package_error(error: ImportError) -> UsageError:
-    """What is said of a package that a server needs: "... needs the package redis: pip install '...'"."""
+    """Return the error for a missing package: "... needs the package redis: pip install '...'"."""
     problem, _, cure = str(error).partition(": ")
     return UsageError(problem, cure or None)

@@ -1,6 +1,6 @@
-"""In which line of a TOML text each value stands: ``tomllib`` does not say.
+"""Find the line of each value in a TOML text, which ``tomllib`` does not report.
 
-The text is known to be good: ``tomllib`` has read it. So this only has to find its way, and never to judge.
+The text is valid, because ``tomllib`` has parsed it before; so this parser reports no errors.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ Path = tuple[str | int, ...]
 _BLANK: Final = re.compile(r"(?:[ \t\r\n]|#[^\n]*)*")
 _BARE: Final = re.compile(r"[A-Za-z0-9_-]+")
 _SCALAR: Final = re.compile(r"[^,\]}\n#]+")
-# Up to two quotes may stand inside such a string, just before its end.
+# Such a string may end with up to two quotes of its own.
 _LONG_BASIC: Final = re.compile(r'"""(?:[^\\]|\\.)*?"""(?!")', re.DOTALL)
 _LONG_LITERAL: Final = re.compile(r"'''.*?'''(?!')", re.DOTALL)
 _BASIC: Final = re.compile(r'"(?:[^"\\\n]|\\.)*"')
@@ -21,7 +21,7 @@ _LITERAL: Final = re.compile(r"'[^'\n]*'")
 
 
 def find_lines(text: str) -> dict[Path, int]:
-    """The line (the first is 1) of every table, key and element, by the way to it: ``("credentials", 1, "rpm")``."""
+    """Return the line (from 1) of every table, key and element, by its path: ``("credentials", 1, "rpm")``."""
     finder = _Finder(text)
     finder.document()
     return finder.lines
@@ -34,7 +34,7 @@ class _Finder:
         self._at = 0
         self._counted_to = 0
         self._line = 1
-        self._elements: dict[Path, int] = {}  # of each array of tables: the number of its last element
+        self._elements: dict[Path, int] = {}  # the last index of each array of tables
 
     # -- the grammar ------------------------------------------------------------------------------------------
 
@@ -63,7 +63,7 @@ class _Finder:
         return table
 
     def _inside(self, way: Path) -> Path:
-        """Where what is said of *way* belongs: of an array of tables, to its last element."""
+        """Return the path that *way* refers to: of an array of tables, its last element."""
         return (*way, self._elements[way]) if way in self._elements else way
 
     def _pair_in(self, table: Path) -> Path:
@@ -113,7 +113,7 @@ class _Finder:
             self._take(_SCALAR)
 
     def _several(self, way: Path, closing: str) -> None:
-        """The elements of an array, or the pairs of a table in braces."""
+        """Read the elements of an array, or the pairs of an inline table."""
         self._at += 1
         number = 0
         self._skip()

@@ -1,4 +1,4 @@
-"""Times as people type them: ``90``, ``90s``, ``1h30m``; and ends: ``2h``, ``07:00``, ``2026-11-16T07:00``."""
+"""Parse typed durations (``90``, ``90s``, ``1h30m``) and deadlines (``2h``, ``07:00``, ``2026-11-16T07:00``)."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _EXAMPLES_OF_ENDS = "examples: 2h (from now), 07:00 (when it is that next), 2026
 
 
 def parse_duration(text: str, option: str = "the duration") -> float:
-    """How long *text* is: a number of seconds, or numbers with d, h, m or s, the largest first.
+    """Parse a number of seconds, or numbers with d, h, m or s, the largest first.
 
-    Raises ``UsageError``, which names *option*, for anything else, and for more than a hundred years.
+    Raise ``UsageError``, which names *option*, for anything else, and for more than a hundred years.
     """
     found = _seconds(text)
     if found is None:
@@ -33,9 +33,9 @@ def parse_duration(text: str, option: str = "the duration") -> float:
 
 
 def parse_deadline(text: str, now: datetime | None = None, option: str = "--deadline") -> datetime:
-    """The instant *text* means: so long after *now*, the next time a clock here shows ``07:00``, or a date and time.
+    """Parse a duration from *now*, a local time of day (``07:00``: its next occurrence), or a date and time.
 
-    A date and time without a zone is local. Raises ``UsageError``, which names *option*, if it is none or has passed.
+    A date and time without a zone is local. Raise ``UsageError``, which names *option*, if it is invalid or has passed.
     """
     now = (now or datetime.now()).astimezone()
     stripped = text.strip()
@@ -54,21 +54,21 @@ def _instant(text: str, now: datetime) -> datetime | None:
     try:
         if clock is not None:
             return _find_next(time(int(clock[1]), int(clock[2]), int(clock[3] or 0)), now)
-        # A date alone could mean its first instant or its last.
+        # A date alone is ambiguous: its start or its end.
         return datetime.fromisoformat(text).astimezone() if _DATE_AND_TIME.fullmatch(text) else None
     except (ValueError, OverflowError, OSError):
         return None
 
 
 def _find_next(clock: time, now: datetime) -> datetime:
-    """The first instant after *now* at which clocks here show *clock*."""
+    """Return the first instant after *now* at which the local time is *clock*."""
     today = now.date()
     days = (today + timedelta(days=after) for after in range(3))
     return next(end for day in days for end in _find_on_day(day, clock) if end > now)
 
 
 def _find_on_day(day: date, clock: time) -> list[datetime]:
-    """When it is *clock* on *day*: twice if clocks are put back over it; a little later if they are put forward."""
+    """Return the instants of *clock* on *day*: two when clocks are set back over it, a later one when set forward."""
     both = sorted(datetime.combine(day, clock).replace(fold=fold).astimezone() for fold in (0, 1))
     return [end for end in both if end.time() == clock] or both[1:]
 

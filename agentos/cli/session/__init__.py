@@ -1,1 +1,1 @@
-"""One run of the command: its request, folder, pool, worker and closing summary."""
+"""One session of a run: its request, folder, pool, worker, records and closing summary."""

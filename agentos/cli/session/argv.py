@@ -1,6 +1,6 @@
-"""What a parser of options cannot know: where the command begins, and which words are items.
+"""Split the arguments of ``agentos run`` into options, items and command, which the option parser cannot do.
 
-``agentos run [OPTIONS] [ITEMS] -- COMMAND ARGUMENTS`` with ``::: words`` before the ``--`` or at the very end, as with
+``agentos run [OPTIONS] [ITEMS] -- COMMAND ARGUMENTS`` with ``::: words`` before the ``--`` or at the end, as with
 GNU parallel. ``--parallel`` may stand without a number.
 """
 
@@ -16,7 +16,7 @@ ONCE = ("--fresh", "--retry-failed", "--new-command", "--force", "--trust", "--d
 
 @dataclass(frozen=True, slots=True)
 class ParsedArguments:
-    """The arguments of ``agentos run``, taken apart. ``words`` and ``command`` are None where there was no mark."""
+    """The split arguments of ``agentos run``. ``words`` and ``command`` are None without their mark."""
 
     options: tuple[str, ...]
     words: tuple[str, ...] | None
@@ -25,24 +25,24 @@ class ParsedArguments:
 
     @property
     def resume_arguments(self) -> list[str]:
-        """What to type to go on: the same, without what was meant for this one time."""
+        """The arguments that continue the run: the same, without one-time options."""
         return self.resume_arguments_with()
 
     def resume_arguments_with(self, *more: str) -> list[str]:
-        """The same, and *more* options."""
+        """Return ``resume_arguments`` with *more* options."""
         kept = (each for each in self.options if each not in ONCE)
         return replace(self, options=(*kept, *more)).all_arguments
 
     @property
     def all_arguments(self) -> list[str]:
-        """All of it."""
+        """All arguments, in their order."""
         words = [] if self.words is None else [":::", *self.words]
         command = [] if self.command is None else ["--", *self.command]
         return [*self.options, *command, *words] if self.words_last else [*self.options, *words, *command]
 
 
 def split_arguments(arguments: Sequence[str]) -> ParsedArguments:
-    """Take apart what was typed after ``agentos run``."""
+    """Split what was typed after ``agentos run``."""
     options, command = _split(arguments, "--")
     options, words = _split(options, ":::")
     words_last = words is None
@@ -65,7 +65,7 @@ def _split(arguments: Sequence[str] | None, mark: str) -> tuple[Sequence[str], S
 
 
 def _with_number(options: Sequence[str]) -> list[str]:
-    """Give a ``--parallel`` that has no number the one it stands for."""
+    """Add the default number to a ``--parallel`` without one."""
     given: list[str] = []
     for place, option in enumerate(options):
         given.append(option)

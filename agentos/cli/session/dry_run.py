@@ -1,4 +1,4 @@
-"""``agentos run --dry-run``: what would be run, with which keys, and when it would be done."""
+"""``agentos run --dry-run``: print the commands, the keys and a forecast."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SUPPOSED_SECONDS = 10.0
 
 
 def print_dry_run(request: RunRequest) -> None:
-    """Print it: for people, or one JSON object a line. What could not be run at all is refused here too."""
+    """Print the dry run as text or JSON lines. Raise UsageError for what a run would refuse."""
     pool = build_pool(request, only_look=True)
     try:
         if build_command(request) is None:
@@ -47,7 +47,7 @@ def _runtime(pool: CredentialCoordinator | None) -> PoolInterface | None:
 
 @dataclass(slots=True)
 class _Counts:
-    """Items that would be run, and those that would not because the run has their results."""
+    """Counts of items that would run, and of those that are done or failed already."""
 
     to_run: int = 0
     done: int = 0
@@ -55,7 +55,7 @@ class _Counts:
 
     @property
     def already(self) -> str:
-        """What is known of them, for a person; nothing if all would be run."""
+        """A text on items that would not run; empty if all would."""
         of = self.to_run + self.done + self.failed
         parts = [f"{self.done} of {of} are done already"] if self.done else []
         if self.failed:
@@ -64,7 +64,7 @@ class _Counts:
 
 
 def _commands(request: RunRequest, pool: CredentialCoordinator | None, counts: _Counts) -> Iterator[dict[str, Any]]:
-    """What would be run, item by item; all items are counted."""
+    """Yield what would run, item by item, and count all items."""
     from ...runs.commands.template import Template, TemplateError
 
     inside = _runtime(pool)
@@ -89,7 +89,7 @@ def _commands(request: RunRequest, pool: CredentialCoordinator | None, counts: _
 
 
 def _results(request: RunRequest) -> tuple[Callable[[str], bool], Callable[[str], bool]]:
-    """Of which ids the run knows that they are done, and of which that they failed and will not run again."""
+    """Return two predicates on ids: whether an item is done, and whether it failed and would not run again."""
     from ...runs.journal.journal_files import locate_files
     from ...runs.report.item_states import build_end_check
 
@@ -113,7 +113,7 @@ def _template(request: RunRequest) -> object:
 
 
 def _on_one_line(text: str) -> str:
-    """Harmless for a terminal, and never more than a line."""
+    """Return *text* without control sequences and line breaks."""
     if sys.stdout.isatty():
         from ...util.sanitize import make_printable
 

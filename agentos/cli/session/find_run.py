@@ -1,4 +1,4 @@
-"""Where runs are kept, and which one a person means."""
+"""Find the base folder of runs, and the run that a name, prefix or path refers to."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _SHOWN: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class BaseFolder(os.PathLike[str]):
-    """The folder that runs are kept in, and how much of its path the user has named.
+    """The folder that contains the runs, and the part of its path that the user has named.
 
-    ``below`` is a folder under which nobody has: links from there on may have come with a repository, and are followed
-    only if they were trusted. None: the user named the whole of ``path``, and a link in it is the user's own.
+    Links below the folder ``below`` may have come with a repository, and are followed only if they are trusted. With
+    None the user named the whole of ``path``, and links in it are trusted.
     """
 
     path: Path
@@ -41,16 +41,16 @@ class BaseFolder(os.PathLike[str]):
 
 
 def base_folder(flag: str | None, environ: Mapping[str, str] = os.environ) -> BaseFolder:
-    """The folder that all is kept in: ``--dir``, else AGENTOS_BASE_DIR, else agentos.toml, else ``.agentos`` here."""
+    """Return the base folder: ``--dir``, else AGENTOS_BASE_DIR, else agentos.toml, else ``.agentos`` here."""
     given = flag or environ.get(BASE_VARIABLE)
     return BaseFolder(Path(given).expanduser()) if given else _configured(environ)
 
 
 def open_folder(base: BaseFolder, names: Sequence[str], accept: Accept, *, make: bool = False) -> PrivateFolder:
-    """Open the folder that *names* lead to from *base*; with *make*, make what is missing, for this user alone.
+    """Open the folder at the path *names* below *base*; with *make*, create missing folders as private ones.
 
-    Every folder on the way must be this user's, no link, and not writable by others; *accept* is asked about one that
-    is not. A new base is hidden from git: logs and results are nobody's source code. Raises UnsafePath or OSError.
+    Every folder on the path must be owned by this user, not a link, and not writable by others; *accept* is called for
+    one that is not. A new base folder is hidden from git. Raise UnsafePath or OSError.
     """
     from ...util.private_folder import PrivateFolder, UnsafePath
 
@@ -93,12 +93,12 @@ def _written(file: int, content: bytes) -> int:
 
 
 def build_run_path(base: Path | BaseFolder, name: str) -> Path:
-    """The folder of the run *name*, whether it is there or not."""
+    """Return the folder of the run *name*, which need not exist."""
     return Path(base) / "runs" / name
 
 
 def list_runs(base: BaseFolder) -> list[Path]:
-    """The folders of all runs in *base*, the one that something last happened to first. Links in it are among them."""
+    """Return the folders of all runs in *base*, links included, the most recently changed first."""
     from ...runs.report.run_summary import find_last_change
 
     try:
@@ -121,7 +121,7 @@ def _unlisted(base: BaseFolder, error: OSError) -> UsageError:
 
 
 def accepted_to_read() -> Accept:
-    """Whether to look into a folder: whosever it is, but through no link that was not trusted."""
+    """Return a check that accepts folders of any owner for reading, but only trusted links."""
     from .trusted_runs import TrustedRuns
 
     known = TrustedRuns()
@@ -129,7 +129,7 @@ def accepted_to_read() -> Accept:
 
 
 def build_link_error(unsafe: UnsafePath) -> UsageError:
-    """What to say of a link in the way to a run."""
+    """Return the error for an untrusted link on the path of a run."""
     return UsageError(
         f"{unsafe}: such a link is not followed, as it may have come with a repository",
         f"name the folder that it leads to with --dir, or use the link from now on: agentos trust {unsafe.filename}",
@@ -137,9 +137,9 @@ def build_link_error(unsafe: UnsafePath) -> UsageError:
 
 
 def require_no_link(base: BaseFolder, folder: Path) -> None:
-    """Raise Refusal if the run *folder*, found in *base*, is behind a link that the user has neither named nor trusted.
+    """Raise UsageError if the run *folder* in *base* is behind a link that the user has neither named nor trusted.
 
-    A run that was found by its path was named by the user.
+    A run that was given as a path was named by the user.
     """
     from ...util.private_folder import UnsafePath
 
@@ -150,13 +150,13 @@ def require_no_link(base: BaseFolder, folder: Path) -> None:
     except UnsafePath as unsafe:
         raise build_link_error(unsafe) from None
     except OSError:
-        pass  # whoever reads it says what is wrong
+        pass  # reported when it is read
 
 
 def find_run(base: BaseFolder, run: str | None) -> Path:
-    """The folder of the run that *run* names: its name, the beginning of it, its path; None or "latest": the newest.
+    """Return the folder of a run by its name, a prefix of it, or its path; None or "latest" is the newest run.
 
-    Raises Refusal, which tells the nearest names, or that it is behind a link.
+    Raise UsageError, which suggests the nearest names, or for a run behind a link.
     """
     found = _find(base, run)
     require_no_link(base, found)
@@ -196,13 +196,13 @@ def _named(base: BaseFolder, run: str) -> Path:
 
 
 def _find_at(path: Path) -> Path | None:
-    """The run folder that a path leads to: the folder itself, or its journal."""
+    """Return the run folder at a path to the folder or to its journal."""
     folder = Path(os.path.abspath(path.parent if path.name == "journal.sqlite" else path))
     return folder if _is_run(Path(os.path.realpath(folder))) else None
 
 
 def _is_run(folder: Path) -> bool:
-    """Whether there is a run, sound or not, or a link where one should be."""
+    """Return whether the folder contains a run, sound or not, or is a link."""
     try:
         if stat.S_ISLNK(os.lstat(folder).st_mode):
             return os.path.isdir(folder)
@@ -217,7 +217,7 @@ def _configured(environ: Mapping[str, str]) -> BaseFolder:
     try:
         said = load_settings(None, Path.cwd(), environ).run.get("dir")
     except (UsageError, OSError):
-        said = None  # what is wrong there is for whoever starts a run; looking at old ones needs no credentials
+        said = None  # errors of the configuration matter for starting a run, not for reading one
     if said is None:
         return BaseFolder(Path(DEFAULT_BASE), Path.cwd())
     folder = said.folder or Path()

@@ -1,4 +1,4 @@
-"""What a run does for each item: a command, or a Python function; looked at before anything is begun."""
+"""Build the worker of a run, a command or a function, and check it before the run starts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def build_command(request: RunRequest) -> Command | None:
-    """The command that was typed; None: a function was named. Raises ``UsageError`` if it cannot be run at all."""
+    """Return the typed command, or None for a function. Raise ``UsageError`` if the command cannot be run."""
     argv = request.command
     if argv is None:
         return None
@@ -39,14 +39,14 @@ def build_command(request: RunRequest) -> Command | None:
             run_id=request.name,
         )
         if request.total is not None:
-            command.template.check(next(iter(request.items)))  # a field that it does not have is found at once
+            command.template.check(next(iter(request.items)))  # reports a missing field at once
     except TemplateError as error:
         raise UsageError(str(error), error.hint) from None
     return command
 
 
 def _withheld_variables(request: RunRequest) -> frozenset[str]:
-    """Variables that have a secret of a key, chosen or not, or the URL of the store."""
+    """Return variables that hold the secret of any key, selected or not, or the URL of the store."""
     of_entries = (str(entry.place) for entry in request.settings.credentials if entry.source == "env")
     of_store = find_variable(request.option("store"))
     return frozenset(
@@ -55,7 +55,7 @@ def _withheld_variables(request: RunRequest) -> frozenset[str]:
 
 
 def load_function(request: RunRequest, redactors: Redactors | None, masked: Callable[[str], str]) -> Callable[..., Any]:
-    """The function that was named. What its module prints and raises as it is imported comes out without secrets."""
+    """Return the named function. What its module prints or raises during import is redacted."""
     from ..terminal.print_capture import build_redacted_streams
     from .worker_function import load_worker
 
@@ -67,7 +67,7 @@ def load_function(request: RunRequest, redactors: Redactors | None, masked: Call
 
 
 def build_cluster_options(request: RunRequest) -> dict[str, Any]:
-    """What ``ParallelCoordinator`` is told of a cluster; nothing if the items run here. Raises ``UsageError``."""
+    """Return the cluster arguments of ``ParallelCoordinator``, empty without a cluster. Raise ``UsageError``."""
     if request.engine is None:
         return {}
     from ...runs.remote.dask_config import Dask
@@ -78,7 +78,7 @@ def build_cluster_options(request: RunRequest) -> dict[str, Any]:
 
 
 def find_missing_package_error(request: RunRequest) -> UsageError | None:
-    """What is missing on this machine for the cluster that was named; None: nothing."""
+    """Return the error for a package that the cluster engine lacks on this machine, or None."""
     if request.engine is None:
         return None
     from ...runs.remote.dask_config import EXTRA, find_missing_package
@@ -88,21 +88,21 @@ def find_missing_package_error(request: RunRequest) -> UsageError | None:
 
 
 def build_retry_options(request: RunRequest) -> dict[str, Any]:
-    """Which failures are tried again. A function has the run's own rule, which also reads what providers answered."""
+    """Return which failures are retried. A function keeps the run's own rule, which also reads provider answers."""
     if request.command is None:
         return {}
     return {"retry_if": _is_transient if request.option("retries") is None else _any_failure}
 
 
 def _is_transient(error: BaseException) -> bool:
-    """What another try may cure; of commands, those that say so with exit code 75."""
+    """Return whether a retry may help: transient errors, and commands with exit code 75."""
     from ...runs.execution.error_policy import is_transient
 
     return is_transient(error) or (isinstance(error, CommandFailed) and error.exit == ExitCode.PARKED)
 
 
 def _any_failure(error: BaseException) -> bool:
-    """With --retries, a command that ended badly is tried again, whatever its exit code; as with GNU parallel."""
+    """Return whether to retry with --retries: any exit code but 0, as with GNU parallel."""
     from ...runs.execution.error_policy import is_transient
 
     return is_transient(error) or isinstance(error, CommandFailed)

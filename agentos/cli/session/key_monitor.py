@@ -1,4 +1,4 @@
-"""Looks after the keys while a run is on: what each is now, when that changed, and how much time was lost waiting."""
+"""Watch the keys during a run: their states, changes, and the time lost waiting for them."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ log = logging.getLogger("agentos")
 _REFRESH_INTERVAL = 1.0
 _TICK_INTERVAL = 30.0
 _CLOSE_TIMEOUT = 2.0
-_SHORT_REST = 10.0  # seconds of being limited that are the ordinary course of things
-_MOVED = 5.0  # seconds by which the end of a rest must move to be news
+_SHORT_REST = 10.0  # seconds of being limited that are not reported
+_MOVED = 5.0  # seconds by which the end of a cooldown must move to be reported
 
-NO_KEY = ""  # under which time is counted that no resting key is to blame for: all were in use
+NO_KEY = ""  # for time lost while no key was cooling down: all were in use
 
 
 class Snapshots(Protocol):
-    """What is wanted of a pool."""
+    """The method of a pool that is used here."""
 
     def snapshot(self) -> Sequence[CredentialState]: ...
 
 
 class KeyMonitor:
-    """A daemon thread that looks at *pool* once a second, and whenever it is poked, from ``start`` to ``close``.
+    """A daemon thread that reads a snapshot of *pool* once a second and after ``wake``, from ``start`` to ``close``.
 
-    *idle* says how many workers could run but wait for a key. *on_change* is told ``(name, state, until, why)`` when a
-    key goes to rest, wakes, dies, or rests longer than was said; ``until`` is None or epoch seconds. Keys that are
-    merely in use, or limited for a few seconds, are ``"available"`` to it. *on_tick* is called every half minute,
-    whatever happens or does not. Errors of all four are logged once, and the watch goes on.
+    *idle* returns how many workers wait for a key. *on_change* is called with ``(name, state, until, why)`` when a key
+    starts to cool down, becomes available, dies, or cools down longer than before; ``until`` is None or epoch seconds.
+    Keys in use, or limited for a few seconds, count as ``"available"``. *on_tick* is called every half minute. An
+    error of any of these is logged once, and the monitor continues.
     """
 
     def __init__(
@@ -72,33 +72,33 @@ class KeyMonitor:
         self._has_warned: set[str] = set()
 
     def rows(self) -> Sequence[CredentialState]:
-        """The keys as they were at the last look."""
+        """Return the keys as of the last refresh."""
         return self._rows
 
     def totals(self) -> tuple[float, dict[str, float]]:
-        """Worker-seconds lost waiting, in all and by the key that was waited for.
+        """Return the worker-seconds lost waiting, in total and by key.
 
-        While workers wait, each second of each is shared evenly among the keys that rest (cooling, parked, limited).
-        If none does, all were in use: that is counted under ``""``.
+        The time of waiting workers is divided evenly among the keys that are cooling, parked or limited. If there is
+        none, all keys were in use, and the time counts under ``""``.
         """
         lost = dict(self._lost)
         return sum(lost.values()), lost
 
     def start(self) -> None:
-        """Look once, at once; then go on looking."""
+        """Refresh now, and start the thread."""
         self.refresh()
         self._thread = threading.Thread(target=self._run, name="agentos-keys", daemon=True)
         self._thread.start()
 
     def wake(self) -> None:
-        """Look now: something has changed."""
+        """Make the thread refresh now."""
         try:
             self._wakeup.release()
         except RuntimeError:
-            pass  # it rings already
+            pass  # already signalled
 
     def close(self) -> None:
-        """Look a last time, and end."""
+        """End the thread, and refresh a last time."""
         if self._closed:
             return
         self._closed = True
@@ -108,7 +108,7 @@ class KeyMonitor:
         self.refresh()
 
     def refresh(self) -> None:
-        """See what the keys are, count the time since the last look, and tell what has changed."""
+        """Read a snapshot, count the time lost since the last one, and report changes."""
         with self._looking:
             now, wall = self._clock.now(), self._clock.wall()
             self._count(now)
@@ -131,14 +131,14 @@ class KeyMonitor:
                 self.refresh()
 
     def _count(self, now: float) -> None:
-        """The time since the last look goes to what was seen then."""
+        """Attribute the time since the last refresh to the states of that refresh."""
         since = now if self._refreshed_at is None else self._refreshed_at
         self._refreshed_at = now
         lost = self._waiting * (now - since)
         if lost <= 0:
             return
         names = [row.name for row in self._rows if row.state in UNAVAILABLE] or [NO_KEY]
-        shares = dict(self._lost)  # a new one: whoever reads the totals may be in the midst of the old
+        shares = dict(self._lost)  # a copy: another thread may be reading the old one
         for name in names:
             shares[name] = shares.get(name, 0.0) + lost / len(names)
         self._lost = shares
@@ -160,7 +160,7 @@ class KeyMonitor:
     def _read_snapshot(self, whom: str, question: Callable[[], Any], otherwise: Any) -> Any:
         try:
             return question()
-        except Exception as error:  # noqa: BLE001 - the watch must go on whatever is the matter with others
+        except Exception as error:  # noqa: BLE001 - the monitor must continue
             if whom not in self._has_warned:
                 self._has_warned.add(whom)
                 log.warning("%s failed (said only once): %s: %s", whom, type(error).__name__, error)

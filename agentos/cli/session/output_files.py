@@ -1,6 +1,6 @@
-"""The files that ``--results`` and ``--joblog`` name: refused, before anything runs, if they are somebody else's.
+"""Check the files of ``--results`` and ``--joblog`` before the run.
 
-Results are made anew at each start. Whoever mistypes a name must not lose another file by it.
+Results are rewritten at each start, so a mistyped name must not overwrite another file.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def require_own_files(request: RunRequest) -> None:
-    """Raise ``UsageError`` for a file that cannot be written, or that is not ours to write."""
+    """Raise ``UsageError`` for a file that cannot be written, or that was not written by agentos."""
     results, joblog = request.option("results"), request.option("joblog")
     for option, path in (("results", results), ("joblog", joblog)):
         if path is None:

@@ -1,4 +1,4 @@
-"""What is written down of a session besides the journal: results, the joblog, events, JSON on standard output."""
+"""Write the records of a session besides the journal: results, joblog, events, JSON on standard output."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _EVENTS = ("item_retried", "item_limited", "stopping", "held", "going_on")
 
 
 class SessionRecords:
-    """Takes results and events, from the moment the run's folder is ours."""
+    """Writes results and events, after the run's folder is claimed."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class SessionRecords:
         self._began = time.time()
         self._stdout = stdout
         self._stdout_is_gone = stdout is None
-        self.error: str | None = None  # what is missing of what was asked for
+        self.error: str | None = None  # what could not be written
         self._watch: KeyMonitor | None = None
         more, joblog, retried = request.option("results"), request.option("joblog"), request.flags.retry_failed
         self._events = EventLog(folder.path / EVENTS_NAME, folder=folder)
@@ -63,24 +63,24 @@ class SessionRecords:
     # -- events -------------------------------------------------------------------------------------------------
 
     def on_begin(self, pid: int, watch: KeyMonitor | None) -> None:
-        """The session begins; *watch* knows the keys."""
+        """Record the start of the session; *watch* monitors the keys."""
         self._watch = watch
         self._events.write("session", pid=pid, parallel=self._request.parallel)
         request = self._request
         self._write_event("start", run=request.name, folder=str(request.folder), total=request.total)
 
     def on_event(self, event: Progress) -> None:
-        """The run says something."""
+        """Record a progress event of the run."""
         if event.kind in _EVENTS:
             facts = {"item": event.item_id, "why": event.message}
             self._events.write(event.kind, **{name: fact for name, fact in facts.items() if fact})
 
     def on_key_change(self, name: str, state: str, until: float | None, why: str) -> None:
-        """A key is another than it was."""
+        """Record a change of a key's state."""
         self._events.write("key", name=name, state=state, until=until, why=why)
 
     def note_waiting(self) -> None:
-        """How much time was lost so far, and to which key. Called now and then: a crash should not take all of it."""
+        """Record the time lost waiting so far, by key. Called periodically, so that a crash loses little of it."""
         if self._watch is not None:
             seconds, by_key = self._watch.totals()
             self._events.write("waiting", seconds=seconds, by_key=by_key, session=self._began)
@@ -88,7 +88,7 @@ class SessionRecords:
     # -- results ------------------------------------------------------------------------------------------------
 
     def add_result(self, result: WorkflowResult) -> None:
-        """A result is in the journal: write it where it was asked for."""
+        """Write a result, which is in the journal, to all requested outputs."""
         now = time.time()
         for file in self._results:
             file.add(result, now)
@@ -107,7 +107,7 @@ class SessionRecords:
             self._print(f'{{"event": "item", "cached": {json.dumps(result.cached)}, {line[1:]}')
 
     def on_end(self, stats: ProgressStats, code: ExitCode) -> None:
-        """The last word to a program."""
+        """Write the final JSON event."""
         self._write_event(
             "done",
             run=self._request.name,
@@ -130,7 +130,7 @@ class SessionRecords:
             filled = self._command.template.fill(item, result.item_id, result.index + 1)
             return shlex.join(map(self._masked, filled))
         except (TypeError, ValueError, LookupError):
-            return shlex.join(self._command.argv)  # of standard input, or of an item that does not fit
+            return shlex.join(self._command.argv)  # an item of standard input, or one that does not fit
 
     def _write_event(self, event: str, **facts: Any) -> None:
         if self._request.flags.json:
@@ -142,5 +142,5 @@ class SessionRecords:
                 print(line, file=self._stdout, flush=True)
             except (OSError, ValueError) as error:
                 self._stdout_is_gone = True  # the run goes on
-                if not isinstance(error, BrokenPipeError):  # else whoever read it has heard enough
+                if not isinstance(error, BrokenPipeError):  # else the reader closed the pipe
                     self.error = f"standard output cannot be written: {getattr(error, 'strerror', None) or error}"

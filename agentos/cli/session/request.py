@@ -1,4 +1,4 @@
-"""What a run is asked to do: flags over environment over files, checked and joined."""
+"""Build the request of a run: flags over environment over files, checked and merged."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ _DEFAULTS: Mapping[str, Any] = {
     "ship_secrets": False,
 }
 _DEFAULT_PARALLEL, _MOST_PARALLEL = 3, 10  # as a run has them from Python
-_NO_KEYS = "none"  # run without credentials, though agentos.toml has some
+_NO_KEYS = "none"  # run without credentials even if agentos.toml has some
 _PATHS = ("dir", "results", "joblog")
 
 
 @dataclass(frozen=True, slots=True)
 class Flags:
-    """What was typed. ``options`` are those that files and the environment may give too; None: not typed."""
+    """The typed flags. ``options`` can also be set by files and the environment; None means not typed."""
 
     typed: ParsedArguments
     items: str | None
@@ -65,11 +65,11 @@ class Flags:
 
 @dataclass(frozen=True, slots=True)
 class RunRequest:
-    """Everything a run needs to know. ``options`` has a value, perhaps None, for every name of ``RUN_OPTIONS``."""
+    """All parameters of a run. ``options`` has a value, perhaps None, for every name of ``RUN_OPTIONS``."""
 
     flags: Flags
     options: Mapping[str, Any]
-    where: Mapping[str, str]  # of an option: who said so
+    where: Mapping[str, str]  # where each option was set
     settings: Settings
     name: str
     base: BaseFolder
@@ -90,12 +90,12 @@ class RunRequest:
 
     @property
     def total(self) -> int | None:
-        """How many items there are; None for standard input."""
+        """The number of items; None for standard input."""
         return len(self.items) if isinstance(self.items, Sized) else None
 
     @property
     def parallel(self) -> int:
-        """How many items run at once: 3 unless told, and at most 10 unless that is lifted."""
+        """How many items run at once: 3 by default, and at most 10 without ``max_parallel``."""
         told, most = self.options["parallel"], self.options["max_parallel"]
         if told is None:
             return int(most or _DEFAULT_PARALLEL)
@@ -103,13 +103,13 @@ class RunRequest:
 
     @property
     def engine(self) -> str | None:
-        """The cluster on which the items run; None: on this machine."""
+        """The cluster on which the items run; None for this machine."""
         told = self.options["engine"]
         return None if told in (None, HERE) else str(told)
 
     @property
     def warnings(self) -> list[str]:
-        """What is not wrong enough to stop, and should be known."""
+        """Warnings to print before the run."""
         told = self.options["parallel"]
         warnings = list(self.settings.warnings)
         if told is not None and told > self.parallel:
@@ -119,12 +119,12 @@ class RunRequest:
         return warnings
 
     def option(self, name: str) -> Any:
-        """What was said of an option, or its default; None if it has none."""
+        """Return the value of an option, or its default, which may be None."""
         return self.options[name]
 
 
 def build_request(flags: Flags, environ: Mapping[str, str] = os.environ) -> RunRequest:
-    """Check and join. Raises ``UsageError`` for whatever cannot be done, before anything is touched."""
+    """Check and merge all settings. Raise ``UsageError`` before anything is written."""
     command = flags.typed.command
     if not command and flags.worker is None:
         raise UsageError(
@@ -155,7 +155,7 @@ def build_request(flags: Flags, environ: Mapping[str, str] = os.environ) -> RunR
         else:
             name = build_name(command, flags.worker, source, options["id"])
         items = _items(place, options)
-    except UsageError as refusal:  # it may quote the input
+    except UsageError as refusal:  # its message may quote the input
         raise UsageError(masked(refusal.message), refusal.hint, refusal.code) from None
     deadline = None
     if options["deadline"] is not None:
@@ -178,7 +178,7 @@ def build_request(flags: Flags, environ: Mapping[str, str] = os.environ) -> RunR
 
 
 def _base(path: str, flags: Flags, settings: Settings) -> BaseFolder:
-    """Where runs are kept. A project's file does not name it for the user, and neither does the default."""
+    """Return the base folder. A path from a project's file, or the default, does not count as named by the user."""
     said = settings.run.get("dir")
     if flags.options.get("dir") is not None or (said is not None and said.trusted):
         return BaseFolder(Path(path).absolute())
@@ -204,7 +204,7 @@ def _refuse_typed_secrets(flags: Flags, masked: Callable[[str], str]) -> None:
 
 
 def _ids_without_secrets(items: Items, masked: Callable[[str], str]) -> Callable[[Any], str]:
-    """Ids are shown, and name files. One that holds a secret is refused; on standard input it is made another."""
+    """Return an id function without secrets in ids: they raise UsageError, or are hashed on standard input."""
     ids = getattr(items, "ids", None)
     if masked is str:
         return items.id_of
@@ -270,7 +270,7 @@ def _check_together(flags: Flags, options: Mapping[str, Any], where: Mapping[str
 
 
 def _locate_items(flags: Flags) -> InputLocation:
-    """Where the items come from."""
+    """Return the location of the items."""
     from ...runs.inputs import InputError, locate_input, split_words
 
     words, given = flags.typed.words, flags.items

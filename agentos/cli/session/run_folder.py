@@ -1,4 +1,4 @@
-"""The folder of a run: known to be ours, taken for this session alone, and told how it was started."""
+"""Claim the folder of a run for one session, check that it is trusted, and record how the run was started."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _LOOKS: Final = 3
 
 @dataclass(slots=True)
 class RunFolder:
-    """The folder of a run, from the moment nobody else may use it."""
+    """The folder of a run, locked for this session."""
 
     folder: PrivateFolder
     known: TrustedRun
@@ -41,16 +41,16 @@ class RunFolder:
     _lock: OwnerLock
 
     def release(self) -> None:
-        """Let others have it."""
+        """Release the lock."""
         self._lock.release()
         self.folder.close()
 
     def write_card(self, request: RunRequest) -> None:
-        """Write down what ``agentos show`` and ``agentos retry`` want to know of this start. Raises ``UsageError``."""
+        """Write run.json, which ``agentos show`` and ``agentos retry`` read. Raise ``UsageError``."""
         try:
             content = _card(request, self.folder)
             before, now = read_digest(self.folder), digest(content)
-            # Both, until it is written: a run that is killed in between must be known, too.
+            # Both digests until it is written: a run that is killed in between must be known too.
             self._remember(replace(self.known, cards=(before, now)), durable=True)
             self.folder.write(CARD_NAME, content)
             self._remember(replace(self.known, cards=(now,)), durable=False)
@@ -60,15 +60,15 @@ class RunFolder:
 
     def _remember(self, known: TrustedRun, *, durable: bool) -> None:
         self.known = known
-        with contextlib.suppress(OSError, ValueError):  # it was said at the start
+        with contextlib.suppress(OSError, ValueError):  # already reported at the start
             self._memory.record(known, durable=durable)
 
 
 def claim_folder(request: RunRequest) -> RunFolder:
-    """Make the run's folder, or with ``--fresh`` set the old one aside, and keep all others out until it is released.
+    """Create or, with ``--fresh``, replace the run's folder, and lock it until it is released.
 
-    The journal has a lock of its own; this one is taken before results are written anew. Raises ``UsageError``, also
-    for a folder that this user has not started: it may have come with a repository.
+    The journal has its own lock; this one is taken before results are rewritten. Raise ``UsageError``, also for a
+    folder that this user has not started: it may have come with a repository.
     """
     memory = TrustedRuns()
     try:
@@ -112,17 +112,17 @@ def _claim_folder(request: RunRequest, memory: TrustedRuns, accept: Accept) -> R
 
 
 def accept_any(_: UnsafePath) -> bool:
-    """Accept a folder whatever is the matter with it."""
+    """Accept any folder."""
     return True
 
 
 def require_known(folder: PrivateFolder, memory: TrustedRuns) -> TrustedRun | None:
-    """Return what is known of *folder*: it is as this user's last start left it, or nothing has begun in it.
+    """Return the record of *folder* if it is as this user's last start left it, or if no run has begun in it.
 
-    Any other raises ``UsageError``.
+    Raise ``UsageError`` for any other folder.
     """
     fault = None
-    for _ in range(_LOOKS):  # a run that starts just now writes to both
+    for _ in range(_LOOKS):  # a run that is just starting writes both
         known = memory.find(folder.path)
         if is_new(folder):
             return known
@@ -140,7 +140,7 @@ def require_known(folder: PrivateFolder, memory: TrustedRuns) -> TrustedRun | No
 
 
 def _find_difference(folder: PrivateFolder, known: TrustedRun | None) -> str | None:
-    """In what *folder* is not what is known of it."""
+    """Return how *folder* differs from its record, or None."""
     if known is None:
         return "nothing is known here of a run in it"
     if read_id(folder) != known.id:
@@ -151,12 +151,12 @@ def _find_difference(folder: PrivateFolder, known: TrustedRun | None) -> str | N
 
 
 def is_new(folder: PrivateFolder) -> bool:
-    """Whether no run has begun in it. A start that was killed may have left a lock and an id."""
+    """Return whether no run has begun in the folder. A killed start may have left a lock and an id."""
     return not set(folder.names()) - {LOCK_NAME, ID_NAME, f"{ID_NAME}.new"}
 
 
 def require_own_files(folder: PrivateFolder) -> None:
-    """Raise UnsafePath if anything that agentos would write in *folder* is a link, a pipe, or another user's."""
+    """Raise UnsafePath if a file that agentos would write in *folder* is a link, a pipe, or another user's."""
     files = locate_files(folder)
     journal = (files.db, files.wal, files.shm, files.rollback, files.head, files.lock)
     folder.check(LOCK_NAME, ID_NAME, CARD_NAME, RESULTS_NAME, EVENTS_NAME, *(path.name for path in journal))
@@ -166,7 +166,7 @@ def require_own_files(folder: PrivateFolder) -> None:
 
 
 def enrol(folder: PrivateFolder, memory: TrustedRuns, *, any_owner: bool = False) -> TrustedRun:
-    """Give the folder an id, and remember it as it is now. If it cannot be remembered, that is said."""
+    """Give the folder an id and record its current state. Print a warning if it cannot be recorded."""
     known = TrustedRun(os.path.realpath(folder.path), new_id(), (read_digest(folder),), any_owner)
     try:
         memory.record(known)
@@ -179,7 +179,7 @@ def enrol(folder: PrivateFolder, memory: TrustedRuns, *, any_owner: bool = False
 
 
 def build_error(unsafe: UnsafePath, folder: Path) -> UsageError:
-    """What to say of something in the way, and what to do about it."""
+    """Return the error for an unsafe path, with a hint."""
     path = str(unsafe.filename)
     if Path(path).parent == folder and Path(path).name not in _FOLDERS:
         return UsageError(
@@ -201,7 +201,7 @@ def build_error(unsafe: UnsafePath, folder: Path) -> UsageError:
 
 
 def _archive_old_run(runs: PrivateFolder, name: str, memory: TrustedRuns, accept: Accept) -> None:
-    """Keep a run that is to be started over, under the next free name. What is no run of ours is moved unopened."""
+    """Rename a run that is to start over to the next free name. Anything else is moved without opening it."""
     lock = None
     runs.accept = unless_link
     try:

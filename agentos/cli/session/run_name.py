@@ -1,4 +1,4 @@
-"""What a run is called: by this its folder is found again, so the same command has to get the same name."""
+"""Derive the name of a run from its command and items, so that the same command finds the same folder."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ _SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _LONGEST = 80
 _RESERVED = re.compile(r"(?:con|prn|aux|nul|com[1-9]|lpt[1-9])(?:\..*)?", re.IGNORECASE)
 _LONGEST_SLUG = 40
-# No digits: nearly every key has some, and a name is shown everywhere.
+# No digits: nearly every key contains some, and the name is shown everywhere.
 _WORD = re.compile(r"[A-Za-z][A-Za-z_-]{0,23}")
 _FILE = re.compile(r"([A-Za-z][\w-]{0,30})\.[A-Za-z]{1,4}", re.ASCII)
 _RULE = "letters, digits, dots, dashes and underscores, at most 80, the first a letter or digit"
 
 
 def check_name(name: str) -> str:
-    """*name*, if a folder can be called that anywhere. Raises ``UsageError``, which says what is wrong with it."""
+    """Return *name* if it is a valid folder name on all systems. Raise ``UsageError``, which says why not."""
     if not name:
         raise _build_error("is empty")
     if os.path.isabs(name) or re.match(r"[A-Za-z]:[\\/]", name):
@@ -43,10 +43,10 @@ def check_name(name: str) -> str:
 def build_name(
     command: Sequence[str] | None, worker: str | None, source: Mapping[str, str], id_field: str | None = None
 ) -> str:
-    """A name made of what is run and the items it is run for: readable first, then eight hex digits of both.
+    """Return a name built from the worker and the items: readable words, then eight hex digits of a hash of both.
 
-    *source* has ``kind`` and ``name``, as a run folder keeps them; a file is known by its absolute path, a glob by its
-    pattern, words by themselves. Standard input has nothing to be known by: that raises ``UsageError``.
+    *source* has ``kind`` and ``name``, as in run.json: the absolute path of a file, the pattern of a glob, the words.
+    Raise ``UsageError`` for standard input, which has no identity.
     """
     if source["kind"] == "stdin":
         raise UsageError(
@@ -61,7 +61,7 @@ def build_name(
     if source["kind"] != "words" and os.path.lexists(known_by):
         known_by = os.path.abspath(known_by)
     else:
-        # Words and patterns mean other things in another folder, and runs of several may be kept in one place.
+        # Words and patterns depend on the current folder, and runs of several folders may share a base folder.
         known_by = f"{os.getcwd()}\0{known_by}"
     identity = json.dumps([work, source["kind"] == "words", known_by, id_field])
     digest = blake2b(identity.encode(), digest_size=4).hexdigest()
@@ -80,7 +80,7 @@ def _slug(command: Sequence[str], worker: str | None) -> str:
 
 
 def _find_significant_words(command: Sequence[str]) -> list[str]:
-    """The program, and the first of its words that says what it does: ``python-summarize``, ``git-clone``."""
+    """Return the program and its first significant argument: ``python-summarize``, ``git-clone``."""
     from ...runs.commands.embedded_code import find_code, find_program
 
     if not command:

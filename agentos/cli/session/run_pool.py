@@ -1,4 +1,4 @@
-"""The pool of a run, made of the credentials that were given."""
+"""Build the pool of a run from the selected credentials."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def build_pool(request: RunRequest, *, only_look: bool = False) -> CredentialCoordinator | None:
-    """The pool; None if no credentials were given. With *only_look* no file is made: what is known is used."""
+    """Return the pool, or None without credentials. With *only_look* no store is created."""
     if not request.keys:
         return None
     from ...errors import StoreError
@@ -51,7 +51,7 @@ def build_pool(request: RunRequest, *, only_look: bool = False) -> CredentialCoo
 
 
 def _is_new(place: Path | RedisLocation) -> bool:
-    """Whether nobody has used the store yet. Looking makes none."""
+    """Return whether the store does not exist yet, without creating it."""
     from ...stores.admin import read_store
     from ...util.clock import SystemClock
 
@@ -59,7 +59,7 @@ def _is_new(place: Path | RedisLocation) -> bool:
 
 
 def list_variables(request: RunRequest) -> Mapping[str, str]:
-    """For each credential, by name, the environment variable in which a command finds it."""
+    """Return, for each credential by name, the environment variable in which a command finds it."""
     told = request.option("env_key")
     from ...runs.commands.command import DEFAULT_ENV_KEY
 

@@ -39,15 +39,15 @@ if TYPE_CHECKING:
     from .key_monitor import KeyMonitor
     from .request import RunRequest
 
-# A rest that is longer than this is not waited for with --no-wait; the pool calls such a key parked.
+# With --no-wait, a longer cooldown is not waited for; the pool calls such a key parked.
 _PARKED_FROM = 600.0
 
-# `timeout 8h agentos run ...` sends SIGTERM twice at once; that is one request.
+# `timeout 8h agentos run ...` sends SIGTERM twice at once; that counts as one.
 _SAME_TERM = 0.3
 
 
 def run_session(request: RunRequest) -> int:
-    """Run it, or show what would be run; returns the exit code."""
+    """Execute the request, or print its dry run; return the exit code."""
     for warning in request.warnings:
         print(f"agentos: {warning}", file=sys.stderr)
     if request.flags.dry_run:
@@ -60,7 +60,7 @@ def run_session(request: RunRequest) -> int:
 
 
 class _Session:
-    """Opens what a run needs, in an order in which nothing is touched before it is ours, and closes it again."""
+    """Opens the pool, folder, display and records of a run, runs it, and closes them."""
 
     def __init__(self, request: RunRequest, ends: contextlib.ExitStack) -> None:
         self._request = request
@@ -72,7 +72,7 @@ class _Session:
         self._watch: KeyMonitor | None = None
         self._forecast: PoolForecast | None = None
         self._screen: LineScreen | None = None
-        self._stdout = sys.stdout  # before foreign code gets another in its place
+        self._stdout = sys.stdout  # before PrintCapture replaces it
         self._records: SessionRecords | None = None
         self._owned: RunFolder
         self._has_said_the_end = False
@@ -81,7 +81,7 @@ class _Session:
         self._outputs: OutputCapture
 
     def run(self) -> int:
-        """All of it."""
+        """Open everything, run the coordinator and return the exit code."""
         request, ends = self._request, self._ends
         if (forced_exit := find_current()) is not None:
             forced_exit.arm()
@@ -105,10 +105,10 @@ class _Session:
     def _masked(self, text: str) -> str:
         return text if self._runtime is None else self._runtime.masked(text)
 
-    # -- what a person sees -----------------------------------------------------------------------------------
+    # -- display ----------------------------------------------------------------------------------------------
 
     def _show(self) -> None:
-        """Progress, output of the items and the log: all on one terminal, each line whole."""
+        """Build the progress display, the item output and the key monitor."""
         from ...runs.output.capture import OutputCapture
         from ..terminal.item_output import build_screen
         from ..terminal.progress_mode import build_reporter
@@ -168,7 +168,7 @@ class _Session:
             self._records.note_waiting()
 
     def _on_event(self, event: Progress) -> None:
-        """What the run says: shown, and written down."""
+        """Show and record a progress event of the run."""
         if self._forecast is not None:
             self._forecast.note(event)
         self._reporter(event)
@@ -179,7 +179,7 @@ class _Session:
             self._watch.wake()
 
     def _print(self, text: str) -> None:
-        """A few lines for a person, above whatever is drawn."""
+        """Print lines above the live display, if there is one."""
         above = self._reporter.write_above
         try:
             if above is not None:
@@ -188,7 +188,7 @@ class _Session:
                 sys.stderr.write(text)
                 sys.stderr.flush()
         except (OSError, ValueError):
-            pass  # nobody listens
+            pass
 
     # -- the run ----------------------------------------------------------------------------------------------
 
@@ -220,8 +220,8 @@ class _Session:
         if (forced_exit := find_current()) is not None:
             forced_exit.end_on_signal()
             if forced_exit.must_exit:
-                return_leases()  # before anything that a full pipe may hold up
-        if coordinator.stats is None or self._records is None:  # a signal came before anything had begun
+                return_leases()  # before anything that a full pipe may block
+        if coordinator.stats is None or self._records is None:  # a signal came before the run began
             return int(ExitCode.TERMINATED if isinstance(pressed, SystemExit) else ExitCode.INTERRUPTED)
         if self._watch is not None:
             self._watch.refresh()
@@ -229,7 +229,7 @@ class _Session:
         return self._close(self._records, coordinator.stats, pressed, refused)
 
     def _begin(self, command: Command | None) -> None:
-        """The journal is open and has nothing against it: from here on the run's other files are written."""
+        """Open the other files of the run; called when its journal is open and checked."""
         self._owned.write_card(self._request)
         self._records = SessionRecords(self._request, self._owned.folder, self._masked, command, self._stdout)
         self._ends.callback(self._records.close)
@@ -266,7 +266,7 @@ class _Session:
         )
 
     def _worker(self, command: Command | None, function: Callable[..., Any] | None) -> Any:
-        """What runs for each item; what it prints is taken in."""
+        """Return the worker, with its output captured."""
         if command is not None:
             return replace(command, outputs=self._outputs)
         assert function is not None  # noqa: S101 - for the type checker: there is one or the other
@@ -293,7 +293,7 @@ class _Session:
             self._print(failure_block(result.item_id, result.error, result.metadata.get("tail", ())))
 
     def _explained(self, error: AgentOSError) -> UsageError:
-        """What the run itself refuses, with what to type."""
+        """Return a UsageError for an error of the run, with a hint."""
         from ...errors import (
             DuplicateItems,
             EngineUnavailable,
@@ -320,11 +320,11 @@ class _Session:
         return UsageError(self._masked(str(error)), hint, code)
 
     def _break_off(self, stats: ProgressStats | None, refusal: UsageError) -> None:
-        """A run that had begun ends by an error: whoever reads its files or its JSON is told so."""
+        """Close a run that ends by an error after it began, and record the end."""
         if stats is None or self._records is None:
             return
         self._records.note_waiting()
-        self._ends.pop_all().close()  # as at any other end
+        self._ends.pop_all().close()
         self._records.on_end(stats, refusal.code)
 
     def _close(
@@ -332,9 +332,9 @@ class _Session:
     ) -> int:
         code = exit_code(stats, pressed, total=self._request.total) if refused is None else ExitCode.USAGE
         if self._request.total is None and stats.total == 0 and code is ExitCode.OK:
-            code = ExitCode.USAGE  # as for an empty file: whatever was to write them may have failed
+            code = ExitCode.USAGE  # as for an empty file: the program that should write them may have failed
             self._print("agentos: no items came on standard input\n")
-        self._ends.pop_all().close()  # the display is gone by then: the last words come below it
+        self._ends.pop_all().close()  # before the summary, which is printed below the display
         records.on_end(stats, code)
         troubles = [] if self._screen is None else self._screen.list_errors()
         for trouble in troubles:
@@ -349,13 +349,11 @@ class _Session:
         if request.option("progress") not in ("none", "json") and not request.flags.json:
             retried = request.flags.retry_failed
             name = shlex.quote(request.name) + self._build_folder_option()
-            again = retry = self._build_resume_command(
-                "--retry-failed"
-            )  # what has failed would be left alone without it
+            again = retry = self._build_resume_command("--retry-failed")  # without it, failed items would not run
             if not retried:
                 again = self._build_resume_command()
                 retry = retry if request.source["kind"] == "stdin" else f"agentos retry {name}"
-            if not self._has_said_the_end:  # there was no time for it
+            if not self._has_said_the_end:  # the progress thread had no time for it
                 from ...runs.display.phrases import format_closing
 
                 self._print("".join(f"{line}\n" for line in format_closing(stats, request.name)))
@@ -364,22 +362,22 @@ class _Session:
         return int(code)
 
     def _build_folder_option(self) -> str:
-        """What other commands need to find the run: nothing, unless its folder was typed."""
+        """Return the ``--dir`` option that other commands need to find the run, if it was typed."""
         typed = self._request.flags.options["dir"]
         return "" if typed is None else f" --dir {shlex.quote(typed)}"
 
     def _build_resume_command(self, *more: str) -> str:
-        """What to type to go on; items from standard input have to come again."""
+        """Return the command that continues the run; items of standard input must be piped again."""
         typed = "agentos run " + shlex.join(self._request.flags.typed.resume_arguments_with(*more))
         return f"... | {typed}" if self._request.source["kind"] == "stdin" else typed
 
 
 @contextlib.contextmanager
 def _hangup_is_a_request_to_end() -> Iterator[None]:
-    """A terminal that is closed ends the run as SIGTERM does, unless that was to be ignored (nohup)."""
+    """Treat SIGHUP as SIGTERM during the run, unless it is ignored (nohup)."""
     from ...runs.execution.signals import WATCH
 
-    # Not by a handler of ours: if another thread gets the signal, that runs only when the main thread wakes up.
+    # Not by a Python handler: if another thread gets the signal, it runs only when the main thread wakes up.
     if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:
         WATCH.meanings[signal.SIGHUP] = signal.SIGTERM
     try:

@@ -1,8 +1,8 @@
-"""What the user's state folder remembers of run folders: those that were started or trusted here.
+"""Records of trusted run folders in the user's state folder: those that were started or trusted here.
 
-A run folder may come with a cloned repository, and what is in it with it: results, a journal, the command that
-``agentos retry`` would run. So a folder is gone on with only if it is known here, by three things that no repository
-can bring along: where it is, a random id, and a digest of its ``run.json``. There is one small file for each folder.
+A run folder may come with a cloned repository: results, a journal, the command that ``agentos retry`` would run. So a
+run continues only in a folder that is recorded here, by three facts that a repository cannot contain: its location, a
+random id, and a digest of its ``run.json``. There is one small file per folder.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _NO_CARD: Final = ""
 
 @dataclass(frozen=True, slots=True)
 class TrustedRun:
-    """A run folder as it was left. ``cards`` are the digests that its run.json may have: two while it is written.
+    """The recorded state of a run folder. ``cards`` are the digests its run.json may have: two while it is written.
 
-    ``any_owner``: files of other users in it were seen, and trusted.
+    ``any_owner``: it contains files of other users, and was trusted with them.
     """
 
     path: str
@@ -41,13 +41,13 @@ class TrustedRun:
 
 
 class TrustedRuns:
-    """The memory of the user whose environment this is. What cannot be read is not known."""
+    """The records of the current user. An unreadable record counts as missing."""
 
     def __init__(self, environ: Mapping[str, str] = os.environ) -> None:
         self._environ = environ
 
     def find(self, folder: Path) -> TrustedRun | None:
-        """What is known of the run in *folder*."""
+        """Return the record of the run in *folder*, or None."""
         path = os.path.realpath(folder)
         found = self._read(_name("run", path))
         try:
@@ -57,22 +57,22 @@ class TrustedRuns:
         return known if known.path == path else None
 
     def record(self, known: TrustedRun, *, durable: bool = True) -> None:
-        """Remember a run folder as it is now. Raises OSError, or ValueError if this user has no state folder."""
+        """Record a run folder as it is now. Raise OSError, or ValueError if the user has no state folder."""
         content = {"path": known.path, "id": known.id, "cards": list(known.cards), "any_owner": known.any_owner}
         self._write(_name("run", known.path), content, durable=durable)
 
     def move(self, folder: Path, to: Path) -> None:
-        """Remember that the run folder was renamed, if it was known."""
+        """Move the record of a renamed run folder, if there is one."""
         known = self.find(folder)
         if known is not None:
             self.record(replace(known, path=os.path.join(os.path.realpath(folder.parent), to.name)))
 
     def accepts(self, unsafe: UnsafePath) -> bool:
-        """Whether the user has said that this folder is to be used in spite of exactly this."""
+        """Return whether the user has accepted this problem of this folder."""
         return unsafe.what in self._read(_name("folder", str(unsafe.filename))).get("accepted", [])
 
     def accept(self, unsafe: UnsafePath) -> None:
-        """Remember that this folder may be used in spite of this. Raises as `record` does."""
+        """Record that the user accepts this problem of this folder. Raise as `record` does."""
         name = _name("folder", str(unsafe.filename))
         accepted = self._read(name).get("accepted", [])
         self._write(name, {"path": unsafe.filename, "accepted": [*accepted, unsafe.what]})
@@ -107,7 +107,7 @@ def new_id() -> str:
 
 
 def read_digest(folder: PrivateFolder) -> str:
-    """The digest of run.json in *folder*, as it is known by. Raises OSError if it is no ordinary file."""
+    """Return the digest of run.json in *folder*. Raise OSError if it is not a regular file."""
     try:
         return digest(folder.read(CARD_NAME, MAX_CARD_SIZE))
     except FileNotFoundError:
@@ -120,7 +120,7 @@ def digest(card: bytes) -> str:
 
 
 def read_id(folder: PrivateFolder) -> str | None:
-    """The id that the folder itself has; None if it has none."""
+    """Return the id that is stored in the folder, or None."""
     try:
         return folder.read(ID_NAME, 1024).decode("ascii").strip()
     except (FileNotFoundError, ValueError):
@@ -132,7 +132,7 @@ def _name(kind: str, path: str) -> str:
 
 
 def _tidy(folder: PrivateFolder) -> None:
-    """Now and then, forget folders that are gone."""
+    """Periodically delete records of folders that no longer exist."""
     names = folder.names()
     if not names or len(names) % _TIDY_EVERY:
         return

@@ -1,4 +1,4 @@
-"""``--worker``: finding the Python function that was named."""
+"""Load the Python function of ``--worker``."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _EXAMPLE = "name it as package.module:function or path/to/file.py:function"
 
 
 def load_worker(named: str) -> Callable[..., Any]:
-    """The function named by *named*, which can be called as a worker is.
+    """Import the function and check that it can be called as a worker.
 
-    Modules of the current folder are found, as with ``python -m``; before them those beside a file that is named, as
-    with ``python FILE``.
+    Modules of the current folder can be imported, as with ``python -m``; before them those beside a named file, as with
+    ``python FILE``.
     """
     place, _, attribute = named.rpartition(":")
     if not place or not attribute:
@@ -41,13 +41,13 @@ def load_worker(named: str) -> Callable[..., Any]:
 
 
 def find_journal_name(named: str) -> str | None:
-    """By what name a journal is to know the worker: a file's by its path from here. None: by its own, it has one."""
+    """Return the worker's name for the journal: the relative path of a file; None for the function's own name."""
     place, _, attribute = named.rpartition(":")
     return f"{os.path.relpath(place)}:{attribute}" if place.endswith(".py") else None
 
 
 def find_worker_folder(named: str) -> Path | None:
-    """The folder of a file that was named: no other machine has it. None: a module was named, and may be anywhere."""
+    """Return the folder of a named file, which other machines lack; None for a module, which they may have."""
     place = named.rpartition(":")[0]
     return Path(place).resolve().parent if place.endswith(".py") else None
 
@@ -62,10 +62,10 @@ def _require_a_worker(function: Callable[..., Any], named: str) -> None:
     except ValueError:
         raise UsageError(f"--worker {named}: it yields; a worker returns its result", _SHAPE) from None
     try:
-        # Its own, not that of what it may wrap: a decorator can add parameters and take some away.
+        # Not that of a wrapped function: a decorator can add and remove parameters.
         signature = inspect.signature(function, follow_wrapped=False)
     except (TypeError, ValueError):
-        return  # a builtin that does not tell
+        return  # a builtin without a signature
     try:
         signature.bind("item", "credential", **({"context": None} if worker.wants_context else {}))
     except TypeError as error:
@@ -91,7 +91,7 @@ def _from_file(path: Path, named: str) -> ModuleType:
     if not path.is_file():
         raise UsageError(f"--worker {named}: there is no file {path}", _EXAMPLE)
     sys.path.insert(0, str(path.resolve().parent))
-    # Under its own name, as if it had been imported: what it pickles or logs should say so.
+    # Under its own name, as if imported: pickles and logs contain the name.
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None:
         raise UsageError(f"--worker {named}: {path} cannot be imported", _EXAMPLE)
@@ -105,7 +105,7 @@ def _from_file(path: Path, named: str) -> ModuleType:
 
 
 def _build_import_error(named: str, error: BaseException) -> UsageError:
-    """It was found, and importing it raised."""
+    """Return the error for a module that raised during import."""
     import traceback
 
     frames = traceback.extract_tb(error.__traceback__)
