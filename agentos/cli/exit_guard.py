@@ -22,9 +22,9 @@ import time
 from collections.abc import Collection, Iterator
 
 _LIMIT = 0.9  # from the second signal to the end
-_LIMIT_IF_HEEDED = 2.0  # the command exits by itself after a second; this is the limit if it does not
+_LIMIT_IF_HANDLED = 2.0  # the command exits by itself after a second; this is the limit if it does not
 _POLL_INTERVAL = 0.05
-_IS_IT_THERE = 5.0  # how often to check that the command exists, without pidfd
+_EXISTENCE_CHECK_INTERVAL = 5.0  # how often to check that the command exists, without pidfd
 _SIGNALS = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
 _SHOW_CURSOR = b"\x1b[?25h"
 
@@ -41,14 +41,14 @@ class ExitGuard:
         self._last_term = -term_window
         self.due: float | None = None
 
-    def on_handled(self, heeded: int, now: float) -> None:
-        """Note that the command has handled *heeded* signals. After the second it exits by itself."""
-        if heeded > self._handled:
-            self._handled = heeded
-            self._counted = max(self._counted, heeded)
+    def on_handled(self, handled: int, now: float) -> None:
+        """Note that the command has handled *handled* signals. After the second it exits by itself."""
+        if handled > self._handled:
+            self._handled = handled
+            self._counted = max(self._counted, handled)
             self._unread = 0
-        if heeded > 1:
-            self.due = now + _LIMIT_IF_HEEDED
+        if handled > 1:
+            self.due = now + _LIMIT_IF_HANDLED
         elif self._counted < 2:
             self.due = None  # the command runs, and enforces its grace period itself
 
@@ -81,27 +81,27 @@ def watch(arrivals: socket.socket, control: int, command: int, guard: ExitGuard)
         poll.register(os.pidfd_open(command), select.POLLIN)
     except (AttributeError, OSError):
         pass  # then the end of the control pipe shows it, and the parent's id
-    looking = False  # signals are pending: check periodically, because poll would return at once
+    peeking = False  # signals are pending: check periodically, because poll would return at once
     while os.getppid() == command:
         now = time.monotonic()
         if guard.due is not None and now >= guard.due:
             return True
-        patience = _POLL_INTERVAL if looking else _IS_IT_THERE
+        timeout = _POLL_INTERVAL if peeking else _EXISTENCE_CHECK_INTERVAL
         if guard.due is not None:
-            patience = min(patience, guard.due - now)
-        ready = {fd for fd, _ in poll.poll(patience * 1000 + 1)}
+            timeout = min(timeout, guard.due - now)
+        ready = {fd for fd, _ in poll.poll(timeout * 1000 + 1)}
         now = time.monotonic()
         if control in ready:
-            said = os.read(control, 64)
-            if not said:
+            report = os.read(control, 64)
+            if not report:
                 return False
-            guard.on_handled(max(said) - ord("0"), now)
-        if arrivals.fileno() in ready or looking:
+            guard.on_handled(max(report) - ord("0"), now)
+        if arrivals.fileno() in ready or peeking:
             unread = _peek(arrivals)
             guard.on_pending(unread, now)
-            if bool(unread) != looking:
-                looking = bool(unread)
-                poll.unregister(arrivals) if looking else poll.register(arrivals, select.POLLIN)
+            if bool(unread) != peeking:
+                peeking = bool(unread)
+                poll.unregister(arrivals) if peeking else poll.register(arrivals, select.POLLIN)
     return False
 
 

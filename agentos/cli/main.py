@@ -87,11 +87,11 @@ def _other(error: Exception) -> int:
     if callable(formatted):  # a usage error of the parser
         context = getattr(error, "ctx", None)
         path = "agentos" if context is None else context.command_path
-        said = str(formatted())
-        if path == "agentos run" and "extra argument" in said:
-            print_error(f"agentos: {said}", "  put -- before the command: agentos run ITEMS -- COMMAND {}")
+        text = str(formatted())
+        if path == "agentos run" and "extra argument" in text:
+            print_error(f"agentos: {text}", "  put -- before the command: agentos run ITEMS -- COMMAND {}")
         else:
-            print_error(f"agentos: {said}", f"  try: {path} --help")
+            print_error(f"agentos: {text}", f"  try: {path} --help")
         return int(ExitCode.USAGE)
     from ..errors import AgentOSError
 
@@ -100,8 +100,8 @@ def _other(error: Exception) -> int:
         return int(ExitCode.USAGE)
     if isinstance(error, OSError):
         what = getattr(error, "what", None)  # set by UnsafePath
-        said = str(error) if what else f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}"
-        print_error(f"agentos: {said}")
+        text = str(error) if what else f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}"
+        print_error(f"agentos: {text}")
         return int(ExitCode.OUTPUT)
     import traceback
 

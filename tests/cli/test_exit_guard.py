@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from agentos.cli.exit_guard import _LIMIT, _LIMIT_IF_HEEDED, ExitGuard
+from agentos.cli.exit_guard import _LIMIT, _LIMIT_IF_HANDLED, ExitGuard
 
 INT, TERM, HUP = (bytes([number]) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
 GRACE, WINDOW = 8.0, 0.3
@@ -77,7 +77,7 @@ def test_a_command_that_ends_by_itself_has_a_little_longer(guard: ExitGuard) -> 
 
     guard.on_handled(2, now=10.2)
 
-    assert guard.due == 10.2 + _LIMIT_IF_HEEDED
+    assert guard.due == 10.2 + _LIMIT_IF_HANDLED
 
 
 def test_what_else_is_written_there_is_no_signal(guard: ExitGuard) -> None:

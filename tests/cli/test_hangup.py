@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from agentos.cli.session.run_session import _hangup_is_a_request_to_end
+from agentos.cli.session.run_session import _treat_hangup_as_term
 from agentos.runs.execution.signals import WATCH
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there are no such signals")
@@ -33,7 +33,7 @@ def test_a_hangup_that_another_thread_gets_ends_a_run_whose_main_thread_waits() 
     run, before = Run(), signal.getsignal(signal.SIGHUP)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     try:
-        with _hangup_is_a_request_to_end():
+        with _treat_hangup_as_term():
             WATCH.join(run)
             signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})  # else the system prefers the main thread
             os.kill(os.getpid(), signal.SIGHUP)
@@ -53,7 +53,7 @@ def test_a_hangup_that_another_thread_gets_ends_a_run_whose_main_thread_waits() 
 def test_a_hangup_that_is_to_be_ignored_stays_ignored() -> None:
     run, before = Run(), signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        with _hangup_is_a_request_to_end():
+        with _treat_hangup_as_term():
             WATCH.join(run)
             during = signal.getsignal(signal.SIGHUP)
             WATCH.leave(run)

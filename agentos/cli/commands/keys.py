@@ -70,10 +70,12 @@ def keys(
     from ...stores.admin import read_pause
     from ..terminal.key_table import build_rows, mark_paused, print_keys
 
-    asked = _parse_options(store, config, keys or [])
-    seen = _read_store(asked)
-    rows, more = build_rows(seen or [], asked.specs, _disabled(asked, keys or []), everything=all or not asked.specs)
-    pause = _query_store(lambda clock: read_pause(asked.place, clock))
+    options = _parse_options(store, config, keys or [])
+    seen = _read_store(options)
+    rows, more = build_rows(
+        seen or [], options.specs, _disabled(options, keys or []), everything=all or not options.specs
+    )
+    pause = _query_store(lambda clock: read_pause(options.place, clock))
     if pause is not None:
         rows = mark_paused(rows, pause, time.time())
     if json:
@@ -84,7 +86,7 @@ def keys(
         return
     from ..terminal.color import use_color
 
-    missing = None if seen is not None else asked.label
+    missing = None if seen is not None else options.label
     print_keys(rows, more, missing, pause=pause, coloured=use_color(sys.stdout, os.environ, color))
 
 
@@ -101,18 +103,18 @@ def clear(
     quota is forgotten for all keys that share it.
     """
     outer_store, outer_config = context.obj or (None, None)
-    asked = _parse_options(store or outer_store, config or outer_config, [])
-    seen = _read_store(asked)
+    options = _parse_options(store or outer_store, config or outer_config, [])
+    seen = _read_store(options)
     if seen is None:
-        raise UsageError(f"no run has used a store at {asked.label} yet: there is nothing to clear", _OTHER_STORE)
+        raise UsageError(f"no run has used a store at {options.label} yet: there is nothing to clear", _OTHER_STORE)
     known = {each.state.name for each in seen}
     for name in names:
         if name not in known:
-            raise UsageError(f"the store at {asked.label} knows no such key", _hint(name, known))
+            raise UsageError(f"the store at {options.label} knows no such key", _hint(name, known))
     from ...stores.admin import reset_credentials as forget
 
-    done = _query_store(lambda clock: forget(asked.place, names, asked.specs, clock))
-    shared = {spec.name: spec.quota for spec in asked.specs}
+    done = _query_store(lambda clock: forget(options.place, names, options.specs, clock))
+    shared = {spec.name: spec.quota for spec in options.specs}
     for each in done:
         quota = shared.get(each.name)
         others = [name for name, its in shared.items() if quota is not None and its == quota and name != each.name]
@@ -141,11 +143,11 @@ def _parse_options(store: str | None, config: Path | None, keys: list[str]) -> _
     settings = load_settings(config, current_folder(), environ)
     for warning in settings.warnings:
         print(f"agentos: {warning}", file=sys.stderr)
-    said, who = (parse_flag("store", store), "--store") if store else _find_configured_store(settings)
+    store_text, where = (parse_flag("store", store), "--store") if store else _find_configured_store(settings)
     try:
-        place = parse_location(resolve_address(said, environ, who=who), environ)
+        place = parse_location(resolve_address(store_text, environ, where=where), environ)
     except ValueError as error:
-        raise UsageError(f"{who} {str(error).removeprefix('store ')}") from None
+        raise UsageError(f"{where} {str(error).removeprefix('store ')}") from None
     if place is None:
         raise UsageError(
             "a store in memory belongs to its run alone: nobody else can look at it",
@@ -160,28 +162,28 @@ def _find_configured_store(settings: Settings) -> tuple[str, str]:
     return ("sqlite", "store") if setting is None else (setting.value, setting.where)
 
 
-def _read_store(asked: _KeyOptions) -> list[CredentialRow] | None:
+def _read_store(options: _KeyOptions) -> list[CredentialRow] | None:
     from ...stores.admin import read_store
 
-    return _query_store(lambda clock: read_store(asked.place, asked.specs, clock))
+    return _query_store(lambda clock: read_store(options.place, options.specs, clock))
 
 
-def _query_store(ask: Callable[[Clock], T]) -> T:
-    """Return the result of *ask*. Raise UsageError if the store cannot be read."""
+def _query_store(read: Callable[[Clock], T]) -> T:
+    """Return the result of *read*. Raise UsageError if the store cannot be read."""
     from ...errors import StoreError
     from ...util.clock import SystemClock
     from ..config.store_url import build_missing_package_error, build_store_error
 
     try:
-        return ask(SystemClock())
+        return read(SystemClock())
     except StoreError as error:
         raise build_store_error(error, _OTHER_STORE) from None
     except ImportError as error:
         raise build_missing_package_error(error) from None
 
 
-def _disabled(asked: _KeyOptions, keys: list[str]) -> list[str]:
-    return [] if keys else [entry.name for entry in asked.settings.credentials if entry.disabled]
+def _disabled(options: _KeyOptions, keys: list[str]) -> list[str]:
+    return [] if keys else [entry.name for entry in options.settings.credentials if entry.disabled]
 
 
 def _hint(name: str, known: set[str]) -> str:

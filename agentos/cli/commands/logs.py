@@ -167,6 +167,6 @@ def _explain_missing_log(files: JournalFiles, item_id: str, run: str, *, is_empt
 def _print_error(last: LastEntry) -> None:
     from ...util.sanitize import make_printable
 
-    told = last.traceback or last.error or ""
-    for line in told.rstrip("\n").split("\n"):
+    text = last.traceback or last.error or ""
+    for line in text.rstrip("\n").split("\n"):
         print(make_printable(line))

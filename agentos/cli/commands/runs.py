@@ -25,12 +25,12 @@ def runs(
 ) -> int:
     """List the runs, the newest first: how each stands, what is done, failed and left, when and how long it was on."""
     base = base_folder(dir)
-    briefs = [_build_summary(base, folder) for folder in list_runs(base)]
-    briefs.sort(key=lambda brief: brief.started_at or 0.0, reverse=True)
+    summaries = [_build_summary(base, folder) for folder in list_runs(base)]
+    summaries.sort(key=lambda summary: summary.started_at or 0.0, reverse=True)
     if json:
-        _print_json(briefs)
-    elif briefs:
-        _print_table(briefs, color)
+        _print_json(summaries)
+    elif summaries:
+        _print_table(summaries, color)
     else:
         print(f"there are no runs in {base}; agentos run starts one", file=sys.stderr)
     return ExitCode.OK
@@ -47,14 +47,14 @@ def _build_summary(base: BaseFolder, folder: Path) -> RunSummary:
     return build_summary(folder)
 
 
-def _print_json(briefs: list[RunSummary]) -> None:
+def _print_json(summaries: list[RunSummary]) -> None:
     import json
 
-    for brief in briefs:
-        print(json.dumps(brief.as_json()))
+    for summary in summaries:
+        print(json.dumps(summary.as_json()))
 
 
-def _print_table(briefs: list[RunSummary], color: str) -> None:
+def _print_table(summaries: list[RunSummary], color: str) -> None:
     import os
     import time
 
@@ -68,23 +68,23 @@ def _print_table(briefs: list[RunSummary], color: str) -> None:
     head = ("run", "state", "done", "failed", "left", "started", "on for")
     rows = [
         (
-            clean(brief.name, 60),
-            clean(str(brief.state), 40),
-            f"{brief.done:,}",
-            f"{brief.failed:,}",
-            "?" if brief.left is None else f"{brief.left:,}",
-            "-" if brief.started_at is None else format_ago(brief.started_at, now),
-            "-" if brief.seconds is None else format_duration(brief.seconds),
+            clean(summary.name, 60),
+            clean(str(summary.state), 40),
+            f"{summary.done:,}",
+            f"{summary.failed:,}",
+            "?" if summary.left is None else f"{summary.left:,}",
+            "-" if summary.started_at is None else format_ago(summary.started_at, now),
+            "-" if summary.seconds is None else format_duration(summary.seconds),
         )
-        for brief in briefs
+        for summary in summaries
     ]
     lines = align_table([head, *rows], right=(2, 3, 4))
     print(paint(lines[0], DIM))
-    for brief, row, line in zip(briefs, rows, lines[1:], strict=True):
+    for summary, row, line in zip(summaries, rows, lines[1:], strict=True):
         # Colored last: the table would count escape sequences as width.
         begin = line.index(row[1], len(row[0]))
         end = begin + len(row[1])
-        print(line[:begin] + color_state(brief.state.word, row[1], paint) + line[end:])
-    for brief in briefs:
-        if brief.problem is not None:
-            print(f"agentos: {clean(brief.name, 60)}: {clean(brief.problem, 300)}", file=sys.stderr)
+        print(line[:begin] + color_state(summary.state.word, row[1], paint) + line[end:])
+    for summary in summaries:
+        if summary.problem is not None:
+            print(f"agentos: {clean(summary.name, 60)}: {clean(summary.problem, 300)}", file=sys.stderr)

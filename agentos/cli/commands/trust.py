@@ -25,7 +25,7 @@ def trust(
         str,
         typer.Argument(help="The folder of a run, or its name; or a folder that runs are kept in.", metavar="PATH"),
     ],
-    look: Annotated[bool, typer.Option("--dry-run", "-n", help="Only show it; remember nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", "-n", help="Only show it; remember nothing.")] = False,
     dir: Annotated[  # noqa: A002 - it is the option's name
         str | None, typer.Option(help="The folder in which runs are kept: .agentos.", metavar="FOLDER")
     ] = None,
@@ -41,7 +41,7 @@ def trust(
     folder = _find_folder(path, dir)
     memory = TrustedRuns()
     try:
-        _trust(folder, memory, look=look)
+        _trust(folder, memory, dry_run=dry_run)
     except UnsafePath as unsafe:
         raise UsageError(f"{unsafe}: agentos would write to it", "remove it first") from None
     except (OSError, ValueError) as error:
@@ -61,7 +61,7 @@ def _find_folder(path: str, base: str | None) -> Path:
     return Path(os.path.abspath(find_run(base_folder(base), path)))
 
 
-def _trust(folder: Path, memory: TrustedRuns, *, look: bool) -> None:
+def _trust(folder: Path, memory: TrustedRuns, *, dry_run: bool) -> None:
     from ..session.run_folder import is_new, require_own_files
 
     found: list[UnsafePath] = []
@@ -75,7 +75,7 @@ def _trust(folder: Path, memory: TrustedRuns, *, look: bool) -> None:
                 print(line)
         for unsafe in found:
             print(f"note     {unsafe}")
-        if look:
+        if dry_run:
             return
         if is_run:
             _remember(opened, memory)

@@ -154,11 +154,11 @@ def _path(value: Any, _from_text: bool = False) -> str:
 def _variables(value: Any, _from_text: bool = False) -> dict[str, str]:
     if not isinstance(value, dict):
         raise BadValue('must be a table of variables, such as { OPENAI_ORG_ID = "org-1" }')
-    for name, said in value.items():
+    for name, setting in value.items():
         if variable(name).startswith(OURS):
             raise BadValue(f"must not set {OURS}... variables: by these an item is told what it is")
-        if not isinstance(said, str) or "\0" in said:
-            raise BadValue(f"must map names of variables to text, and {name} is {shown(said)}")
+        if not isinstance(setting, str) or "\0" in setting:
+            raise BadValue(f"must map names of variables to text, and {name} is {shown(setting)}")
     return dict(value)
 
 

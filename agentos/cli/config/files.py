@@ -230,8 +230,8 @@ def _format_toml_error(message: str, text: str) -> str:
     problem, _, place = message.rpartition(" (at ")
     line = re.match(r"line (\d+)", place)
     number = int(line[1]) if line else text.count("\n") + 1
-    said = re.sub(r"'[^']{5,}'|\"[^\"]{5,}\"", "a name", problem)
-    return f"line {number}: {said[:1].lower()}{said[1:]}"
+    message = re.sub(r"'[^']{5,}'|\"[^\"]{5,}\"", "a name", problem)
+    return f"line {number}: {message[:1].lower()}{message[1:]}"
 
 
 def _parse_run_table(given: Any, source: ConfigFile) -> dict[str, Setting]:

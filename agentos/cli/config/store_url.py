@@ -15,39 +15,39 @@ _TWIN: Final = build_variable_name("store")
 _PASSWORD: Final = re.compile(r"://[^:@]*:(.+)@")  # in a URL that cannot be parsed
 
 
-def resolve_address(said: str, environ: Mapping[str, str], *, who: str) -> str:
-    """Return *said*, or the value of the variable that it names. *who* is where it was set.
+def resolve_address(address_text: str, environ: Mapping[str, str], *, where: str) -> str:
+    """Return *address_text*, or the value of the variable that it names. *where* is where it was set.
 
     The result may hold a password and must not be shown. Raise UsageError if the variable is not set.
     """
-    if not said.startswith(_ENV):
-        return said
-    variable = said.removeprefix(_ENV)
+    if not address_text.startswith(_ENV):
+        return address_text
+    variable = address_text.removeprefix(_ENV)
     found = environ.get(variable, "").strip()
     if not found:
         raise UsageError(
-            f"{who}: the environment variable {variable} is not set",
+            f"{where}: the environment variable {variable} is not set",
             "export it before the command: redis://user:password@host:port/db",
         )
     if found.startswith(_ENV):
-        raise UsageError(f"{who}: the environment variable {variable} names another variable", "put the URL into it")
+        raise UsageError(f"{where}: the environment variable {variable} names another variable", "put the URL into it")
     try:
         return store_place(found)
     except BadValue as error:
-        raise UsageError(f"{who}: what the environment variable {variable} has {error}") from None
+        raise UsageError(f"{where}: what the environment variable {variable} has {error}") from None
 
 
-def find_variable(said: str) -> str | None:
-    """Return the environment variable that *said* names, or None."""
-    return said.removeprefix(_ENV) if said.startswith(_ENV) else None
+def find_variable(address_text: str) -> str | None:
+    """Return the environment variable that *address_text* names, or None."""
+    return address_text.removeprefix(_ENV) if address_text.startswith(_ENV) else None
 
 
-def find_passwords(said: str, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the passwords of the store *said* and of the one in AGENTOS_STORE, which may be another."""
+def find_passwords(address_text: str, environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the passwords of the store *address_text* and of the one in AGENTOS_STORE, which may be another."""
     from ...stores.redis.url import is_redis_url, parse_redis_url
 
     found: dict[str, None] = {}
-    for address in (said, environ.get(_TWIN, "").strip()):
+    for address in (address_text, environ.get(_TWIN, "").strip()):
         variable = find_variable(address)
         url = address if variable is None else environ.get(variable, "").strip()
         if is_redis_url(url):

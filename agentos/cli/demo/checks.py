@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from ...simulator import Statistics
 
 # A limit that is not stated is found by exceeding it: a few refusals per quota, and a small share of all calls.
-_LESSONS: Final = 4
-_FEW: Final = 0.03
+_REFUSALS_PER_QUOTA: Final = 4
+_REFUSED_SHARE: Final = 0.03
 # A 401 may come from another server, so only the third refusal in a row makes a key dead.
 _TRIES_OF_A_DEAD_KEY: Final = 3
 _ANSWERS_ABOUT_A_KEY: Final = frozenset(("dead_key", "unknown_key"))
@@ -63,26 +63,26 @@ def _nothing_twice(seen: Evidence) -> DemoPromise:
     left = seen.items - len(seen.done_before)
     answered = seen.at_end.total.ok - seen.at_kill.total.ok
     twice = f"{len(again):,} of them ran again" if again else "none of them ran again"
-    told = f"{len(seen.done_before):,} done before the kill, {twice}: "
-    told += f"{format_count(answered, 'answer')} after it for the {left:,} left"
-    return DemoPromise(not again and answered == left, told)
+    text = f"{len(seen.done_before):,} done before the kill, {twice}: "
+    text += f"{format_count(answered, 'answer')} after it for the {left:,} left"
+    return DemoPromise(not again and answered == left, text)
 
 
 def _few_refusals(seen: Evidence) -> DemoPromise:
     total = seen.at_end.total
     refused = sum(number for reason, number in total.rejected.items() if reason not in _ANSWERS_ABOUT_A_KEY)
-    allowed = max(_LESSONS * len(seen.at_end.quotas), int(total.calls * _FEW))
+    allowed = max(_REFUSALS_PER_QUOTA * len(seen.at_end.quotas), int(total.calls * _REFUSED_SHARE))
     share = 100 * refused / max(1, total.calls)
-    told = f"{format_count(total.calls, 'call')} in all, {refused:,} of them refused for a limit (429): {share:.1f} %"
-    return DemoPromise(refused <= allowed, told)
+    text = f"{format_count(total.calls, 'call')} in all, {refused:,} of them refused for a limit (429): {share:.1f} %"
+    return DemoPromise(refused <= allowed, text)
 
 
 def _within_slots(seen: Evidence) -> DemoPromise:
     most = {name: tally.most_in_flight for name, tally in seen.at_end.keys.items()}
     above = [f"{name} had {most[name]}, and has {slots}" for name, slots in seen.slots.items() if most[name] > slots]
-    told = "never more calls at once on a key than it has slots"
+    text = "never more calls at once on a key than it has slots"
     return DemoPromise(
-        not above, told if not above else f"more calls at once on a key than it has slots: {'; '.join(above)}"
+        not above, text if not above else f"more calls at once on a key than it has slots: {'; '.join(above)}"
     )
 
 
@@ -90,6 +90,6 @@ def _dead_key_left_alone(seen: Evidence) -> DemoPromise:
     calls = seen.at_end.keys[seen.dead].calls
     after = calls - seen.at_kill.keys[seen.dead].calls
     later = f"{after:,} of them" if after else "not once"
-    told = f"the dead key was tried {format_count(calls, 'time')}, {later} after the kill"
+    text = f"the dead key was tried {format_count(calls, 'time')}, {later} after the kill"
     # A run that is killed before the third refusal loses the count of the first two.
-    return DemoPromise(max(calls - after, after) <= _TRIES_OF_A_DEAD_KEY, told)
+    return DemoPromise(max(calls - after, after) <= _TRIES_OF_A_DEAD_KEY, text)

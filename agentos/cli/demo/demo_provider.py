@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from ...simulator import ProviderPlan, Scripted
 
 _SLOWNESS: Final = 8.0
-_REST: Final = 4  # seconds for which globex rate-limits all calls
+_COOLDOWN: Final = 4  # seconds for which globex rate-limits all calls
 _WHOLE: Final = 300  # items; with fewer, delays are shorter
 
 
@@ -64,19 +64,21 @@ def build_provider(items: int) -> ProviderPlan:
         )
         for name in count_slots()
     )
-    return ProviderPlan(quotas, keys, latency=Latency(0.3, 0.3), script=_mishaps(items, max(1, round(_REST * scale))))
+    return ProviderPlan(
+        quotas, keys, latency=Latency(0.3, 0.3), script=_build_faults(items, max(1, round(_COOLDOWN * scale)))
+    )
 
 
-def _mishaps(items: int, seconds: int) -> tuple[Scripted, ...]:
+def _build_faults(items: int, seconds: int) -> tuple[Scripted, ...]:
     """Return faults of single calls in each half: a cooldown of *seconds*, provider errors, a dropped connection."""
     from ...simulator import Scripted
 
     # Each counts the calls of one key, about items / 6, so that no two apply to the same call.
     early, late = max(2, items // 40), max(3, items // 10)
-    rest = {"retry-after": str(seconds), "retry-after-ms": str(seconds * 1_000)}
+    cooldown = {"retry-after": str(seconds), "retry-after-ms": str(seconds * 1_000)}
     return (
-        Scripted(429, call=early, key="globex-1", headers=rest),
-        Scripted(429, call=late, key="globex-2", headers=rest),
+        Scripted(429, call=early, key="globex-1", headers=cooldown),
+        Scripted(429, call=late, key="globex-2", headers=cooldown),
         Scripted(500, call=early, key="acme-1"),
         Scripted("drop", call=early, key="acme-2"),
         Scripted(503, call=late, key="acme-3"),

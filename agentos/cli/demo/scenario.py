@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from ...simulator import Running
 
 _POLL_INTERVAL: Final = 0.02
-_PATIENCE: Final = 1.0  # after SIGTERM; then it is sent once more
+_TERM_TIMEOUT: Final = 1.0  # after SIGTERM; then it is sent once more
 _SHOW_CURSOR: Final = "\x1b[?25h"
 
 
 def run_demo(items: int, *, keep: bool) -> ExitCode:
     """Run the demo. At any end no process is left, and without *keep* no file."""
     began = time.monotonic()
-    with _signals_end_it(), _folder(keep=keep) as path, _served(items) as simulator:
+    with _ending_on_signals(), _folder(keep=keep) as path, _served(items) as simulator:
         folder = DemoFolder(path)
         try:
             folder.fill(simulator, count_slots(), items)
@@ -126,8 +126,8 @@ class _Demo:
             child.kill()
             child.wait()
         _restore_terminal()
-        told = f", with {self._folder.count_finished():,} of {self._items:,} done. The same command goes on:"
-        self._print(self._paint(f"kill -9 {child.pid}", RED, BOLD) + told)
+        text = f", with {self._folder.count_finished():,} of {self._items:,} done. The same command goes on:"
+        self._print(self._paint(f"kill -9 {child.pid}", RED, BOLD) + text)
 
     def _run_to_the_end(self, *arguments: str) -> None:
         self._echo(arguments)
@@ -216,7 +216,7 @@ def _no_folder(error: OSError) -> UsageError:
 
 
 @contextlib.contextmanager
-def _signals_end_it() -> Iterator[None]:
+def _ending_on_signals() -> Iterator[None]:
     """Let SIGTERM and SIGHUP end the demo as Ctrl-C does, unless they are ignored."""
 
     def leave(number: int, _frame: object) -> None:
@@ -238,7 +238,7 @@ def _end(child: subprocess.Popen[bytes]) -> None:
         for _ in range(2):
             child.terminate()
             with contextlib.suppress(subprocess.TimeoutExpired):
-                child.wait(_PATIENCE)
+                child.wait(_TERM_TIMEOUT)
     finally:  # also on a second Ctrl-C
         if child.poll() is None:
             child.kill()

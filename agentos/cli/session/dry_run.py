@@ -25,7 +25,7 @@ _SUPPOSED_SECONDS = 10.0
 
 def print_dry_run(request: RunRequest) -> None:
     """Print the dry run as text or JSON lines. Raise UsageError for what a run would refuse."""
-    pool = build_pool(request, only_look=True)
+    pool = build_pool(request, read_only=True)
     try:
         if build_command(request) is None:
             from ...runs.output.stream_redaction import Redaction

@@ -215,10 +215,10 @@ def _configured(environ: Mapping[str, str]) -> BaseFolder:
     from ..config.files import load_settings
 
     try:
-        said = load_settings(None, Path.cwd(), environ).run.get("dir")
+        setting = load_settings(None, Path.cwd(), environ).run.get("dir")
     except (UsageError, OSError):
-        said = None  # errors of the configuration matter for starting a run, not for reading one
-    if said is None:
+        setting = None  # errors of the configuration matter for starting a run, not for reading one
+    if setting is None:
         return BaseFolder(Path(DEFAULT_BASE), Path.cwd())
-    folder = said.folder or Path()
-    return BaseFolder(folder / Path(said.value).expanduser(), None if said.trusted else folder)
+    folder = setting.folder or Path()
+    return BaseFolder(folder / Path(setting.value).expanduser(), None if setting.trusted else folder)

@@ -19,7 +19,7 @@ log = logging.getLogger("agentos")
 _REFRESH_INTERVAL = 1.0
 _TICK_INTERVAL = 30.0
 _CLOSE_TIMEOUT = 2.0
-_SHORT_REST = 10.0  # seconds of being limited that are not reported
+_SHORT_COOLDOWN = 10.0  # seconds of being limited that are not reported
 _MOVED = 5.0  # seconds by which the end of a cooldown must move to be reported
 
 NO_KEY = ""  # for time lost while no key was cooling down: all were in use
@@ -58,7 +58,7 @@ class KeyMonitor:
         self._on_change = on_change
         self._on_tick = on_tick
         self._clock = clock
-        self._looking = threading.Lock()
+        self._refresh_lock = threading.Lock()
         self._wakeup = threading.Lock()
         self._wakeup.acquire()
         self._closed = False
@@ -109,20 +109,20 @@ class KeyMonitor:
 
     def refresh(self) -> None:
         """Read a snapshot, count the time lost since the last one, and report changes."""
-        with self._looking:
+        with self._refresh_lock:
             now, wall = self._clock.now(), self._clock.wall()
             self._count(now)
-            self._waiting = max(0, self._read_snapshot("the count of waiting workers", self._idle, self._waiting))
-            self._rows = tuple(self._read_snapshot("the snapshot of the keys", self._pool.snapshot, self._rows))
+            self._waiting = max(0, self._call("the count of waiting workers", self._idle, self._waiting))
+            self._rows = tuple(self._call("the snapshot of the keys", self._pool.snapshot, self._rows))
             changes = self._changes(wall)
             ticks = now - self._ticked_at >= _TICK_INTERVAL
             if ticks:
                 self._ticked_at = now
         if self._on_change is not None:
             for change in changes:
-                self._read_snapshot("whoever is told of keys", partial(self._on_change, *change), None)
+                self._call("whoever is told of keys", partial(self._on_change, *change), None)
         if ticks and self._on_tick is not None:
-            self._read_snapshot("whoever is called every half minute", self._on_tick, None)
+            self._call("whoever is called every half minute", self._on_tick, None)
 
     def _run(self) -> None:
         while not self._closed:
@@ -147,7 +147,7 @@ class KeyMonitor:
         changes = []
         for row in self._rows:
             until = row.rate_limited_until if row.rate_limited_until > wall else None
-            short = row.state == CredentialStatus.LIMITED and (until is None or until - wall <= _SHORT_REST)
+            short = row.state == CredentialStatus.LIMITED and (until is None or until - wall <= _SHORT_COOLDOWN)
             state = CredentialStatus.AVAILABLE if row.state == CredentialStatus.LEASED or short else row.state
             until = until if state in UNAVAILABLE else None
             before, until_before = self._last_states.get(row.name, (CredentialStatus.AVAILABLE, None))
@@ -157,11 +157,11 @@ class KeyMonitor:
                 changes.append((row.name, state, until, "" if state == CredentialStatus.AVAILABLE else row.why))
         return changes
 
-    def _read_snapshot(self, whom: str, question: Callable[[], Any], otherwise: Any) -> Any:
+    def _call(self, what: str, read: Callable[[], Any], default: Any) -> Any:
         try:
-            return question()
+            return read()
         except Exception as error:  # noqa: BLE001 - the monitor must continue
-            if whom not in self._has_warned:
-                self._has_warned.add(whom)
-                log.warning("%s failed (said only once): %s: %s", whom, type(error).__name__, error)
-            return otherwise
+            if what not in self._has_warned:
+                self._has_warned.add(what)
+                log.warning("%s failed (said only once): %s: %s", what, type(error).__name__, error)
+            return default

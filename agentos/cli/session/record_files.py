@@ -93,12 +93,12 @@ class SessionRecords:
         for file in self._results:
             file.add(result, now)
         if self._joblog is not None:
-            said = result.value.get("stdout", "") if isinstance(result.value, dict) else ""
+            printed = result.value.get("stdout", "") if isinstance(result.value, dict) else ""
             self._joblog.add(
                 result,
                 command=self._described(result),
                 started_at=now - result.duration,
-                received=len(str(said).encode()),
+                received=len(str(printed).encode()),
             )
         if self._request.flags.json:
             from ...runs.exports.results_file import format_result

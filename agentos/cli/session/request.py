@@ -96,24 +96,24 @@ class RunRequest:
     @property
     def parallel(self) -> int:
         """How many items run at once: 3 by default, and at most 10 without ``max_parallel``."""
-        told, most = self.options["parallel"], self.options["max_parallel"]
-        if told is None:
+        given, most = self.options["parallel"], self.options["max_parallel"]
+        if given is None:
             return int(most or _DEFAULT_PARALLEL)
-        return int(min(told, most or _MOST_PARALLEL))
+        return int(min(given, most or _MOST_PARALLEL))
 
     @property
     def engine(self) -> str | None:
         """The cluster on which the items run; None for this machine."""
-        told = self.options["engine"]
-        return None if told in (None, HERE) else str(told)
+        given = self.options["engine"]
+        return None if given in (None, HERE) else str(given)
 
     @property
     def warnings(self) -> list[str]:
         """Warnings to print before the run."""
-        told = self.options["parallel"]
+        given = self.options["parallel"]
         warnings = list(self.settings.warnings)
-        if told is not None and told > self.parallel:
-            warnings.append(f"{told} at once is above {self.parallel}; --max-parallel {told} lifts that")
+        if given is not None and given > self.parallel:
+            warnings.append(f"{given} at once is above {self.parallel}; --max-parallel {given} lifts that")
         if self.where.get("store") == "--store" and not self.keys:
             warnings.append("--store is of no use without keys, and none are given; --keys names them")
         return warnings
@@ -179,10 +179,12 @@ def build_request(flags: Flags, environ: Mapping[str, str] = os.environ) -> RunR
 
 def _base(path: str, flags: Flags, settings: Settings) -> BaseFolder:
     """Return the base folder. A path from a project's file, or the default, does not count as named by the user."""
-    said = settings.run.get("dir")
-    if flags.options.get("dir") is not None or (said is not None and said.trusted):
+    setting = settings.run.get("dir")
+    if flags.options.get("dir") is not None or (setting is not None and setting.trusted):
         return BaseFolder(Path(path).absolute())
-    return BaseFolder(Path(os.path.abspath(path)), Path.cwd() if said is None or said.folder is None else said.folder)
+    return BaseFolder(
+        Path(os.path.abspath(path)), Path.cwd() if setting is None or setting.folder is None else setting.folder
+    )
 
 
 def _masking(keys: Sequence[SelectedKey], passwords: Sequence[str]) -> Callable[[str], str]:
@@ -234,15 +236,15 @@ def _joined(flags: Flags, settings: Settings) -> tuple[dict[str, Any], dict[str,
     where: dict[str, str] = {}
     for name in RUN_OPTIONS:
         typed = flags.options.get(name)
-        said = settings.run.get(name)
+        setting = settings.run.get(name)
         if typed is not None:
             options[name], where[name] = parse_flag(name, typed), f"--{name.replace('_', '-')}"
-        elif said is not None:
-            options[name], where[name] = said.value, said.where
+        elif setting is not None:
+            options[name], where[name] = setting.value, setting.where
         else:
             options[name] = _DEFAULTS.get(name)
         if name in _PATHS and options[name] is not None:
-            folder = said.folder if typed is None and said is not None and said.folder is not None else Path()
+            folder = setting.folder if typed is None and setting is not None and setting.folder is not None else Path()
             options[name] = str(folder / Path(options[name]).expanduser())
     return options, where
 

@@ -55,8 +55,8 @@ class RunFolder:
             self.folder.write(CARD_NAME, content)
             self._remember(replace(self.known, cards=(now,)), durable=False)
         except OSError as error:
-            said = str(error) if isinstance(error, UnsafePath) else f"{error.strerror}: {request.folder}"
-            raise UsageError(f"the run's folder cannot be written: {said}") from None
+            message = str(error) if isinstance(error, UnsafePath) else f"{error.strerror}: {request.folder}"
+            raise UsageError(f"the run's folder cannot be written: {message}") from None
 
     def _remember(self, known: TrustedRun, *, durable: bool) -> None:
         self.known = known
@@ -172,8 +172,10 @@ def enrol(folder: PrivateFolder, memory: TrustedRuns, *, any_owner: bool = False
         memory.record(known)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        said = f"agentos: this run cannot be remembered in your state folder ({reason}): to go on with it, add --trust"
-        print(said, file=sys.stderr)
+        message = (
+            f"agentos: this run cannot be remembered in your state folder ({reason}): to go on with it, add --trust"
+        )
+        print(message, file=sys.stderr)
     folder.write(ID_NAME, f"{known.id}\n".encode())
     return known
 

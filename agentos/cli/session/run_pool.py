@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from .request import RunRequest
 
 
-def build_pool(request: RunRequest, *, only_look: bool = False) -> CredentialCoordinator | None:
-    """Return the pool, or None without credentials. With *only_look* no store is created."""
+def build_pool(request: RunRequest, *, read_only: bool = False) -> CredentialCoordinator | None:
+    """Return the pool, or None without credentials. With *read_only* no store is created."""
     if not request.keys:
         return None
     from ...errors import StoreError
@@ -27,14 +27,14 @@ def build_pool(request: RunRequest, *, only_look: bool = False) -> CredentialCoo
     from ...workflows.parallel import CredentialCoordinator
     from ..config.store_url import build_missing_package_error, build_store_error, find_passwords, resolve_address
 
-    store = resolve_address(request.option("store"), os.environ, who=request.where.get("store", "--store"))
+    store = resolve_address(request.option("store"), os.environ, where=request.where.get("store", "--store"))
     try:
         place = parse_location(store, os.environ)
     except ValueError as error:
-        said_by = request.where.get("store", "--store")
-        raise UsageError(f"{said_by} {str(error).removeprefix('store ')}") from None
+        where = request.where.get("store", "--store")
+        raise UsageError(f"{where} {str(error).removeprefix('store ')}") from None
     try:
-        if only_look and place is not None and _is_new(place):
+        if read_only and place is not None and _is_new(place):
             store = "memory"
         pool = CredentialCoordinator([key.credential for key in request.keys], store=store)
     except StoreError as error:
@@ -60,7 +60,7 @@ def _is_new(place: Path | RedisLocation) -> bool:
 
 def list_variables(request: RunRequest) -> Mapping[str, str]:
     """Return, for each credential by name, the environment variable in which a command finds it."""
-    told = request.option("env_key")
+    env_key = request.option("env_key")
     from ...runs.commands.command import DEFAULT_ENV_KEY
 
-    return {str(key.credential.name): told or key.env_key or DEFAULT_ENV_KEY for key in request.keys}
+    return {str(key.credential.name): env_key or key.env_key or DEFAULT_ENV_KEY for key in request.keys}

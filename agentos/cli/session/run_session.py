@@ -75,7 +75,7 @@ class _Session:
         self._stdout = sys.stdout  # before PrintCapture replaces it
         self._records: SessionRecords | None = None
         self._owned: RunFolder
-        self._has_said_the_end = False
+        self._has_printed_summary = False
         self._elsewhere: dict[str, Any]
         self._reporter: Reporter
         self._outputs: OutputCapture
@@ -172,7 +172,7 @@ class _Session:
         if self._forecast is not None:
             self._forecast.note(event)
         self._reporter(event)
-        self._has_said_the_end = event.kind == "run_finished"
+        self._has_printed_summary = event.kind == "run_finished"
         if self._records is not None:
             self._records.on_event(event)
         if self._watch is not None and event.kind == "item_limited":
@@ -198,18 +198,18 @@ class _Session:
         request = self._request
         self._coordinator = coordinator = self._new_coordinator(command)
         worker = self._worker(command, function)
-        pressed: BaseException | None = None
+        raised_by_signal: BaseException | None = None
         refused = explained = None
         without_display = request.option("progress") == "none"
-        speaking = showing_log(
+        log_lines = showing_log(
             self._print, self._masked, without_display=without_display, verbose=request.flags.verbose
         )
-        with _hangup_is_a_request_to_end(), speaking:
+        with _treat_hangup_as_term(), log_lines:
             try:
                 for result in coordinator.stream(request.items, worker, request.id_of):
                     self._take(result)
             except (KeyboardInterrupt, SystemExit) as error:
-                pressed = error
+                raised_by_signal = error
             except InputFailed as error:
                 refused = error
             except AgentOSError as error:
@@ -222,11 +222,11 @@ class _Session:
             if forced_exit.must_exit:
                 return_leases()  # before anything that a full pipe may block
         if coordinator.stats is None or self._records is None:  # a signal came before the run began
-            return int(ExitCode.TERMINATED if isinstance(pressed, SystemExit) else ExitCode.INTERRUPTED)
+            return int(ExitCode.TERMINATED if isinstance(raised_by_signal, SystemExit) else ExitCode.INTERRUPTED)
         if self._watch is not None:
             self._watch.refresh()
         self._records.note_waiting()
-        return self._close(self._records, coordinator.stats, pressed, refused)
+        return self._close(self._records, coordinator.stats, raised_by_signal, refused)
 
     def _begin(self, command: Command | None) -> None:
         """Open the other files of the run; called when its journal is open and checked."""
@@ -328,20 +328,24 @@ class _Session:
         self._records.on_end(stats, refusal.code)
 
     def _close(
-        self, records: SessionRecords, stats: ProgressStats, pressed: BaseException | None, refused: InputFailed | None
+        self,
+        records: SessionRecords,
+        stats: ProgressStats,
+        raised_by_signal: BaseException | None,
+        refused: InputFailed | None,
     ) -> int:
-        code = exit_code(stats, pressed, total=self._request.total) if refused is None else ExitCode.USAGE
+        code = exit_code(stats, raised_by_signal, total=self._request.total) if refused is None else ExitCode.USAGE
         if self._request.total is None and stats.total == 0 and code is ExitCode.OK:
             code = ExitCode.USAGE  # as for an empty file: the program that should write them may have failed
             self._print("agentos: no items came on standard input\n")
         self._ends.pop_all().close()  # before the summary, which is printed below the display
         records.on_end(stats, code)
-        troubles = [] if self._screen is None else self._screen.list_errors()
-        for trouble in troubles:
-            self._print(f"agentos: {trouble}\n")
+        output_errors = [] if self._screen is None else self._screen.list_errors()
+        for output_error in output_errors:
+            self._print(f"agentos: {output_error}\n")
         if records.error is not None:
             self._print(f"agentos: {records.error}\n")
-        if code is ExitCode.OK and (troubles or records.error is not None):
+        if code is ExitCode.OK and (output_errors or records.error is not None):
             code = ExitCode.OUTPUT
         if refused is not None:
             self._print(f"agentos: {self._masked(str(refused.__cause__ or refused))}\n")
@@ -353,7 +357,7 @@ class _Session:
             if not retried:
                 again = self._build_resume_command()
                 retry = retry if request.source["kind"] == "stdin" else f"agentos retry {name}"
-            if not self._has_said_the_end:  # the progress thread had no time for it
+            if not self._has_printed_summary:  # the progress thread had no time for it
                 from ...runs.display.phrases import format_closing
 
                 self._print("".join(f"{line}\n" for line in format_closing(stats, request.name)))
@@ -373,7 +377,7 @@ class _Session:
 
 
 @contextlib.contextmanager
-def _hangup_is_a_request_to_end() -> Iterator[None]:
+def _treat_hangup_as_term() -> Iterator[None]:
     """Treat SIGHUP as SIGTERM during the run, unless it is ignored (nohup)."""
     from ...runs.execution.signals import WATCH
 

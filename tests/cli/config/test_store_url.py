@@ -13,13 +13,13 @@ URL = "rediss://me:planted-password@host:6380/0?pool=night"
 
 def refusal(said: str, environ: dict[str, str]) -> UsageError:
     with pytest.raises(UsageError) as refused:
-        resolve_address(said, environ, who="--store")
+        resolve_address(said, environ, where="--store")
     return refused.value
 
 
 def test_a_store_is_what_was_said_or_what_the_named_variable_has() -> None:
-    assert resolve_address("sqlite", {}, who="--store") == "sqlite"
-    assert resolve_address("env:KEYS_URL", {"KEYS_URL": f" {URL}\n"}, who="--store") == URL
+    assert resolve_address("sqlite", {}, where="--store") == "sqlite"
+    assert resolve_address("env:KEYS_URL", {"KEYS_URL": f" {URL}\n"}, where="--store") == URL
 
 
 @pytest.mark.parametrize("environ", [{}, {"KEYS_URL": ""}, {"KEYS_URL": "  "}])

@@ -12,18 +12,18 @@ from agentos.cli.session.run_pool import build_pool
 from agentos.cli.usage_error import UsageError
 
 
-def request(store: str, said_by: str = "--store") -> Any:
+def request(store: str, where: str = "--store") -> Any:
     key = SimpleNamespace(credential=Credential("planted-secret-of-zoe", name="zoe"))
-    return SimpleNamespace(keys=(key,), where={"store": said_by}, option={"store": store}.__getitem__)
+    return SimpleNamespace(keys=(key,), where={"store": where}, option={"store": store}.__getitem__)
 
 
 @pytest.mark.parametrize("said_by", ["--store", "AGENTOS_STORE", "agentos.toml, line 3"])
 @pytest.mark.parametrize("only_look", [False, True])
-def test_a_store_that_is_none_is_refused_by_who_named_it(said_by: str, only_look: bool) -> None:
+def test_a_store_that_is_none_is_refused_by_who_named_it(where: str, read_only: bool) -> None:
     with pytest.raises(UsageError) as refused:
-        build_pool(request("planted-junk", said_by), only_look=only_look)
+        build_pool(request("planted-junk", where), read_only=read_only)
 
-    assert refused.value.message.startswith(f"{said_by} must be 'memory', 'sqlite'")
+    assert refused.value.message.startswith(f"{where} must be 'memory', 'sqlite'")
     assert "planted-junk" not in f"{refused.value.message}{refused.value.hint}"
 
 
