@@ -107,7 +107,7 @@ def _other(error: Exception) -> int:
 
     # The location only: values and the message may hold a secret.
     places = "".join(traceback.format_list(traceback.extract_tb(error.__traceback__)[-3:]))
-    print_error(f"agentos: a fault of agentos itself ({type(error).__name__}); please report this:", places.rstrip())
+    print_error(f"agentos: internal error of agentos ({type(error).__name__}); please report this:", places.rstrip())
     return int(ExitCode.INTERNAL)
 
 

@@ -114,7 +114,7 @@ def test_a_run_json_that_was_changed_is_not_run(project: Project) -> None:
     code, said = project.agentos("retry", "review")
 
     assert code == 2
-    assert "its run.json, which says what to run, is not the one that was written last" in said
+    assert "its run.json, which has the command to run, is not the one that was written last" in said
     assert project.run()[0] == 2
 
 
@@ -135,7 +135,7 @@ def test_a_run_folder_that_was_moved_is_refused(project: Project, monkeypatch: p
 
     code, said = project.run()
 
-    assert (code, "nothing is known here of a run in it" in said) == (2, True)
+    assert (code, "this user has not started it" in said) == (2, True)
     monkeypatch.chdir(moved.rename(project.path))
     assert project.run()[0] == 0
 
@@ -214,7 +214,7 @@ def test_without_a_state_folder_a_run_works_and_says_how_to_go_on(
 
     code, said = project.run()
 
-    assert (code, "cannot be remembered" in said, "--trust" in said) == (0, True, True)
+    assert (code, "cannot be recorded" in said, "--trust" in said) == (0, True, True)
     assert project.run()[0] == 2
     assert project.run("--trust")[0] == 0
 

@@ -15,11 +15,11 @@ def demo(
         bool, typer.Option("--keep", help="Leave the folder of the demo, and say where it is, to look around in it.")
     ] = False,
 ) -> int:
-    """Show it all in half a minute, with no key of your own.
+    """Demonstrate agentos in half a minute, without a key of your own.
 
     A provider is simulated on this machine, with eight keys in three organisations, one key slow and one dead. A run of
-    300 items is killed half-way, the same command goes on with it, and what was promised is held against what the
-    provider counted. Everything is in a temporary folder. Exit code 1: a promise was not kept.
+    300 items is killed half-way, the same command continues it, and the promises are checked against the calls that
+    the provider counted. Everything is in a temporary folder. Exit code 1: a promise was not kept.
     """
     from ..demo.scenario import run_demo
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-app = typer.Typer(help="Show each key: its state, until when, why, and what is left. Works while runs are on.")
+app = typer.Typer(help="Show each key: its state, until when, why, and what is left. Works during runs.")
 
 _StoreOption = Annotated[
     str | None,
@@ -53,7 +53,7 @@ def keys(
     context: typer.Context,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object for each key.")] = False,
     all: Annotated[  # noqa: A002 - it is the option's name
-        bool, typer.Option("--all", help="Also keys that the store knows and agentos.toml does not.")
+        bool, typer.Option("--all", help="Also keys that are in the store but not in agentos.toml.")
     ] = False,
     store: _StoreOption = None,
     keys: Annotated[
@@ -63,7 +63,7 @@ def keys(
     config: _ConfigOption = None,
     color: Annotated[str, typer.Option(help="auto, always or never.", metavar="WHEN")] = "auto",
 ) -> None:
-    """Show each key: its state, until when, why, and what is left. Works while runs are on, and needs no secret."""
+    """Show each key: its state, until when, why, and what is left. Works during runs, and needs no secret."""
     context.obj = (store, config)
     if context.invoked_subcommand is not None:
         return
@@ -99,8 +99,8 @@ def clear(
 ) -> None:
     """Forget that a key is dead, cooling, parked or out of money, and what was learned of its limits.
 
-    For when you know better: a bill was paid, a key was restored. Runs that are on hear of it. What belongs to a
-    quota is forgotten for all keys that share it.
+    Use it after a bill was paid or a key was restored. Active runs notice it. The state of a quota is reset for all
+    keys that share it.
     """
     outer_store, outer_config = context.obj or (None, None)
     options = _parse_options(store or outer_store, config or outer_config, [])
@@ -110,7 +110,7 @@ def clear(
     known = {each.state.name for each in seen}
     for name in names:
         if name not in known:
-            raise UsageError(f"the store at {options.label} knows no such key", _hint(name, known))
+            raise UsageError(f"the store at {options.label} has no such key", _hint(name, known))
     from ...stores.admin import reset_credentials as forget
 
     done = _query_store(lambda clock: forget(options.place, names, options.specs, clock))
@@ -150,8 +150,8 @@ def _parse_options(store: str | None, config: Path | None, keys: list[str]) -> _
         raise UsageError(f"{where} {str(error).removeprefix('store ')}") from None
     if place is None:
         raise UsageError(
-            "a store in memory belongs to its run alone: nobody else can look at it",
-            "use --store sqlite, which is what runs use unless told otherwise",
+            "a store in memory belongs to its run, and no other process can read it",
+            "use --store sqlite, the default of runs",
         )
     return _KeyOptions(settings, place, format_location(place), build_specs(settings, keys, environ))
 
@@ -190,4 +190,4 @@ def _hint(name: str, known: set[str]) -> str:
     near = get_close_matches(name, known, 1)
     if near:
         return f"did you mean {near[0]}?"
-    return f"it knows {', '.join(sorted(known)[:20])}" if known else _OTHER_STORE
+    return f"it has {', '.join(sorted(known)[:20])}" if known else _OTHER_STORE

@@ -25,12 +25,10 @@ def logs(
     run: Annotated[str, typer.Argument(help="The run: its name, the beginning of it, or its folder.", metavar="RUN")],
     item: Annotated[str, typer.Argument(help="The item: its id, or the beginning of it.", metavar="ITEM")],
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Go on as it prints more, until it ends or Ctrl-C.")
+        bool, typer.Option("--follow", "-f", help="Continue as it prints more, until it ends or Ctrl-C.")
     ] = False,
     tail: Annotated[int | None, typer.Option(help="Only the last N lines.", metavar="N", min=0)] = None,
-    raw: Annotated[
-        bool, typer.Option("--raw", help="On a terminal too, print its control sequences as they are.")
-    ] = False,
+    raw: Annotated[bool, typer.Option("--raw", help="Print control sequences unchanged, also on a terminal.")] = False,
     dir: Annotated[  # noqa: A002 - it is the option's name
         str | None, typer.Option(help="The folder in which runs are kept: .agentos.", metavar="FOLDER")
     ] = None,
@@ -84,7 +82,7 @@ def _find_item(files: JournalFiles, given: str, run: str) -> str:
 
     if found:
         raise UsageError(f"several items of {run} begin with {given!r}", f"which one: {clean(', '.join(found), 500)}?")
-    raise UsageError(f"{run} knows of no item {given!r}", f"agentos show {run} --items lists them")
+    raise UsageError(f"{run} has no item {given!r}", f"agentos show {run} --items lists them")
 
 
 def _print_log(path: Path, *, tail: int | None, raw: bool, ended: Callable[[], bool] | None) -> bool:

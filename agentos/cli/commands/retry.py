@@ -26,11 +26,11 @@ def retry(
         bool,
         typer.Option(
             "--trust",
-            help="Go on, this once, with a run folder that is not known to be yours. agentos trust shows what it runs.",
+            help="Continue, this once, in a run folder that is not known to be yours. See agentos trust.",
         ),
     ] = False,
 ) -> int:
-    """Run the failed items of a run again, and those that are left: the command is the one it was started with."""
+    """Run the failed and the remaining items of a run again, with the command it was started with."""
     base = base_folder(dir)
     found = find_run(base, run)
     named = found.parent.parent != base.path  # given as a path
@@ -39,13 +39,13 @@ def retry(
     if card is None:
         raise UsageError(
             f"how {folder.name} was started is not recorded",
-            f"{folder / 'run.json'} is missing or unreadable; a run started from Python goes on by the same call, "
+            f"{folder / 'run.json'} is missing or unreadable; a run started from Python continues with the same call, "
             "with retry_failed=True",
         )
     if folder.parent.name != "runs":
         raise UsageError(
-            f"{folder} is not where agentos keeps runs, so that no command would find it again",
-            f"move it into a folder called runs, or go on by the same command: agentos run in {card.cwd}",
+            f"{folder} is not where agentos keeps runs, so no command would find it again",
+            f"move it into a folder called runs, or run the same command again: agentos run in {card.cwd}",
         )
     arguments = retry_arguments(card, folder)
     _check(card, folder, arguments)
@@ -54,7 +54,7 @@ def retry(
     except OSError as error:
         raise UsageError(
             f"{folder.name} was started in {card.cwd}, and that folder cannot be entered: {error.strerror}",
-            "restore it, or start the run anew from where its items are now",
+            "restore it, or start a new run where its items are now",
         ) from None
     from ..main import main
 

@@ -59,7 +59,7 @@ def run(
             "--parallel",
             "--jobs",
             "-j",
-            help="How many items run at once, 3 unless told; at most 10, unless --max-parallel lifts that.",
+            help="How many items run at once: 3 by default, and at most 10 without --max-parallel.",
             metavar="N",
         ),
     ] = None,
@@ -69,8 +69,8 @@ def run(
     retries: Annotated[
         str | None,
         typer.Option(
-            help="Tries after the first: 2 for errors that another try may cure. Given for a command, any exit code "
-            "but 0 is tried again. Waiting for a limit is no try.",
+            help="Retries of an item: 2 for transient errors. Given for a command, any exit code but 0 is "
+            "retried. Waiting for a limit does not count.",
             metavar="N",
         ),
     ] = None,
@@ -78,24 +78,26 @@ def run(
         str | None, typer.Option(help="End an attempt that takes longer: 90, 90s, 5m, 2h.", metavar="TIME")
     ] = None,
     idle_timeout: Annotated[
-        str | None, typer.Option(help="End a command that says nothing for so long.", metavar="TIME")
+        str | None, typer.Option(help="End a command that prints nothing for this long.", metavar="TIME")
     ] = None,
     kill_after: Annotated[
         str | None,
-        typer.Option(help="From asking a command to end until its whole group is killed: 5s.", metavar="TIME"),
+        typer.Option(help="Time from SIGTERM to SIGKILL of a command and its process group: 5s.", metavar="TIME"),
     ] = None,
-    grace: Annotated[str | None, typer.Option(help="What SIGTERM leaves running items: 8s.", metavar="TIME")] = None,
+    grace: Annotated[
+        str | None, typer.Option(help="Time that running items have to finish after SIGTERM: 8s.", metavar="TIME")
+    ] = None,
     halt: Annotated[
         str | None,
-        typer.Option(help="Give up early: never, now,fail=1, soon,fail=10%, soon,success=100.", metavar="WHEN"),
+        typer.Option(help="Stop early: never, now,fail=1, soon,fail=10%, soon,success=100.", metavar="WHEN"),
     ] = None,
     max_failures: Annotated[str | None, typer.Option(help="The same as --halt soon,fail=N.", metavar="N")] = None,
     deadline: Annotated[
-        str | None, typer.Option(help="Start nothing after this: 8h, 07:00 or 2026-11-16T07:00.", metavar="WHEN")
+        str | None, typer.Option(help="Start no item after this: 8h, 07:00 or 2026-11-16T07:00.", metavar="WHEN")
     ] = None,
     no_wait: Annotated[
         bool | None,
-        typer.Option("--no-wait", help="When limits last for hours, end with code 75 instead of waiting for them."),
+        typer.Option("--no-wait", help="End with exit code 75 instead of waiting for limits that last for hours."),
     ] = None,
     keys: Annotated[
         list[str] | None,
@@ -124,8 +126,8 @@ def run(
         bool | None,
         typer.Option(
             "--ship-secrets",
-            help="Send keys to the cluster's workers, over the run's own encrypted link; else each worker has its "
-            "own, by name.",
+            help="Send keys to the cluster's workers, over the run's own encrypted connection; else each worker "
+            "finds its own, by name.",
         ),
     ] = None,
     config: Annotated[
@@ -133,30 +135,30 @@ def run(
     ] = None,
     name: Annotated[
         str | None,
-        typer.Option(help="The run's name. Else made of command and items, so that the same command goes on."),
+        typer.Option(
+            help="The run's name. By default derived from command and items, so that the same command continues."
+        ),
     ] = None,
     dir: Annotated[  # noqa: A002 - it is the option's name
         str | None, typer.Option(help="The folder in which runs are kept: .agentos.", metavar="FOLDER")
     ] = None,
     retry_failed: Annotated[
-        bool, typer.Option("--retry-failed", help="Run the items again that failed last time.")
+        bool, typer.Option("--retry-failed", help="Run the items that failed last time again.")
     ] = False,
-    fresh: Annotated[
-        bool, typer.Option("--fresh", help="Start over; the run that was there is kept under another name.")
-    ] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Start over; the old run is kept under another name.")] = False,
     new_command: Annotated[
         bool,
-        typer.Option("--new-command", help="Go on though the command or worker is not the one the run began with."),
+        typer.Option("--new-command", help="Continue with another command or worker than the run began with."),
     ] = False,
     force: Annotated[
-        bool, typer.Option("--force", help="Go on with a damaged journal: what is missing in it runs again.")
+        bool, typer.Option("--force", help="Continue with a damaged journal: items missing in it run again.")
     ] = False,
     trust: Annotated[
         bool,
         typer.Option(
             "--trust",
-            help="Go on, this once, with a run folder that is not known to be yours: in a container, or with a new "
-            "home folder. See agentos trust.",
+            help="Continue, this once, in a run folder that is not known to be yours: in a container, or with a "
+            "new home folder. See agentos trust.",
         ),
     ] = False,
     dry_run: Annotated[
@@ -167,16 +169,19 @@ def run(
         bool | None, typer.Option("--tag/--no-tag", help="Put [id] before each line a command prints.")
     ] = None,
     group: Annotated[
-        bool | None, typer.Option("--group", help="Show an item's output when it has ended, in one piece.")
+        bool | None, typer.Option("--group", help="Show an item's output in one piece when it has ended.")
     ] = None,
     line_buffer: Annotated[
-        bool | None, typer.Option("--line-buffer", help="Show output line by line, as it comes; so it is anyway.")
+        bool | None, typer.Option("--line-buffer", help="Show output line by line as it comes; the default.")
     ] = None,
     keep_order: Annotated[
         bool | None, typer.Option("--keep-order", "-k", help="Show output in the order of the items.")
     ] = None,
     quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="Show no output of the items; logs keep it, failures show its end.")
+        bool,
+        typer.Option(
+            "--quiet", "-q", help="Show no output of the items, except the last lines of failures; logs keep all."
+        ),
     ] = False,
     results: Annotated[
         str | None, typer.Option(help="Write the results to this file too, one JSON object a line.", metavar="FILE")
@@ -190,12 +195,12 @@ def run(
     ] = None,
     bar: Annotated[bool, typer.Option("--bar", "--eta", help="The same as --progress bar.")] = False,
     json: Annotated[
-        bool, typer.Option("--json", help="On standard output one JSON object a line, and nothing else.")
+        bool, typer.Option("--json", help="Print only JSON on standard output, one object a line.")
     ] = False,
     color: Annotated[
-        str, typer.Option(help="auto, always or never; NO_COLOR and FORCE_COLOR are heeded.", metavar="WHEN")
+        str, typer.Option(help="auto, always or never; NO_COLOR and FORCE_COLOR are respected.", metavar="WHEN")
     ] = "auto",
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Say more of what happens.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log more.")] = False,
 ) -> int:
     """Run a command, or a Python function, for every item; the same command again continues.
 

@@ -23,7 +23,7 @@ def runs(
     ] = None,
     color: Annotated[str, typer.Option(help="auto, always or never.", metavar="WHEN")] = "auto",
 ) -> int:
-    """List the runs, the newest first: how each stands, what is done, failed and left, when and how long it was on."""
+    """List the runs, the newest first: state, items done, failed and left, start and duration."""
     base = base_folder(dir)
     summaries = [_build_summary(base, folder) for folder in list_runs(base)]
     summaries.sort(key=lambda summary: summary.started_at or 0.0, reverse=True)

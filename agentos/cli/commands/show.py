@@ -40,9 +40,9 @@ def show(
     ] = None,
     color: Annotated[str, typer.Option(help="auto, always or never.", metavar="WHEN")] = "auto",
 ) -> int:
-    """Show what became of a run: items by state, failures by cause, time lost waiting, and what to type next.
+    """Show a run: items by state, failures by cause, time lost waiting, and the next command to type.
 
-    It may be asked while the run is on, and after a crash.
+    It works during the run, and after a crash.
     """
     if (items or failed) and state is None and run in _STATES:
         run, state = None, run  # `show --items failed` is about the newest run

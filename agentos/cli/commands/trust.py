@@ -25,15 +25,15 @@ def trust(
         str,
         typer.Argument(help="The folder of a run, or its name; or a folder that runs are kept in.", metavar="PATH"),
     ],
-    dry_run: Annotated[bool, typer.Option("--dry-run", "-n", help="Only show it; remember nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", "-n", help="Only show it; record nothing.")] = False,
     dir: Annotated[  # noqa: A002 - it is the option's name
         str | None, typer.Option(help="The folder in which runs are kept: .agentos.", metavar="FOLDER")
     ] = None,
 ) -> int:
-    """Show what a run folder would run, and remember that it may: run and retry then go on with it.
+    """Show what a run folder would run, and trust it: run and retry then continue in it.
 
     For a run folder that was made elsewhere, moved, or made by an earlier version; and for a folder of runs that is a
-    link, another user's, or writable by others. Look at what is shown: whoever made the folder chose it.
+    link, another user's, or writable by others. Check what is shown: the author of the folder chose it.
     """
     from ...util.private_folder import UnsafePath
     from ..session.trusted_runs import TrustedRuns
@@ -83,11 +83,11 @@ def _trust(folder: Path, memory: TrustedRuns, *, dry_run: bool) -> None:
         if not memory.accepts(unsafe):
             memory.accept(unsafe)
     if is_run:
-        print("trusted: agentos run and agentos retry go on with it")
+        print("trusted: agentos run and agentos retry continue in it")
     elif found:
         print("trusted: runs are kept there from now on")
     else:
-        print("nothing has to be trusted: it is no run, it is yours, and no other user may write to it")
+        print("nothing to trust: it is not a run, it is yours, and no other user can write to it")
 
 
 def _open_folder(folder: Path, found: list[UnsafePath]) -> PrivateFolder:
@@ -138,7 +138,7 @@ def _describe_runs(folder: PrivateFolder) -> Iterator[str]:
         content = b""
     card = parse_card(content)
     if card is None:
-        yield "runs     nothing by itself: how it was started is not recorded, so that retry refuses it"
+        yield "runs     nothing: how it was started is not recorded, so retry refuses it"
         return
     yield f"in       {clean(card.cwd, _LONGEST)}"
     yield f"runs     {clean(run_command(card, card.cwd), _LONGEST)}"

@@ -27,15 +27,14 @@ _NAME: Final = re.compile(r"[^\s,:/\\]+")
 
 # Fields that only a trusted file may set, with the error for other files.
 _OWN_ONLY: Final[Mapping[str, str]] = {
-    "command": "is not run: whoever wrote this file would run commands on your machine",
-    "extra_env": "is not set: by variables such as PATH whoever wrote this file would run commands on your machine",
-    "base_url": "is not used: whoever wrote this file could have your key sent to them",
+    "command": "is not run: its author could run commands on your machine",
+    "extra_env": "is not set: by variables such as PATH its author could run commands on your machine",
+    "base_url": "is not used: its author could receive your key",
 }
 # git reads settings from GIT_CONFIG_KEY_0 and the like, and some of those are commands.
 _FOR_KEYS: Final = re.compile(r"(?!GIT_CONFIG_)\w*(?:KEY|TOKEN|SECRET)[0-9_]*")
 NOT_FOR_KEYS: Final = (
-    "must end in KEY, TOKEN or SECRET here: by other variables whoever wrote this file might run commands on your "
-    "machine"
+    "must end in KEY, TOKEN or SECRET here: through other variables its author could run commands on your machine"
 )
 IN_YOUR_OWN: Final = "put it into agentos.toml in your own configuration folder, or name this file with --config"
 
@@ -156,7 +155,7 @@ def _variables(value: Any, _from_text: bool = False) -> dict[str, str]:
         raise BadValue('must be a table of variables, such as { OPENAI_ORG_ID = "org-1" }')
     for name, setting in value.items():
         if variable(name).startswith(OURS):
-            raise BadValue(f"must not set {OURS}... variables: by these an item is told what it is")
+            raise BadValue(f"must not set {OURS}... variables: agentos sets them for each item")
         if not isinstance(setting, str) or "\0" in setting:
             raise BadValue(f"must map names of variables to text, and {name} is {shown(setting)}")
     return dict(value)
@@ -217,7 +216,7 @@ def _entry(given: Mapping[str, Any], number: int, source: ConfigFile) -> Credent
     fields = dict(given)
     if isinstance(fields.get("env"), dict):  # a table: extra variables; text: the variable of the secret
         if "extra_env" in fields:
-            _refuse(source, number, "extra_env", "says the same as env here; keep one of the two")
+            _refuse(source, number, "extra_env", "has the same meaning as env here; keep one of the two")
         fields["extra_env"] = fields.pop("env")
     checked = {field: _checked(field, value, number, source) for field, value in fields.items()}
     kinds = [kind for kind in SOURCES if kind in checked]

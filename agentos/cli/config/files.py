@@ -192,7 +192,7 @@ def _parsed(path: Path, label: str, trusted: bool) -> tuple[dict[str, Any], Conf
         reason = getattr(error, "strerror", None) or "not a path"
         raise UsageError(f"{label} cannot be read: {reason}", '"agentos init" writes an example') from None
     if len(data) > _LARGEST:
-        raise UsageError(f"{label} is larger than 4 MiB: it is no agentos.toml")
+        raise UsageError(f"{label} is larger than 4 MiB: it is not an agentos.toml")
     try:
         # As tomllib does for files, so that lines are counted in the same text.
         text = data.decode("utf-8").replace("\r\n", "\n")
@@ -207,7 +207,7 @@ def _parsed(path: Path, label: str, trusted: bool) -> tuple[dict[str, Any], Conf
             f"{label}, {_format_toml_error(str(error), text)}", "the file is TOML: see https://toml.io"
         ) from None
     except RecursionError:
-        raise UsageError(f"{label} is nested too deeply: it is no agentos.toml") from None
+        raise UsageError(f"{label} is nested too deeply: it is not an agentos.toml") from None
     return given, ConfigFile(path, label, trusted, lines)
 
 
@@ -215,7 +215,7 @@ def _read_bytes(path: Path, trusted: bool) -> bytes:
     """Return the contents, at most a little more than is allowed. An untrusted pipe is not waited for."""
     with open(path, "rb", opener=None if trusted else _open_nonblocking) as file:
         if not trusted and not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise OSError(0, "it is no ordinary file")
+            raise OSError(0, "it is not a regular file")
         return file.read(_LARGEST + 1)
 
 
@@ -263,16 +263,16 @@ def _find_harm(name: str, value: Any, folder: Path) -> str | None:
     if name == "env_key":
         return None if is_for_keys(value) else NOT_FOR_KEYS
     if (name == "engine" and value != HERE) or (name == "ship_secrets" and value):
-        return "is not used: whoever wrote this file could have your work and your keys sent to them"
+        return "is not used: its author could receive your items and your keys"
     if name == "store" and value not in _LOCAL and not value.startswith(_IN_A_FILE):
-        return "is not used: whoever wrote this file could have your keys counted, and held up, by a server of theirs"
+        return "is not used: its author's server could count and block your keys"
     if name == "store":
         path = value.removeprefix(_IN_A_FILE) if value.startswith(_IN_A_FILE) else None
     else:
         path = value if name in ("dir", "results", "joblog") else None
     if path is None or _is_within(folder, path):
         return None
-    return "leads out of the folder of this file: whoever wrote it would have files written there"
+    return "leads out of the folder of this file: its author could have files written there"
 
 
 def _is_within(folder: Path, path: str) -> bool:

@@ -161,7 +161,7 @@ class _KeySelection:
 
         if not re.fullmatch(r"[A-Za-z0-9_*?\[\]!-]+", pattern):
             raise UsageError(
-                f"{place}: what follows env: is no name of a variable", "such as env:OPENAI_API_KEY, or env:ACME_*"
+                f"{place}: what follows env: is not the name of a variable", "such as env:OPENAI_API_KEY, or env:ACME_*"
             )
         stem = pattern[:-1].rstrip("_") if pattern.endswith("*") and "*" not in pattern[:-1] else None
         try:

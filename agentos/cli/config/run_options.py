@@ -138,7 +138,7 @@ def key_variable(value: Any, _from_text: bool = False) -> str:
     """Check for the name of an environment variable that may hold a secret."""
     name = variable(value)
     if name.startswith(OURS) and name != _DEFAULT:
-        raise BadValue(f"must not begin with {OURS}: by such variables an item is told what it is")
+        raise BadValue(f"must not begin with {OURS}: agentos sets such variables for each item")
     return name
 
 
@@ -197,19 +197,19 @@ def words(value: Any, from_text: bool) -> list[str]:
 RUN_OPTIONS: Final[Mapping[str, Option]] = {
     "parallel": Option(whole(1), "3", "how many items run at once"),
     "max_parallel": Option(whole(1), "10", "the most that parallel may be"),
-    "retries": Option(whole(0), "2", "how often an item that failed in passing is tried again"),
+    "retries": Option(whole(0), "2", "how often an item with a transient failure is retried"),
     "timeout": Option(duration, '"10m"', "an item that runs longer is ended"),
-    "idle_timeout": Option(duration, '"5m"', "an item that prints nothing for so long is ended"),
-    "halt": Option(halt_clause, '"soon,fail=10%"', "when to give the whole run up"),
-    "deadline": Option(moment, '"07:00"', "when to stop: an hour, or a time from the start"),
-    "grace": Option(duration, '"8s"', "how long items that run may go on after a signal"),
-    "kill_after": Option(duration, '"5s"', "from asking a command to end until it is killed"),
-    "no_wait": Option(flag, "false", "end with code 75 rather than wait for parked keys"),
+    "idle_timeout": Option(duration, '"5m"', "an item that prints nothing for this long is ended"),
+    "halt": Option(halt_clause, '"soon,fail=10%"', "when to stop the run early"),
+    "deadline": Option(moment, '"07:00"', "when to stop: a time of day, or a duration from the start"),
+    "grace": Option(duration, '"8s"', "how long running items may continue after a signal"),
+    "kill_after": Option(duration, '"5s"', "time from SIGTERM to SIGKILL of a command"),
+    "no_wait": Option(flag, "false", "end with exit code 75 instead of waiting for parked keys"),
     "keys": Option(words, '["env:OPENAI_API_KEY*"]', "which credentials to use; left out: all of this file"),
     "env_key": Option(key_variable, '"OPENAI_API_KEY"', "the variable in which a command finds its credential"),
     "store": Option(store_place, '"sqlite"', "where the keys' state is: sqlite, sqlite:///path, redis://..., memory"),
     "engine": Option(engine_place, '"local"', "where the items run: local, or dask://host:port, a Dask scheduler"),
-    "ship_secrets": Option(flag, "false", "give a cluster the secrets too; else it has its own, by name"),
+    "ship_secrets": Option(flag, "false", "send the secrets to a cluster; else workers find them by name"),
     "id": Option(text, '"id"', "the field of an item that is its id; left out: a hash of the item"),
     "format": Option(one_of(FORMATS), '"jsonl"', "how to read the items; left out: by the name of the file"),
     "stdin": Option(flag, "false", "give each command its item on standard input as well"),

@@ -26,7 +26,7 @@ def parse_duration(text: str, option: str = "the duration") -> float:
     """
     found = _seconds(text)
     if found is None:
-        raise UsageError(f"{option} is no length of time: {_shown(text)}", _EXAMPLES)
+        raise UsageError(f"{option} is not a duration: {_shown(text)}", _EXAMPLES)
     if found > _LONGEST:
         raise UsageError(f"{option} is longer than a hundred years: {_shown(text)}", _EXAMPLES)
     return found
@@ -43,7 +43,7 @@ def parse_deadline(text: str, now: datetime | None = None, option: str = "--dead
         return now + timedelta(seconds=parse_duration(stripped, option))
     end = _instant(stripped, now)
     if end is None:
-        raise UsageError(f"{option} is no time to end at: {_shown(text)}", _EXAMPLES_OF_ENDS)
+        raise UsageError(f"{option} is not a deadline: {_shown(text)}", _EXAMPLES_OF_ENDS)
     if end <= now:
         raise UsageError(f"{option} has already passed: {_shown(text)}", _EXAMPLES_OF_ENDS)
     return end

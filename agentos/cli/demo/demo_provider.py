@@ -26,7 +26,7 @@ class Organisation:
 
 ORGANISATIONS: Final = (
     Organisation("acme", 4, 2, 600, "600 requests a minute, shared"),
-    Organisation("globex", 2, 3, 360, "360 a minute, and some seconds of rest in between"),
+    Organisation("globex", 2, 3, 360, "360 a minute, and cooldowns of some seconds"),
     Organisation("initech", 2, 1, None, "one of them slow, the other one dead"),
 )
 SLOW: Final = "initech-1"

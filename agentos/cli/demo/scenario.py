@@ -82,7 +82,7 @@ class _Demo:
         slots = count_slots()
         self._print(
             self._paint(f"{self._items:,} prompts, {len(slots)} keys, one crash.", BOLD)
-            + " The provider is simulated, and nobody tells agentos its limits:",
+            + " The provider is simulated, and its limits are not configured:",
             *(f"  {line}" for line in align_table(_print_introduction())),
             f"All of it is in {self._folder.path}{'' if kept else ', and removed at the end'}.",
         )
@@ -170,7 +170,7 @@ def _print_introduction() -> Iterator[tuple[str, str, str]]:
 def _too_early(code: int) -> UsageError:
     return UsageError(
         f"the run ended with code {code} before it could be killed half-way",
-        "what it said is above; if that is no fault of this machine, please report it",
+        "its output is above; if this machine is not the cause, please report it",
         ExitCode.SOME_FAILED,
     )
 

@@ -120,9 +120,9 @@ class KeyMonitor:
                 self._ticked_at = now
         if self._on_change is not None:
             for change in changes:
-                self._call("whoever is told of keys", partial(self._on_change, *change), None)
+                self._call("the callback for key changes", partial(self._on_change, *change), None)
         if ticks and self._on_tick is not None:
-            self._call("whoever is called every half minute", self._on_tick, None)
+            self._call("the periodic callback", self._on_tick, None)
 
     def _run(self) -> None:
         while not self._closed:
@@ -163,5 +163,5 @@ class KeyMonitor:
         except Exception as error:  # noqa: BLE001 - the monitor must continue
             if what not in self._has_warned:
                 self._has_warned.add(what)
-                log.warning("%s failed (said only once): %s: %s", what, type(error).__name__, error)
+                log.warning("%s failed (logged once): %s: %s", what, type(error).__name__, error)
             return default

@@ -55,7 +55,7 @@ class SessionRecords:
     def close(self) -> None:
         for results in self._results:
             if not results.close():
-                self.error = f"{results.path} lacks results; the journal has them, and the same command writes it anew"
+                self.error = f"{results.path} lacks results; the journal has them, and the same command rewrites it"
         if self._joblog is not None:
             self._joblog.close()
         self._events.close()

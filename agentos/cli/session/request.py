@@ -113,9 +113,11 @@ class RunRequest:
         given = self.options["parallel"]
         warnings = list(self.settings.warnings)
         if given is not None and given > self.parallel:
-            warnings.append(f"{given} at once is above {self.parallel}; --max-parallel {given} lifts that")
+            warnings.append(
+                f"{given} at once is above the limit of {self.parallel}; raise it with --max-parallel {given}"
+            )
         if self.where.get("store") == "--store" and not self.keys:
-            warnings.append("--store is of no use without keys, and none are given; --keys names them")
+            warnings.append("--store has no effect without keys; give some with --keys")
         return warnings
 
     def option(self, name: str) -> Any:
@@ -255,7 +257,7 @@ def _check_together(flags: Flags, options: Mapping[str, Any], where: Mapping[str
     if flags.worker is not None:
         for name in ("idle_timeout", "stdin"):
             if options[name] and flags.options.get(name):
-                raise UsageError(f"--{name.replace('_', '-')} is for commands; a Python function has none of it")
+                raise UsageError(f"--{name.replace('_', '-')} is for commands; not for a Python function")
     if flags.options.get("ship_secrets") and options["engine"] in (None, HERE):
         raise UsageError(
             "--ship-secrets is for a cluster, and the items run on this machine", "name one: --engine WHERE"

@@ -132,9 +132,9 @@ def require_known(folder: PrivateFolder, memory: TrustedRuns) -> TrustedRun | No
     raise UsageError(
         f"the run folder {folder.path} may not be yours: {fault}",
         "it may have come with a repository or an archive, or been moved or changed since; runs of earlier versions\n"
-        "are not known either. To go on with it:\n"
-        f"agentos trust {shlex.quote(str(folder.path))}  shows what it would run, and remembers it\n"
-        "--trust  goes on this once: in a container, say, or with a new home folder\n"
+        "are not known either. To continue in it:\n"
+        f"agentos trust {shlex.quote(str(folder.path))}  shows what it would run, and trusts it\n"
+        "--trust  continues this once: in a container, or with a new home folder\n"
         "--fresh  starts over, and keeps this folder under another name",
     )
 
@@ -142,11 +142,11 @@ def require_known(folder: PrivateFolder, memory: TrustedRuns) -> TrustedRun | No
 def _find_difference(folder: PrivateFolder, known: TrustedRun | None) -> str | None:
     """Return how *folder* differs from its record, or None."""
     if known is None:
-        return "nothing is known here of a run in it"
+        return "this user has not started it"
     if read_id(folder) != known.id:
         return "it is not the folder that was there before"
     if read_digest(folder) not in known.cards:
-        return f"its {CARD_NAME}, which says what to run, is not the one that was written last"
+        return f"its {CARD_NAME}, which has the command to run, is not the one that was written last"
     return None
 
 
@@ -173,7 +173,7 @@ def enrol(folder: PrivateFolder, memory: TrustedRuns, *, any_owner: bool = False
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         message = (
-            f"agentos: this run cannot be remembered in your state folder ({reason}): to go on with it, add --trust"
+            f"agentos: this run cannot be recorded in your state folder ({reason}); to continue it later, add --trust"
         )
         print(message, file=sys.stderr)
     folder.write(ID_NAME, f"{known.id}\n".encode())
@@ -199,7 +199,7 @@ def build_error(unsafe: UnsafePath, folder: Path) -> UsageError:
         return UsageError(
             f"{unsafe}: such a link is not followed, as it may have come with a repository", "\n".join(ways)
         )
-    return UsageError(f"{unsafe}: what others can change is not safe to go on with", "\n".join(ways))
+    return UsageError(f"{unsafe}: other users can change it", "\n".join(ways))
 
 
 def _archive_old_run(runs: PrivateFolder, name: str, memory: TrustedRuns, accept: Accept) -> None:

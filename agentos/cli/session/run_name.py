@@ -23,11 +23,11 @@ def check_name(name: str) -> str:
     if not name:
         raise _build_error("is empty")
     if os.path.isabs(name) or re.match(r"[A-Za-z]:[\\/]", name):
-        raise _build_error("is an absolute path; a run has a name, and --dir says where it is kept")
+        raise _build_error("is an absolute path; a run has a name, and --dir sets its folder")
     if ".." in re.split(r"[/\\]", name):
         raise _build_error("leads out of its folder with '..'")
     if "/" in name or "\\" in name:
-        raise _build_error("has a path separator in it; --dir says where runs are kept")
+        raise _build_error("has a path separator in it; --dir sets the folder of runs")
     if len(name) > _LONGEST:
         raise _build_error(f"has {len(name)} characters")
     if not _SAFE.fullmatch(name):
@@ -51,7 +51,7 @@ def build_name(
     if source["kind"] == "stdin":
         raise UsageError(
             "items from standard input need --name",
-            "by it the run is found again, to go on after a stop: agentos run - --name nightly -- ...",
+            "it identifies the run when you continue it: agentos run - --name nightly -- ...",
         )
     import json
     from hashlib import blake2b

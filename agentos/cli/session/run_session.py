@@ -307,13 +307,13 @@ class _Session:
         if isinstance(error, JournalMismatch):
             hint = "--fresh starts over, --name makes it another run"
             if error.what == "worker":
-                hint = f"--new-command goes on with it all the same, {hint}"
+                hint = f"--new-command continues with it, {hint}"
         elif isinstance(error, JournalDamaged):
-            hint = "--force goes on with what is sound; what is missing runs again"
+            hint = "--force continues with the sound part; missing items run again"
         elif isinstance(error, JournalInUse):
             hint = "wait for it, or give this run another --name"
         elif isinstance(error, DuplicateItems):
-            hint = "name the field that tells them apart with --id FIELD"
+            hint = "name the field that is unique with --id FIELD"
         elif isinstance(error, EngineUnavailable):
             hint = "start it, or run here: --engine local"
         code = ExitCode.INTERNAL if isinstance(error, (JournalUnavailable, EngineUnavailable)) else ExitCode.USAGE

@@ -13,7 +13,7 @@ from typing import Any
 
 from ..usage_error import UsageError
 
-_SHAPE = "write it as def work(item, credential): ..., or async def; a context comes to one more parameter of that name"
+_SHAPE = "write it as def work(item, credential): ..., or async def; a parameter named context gets the context"
 _EXAMPLE = "name it as package.module:function or path/to/file.py:function"
 
 
@@ -35,7 +35,7 @@ def load_worker(named: str) -> Callable[..., Any]:
             raise UsageError(f"--worker {named}: {place} has no {part!r}", _what_it_has(module))
         found = getattr(found, part)
     if not callable(found):
-        raise UsageError(f"--worker {named}: {attribute} is no function", _EXAMPLE)
+        raise UsageError(f"--worker {named}: {attribute} is not a function", _EXAMPLE)
     _require_a_worker(found, named)
     return found  # type: ignore[no-any-return]
 

@@ -225,7 +225,7 @@ def test_a_rotated_secret_is_marked(pool: CredentialCoordinator) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--store", "memory"], "a store in memory belongs to its run alone"),
+        (["--store", "memory"], "a store in memory belongs to its run"),
         (["--store", "redis://user:planted@host"], "--store holds a password, and others can read it there"),
         (["--store", "env:NOWHERE"], "--store: the environment variable NOWHERE is not set"),
         (["--config", "none.toml"], '--config: "none.toml" cannot be read'),

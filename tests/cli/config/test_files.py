@@ -198,7 +198,7 @@ def test_every_option_takes_its_own_example_from_its_variable(project: Path, env
         ('env_key = "A-B"', "run.env_key must be the name of an environment variable, such as OPENAI_API_KEY"),
         (
             'env_key = "AGENTOS_ITEM_KEY"',
-            "run.env_key must not begin with AGENTOS_: by such variables an item is told what it is",
+            "run.env_key must not begin with AGENTOS_: agentos sets such variables for each item",
         ),
         ('halt = "sometime"', 'run.halt must be never, or like "soon,fail=10%" or "now,fail=1", not "sometime"'),
         ('store = "junk"', f"run.store {NO_STORE}"),
@@ -673,12 +673,12 @@ def test_a_file_of_a_project_that_is_a_pipe_or_a_device_is_refused_and_not_waite
 ) -> None:
     path = project / "agentos.toml"
     os.mkfifo(path)
-    with pytest.raises(UsageError, match=r"agentos\.toml cannot be read: it is no ordinary file"):
+    with pytest.raises(UsageError, match=r"agentos\.toml cannot be read: it is not a regular file"):
         load_settings(None, project, environ)
 
     path.unlink()
     path.symlink_to("/dev/zero")
-    with pytest.raises(UsageError, match=r"agentos\.toml cannot be read: it is no ordinary file"):
+    with pytest.raises(UsageError, match=r"agentos\.toml cannot be read: it is not a regular file"):
         load_settings(None, project, environ)
 
 

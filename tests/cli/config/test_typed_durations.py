@@ -59,7 +59,7 @@ def test_anything_else_is_refused_by_the_name_of_the_option_with_examples(text: 
     with pytest.raises(UsageError) as caught:
         parse_duration(text, "--timeout")
 
-    assert caught.value.message == f"--timeout is no length of time: {text!r}"
+    assert caught.value.message == f"--timeout is not a duration: {text!r}"
     assert "1h30m" in str(caught.value.hint)
     assert caught.value.code is ExitCode.USAGE
 
@@ -141,7 +141,7 @@ def test_what_is_no_time_to_end_at_is_refused_with_examples(text: str) -> None:
     with pytest.raises(UsageError) as caught:
         parse_deadline(text, at("2026-11-15T12:00:00"))
 
-    assert caught.value.message == f"--deadline is no time to end at: {text!r}"
+    assert caught.value.message == f"--deadline is not a deadline: {text!r}"
     assert "07:00" in str(caught.value.hint)
 
 

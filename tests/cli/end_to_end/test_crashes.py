@@ -71,7 +71,7 @@ def test_a_journal_that_lost_entries_is_refused_until_forced_and_they_run_again(
     refused = place.run(*RUN)
 
     assert refused.code == 2
-    assert "--force goes on with what is sound" in refused.err
+    assert "--force continues with the sound part" in refused.err
     assert len(place.lines("begun")) == 6
 
     forced = place.run(*RUN[:1], "--force", *RUN[1:])
@@ -89,7 +89,7 @@ def test_a_journal_that_is_no_database_any_more_is_refused_in_a_sentence(place: 
     for command in (RUN, ("show", "r"), ("logs", "r", "a"), ("retry", "r"), ("runs",)):
         ended = place.run(*command)
         assert ended.code == (0 if command[0] in ("runs", "logs") else 2), (command, ended)  # a log needs no journal
-        assert "fault of agentos itself" not in ended.err, (command, ended)
+        assert "internal error of agentos" not in ended.err, (command, ended)
     assert len(place.lines("begun")) == 6
 
 

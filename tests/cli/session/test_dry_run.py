@@ -38,4 +38,4 @@ def test_a_cluster_for_which_a_package_is_missing_is_said_to_need_it(
 def test_a_store_that_was_typed_for_no_keys_is_said_to_be_of_no_use(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "-n", "--store", "redis://127.0.0.1:1", "--", "true", ":::", "a"]) == 0
 
-    assert "agentos: --store is of no use without keys" in capsys.readouterr().err
+    assert "agentos: --store has no effect without keys" in capsys.readouterr().err

@@ -160,7 +160,7 @@ def test_a_snapshot_that_fails_leaves_the_last_rows_and_is_logged_once(
 
     assert watch.rows() == rows
     assert watch.totals() == (3.0, {"a": 3.0})
-    assert said_here(caplog) == ["the snapshot of the keys failed (said only once): OSError: database is locked"]
+    assert said_here(caplog) == ["the snapshot of the keys failed (logged once): OSError: database is locked"]
 
 
 def test_whoever_fails_when_told_of_a_change_is_told_of_the_next(

@@ -128,7 +128,7 @@ def test_standard_input_has_no_name_of_its_own() -> None:
     with pytest.raises(UsageError, match="standard input need --name") as caught:
         build_name(["x"], None, {"kind": "stdin", "name": "-"})
 
-    assert "go on after a stop" in str(caught.value.hint)
+    assert "when you continue it" in str(caught.value.hint)
 
 
 @given(st.lists(st.text(), min_size=1), st.text())

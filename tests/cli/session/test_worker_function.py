@@ -39,7 +39,7 @@ def test_a_function_of_a_file_or_of_a_module_here_is_found(tmp_path: Path) -> No
         ("nowhere_x:ask", "no module nowhere_x"),
         ("nowhere_x.py:ask", "no file nowhere_x.py"),
         ("work_b:nothing", "has no 'nothing'"),
-        ("work_b:NUMBER", "is no function"),
+        ("work_b:NUMBER", "is not a function"),
         ("work_c:ask", "needs the module nowhere_y"),
         ("work_d:ask", "RuntimeError: at import"),
         ("work_e.py:ask", "SyntaxError"),
