@@ -48,5 +48,5 @@ def test_looking_at_it_through_head_or_on_a_full_disk_is_no_fault(place: Place) 
         full = place.start(*look, wrapped_in=["sh", "-c", '"$@" > /dev/full', "sh"]).ended()
 
         assert "No space left on device" in full.err, (look, full)
-        assert "fault of agentos" not in full.err, (look, full)
+        assert "internal error of agentos" not in full.err, (look, full)
         assert full.code not in (0, 70), (look, full)

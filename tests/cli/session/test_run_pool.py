@@ -17,8 +17,8 @@ def request(store: str, where: str = "--store") -> Any:
     return SimpleNamespace(keys=(key,), where={"store": where}, option={"store": store}.__getitem__)
 
 
-@pytest.mark.parametrize("said_by", ["--store", "AGENTOS_STORE", "agentos.toml, line 3"])
-@pytest.mark.parametrize("only_look", [False, True])
+@pytest.mark.parametrize("where", ["--store", "AGENTOS_STORE", "agentos.toml, line 3"])
+@pytest.mark.parametrize("read_only", [False, True])
 def test_a_store_that_is_none_is_refused_by_who_named_it(where: str, read_only: bool) -> None:
     with pytest.raises(UsageError) as refused:
         build_pool(request("planted-junk", where), read_only=read_only)
