@@ -1,4 +1,4 @@
-"""Calling one command as `agentos` would, with what was typed after its name."""
+"""Call one command as `agentos` would."""
 
 from __future__ import annotations
 

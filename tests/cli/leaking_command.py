@@ -1,4 +1,4 @@
-"""A command that does with its credential what commands should not do. The item says what."""
+"""A command that leaks its credential in the way its item names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Python workers that do with their credential what workers should not do. The item says what."""
+"""Worker functions that leak their credential in the way their item names."""
 
 # ruff: noqa: T201 - what is printed is the point
 

@@ -1,4 +1,4 @@
-"""The benchmark of the command still runs: five items, by our contender alone."""
+"""The benchmark of the command runs, with five items and our contender only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When the process beside the command takes it that Python code cannot run there any more."""
+"""The instant at which the watchdog considers the interpreter of the command blocked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A terminal that is closed ends a run, whichever thread of the process is the one to hear of it."""
+"""SIGHUP ends a run, whichever thread of the process receives it."""
 
 from __future__ import annotations
 

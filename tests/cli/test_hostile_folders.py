@@ -1,4 +1,4 @@
-"""Run folders that came with a repository: nothing in them is written through, waited for, or run."""
+"""Run folders from a repository: nothing in them is written through, waited for, or run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A hunt for twenty secrets in all that agentos leaves behind and shows, of runs whose workers do their worst."""
+"""No part of twenty secrets is in any file or output of runs whose workers leak them."""
 
 from __future__ import annotations
 
@@ -492,7 +492,7 @@ def test_the_hunter_finds_a_window_in_every_kind_of_file(
 
 
 @pytest.mark.parametrize("folder", ["work", "home", "state", "tmp", "config"])
-def test_the_hunt_goes_through_every_folder_and_all_that_was_said(user: User, hunter: Hunter, folder: str) -> None:
+def test_the_search_covers_every_folder_and_all_output(user: User, hunter: Hunter, folder: str) -> None:
     assert not user.finds(hunter)
 
     user.heard("something", 0, _ORDINARY.secret[8:16].encode())

@@ -1,4 +1,4 @@
-"""What is done to a driver in the middle of its run: kills, stops, suspensions."""
+"""Faults injected into a running driver: kills, stops, suspensions."""
 
 from __future__ import annotations
 

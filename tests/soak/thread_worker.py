@@ -1,4 +1,4 @@
-"""Worker function for ``agentos run --worker``: it works in threads of its own, which nobody can stop."""
+"""Worker function for ``agentos run --worker`` that works in its own threads, which cannot be stopped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`agentos demo`: a real run, really killed, in a folder of its own, and held against what was promised."""
+"""`agentos demo`: a real run is killed, continued, and checked."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_a_run_that_ends_before_it_can_be_killed_is_told(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_ends_before_it_can_be_killed_is_reported(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scenario, "RUN", ("run", "no-such-file.jsonl", "--worker", "ask.py:ask"))
 
     with pytest.raises(UsageError, match="ended with code 2 before") as caught:
@@ -191,7 +191,7 @@ def test_a_run_that_ends_before_it_can_be_killed_is_told(temporary: Path, monkey
     assert list(temporary.iterdir()) == []
 
 
-def test_a_folder_that_cannot_be_made_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_made_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))
 
     with pytest.raises(UsageError, match="cannot be written: No such file") as caught:
@@ -200,7 +200,7 @@ def test_a_folder_that_cannot_be_made_is_told(monkeypatch: pytest.MonkeyPatch, t
     assert "TMPDIR" in str(caught.value.hint)
 
 
-def test_a_machine_without_a_loopback_is_told(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_without_a_loopback_is_reported(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def start(self: Simulator) -> None:
         raise OSError(errno.EADDRNOTAVAIL, "Cannot assign requested address")
 
@@ -212,7 +212,7 @@ def test_a_machine_without_a_loopback_is_told(temporary: Path, monkeypatch: pyte
     assert list(temporary.iterdir()) == []
 
 
-def test_a_reader_who_has_seen_enough_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_closed_pipe_is_not_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def play(items: int, *, keep: bool) -> ExitCode:
         raise BrokenPipeError
 
@@ -275,7 +275,7 @@ KEPT = Evidence(
 )
 
 
-def test_what_was_kept_is_told_with_its_numbers() -> None:
+def test_a_kept_promise_is_printed_with_its_figures() -> None:
     found = list(check_promises(KEPT))
 
     assert all(promise.kept for promise in found)
@@ -305,7 +305,7 @@ def test_what_was_kept_is_told_with_its_numbers() -> None:
         (replace(KEPT, ended_badly=("agentos keys ended with code 70",)), "agentos keys ended with code 70"),
     ],
 )
-def test_a_promise_that_is_broken_is_told(seen: Evidence, told: str) -> None:
+def test_a_broken_promise_is_printed(seen: Evidence, told: str) -> None:
     (broken,) = [promise for promise in check_promises(seen) if not promise.kept]
 
     assert told in broken.text

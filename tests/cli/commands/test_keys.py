@@ -1,4 +1,4 @@
-"""``agentos keys`` shows how each key is doing, and ``keys clear`` has it forgotten, also while a run is on."""
+"""``agentos keys`` shows the state of each key, and ``keys clear`` resets it, also during a run."""
 
 from __future__ import annotations
 
@@ -138,11 +138,11 @@ def test_before_any_run_the_keys_of_the_configuration_were_never_used(tmp_path: 
     assert not (tmp_path / "state").exists()
 
 
-def test_without_configuration_and_store_only_that_is_said(tmp_path: Path) -> None:
+def test_without_configuration_and_store_a_hint_is_printed(tmp_path: Path) -> None:
     assert lines() == [f"no run has used a store at {tmp_path / 'state' / 'pool.sqlite'} yet"]
 
 
-def test_what_another_process_holds_and_was_told_is_shown_while_it_runs(
+def test_leases_and_states_of_another_process_are_shown_while_it_runs(
     other_process: subprocess.Popen[str],
 ) -> None:
     configure()
@@ -308,7 +308,7 @@ def test_without_a_store_there_is_nothing_to_clear(tmp_path: Path) -> None:
     assert not (tmp_path / "state").exists()
 
 
-def test_a_key_whose_quota_is_not_known_is_cleared_in_part_and_that_is_said() -> None:
+def test_a_key_with_an_unknown_quota_is_cleared_in_part_with_a_notice() -> None:
     credentials = [Credential(f"planted-secret-of-{name}", name=name, quota=f"org-{name}") for name in ("yan", "zoe")]
     for pool in used(*credentials):
         assert pool.get_available_count() == 2

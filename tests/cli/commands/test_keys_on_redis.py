@@ -1,4 +1,4 @@
-"""``agentos keys`` and ``keys clear`` on a server: the same as on a file, and no password is shown."""
+"""``agentos keys`` and ``keys clear`` on a server work as on a file, and show no password."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_each_key_is_shown_as_the_server_has_it(pool: CredentialCoordinator, url
     assert shown[4].startswith("bob | available")
 
 
-def test_a_server_that_may_have_forgotten_leases_is_said_to_start_none_yet(url: str) -> None:
+def test_a_pause_of_grants_on_a_restarted_server_is_shown(url: str) -> None:
     """No server of a test has been up for a day."""
     pool = CredentialCoordinator([Credential(SECRET, name="alice")], store=url, lease_ttl=86_400.0)
 
@@ -79,7 +79,7 @@ def test_a_server_that_may_have_forgotten_leases_is_said_to_start_none_yet(url: 
     assert re.fullmatch(up, told["paused_why"])
 
 
-def test_a_key_that_is_cleared_is_available_to_all_who_use_the_server(pool: CredentialCoordinator, url: str) -> None:
+def test_a_cleared_key_is_available_to_all_processes_of_the_server(pool: CredentialCoordinator, url: str) -> None:
     pool.mark_rate_limited(SECRET, 60)
 
     assert lines("clear", "alice", "--store", url) == ["cleared alice"]
@@ -95,9 +95,7 @@ def test_the_address_may_be_in_a_variable_of_any_name(
     assert " of 2 available" in lines("--store", "env:KEYS_URL")[0]
 
 
-def test_a_pool_that_nobody_has_used_is_named_without_user_and_password(
-    url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unused_pool_is_named_without_user_and_password(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AGENTOS_STORE", url)
 
     assert lines()[0] == f"no run has used a store at {url} yet"

@@ -1,4 +1,4 @@
-"""`agentos logs`: what an item printed, as it is in the file; to the terminal only what cannot steer it."""
+"""`agentos logs` prints the log of an item, without control sequences on a terminal."""
 
 from __future__ import annotations
 
@@ -149,7 +149,9 @@ def test_following_an_item_that_has_ended_ends_though_the_run_goes_on(
         assert capfdbinary.readouterr().out == b"all there is\n"
 
 
-def test_following_ends_at_once_when_nobody_runs_it(folder: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+def test_following_ends_at_once_when_no_process_runs_the_item(
+    folder: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
     stop_after(folder, ["a", "later"], 1)
     write_log(folder, "a", b"one\n")
 

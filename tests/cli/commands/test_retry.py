@@ -1,4 +1,4 @@
-"""`agentos retry` starts the very run again, from the folder it was started in, with --retry-failed."""
+"""`agentos retry` continues the same run, from its original folder, with --retry-failed."""
 
 from __future__ import annotations
 

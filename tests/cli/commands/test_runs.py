@@ -1,4 +1,4 @@
-"""`agentos runs`: every run in a line, whatever state its folder is in."""
+"""`agentos runs` prints one line per run, in whatever state its folder is."""
 
 from __future__ import annotations
 
@@ -34,7 +34,9 @@ def test_runs_are_listed_the_newest_first(base: Path, capsys: pytest.CaptureFixt
     assert rows[1].split()[1:5] == ["finished", "1", "1", "0"]
 
 
-def test_running_crashed_broken_and_unbegun_ones_are_told_apart(base: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_running_crashed_broken_and_unbegun_runs_have_different_states(
+    base: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     crashed(base / "runs" / "crashed")
     card(base / "runs" / "unbegun", cwd=base)
     (base / "runs" / "broken").mkdir()
@@ -53,7 +55,7 @@ def test_running_crashed_broken_and_unbegun_ones_are_told_apart(base: Path, caps
     assert (found["crashed"]["done"], found["crashed"]["failed"], found["crashed"]["left"]) == (2, 1, 2)
 
 
-def test_what_is_wrong_with_a_run_is_said_beside_the_table(base: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_problems_of_a_run_are_printed_beside_the_table(base: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (base / "runs" / "broken").mkdir(parents=True)
     (base / "runs" / "broken" / "journal.sqlite").write_text("no database at all")
 

@@ -1,4 +1,4 @@
-"""`agentos show` as a person reads it, and as a program does."""
+"""`agentos show` as text and as JSON."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_the_whole_of_a_run_that_was_stopped(base: Path, capsys: pytest.CaptureF
     ]
 
 
-def test_what_to_do_about_what_stopped_it_is_said_to_the_end_on_lines_of_its_own(base: Path) -> None:
+def test_the_hint_of_a_stopped_run_is_printed_in_full_on_its_own_lines(base: Path) -> None:
     stop_after(at(base), ["a", "b"], 1)
     why = f"{'a long story ' * 20}of keys; export them there; or use --ship-secrets"
     report = replace(build_report(at(base)), state=RunStatus("stopped", why))
@@ -159,7 +159,7 @@ def test_a_run_that_was_set_aside_goes_on_under_its_new_name(base: Path, capsys:
     assert next_commands(shown(capsys)) == ["agentos run items.txt --name nightly.1 -- true"]
 
 
-def test_a_run_that_was_set_aside_is_run_again_by_itself_and_not_the_one_that_has_its_name(
+def test_retry_continues_an_archived_run_and_not_the_one_with_its_old_name(
     base: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run(at(base, "nightly.1"), ["a", "b"])
@@ -290,7 +290,7 @@ def test_what_was_meant_for_one_start_is_not_repeated_and_the_command_is_left_al
         (86_400 + 59, "1 d"),
     ],
 )
-def test_a_duration_is_told_as_exactly_as_anybody_cares(seconds: float, text: str) -> None:
+def test_durations_are_printed_with_a_useful_precision(seconds: float, text: str) -> None:
     assert format_duration(seconds) == text
 
 

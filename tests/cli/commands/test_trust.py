@@ -1,4 +1,4 @@
-"""Going on with a run folder that was not started here: it is shown first, and then remembered."""
+"""`agentos trust` shows a run folder that was not started here, and then trusts it."""
 
 from __future__ import annotations
 
@@ -104,9 +104,7 @@ def test_trust_ends_when_what_would_run_changes(agentos: Agentos, old: Path) -> 
     assert agentos("retry", "old")[0] == 2
 
 
-def test_a_folder_without_a_record_of_its_start_can_be_trusted_for_a_command_that_is_typed(
-    agentos: Agentos, old: Path
-) -> None:
+def test_a_folder_without_run_json_can_be_trusted_for_a_typed_command(agentos: Agentos, old: Path) -> None:
     card = json.loads((old / "run.json").read_text())
     (old / "run.json").unlink()
 
@@ -116,7 +114,7 @@ def test_a_folder_without_a_record_of_its_start_can_be_trusted_for_a_command_tha
     assert agentos("run", "--retry-failed", *card["arguments"])[0] == 1
 
 
-def test_a_folder_that_needs_no_trust_is_told_so(agentos: Agentos, old: Path) -> None:
+def test_a_folder_that_needs_no_trust_is_reported_as_such(agentos: Agentos, old: Path) -> None:
     code, said = agentos("trust", ".agentos")
 
     assert (code, "nothing to trust" in said) == (0, True)
@@ -163,7 +161,7 @@ def test_what_cannot_be_read_is_not_known(memory: TrustedRuns, tmp_path: Path, c
     assert memory.find(tmp_path) is None
 
 
-def test_a_folder_is_accepted_for_exactly_what_was_said_of_it(memory: TrustedRuns) -> None:
+def test_a_folder_is_accepted_only_for_the_problem_that_was_shown(memory: TrustedRuns) -> None:
     memory.accept(UnsafePath("/p/.agentos", "is a link to /q"))
     memory.accept(UnsafePath("/p/.agentos", "may be written by other users"))
 

@@ -1,4 +1,4 @@
-"""What agentos is told before anything is typed: which file wins, what is refused, and in which line that stands."""
+"""Configuration files and the environment: precedence, errors and their lines."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_a_file_that_is_named_is_the_only_one_read(project: Path, environ: dict[
     assert settings.files == (named,)
 
 
-def test_a_named_file_that_is_not_there_is_refused_by_who_named_it(project: Path, environ: dict[str, str]) -> None:
+def test_the_error_for_a_missing_file_says_where_it_was_named(project: Path, environ: dict[str, str]) -> None:
     with pytest.raises(UsageError, match=r'--config: "missing\.toml" cannot be read: No such file'):
         load_settings(Path("missing.toml"), project, environ)
     with pytest.raises(UsageError, match=r'AGENTOS_CONFIG: "missing\.toml" cannot be read: No such file'):
@@ -562,7 +562,7 @@ def test_the_users_own_folder_as_current_folder_stays_trusted_and_is_read_once(
     assert len(settings.files) == 1
 
 
-def test_a_link_in_a_project_to_somebody_elses_file_is_not_trusted(project: Path, environ: dict[str, str]) -> None:
+def test_a_link_in_a_project_to_another_file_is_not_trusted(project: Path, environ: dict[str, str]) -> None:
     target = write(project / "deep", COMMAND, "real.toml")
     (project / "agentos.toml").symlink_to(target)
 

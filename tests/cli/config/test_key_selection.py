@@ -1,4 +1,4 @@
-"""``--keys`` chooses credentials, their secrets are fetched, and what cannot be had is refused without showing any."""
+"""``--keys`` selects credentials and reads their secrets; errors never show a secret."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_what_goes_with_a_credential_is_taken_from_a_file_that_was_named(
     assert (alice.credential.base_url, alice.credential.env) == ("https://api.example.com/v1", {"ORG": "o-1"})
 
 
-def test_a_credential_is_told_its_provider(project: Path, environ: dict[str, str]) -> None:
+def test_a_credential_gets_its_provider(project: Path, environ: dict[str, str]) -> None:
     (project / "agentos.toml").write_text('[[credentials]]\nenv = "ALICE_API_KEY"\nprovider = "Azure"\n')
 
     (alice,) = given(project, environ)
@@ -342,7 +342,7 @@ def test_a_project_cannot_have_a_command_run_by_way_of_another_file(
 
 
 @pytest.mark.parametrize("word", ["theirs.toml", "theirs.txt"])
-def test_a_project_cannot_put_a_key_in_the_place_of_one_of_the_users_by_way_of_another_file(
+def test_a_project_cannot_replace_a_key_of_the_user_through_another_file(
     project: Path, environ: dict[str, str], word: str
 ) -> None:
     own = Path(environ["HOME"]) / ".config" / "agentos"

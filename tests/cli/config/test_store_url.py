@@ -1,4 +1,4 @@
-"""A store may be named by the variable that has its address, so that no password is typed."""
+"""A store can be named by a variable that holds its address and password."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ def refusal(said: str, environ: dict[str, str]) -> UsageError:
     return refused.value
 
 
-def test_a_store_is_what_was_said_or_what_the_named_variable_has() -> None:
+def test_a_store_is_the_given_address_or_that_of_the_named_variable() -> None:
     assert resolve_address("sqlite", {}, where="--store") == "sqlite"
     assert resolve_address("env:KEYS_URL", {"KEYS_URL": f" {URL}\n"}, where="--store") == URL
 
 
 @pytest.mark.parametrize("environ", [{}, {"KEYS_URL": ""}, {"KEYS_URL": "  "}])
-def test_a_variable_that_is_not_set_is_named_by_who_named_it(environ: dict[str, str]) -> None:
+def test_the_error_for_an_unset_variable_says_where_it_was_named(environ: dict[str, str]) -> None:
     refused = refusal("env:KEYS_URL", environ)
 
     assert refused.message == "--store: the environment variable KEYS_URL is not set"
@@ -38,7 +38,7 @@ def test_a_variable_that_has_no_address_is_refused_without_showing_what_it_has(v
     assert "planted" not in f"{refused.message}{refused.hint}"
 
 
-def test_what_to_do_about_a_store_is_told_as_it_is_typed_here() -> None:
+def test_the_hint_for_a_store_error_is_one_that_can_be_typed() -> None:
     refused = build_store_error(StoreUnavailable(path="redis://host:6379/0", detail="it is away"), "name another")
 
     assert refused.message == "the pool's shared state redis://host:6379/0 cannot be used: it is away"

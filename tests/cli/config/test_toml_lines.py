@@ -1,4 +1,4 @@
-"""Every value of a TOML text is found in its line, however it is written."""
+"""The line of every value of a TOML text is found."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Times as people type them, and the instants they mean."""
+"""Parsing of typed durations and deadlines."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def test_a_deadline_that_has_passed_is_refused() -> None:
         parse_deadline("2026-11-15T11:59", at("2026-11-15T12:00:00"))
 
 
-def test_without_being_told_now_is_now() -> None:
+def test_the_default_for_now_is_the_current_time() -> None:
     before = datetime.now(UTC)
 
     assert before + timedelta(hours=1) <= parse_deadline("1h") <= datetime.now(UTC) + timedelta(hours=1)

@@ -1,4 +1,4 @@
-"""A shell with a single job, on the terminal that is its standard input: it says when that stops, and knows ``fg``."""
+"""A shell with a single job on the terminal of its standard input: it reports stops, and has ``fg``."""
 
 from __future__ import annotations
 

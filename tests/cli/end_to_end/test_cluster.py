@@ -1,4 +1,4 @@
-"""The command with a real Dask cluster, and with a real Redis: what a person types, and what comes home."""
+"""The command with a real Dask cluster and a real Redis server."""
 
 from __future__ import annotations
 

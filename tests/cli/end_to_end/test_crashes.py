@@ -1,4 +1,4 @@
-"""`kill -9`, a second one at once, a damaged journal: every item is done exactly once, or runs again."""
+"""After `kill -9` or with a damaged journal, every item is done exactly once or runs again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Credentials: where they come from, how a command gets its own, and what limits do to a run and its exit code."""
+"""Sources of credentials, the variable a command gets, and the effect of limits on a run and its exit code."""
 
 from __future__ import annotations
 

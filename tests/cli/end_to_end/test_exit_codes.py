@@ -1,4 +1,4 @@
-"""How a run ends, by its exit code; what ends items and runs early; what runs again and what does not."""
+"""Exit codes of runs, early stops, and which items run again."""
 
 from __future__ import annotations
 

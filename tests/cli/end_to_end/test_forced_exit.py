@@ -1,4 +1,4 @@
-"""A second signal ends the command, whatever its workers have started and whatever hangs; and the keys are free."""
+"""A second signal ends the command within a second and frees its keys."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ def _is_exiting(pid: int) -> bool:
         return not any(f" {pid} " in line for line in locks)
 
 
-def test_output_that_nobody_reads_does_not_hold_it_up(place: Place) -> None:
+def test_unread_output_does_not_delay_the_exit(place: Place) -> None:
     place.write("workers.py", WORKERS)
     reader, writer = os.pipe()
     err, err_end = os.pipe()

@@ -1,4 +1,4 @@
-"""Where items come from, what is refused of them, and what becomes of hostile ones."""
+"""Sources of items, refused inputs, and hostile items."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import subprocess
 from .harness import Place
 
 
-def test_what_was_wrongly_typed_or_written_is_refused_in_a_sentence_before_anything_is_touched(place: Place) -> None:
+def test_bad_input_is_refused_with_one_sentence_before_anything_is_written(place: Place) -> None:
     place.write("bad.jsonl", '{"id": 1}\n\n{"id": \n')
     place.write("ragged.csv", "id,prompt\n1,a\n2,b,c\n")
     place.write("twice.jsonl", '{"id": "x", "n": 1}\n{"id": "y"}\n{"id": "x", "n": 2}\n')
@@ -55,7 +55,7 @@ def test_a_bad_line_on_standard_input_ends_the_run_after_what_came_before_it(pla
     assert place.outcomes() == {"a": "done", "b": "done"}
 
 
-def test_items_are_read_as_their_file_says_or_as_told(place: Place) -> None:
+def test_the_format_of_items_is_that_of_the_file_name_or_the_option(place: Place) -> None:
     place.write("rows.csv", 'name,prompt\nann,"say ""hi"""\nbob,"two\nlines"\n')
     place.write("rows.data", '{"name": "ann", "prompt": "hi"}\n')
     place.write("texts/one.md", "")
@@ -81,7 +81,7 @@ def test_items_are_read_as_their_file_says_or_as_told(place: Place) -> None:
         assert (each.code, each.lines) == (0, lines), (arguments, each)
 
 
-def test_a_command_is_told_what_it_runs_for(place: Place) -> None:
+def test_a_command_gets_its_item_in_environment_variables(place: Place) -> None:
     variables = ["RUN_ID", "ITEM_ID", "ITEM", "ATTEMPT", "SLOT", "CREDENTIAL_NAME"]
     script = f'echo "{"|".join(f"$AGENTOS_{name}" for name in variables)}|$(basename $AGENTOS_WORKFLOW_DB)"'
     place.write("items.jsonl", '{"id": "a", "n": 1}\n')

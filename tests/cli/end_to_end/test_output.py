@@ -1,4 +1,4 @@
-"""What is seen of a run: lines of its items, progress, results, job log; in a pipe and on a terminal."""
+"""Output of a run in a pipe and on a terminal: item lines, progress, results, joblog."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ def test_results_and_a_job_log_are_written_where_asked(place: Place) -> None:
     assert rows[0][5] == str(len("done\n")), "Receive is how many bytes the command printed"
 
 
-def test_results_are_never_written_over_what_is_somebody_elses(place: Place) -> None:
+def test_results_never_overwrite_a_file_that_agentos_did_not_write(place: Place) -> None:
     """The file of results is made anew at each start; whoever mistypes its name must not lose another file by it."""
     items = '{"id": "a"}\n{"id": "b"}\n'
     place.write("items.jsonl", items)

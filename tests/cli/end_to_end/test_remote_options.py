@@ -1,4 +1,4 @@
-"""What is typed to have items run, and the state of the keys kept, elsewhere: before anybody there is asked."""
+"""Options for clusters and servers are checked before any connection."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .harness import Place
 DASK = "dask://127.0.0.1:1"
 
 
-def test_a_dry_run_says_where_the_items_would_run_and_asks_nobody_there(place: Place) -> None:
+def test_a_dry_run_names_the_cluster_without_connecting_to_it(place: Place) -> None:
     ended = place.run("run", "--dry-run", "--engine", DASK, "--", "no-such-command-here", "{}", ":::", "a", "b")
     told = place.run("run", "--dry-run", "--json", "--engine", DASK, "--", "no-such-command-here", ":::", "a")
 

@@ -1,4 +1,4 @@
-"""What is told of a run, by all who tell it: the run itself, `show`, `runs`, the results, the joblog, a dry run."""
+"""The run, `show`, `runs`, the results, the joblog and a dry run report the same."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_a_command_that_was_ended_for_its_time_has_the_exit_value_that_says_so(p
     assert job.split("\t")[6:] == ["-1", "0", "sleep 60"]
 
 
-def test_how_long_a_run_was_on_is_said_alike_of_several_sessions(place: Place) -> None:
+def test_all_reports_agree_on_the_duration_of_several_sessions(place: Place) -> None:
     for more in ((), ("--retry-failed",)):
         place.run("run", *more, *FAILS, ":::", "a")
 

@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM, a closed terminal: what was begun is finished or runs again, and nothing goes on by itself."""
+"""Ctrl-C, SIGTERM and a closed terminal: items finish or run again, and no process is left."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Closed pipes, closed descriptors and full disks: the work goes on, and nothing looks like a fault."""
+"""Closed pipes, closed descriptors and full disks do not stop a run or look like an internal error."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .harness import Place
 
 
 @pytest.mark.parametrize("closed", ["head", "stdin", "stdout", "stderr", "all three"])
-def test_a_stream_that_nobody_listens_to_does_not_stop_the_run(place: Place, closed: str) -> None:
+def test_a_closed_stream_does_not_stop_the_run(place: Place, closed: str) -> None:
     place.asked_for("ran")
     script = {
         "head": '{ "$@"; echo $? > code; } | head -n 1',

@@ -1,4 +1,4 @@
-"""Python functions that do more than print and return: they fork, start threads, or are no workers at all."""
+"""Worker functions that fork, start threads, or are not workers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the command begins, and which words are items."""
+"""Splitting the arguments of ``agentos run``."""
 
 from __future__ import annotations
 

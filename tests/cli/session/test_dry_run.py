@@ -1,4 +1,4 @@
-"""What a dry run says of what is missing on this machine, and what is of no use, before anything is begun."""
+"""A dry run reports missing packages and options without effect."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
-def test_a_cluster_for_which_a_package_is_missing_is_said_to_need_it(
+def test_a_missing_package_for_the_cluster_is_reported(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "distributed", None)
@@ -35,7 +35,7 @@ def test_a_cluster_for_which_a_package_is_missing_is_said_to_need_it(
     assert told["engine_is_installed"] is False
 
 
-def test_a_store_that_was_typed_for_no_keys_is_said_to_be_of_no_use(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_store_without_keys_prints_a_warning(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "-n", "--store", "redis://127.0.0.1:1", "--", "true", ":::", "a"]) == 0
 
     assert "agentos: --store has no effect without keys" in capsys.readouterr().err

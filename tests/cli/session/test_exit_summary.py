@@ -1,4 +1,4 @@
-"""How a run ended: the exit code, and what to type next."""
+"""The exit code of a run, and the command to type next."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which folder runs are kept in, and which run a person means by what was typed."""
+"""Finding the base folder of runs, and a run by what was typed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run is told of a cluster, before anybody there is asked."""
+"""Cluster options are checked before any connection."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ def request(engine: str | None) -> Any:
     return SimpleNamespace(engine=engine, option={"ship_secrets": True}.__getitem__)
 
 
-def test_where_the_items_run_here_nothing_is_told() -> None:
+def test_without_a_cluster_there_are_no_cluster_options() -> None:
     assert item_worker.build_cluster_options(request(None)) == {}
 
 
 @pytest.mark.parametrize("engine", ["dask://host:8786", "tls://[::1]:8786"])
-def test_a_cluster_is_told_with_whether_secrets_go_there(engine: str) -> None:
+def test_cluster_options_include_ship_secrets(engine: str) -> None:
     assert item_worker.build_cluster_options(request(engine)) == {"engine": Dask(engine), "ship_secrets": True}
 
 

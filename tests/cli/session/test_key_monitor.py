@@ -1,4 +1,4 @@
-"""The watch over the keys while a run is on."""
+"""The key monitor: states, changes, lost time."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def key(clock: FakeClock, name: str, state: str = "available", rests: float = 0.
 # -- time lost ------------------------------------------------------------------------------------------------
 
 
-def test_lost_time_is_shared_by_the_keys_that_rest(clock: FakeClock) -> None:
+def test_lost_time_is_divided_among_the_keys_that_cool_down(clock: FakeClock) -> None:
     pool = Pool(
         key(clock, "a", "cooling", 60), key(clock, "b", "parked", 6000), key(clock, "c", "dead"), key(clock, "d")
     )
@@ -66,7 +66,7 @@ def test_lost_time_is_shared_by_the_keys_that_rest(clock: FakeClock) -> None:
     assert watch.totals() == (12.0, {"a": 6.0, "b": 6.0})
 
 
-def test_lost_time_while_no_key_rests_is_that_of_busy_keys(clock: FakeClock) -> None:
+def test_lost_time_while_no_key_cools_down_counts_for_busy_keys(clock: FakeClock) -> None:
     watch = KeyMonitor(Pool(key(clock, "a", "leased")), idle=lambda: 2, clock=clock)
 
     watch.refresh()
@@ -76,7 +76,7 @@ def test_lost_time_while_no_key_rests_is_that_of_busy_keys(clock: FakeClock) -> 
     assert watch.totals() == (10.0, {"": 10.0})
 
 
-def test_nothing_is_lost_while_nobody_waits(clock: FakeClock) -> None:
+def test_no_time_is_lost_while_no_worker_waits(clock: FakeClock) -> None:
     waiting = [0]
     watch = KeyMonitor(Pool(key(clock, "a", "limited", 60)), idle=lambda: waiting[0], clock=clock)
 
@@ -96,7 +96,7 @@ def test_nothing_is_lost_while_nobody_waits(clock: FakeClock) -> None:
 # -- changes --------------------------------------------------------------------------------------------------
 
 
-def test_a_key_that_goes_to_rest_wakes_or_dies_is_told_of_once(clock: FakeClock, events: Events) -> None:
+def test_each_change_of_a_key_is_reported_once(clock: FakeClock, events: Events) -> None:
     pool = Pool(key(clock, "a"), key(clock, "b", "dead", why="401"))
     watch = KeyMonitor(pool, on_change=events, clock=clock)
     watch.refresh()
@@ -122,7 +122,7 @@ def test_the_ordinary_course_of_things_is_no_change(clock: FakeClock, events: Ev
     assert events == []
 
 
-def test_a_rest_that_is_made_much_longer_is_told_of(clock: FakeClock, events: Events) -> None:
+def test_a_much_longer_cooldown_is_reported(clock: FakeClock, events: Events) -> None:
     pool = Pool(key(clock, "a", "cooling", 60, "first"))
     watch = KeyMonitor(pool, on_change=events, clock=clock)
     watch.refresh()
@@ -134,7 +134,7 @@ def test_a_rest_that_is_made_much_longer_is_told_of(clock: FakeClock, events: Ev
     assert [why for *_, why in events] == ["first", "300"]
 
 
-def test_a_long_limit_is_a_rest(clock: FakeClock, events: Events) -> None:
+def test_a_long_limit_is_reported(clock: FakeClock, events: Events) -> None:
     watch = KeyMonitor(Pool(key(clock, "a", "limited", 5_000, "a day's requests")), on_change=events, clock=clock)
 
     watch.refresh()
@@ -163,7 +163,7 @@ def test_a_snapshot_that_fails_leaves_the_last_rows_and_is_logged_once(
     assert said_here(caplog) == ["the snapshot of the keys failed (logged once): OSError: database is locked"]
 
 
-def test_whoever_fails_when_told_of_a_change_is_told_of_the_next(
+def test_a_callback_that_raised_is_called_for_the_next_change(
     clock: FakeClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     told: list[str] = []

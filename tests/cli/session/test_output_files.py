@@ -1,4 +1,4 @@
-"""Files that are somebody else's are not written."""
+"""Files that agentos did not write are not overwritten."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is written down of a session besides the journal."""
+"""The records of a session besides the journal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run is called: the same for the same work, and never more than a folder's name."""
+"""Names of runs: stable for the same work, and valid folder names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pool of a run: a store that cannot be is refused by whoever named it."""
+"""An invalid store is refused, and the error names where it was set."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def request(store: str, where: str = "--store") -> Any:
 
 @pytest.mark.parametrize("where", ["--store", "AGENTOS_STORE", "agentos.toml, line 3"])
 @pytest.mark.parametrize("read_only", [False, True])
-def test_a_store_that_is_none_is_refused_by_who_named_it(where: str, read_only: bool) -> None:
+def test_the_error_for_an_invalid_store_says_where_it_was_set(where: str, read_only: bool) -> None:
     with pytest.raises(UsageError) as refused:
         build_pool(request("planted-junk", where), read_only=read_only)
 

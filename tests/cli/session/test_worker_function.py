@@ -1,4 +1,4 @@
-"""Finding the Python function that was named."""
+"""Loading the function of ``--worker``."""
 
 from __future__ import annotations
 
