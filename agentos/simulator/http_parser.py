@@ -101,7 +101,7 @@ class RequestReader:
             if length is not None:
                 raise BadRequest(400, "Content-Length and Transfer-Encoding exclude each other")
             if coding.lower() != "chunked":
-                raise BadRequest(501, "of transfer codings only chunked is known")
+                raise BadRequest(501, "only the transfer coding chunked is supported")
             self._left = None
             self._body = bytearray()
         else:
@@ -113,7 +113,7 @@ class RequestReader:
         expected = headers.get("expect")
         if expected is not None:
             if expected.lower() != "100-continue":
-                raise BadRequest(417, "of expectations only 100-continue is known")
+                raise BadRequest(417, "only the expectation 100-continue is supported")
             self.expects_continue = not head.http10
         self._head = head
 
@@ -145,7 +145,7 @@ class RequestReader:
             if len(buffer) < stop + 2:
                 return None
             if buffer[stop : stop + 2] != b"\r\n":
-                raise BadRequest(400, "a chunk is longer than it says")
+                raise BadRequest(400, "a chunk is longer than its size")
             self._body += buffer[start:stop]
             del buffer[: stop + 2]
 
@@ -170,7 +170,7 @@ def _parse_head(text: str) -> HttpRequest:
         raise BadRequest(400, "the request line is not METHOD TARGET VERSION")
     method, target, version = parts
     if version not in ("HTTP/1.1", "HTTP/1.0"):
-        raise BadRequest(505 if version.startswith("HTTP/") else 400, "of HTTP only 1.0 and 1.1 are known")
+        raise BadRequest(505 if version.startswith("HTTP/") else 400, "only HTTP 1.0 and 1.1 are supported")
     headers: dict[str, str] = {}
     for line in lines:
         name, colon, value = line.partition(":")
@@ -185,7 +185,7 @@ def _parse_head(text: str) -> HttpRequest:
         headers[name] = value
     http10 = version == "HTTP/1.0"
     if not http10 and "host" not in headers:
-        raise BadRequest(400, "there is no Host")
+        raise BadRequest(400, "the Host header is missing")
     wish = headers.get("connection", "").lower()
     keep_alive = "keep-alive" in wish if http10 else "close" not in wish
     return HttpRequest(method, *_parse_path(target), headers, b"", keep_alive, http10)

@@ -396,7 +396,7 @@ def _header_pairs(headers: object) -> tuple[tuple[str, str], ...]:
         if not isinstance(name, str) or not isinstance(value, str) or _HEADER.fullmatch(name) is None:
             raise ValueError("headers must be names and values of text")
         if name.lower() in _FRAMING:
-            raise ValueError(f"headers: {name} says where an answer ends, which is the server's to say")
+            raise ValueError(f"headers: {name} is set by the server")
         if not value.isascii() or not value.isprintable():
             raise ValueError(f"headers: the value of {name} must be printable ASCII")
     return found

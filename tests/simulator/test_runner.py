@@ -201,7 +201,7 @@ def test_the_command_reads_a_plan_from_a_file(tmp_path: Path) -> None:
         (["--keys", "0"], "n must be"),
         (["--rpm", "-5"], "rpm must be"),
         (["--plan", "/nowhere/plan.json"], "No such file"),
-        (["--plan", "x", "--rpm", "5"], "leave out rpm"),
+        (["--plan", "x", "--rpm", "5"], "combined with rpm"),
     ],
 )
 def test_a_plan_that_cannot_be_is_told_in_one_line(

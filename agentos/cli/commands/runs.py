@@ -65,7 +65,7 @@ def _print_table(summaries: list[RunSummary], color: str) -> None:
 
     paint = Paint(use_color(sys.stdout, os.environ, color))
     now = time.time()
-    head = ("run", "state", "done", "failed", "left", "started", "on for")
+    head = ("run", "state", "done", "failed", "left", "started", "ran for")
     rows = [
         (
             clean(summary.name, 60),

@@ -46,17 +46,17 @@ def build_next_steps(
         what = "done" if not stats.failed else f"finished ({stats.failed} failed)"
         words.append(f"all {stats.total} {what}; --fresh runs again")
     if stats.failed and not retried:
-        words += [f"what failed, and why:  agentos show {name}", f"run those again:       {retry}"]
+        words += [f"failures by cause:       agentos show {name}", f"retry the failed items:  {retry}"]
     elif stats.failed:
-        words.append(f"what failed, and why:  agentos show {name}")
+        words.append(f"failures by cause:  agentos show {name}")
     if left:
         if code is ExitCode.PARKED and stats.wakes_at is not None:
             import time
 
             when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(stats.wakes_at))
-            words.append(f"{count} wait for limits that end at {when}; from then on:  {again}")
+            words.append(f"{count} waiting for rate limits that end at {when}; resume then with:  {again}")
         elif code is ExitCode.NO_CREDENTIAL:
-            words += [f"{count} left, and no credential can do that:  agentos keys", f"then:  {again}"]
+            words += [f"{count} left, but no key can serve them:  agentos keys", f"then resume with:  {again}"]
         else:
-            words.append(f"{count} left; the same command goes on:  {again}")
+            words.append(f"{count} left; resume with the same command:  {again}")
     return words

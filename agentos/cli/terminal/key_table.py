@@ -149,7 +149,7 @@ def print_keys(
         for line in format_table(_HEADINGS, [_cells(row) for row in rows], colours, coloured_column=1):
             print(line)
     elif missing is None:
-        print("the store knows no key yet; keys are made known by the first run that uses them")
+        print("the store has no keys yet; the first run that uses a key adds it")
     if more:
         print(f"\n{more} more in the store; --all shows them")
 

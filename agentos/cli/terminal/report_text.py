@@ -29,7 +29,7 @@ def format_report(report: RunReport, *, now: float, paint: Paint, cwd: str, base
     yield from _headline(report, now, paint)
     if report.damage is not None:
         yield paint(f"  the journal is damaged: {clean(report.damage, 300)}", RED)
-        yield paint("  what follows is what its sound beginning tells", RED)
+        yield paint("  this report covers only the intact entries before the damage", RED)
     yield from _failures(report, paint)
     yield from _keys(report, paint)
     yield from _unfinished(report, paint)
@@ -70,12 +70,12 @@ def _counts(report: RunReport, paint: Paint) -> str:
     if report.left:
         states = {"running" if report.state.word == "running" else "were running": counts["running"]}
         states |= {name: counts[name] for name in ("interrupted", "parked")}
-        states["waiting for another try"] = counts["pending"] - report.not_begun
+        states["waiting to be retried"] = counts["pending"] - report.not_begun
         states["not begun"] = report.not_begun
         kinds = ", ".join(f"{number:,} {name}" for name, number in states.items() if number > 0)
         parts.append(paint(f"{report.left:,} left", YELLOW) + f" ({kinds})")
     if report.total is None:
-        parts.append("how many there are is not known yet")
+        parts.append("total not known yet")
     return ", ".join(parts)
 
 
@@ -83,23 +83,23 @@ def _speed(report: RunReport) -> Iterator[str]:
     if not report.sessions:
         return
     sessions = len(report.sessions)
-    on = f"on for {format_duration(report.wall)}" + (f" in {sessions} sessions" if sessions > 1 else "")
+    on = f"ran for {format_duration(report.wall)}" + (f" in {sessions} sessions" if sessions > 1 else "")
     if report.rate is not None:
         rate = report.rate
-        on += f", {rate:,.{0 if rate >= 100 else 1}f} items a second" if rate >= 0.5 else f", {rate * 60:.2g} a minute"
+        on += f", {rate:,.{0 if rate >= 100 else 1}f} items/s" if rate >= 0.5 else f", {rate * 60:.2g} items/min"
     if report.card is not None and report.card.engine is not None:
         on += f", on {clean(report.card.engine)}"
     yield on
     if report.durations is not None:
         times = report.durations
         yield (
-            f"an item takes {format_duration(times.p50)} (half of them), {format_duration(times.p95)} (19 of 20), "
-            f"{format_duration(times.longest)} at most"
+            f"item duration p50 {format_duration(times.p50)}, p95 {format_duration(times.p95)}, "
+            f"max {format_duration(times.longest)}"
         )
     if report.retried or report.limited:
         yield (
-            f"{format_count(report.attempts, 'attempt')}: {report.retried:,} tried again after an error, "
-            f"{report.limited:,} stopped by a limit"
+            f"{format_count(report.attempts, 'attempt')}: {report.retried:,} retried after an error, "
+            f"{report.limited:,} rate-limited"
         )
 
 
@@ -133,12 +133,12 @@ def _keys(report: RunReport, paint: Paint) -> Iterator[str]:
         because = f", {format_duration(busy)} of it while all keys were busy" if busy >= 0.05 else ""
         yield paint(f"{format_duration(report.waiting.seconds)} of workers' time lost waiting for keys{because}", BOLD)
         if busy * 2 > report.waiting.seconds:
-            yield "  more keys, or more slots for keys that bear it, would use that time; a larger -j would not"
+            yield "  more keys, or more slots for keys that allow it, would reduce the waiting; a larger -j would not"
     elif report.keys:
         yield ""
         yield paint("keys", BOLD)
     if report.keys:
-        head = ("key", "done", "failed", "limits met", "used", "waited for")
+        head = ("key", "done", "failed", "rate-limited", "used", "waiting")
         rows = [
             (
                 clean(key.name, 40),
@@ -188,16 +188,16 @@ def _commands(report: RunReport, cwd: str, base: str) -> Iterator[tuple[str, str
     failed = report.counts["failed"]
     if running:
         for item_id in filter(_can_be_typed, report.unfinished.get("running", ())[:1]):
-            yield f"agentos logs {name} {shlex.quote(item_id)} -f{base}", "watch what an item prints"
+            yield f"agentos logs {name} {shlex.quote(item_id)} -f{base}", "follow the output of a running item"
     card = report.card
     renamed = [] if card is None or card.name == report.name else ["--name", report.name]  # as --fresh does
     unfinished = bool(report.left) or report.total is None or report.state.word in ("crashed", "stopped")
     if card is not None and not running:
         if unfinished:
-            what = f"go on with {format_count(report.left, 'item')}" if report.left else "go on"
+            what = f"resume with {format_count(report.left, 'item')}" if report.left else "resume"
             yield run_command(card, cwd, *renamed), what
         if failed:
-            again = "run the failed one again" if failed == 1 else f"run the {failed:,} failed ones again"
+            again = "retry the failed item" if failed == 1 else f"retry the {failed:,} failed items"
             from_stdin = card.source_kind == "stdin"
             typed = run_command(card, cwd, "--retry-failed", *renamed) if from_stdin else f"agentos retry {name}{base}"
             yield typed, again
@@ -206,7 +206,7 @@ def _commands(report: RunReport, cwd: str, base: str) -> Iterator[tuple[str, str
     for cluster in report.failures[:1]:
         ran = cluster.error_type is not None  # else it was refused: another item of its id may have a log, it has none
         if ran and _can_be_typed(cluster.example):
-            yield f"agentos logs {name} {shlex.quote(cluster.example)}{base}", "what a failed item printed"
+            yield f"agentos logs {name} {shlex.quote(cluster.example)}{base}", "the output of a failed item"
 
 
 def run_command(card: RunCard, cwd: str, *more: str) -> str:

@@ -48,10 +48,9 @@ def format_counts(stats: ProgressStats) -> Iterator[Span]:
     yield f"done {stats.success_count}", "green"
     yield ", ", ""
     yield f"failed {stats.failed}", "red" if stats.failed else ""
-    for name in ("retried", "limited", "cached"):
-        count = getattr(stats, name)
+    for count, what in ((stats.retried, "retried"), (stats.limited, "rate-limited"), (stats.cached, "cached")):
         if count:
-            yield f", {name} {count}", ""
+            yield f", {what} {count}", ""
 
 
 def format_time_left(seconds: float | None, now: float) -> str:
@@ -67,13 +66,14 @@ def describe_unavailable_keys(keys: Sequence[CredentialState], now: float) -> st
     """What to say when no key can be used for now, or ever; else nothing."""
     usable = [key for key in keys if key.state not in OUT_OF_USE]
     if keys and not usable:
-        return f"no key can be used any more: {format_states(keys)}"
+        return f"no usable key left: {format_states(keys)}"
     if not usable or any(key.state not in UNAVAILABLE or key.rate_limited_until <= now for key in usable):
         return ""
     wakes = min(key.rate_limited_until for key in usable)
     if wakes - now < _WORTH_SAYING:
         return ""
-    return f"all keys rest; the next wakes at {format_clock_time(wakes, now)} (in {format_rough_duration(wakes - now)})"
+    wait = format_rough_duration(wakes - now)
+    return f"all keys are cooling down; the next is available at {format_clock_time(wakes, now)} (in {wait})"
 
 
 def format_states(keys: Sequence[CredentialState]) -> str:
@@ -92,7 +92,7 @@ def format_closing(stats: ProgressStats, name: str = "") -> Iterator[str]:
         f"{count} {what}"
         for count, what in [
             (stats.retried, "retried"),
-            (stats.limited, "limited"),
+            (stats.limited, "rate-limited"),
             (stats.cached, "from an earlier run"),
         ]
         if count
@@ -116,8 +116,6 @@ def _format_rate(stats: ProgressStats) -> str:
     ran = stats.completed - stats.cached
     if ran <= 0 or stats.elapsed <= 0:
         return ""
-    rates = [
-        (ran / stats.elapsed * size, unit) for size, unit in ((1, "a second"), (60, "a minute"), (3_600, "an hour"))
-    ]
+    rates = [(ran / stats.elapsed * size, unit) for size, unit in ((1, "s"), (60, "min"), (3_600, "h"))]
     rate, unit = next((each for each in rates if each[0] >= 2), rates[-1])
-    return f", {rate:.{0 if rate >= 20 else 1}f} items {unit}"
+    return f", {rate:.{0 if rate >= 20 else 1}f} items/{unit}"

@@ -218,7 +218,7 @@ def _call_or_default(question: Callable[[], T] | None, otherwise: T) -> T:
     try:
         return question()
     except Exception as error:  # noqa: BLE001 - it is the user's, and the next picture is due in a moment
-        log.debug("the display was not told: %r", error)
+        log.debug("a value for the display could not be read: %r", error)
         return otherwise
 
 

@@ -140,7 +140,7 @@ class ResultsFile:
         except (OSError, JournalError) as error:
             log.warning(
                 "the results file %s cannot be written (%s); the run goes on, its results are in its journal, and the "
-                "file is made anew when it can be",
+                "file is rewritten when it can be",
                 self.path,
                 error,
             )

@@ -97,7 +97,7 @@ class CommitLog:
             self._checkpoint()
             self._head.sync()
         except (sqlite3.Error, OSError) as error:
-            log.warning("the journal %s was not closed tidily: %s", self.files.db, error)
+            log.warning("the journal %s was not closed cleanly: %s", self.files.db, error)
         finally:
             # The last connection to close also removes the log, unless the database is no longer where it was.
             self._give_up_connection()
@@ -128,7 +128,7 @@ class CommitLog:
             position = after
         else:
             seq = found[0] if found else 0
-            raise self._lost(f"it ends at entry {seq}, and {self.position.seq} had been written by this run")
+            raise self._lost(f"it ends at entry {seq}, but this run has written {self.position.seq} entries")
         return position
 
     def _explained(self, error: Exception) -> Exception:
@@ -141,7 +141,7 @@ class CommitLog:
             error = unreachable
         reason = transient_reason(error)
         if reason is None:
-            return self._lost(f"SQLite says: {error}")
+            return self._lost(f"SQLite failed: {error}")
         return TransientSqliteError(f"the journal {self.files.db} cannot be written now: {reason}")
 
     def _position_after(self, rows: Sequence[str], text: str) -> CommitPosition:

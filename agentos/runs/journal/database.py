@@ -39,7 +39,7 @@ def check_files(files: JournalFiles, *, to_write: bool) -> None:
     except FileNotFoundError:
         return  # not even the folder is there
     if files.size(files.rollback):
-        raise UnsafePath(files.rollback, "is a rollback journal of SQLite, and agentos makes none: remove it")
+        raise UnsafePath(files.rollback, "is an SQLite rollback journal, which agentos never creates: remove it")
 
 
 def open_untouched(files: JournalFiles) -> sqlite3.Connection:
@@ -81,7 +81,7 @@ def open_to_write(files: JournalFiles, connect: Connect = connect) -> sqlite3.Co
         raise
     if mode != "wal":
         connection.close()
-        raise JournalUnavailable(path=str(files.db), detail=f"SQLite offers no write-ahead log there, only {mode!r}")
+        raise JournalUnavailable(path=str(files.db), detail=f"SQLite supports no write-ahead log there, only {mode!r}")
     return connection
 
 

@@ -100,7 +100,7 @@ def _check_format(
         raise _build_error(files, error, head) from None
     if application != APPLICATION_ID:
         if head is not None:
-            raise JournalDamaged(path=str(files.db), detail="nothing in its database can be recognised")
+            raise JournalDamaged(path=str(files.db), detail="its database is not recognisable")
         raise NotAJournal(path=str(files.db), found="an SQLite database of another program")
     if version > newest_version(migrations):
         raise JournalTooNew(path=str(files.db), version=version, known=newest_version(migrations))
@@ -127,7 +127,7 @@ def _read(
         contents.version = read_version(connection)
         schema, made = read_schema(connection), expected_schema(contents.version, migrations)
         if contents.version < 1 or not made.items() <= schema.items():
-            contents.damaged("its tables are not as they were made")
+            contents.damaged("its tables do not match the schema")
         foreign = find_foreign_definition(connection, made)
         if foreign is not None:
             contents.damaged(f"it has {foreign}")
@@ -158,15 +158,15 @@ def _check_entries(connection: sqlite3.Connection, contents: JournalContents, he
         if row[_CHAIN] is not None:
             seq, chain = contents.position
             if compute_link(chain, seq + 1, redumped(commit)) != row[_CHAIN]:
-                contents.damaged(f"entries {seq + 1} to {expected} are not as they were written")
+                contents.damaged(f"entries {seq + 1} to {expected} do not match their checksum")
                 return
             if head is not None and seq < head.seq <= expected and head != (expected, row[_CHAIN]):
-                contents.damaged(f"its entries up to {head.seq} are not the ones its head file tells of")
+                contents.damaged(f"its entries up to {head.seq} do not match its head file")
             _apply_entry(commit, contents, id_at)
             contents.position = CommitPosition(expected, row[_CHAIN])
             commit.clear()
     if commit:
-        contents.damaged(f"entries {contents.position.seq + 1} to {expected} are not as they were written")
+        contents.damaged(f"entries {contents.position.seq + 1} to {expected} do not match their checksum")
 
 
 def _apply_entry(commit: list[tuple[Any, ...]], contents: JournalContents, id_at: IdAt) -> None:
@@ -191,7 +191,7 @@ def _check_meta(connection: sqlite3.Connection, contents: JournalContents) -> No
     """The table for the fence must say what the newest session entry says: both are written in one transaction."""
     meta = dict(connection.execute("select key, value from meta"))
     if contents.session and (meta.get("session"), meta.get("worker")) != (str(contents.session), contents.worker):
-        contents.damaged("its table of sessions is not as it was written")
+        contents.damaged("its session table does not match its entries")
 
 
 def _compare_with_head(contents: JournalContents, files: JournalFiles, head: CommitPosition | None) -> None:
@@ -201,8 +201,7 @@ def _compare_with_head(contents: JournalContents, files: JournalFiles, head: Com
         contents.missing = head.seq - last
     elif head is None and last and contents.last_kind != "closed":
         contents.damaged(
-            f"its head file {files.head.name} is missing or unreadable, so it cannot be known whether the newest "
-            "entries are all there"
+            f"its head file {files.head.name} is missing or unreadable, so newest entries may be missing undetected"
         )
 
 

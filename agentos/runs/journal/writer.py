@@ -212,7 +212,7 @@ class JournalWriter:
         try:
             return None if start.ended else start.start_row()
         except Exception:
-            log.exception("a start could not be recorded")
+            log.exception("the start of an attempt could not be recorded")
             return None
 
     def _append(self, rows: list[str]) -> None:
@@ -270,7 +270,7 @@ class JournalWriter:
         try:
             callback(fact)
         except BaseException:
-            log.exception("a listener of the journal failed")
+            log.exception("a callback of the journal failed")
 
     def _rouse(self) -> None:
         # Cleared by the caller, not by the writer when it wakes: until then every other caller would ring as well, and

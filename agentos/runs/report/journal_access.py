@@ -65,7 +65,7 @@ def read_journal(files: JournalFiles, read: Callable[[sqlite3.Connection], T]) -
             answer = _read_journal(files, read)
         except (sqlite3.Error, ValueError, TypeError, LookupError) as error:
             if is_interrupted(error):
-                detail = "reading it takes more steps than a sound file of its size can need"
+                detail = "reading it takes more steps than an intact file of its size needs"
                 raise JournalUnavailable(path=str(files.db), detail=detail) from None
             if remaining:
                 continue

@@ -181,7 +181,7 @@ def build_report(folder: Path, *, ids: int = _IDS, wall: Callable[[], float] = t
 def _build_report(folder: Path, files: JournalFiles, ids: int, wall: Callable[[], float]) -> RunReport:
     contents = read_verified(files)
     if contents is None:
-        raise JournalUnavailable(path=str(files.db), detail="there is none: the run has not begun")
+        raise JournalUnavailable(path=str(files.db), detail="it does not exist: the run has not started")
     # A new tally for every look: one that was broken off has counted already.
     tally = (
         read_journal(files, lambda connection: JournalScan(contents, ids).scan(connection))

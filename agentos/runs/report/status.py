@@ -33,7 +33,7 @@ class RunStatus:
     def __str__(self) -> str:
         match self.word:
             case "running" if self.pid is not None:
-                return f"running by pid {self.pid}" + ("" if self.host in (None, HOST) else f" on {self.host}")
+                return f"running as pid {self.pid}" + ("" if self.host in (None, HOST) else f" on {self.host}")
             case "stopped":
                 return f"stopped by {self.why}"
             case "unfinished":

@@ -110,7 +110,7 @@ def test_a_run_that_is_on_is_left_alone(folder: Path, tmp_path: Path) -> None:
     with Child(folder) as child:
         card(folder, "items.txt", "--", "true", cwd=tmp_path)
 
-        with pytest.raises(UsageError, match=f"r is still running by pid {child.pid}"):
+        with pytest.raises(UsageError, match=f"r is still running as pid {child.pid}"):
             call(retry, "r")
 
 

@@ -28,7 +28,7 @@ def test_runs_are_listed_the_newest_first(base: Path, capsys: pytest.CaptureFixt
     assert call(runs) == 0
 
     head, *rows = capsys.readouterr().out.splitlines()
-    assert head.split() == ["run", "state", "done", "failed", "left", "started", "on", "for"]
+    assert head.split() == ["run", "state", "done", "failed", "left", "started", "ran", "for"]
     assert [row.split()[0] for row in rows] == ["second", "first"]
     assert rows[0].split()[1:9] == ["stopped", "by", "shutdown()", "1", "0", "2", "just", "now"]
     assert rows[1].split()[1:5] == ["finished", "1", "1", "0"]
@@ -47,7 +47,7 @@ def test_running_crashed_broken_and_unbegun_runs_have_different_states(
         found = {each["name"]: each for each in map(json.loads, capsys.readouterr().out.splitlines())}
 
         assert {name: each["state"]["text"] for name, each in found.items()} == {
-            "on": f"running by pid {child.pid}",
+            "on": f"running as pid {child.pid}",
             "crashed": "crashed",
             "unbegun": "not started",
             "broken": "unreadable",

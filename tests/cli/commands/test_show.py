@@ -54,10 +54,11 @@ def test_the_whole_of_a_run_that_was_stopped(base: Path, capsys: pytest.CaptureF
     lines = out.splitlines()
     assert lines[0] == "nightly: stopped by shutdown(), just now"
     assert lines[1] == "  2 of 6 done, 3 failed, 1 left (1 not begun)"
+    assert lines[3].startswith("  item duration p50 ")
     assert "3 failures, by cause" in lines
     assert "  2  ValueError: <item>: no <quoted> in <path>, line <n>  e.g. bad-1" in lines
     assert "3 min 12 s of workers' time lost waiting for keys" in lines
-    assert "  alice     0       0           0   0 s  3 min 12 s" in lines
+    assert "  alice     0       0             0   0 s  3 min 12 s" in lines
     assert "  pending  f" in lines
     assert next_commands(out) == [
         "agentos run items.txt -j 2 -- echo 'a b' --fresh",
@@ -92,7 +93,7 @@ def test_a_run_that_is_on_says_so_and_how_to_watch_it(base: Path, capsys: pytest
         card(at(base), "items.txt", "--", "true", cwd=base.parent)
         out = shown(capsys)
 
-        assert f"running by pid {child.pid}, for " in out
+        assert f"running as pid {child.pid}, for " in out
         assert "1 running" in out
         assert "agentos logs nightly slow -f" in out
         assert "retry" not in out
@@ -106,7 +107,7 @@ def test_a_crashed_run_says_so_and_how_to_go_on(base: Path, capsys: pytest.Captu
 
     assert out.startswith("nightly: crashed")
     assert "agentos run items.txt -- true" in out
-    assert "go on with 2 items" in out
+    assert "resume with 2 items" in out
     assert "2 left (1 were running, 1 not begun)" in out
 
 

@@ -90,7 +90,7 @@ def test_parked_keys_end_the_run_with_75_if_they_are_not_to_be_waited_for(place:
     still = place.run(*arguments, env=ONE)
 
     assert (parked.code, still.code) == (75, 75)
-    assert "2 items wait for limits that end at" in parked.err
+    assert "2 items waiting for rate limits that end at" in parked.err
     assert place.lines("used") == ["acme-1"], "a parked key is not used again"
     keys = place.run("keys").out
     assert "0 of 1 available" in keys

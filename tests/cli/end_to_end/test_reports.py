@@ -17,7 +17,7 @@ def test_a_retry_that_stops_early_goes_on_as_a_retry_and_its_results_are_whole(p
 
     assert ended.code == 3
     again = "agentos run -j 1 --max-failures 1 --retry-failed -- sh -c 'exit 3' ::: a b c"
-    assert f"2 items left; the same command goes on:  {again}" in ended.err
+    assert f"2 items left; resume with the same command:  {again}" in ended.err
     assert place.outcomes() == {"a": "failed", "b": "failed", "c": "failed"}
 
 

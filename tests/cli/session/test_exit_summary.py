@@ -60,13 +60,13 @@ def test_failures_can_be_looked_at_and_run_again() -> None:
 
 
 def test_what_is_left_goes_on_by_the_same_command() -> None:
-    assert "3 items left; the same command goes on:  agentos run x" in words(completed=7)
+    assert "3 items left; resume with the same command:  agentos run x" in words(completed=7)
 
 
 def test_a_parked_run_says_from_when_on() -> None:
     said = words(ExitCode.PARKED, completed=7, wakes_at=1_800_000_000.0)
 
-    assert "3 items wait for limits that end at" in said
+    assert "3 items waiting for rate limits that end at" in said
     assert "agentos run x" in said
 
 

@@ -40,7 +40,7 @@ def shown(mode: str, stream: io.StringIO, environ: dict[str, str], colour_flag: 
     return stream.getvalue()
 
 
-PLAIN = "Starting 10 items\nnight: 10 of 10 done, 0 failed\ntook 0:00:05, 2.0 items a second\n"
+PLAIN = "Starting 10 items\nnight: 10 of 10 done, 0 failed\ntook 0:00:05, 2.0 items/s\n"
 
 
 @pytest.mark.parametrize("mode", ["auto", "bar"])
@@ -48,7 +48,7 @@ def test_on_a_terminal_there_is_a_live_display(mode: str) -> None:
     text = shown(mode, Terminal(), XTERM)
 
     assert "\x1b[?25l" in text
-    assert text.endswith("\x1b[1mnight: 10 of 10 done, 0 failed\x1b[0m\ntook 0:00:05, 2.0 items a second\n")
+    assert text.endswith("\x1b[1mnight: 10 of 10 done, 0 failed\x1b[0m\ntook 0:00:05, 2.0 items/s\n")
 
 
 @pytest.mark.parametrize(

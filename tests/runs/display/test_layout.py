@@ -110,7 +110,7 @@ def test_failures_are_red_in_the_bar() -> None:
 def test_that_all_keys_rest_has_a_row_of_its_own() -> None:
     scene = replace(SCENE, keys=[key("a", "cooling", 600.0), key("b", "parked", 7_200.0)])
 
-    assert "all keys rest; the next wakes at 15:40 (in 10 min)" in lines(scene)
+    assert "all keys are cooling down; the next is available at 15:40 (in 10 min)" in lines(scene)
 
 
 # -- keys -----------------------------------------------------------------------------------------------------

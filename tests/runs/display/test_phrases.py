@@ -94,9 +94,9 @@ def key(state: str, rests: float = 0.0) -> CredentialState:
         ([key("limited")], ""),
         (
             [key("cooling", 600.0), key("parked", 240.0), key("dead")],
-            "all keys rest; the next wakes at 15:34 (in 4 min)",
+            "all keys are cooling down; the next is available at 15:34 (in 4 min)",
         ),
-        ([key("dead"), key("dead"), key("spent")], "no key can be used any more: 2 dead, 1 spent"),
+        ([key("dead"), key("dead"), key("spent")], "no usable key left: 2 dead, 1 spent"),
     ],
 )
 def test_that_all_keys_rest_is_said_when_it_is_so(keys: list[CredentialState], said: str) -> None:
@@ -110,7 +110,7 @@ def test_the_closing_tells_what_became_of_the_items_how_fast_and_what_is_left() 
 
     assert list(format_closing(stats, "night")) == [
         "night: 138 of 300 done, 4 failed, 22 from an earlier run",
-        "took 0:02:00, 60 items a minute",
+        "took 0:02:00, 60 items/min",
         "left over: 158 not begun",
     ]
     assert list(format_closing(replace(stats, interrupted=3, parked=5, stopped_by="SIGINT")))[2:] == [
@@ -131,9 +131,9 @@ def test_what_to_do_about_what_stopped_it_has_lines_of_its_own() -> None:
 @pytest.mark.parametrize(
     ("completed", "elapsed", "said"),
     [
-        (1_000, 10.0, ", 100 items a second"),
-        (50, 10.0, ", 5.0 items a second"),
-        (3, 7_200.0, ", 1.5 items an hour"),
+        (1_000, 10.0, ", 100 items/s"),
+        (50, 10.0, ", 5.0 items/s"),
+        (3, 7_200.0, ", 1.5 items/h"),
         (0, 5.0, ""),
         (5, 0.0, ""),
     ],

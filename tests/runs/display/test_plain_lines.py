@@ -62,7 +62,7 @@ def test_a_line_is_said_at_each_tenth_and_at_both_ends() -> None:
         "200/1000 (20.0%): done 200, failed 0, 0:00:10, about 0:00:45 left, done at 15:30",
         "stop (once more to lose it)",
         "night: 250 of 1000 done, 0 failed",
-        "took 0:00:05, 50 items a second",
+        "took 0:00:05, 50 items/s",
         "left over: 750 not begun",
     ]
 
@@ -105,7 +105,7 @@ def test_while_nothing_happens_a_tick_tells_what_is_waited_for() -> None:
 
     assert stream.getvalue().splitlines()[2:] == [
         "9/10 (90.0%): done 9, failed 0, 0:00:51, about 0:10:00 left, done at 15:40; "
-        "all keys rest; the next wakes at 15:34 (in 4 min)"
+        "all keys are cooling down; the next is available at 15:34 (in 4 min)"
     ]
 
 

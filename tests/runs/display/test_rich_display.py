@@ -75,7 +75,7 @@ def test_the_live_region_shows_how_far_what_runs_and_what_failed() -> None:
 
     assert bar.startswith("━━━")
     assert bar.endswith("5/10 (50.0%)  0:00:05")
-    assert told.startswith("done 4, failed 1, retried 2, limited 3, cached 1, running 2 ")
+    assert told.startswith("done 4, failed 1, retried 2, rate-limited 3, cached 1, running 2 ")
     assert "about 0:00:06 left" in told
     assert rest == ["running  doc-5 0:00  doc-6 0:00", "failed   doc-4: ValueError: no such page"]
     assert "left" not in stopping[1]
@@ -101,7 +101,7 @@ def test_what_it_is_given_to_show_more_is_shown() -> None:
     assert name == "night"
     assert "about 0:10:00 left" in told
     assert rest == [
-        "no key can be used any more: 1 dead",
+        "no usable key left: 1 dead",
         "keys     alice  dead       401",
         "running  doc-1  1:30  Reading",
         "         doc-2  1:30",
@@ -170,7 +170,7 @@ def test_the_end_of_the_run_clears_the_region_and_leaves_failures_and_a_summary(
     assert screen.shown == [
         "failed   doc-2: second",
         "night: 8 of 10 done, 2 failed",
-        "took 0:00:05, 2.0 items a second",
+        "took 0:00:05, 2.0 items/s",
     ]
     assert screen.cursor_is_shown
     assert not any(thread.name == "agentos-display" for thread in threading.enumerate())
@@ -345,7 +345,7 @@ def test_off_a_terminal_there_are_plain_lines() -> None:
         "1/10 (10.0%): done 0, failed 1, 0:00:05, time left not known",
         "failed doc-1: first",
         "night: 9 of 10 done, 1 failed",
-        "took 0:00:05, 2.0 items a second",
+        "took 0:00:05, 2.0 items/s",
     ]
 
 

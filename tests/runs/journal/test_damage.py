@@ -189,7 +189,7 @@ def test_a_head_of_another_journal_is_noticed(closed: Path, tmp_path: Path) -> N
     copy = copy_of(closed, tmp_path / "copy")
     locate_files(copy).head.write_bytes(locate_files(tmp_path / "other").head.read_bytes())
 
-    assert "not the ones its head file tells of" in str(refusal(copy))
+    assert "do not match its head file" in str(refusal(copy))
 
 
 def edit(path: Path, *statements: str) -> None:
@@ -202,15 +202,15 @@ def edit(path: Path, *statements: str) -> None:
 @pytest.mark.parametrize(
     ("statement", "told"),
     [
-        ("update entries set value = '\"no\"' where seq = 7", "entries 6 to 7 are not as they were written"),
-        ("update entries set duration = 0.7 where seq = 7", "entries 6 to 7 are not as they were written"),
+        ("update entries set value = '\"no\"' where seq = 7", "entries 6 to 7 do not match their checksum"),
+        ("update entries set duration = 0.7 where seq = 7", "entries 6 to 7 do not match their checksum"),
         ("delete from entries where seq = 9", "entry 9 is missing"),
-        ("update entries set chain = null where seq = 7", "entries 6 to 9 are not as they were written"),
+        ("update entries set chain = null where seq = 7", "entries 6 to 9 do not match their checksum"),
         ("delete from entries where seq > 101", "entries are missing at its end"),
-        ("update meta set value = '7' where key = 'session'", "its table of sessions is not as it was written"),
-        ("drop view items", "its tables are not as they were made"),
-        ("drop table entries", "its tables are not as they were made"),
-        ("pragma user_version = 0", "its tables are not as they were made"),
+        ("update meta set value = '7' where key = 'session'", "its session table does not match its entries"),
+        ("drop view items", "its tables do not match the schema"),
+        ("drop table entries", "its tables do not match the schema"),
+        ("pragma user_version = 0", "its tables do not match the schema"),
     ],
 )
 def test_an_edited_journal_is_refused(closed: Path, tmp_path: Path, statement: str, told: str) -> None:

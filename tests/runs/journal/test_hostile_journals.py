@@ -63,7 +63,7 @@ def test_definitions_that_could_act_or_stand_in_for_ours_are_refused(
     edit(journal, *statements)
 
     # The first thing that is wrong is told; a view in the place of a table is also not the table that was made.
-    with pytest.raises(JournalDamaged, match=f"{told}, which agentos did not make|its tables are not as they were"):
+    with pytest.raises(JournalDamaged, match=f"{told}, which agentos did not make|its tables do not match"):
         opened(journal)
     with pytest.raises(JournalUnavailable, match=f"{told}, which agentos did not make"):
         list(list_items(locate_files(journal)))
@@ -131,7 +131,7 @@ def test_reading_a_small_file_whose_pages_never_end_comes_to_an_end(
     with pytest.raises(JournalError):
         opened(journal)
     brief = build_summary(journal)
-    assert "takes more steps than a sound file of its size can need" in str(brief.problem)
+    assert "takes more steps than an intact file of its size needs" in str(brief.problem)
     with pytest.raises(JournalUnavailable, match="more steps"):
         list(list_items(locate_files(journal)))
 

@@ -185,7 +185,7 @@ def test_a_start_that_cannot_tell_itself_costs_only_itself(tmp_path: Path, caplo
     assert writer.close(PATIENCE)
 
     assert read(tmp_path / "run").states == {"item-2": "done"}
-    assert "a start could not be recorded" in caplog.text
+    assert "the start of an attempt could not be recorded" in caplog.text
 
 
 def test_a_listener_that_raises_does_not_stop_the_writer(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -205,7 +205,7 @@ def test_a_listener_that_raises_does_not_stop_the_writer(tmp_path: Path, caplog:
         assert writer.close(PATIENCE)
 
     assert heard.receipts == [2]
-    assert "a listener of the journal failed" in caplog.text
+    assert "a callback of the journal failed" in caplog.text
 
 
 def test_a_listener_may_put_more(tmp_path: Path) -> None:

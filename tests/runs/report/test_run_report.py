@@ -62,7 +62,7 @@ def test_a_stopped_run_says_by_what_and_names_what_is_left(tmp_path: Path) -> No
 def test_a_run_that_is_on_is_told_and_not_disturbed(tmp_path: Path) -> None:
     with Child(tmp_path / "r") as child:
         report, brief = build_report(tmp_path / "r"), build_summary(tmp_path / "r")
-        assert str(report.state) == str(brief.state) == f"running by pid {child.pid}"
+        assert str(report.state) == str(brief.state) == f"running as pid {child.pid}"
         assert counts(tmp_path / "r") == {"done": 2, "failed": 1, "running": 1, "pending": 1}
         assert (brief.done, brief.failed, brief.left, brief.total) == (2, 1, 2, 5)
         assert report.unfinished == {"running": ("slow",), "pending": ("later",)}
@@ -428,7 +428,7 @@ def test_of_a_damaged_journal_the_sound_beginning_is_told(tmp_path: Path) -> Non
 def test_a_folder_without_a_journal_is_told_as_not_begun(tmp_path: Path) -> None:
     (tmp_path / "r").mkdir()
 
-    with pytest.raises(JournalUnavailable, match="has not begun"):
+    with pytest.raises(JournalUnavailable, match="has not started"):
         build_report(tmp_path / "r")
     assert str(build_summary(tmp_path / "r").state) == "not started"
 
