@@ -184,8 +184,8 @@ def test_plain_lines_go_on_while_nothing_happens(monkeypatch: pytest.MonkeyPatch
 def test_off_a_terminal_rich_is_not_even_imported(mode: str) -> None:
     script = f"""
 import io, sys
-from agentos.cli.terminal.progress_mode import reporter
-reporter({mode!r}, stream=io.StringIO(), environ={{}})
+from agentos.cli.terminal.progress_mode import build_reporter
+build_reporter({mode!r}, stream=io.StringIO(), environ={{}})
 sys.exit("rich" in sys.modules)
 """
     assert subprocess.run([sys.executable, "-c", script], timeout=150, check=False).returncode == 0

@@ -265,7 +265,7 @@ SCENES = st.builds(
     ),
     now=st.just(NOW),
     name=WORDS,
-    left=st.none() | st.floats(0.0, 1e7),
+    seconds_left=st.none() | st.floats(0.0, 1e7),
     keys=st.lists(KEYS, max_size=20),
     running=st.lists(st.builds(RunningItem, WORDS, st.floats(NOW - 1e6, NOW + 5), WORDS), max_size=50),
     failures=st.lists(st.builds(FailedItem, WORDS, WORDS), max_size=5),
