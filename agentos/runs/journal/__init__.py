@@ -1,4 +1,4 @@
-"""The journal: the run's own SQLite file, the truth about it. What it acknowledged is there after any crash."""
+"""The journal: the run's SQLite file and the authority on its state. Acknowledged entries survive any crash."""
 
 from .entry_kinds import RecordedState
 from .entry_text import StateRow, encode_row, replace_surrogates

@@ -1,8 +1,8 @@
-"""The open journal as its writer sees it: append a commit, and know whether it is there.
+"""Append commits to an open journal, and detect whether a commit was written.
 
-After an error nothing is known of the commit: SQLite may have written all of it before a sync failed. So the connection
-is given up, the next attempt opens the file anew and looks. What is there counts, but only after a checkpoint has
-written it once more: a failed sync must not be taken for done because a second one says nothing.
+After an error the state of the commit is unknown: SQLite may have written all of it before a sync failed. So the
+connection is closed, and the next attempt reopens the file and looks. A commit that is found there counts only after a
+checkpoint has written it again, because a second sync can succeed without writing what the first one failed to write.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ log = logging.getLogger("agentos")
 
 _COLUMNS_OF_ROW = ", ".join(f"j.value ->> {index}" for index in range(len(COLUMNS)))
 
-# One statement in autocommit mode, because each call into SQLite gives up the GIL and getting it back can take 5 ms.
-# The last line is the fence: once another session has taken the journal over, this inserts nothing.
+# One statement in autocommit mode: each call into SQLite releases the GIL, and getting it back can take 5 ms. The last
+# line is the fence: it inserts nothing after another session has taken the journal over.
 _APPEND = (
     f"insert into entries(seq, {', '.join(COLUMNS)}, chain) "  # noqa: S608 (constants)
     f"select ? + j.key, {_COLUMNS_OF_ROW}, case j.key when ? then ? end from json_each(?) j "
@@ -72,14 +72,15 @@ class CommitLog:
         connection.executemany(_SET_META, [("session", str(self.session)), ("worker", worker)])
         position = self._insert(connection, rows)
         connection.execute("commit")
-        # Open from now on, so that giving up the writer's connection in trouble never removes the log with it.
+        # Keep it open, so that closing the writer's connection after an error never removes the log.
         self.reader.open()
         self._reached(position)
 
     def append(self, rows: Sequence[str]) -> None:
-        """Commit *rows*, durably, in order. Raises Trouble: call again with the same rows, after a while.
+        """Commit *rows* durably and in order.
 
-        Raises JournalUnavailable if that cannot help: the file is gone, replaced, broken or taken over.
+        Raises TransientSqliteError: call again later with the same rows. Raises JournalUnavailable if retrying cannot
+        help: the file is gone, replaced, broken or taken over.
         """
         try:
             connection = self._connection
@@ -91,7 +92,7 @@ class CommitLog:
         self._reached(position)
 
     def close(self) -> None:
-        """Close the files and let others own the journal. Never raises for the disk: what is committed is durable."""
+        """Close the files and release the journal. Never raises for disk errors: what is committed is durable."""
         try:
             self.reader.close()
             self._checkpoint()
@@ -99,7 +100,7 @@ class CommitLog:
         except (sqlite3.Error, OSError) as error:
             log.warning("the journal %s was not closed cleanly: %s", self.files.db, error)
         finally:
-            # The last connection to close also removes the log, unless the database is no longer where it was.
+            # The last connection to close also removes the log, unless the database was moved.
             self._give_up_connection()
             self._head.close()
             self._owner.release()
@@ -114,7 +115,7 @@ class CommitLog:
         return position
 
     def _insert_again(self, rows: Sequence[str]) -> CommitPosition:
-        """Open the file anew and append *rows*, unless they are there already."""
+        """Reopen the file and append *rows*, unless they are there already."""
         self._check_files()
         connection = self._connection = open_to_write(self.files, self._connect)
         found = connection.execute("select seq, chain from entries order by seq desc limit 1").fetchone()
@@ -132,7 +133,7 @@ class CommitLog:
         return position
 
     def _explained(self, error: Exception) -> Exception:
-        """Trouble with a reason, or JournalUnavailable."""
+        """Return TransientSqliteError with a reason, or JournalUnavailable."""
         try:
             self._check_files()
         except JournalUnavailable as lost:
@@ -156,13 +157,13 @@ class CommitLog:
             self._head.write(position)
             self._head_failed = False
         except OSError:
-            # The entries are durable; only the guard against a later loss is behind. The next commit tries again.
+            # The entries are durable; only the head file is behind. The next commit writes it again.
             if not self._head_failed:
                 log.warning("the head file %s cannot be written", self.files.head, exc_info=True)
             self._head_failed = True
 
     def _check_files(self) -> None:
-        """Raise JournalUnavailable unless the names still lead to the files that are being written."""
+        """Raise JournalUnavailable unless the paths still lead to the files that are being written."""
         for path, opened in ((self.files.db, self._file), (self.files.wal, self._wal)):
             if opened is not None and (now := _identity(path)) != opened:
                 raise self._lost(f"{path.name} was {'removed' if now is None else 'replaced'}")
@@ -184,7 +185,7 @@ class CommitLog:
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
-    """Which file lies where SQLite looks for it. A link is another one, whatever it leads to."""
+    """Return device and inode of *path*, or None if it does not exist. Links are not followed."""
     try:
         found = os.lstat(path)
     except (FileNotFoundError, NotADirectoryError):

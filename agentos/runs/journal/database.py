@@ -1,4 +1,4 @@
-"""The ways a journal's database is opened: to look without touching, to read beside the writer, to write, and anew."""
+"""Open a journal's database: without changing it, for reading beside the writer, for writing, or as a new one."""
 
 from __future__ import annotations
 
@@ -16,44 +16,44 @@ from agentos.util.sqlite.untrusted_file import limit_steps
 from ...util.private_folder import UnsafePath
 from .journal_files import JournalFiles, beside
 
-# Written in the header of every journal, so that no other SQLite file is taken for one: "agtj".
+# Written in the header of every journal ("agtj"), to tell it from other SQLite files.
 APPLICATION_ID: Final = 0x6167746A
 
 
 def require_sqlite(db: Path, version: tuple[int, ...] = sqlite3.sqlite_version_info) -> None:
-    """Refuse a SQLite library that cannot hold a journal."""
+    """Raise JournalUnavailable if the SQLite library is too old for a journal."""
     lack = why_too_old("a journal", version)
     if lack is not None:
         raise JournalUnavailable(path=str(db), detail=lack)
 
 
 def check_files(files: JournalFiles, *, to_write: bool) -> None:
-    """Raise UnsafePath unless the files that SQLite is about to open by path are ordinary ones; to write, ours.
+    """Raise UnsafePath unless the files that SQLite will open by path are ordinary; to write, they must be ours.
 
-    A rollback journal is refused as well: SQLite would change the database by it, and delete a file that it names.
+    A rollback journal is refused too: SQLite would apply it to the database, and delete a file that it names.
     """
     try:
         with files.opened() as folder:
             paths = (files.db, files.wal, files.shm, files.rollback)
             folder.check(*(path.name for path in paths), to_write=to_write)
     except FileNotFoundError:
-        return  # not even the folder is there
+        return  # the folder does not exist
     if files.size(files.rollback):
         raise UnsafePath(files.rollback, "is an SQLite rollback journal, which agentos never creates: remove it")
 
 
 def open_untouched(files: JournalFiles) -> sqlite3.Connection:
-    """Look at the database without changing one byte of it or of its log, nor making a file that was not there.
+    """Open the database read-only, without changing it or its log and without creating a file.
 
-    Reading takes at most as many steps as a sound file of its size can need. Raises JournalUnavailable if its files are
-    no ordinary ones.
+    Reading is limited to as many steps as an intact file of its size needs. Raises JournalUnavailable if its files are
+    not ordinary files.
     """
     try:
         check_files(files, to_write=False)
     except UnsafePath as unsafe:
         raise JournalUnavailable(path=str(files.db), detail=str(unsafe)) from None
     length, log = files.size(files.db) or 0, files.size(files.wal)
-    # Without a log, a read-only connection would create an empty one and leave it there; an immutable one does not.
+    # Without a log, a read-only connection would create an empty one; an immutable one does not.
     mode = "mode=ro&immutable=1" if log is None else "mode=ro"
     connection = connect(f"{files.db.as_uri()}?{mode}")
     connection.execute("pragma busy_timeout = 2000")
@@ -62,7 +62,7 @@ def open_untouched(files: JournalFiles) -> sqlite3.Connection:
 
 
 def open_to_read(files: JournalFiles) -> sqlite3.Connection:
-    """Read beside the writer."""
+    """Open the database for reading beside the writer."""
     check_files(files, to_write=False)
     connection = connect(f"{files.db.as_uri()}?mode=ro")
     connection.execute("pragma busy_timeout = 5000")
@@ -70,7 +70,7 @@ def open_to_read(files: JournalFiles) -> sqlite3.Connection:
 
 
 def open_to_write(files: JournalFiles, connect: Connect = connect) -> sqlite3.Connection:
-    """Open the existing database such that a commit is durable when it returns. Raises UnsafePath."""
+    """Open the existing database so that a commit is durable when it returns. Raises UnsafePath."""
     check_files(files, to_write=True)
     connection = connect(f"{files.db.as_uri()}?mode=rw")
     try:
@@ -88,15 +88,15 @@ def open_to_write(files: JournalFiles, connect: Connect = connect) -> sqlite3.Co
 def create(
     files: JournalFiles, migrations: Sequence[Migration], fill: Callable[[sqlite3.Connection], None] | None = None
 ) -> None:
-    """Make a new database in one step: it is built under another name, so that no crash leaves half of one.
+    """Create a new database atomically: it is built under another name and then renamed.
 
-    *fill* may add to it before it appears. Whatever is there under the real name, log included, is replaced.
+    *fill* may add to it before the rename. An existing database with its log is replaced.
     """
     draft = beside(files.db, ".new")
     with files.opened() as folder:
         for suffix in ("-journal", "-wal", "-shm"):
             folder.unlink(beside(draft, suffix).name)
-        os.close(folder.create(draft.name))  # for this user alone, and SQLite makes its logs like the database
+        os.close(folder.create(draft.name))  # private to this user; SQLite gives its logs the same mode
     connection = connect(f"{draft.as_uri()}?mode=rw")
     try:
         connection.execute(f"pragma application_id = {APPLICATION_ID}")
@@ -109,7 +109,7 @@ def create(
     finally:
         connection.close()
     with files.opened() as folder:
-        # The old logs first: beside a new database, SQLite would replay them.
+        # Remove the old logs first: SQLite would replay them into the new database.
         for old in (files.wal, files.shm, files.rollback):
             folder.unlink(old.name)
         folder.replace(draft.name, files.db.name)

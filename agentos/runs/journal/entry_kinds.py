@@ -1,4 +1,4 @@
-"""The kinds of entries, and which of them decide the state of an item. Everything else derives from this table."""
+"""The kinds of journal entries, and the item state that each kind sets."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 
 
 class RecordedState(StrEnum):
-    """Where an item stands. An item without any entry that decides is pending too."""
+    """The state of an item in the journal. An item without a deciding entry is pending."""
 
     PENDING = "pending"
     RUNNING = "running"
@@ -17,7 +17,7 @@ class RecordedState(StrEnum):
     PARKED = "parked"
 
 
-# The newest entry of one of these kinds is the state of its item.
+# The state of an item is given by its newest entry of one of these kinds.
 DECIDES: Final[dict[str, RecordedState]] = {
     "start": RecordedState.RUNNING,
     "done": RecordedState.DONE,
@@ -29,5 +29,5 @@ DECIDES: Final[dict[str, RecordedState]] = {
     "parked": RecordedState.PARKED,
 }
 
-# These are kept as evidence and change no item's state.
+# These are evidence and change no item's state.
 EVIDENCE: Final = frozenset({"session", "plan", "late", "duplicate", "note", "closed"})

@@ -1,10 +1,10 @@
-"""One entry as text: the JSON array of its columns. It is what is queued, what is chained and what SQLite takes apart.
+"""Encode one entry as text: the JSON array of its columns, which is queued, hashed and parsed by SQLite.
 
-A reader who selects the same columns and dumps them the same way must get the very same text, on any machine and with
-any SQLite, or a sound journal would look damaged. Two things are bent for that. Seconds are kept to a tenth of a
-millisecond: with at most 15 digits and four of them after the point, every way SQLite has turned decimal text into a
-float gives the nearest one. And text holds no NUL (SQLite's JSON ends there) and no half of a surrogate pair (it is
-not UTF-8): they become visible escapes.
+A reader that selects the same columns and dumps them the same way must get exactly the same text, on any machine and
+with any SQLite; otherwise an intact journal would look damaged. Two rules ensure that. Seconds are kept to a tenth of a
+millisecond: with at most 15 digits, four of them after the point, every version of SQLite converts decimal text to the
+nearest float. And text has no NUL (SQLite's JSON ends there) and no lone surrogate (it is not UTF-8): both become
+visible escapes.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ COLUMNS: Final = (
     "detail",
 )
 
-# SQLite takes a billion bytes in one text; a commit holds at least one row, and escapes make it longer.
+# SQLite accepts a billion bytes in one text; a commit has at least one row, and escapes make it longer.
 LONGEST_ROW: Final = 256 * 1024 * 1024
 
-# Three thousand years in seconds: still exact with four digits after the point.
+# Three thousand years in seconds: exact with four digits after the point.
 _LONGEST_TIME: Final = 1e11
 
 _dump = JSONEncoder(separators=(",", ":"), allow_nan=False, check_circular=False).encode
 
 
 class StateRow(NamedTuple):
-    """One entry as the journal holds it."""
+    """One entry as stored in the journal."""
 
     seq: int
     at: float
@@ -57,7 +57,7 @@ class StateRow(NamedTuple):
 
     @property
     def state(self) -> RecordedState | None:
-        """The state this entry puts its item in; None if it is only evidence."""
+        """Return the state that this entry gives its item; None if it decides nothing."""
         return DECIDES.get(self.kind)
 
 
@@ -74,12 +74,12 @@ def encode_row(
     error: str | None = None,
     detail: str | None = None,
 ) -> str:
-    """The text of one entry. NaN becomes 0 and times are bounded; a row too long for SQLite raises ValueError."""
+    """Return the text of one entry. NaN becomes 0 and times are bounded; a row too long for SQLite raises ValueError."""
     if not -_LONGEST_TIME < at < _LONGEST_TIME:
         at = _bounded(at)
     if duration is not None and not -_LONGEST_TIME < duration < _LONGEST_TIME:
         duration = _bounded(duration)
-    # Written out because it runs once per item: a third faster than dumping a list, and a test holds the two equal.
+    # Written out because it runs once per item: a third faster than dumping a list. A test keeps the two equal.
     text = (
         f"[{round(at * 1e4) / 1e4!r},{_quoted(kind)},{'null' if item is None else _quoted(item)},"
         f"{'null' if token is None else f'{token:d}'},{'null' if attempt is None else f'{attempt:d}'},"
@@ -101,9 +101,9 @@ def encode_row(
 
 
 def replace_surrogates(text: str) -> str:
-    r"""*text* as a journal keeps it: NUL as ``\x00`` and half surrogates as ``\ud800``; nearly always *text* itself.
+    r"""Return *text* as stored in a journal: NUL as ``\x00`` and lone surrogates as ``\ud800``.
 
-    An item is known in its journal by this form of its id.
+    An item is identified in its journal by this form of its id.
     """
     if text.isascii() and "\0" not in text:
         return text
@@ -111,12 +111,12 @@ def replace_surrogates(text: str) -> str:
 
 
 def join_rows(rows: Iterable[str]) -> str:
-    """The text of a whole commit, from the texts of its rows."""
+    """Return the text of a whole commit from the texts of its rows."""
     return f"[{','.join(rows)}]"
 
 
 def redumped(rows: Sequence[Sequence[Any]]) -> str:
-    """The text of a whole commit, from the columns that were read back."""
+    """Return the text of a whole commit from the columns that were read back."""
     return _dump(rows)
 
 

@@ -1,8 +1,8 @@
-"""The head file: the number and the chain value of the newest commit, kept outside the database.
+"""The head file: number and chain value of the newest commit, kept outside the database.
 
-SQLite drops the end of a damaged write-ahead log without a word, and what is left looks whole. The head, written after
-each commit and not synced, still says how far the journal had come. It is never ahead of what is durable, because the
-commit before it was synced; it may be one commit behind.
+SQLite silently drops the end of a damaged write-ahead log, and what is left looks complete. The head is written after
+each commit, without a sync, and records how far the journal had come. It is never ahead of what is durable, because its
+commit was synced first; it may be one commit behind.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .hash_chain import ORIGIN
 
 
 class CommitPosition(NamedTuple):
-    """How far a journal has come: its newest entry and the chain value there."""
+    """The newest entry of a journal and the chain value there."""
 
     seq: int
     chain: str
@@ -28,9 +28,9 @@ START: Final = CommitPosition(0, ORIGIN)
 
 
 def read_head(path: Path, folder: PrivateFolder | None = None) -> CommitPosition | None:
-    """What the head says; None if there is none, or if it is torn: that is no damage of the journal itself.
+    """Return the recorded position; None if the head file is missing or torn, which is not damage of the journal.
 
-    Raises UnsafePath if it is no ordinary file.
+    Raises UnsafePath if it is not an ordinary file.
     """
     try:
         with folder_of(path, folder) as opened:
@@ -50,19 +50,19 @@ def read_head(path: Path, folder: PrivateFolder | None = None) -> CommitPosition
 
 
 class HeadFile:
-    """The head of an open journal. Only one thread may use it."""
+    """The head file of an open journal. Only one thread may use it."""
 
     def __init__(self, path: Path, folder: PrivateFolder | None = None) -> None:
         with folder_of(path, folder) as opened:
             self._file = opened.open(path.name, os.O_RDWR | os.O_CREAT)
 
     def write(self, position: CommitPosition) -> None:
-        """Say that the journal is durable up to *position*."""
+        """Record that the journal is durable up to *position*."""
         os.lseek(self._file, 0, os.SEEK_SET)
         os.write(self._file, _line(position))
 
     def sync(self) -> None:
-        """Make the newest line durable, and drop what a longer file of old may have behind it."""
+        """Make the newest line durable, and truncate what an older, longer file may have behind it."""
         os.ftruncate(self._file, _LENGTH)
         os.fsync(self._file)
 
@@ -71,7 +71,7 @@ class HeadFile:
 
 
 def _line(position: CommitPosition) -> bytes:
-    """One line, always of the same length, so that writing over it never leaves a piece of the old one."""
+    """Return the line of *position*. All lines have the same length, so that overwriting leaves no remains."""
     words = f"{position.seq:020d} {position.chain:.<32}"
     return f"{words} {blake2b(words.encode('ascii'), digest_size=4).hexdigest()}\n".encode("ascii")
 

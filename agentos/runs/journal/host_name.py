@@ -1,4 +1,4 @@
-"""The name of this machine, for people who look for the process that owns a journal."""
+"""The name of this machine, recorded so that people can find the process that owns a journal."""
 
 from __future__ import annotations
 

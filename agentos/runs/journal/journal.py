@@ -1,4 +1,4 @@
-"""Opening a journal: own it, check it without touching it, and only then begin to write."""
+"""Open a journal: lock it, verify it without changing it, and only then begin to write."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ from .writer import JournalWriter
 
 
 class Journal:
-    """One run's journal, owned and open. Make one with `Journal.open`.
+    """One run's journal, locked and open. Create it with `Journal.open`.
 
-    ``known``, ``last_token``, ``plan`` and ``entries`` tell what was in it when it was opened; ``session`` is the
+    ``known``, ``last_token``, ``plan`` and ``entries`` describe its content when it was opened; ``session`` is the
     number of this opening, counted from 1.
     """
 
@@ -61,12 +61,12 @@ class Journal:
         migrations: Sequence[Migration] = MIGRATIONS,
         connect: Connect = connect,
     ) -> Journal:
-        """Open the journal at *path* for the work known as *worker*, making it and its folder if there is none.
+        """Open the journal at *path* for the work known as *worker*, creating it and its folder if needed.
 
-        *run* is the name others are told while it is in use. Raises JournalInUse, NotAJournal, JournalTooNew,
-        JournalDamaged, JournalMismatch or JournalUnavailable, and then nothing has been changed; with *accept_loss*,
-        a damaged journal is rebuilt from its sound beginning, and the damaged files are kept beside it; with
-        *accept_worker*, it may be the journal of another worker, and is this one's from now on.
+        *run* is the name that other processes are shown while it is in use. Raises JournalInUse, NotAJournal,
+        JournalTooNew, JournalDamaged, JournalMismatch or JournalUnavailable, and then nothing has been changed. With
+        *accept_loss* a damaged journal is rebuilt from its intact beginning, and the damaged files are kept beside it.
+        With *accept_worker* it may belong to another worker, and belongs to this one from now on.
         """
         files = locate_files(path)
         require_sqlite(files.db)
@@ -81,7 +81,7 @@ class Journal:
             if contents.version < newest_version(migrations):
                 _bring_up_to_date(files, migrations)
             head = HeadFile(files.head, files.folder)
-            # There before the first commit, so that after a crash right behind it no head is missed.
+            # Exists before the first commit, so that a crash right after it leaves no journal without a head.
             head.write(contents.position)
             head.sync()
             session = contents.session + 1
@@ -100,7 +100,7 @@ class Journal:
         on_lost: Callable[[JournalUnavailable], None],
         nap: float = 0.002,
     ) -> JournalWriter:
-        """Start the one writer of this journal; from now on, closing it closes the journal."""
+        """Start the only writer of this journal; from now on, closing the writer closes the journal."""
         if self._writer is not None:
             raise ValueError("this journal has a writer already")
         self._writer = JournalWriter(
@@ -109,16 +109,16 @@ class Journal:
         return self._writer
 
     def fetch(self, seqs: Sequence[int]) -> list[StateRow]:
-        """The entries with these numbers, in this order. Any thread may call it."""
+        """Return the entries with these numbers, in this order. Thread-safe."""
         return self._store.reader.fetch(seqs)
 
     def ids_at(self, seqs: Sequence[int]) -> dict[int, str | None]:
-        """The item ids of the entries with these numbers. Any thread may call it."""
+        """Return the item ids of the entries with these numbers. Thread-safe."""
         return self._store.reader.ids_at(seqs)
 
     def close(self, timeout: float | None = None) -> bool:
-        """Close the journal, by way of its writer if it has one: see `JournalWriter.close`."""
-        # A writer only to be closed: the same clean end, by the same code.
+        """Close the journal, through its writer if it has one: see `JournalWriter.close`."""
+        # Start a writer only to close it: it writes the entry of a clean end.
         writer = self._writer or self.writer(on_committed=_ignore, on_trouble=_ignore, on_lost=_ignore)
         return writer.close(timeout)
 
@@ -126,7 +126,7 @@ class Journal:
 def _check(
     files: JournalFiles, worker: str | None, migrations: Sequence[Migration], *, accept_loss: bool
 ) -> JournalContents:
-    """Read everything and refuse what cannot be gone on with; a new journal is made, a damaged one rebuilt."""
+    """Read and verify everything; create a new journal, rebuild a damaged one, or raise."""
     contents = read_contents(files, migrations)
     if contents is None:
         create(files, migrations)
@@ -161,14 +161,14 @@ def _session_row(session: int, worker: str, total: int | None) -> str:
 
 
 class _Opening:
-    """Undoes the last thing registered if what follows fails, and says errors of disk and SQLite in our words."""
+    """Undo the last registered step if a later one fails, and translate disk and SQLite errors."""
 
     def __init__(self, files: JournalFiles) -> None:
         self._db: Path = files.db
         self._undo: Callable[[], None] | None = None
 
     def on_failure(self, undo: Callable[[], None]) -> None:
-        """Do *undo* on failure, instead of what was registered before."""
+        """Call *undo* on failure, instead of what was registered before."""
         self._undo = undo
 
     def __enter__(self) -> _Opening:

@@ -1,4 +1,4 @@
-"""Where a journal lives: the database, and the small files that stand beside it."""
+"""Paths of a journal: the database and the small files beside it."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ DATABASE_NAME = "journal.sqlite"
 
 @dataclass(frozen=True, slots=True)
 class JournalFiles:
-    """The files of one journal. ``checkpoints`` is a folder that whoever needs it creates.
+    """The files of one journal. ``checkpoints`` is a folder that is created when needed.
 
-    ``folder`` is the folder they are in, if the caller has it open: then they are reached through it.
+    ``folder`` is their folder, if the caller has it open: then they are reached through it.
     """
 
     db: Path
@@ -27,25 +27,25 @@ class JournalFiles:
 
     @property
     def wal(self) -> Path:
-        """SQLite's write-ahead log: it holds the newest entries while the journal is open, and after a crash."""
+        """SQLite's write-ahead log: it has the newest entries while the journal is open, and after a crash."""
         return beside(self.db, "-wal")
 
     @property
     def shm(self) -> Path:
-        """SQLite's index of that log. Never open it: closing it would drop every lock SQLite has on the database."""
+        """SQLite's index of that log. Never open it: closing it would drop every lock that SQLite has on the database."""
         return beside(self.db, "-shm")
 
     @property
     def rollback(self) -> Path:
-        """SQLite's other kind of log. A journal of agentos never has one."""
+        """SQLite's rollback log. A journal of agentos never has one."""
         return beside(self.db, "-journal")
 
     def opened(self) -> AbstractContextManager[PrivateFolder]:
-        """The folder of all these files, open."""
+        """Return the folder of these files, open."""
         return folder_of(self.db, self.folder)
 
     def size(self, path: Path) -> int | None:
-        """The length of one of these files, links not followed; None if it is not there."""
+        """Return the length of one of these files, links not followed; None if it does not exist."""
         try:
             with self.opened() as folder:
                 found = folder.find(path.name)
@@ -57,8 +57,8 @@ class JournalFiles:
 def locate_files(journal: str | os.PathLike[str]) -> JournalFiles:
     """Find the files of *journal*: a run folder (it exists as one, or its name has no suffix) or a database file.
 
-    Links to folders are followed, so that two names of one journal have one lock. A link in the place of the database
-    itself is not: whoever opens it is told so.
+    Links to folders are followed, so that two names of one journal have one lock. A link in place of the database
+    itself is not followed; opening it raises.
     """
     path = Path(os.path.abspath(journal))
     if path.is_dir() or (not path.suffix and not os.path.lexists(path)):
@@ -70,7 +70,7 @@ def locate_files(journal: str | os.PathLike[str]) -> JournalFiles:
 
 
 def beside(path: Path, suffix: str) -> Path:
-    """The file next to *path* whose name is longer by *suffix*."""
+    """Return the path next to *path* with *suffix* appended to its name."""
     return path.with_name(path.name + suffix)
 
 

@@ -1,9 +1,9 @@
-"""What a journal knows of each item, in 50 MB for a million of them (a dict of their ids takes 250).
+"""The newest state of each item in 50 MB per million items (a dict of their ids takes 250 MB).
 
-Three arrays make an open hash table: 64 bits of the digest of an item's id, the number of its newest deciding entry
-with the state, and the fingerprint recorded there. The ids themselves stay in the journal. Where the 64 bits are
-equal, the id of the entry decides: whoever asks says how to read one (*id_at*), or those of many items
-all at once (*ids_at*).
+Three arrays form an open-addressing hash table: 64 bits of the digest of an item's id, the number of its newest
+deciding entry with the state, and the fingerprint recorded there. The ids themselves stay in the journal. Where the 64
+bits are equal, the id of the entry decides: the caller passes a function that reads one (*id_at*), or those of many
+items at once (*ids_at*).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class KnownItem(NamedTuple):
 
 
 class KnownItems:
-    """The newest state of each item, by id. *digest* makes of an id a pair of which the first has 64 bits."""
+    """The newest state of each item, by id. *digest* maps an id to a pair of which the first has 64 bits."""
 
     def __init__(self, *, digest: Callable[[str], tuple[int, int]] = id_digest) -> None:
         self._digest = digest
@@ -44,11 +44,11 @@ class KnownItems:
         return self._count
 
     def counts(self) -> dict[RecordedState, int]:
-        """How many items are in each state."""
+        """Return the number of items in each state."""
         return dict(zip(_STATES, self._counts, strict=True))
 
     def find(self, item_ids: Sequence[str], ids_at: IdsAt) -> list[KnownItem | None]:
-        """What is known of each of *item_ids*; None of an item that no entry decides.
+        """Return the record of each of *item_ids*; None for an item without a deciding entry.
 
         *ids_at* is called once and returns the item ids of the entries with the given numbers.
         """
@@ -67,7 +67,7 @@ class KnownItems:
         return answer
 
     def state_at(self, item_id: str, seq: int) -> RecordedState | None:
-        """The item's state, if entry *seq*, which is one of its entries, is the newest that decides it."""
+        """Return the item's state if its entry *seq* is the newest that decides it."""
         for slot in self._slots(self._digest(item_id)[0]):
             found = self._payloads[slot]
             if found >> _CODE_BITS == seq:
@@ -75,7 +75,7 @@ class KnownItems:
         return None
 
     def put(self, item_id: str, seq: int, state: RecordedState, fingerprint: str | None, id_at: IdAt) -> None:
-        """Entry *seq* says that the item, of which *fingerprint* is a hash, is now in *state*."""
+        """Record that entry *seq* puts the item with *fingerprint* in *state*."""
         key = self._digest(item_id)[0]
         slot = self._slot(key, item_id, id_at)
         before = self._payloads[slot]
@@ -92,7 +92,7 @@ class KnownItems:
             self._grow()
 
     def _slot(self, key: int, item_id: str, id_at: IdAt) -> int:
-        """Where the item is, or the free place where it belongs."""
+        """Return the index of the item, or the free index where it belongs."""
         keys, payloads, mask = self._keys, self._payloads, self._mask
         slot = key & mask
         while (found := payloads[slot]) and (keys[slot] != key or id_at(found >> _CODE_BITS) != item_id):
@@ -100,7 +100,7 @@ class KnownItems:
         return slot
 
     def _slots(self, key: int) -> list[int]:
-        """The places of all items with *key*: nearly always one or none."""
+        """Return the indexes of all items with *key*: nearly always one or none."""
         keys, payloads, mask = self._keys, self._payloads, self._mask
         slot = key & mask
         found = []

@@ -1,4 +1,4 @@
-"""One owner at a time: an OS lock on a file beside the journal. It ends with its process, however that ends."""
+"""An OS lock on a file beside the journal: one owner at a time. It ends with its process, however that ends."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if sys.platform == "win32":
     import msvcrt
 
     def _lock(file: int) -> None:
-        # Windows locks bar reading too: lock a byte far behind the text, so that a refused run can read it.
+        # Windows locks prevent reading too: lock a byte far behind the text, so that a refused run can read the text.
         os.lseek(file, 1 << 30, os.SEEK_SET)
         msvcrt.locking(file, msvcrt.LK_NBLCK, 1)
         os.lseek(file, 0, os.SEEK_SET)
@@ -31,9 +31,9 @@ else:
 
 
 class OwnerLock:
-    """The right to use a journal, held from construction to `release`. Raises JournalInUse naming who has it.
+    """The exclusive right to use a journal, from construction to `release`. Raises JournalInUse with the owner's name.
 
-    Raises UnsafePath if the file of the lock is not an ordinary one of ours.
+    Raises UnsafePath if the lock file is not an ordinary file of ours.
     """
 
     def __init__(self, path: Path, *, journal: Path, run: str, folder: PrivateFolder | None = None) -> None:
@@ -42,7 +42,7 @@ class OwnerLock:
         try:
             try:
                 _lock(file)
-            except (BlockingIOError, PermissionError):  # the second is how Windows says it
+            except (BlockingIOError, PermissionError):  # the second is the Windows error
                 raise JournalInUse(path=str(journal), owner=_owner(os.read(file, 4096))) from None
             card = {"pid": os.getpid(), "host": HOST, "started": time.time(), "run": run}
             os.ftruncate(file, 0)
@@ -54,13 +54,13 @@ class OwnerLock:
         _held.add(self)
 
     def release(self) -> None:
-        """Let others have it. The file stays: removing it could take the lock of whoever comes next from under them."""
+        """Release the lock. The file stays: removing it could remove the lock of the next owner."""
         file, self._file = self._file, None
         if file is not None:
             os.close(file)
 
 
-# A child forked by a worker inherits the lock, and would keep it when this process is killed: it lets go at once.
+# A forked child of a worker inherits the lock and would keep it after this process is killed: it releases it at once.
 _held: weakref.WeakSet[OwnerLock] = weakref.WeakSet()
 
 

@@ -1,4 +1,4 @@
-"""Reading entries back while the run goes on, on a connection of its own beside the writer's."""
+"""Read entries back during the run, on a connection separate from the writer's."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .database import open_to_read
 from .entry_text import COLUMNS, StateRow
 from .journal_files import JournalFiles
 
-# CROSS JOIN keeps SQLite from turning the loops round: one look-up per number, in the order asked for.
+# CROSS JOIN stops SQLite from swapping the loops: one look-up per number, in the given order.
 _FETCH = (
     f"select e.seq, {', '.join(f'e.{column}' for column in COLUMNS)} "  # noqa: S608 (constants)
     "from json_each(?) j cross join entries e on e.seq = j.value"
@@ -26,12 +26,12 @@ T = TypeVar("T")
 
 
 def ids_at(connection: sqlite3.Connection, seqs: Sequence[int]) -> dict[int, str | None]:
-    """The item ids of the entries with these numbers."""
+    """Return the item ids of the entries with these numbers."""
     return dict(connection.execute(_IDS_AT, (json.dumps(list(seqs)),)))
 
 
 class Reader:
-    """Fetches entries by number; any thread may call it, one at a time."""
+    """Fetches entries by number. Thread-safe; calls run one at a time."""
 
     def __init__(self, files: JournalFiles) -> None:
         self._files = files
@@ -39,19 +39,19 @@ class Reader:
         self._lock = Lock()  # closing a connection under a running query would be undefined
 
     def open(self) -> None:
-        """Connect. The file must be open for writing already: alone, a read-only connection cannot make a log."""
+        """Connect. The file must be open for writing already: a read-only connection alone cannot create a log."""
         connection = open_to_read(self._files)
         connection.execute("select 1 from meta").fetchone()  # SQLite opens the file only now
         self._connection = connection
 
     def fetch(self, seqs: Sequence[int]) -> list[StateRow]:
-        """The entries with these numbers, in this order; numbers that are not there are left out."""
+        """Return the entries with these numbers, in this order; missing numbers are left out."""
         return self._read(
             lambda connection: list(map(StateRow._make, connection.execute(_FETCH, (json.dumps(list(seqs)),))))
         )
 
     def ids_at(self, seqs: Sequence[int]) -> dict[int, str | None]:
-        """The item ids of the entries with these numbers."""
+        """Return the item ids of the entries with these numbers."""
         return self._read(lambda connection: ids_at(connection, seqs))
 
     def _read(self, read: Callable[[sqlite3.Connection], T]) -> T:

@@ -1,4 +1,4 @@
-"""Going on with what is left of a damaged journal, once a person has said so. The damaged files are kept."""
+"""Rebuild a damaged journal from its intact beginning, with the user's consent. The damaged files are kept."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _PLACES = ", ".join("?" * (len(COLUMNS) + 2))
 
 
 def salvage(files: JournalFiles, contents: JournalContents, migrations: Sequence[Migration]) -> JournalContents:
-    """Make a new database of the sound beginning of a damaged one, with a note of what was lost as its last entry.
+    """Create a new database from the intact beginning of a damaged one; its last entry notes what was lost.
 
-    The old database, log and head are first copied beside it, where they are a (damaged) journal of their own. It is
-    rebuilt rather than mended, because SQLite cannot be trusted to delete from a broken tree.
+    The old database, log and head are first copied beside it, as a (damaged) journal of their own. The database is
+    rebuilt rather than repaired, because deleting from a broken tree is not reliable in SQLite.
     """
     kept = _keep_copy(files)
     note = json.dumps({"accepted_loss": contents.damage, "missing": contents.missing, "kept": kept.db.name})
@@ -61,7 +61,7 @@ def _copy_entries(source: JournalFiles, target: sqlite3.Connection, seq: int) ->
     connection = open_untouched(source)
     try:
         entries = connection.execute(f"select {_NAMES} from entries order by seq")  # noqa: S608 (constants)
-        # Counted, not asked for by number: reading on could run into the damage.
+        # Counted instead of selected by number: reading further could hit the damage.
         target.executemany(f"insert into entries({_NAMES}) values ({_PLACES})", islice(entries, seq))  # noqa: S608
     finally:
         connection.close()
@@ -78,7 +78,7 @@ def _keep_copy(files: JournalFiles) -> JournalFiles:
             if folder.find(source.name) is not None:
                 _copy(folder, source, target)
         if folder.find(kept.db.name) is None:
-            os.close(folder.create(kept.db.name))  # its name is taken, even if the database was gone
+            os.close(folder.create(kept.db.name))  # the name is reserved even if the database was gone
     return kept
 
 

@@ -1,4 +1,4 @@
-"""The format of a journal's database, step by step."""
+"""The migrations of a journal's database."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Reading a whole journal: every entry is checked against the chain, and what was found is told, damage included.
+"""Read and verify a whole journal: every entry is checked against the hash chain; damage is part of the result.
 
-Nothing here changes a byte. A damaged journal still has a sound beginning; what is said of entries, items and tokens
-is said of that beginning only.
+Nothing here changes a byte. A damaged journal still has an intact beginning; entries, items and tokens are reported for
+that beginning only.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _FINGERPRINT = COLUMNS.index("fingerprint")
 
 @dataclass(slots=True)
 class JournalContents:
-    """What a journal holds, up to the first damage if there is any."""
+    """The content of a journal, up to the first damage if there is any."""
 
     version: int = 0
     position: CommitPosition = START
@@ -42,23 +42,23 @@ class JournalContents:
     last_token: int = 0
     session: int = 0
     worker: str | None = None
-    plan: str | None = None  # the fingerprint of the ids that the last session wrote down as its input
+    plan: str | None = None  # fingerprint of the input ids that the last session recorded
     known: KnownItems = field(default_factory=KnownItems)
     damage: str | None = None
     missing: int | None = None
 
     def damaged(self, detail: str, *, missing: int | None = None) -> JournalContents:
-        """The same, with the first damage noted."""
+        """Return self, with the first damage recorded."""
         if self.damage is None:
             self.damage, self.missing = detail, missing
         return self
 
 
 def read_contents(files: JournalFiles, migrations: Sequence[Migration]) -> JournalContents | None:
-    """Read and check everything; None if there is no journal yet.
+    """Read and verify everything; None if there is no journal yet.
 
-    Raises NotAJournal, JournalTooNew, JournalInUse or JournalUnavailable, and JournalDamaged if not even the beginning
-    can be read; other damage is in the answer.
+    Raises NotAJournal, JournalTooNew, JournalInUse or JournalUnavailable, and JournalDamaged if even the beginning is
+    unreadable; other damage is in the result.
     """
     try:
         head = read_head(files.head, files.folder)
@@ -81,7 +81,7 @@ def read_contents(files: JournalFiles, migrations: Sequence[Migration]) -> Journ
 
 
 def _without_database(files: JournalFiles, head: CommitPosition | None) -> JournalContents | None:
-    """A missing or empty database is a new journal, unless something beside it says that there was one."""
+    """Handle a missing or empty database: a new journal, unless files beside it show that there was one."""
     if head is not None and head.seq:
         return JournalContents().damaged(f"its database is gone: {_missing(head.seq)}", missing=head.seq)
     if files.size(files.wal):
@@ -92,7 +92,7 @@ def _without_database(files: JournalFiles, head: CommitPosition | None) -> Journ
 def _check_format(
     connection: sqlite3.Connection, files: JournalFiles, migrations: Sequence[Migration], head: CommitPosition | None
 ) -> None:
-    """Raise unless this is a journal of a format we know."""
+    """Raise unless this is a journal of a known format."""
     try:
         application = int(connection.execute("pragma application_id").fetchone()[0])
         version = read_version(connection)
@@ -107,7 +107,7 @@ def _check_format(
 
 
 def _build_error(files: JournalFiles, error: sqlite3.Error, head: CommitPosition | None) -> Exception:
-    """What to raise when SQLite cannot even begin to read the file."""
+    """Return the error for a file that SQLite cannot read at all."""
     path = str(files.db)
     if is_busy(error):
         return JournalInUse(path=path, owner="another program, which has locked the database")
@@ -122,7 +122,7 @@ def _read(
     connection: sqlite3.Connection, migrations: Sequence[Migration], head: CommitPosition | None
 ) -> JournalContents:
     contents = JournalContents()
-    # A flipped bit can turn text into something that is no text, or JSON into none: ValueError and TypeError.
+    # A flipped bit can turn text into a non-text value, or JSON into invalid JSON: ValueError and TypeError.
     try:
         contents.version = read_version(connection)
         schema, made = read_schema(connection), expected_schema(contents.version, migrations)
@@ -141,7 +141,7 @@ def _read(
 
 
 def _check_entries(connection: sqlite3.Connection, contents: JournalContents, head: CommitPosition | None) -> None:
-    """Take in commit after commit, as long as each is what its chain value says."""
+    """Apply commits one by one, as long as each matches its chain value."""
     expected = 0
     commit: list[tuple[Any, ...]] = []
 
@@ -188,7 +188,7 @@ def _apply_entry(commit: list[tuple[Any, ...]], contents: JournalContents, id_at
 
 
 def _check_meta(connection: sqlite3.Connection, contents: JournalContents) -> None:
-    """The table for the fence must say what the newest session entry says: both are written in one transaction."""
+    """Check the fencing table against the newest session entry: both are written in one transaction."""
     meta = dict(connection.execute("select key, value from meta"))
     if contents.session and (meta.get("session"), meta.get("worker")) != (str(contents.session), contents.worker):
         contents.damaged("its session table does not match its entries")

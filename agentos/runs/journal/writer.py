@@ -1,8 +1,8 @@
-"""The thread that makes entries durable, many in one commit, and only then hands their receipts on.
+"""The thread that commits entries in batches and then passes on their receipts.
 
-Whoever puts an entry never waits, so the queue is a bare deque and the bell a bare lock. The writer says that it
-sleeps and then looks at the queue once more; a caller appends and then looks whether it sleeps. In whichever order the
-two meet, one of them sees the other, and no entry is left lying.
+A caller that puts an entry never waits, so the queue is a bare deque and the wake-up a bare lock. The writer marks
+itself asleep and then checks the queue again; a caller appends and then checks whether the writer is asleep. In every
+order of these steps one of them sees the other, so no entry stays behind.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .entry_text import encode_row
 
 log = logging.getLogger("agentos")
 
-# A commit is cut off at either, so that a long queue neither needs memory twice nor holds back its first receipts.
+# A commit ends at either limit, so that a long queue needs no second copy in memory and its first receipts come soon.
 MAX_ROWS: Final = 1000
 MAX_TEXT: Final = 4 * 1024 * 1024
 
@@ -32,7 +32,7 @@ MAX_PAUSE: Final = 1.0
 
 
 class PendingStart(Protocol):
-    """An attempt that has begun. Its entry is left out if it has ended before the entry was due to be written."""
+    """An attempt that has begun. Its entry is skipped if it has ended before the entry is written."""
 
     @property
     def ended(self) -> bool: ...
@@ -41,7 +41,7 @@ class PendingStart(Protocol):
 
 
 class _FlushMark:
-    """A place in the queue that somebody waits for."""
+    """A position in the queue that a caller of `flush` waits for."""
 
     def __init__(self) -> None:
         self.reached = Event()
@@ -49,15 +49,15 @@ class _FlushMark:
 
 
 class _Abandoned(Exception):
-    """`abandon` was called: what is not committed will not be."""
+    """Raised after `abandon`: uncommitted entries are given up."""
 
 
 class JournalWriter:
-    """Takes entries from any thread and commits them in the order they came.
+    """Takes entries from any thread and commits them in order.
 
-    ``on_committed`` gets the receipts of each commit, in order, once it is durable. ``on_trouble`` gets a text when the
-    journal cannot be written for now, once, and None when it can again. ``on_lost`` gets the error when it never will
-    be again; entries that come later are dropped. All three run on the writer's thread.
+    ``on_committed`` gets the receipts of each commit, in order, once it is durable. ``on_trouble`` gets a text once
+    when the journal cannot be written for now, and None when it can again. ``on_lost`` gets the error when the journal
+    is lost for good; later entries are dropped. All three run on the writer's thread.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class JournalWriter:
         self._on_lost = on_lost
         self._nap = nap
         self._queue: deque[tuple[str | None, Any]] = deque()
-        self._in_hand: list[Any] = []  # the receipts of the commit under way
+        self._in_hand: list[Any] = []  # receipts of the commit in progress
         self._wakeup = Lock()
         self._wakeup.acquire()
         self._asleep = False
@@ -89,7 +89,7 @@ class JournalWriter:
         self._thread.start()
 
     def put(self, row: str, receipt: Any = None, *, urgent: bool = False) -> None:
-        """Have *row* committed soon, at once if *urgent*, and then *receipt* handed to ``on_committed``."""
+        """Commit *row* soon, at once if *urgent*; then pass *receipt* to ``on_committed``."""
         if self._over:
             self._release_start(receipt)
             return
@@ -102,7 +102,7 @@ class JournalWriter:
             self._rouse()
 
     def put_start(self, start: PendingStart) -> None:
-        """Have the start committed soon, unless it has ended by then."""
+        """Commit the start soon, unless it has ended by then."""
         if self._over:
             return
         self._queue.append((None, start))
@@ -110,7 +110,7 @@ class JournalWriter:
             self._rouse()
 
     def flush(self, timeout: float | None = None) -> bool:
-        """Wait until all that was put before is committed and its receipts are handed on; False if it is not."""
+        """Wait until all earlier entries are committed and their receipts passed on; False if they are not."""
         if current_thread() is self._thread:
             raise RuntimeError("flush() was called on the writer's own thread, where it would wait for itself")
         mark = _FlushMark()
@@ -122,19 +122,21 @@ class JournalWriter:
         return mark.committed
 
     def close(self, timeout: float | None = None) -> bool:
-        """Commit everything, mark the clean end, close the files and release the journal.
+        """Commit everything, record the clean end, close the files and release the journal.
 
-        False if that is not done after *timeout* seconds: the writer goes on trying, and `close` may be called again to
-        wait on, or `abandon` to give up. False too if the journal was lost or abandoned.
+        Return False if that takes longer than *timeout* seconds: the writer keeps trying; call `close` again to wait
+        on, or `abandon` to give up. Also False if the journal was lost or abandoned.
         """
         self._closing = True
         self._wake()
         if current_thread() is not self._thread:
             self._thread.join(timeout)
-        return self._closed and not self._thread.is_alive()  # with the end written, files and lock are still to go
+        return (
+            self._closed and not self._thread.is_alive()
+        )  # after the last entry, files and lock still have to be closed
 
     def abandon(self) -> None:
-        """Give up entries that are not committed, then close. Returns at once; `close` waits for the end."""
+        """Give up uncommitted entries and close. Returns at once; `close` waits for the end."""
         self._abandoned = True
         self._wake()
 
@@ -160,7 +162,7 @@ class JournalWriter:
             self._store.close()
 
     def _wait_for_work(self) -> bool:
-        """Sleep until something is queued, and a little longer, to gather more; False when it is time to close."""
+        """Wait until an entry is queued, and a little longer to gather more; False when it is time to close."""
         while not self._queue:
             if self._closing or self._abandoned:
                 return False
@@ -173,7 +175,7 @@ class JournalWriter:
         return True
 
     def _commit_batch(self) -> None:
-        """Commit what is at the front of the queue, as much as one commit bears."""
+        """Commit the front of the queue, as much as fits in one commit."""
         rows: list[str] = []
         receipts: list[Any] = []
         marks: list[_FlushMark] = []
@@ -216,7 +218,7 @@ class JournalWriter:
             return None
 
     def _append(self, rows: list[str]) -> None:
-        """Commit *rows*, however long that takes. Raises JournalUnavailable or _GivenUp."""
+        """Commit *rows*, however long it takes. Raises JournalUnavailable or _Abandoned."""
         pause = FIRST_PAUSE
         troubled = False
         while True:
@@ -243,7 +245,7 @@ class JournalWriter:
         self._drop_queue()
 
     def _drop_if_over(self) -> None:
-        """For who waits for what it has just put in the queue: the writer may have ended before it saw that."""
+        """Drop the queue if the writer ended before it saw what the caller has just queued."""
         if self._over:
             self._drop_queue()
 
@@ -259,22 +261,22 @@ class JournalWriter:
             self._release_start(receipt)
 
     def _release_start(self, receipt: Any) -> None:
-        """Its entry will not be written: whoever waits for just that must not wait for ever."""
+        """Release the waiter of an entry that will not be written."""
         if isinstance(receipt, _FlushMark):
             receipt.reached.set()
         elif callable(receipt):
             self._tell(lambda _: receipt(), None)
 
     def _tell(self, callback: Callable[[Any], None], fact: Any) -> None:
-        # What a listener does wrong must not cost the run its journal.
+        # A failing callback must not stop the journal.
         try:
             callback(fact)
         except BaseException:
             log.exception("a callback of the journal failed")
 
     def _rouse(self) -> None:
-        # Cleared by the caller, not by the writer when it wakes: until then every other caller would ring as well, and
-        # what they ring would cut the nap short.
+        # Cleared by the caller, not by the writer when it wakes: until then every other caller would also signal, and
+        # these signals would cut the nap short.
         self._asleep = False
         self._ring()
 
@@ -285,5 +287,5 @@ class JournalWriter:
     def _ring(self) -> None:
         try:
             self._wakeup.release()
-        except RuntimeError:  # it has been rung already
+        except RuntimeError:  # already signalled
             pass
