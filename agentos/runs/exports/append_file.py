@@ -1,4 +1,4 @@
-"""A file that lines are appended to while a run is on. What goes wrong with it is said once and never ends the run."""
+"""A file that lines are appended to during a run. A write error is logged once and never ends the run."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ log = logging.getLogger("agentos")
 
 
 class AppendOnlyFile:
-    """Appends to *path*, each line in one write, from any thread. The file and its folder are made at the first line.
+    """Appends to *path*, each line in one write, from any thread. File and folder are created at the first line.
 
-    A line that cannot be written is dropped; the first time that is logged, and *what* is what the log calls the file.
-    The rest of a line that a crash or a full disk tore is closed by a newline, so that it costs no other line. A file
-    in *folder* is one of agentos' own, and opened through it; any other was named by the user, and links lead on.
+    A line that cannot be written is dropped; the first time that is logged, with *what* as the file's description. A
+    line torn by a crash or a full disk is ended by a newline, so that it damages no other line. A file in *folder*
+    belongs to agentos and is opened through it; any other path comes from the user, and links are followed.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class AppendOnlyFile:
         self.dropped = 0
 
     def add(self, line: str) -> bool:
-        """Append *line*, which has no newline; False if it was dropped."""
+        """Append *line*, which has no newline; return False if it was dropped."""
         data = f"{line}\n".encode("utf-8", "backslashreplace")
         with self._lock:
             try:
@@ -54,7 +54,7 @@ class AppendOnlyFile:
         return True
 
     def is_same_file(self) -> bool:
-        """Whether the path still leads to the file that was written, or nothing was written yet."""
+        """Return whether the path still leads to the file that was written, or nothing was written yet."""
         with self._lock:
             try:
                 return self._file is None or os.path.samestat(os.fstat(self._file), os.stat(self.path))
@@ -62,7 +62,7 @@ class AppendOnlyFile:
                 return False
 
     def close(self) -> None:
-        """Say how many lines are missing, if any are."""
+        """Close the file, and log how many lines are missing, if any."""
         with self._lock:
             self._closed = True
             file, self._file = self._file, None
@@ -77,7 +77,8 @@ class AppendOnlyFile:
         else:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             ordinary = is_ordinary(self.path)
-            # A pipe is not to be opened for reading: its reader would never hear that it ended, nor we that he is gone.
+            # Never open a pipe for reading: its reader would see no end of file, and we would not notice that it has
+            # closed.
             mode = os.O_RDWR | os.O_CREAT if ordinary else os.O_WRONLY
             file = os.open(self.path, mode | os.O_APPEND | getattr(os, "O_CLOEXEC", 0), 0o666)
         try:
@@ -103,7 +104,7 @@ class AppendOnlyFile:
 
 
 def is_ordinary(path: Path) -> bool:
-    """Whether *path* is a file, or may become one: no pipe, no terminal, no device."""
+    """Return whether *path* is a regular file or does not exist: not a pipe, terminal or device."""
     try:
         return stat.S_ISREG(os.stat(path).st_mode)
     except OSError:

@@ -1,4 +1,4 @@
-"""``events.jsonl``: what happened in a run besides results, one JSON object per line, for reports and for programs.
+"""``events.jsonl``: events of a run other than results, one JSON object per line, for reports and programs.
 
 Each has ``at`` (epoch seconds) and ``kind``: ``session`` (a start), ``item_retried``, ``item_limited``, ``key`` (a key
 changed its state), ``waiting`` (time lost so far in this session), ``stopping``, ``held``, ``going_on``.
@@ -25,9 +25,9 @@ _LONGEST_LINE: Final = 1024 * 1024
 
 
 class EventLog:
-    """Writes events, from any thread. It never raises: what cannot be written is dropped, and the log says so once.
+    """Writes events, from any thread. Never raises: an event that cannot be written is dropped and logged once.
 
-    Texts are written as they are given: whoever has them from outside takes the secrets out first.
+    Texts are written as they are: the caller redacts secrets first.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class EventLog:
         self._has_warned = False
 
     def write(self, kind: str, /, **facts: Any) -> None:
-        """Note that something of *kind* happened now."""
+        """Write an event of *kind* with the current time."""
         try:
             line = json.dumps({"at": round(self._wall(), 4), "kind": kind, **facts}, allow_nan=False)
         except Exception as error:  # noqa: BLE001 - a fact may be any object, and no event is worth a run
@@ -53,7 +53,7 @@ class EventLog:
 
 
 def read_events(path: Path) -> Iterator[dict[str, Any]]:
-    """The events in *path*, in order. No file: none. Torn lines, and lines that are no events, are skipped."""
+    """Yield the events in *path*, in order; none without a file. Torn lines and non-events are skipped."""
     try:
         with folder_of(path) as folder:
             descriptor = folder.open(path.name, os.O_RDONLY)

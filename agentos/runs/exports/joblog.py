@@ -1,4 +1,4 @@
-"""``--joblog``: a line per finished item in the nine columns of GNU parallel, for the scripts that read those."""
+"""``--joblog``: a line per finished item in the nine columns of GNU parallel, for scripts that read them."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ _SPACES: Final = str.maketrans({"\t": " ", "\n": " ", "\r": " ", "\0": " "})
 
 
 class JobLog:
-    """Appends to *path*; a run that goes on appends further, and the header is written once.
+    """Appends to *path*; a resumed run appends to the same file, and the header is written once.
 
-    It never raises for the disk: what cannot be written is dropped, and the log says so once.
+    Never raises for disk errors: a line that cannot be written is dropped and logged once.
     """
 
     def __init__(self, path: Path) -> None:
         self._lines = AppendOnlyFile(path, what="the joblog", header="\t".join(_COLUMNS))
 
     def add(self, result: WorkflowResult, *, command: str, started_at: float, received: int = 0) -> None:
-        """A line for *result*: the item's number in the input from 1, and what its *command* was, without secrets.
+        """Append a line for *result*: the item's number in the input from 1, and its *command* without secrets.
 
-        Its ``metadata`` has ``exit`` and ``signal`` if it was a command; None for both if it was killed by us. A
-        function has 0 or 1. *received* is how many bytes it printed. A result of an earlier run is there already.
+        The ``metadata`` of a command has ``exit`` and ``signal``; both are None if we killed it. A function has 0 or 1.
+        *received* is the number of bytes it printed. Cached results are skipped: an earlier run has written them.
         """
         if result.cached:
             return
@@ -41,7 +41,7 @@ class JobLog:
             str(received),
             str(exit_code),
             str(signal),
-            command.translate(_SPACES),  # a line is a job: nothing in it may look like another
+            command.translate(_SPACES),  # one line per job: no embedded newline or tab
         )
         self._lines.add("\t".join(columns))
 

@@ -1,7 +1,7 @@
 """``results.jsonl``: one JSON object per finished item, for programs that want the results and not the journal.
 
-The journal stays the truth. When a run begins, the file is made anew from it, so that whatever a crash, a full disk or
-an editor did to it is healed; then results are appended as they come.
+The journal is the authority. At the start of a run the file is rewritten from it, which repairs whatever a crash, a
+full disk or an editor did to the file; then results are appended as they come.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ log = logging.getLogger("agentos")
 RESULTS_NAME: Final = "results.jsonl"
 
 _DONE: Final = frozenset({"done"})
-_SETTLED: Final = frozenset({"done", "failed"})  # the next session takes these as they are
+_SETTLED: Final = frozenset({"done", "failed"})  # the next session keeps these
 _ALL: Final = _SETTLED | {"duplicate"}
 
 _PAGE_LENGTH: Final = 500
@@ -53,12 +53,11 @@ _PAGE: Final = (
 class ResultsFile:
     """The results of the run whose journal is at *journal*, in the file *path*.
 
-    Making one writes what the journal has: every item that is done or failed, except for those that this run will add
-    again: failed ones with *retry_failed*, and those that are refused whenever they are met. *mask* takes secrets out
-    of values, as the run does before it writes them down. Nothing is raised for the disk: what is missing is said once,
-    and made good by `close`, or by the next run. A file in the run's own *folder* is reached through it and is nothing
-    else; any other was named by the user: links lead on, and if it is no ordinary file (a pipe, a terminal), results
-    are only appended.
+    The constructor writes what the journal has: every item that is done or failed, except those that this run will add
+    again: failed ones with *retry_failed*, and those that every session refuses. *mask* redacts values, as the run does
+    before it records them. Disk errors are not raised: they are logged once, and `close` or the next run repairs the
+    file. A file in the run's own *folder* is opened through it; any other path comes from the user: links are followed,
+    and if it is not a regular file (a pipe, a terminal), results are only appended.
     """
 
     def __init__(
@@ -77,26 +76,26 @@ class ResultsFile:
         self._lock = threading.Lock()
         self._lines = AppendOnlyFile(self.path, what="the results file", folder=folder)
         self._ordinary = folder is not None or is_ordinary(self.path)
-        self._left_out = 0  # items that the file was made without
-        self._plan: list[int] | None = None  # by which the items it was made with have their places; None: of none
+        self._left_out = 0  # items left out of the rewritten file
+        self._plan: list[int] | None = None  # the plan that gave the items their indexes; None: no plan
         kinds = _DONE if retry_failed else _SETTLED
         self._whole = self._rewrite(kinds) if self._ordinary else self._append_all(kinds)
 
     def add(self, result: WorkflowResult, finished_at: float) -> None:
-        """Append *result*, unless it comes from an earlier run: then it is there. Any thread may call it."""
+        """Append *result*, unless it is cached and so already there. Thread-safe."""
         if result.cached:
             return
         line = format_result(result, finished_at, self._mask)
         with self._lock:
-            # After a gap nothing is appended: the end writes the file anew, or it ends where it is sound.
+            # After a gap nothing is appended: `close` rewrites the file, or it ends where it is intact.
             if self._whole or not self._ordinary:
                 self._whole = self._lines.add(line) and self._whole
 
     def close(self) -> bool:
-        """The run is over and its journal closed: write the file anew if it is not what the journal has.
+        """Rewrite the file if it differs from the closed journal, and return whether it is complete.
 
-        It may lack lines, or items that the run was to add and did not come to, or have places of an earlier input.
-        False: it still is not.
+        It differs if it lacks lines, lacks items that the run was to add and did not reach, or has indexes of an
+        earlier input.
         """
         with self._lock:
             in_place = self._lines.is_same_file()
@@ -106,16 +105,16 @@ class ResultsFile:
             return self._whole
 
     def _is_as_recorded(self) -> bool:
-        """Whether what the file began with is still so."""
+        """Return whether the rewritten part of the file is still up to date."""
         if self._left_out:
             return False
         try:
             return self._plan is None or self._plan == _find_plan(self._journal)
         except JournalError:
-            return False  # writing it anew says what is the matter
+            return False  # rewriting logs the reason
 
     def _rewrite(self, kinds: frozenset[str]) -> bool:
-        """Replace the file by what the journal has, in one step: nobody ever sees half of it."""
+        """Replace the file by the journal's results, atomically."""
         draft = f".{self.path.name}.new"
         try:
             self._check_ownership()
@@ -148,7 +147,7 @@ class ResultsFile:
         return True
 
     def _check_ownership(self) -> None:
-        """Another run appends to the file: replacing it would take the file from under its hands."""
+        """Raise if another run appends to the file: replacing it would lose that run's lines."""
         owner = find_owner(self._journal.lock)
         if owner is not None and owner.pid != os.getpid():
             raise JournalInUse(path=str(self._journal.db), owner=f"pid {owner.pid}")
@@ -164,10 +163,10 @@ class ResultsFile:
 
 
 class FinishedItems:
-    """The finished items of a journal, in the order they finished; none if there is no journal.
+    """The finished items of a journal, in the order they finished; none without a journal.
 
-    ``plan`` says by which plan their places in the input are told. ``left_out`` counts the items that were not asked
-    for, once the lines have been taken.
+    ``plan`` is the plan that gives their indexes in the input. ``left_out`` counts the items that were not requested,
+    once the lines have been read.
     """
 
     def __init__(self, files: JournalFiles) -> None:
@@ -181,9 +180,9 @@ class FinishedItems:
         return len(self._seqs)
 
     def lines(self, kinds: frozenset[str]) -> Iterator[str]:
-        """The lines of those that ended with an entry of one of *kinds*.
+        """Yield the lines of items that ended with an entry of one of *kinds*.
 
-        ``index`` is the item's place in the newest input; None if it is not in it, or if that had no list of ids.
+        ``index`` is the item's position in the newest input; None if it is not in it, or if that had no list of ids.
         """
         self.left_out = 0
         for begin in range(0, len(self._seqs), _PAGE_LENGTH):
@@ -197,7 +196,7 @@ class FinishedItems:
 
 
 def result_lines(files: JournalFiles) -> Iterator[str]:
-    """The lines of all finished items, as the journal has them."""
+    """Yield the lines of all finished items in the journal."""
     return FinishedItems(files).lines(_ALL)
 
 
@@ -210,12 +209,12 @@ def _find_plan(files: JournalFiles) -> list[int]:
 
 
 def _find_finished(connection: sqlite3.Connection) -> tuple[array[int], array[int], list[int]]:
-    """The entries that are results, for each its place in the input or -1, and by which plan these places are told."""
+    """Return the result entries, the input index of each (-1: none), and the plan that gives these indexes."""
     plan = Plan(connection)
     seqs = array("q")
-    numbers = DigestTable(numbers=True)  # by id: which of the results it is
+    numbers = DigestTable(numbers=True)  # by id: index of the result
     for seq, kind, item in connection.execute(_FINISHED):
-        if plan and kind != "duplicate":  # the place is that of the item whose id it has
+        if plan and kind != "duplicate":  # the index belongs to the item that has the id
             numbers.add(id_digest(item), len(seqs))
         seqs.append(seq)
     indices = array("q", [-1]) * len(seqs)
@@ -255,7 +254,7 @@ def _format_row(
 
 
 def format_result(result: WorkflowResult, finished_at: float, mask: Callable[[str], str] | None) -> str:
-    """The line of a result that has just come."""
+    """Return the line of a new result."""
     try:
         value, shown = encode_value(result.value, mask)
     except BaseException:  # noqa: BLE001 - its own methods; the journal, which has asked them before, has the value
@@ -288,7 +287,7 @@ def _format_line(
     index: int | None,
     finished_at: float,
 ) -> str:
-    """The object of one item. *value* is JSON already, and goes in as it is: large ones are not taken apart again."""
+    """Return the JSON object of one item. *value* is JSON already and is inserted as it is, because it may be large."""
     shown = "" if value_repr is None else f'"value_repr":{_quoted(value_repr)},'
     return (
         f'{{"id":{_quoted(item_id)},"outcome":{_quoted(outcome)},"value":{_one_line(value)},{shown}'
@@ -301,7 +300,7 @@ def _format_line(
 def _one_line(value: str | None) -> str:
     if value is None:
         return "null"
-    # A journal's values are compact ASCII; one that somebody edited may not be.
+    # A journal's values are compact ASCII; a manually edited one may not be.
     if value.isascii() and "\n" not in value:
         return value
     try:

@@ -1,4 +1,4 @@
-"""A worker's value as text for the journal, and back."""
+"""Encode a worker's value as text for the journal, and decode it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LONGEST_REPR = 2_000
 
 
 def encode_value(value: Any, mask: Callable[[str], str] | None) -> tuple[str | None, str | None]:
-    """The value as JSON, or, if it is not JSON, its ``repr``: one of the two. None is neither. No secret is in it."""
+    """Return the value as JSON or, if it is not JSON, as its ``repr``, without secrets. None gives neither."""
     if value is None:
         return None, None
     try:
@@ -29,12 +29,12 @@ def encode_value(value: Any, mask: Callable[[str], str] | None) -> tuple[str | N
         try:
             json.loads(masked)
         except ValueError:
-            return None, masked[:_LONGEST_REPR]  # the mask fell on something else than text
+            return None, masked[:_LONGEST_REPR]  # redaction changed a value that is not text
     return masked, None
 
 
 def _is_json(value: Any, text: str) -> bool:
-    """Whether it would come back as it is. A tuple may come back as a list; keys that are no text would be changed."""
+    """Return whether decoding gives the same value. A tuple may become a list; keys that are not text would change."""
     return bool(json.loads(text) == value) or _only_text_keys(value)
 
 
@@ -45,7 +45,7 @@ def _only_text_keys(value: Any) -> bool:
 
 
 def decode_value(text: str | None) -> Any:
-    """The value again."""
+    """Return the decoded value."""
     return None if text is None else json.loads(text)
 
 

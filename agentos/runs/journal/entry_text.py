@@ -74,7 +74,7 @@ def encode_row(
     error: str | None = None,
     detail: str | None = None,
 ) -> str:
-    """Return the text of one entry. NaN becomes 0 and times are bounded; a row too long for SQLite raises ValueError."""
+    """Return an entry's text. NaN becomes 0 and times are bounded; a row too long for SQLite raises ValueError."""
     if not -_LONGEST_TIME < at < _LONGEST_TIME:
         at = _bounded(at)
     if duration is not None and not -_LONGEST_TIME < duration < _LONGEST_TIME:

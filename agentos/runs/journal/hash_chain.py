@@ -10,5 +10,5 @@ ORIGIN: Final = ""
 
 
 def compute_link(previous: str, first: int, rows: str) -> str:
-    """Return the value of a commit whose entries begin at number *first*; *rows* is the JSON array of their row texts."""
+    """Return the value of a commit that begins at entry *first*; *rows* is the JSON array of the row texts."""
     return blake2b(f"{previous}:{first}:{rows}".encode("ascii"), digest_size=16).hexdigest()

@@ -32,7 +32,7 @@ class JournalFiles:
 
     @property
     def shm(self) -> Path:
-        """SQLite's index of that log. Never open it: closing it would drop every lock that SQLite has on the database."""
+        """SQLite's index of that log. Never open it: closing it would drop SQLite's locks on the database."""
         return beside(self.db, "-shm")
 
     @property

@@ -131,9 +131,7 @@ class JournalWriter:
         self._wake()
         if current_thread() is not self._thread:
             self._thread.join(timeout)
-        return (
-            self._closed and not self._thread.is_alive()
-        )  # after the last entry, files and lock still have to be closed
+        return self._closed and not self._thread.is_alive()  # files and lock are closed after the last entry
 
     def abandon(self) -> None:
         """Give up uncommitted entries and close. Returns at once; `close` waits for the end."""

@@ -1,1 +1,1 @@
-"""What can be told of a run from its folder alone, by whoever looks: while it is on, after it, after a crash."""
+"""Reports on a run from its folder alone: while it is running, after its end, after a crash."""

@@ -1,4 +1,4 @@
-"""Failures by their cause: texts that differ only in numbers, names and places are one."""
+"""Group failures by cause: texts that differ only in numbers, names and paths count as one."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import re
 from dataclasses import dataclass
 from typing import Any, Final
 
-_READ: Final = 600  # characters of an error: its cause stands at the beginning
+_READ: Final = 600  # characters of an error: its cause is at the beginning
 _LONGEST: Final = 300
-_MOST: Final = 1_000  # causes that are told apart
-_SHORTEST_ID: Final = 3  # a shorter one occurs in innocent words
+_MOST: Final = 1_000  # distinct causes
+_SHORTEST_ID: Final = 3  # a shorter id may be part of an ordinary word
 
-# Stands for the item's id while the rest is looked at: a letter of no language, that a path may contain.
+# Placeholder for the item's id during normalisation: a private-use character that a path may contain.
 _ITEM: Final = "\ue000"
 
 _VARYING: Final = re.compile(
@@ -29,7 +29,7 @@ _VARYING: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class FailureGroup:
-    """Failed items of one cause. ``cause`` is what their errors have in common, ``text`` the whole error of one."""
+    """Failed items with one cause: ``cause`` is the normalised error, ``text`` the full error of one item."""
 
     cause: str
     error_type: str | None
@@ -49,12 +49,12 @@ class FailureGroup:
 
 
 class FailureCauses:
-    """Gathers failures. What it remembers grows with the causes, up to a bound, and not with the failures."""
+    """Counts failures by cause. Memory grows with the number of causes, up to a bound, not with the failures."""
 
     def __init__(self, most: int = _MOST) -> None:
         self._most = most
         self._found: dict[tuple[str, str | None], _GroupCount] = {}
-        self.others = 0  # failures of causes that came after the bound was reached
+        self.others = 0  # failures with causes beyond the bound
 
     def add(self, item_id: str, error: str | None, error_type: str | None) -> None:
         text = error or error_type or "no reason was recorded"
@@ -68,7 +68,7 @@ class FailureCauses:
             self.others += 1
 
     def list_groups(self) -> tuple[FailureGroup, ...]:
-        """The most frequent first; among equals, the one that was met first."""
+        """Return the groups, the most frequent first; equal counts in order of appearance."""
         ordered = sorted(self._found.items(), key=lambda each: -each[1].count)
         return tuple(
             FailureGroup(cause, error_type, found.count, found.example, found.text)
@@ -86,7 +86,7 @@ class _GroupCount:
 
 
 def normalize_error(text: str, item_id: str = "") -> str:
-    """What *text* says apart from numbers, ids, paths, addresses and quoted words. Exit and status codes are kept."""
+    """Replace numbers, ids, paths, addresses and quoted words in *text*. Exit and status codes are kept."""
     text = text[:_READ]
     if len(item_id) >= _SHORTEST_ID:
         text = text.replace(item_id, _ITEM)

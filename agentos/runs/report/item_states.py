@@ -1,4 +1,4 @@
-"""The items of a run one by one: every one with its state, or the one that a person means."""
+"""List the items of a run with their states, or find one item."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _ONE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class ItemState:
-    """An item and where it stands. ``begun`` is False for one that no entry tells of."""
+    """An item and its state. ``begun`` is False for an item without any entry."""
 
     id: str
     state: str
@@ -69,7 +69,7 @@ class ItemState:
 
 @dataclass(frozen=True, slots=True)
 class LastEntry:
-    """The newest that is known of one item: ``seq`` is the number of the entry."""
+    """The newest deciding entry of one item; ``seq`` is its number."""
 
     seq: int
     state: str
@@ -87,9 +87,9 @@ class LastEntry:
 
 
 def list_items(files: JournalFiles, state: str | None = None) -> Iterator[ItemState]:
-    """Every item as it is now, or those in *state*: in the order that was decided, then those not begun.
+    """Yield every item, or those in *state*: in the order in which their states were decided, then those not begun.
 
-    The journal is not kept open while the caller, or a person at the end of a pipe, takes his time.
+    The journal is not kept open between pages, because the consumer may be slow.
     """
     kinds = json.dumps([kind for kind, decided in STATE_OF.items() if state in (None, decided)])
     entries = array("q", (seq for (seq,) in query_rows(files, _CURRENT_OF, kinds)))
@@ -104,7 +104,7 @@ def list_items(files: JournalFiles, state: str | None = None) -> Iterator[ItemSt
 
 
 def find_not_begun(connection: sqlite3.Connection) -> list[str]:
-    """The ids in the newest plan that no entry tells of; none without a plan."""
+    """Return the ids in the newest plan without any entry; none without a plan."""
     plan = Plan(connection)
     if not plan:
         return []
@@ -113,7 +113,7 @@ def find_not_begun(connection: sqlite3.Connection) -> list[str]:
 
 
 def build_end_check(files: JournalFiles, kind: str) -> Callable[[str], bool]:
-    """Answers of an item's id whether the newest that is known of it is an entry of *kind*; no journal: of none."""
+    """Return a function that tells whether the newest entry of an item id is of *kind*; False without a journal."""
     if not files.size(files.db):
         return lambda item_id: False
     ended = read_journal(files, lambda connection: _build_digests(connection.execute(_ENDED_WITH, (kind,))))
@@ -121,7 +121,7 @@ def build_end_check(files: JournalFiles, kind: str) -> Callable[[str], bool]:
 
 
 def _build_digests(ids: Iterable[tuple[str]]) -> DigestTable:
-    """A set of *ids* in a sixth of the memory that the ids would take."""
+    """Return a set of the digests of *ids*, in a sixth of the memory of the ids."""
     found = DigestTable()
     for (item_id,) in ids:
         found.add(id_digest(item_id))
@@ -129,7 +129,7 @@ def _build_digests(ids: Iterable[tuple[str]]) -> DigestTable:
 
 
 def find_ids(files: JournalFiles, beginning: str, most: int = 10) -> list[str]:
-    """The one id that is *beginning*, or else up to *most* ids that begin with it; those not begun yet included."""
+    """Return the id equal to *beginning*, or up to *most* ids that begin with it; ids not begun are included."""
     return read_journal(files, lambda connection: _find_ids(connection, beginning, most))
 
 
@@ -143,7 +143,7 @@ def _find_ids(connection: sqlite3.Connection, beginning: str, most: int) -> list
 
 
 def find_last_entry(files: JournalFiles, item_id: str, after: int = 0) -> LastEntry | None:
-    """The newest that is known of the item behind entry *after*; None if there is nothing."""
+    """Return the newest deciding entry of the item after entry *after*, or None."""
     found = query_rows(files, _ONE, after, item_id)
     if not found:
         return None
@@ -154,5 +154,5 @@ def find_last_entry(files: JournalFiles, item_id: str, after: int = 0) -> LastEn
             told = json.loads(detail)
             error_type, trace = told.get("type"), told.get("traceback")
         except (ValueError, AttributeError):
-            pass  # a detail of another kind
+            pass  # a detail of another format
     return LastEntry(seq, DECIDES[kind].value, kind, attempts or 0, credential, error, error_type, trace, at)

@@ -1,8 +1,8 @@
-"""Looking into a journal that others may be writing, without disturbing them.
+"""Read a journal that other processes may be writing, without disturbing them.
 
-Every look is one short read transaction, so that all of its statements see the same instant. What a look at a bad
-moment takes for damage (a run has begun or ended between two statements, the head file was just being written) is gone
-at the next one: only what is found again counts.
+Every read is one short transaction, so that all of its statements see the same state. Apparent damage that comes from
+bad timing (a run began or ended between two statements, the head file was being written) is gone at the next read: only
+damage that is found again counts.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _MAX_READS: Final = 3
 
 DECIDING: Final = ", ".join(f"'{kind}'" for kind in DECIDES)
 
-# The newest entry that decides, of each item: the item's state.
+# The newest deciding entry of each item: the item's state.
 CURRENT: Final = f"select max(seq) from entries where kind in ({DECIDING}) group by item"  # noqa: S608 (constants)
 
-# Items that were refused because their id is another's, or because they have none: each has failed, and is an item of
-# its own. Every session meets them anew, so that only those of the newest one count.
+# Items that were refused because their id is taken or missing: each has failed and counts as an item. Every session
+# records them again, so only those of the newest session count.
 REFUSED: Final = (
     "select seq from entries where kind = 'duplicate' and seq > (select max(seq) from entries where kind = 'session')"
 )
@@ -41,7 +41,7 @@ STATE_OF: Final[dict[str, RecordedState]] = {**DECIDES, "duplicate": RecordedSta
 
 
 def read_verified(files: JournalFiles) -> JournalContents | None:
-    """All that the journal knows, checked against its chain; None if there is none. Damage is in the answer.
+    """Return the journal's content, verified against its hash chain; None if there is none. Damage is in the result.
 
     Raises NotAJournal, JournalTooNew, JournalInUse, JournalUnavailable, or JournalDamaged if nothing can be read.
     """
@@ -55,9 +55,9 @@ def read_verified(files: JournalFiles) -> JournalContents | None:
 
 
 def read_journal(files: JournalFiles, read: Callable[[sqlite3.Connection], T]) -> T:
-    """What *read* makes of the journal as it is now. No chain is checked.
+    """Return the result of *read* on the journal in its current state. The chain is not verified.
 
-    Raises JournalInUse or JournalUnavailable: it is gone, no journal, or broken.
+    Raises JournalInUse or JournalUnavailable: it is gone, not a journal, or broken.
     """
     for remaining in reversed(range(_MAX_READS)):
         had_log = files.size(files.wal) is not None
@@ -73,19 +73,19 @@ def read_journal(files: JournalFiles, read: Callable[[sqlite3.Connection], T]) -
                 owner = "another program, which has locked the database"
                 raise JournalInUse(path=str(files.db), owner=owner) from None
             raise JournalUnavailable(path=str(files.db), detail=f"it cannot be read ({error})") from None
-        # Without a log the file is read as one that nobody changes; if a run has begun meanwhile, that was not so.
+        # Without a log the file is read as immutable; if a run has begun meanwhile, that was wrong.
         if had_log or files.size(files.wal) is None:
             break
     return answer
 
 
 def query_rows(files: JournalFiles, query: str, *parameters: object) -> list[tuple[Any, ...]]:
-    """The answer to one *query*, as `read_journal` gets it."""
+    """Return the rows of one *query*, read by `read_journal`."""
     return read_journal(files, lambda connection: connection.execute(query, parameters).fetchall())
 
 
 def has_closed(files: JournalFiles) -> bool:
-    """Whether the last run came to its end, as of now: it may have, between a look and the question who runs it."""
+    """Return whether the last run has closed the journal by now: it may have since an earlier read."""
     return query_rows(files, "select kind from entries order by seq desc limit 1") == [("closed",)]
 
 

@@ -1,4 +1,4 @@
-"""One walk over the entries of a journal: everything that is counted, measured and summed up for a report."""
+"""One pass over the entries of a journal that collects every count, duration and sum of a report."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ class SessionTotals:
     last_at: float
     note: str | None = None
     closed: bool = False
-    finished: int = 0  # items that were done or failed in it
+    finished: int = 0  # items that became done or failed in it
 
 
 @dataclass(slots=True)
 class KeyTotals:
-    """What one credential was used for."""
+    """The use of one credential."""
 
     done: int = 0
     failed: int = 0
@@ -57,18 +57,18 @@ class KeyTotals:
 
 
 class JournalScan:
-    """What the sound entries of a journal add up to. *ids* of unfinished items are kept by state, so many of each."""
+    """Totals over the intact entries of a journal. Of unfinished items, up to *ids* ids are kept for each state."""
 
     def __init__(self, contents: JournalContents, ids: int) -> None:
         self.known: KnownItems = contents.known
         self.sessions: list[SessionTotals] = []
         self.keys: dict[str, KeyTotals] = {}
         self.causes = FailureCauses()
-        self.durations = array("d")  # of items that are done
+        self.durations = array("d")  # of done items
         self.ends: Counter[str] = Counter()
         self.unfinished: dict[RecordedState, list[str]] = {}
-        self.refused = 0  # items that failed because their id is another's
-        self.never_begun: int | None = None  # items of the plan without an entry; None if there is no plan
+        self.refused = 0  # items that failed because their id was taken
+        self.never_begun: int | None = None  # planned items without an entry; None without a plan
         self._most_ids = ids
         self._last = contents.position.seq
         self._open: set[int] = set()  # attempts without an end
@@ -78,7 +78,7 @@ class JournalScan:
         return self.ends.total() + len(self._open)
 
     def scan(self, connection: sqlite3.Connection) -> JournalScan:
-        """Take in everything; to be called once."""
+        """Scan all entries; call it once."""
         for row in connection.execute(_WALK, (self._last,)):
             self._add_entry(*row)
         for item, error in connection.execute(_REFUSED, (self._last,)):

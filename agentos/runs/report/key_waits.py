@@ -1,4 +1,4 @@
-"""Time that workers lost waiting for a key, as the run's event log tells it."""
+"""Sum the time that workers lost waiting for keys, from the run's event log."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class WaitingTime:
-    """Seconds of workers that had an item and no key: all of them, and what each key had its part in.
+    """Seconds that workers with an item waited for a key: in total and by key.
 
     The name ``""`` stands for keys that were merely busy.
     """
@@ -24,7 +24,7 @@ class WaitingTime:
 
 
 def sum_waiting(events: Iterable[Mapping[str, Any]]) -> WaitingTime:
-    """Each record counts from the start of its session: the last of each session is taken, and these are added up."""
+    """Sum the last record of each session: each record counts from the start of its session."""
     last: dict[float, tuple[float, dict[str, float]]] = {}
     for event in events:
         if event.get("kind") == "waiting":
@@ -42,7 +42,7 @@ def sum_waiting(events: Iterable[Mapping[str, Any]]) -> WaitingTime:
 
 
 def _seconds(found: object) -> float:
-    """A number of seconds; 0 for what is none: the file may have been edited."""
+    """Return the number of seconds; 0 for anything else, because the file may have been edited."""
     if isinstance(found, (int, float)) and not isinstance(found, bool) and math.isfinite(found):
         return max(0.0, float(found))
     return 0.0

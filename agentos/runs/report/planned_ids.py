@@ -1,4 +1,4 @@
-"""The plan of a run: the ids of its input, in order, as the journal has them if the input was a list."""
+"""The plan of a run: the ids of its input in order, recorded in the journal if the input was a list."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _EVERYTHING: Final = 2**62
 
 
 class Plan:
-    """The newest whole plan in a journal; ``parts`` are the numbers of the entries that hold it.
+    """The newest complete plan in a journal; ``parts`` are the numbers of its entries.
 
-    A plan that was cut short by a crash does not count; the next session writes it anew.
+    A plan cut short by a crash does not count; the next session writes it again.
     """
 
     def __init__(self, connection: sqlite3.Connection, last: int = _EVERYTHING) -> None:
@@ -34,11 +34,11 @@ class Plan:
         return bool(self.parts)
 
     def ids(self) -> Iterator[str]:
-        """The ids, in the order of the input; a thousand at a time are in memory."""
+        """Yield the ids in the order of the input, holding a thousand in memory."""
         return itertools.chain.from_iterable(self.id_parts())
 
     def id_parts(self) -> Iterator[list[str]]:
-        """The same, a thousand at a time."""
+        """Yield the ids in lists of a thousand."""
         for seq in self.parts:
             found = self._connection.execute("select detail from entries where seq = ?", (seq,)).fetchone()
             yield json.loads(found[0])

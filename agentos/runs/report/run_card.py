@@ -1,4 +1,4 @@
-"""The card of a run: how it was started, as the command line wrote it down in ``run.json``."""
+"""The run card: how a run was started, as recorded in ``run.json``."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from ...util.private_folder import folder_of
 
 CARD_NAME: Final = "run.json"
 
-MAX_CARD_SIZE: Final = 64 * 1024 * 1024  # bytes: what can be typed is far shorter
+MAX_CARD_SIZE: Final = 64 * 1024 * 1024  # bytes: far longer than what can be typed
 
 
 @dataclass(frozen=True, slots=True)
 class RunCard:
-    """How a run was started the last time. ``arguments`` is what was typed after ``agentos run``."""
+    """The last start of a run. ``arguments`` is what was typed after ``agentos run``."""
 
     name: str
     cwd: str
     arguments: tuple[str, ...]
     source_kind: str | None = None  # "file", "folder", "glob", "words" or "stdin"
     started: float | None = None
-    engine: str | None = None  # the cluster on which the items ran; None: on the machine of the run
+    engine: str | None = None  # the cluster that ran the items; None: the machine of the run
 
     def as_json(self) -> dict[str, Any]:
-        """Return the card as the JSON object of a report, which is not that of ``run.json``."""
+        """Return the card as the JSON object of a report, which differs from ``run.json``."""
         return {
             "name": self.name,
             "cwd": self.cwd,
@@ -38,7 +38,7 @@ class RunCard:
 
 
 def read_card(folder: Path) -> RunCard | None:
-    """The card of the run in *folder*; None if it has none that can be read: it was started from Python, perhaps."""
+    """Return the card of the run in *folder*; None if it has no readable one, as a run started from Python."""
     try:
         with folder_of(folder / CARD_NAME) as opened:
             return parse_card(opened.read(CARD_NAME, MAX_CARD_SIZE))
@@ -47,7 +47,7 @@ def read_card(folder: Path) -> RunCard | None:
 
 
 def parse_card(content: bytes) -> RunCard | None:
-    """The card that *content* of a ``run.json`` is; None if it is none."""
+    """Return the card parsed from the *content* of a ``run.json``; None if it is not one."""
     try:
         found = json.loads(content)
         source = found.get("source") or {}

@@ -1,7 +1,7 @@
-"""What became of a run, read from its folder: for a person to look at in the morning, and for programs.
+"""Build the full report of a run from its folder, for people and programs.
 
-It can be asked while the run is on, after a crash, and of a journal that is damaged: then it tells what the sound
-beginning holds, and what is wrong.
+It works while the run is running, after a crash, and on a damaged journal: then it covers the intact beginning and says
+what is damaged.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from .key_waits import WaitingTime, sum_waiting
 from .run_card import RunCard, read_card
 from .status import RunStatus, find_status
 
-_IDS: Final = 20  # of each state, unless asked for more
+_IDS: Final = 20  # ids per state, by default
 
 
 @dataclass(frozen=True, slots=True)
 class SessionSummary:
-    """One time that the run was started. ``ended_at`` is None while it is on; ``ended`` says how it ended."""
+    """One session of the run. ``ended_at`` is None while it is running; ``ended`` says how it ended."""
 
     number: int
     started_at: float
     ended_at: float | None
     ended: str
-    finished: int  # items that were done or failed in it
+    finished: int  # items that became done or failed in it
     pid: int | None
     host: str | None
 
@@ -54,7 +54,7 @@ class SessionSummary:
 
 @dataclass(frozen=True, slots=True)
 class KeyUse:
-    """What one credential did: items done and failed with it, attempts it saw retried and limited, seconds it was used.
+    """The use of one credential: items done and failed, attempts retried and rate-limited, seconds of use.
 
     ``waited`` are the seconds that workers lost waiting for it.
     """
@@ -82,7 +82,7 @@ class KeyUse:
 
 @dataclass(frozen=True, slots=True)
 class Durations:
-    """How long the last attempts of done items took, in seconds."""
+    """Durations of the last attempts of done items, in seconds."""
 
     p50: float
     p95: float
@@ -90,7 +90,7 @@ class Durations:
 
     @classmethod
     def of(cls, seconds: Iterable[float]) -> Durations | None:
-        """None of none."""
+        """Return the percentiles of *seconds*; None if there are none."""
         ordered = sorted(seconds)
         if not ordered:
             return None
@@ -104,13 +104,13 @@ class Durations:
 
 @dataclass(frozen=True, slots=True)
 class RunReport:
-    """What is known of a run.
+    """The state, counts, durations, failures and keys of a run.
 
-    ``total`` is None while the length of its input is not known. ``counts`` has every state; ``not_begun`` are those
-    pending items that no entry tells of. ``wall`` is the time it was on, all sessions together, and ``rate`` the items
-    finished per second of it. ``other_failures`` are failed items of causes that are not in ``failures``.
-    ``unfinished`` has the first ids of each state. ``damage`` says what is wrong with the journal: then everything else
-    is told of the part before it.
+    ``total`` is None while the length of its input is not known. ``counts`` has every state; ``not_begun`` are pending
+    items without any entry. ``wall`` is the running time of all sessions together, and ``rate`` the items finished per
+    second of it. ``other_failures`` are failed items with causes that are not in ``failures``. ``unfinished`` has the
+    first ids of each state. ``damage`` says what is wrong with the journal: then everything else covers the part before
+    it.
     """
 
     name: str
@@ -136,11 +136,11 @@ class RunReport:
 
     @property
     def left(self) -> int:
-        """Items that are neither done nor failed, as far as is known."""
+        """Return the number of known items that are neither done nor failed."""
         return sum(self.counts.values()) - self.counts[RecordedState.DONE] - self.counts[RecordedState.FAILED]
 
     def as_json(self) -> dict[str, Any]:
-        """The same for programs: plain dicts, lists, numbers and texts."""
+        """Return the report as JSON values."""
         return {
             "name": self.name,
             "folder": self.folder,
@@ -167,9 +167,9 @@ class RunReport:
 
 
 def build_report(folder: Path, *, ids: int = _IDS, wall: Callable[[], float] = time.time) -> RunReport:
-    """Read all there is about the run in *folder*, with at most *ids* ids of unfinished items of each state.
+    """Read the report of the run in *folder*, with at most *ids* ids of unfinished items of each state.
 
-    Raises JournalUnavailable if there is no journal, and another JournalError if nothing of it can be read.
+    Raises JournalUnavailable if there is no journal, and another JournalError if nothing in it can be read.
     """
     files = locate_files(folder)
     report = _build_report(folder, files, ids, wall)
@@ -182,7 +182,7 @@ def _build_report(folder: Path, files: JournalFiles, ids: int, wall: Callable[[]
     contents = read_verified(files)
     if contents is None:
         raise JournalUnavailable(path=str(files.db), detail="it does not exist: the run has not started")
-    # A new tally for every look: one that was broken off has counted already.
+    # A new scan for every read: an interrupted one has already counted some entries.
     tally = (
         read_journal(files, lambda connection: JournalScan(contents, ids).scan(connection))
         if contents.position.seq
@@ -235,13 +235,13 @@ def _not_begun(tally: JournalScan, last: SessionTotals | None) -> int:
 
 
 def _total(tally: JournalScan, last: SessionTotals | None, state: RunStatus, seen: int) -> int | None:
-    """All items, if the input is known to its end: a list, or an iterator that has run dry."""
+    """Return the number of items, if the input is known to its end: a list, or an exhausted iterator."""
     listed = tally.never_begun is not None or (last is not None and last.total is not None)
     return seen if listed or state.word == "finished" else None
 
 
 def _session(each: SessionTotals, state: RunStatus | None) -> SessionSummary:
-    """*state* is that of the run if this is its last session."""
+    """Build the summary of one session; *state* is that of the run if this is its last session."""
     running = state is not None and state.word == "running"
     if state is not None:
         ended = str(state)
@@ -254,7 +254,7 @@ def _session(each: SessionTotals, state: RunStatus | None) -> SessionSummary:
 
 
 def _keys(keys: Mapping[str, KeyTotals], waiting: WaitingTime) -> tuple[KeyUse, ...]:
-    """By name; a key that was only waited for is there too."""
+    """Return the use of each key by name, including keys that were only waited for."""
     names = sorted({*keys, *(name for name in waiting.by_key if name)})
     nothing = KeyTotals()
     return tuple(

@@ -1,4 +1,4 @@
-"""A run in one line: quick enough to be asked of a hundred runs, so nothing is checked against the chain."""
+"""Summarise a run in one line, without verifying the hash chain: fast enough for a hundred runs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _KINDS: Final = "select kind, count(*), count(fingerprint) from entries group by
 _LAST: Final = "select kind, at from entries order by seq desc limit 1"
 _SESSIONS: Final = "select seq, at, detail from entries where kind = 'session' order by seq"
 _NOTE: Final = "select detail from entries where seq > ? and kind = 'note' and detail like 'stopped by %' limit 1"
-# An item that failed may have been run again later; one that is done never is.
+# A failed item may have been retried later; a done one never is.
 _STILL_FAILED: Final = (
     "select count(*) from (select kind, max(seq) from entries where item in "  # noqa: S608 (constants)
     f"(select item from entries where kind = 'failed') and kind in ({DECIDING}) group by item) where kind = 'failed'"
@@ -36,9 +36,10 @@ _AT: Final = "select at from entries where seq = ?"
 
 @dataclass(frozen=True, slots=True)
 class RunSummary:
-    """A run as a list of runs shows it. ``total`` and ``left`` are None while nobody knows how long its input is.
+    """One run in a list of runs. ``total`` and ``left`` are None while the length of its input is not known.
 
-    ``started_at`` is of its last session, ``seconds`` of all together. ``problem`` says why nothing else could be read.
+    ``started_at`` is that of its last session, ``seconds`` the sum of all sessions. ``problem`` says why the rest could
+    not be read.
     """
 
     name: str
@@ -69,7 +70,7 @@ class RunSummary:
 
 
 def build_summary(folder: Path, *, wall: Callable[[], float] = time.time) -> RunSummary:
-    """The run in *folder*; never raises for what is wrong with it."""
+    """Return the summary of the run in *folder*; a broken run gives a ``problem`` and does not raise."""
     files = locate_files(folder)
     try:
         if files.size(files.db) is not None:
@@ -96,7 +97,7 @@ def _build_summary(folder: Path, files: JournalFiles, wall: Callable[[], float])
 
 
 def find_last_change(folder: Path) -> float:
-    """When something last happened to the run in *folder*, as far as its files tell: seconds, for sorting."""
+    """Return when the run's files last changed, as epoch seconds for sorting."""
     files = locate_files(folder)
     times = [_changed(path) for path in (files.db, files.wal, folder / CARD_NAME)]
     return max(times) or _changed(folder)
@@ -111,7 +112,7 @@ def _changed(path: Path) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _JournalCounts:
-    """``total`` is of all items that are known, ``listed`` says whether there can be no others."""
+    """Counts read from a journal: ``total`` counts all known items, ``listed`` says whether there can be no others."""
 
     done: int = 0
     failed: int = 0
@@ -121,7 +122,7 @@ class _JournalCounts:
     last_kind: str | None = None
     last_at: float = 0.0
     started_at: float = 0.0
-    earlier: float = 0.0  # seconds that sessions before the last were on
+    earlier: float = 0.0  # seconds of the sessions before the last
     note: str | None = None
 
 
@@ -155,14 +156,14 @@ def _read(connection: sqlite3.Connection) -> _JournalCounts:
 
 
 def _items(connection: sqlite3.Connection, plans: int, totals: list[int | None]) -> tuple[int, bool]:
-    """How many items are known, and whether these are all. *totals* are what the sessions said.
+    """Return the number of known items, and whether these are all. *totals* are those recorded by the sessions.
 
-    It is what a report finds by looking at each of them: those that some entry tells of, whatever the input is now, and
-    those of the newest plan besides.
+    The result equals that of a full report: items with any entry, whatever the input is now, and those of the newest
+    plan.
     """
     total = totals[-1]
     if total is not None and plans == 1 and set(totals) == {total}:
-        return total, True  # the input is what it always was, and there are no others
+        return total, True  # the input never changed, so there are no others
     (known,) = connection.execute(_ITEMS).fetchone()
     if plans:
         return known + len(find_not_begun(connection)), True
@@ -170,7 +171,7 @@ def _items(connection: sqlite3.Connection, plans: int, totals: list[int | None])
 
 
 def _seconds(connection: sqlite3.Connection, sessions: list[tuple[int, float, str]]) -> float:
-    """How long the sessions were on, but for the last one: each until its last entry."""
+    """Return the duration of all sessions but the last: each until its last entry."""
     seconds = 0.0
     for (_, started_at, _), (following, _, _) in itertools.pairwise(sessions):
         (ended_at,) = connection.execute(_AT, (following - 1,)).fetchone()

@@ -1,4 +1,4 @@
-"""How a run stands: it is on, it ended and why, or it crashed."""
+"""The status of a run: running, finished, stopped and why, or crashed."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from ..journal.host_name import HOST
 
 _LONGEST_CARD: Final = 64 * 1024
 
-STOPPED_BY: Final = "stopped by "  # how the note begins that a stopped run leaves in its journal
+STOPPED_BY: Final = "stopped by "  # prefix of the note that a stopped run writes to its journal
 
 
 @dataclass(frozen=True, slots=True)
 class RunStatus:
-    """How a run stands, in a ``word``, with what stopped it (``why``) or who runs it (``pid``, ``host``).
+    """The status of a run as a ``word``, with the reason for a stop (``why``) or the owner (``pid``, ``host``).
 
     The words are "running", "finished", "stopped", "unfinished" (it ended by itself, with items left), "crashed", "not
     started" and, where its journal cannot be read, "unreadable".
@@ -41,12 +41,12 @@ class RunStatus:
         return self.word
 
     def as_json(self) -> dict[str, Any]:
-        """Return the state as a JSON object: its text and its parts."""
+        """Return the status as a JSON object: its text and its parts."""
         return {"text": str(self), "word": self.word, "why": self.why, "pid": self.pid, "host": self.host}
 
 
 def find_status(lock: Path, *, last_kind: str | None, note: str | None, left: int) -> RunStatus:
-    """How the run stands whose newest entry is of *last_kind*, and that left *note* behind and *left* items undone."""
+    """Return the status of a run from its newest entry's kind, its stop *note* and the number of items *left*."""
     if last_kind is None:
         return RunStatus("not started")
     if last_kind != "closed":
@@ -58,7 +58,7 @@ def find_status(lock: Path, *, last_kind: str | None, note: str | None, left: in
 
 
 def find_owner(lock: Path) -> RunStatus | None:
-    """Who runs it now; None if nobody does, however the last run ended."""
+    """Return a running status with the current owner; None if no process owns the run."""
     try:
         with folder_of(lock) as folder:
             card = json.loads(folder.read(lock.name, _LONGEST_CARD))
@@ -66,9 +66,9 @@ def find_owner(lock: Path) -> RunStatus | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError, TypeError, LookupError):
-        return RunStatus("running") if _is_locked(lock) else None  # its owner may be writing the card just now
-    # A process that is gone holds no lock, and then nobody has to be asked: to ask is to hold it for a moment, and
-    # could turn away a run that begins in that very moment.
+        return RunStatus("running") if _is_locked(lock) else None  # its owner may be writing the card now
+    # A process that is gone holds no lock, and then the lock is not tested: testing it takes it for a moment, and could
+    # turn away a run that is just starting.
     if host == HOST and not _is_alive(pid):
         return None
     return RunStatus("running", pid=pid, host=host) if _is_locked(lock) else None
@@ -99,7 +99,7 @@ else:
         except (ProcessLookupError, OverflowError):
             return False
         except PermissionError:
-            pass  # somebody else's
+            pass  # it belongs to another user
         return pid > 0
 
     def _is_locked(lock: Path) -> bool:
@@ -113,7 +113,7 @@ else:
         except BlockingIOError:
             return True
         except OSError:
-            return False  # a file system without locks: no run could have begun there
+            return False  # a file system without locks: no run can have begun there
         finally:
             os.close(file)
         return False
