@@ -1,4 +1,4 @@
-"""When a run will be through: from the pool's own forecast where there is one, else from the pace so far."""
+"""Estimate when a run will end: from the pool's forecast if there is one, else from the rate so far."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from typing import Any
 from ..progress import Progress
 from ..results import ProgressStats
 
-Forecasting = Callable[[int], float | None]  # seconds for so many more items; None: it cannot tell
+Forecasting = Callable[[int], float | None]  # seconds for so many more items; None: unknown
 
 _FEWEST_ITEMS = 3
 _SHORTEST = 3.0
-_SETTLES_IN = 5.0  # seconds in which two thirds of a change of mind are shown
+_SETTLES_IN = 5.0  # seconds in which two thirds of a changed estimate are shown
 _REFRESH_INTERVAL = 1.0
-_SHARE_OF_TIME = 0.01  # that forecasts may take
+_SHARE_OF_TIME = 0.01  # share of time that forecasts may take
 _REMEMBERED = 50
-_NOISE, _NOISE_SHARE = 1.0, 0.02  # by which a forecast may rise for no reason
-_ONE_STORY = 10.0  # seconds: keys that go to rest one after the other
+_NOISE, _NOISE_SHARE = 1.0, 0.02  # rises of a forecast up to these are noise
+_ONE_STORY = 10.0  # seconds: keys that begin to cool down one after the other count as one event
 _MOST_NEWS = 3
-_A_LONG_REST = 0.5  # a rise by this share is a long rest, and never the ordinary course of things
+_A_LONG_REST = 0.5  # a rise by this share is a long cooldown and always an event
 _LAG_FORGOTTEN_IN = 300.0
 _SHORTEST_LAG = 3.0
 _SLOWEST = 0.1
 
 
 class Eta:
-    """Seconds left, smoothed: a change of the estimate comes in over some seconds, and in between time runs down.
+    """Estimated seconds left, smoothed: a new estimate is blended in over some seconds; in between, time counts down.
 
-    Nothing is said before three items have ended and three seconds have passed.
+    There is no estimate before three items have ended and three seconds have passed.
     """
 
     def __init__(self, forecast: Forecasting | None = None, *, timer: Callable[[], float] = time.perf_counter) -> None:
@@ -43,7 +43,7 @@ class Eta:
         self._refresh_at = -math.inf
 
     def seconds_left(self, stats: ProgressStats, now: float) -> float | None:
-        """Seconds from *now* (epoch seconds); None: not known."""
+        """Return the seconds left at *now* (epoch seconds), or None if unknown."""
         if stats.unfinished is None or stats.completed - stats.cached < _FEWEST_ITEMS or stats.elapsed < _SHORTEST:
             return None
         if now >= self._refresh_at or now < self._refreshed_at:
@@ -53,7 +53,7 @@ class Eta:
     def _refresh(self, stats: ProgressStats, now: float) -> None:
         began = self._timer()
         left = self._estimate(stats, now)
-        # A pool of many closed quotas takes long to reckon with: then it is asked less often.
+        # The forecast of a pool with many closed quotas is slow: then refresh less often.
         self._refresh_at = now + max(_REFRESH_INTERVAL, (self._timer() - began) / _SHARE_OF_TIME)
         passed = now - self._refreshed_at
         self._refreshed_at = now
@@ -74,15 +74,15 @@ class Eta:
                 self._forecast = None
         if told is not None and not math.isnan(told):
             return self._lag.correct(told, now)
-        return stats.elapsed / (stats.completed - stats.cached) * count  # what came from an earlier run took no time
+        return stats.elapsed / (stats.completed - stats.cached) * count  # cached items took no time
 
 
 class _Lag:
-    """How much slower things go than the forecast: while it was right, it fell by a second each second.
+    """Ratio by which progress is slower than the forecast. A correct forecast falls by a second each second.
 
-    A forecast knows the limits that were stated or learned, and the keys that rest now; of limits to come that nobody
-    has told of it knows nothing. That a key goes to rest is news, by which the forecast rises, and says nothing of how
-    good it was; but where that happens again and again, it is how things go here, and is reckoned with.
+    A forecast includes stated and learned limits and the keys that are cooling down, but not limits that are still
+    unknown. When a key begins to cool down the forecast rises; such a rise is an event and says nothing about its
+    accuracy. If it happens repeatedly, it is treated as normal and counts as lag.
     """
 
     def __init__(self) -> None:
@@ -92,7 +92,7 @@ class _Lag:
         self._news_at = -math.inf
 
     def correct(self, told: float, now: float) -> float:
-        """The forecast *told*, stretched by as much as earlier ones were too short."""
+        """Return the forecast *told*, stretched by the factor by which earlier ones were too short."""
         if self._before is not None and math.isfinite(told) and math.isfinite(self._before[1]):
             passed, fell = now - self._before[0], self._before[1] - told
             if passed > 0 and not self._is_news(-fell, told, now):
@@ -114,10 +114,10 @@ class _Lag:
 
 
 class PoolForecast:
-    """A forecast for ``Eta`` by a pool, which knows when its keys wake and what its limits let through.
+    """A forecast for ``Eta`` from a pool, which knows when its keys are available and what its limits allow.
 
-    Items are taken to last as long as the last ones did: have it ``note`` every event. Until one has ended it knows
-    nothing.
+    It assumes that items take as long as the last ones did: pass every event to ``note``. Until one has ended it
+    returns None.
     """
 
     def __init__(self, pool: Any, parallel: int) -> None:
@@ -126,7 +126,7 @@ class PoolForecast:
         self._durations: deque[float] = deque(maxlen=_REMEMBERED)
 
     def note(self, event: Progress) -> None:
-        """Learn how long an item took."""
+        """Record the duration of a finished item."""
         result = event.result
         if event.kind == "item_finished" and result is not None and not result.cached and result.duration >= 0:
             self._durations.append(result.duration)

@@ -1,4 +1,4 @@
-"""What a display has seen of a run so far, made harmless to show."""
+"""The state of a run collected from its events, sanitised for display."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _LONGEST_NOTICE = 1_000
 
 @dataclass(frozen=True, slots=True)
 class FailedItem:
-    """An item that failed, and why, in one line."""
+    """A failed item and its error in one line."""
 
     item_id: str
     why: str
 
 
 class EventState:
-    """Notes what each event tells. Each fact is a whole new value: the thread that draws may look at any moment."""
+    """Collects events. Each attribute is replaced as a whole, because the drawing thread may read it at any time."""
 
     def __init__(self, *, most_failures: int = 5, encoding: str = "utf-8") -> None:
         self._most_failures = most_failures
@@ -31,15 +31,15 @@ class EventState:
         self.reset()
 
     def reset(self) -> None:
-        """A new run begins."""
+        """Clear the state for a new run."""
         self.stats = ProgressStats(total=None)
-        self.running: dict[str, float] = {}  # id, and when it was first seen, epoch seconds
+        self.running: dict[str, float] = {}  # id: time when it was first seen, epoch seconds
         self.failures: tuple[FailedItem, ...] = ()
         self.notice = ""
-        self.stopping = False  # when it would have been through is no longer of interest
+        self.stopping = False  # hides the estimated end
 
     def update(self, event: Progress, now: float) -> None:
-        """See what happened, at *now*."""
+        """Apply *event*, which happened at *now*."""
         self.stats = event.stats
         if event.running:
             before = self.running
@@ -64,11 +64,11 @@ class EventState:
         return self.clean(item_id, _LONGEST_ID)
 
     def clean_whole(self, text: str) -> str:
-        """The same for what a person has to read to its end."""
+        """Return *text* cleaned, but with a larger limit, for text that people must read to the end."""
         return self.clean(text, _LONGEST_NOTICE)
 
     def clean(self, text: str, longest: int = _LONGEST_TEXT) -> str:
-        """What a terminal can be trusted with: no control characters, nothing it cannot encode, not too long."""
+        """Return *text* safe for a terminal: no control characters, encodable, and not too long."""
         text = clip(make_printable(text[: 10 * longest], tabs=False), longest)
         return text if text.isascii() else text.encode(self._encoding, "backslashreplace").decode(self._encoding)
 

@@ -1,4 +1,4 @@
-"""The keys of a pool, as rows of a display: what each is, how much room it has, until when, and why."""
+"""Render the keys of a pool as rows of the display: state, remaining limits, until when, and why."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ STYLES: Mapping[str, str] = {
     CredentialStatus.DEAD: "bold red",
     CredentialStatus.RETIRED: "dim",
 }
-# Where not all can be shown, first those that somebody may have to do something about.
+# If not all fit, keys that may need the user's action come first.
 _BY_INTEREST = (
     CredentialStatus.DEAD,
     CredentialStatus.SPENT,
@@ -46,7 +46,7 @@ _GAP = 2
 
 @dataclass(frozen=True, slots=True)
 class BarGlyphs:
-    """What bars are made of."""
+    """The characters of a bar."""
 
     line: str
     end: str
@@ -66,7 +66,7 @@ def render_key_rows(
     clean: Callable[[str], str],
     glyphs: BarGlyphs = UNICODE_GLYPHS,
 ) -> list[Row]:
-    """At most *most* rows of *width* columns. All keys in their own order, or the most interesting and a tally."""
+    """Render at most *most* rows of *width* columns: all keys in order, or the most urgent ones and a tally."""
     if most <= 0 or not keys:
         return []
     if most == 1 and len(keys) > 1:
@@ -95,7 +95,7 @@ def _more(keys: Sequence[CredentialState]) -> str:
 def _table(
     keys: Sequence[CredentialState], width: int, now: float, clean: Callable[[str], str], glyphs: BarGlyphs
 ) -> list[Row]:
-    """Name and state; the bar and the details, for as long as there is room."""
+    """Render name and state, with bar and details if they fit."""
     names = [clip(clean(key.name), _LONGEST_NAME) for key in keys]
     name_width = min(max(map(display_width, names)), max(4, width - _STATE_WIDTH - _GAP))
     left = width - name_width - _GAP - _STATE_WIDTH - _GAP
@@ -115,7 +115,7 @@ def _table(
 
 
 def _details(key: CredentialState, now: float, clean: Callable[[str], str], width: int) -> str:
-    """Until when, or how much room there is; and why, as far as there is room for that."""
+    """Return until when or what is left, and the reason if it fits."""
     why = "" if key.state == CredentialStatus.LEASED else clean(key.why)
     first = format_until(key.rate_limited_until, now) or ("" if key.state in OUT_OF_USE else _room(key))
     for said in ([first, why], [first]):
@@ -131,7 +131,7 @@ def _tightest(key: CredentialState) -> Headroom | None:
 
 
 def _share(key: CredentialState) -> float | None:
-    """How much of the bar is full: what is left of the tightest limit, or the slots in use."""
+    """Return the filled share of the bar: what is left of the tightest limit, or the slots in use."""
     if key.state in OUT_OF_USE or key.slots < 1:
         return None
     limit = _tightest(key)

@@ -1,4 +1,4 @@
-"""What a live display shows of a run, as rows of styled text: facts in, rows out. No terminal, no clock."""
+"""Lay out the live display of a run as rows of styled text. Pure: no terminal, no clock."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from ...pool.snapshot import CredentialState
 
 _LABEL = 9
-_WIDE = 60  # columns from which rows have a label before them
-_TALL = 16  # rows from which a quarter of the terminal is left to what scrolls by
+_WIDE = 60  # columns from which rows have a label
+_TALL = 16  # rows from which a quarter of the terminal is left for scrolling text
 _MAX_KEYS = 12
 _MAX_RUNNING = 8
 _MAX_NOTICE = 3
@@ -28,7 +28,7 @@ _PULSE = 10
 
 @dataclass(frozen=True, slots=True)
 class RunningItem:
-    """An item that runs: since when (epoch seconds), and what it printed last."""
+    """A running item: its start (epoch seconds) and the last line it printed."""
 
     item_id: str
     since: float
@@ -37,12 +37,12 @@ class RunningItem:
 
 @dataclass(frozen=True, slots=True)
 class DisplayState:
-    """All that is shown, at one instant. Every text in it is harmless already, but for names of keys and reasons."""
+    """Everything that is shown at one instant. Texts are sanitised, except names of keys and reasons."""
 
     stats: ProgressStats
     now: float
     name: str = ""
-    seconds_left: float | None = None  # seconds
+    seconds_left: float | None = None
     keys: Sequence[CredentialState] = ()
     running: Sequence[RunningItem] = ()
     failures: Sequence[FailedItem] = ()
@@ -58,8 +58,8 @@ def render(
     clean: Callable[[str], str] = str,
     glyphs: BarGlyphs = UNICODE_GLYPHS,
 ) -> list[Row]:
-    """Rows that fit a terminal of *width* columns and *height* rows, one column and one row less than that at least."""
-    width = max(1, width - 1)  # in its last column a terminal may break the line
+    """Return rows that fit a terminal of *width* columns and *height* rows, leaving at least one of each free."""
+    width = max(1, width - 1)  # a terminal may wrap in its last column
     height = max(1, height - 1 if height < _TALL else height * 3 // 4)
     most = _MAX_NOTICE if width >= _WIDE else 2 * _MAX_NOTICE
     notice = _notice(scene.notice, width, max(1, min(most, height // 2)))
@@ -73,7 +73,7 @@ def render(
 
 
 def _head(scene: DisplayState, width: int, height: int, glyphs: BarGlyphs) -> Iterator[Row]:
-    """The most important comes first where there is room for little."""
+    """Yield the head rows, the most important first in case only a few fit."""
     if scene.name and height >= 6:
         yield [(clip(scene.name, width), "bold")]
     yield _overall(scene.stats, width, glyphs)
@@ -103,7 +103,7 @@ def _overall(stats: ProgressStats, width: int, glyphs: BarGlyphs) -> Row:
 
 
 def _bar(stats: ProgressStats, width: int, glyphs: BarGlyphs) -> Row:
-    if stats.total is None:  # no end in sight: a piece of it moves, to show that the display does
+    if stats.total is None:  # unknown total: a moving segment shows activity
         place = int(stats.elapsed * 4) % width
         lit = min(_PULSE, width - place)
         return [(glyphs.rest * place, "dim"), (glyphs.line * lit, "cyan"), (glyphs.rest * (width - place - lit), "dim")]
@@ -120,7 +120,7 @@ def _bar(stats: ProgressStats, width: int, glyphs: BarGlyphs) -> Row:
 
 
 def _notice(text: str, width: int, most: int) -> list[Row]:
-    """The whole of it; or what it begins with and the remark at its end, for that says what a second Ctrl-C will do."""
+    """Return the whole notice, or its beginning and its final remark, which says what a second Ctrl-C does."""
     if not text:
         return []
     lines = wrap(text, width)
@@ -138,10 +138,10 @@ def _notice(text: str, width: int, most: int) -> list[Row]:
 @dataclass(frozen=True, slots=True)
 class _Section:
     label: str
-    mark: str  # what stands for the label where there is little room
+    mark: str  # replaces the label in a narrow terminal
     style: str
     wants: int
-    rows: Callable[[int, int], list[Row]]  # of at most so many columns, at most so many rows
+    rows: Callable[[int, int], list[Row]]  # arguments: columns, rows
 
 
 def _sections(scene: DisplayState, width: int, clean: Callable[[str], str], glyphs: BarGlyphs) -> list[_Section]:
@@ -175,7 +175,7 @@ def _body(sections: Sequence[_Section], height: int, width: int) -> Iterator[Row
 
 
 def _shares(wants: Sequence[int], height: int) -> list[int]:
-    """Row by row, in turns, until all have what they want or there are no more rows."""
+    """Distribute *height* rows in turns until every section has what it wants or no rows are left."""
     shares = [0] * len(wants)
     while height > 0 and shares != list(wants):
         for place, wanted in enumerate(wants):
@@ -186,7 +186,7 @@ def _shares(wants: Sequence[int], height: int) -> list[int]:
 
 
 def _listed(running: Sequence[RunningItem], now: float, width: int, most: int) -> list[Row]:
-    """An item a row, with what it printed last; those that have run longest first."""
+    """Render one item per row with its last line, the longest running first."""
     if most == 1 and len(running) > 1:
         return _in_one_row(running, now)
     shown = running if len(running) <= most else running[: most - 1]
@@ -206,7 +206,7 @@ def _listed(running: Sequence[RunningItem], now: float, width: int, most: int) -
 
 
 def _side_by_side(running: Sequence[RunningItem], now: float, width: int, most: int) -> list[Row]:
-    """As many as fit beside one another, in columns."""
+    """Render as many items side by side as fit, in columns."""
     ids = min(max(display_width(each.item_id) for each in running), max(4, width - 8))
     times = max(len(format_minutes(now - each.since)) for each in running)
     across = max(1, (width + 2) // (ids + 1 + times + 2))
@@ -238,7 +238,7 @@ def _failure(failure: FailedItem, width: int) -> Row:
 
 
 def _fitted(row: Row, width: int) -> Row:
-    """The row, cut where it would be too wide after all."""
+    """Return the row, cut to *width*."""
     fitted: Row = []
     room = width
     for text, style in row:

@@ -1,4 +1,4 @@
-"""The last rows of a terminal, drawn again and again, while other lines pass above them."""
+"""Redraw the last rows of a terminal repeatedly while other lines scroll above them."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from ..execution.signals import WATCH
 
 log = logging.getLogger("agentos")
 
-Drawn = Sequence[tuple[str, int]]  # rows with their colours, and how many columns each takes
+Drawn = Sequence[tuple[str, int]]  # rows with their colours, and the width of each
 
 _DRAW_EVERY = 0.25
-_GATHER = 0.04  # seconds for lines to gather before they are written, at most 25 times a second
-_LONGEST_GONE = 2 * _DRAW_EVERY  # for others to write, who write on and on
-_MOST_GATHERED = 1 << 16  # characters; then whoever brings more writes them out itself
-_PATIENCE = 1.0  # for a terminal that takes nothing more, when all is over
+_GATHER = 0.04  # seconds to gather lines before they are written, so at most 25 writes per second
+_LONGEST_GONE = 2 * _DRAW_EVERY  # the longest time without the region while other writers keep writing
+_MOST_GATHERED = 1 << 16  # characters; beyond it, write_above writes them itself
+_PATIENCE = 1.0  # seconds to wait for a blocked terminal at the end
 
 _HIDE_CURSOR, _SHOW_CURSOR = "\x1b[?25l", "\x1b[?25h"
 _ERASE_BELOW, _ERASE_LINE = "\x1b[J", "\x1b[K"
@@ -31,17 +31,17 @@ _STREAM_IS_GONE = (OSError, ValueError)
 
 
 class TerminalRegion:
-    """Which rows are on the terminal now, and what must be written to replace them. Writes nothing itself.
+    """Tracks which rows are on the terminal, and returns what replaces them. Writes nothing itself.
 
-    The cursor rests at the start of the last row: what the terminal echoes there (``^C``) is drawn over, and no row
-    is broken by it.
+    The cursor stays at the start of the last row: what the terminal echoes there (``^C``) is overwritten, and no row is
+    broken by it.
     """
 
     def __init__(self) -> None:
         self._drawn: Drawn = ()
 
     def redraw(self, rows: Drawn | None, columns: int, above: str = "") -> str:
-        """What puts *above* over the region, and *rows* into it; None: the rows that were there."""
+        """Return the text that puts *above* over the region and *rows* into it; None: the previous rows."""
         home = self._home(columns)
         if rows is not None:
             fewer = len(rows) < len(self._drawn)
@@ -49,21 +49,21 @@ class TerminalRegion:
         else:
             fewer = False
         lines = [f"{_ERASE_LINE}{text}" for text, _ in self._drawn]
-        # Row over row, without clearing first: nothing flickers. What passes above may hold tabs, which clear nothing.
+        # Rows are overwritten without clearing first, to avoid flicker. Text above may have tabs, which erase nothing.
         clear = _ERASE_BELOW if above or fewer or not lines else ""
         return f"{home}{clear}{above}" + "\r\n".join(lines) + ("\r" if lines else "")
 
     def _home(self, columns: int) -> str:
-        # A terminal that was made narrower has broken the long ones of our rows in two.
+        # A terminal that was made narrower has wrapped our long rows.
         up = sum(max(1, -(-wide // max(1, columns))) for _, wide in self._drawn[:-1])
         return "\r" + (f"\x1b[{up}A" if up else "")
 
 
 class LiveRegion:
-    """Keeps a region on *stream* from ``start`` to ``end``, by a daemon thread. Never raises.
+    """Keeps a region on *stream* from ``start`` to ``end``, with a daemon thread. Never raises.
 
-    *draw* gives the rows, four times a second; *columns* is the width of the terminal. Text for ``write_above`` is
-    gathered for some milliseconds; so it costs little, however much of it there is.
+    *draw* returns the rows, four times a second; *columns* returns the width of the terminal. Text for ``write_above``
+    is gathered for some milliseconds to keep the cost low.
     """
 
     def __init__(
@@ -86,26 +86,26 @@ class LiveRegion:
         self._ended = threading.Event()
         self._draw_at = 0.0
         self._drawn_at = 0.0
-        self._others_until = 0.0  # until then somebody else may write
+        self._others_until = 0.0  # until then other writers may write
         self._thread: threading.Thread | None = None
         self._is_gone = False
-        self._is_stopped = False  # the process is about to be stopped by SIGTSTP, or is
+        self._is_stopped = False  # SIGTSTP has stopped the process or is about to
 
     def start(self) -> None:
         """Show the region."""
         with self._lock:
             self._write(_HIDE_CURSOR)
         self.draw()
-        atexit.register(self.end)  # whatever happens, the cursor comes back
+        atexit.register(self.end)  # always restore the cursor
         WATCH.job_control.add(self)
         self._thread = threading.Thread(target=self._resume, name="agentos-display", daemon=True)
         try:
             self._thread.start()
         except RuntimeError:
-            self._thread = None  # no more threads: then it is drawn when something is said
+            self._thread = None  # no thread available: it is drawn on each write
 
     def end(self) -> None:
-        """Remove the region, and leave what passed above it."""
+        """Remove the region; text above it stays."""
         if self._ended.is_set():
             return
         self._ended.set()
@@ -113,7 +113,7 @@ class LiveRegion:
         atexit.unregister(self.end)
         WATCH.job_control.remove(self)
         if not self._lock.acquire(timeout=_PATIENCE):
-            return  # the terminal is stopped, in the middle of a line
+            return  # the terminal is blocked in the middle of a line
         try:
             self._write(self._region.redraw((), self._columns(), self._take()) + _SHOW_CURSOR)
         finally:
@@ -123,8 +123,8 @@ class LiveRegion:
             thread.join(_PATIENCE)
 
     def before_stop(self) -> None:
-        """The shell is about to have the terminal: leave it as it was found."""
-        if self._lock.acquire(timeout=_PATIENCE):  # else the terminal takes nothing
+        """Remove the region before the process is stopped and the shell gets the terminal."""
+        if self._lock.acquire(timeout=_PATIENCE):  # else the terminal is blocked
             try:
                 if not self._ended.is_set():
                     self._write(self._region.redraw((), self._columns(), self._take()) + _SHOW_CURSOR)
@@ -141,7 +141,7 @@ class LiveRegion:
         self.draw_soon()
 
     def write_above(self, text: str) -> bool:
-        """Have *text*, whole lines, pass above the region. False: the region has ended, and nothing was done."""
+        """Queue *text*, whole lines, to be written above the region; return False if the region has ended."""
         with self._lock:
             if self._ended.is_set():
                 return False
@@ -154,7 +154,7 @@ class LiveRegion:
         return True
 
     def clear_for_output(self) -> str:
-        """What somebody else must write first who writes to the terminal now; it has some milliseconds for that.
+        """Return the sequence that another writer must write before its own output, within some milliseconds.
 
         The region comes back by itself.
         """
@@ -167,12 +167,12 @@ class LiveRegion:
         return way
 
     def draw_soon(self) -> None:
-        """Draw at once what has changed."""
+        """Draw as soon as possible."""
         self._draw_at = 0.0
         self._wake.set()
 
     def draw(self) -> None:
-        """Write what has gathered; and if it is time, draw."""
+        """Write the gathered text and, if it is due, draw."""
         rows: Drawn | None = None
         now = self._clock()
         if now >= self._draw_at:
@@ -182,7 +182,7 @@ class LiveRegion:
             if self._is_stopped:
                 return
             if self._clock() < self._others_until:
-                self.draw_soon()  # as soon as they have
+                self.draw_soon()  # after the other writers
             elif not self._ended.is_set() and (rows is not None or self._gathered):
                 self._drawn_at = now
                 self._write(self._region.redraw(rows, self._columns(), self._take()))
@@ -213,13 +213,13 @@ class LiveRegion:
         try:
             write_text(self._stream, text)
         except BlockingIOError:
-            pass  # some child made the terminal non-blocking, and it is slow just now; the next picture may pass
+            pass  # a child made the terminal non-blocking, and it is slow; the next frame may succeed
         except _STREAM_IS_GONE:
             self._is_gone = True
 
 
 class Redirect:
-    """While it lasts, what the program prints to a terminal passes above the region. Prints to files are left alone."""
+    """While active, what the program prints to a terminal appears above the region. Output to files is not changed."""
 
     def __init__(self, above: Callable[[str], bool]) -> None:
         self._above = above
@@ -236,18 +236,18 @@ class Redirect:
     def end(self) -> None:
         for name, stream, passing in self._replaced:
             passing.finish()
-            if getattr(sys, name) is passing:  # else somebody else took it over meanwhile
+            if getattr(sys, name) is passing:  # else other code has replaced it meanwhile
                 setattr(sys, name, stream)
         self._replaced.clear()
 
 
 class _RedirectedStream:
-    """A stream whose whole lines go elsewhere. Threads do not tear one another's lines."""
+    """A stream that passes whole lines on. Lines of different threads are not mixed."""
 
     def __init__(self, stream: TextIO, above: Callable[[str], bool]) -> None:
         self._stream = stream
         self._above = above
-        self._begun: dict[int, str] = {}  # lines without an end yet, by thread
+        self._begun: dict[int, str] = {}  # unfinished lines, by thread
 
     def write(self, text: str) -> int:
         me = threading.get_ident()
@@ -265,7 +265,7 @@ class _RedirectedStream:
             self.write(line)
 
     def flush(self) -> None:
-        pass  # what is whole is on its way; what is not would tear the picture
+        pass  # whole lines are on their way; a partial line would tear the region
 
     def finish(self) -> None:
         for text in list(self._begun.values()):
@@ -274,7 +274,7 @@ class _RedirectedStream:
 
     @property
     def rich_proxied_file(self) -> TextIO:
-        """Where rich's consoles find the stream itself."""
+        """Return the original stream; rich's consoles look it up by this name."""
         return self._stream
 
     def __getattr__(self, name: str) -> object:
@@ -282,7 +282,7 @@ class _RedirectedStream:
 
 
 def write_text(stream: IO[str], text: str) -> None:
-    """Write *text*, and now; what *stream* cannot encode is spelled out."""
+    """Write *text* and flush; characters that *stream* cannot encode are escaped."""
     try:
         stream.write(text)
     except UnicodeEncodeError as error:

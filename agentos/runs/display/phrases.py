@@ -1,4 +1,4 @@
-"""The words in which displays and plain lines tell of a run: times, counts, how far it is, how it ended."""
+"""Phrases of the live display and the plain lines: times, counts, progress, closing summary."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from ..results import ProgressStats
 if TYPE_CHECKING:
     from ...pool.snapshot import CredentialState
 
-_WORTH_SAYING = 5.0  # seconds; shorter rests are the ordinary course of things
+_WORTH_SAYING = 5.0  # seconds; shorter cooldowns are normal
 _DAY = 86_400.0
 
-Span = tuple[str, str]  # text, and its style in rich's words
+Span = tuple[str, str]  # text, and its rich style
 
 
 def format_clock_time(at: float, now: float) -> str:
-    """``15:32``; with the day, where the hour alone would mislead."""
+    """Return ``15:32``, with the day if the hour alone would be ambiguous."""
     far = at - now
     pattern = "%H:%M" if far < 0.8 * _DAY else "%a %H:%M" if far < 6 * _DAY else "%d %b %H:%M"
     return time.strftime(pattern, time.localtime(at))
 
 
 def format_until(at: float, now: float) -> str:
-    """``for 42 s``, ``format_until 15:32 (4 min)``, or nothing once *at* has come."""
+    """Return ``for 42 s``, ``until 15:32 (4 min)``, or nothing once *at* has passed."""
     if at <= now:
         return ""
     if at - now < 90:
@@ -37,14 +37,14 @@ def format_until(at: float, now: float) -> str:
 
 
 def format_progress(stats: ProgressStats) -> str:
-    """``142/300 (47.3%)``, or only how many where the end is not known."""
+    """Return ``142/300 (47.3%)``, or only the count if the total is unknown."""
     if stats.total is None:
         return str(stats.completed)
     return f"{stats.completed}/{stats.total} ({stats.completion_rate:.1f}%)"
 
 
 def format_counts(stats: ProgressStats) -> Iterator[Span]:
-    """How many ended how, and what befell them on the way."""
+    """Yield the counts of items: done, failed, and those retried, rate-limited or cached."""
     yield f"done {stats.success_count}", "green"
     yield ", ", ""
     yield f"failed {stats.failed}", "red" if stats.failed else ""
@@ -54,7 +54,7 @@ def format_counts(stats: ProgressStats) -> Iterator[Span]:
 
 
 def format_time_left(seconds: float | None, now: float) -> str:
-    """``format_rough_duration 0:12:30 left, done at 03:41``; no finer than anybody can know it."""
+    """Return ``about 0:12:30 left, done at 03:41``, rounded to a plausible precision."""
     if seconds is None or not math.isfinite(seconds):
         return "time left not known"
     step = next(step for limit, step in ((60, 1), (600, 10), (3_600, 30), (math.inf, 60)) if seconds < limit)
@@ -63,7 +63,7 @@ def format_time_left(seconds: float | None, now: float) -> str:
 
 
 def describe_unavailable_keys(keys: Sequence[CredentialState], now: float) -> str:
-    """What to say when no key can be used for now, or ever; else nothing."""
+    """Return a message if no key can be used now or ever; else nothing."""
     usable = [key for key in keys if key.state not in OUT_OF_USE]
     if keys and not usable:
         return f"no usable key left: {format_states(keys)}"
@@ -77,7 +77,7 @@ def describe_unavailable_keys(keys: Sequence[CredentialState], now: float) -> st
 
 
 def format_states(keys: Sequence[CredentialState]) -> str:
-    """``34 available, 2 cooling``: how many are what."""
+    """Return the number of keys in each state: ``34 available, 2 cooling``."""
     tally: dict[str, int] = {}
     for key in keys:
         tally[key.state] = tally.get(key.state, 0) + 1
@@ -85,7 +85,7 @@ def format_states(keys: Sequence[CredentialState]) -> str:
 
 
 def format_closing(stats: ProgressStats, name: str = "") -> Iterator[str]:
-    """How the run ended: what became of the items, how long it took, what is left of it, and what to do about it."""
+    """Yield the closing summary: counts, duration, unfinished items, and the reason for a stop with its advice."""
     total = "" if stats.total is None else f" of {stats.total}"
     parts = [f"{stats.success_count}{total} done", f"{stats.failed} failed"]
     parts += [
@@ -112,7 +112,7 @@ def format_closing(stats: ProgressStats, name: str = "") -> Iterator[str]:
 
 
 def _format_rate(stats: ProgressStats) -> str:
-    """What came from an earlier run took no time."""
+    """Return the rate of items that were run; cached ones took no time."""
     ran = stats.completed - stats.cached
     if ran <= 0 or stats.elapsed <= 0:
         return ""

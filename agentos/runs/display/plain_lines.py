@@ -1,4 +1,4 @@
-"""Progress where no live display can be: a few plain lines, fit for a log file. Needs nothing but Python."""
+"""Progress as plain lines for log files and terminals without a live display. Needs only the standard library."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _STEPS = 10
 
 
 class PlainProgress:
-    """``on_progress=PlainProgress()``: a line at the start, every tenth of the way or 30 seconds, and at the end.
+    """``on_progress=PlainProgress()``: a line at the start, at every tenth or 30 seconds, and at the end.
 
-    It writes to *stream*, standard error unless told; when that cannot be written to any more, it falls silent. While
-    nothing happens in the run, only ``tick``, called now and then, makes it say that.
+    It writes to *stream*, by default standard error, and becomes silent when that cannot be written. While the run has
+    no events, only calls of ``tick`` produce lines.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class PlainProgress:
         self._forget()
 
     def __call__(self, event: Progress) -> None:
-        """Say what happened, if it is time to."""
+        """Write a line about *event* if one is due."""
         with self._lock:
             if event.kind == "run_started":
                 self._forget()
@@ -64,14 +64,14 @@ class PlainProgress:
             self._write_line(*self._lines(event))
 
     def tick(self) -> None:
-        """Say how far it is, if nothing was said for 30 seconds."""
+        """Write a progress line if there was none for 30 seconds."""
         with self._lock:
             if self._on and self._is_time():
                 self._write_line(self._line())
 
     def close(self) -> None:
-        """Nothing more is said, until another run starts."""
-        self._on = False  # without the lock: a stream that takes nothing may hold it for ever
+        """Write nothing more until another run starts."""
+        self._on = False  # without the lock: a blocked stream may hold it forever
 
     def _forget(self) -> None:
         self._events.reset()

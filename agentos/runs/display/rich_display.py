@@ -42,21 +42,20 @@ T = TypeVar("T")
 
 _STREAM_IS_GONE = (OSError, ValueError)
 _PATIENCE = 1.0
-_MOST_SAID = 20  # items whose last line is asked for; more are never shown
+_MOST_SAID = 20  # items whose last line is requested; more are never shown
 
 
 class RichProgress:
     """Shows one run at a time: ``ParallelCoordinator(..., on_progress=RichProgress())``.
 
-    On a terminal: a bar, the counts, when it will be through, what is running, the last *failures* failures; elsewhere
-    the lines of ``PlainProgress``. It writes to standard error unless given a *console*; when that cannot be written to
-    any more, it falls silent. All that is printed to the same terminal meanwhile passes above the region, unless
-    *redirect* is off.
+    On a terminal: a bar, the counts, the estimated end, running items, the last *failures* failures; elsewhere the
+    lines of ``PlainProgress``. It writes to standard error unless given a *console*, and becomes silent when that
+    cannot be written. What is printed to the same terminal meanwhile appears above the region, unless *redirect* is
+    off.
 
-    What it may be given to show more: *name*, of the run; *keys*, such as ``pool.snapshot``, asked four times a second;
-    *forecast*, the seconds for so many more items (``PoolForecast``); *running*, the ids of what runs and since when
-    (epoch seconds), the oldest first, where events alone would tell late and of few; *last_line*, what an item printed
-    last.
+    Optional sources: *name* of the run; *keys*, such as ``pool.snapshot``, called four times a second; *forecast*, the
+    seconds for so many more items (``PoolForecast``); *running*, the ids of running items with their start (epoch
+    seconds), the oldest first, which is more complete than events; *last_line*, the last line that an item printed.
     """
 
     def __init__(
@@ -93,13 +92,13 @@ class RichProgress:
 
     @classmethod
     def on(cls, stream: TextIO, environ: Mapping[str, str], *, colour: bool, **options: Any) -> RichProgress:
-        """One on *stream*, which is a terminal, described by *environ*; *options* as for the class itself."""
-        # The terminal knows its size better than a shell's variables, which stay as they were when it is resized.
+        """Create a display on *stream*, a terminal described by *environ*; *options* as for the class."""
+        # Ask the terminal for its size: the shell's variables do not change when it is resized.
         environ = {name: value for name, value in environ.items() if name not in ("COLUMNS", "LINES")}
         return cls(Console(file=stream, force_terminal=True, no_color=not colour, _environ=environ), **options)
 
     def __call__(self, event: Progress) -> None:
-        """Show what happened."""
+        """Show *event*."""
         if not self._console.is_terminal or self._console.is_dumb_terminal:
             self._plain(event)
             return
@@ -133,10 +132,10 @@ class RichProgress:
             live.end()
 
     def write_above(self, stream: str, text: str) -> None:
-        """Print whole lines, of ``"stdout"`` or ``"stderr"``, above the region; and as ever where there is none.
+        """Print whole lines of ``"stdout"`` or ``"stderr"`` above the region, or directly if there is no region.
 
-        *text* goes to the terminal as it is: make it harmless first. It is written within some milliseconds. Where its
-        last line has no end it gets one: a picture cannot stand in the middle of a line.
+        *text* goes to the terminal unchanged: sanitise it first. It is written within some milliseconds. A missing
+        newline at its end is added, because the region cannot start in the middle of a line.
         """
         if not text.endswith("\n"):
             text += "\n"
@@ -150,10 +149,10 @@ class RichProgress:
             pass
 
     def close(self) -> None:
-        """Remove the region, if there is one; nothing is shown until another run starts."""
+        """Remove the region, if any; show nothing until another run starts."""
         self._closed = True
         self._plain.close()
-        mine = self._lock.acquire(timeout=_PATIENCE)  # in vain where a stopped terminal holds up an event
+        mine = self._lock.acquire(timeout=_PATIENCE)  # fails if a blocked terminal holds up an event
         try:
             self._end()
         finally:
@@ -212,7 +211,7 @@ class RichProgress:
 
 
 def _call_or_default(question: Callable[[], T] | None, otherwise: T) -> T:
-    """The answer; or *otherwise*, if nobody is there or it fails: the rest of the picture is drawn all the same."""
+    """Return the answer of *question*, or *otherwise* if it is None or fails, so that the rest is still drawn."""
     if question is None:
         return otherwise
     try:
@@ -223,10 +222,10 @@ def _call_or_default(question: Callable[[], T] | None, otherwise: T) -> T:
 
 
 class _Styler:
-    """Turns rows into text with the colours that a console can show."""
+    """Turns rows into text with the colours that a console supports."""
 
     def __init__(self, console: Console) -> None:
-        # One of our own: what is drawn on the user's passes its hooks, and theirs is the thread that prints.
+        # A separate console: the user's has render hooks and belongs to the threads that print.
         self._console = Console(
             file=io.StringIO(),
             force_terminal=True,
@@ -237,7 +236,7 @@ class _Styler:
         )
 
     def render(self, rows: Iterable[Row]) -> Drawn:
-        """The rows as text, and how wide each is."""
+        """Return the rows as text, each with its width."""
         rows = list(rows)
         with self._console.capture() as captured:
             self._console.print(Segments(segments(rows)), end="", soft_wrap=True)
@@ -246,19 +245,19 @@ class _Styler:
 
 
 def segments(rows: Iterable[Row]) -> list[Segment]:
-    """The same for rich: styled pieces, and a line end after each row."""
+    """Return the rows as rich segments: styled pieces, and a line end after each row."""
     end = Segment("\n")
     pieces = ([*(Segment(text, Style.parse(style)) for text, style in row), end] for row in rows)
     return list(chain.from_iterable(pieces))
 
 
 class _LiveDisplay(RenderHook):
-    """A region on a console, and all who print to it passing above."""
+    """A region on a console; other output to the console appears above it."""
 
     def __init__(self, console: Console, draw: Callable[[], Drawn], *, redirect: bool) -> None:
         self._console = console
         self.region = LiveRegion(cast(TextIO, _ConsoleFile(console)), draw, lambda: console.width)
-        # Prints to another terminal than the region's are nobody's business here.
+        # Output to another terminal than the region's is not redirected.
         self._redirect = (
             Redirect(self.region.write_above) if redirect and is_terminal(cast(TextIO, console.file)) else None
         )
@@ -280,13 +279,13 @@ class _LiveDisplay(RenderHook):
             self._console.pop_render_hook()
 
     def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
-        # Marked as a control, so that rich does not take it for text that fills the line.
+        # Marked as a control, so that rich does not count it as text.
         way = Segment(self.region.clear_for_output(), None, [(ControlType.CARRIAGE_RETURN,)])
         return [Segments([way]), *renderables]
 
 
 class _ConsoleFile:
-    """What a console writes to, at the moment of writing: standard error may be replaced meanwhile."""
+    """The console's file at the moment of writing: standard error may be replaced meanwhile."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
