@@ -1,4 +1,4 @@
-"""How a run ended, for a script as an exit code and for a person as the last words."""
+"""The exit code of a run, and the closing advice on what to type next."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def exit_code(stats: ProgressStats, pressed: BaseException | None = None, *, total: int | None = None) -> ExitCode:
-    """What *stats* mean for a script. *pressed*: what a second signal raised; *total*: of items, where it is known."""
+    """Return the exit code. *pressed*: what a second signal raised; *total*: the number of items, if known."""
     if isinstance(pressed, KeyboardInterrupt):
         return ExitCode.INTERRUPTED
     if isinstance(pressed, SystemExit):
@@ -20,7 +20,7 @@ def exit_code(stats: ProgressStats, pressed: BaseException | None = None, *, tot
     from ...runs.results import Cause
 
     if total is not None and stats.completed >= total and stats.cause in (Cause.SIGNAL, Cause.DEADLINE):
-        return ExitCode.SOME_FAILED if stats.failed else ExitCode.OK  # it came too late to stop anything
+        return ExitCode.SOME_FAILED if stats.failed else ExitCode.OK  # the stop came after the last item
     if stats.cause is Cause.SIGNAL:
         return ExitCode.TERMINATED if stats.stopped_by == signal.SIGTERM.name else ExitCode.INTERRUPTED
     codes: dict[Cause | None, ExitCode] = {
@@ -38,7 +38,7 @@ def exit_code(stats: ProgressStats, pressed: BaseException | None = None, *, tot
 def build_next_steps(
     stats: ProgressStats, code: ExitCode, *, name: str, again: str, retry: str, retried: bool
 ) -> list[str]:
-    """What to type next; nothing if all is done and was done now. *name* is what other commands find the run by."""
+    """Return the commands to type next; none if all is done and was done now. *name* identifies the run."""
     words: list[str] = []
     left = stats.unfinished or 0
     count = "1 item" if left == 1 else f"{left} items"

@@ -1,4 +1,4 @@
-"""Whether to write in colour."""
+"""Decide whether to write in colour."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ _OFF = ("NO_COLOR", "AGENTOS_NO_COLOR")
 
 
 def use_color(stream: TextIO | None, environ: Mapping[str, str], flag: str = "auto") -> bool:
-    """What *flag* says (``--color auto|always|never``), else the environment, else whether *stream* is a terminal.
+    """Decide whether to use colours: by *flag* (``--color``), the environment, or whether *stream* is a terminal.
 
-    A variable counts if it is not empty. ``NO_COLOR`` wins over ``FORCE_COLOR``: where both are set, a log without
-    colours harms nobody.
+    A variable counts if it is not empty. ``NO_COLOR`` overrides ``FORCE_COLOR``: a log without colours does no harm.
     """
     if flag in ("always", "never"):
         return flag == "always"
@@ -29,5 +28,5 @@ def use_color(stream: TextIO | None, environ: Mapping[str, str], flag: str = "au
 
 
 def is_dumb(environ: Mapping[str, str]) -> bool:
-    """Whether the terminal says of itself that it can do nothing but print."""
+    """Return whether the terminal is declared to support only printing."""
     return environ.get("TERM", "").lower() in ("dumb", "unknown")

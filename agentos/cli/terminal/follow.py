@@ -1,4 +1,4 @@
-"""Reading a file that may still grow: its last lines, and whatever comes later."""
+"""Read a file that may still grow: its last lines, and what is appended later."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _LONGEST_LINE: Final = 64 * 1024
 
 
 class GrowingFile:
-    """Hands the bytes of *path* to *write*, from the last *lines* lines on, or all of it. It may not exist yet.
+    """Passes the bytes of *path* to *write*, from its last *lines* lines on, or all of it. It may not exist yet.
 
-    Memory is bounded by a block, whatever the length of the file or of a line in it. Raises UnsafePath for what is no
+    Memory is bounded by a block, whatever the length of the file or of a line. Raises UnsafePath if it is not an
     ordinary file.
     """
 
@@ -27,7 +27,7 @@ class GrowingFile:
         self._file: BinaryIO | None = None
 
     def write_new(self) -> bool:
-        """Write what has come since the last time; False if that was nothing."""
+        """Write what was appended since the last call; return False if nothing was."""
         if self._file is None:
             try:
                 with folder_of(self._path) as folder:
@@ -48,7 +48,7 @@ class GrowingFile:
 
 
 class SanitizedLines:
-    """For a terminal: passes lines on as text that cannot steer it. A line of unusual length comes in pieces."""
+    """Passes lines on as text that is safe for a terminal. A very long line is split."""
 
     def __init__(self, write: Callable[[str], object], printable: Callable[[str], str]) -> None:
         self._write = write
@@ -64,7 +64,7 @@ class SanitizedLines:
             self._rest = b""
 
     def flush(self) -> None:
-        """Show a last line that has no end yet."""
+        """Write a last line that has no end yet."""
         if self._rest:
             self._write(self._shown(self._rest) + "\n")
             self._rest = b""
@@ -74,7 +74,7 @@ class SanitizedLines:
 
 
 def _start_of_last(file: BinaryIO, lines: int) -> int:
-    """Where the last *lines* lines begin."""
+    """Return the offset where the last *lines* lines begin."""
     position = file.seek(0, os.SEEK_END)
     if lines <= 0:
         return position
@@ -87,7 +87,7 @@ def _start_of_last(file: BinaryIO, lines: int) -> int:
         block = file.read(length)
         end = len(block)
         if first and block.endswith(b"\n"):
-            end -= 1  # it ends the last line, and begins none
+            end -= 1  # it ends the last line
         first = False
         while (end := block.rfind(b"\n", 0, end)) >= 0:
             wanted -= 1

@@ -1,4 +1,4 @@
-"""The output of items on our own standard output and error: line by line, in groups, or in the order of the items."""
+"""Print the output of items to stdout and stderr: line by line, in groups, or in the order of the items."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def build_screen(
     stdout: TextIO | None = None,
     stderr: TextIO | None = None,
 ) -> LineScreen | None:
-    """The screen that the flags ask for; None: nothing is shown.
+    """Return the screen for these flags, or None to show nothing.
 
-    With *json* all goes to standard error. What is for a terminal goes through *write*, if given, because a live
-    display may own it. *stdout* and *stderr* are our own streams unless told.
+    With *json* everything goes to standard error. Text for a terminal goes through *write*, if given, because a live
+    display may own the terminal. *stdout* and *stderr* default to the process's own streams.
     """
     if quiet:
         return None
@@ -43,10 +43,10 @@ def build_screen(
 
 
 class LineScreen:
-    """Shows each line at once, in one write, behind the id of its item in brackets. Empty lines stay empty.
+    """Prints each line at once, in one write, prefixed with its item's id in brackets. Empty lines stay empty.
 
-    A piece of an over-long line is a line of its own on a terminal. In a pipe the pieces follow each other as they
-    came, unless a line of another item comes between: then the line is broken there.
+    A piece of an over-long line is a line of its own on a terminal. In a pipe the pieces follow each other, unless a
+    line of another item comes between: then the line is broken there.
     """
 
     def __init__(self, sinks: dict[str, StreamWriter], *, tag: bool = True) -> None:
@@ -56,11 +56,11 @@ class LineScreen:
 
     @property
     def stdout_is_gone(self) -> bool:
-        """Nobody reads our standard output any more (``| head``), or it cannot be written."""
+        """Return whether standard output is closed (``| head``) or cannot be written."""
         return self._sinks["stdout"].is_gone
 
     def list_errors(self) -> list[str]:
-        """What kept output from being shown, other than that its reader left: a full disk, say."""
+        """Return the errors that prevented output, other than a reader that left: a full disk, for example."""
         return list(dict.fromkeys(sink.error for sink in self._sinks.values() if sink.error))
 
     def line(self, item_id: str, index: int, stream: str, text: str, whole: bool) -> None:
@@ -72,10 +72,10 @@ class LineScreen:
             self._end_lines(item_id)
 
     def item_settled(self, index: int) -> None:
-        """Nothing more comes of the item at *index*: it is done, failed, or was not run at all."""
+        """Note that the item at *index* prints nothing more: it is done, failed, or was not run."""
 
     def close(self) -> None:
-        """Show what waits to be shown."""
+        """Print what is still held back."""
 
     def _show(self, item_id: str, stream: str, text: str, whole: bool) -> None:
         sink = self._sinks[stream]
@@ -93,7 +93,7 @@ class LineScreen:
         sink.write(stream, f"{start}{'' if goes_on or not text else prefix}{text}{chr(10) if whole else ''}")
 
     def _end_lines(self, item_id: str) -> None:
-        """An item that ended leaves no line open; it can only be that it was cut off."""
+        """End the open lines of an item that ended or was cut off."""
         for sink in self._sinks.values():
             if sink.unfinished is not None and sink.unfinished[0] == item_id:
                 stream = sink.unfinished[1]
@@ -102,7 +102,7 @@ class LineScreen:
 
 
 class GroupScreen(LineScreen):
-    """Shows the output of an attempt in one piece, when it has ended. Until then it waits, most of it on disk."""
+    """Prints the output of an attempt in one piece when it has ended. Until then it is buffered, mostly on disk."""
 
     def __init__(self, sinks: dict[str, StreamWriter], *, tag: bool = True) -> None:
         super().__init__(sinks, tag=tag)
@@ -139,10 +139,9 @@ class GroupScreen(LineScreen):
 
 
 class OrderedScreen(GroupScreen):
-    """Shows the output of each item in one piece, in the order of the input, all its attempts together.
+    """Prints the output of each item in one piece, in the order of the input, with all its attempts.
 
-    It must be told of every item when it is ``item_settled``, also of one that was not run: the next ones wait for
-    that.
+    Call ``item_settled`` for every item, also for one that was not run: the following items wait for it.
     """
 
     def __init__(self, sinks: dict[str, StreamWriter], *, tag: bool = True) -> None:
@@ -153,7 +152,7 @@ class OrderedScreen(GroupScreen):
         self._turn = threading.Lock()
 
     def attempt_ended(self, item_id: str, index: int, log: Path | None) -> None:
-        spool = self._waiting.get((index, item_id))  # there may be another attempt
+        spool = self._waiting.get((index, item_id))  # another attempt may follow
         if spool is not None:
             spool.spill()
 
@@ -174,7 +173,7 @@ class OrderedScreen(GroupScreen):
 
 
 def failure_block(item_id: str, error: str | None, tail: Sequence[str], log: Path | None = None) -> str:
-    """What is said of a failed item whose output was not shown: why, its last lines, where the rest is."""
+    """Return the report of a failed item whose output was not shown: the error, its last lines, the path of its log."""
     name = _short(item_id)
     reason = next((line for line in (error or "").splitlines() if line.strip()), "no reason given")
     lines = [f"[{name}] failed: {shorten(make_printable(reason), _LONGEST_ERROR)}"]
@@ -189,11 +188,11 @@ def _short(item_id: str) -> str:
 
 
 def _readable(text: str) -> str:
-    """The same with a mark for each byte that is no UTF-8."""
+    """Return the text with a replacement mark for each byte that is not UTF-8."""
     return text if text.isascii() else text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
-_HEAD = struct.Struct("=??I")  # standard error? a whole line? how many bytes?
+_HEAD = struct.Struct("=??I")  # is it stderr, is the line whole, length in bytes
 
 
 def _record(stream: str, text: str, whole: bool) -> bytes:

@@ -1,4 +1,4 @@
-"""How keys are shown to people: a row for each, and a table of the rows."""
+"""Rows and table of keys for ``agentos keys``."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DISABLED: Final = "disabled"
 
 @dataclass(frozen=True, slots=True)
 class KeyRow:
-    """One key as it is shown. Instants are epoch seconds; ``until`` is None where no instant is known."""
+    """One key as shown. Instants are epoch seconds; ``until`` is None if no instant is known."""
 
     name: str
     state: str
@@ -36,8 +36,8 @@ class KeyRow:
     leases: int
     holders: tuple[str, ...]
     limits: tuple[dict[str, Any], ...]
-    secrets: int  # how many secrets have had this name
-    paused_until: float | None = None  # no lease starts before it, on any key
+    secrets: int  # number of secrets that have had this name
+    paused_until: float | None = None  # no key is leased before it
     paused_why: str = ""
 
     def as_json(self) -> dict[str, Any]:
@@ -62,7 +62,7 @@ class KeyRow:
 def build_rows(
     seen: Sequence[CredentialRow], specs: Sequence[KeySpec], disabled: Sequence[str], *, everything: bool
 ) -> tuple[list[KeyRow], int]:
-    """The rows, those that are stated first and in their order; and how many more the store has."""
+    """Return the rows, with the configured keys first and in their order, and the number of other keys in the store."""
     by_name = {each.state.name: each for each in seen}
     rows = [_row(by_name.pop(spec.name)) if spec.name in by_name else _unused(spec) for spec in specs]
     off = [_switched_off(name, by_name.pop(name, None)) for name in disabled]
@@ -71,7 +71,7 @@ def build_rows(
 
 
 def mark_paused(rows: Sequence[KeyRow], pause: GrantPause, now: float) -> list[KeyRow]:
-    """The same rows while the store grants nothing: each key is what it is, and none can be had."""
+    """Mark all rows as unavailable while the store grants nothing."""
     return [replace(row, available=False, paused_until=now + pause.left, paused_why=pause.why) for row in rows]
 
 
@@ -87,7 +87,7 @@ def _row(seen: CredentialRow) -> KeyRow:
         slots=state.slots,
         leases=state.leases,
         holders=seen.holders,
-        limits=tuple(_limit_json(limit) for limit in state.limits if math.isfinite(limit.left)),  # as JSON has it
+        limits=tuple(_limit_json(limit) for limit in state.limits if math.isfinite(limit.left)),  # JSON has no infinity
         secrets=seen.secrets,
     )
 
@@ -133,9 +133,9 @@ _HEADINGS: Final = ("KEY", "STATE", "IN USE", "UNTIL", "LEFT", "WHY")
 def print_keys(
     rows: Sequence[KeyRow], more: int, missing: str | None, *, pause: GrantPause | None = None, coloured: bool
 ) -> None:
-    """Print how many are available, and a table.
+    """Print the number of available keys and a table.
 
-    *missing*: there is no store yet, and it would be there. *pause*: the store grants nothing for now.
+    *missing* is the location of a store that does not exist yet. *pause*: the store grants nothing for now.
     """
     if missing is not None:
         print(f"no run has used a store at {missing} yet")
@@ -171,7 +171,7 @@ def _some(holders: Sequence[str]) -> str:
 
 
 def format_until(until: float, now: float) -> str:
-    """An instant to come: "15:32 (in 4 min)", with the day if that is not today."""
+    """Format a future instant: "15:32 (in 4 min)", with the day if it is not today."""
     at, today = (datetime.datetime.fromtimestamp(min(each, _LAST_INSTANT)) for each in (until, now))
     if at.date() == today.date():
         hour = f"{at:%H:%M:%S}" if until - now < 120 else f"{at:%H:%M}"
@@ -180,14 +180,14 @@ def format_until(until: float, now: float) -> str:
     return f"{hour} (in {format_rough_duration(until - now)})"
 
 
-_LAST_INSTANT: Final = 253_000_000_000.0  # in the year 9987: datetime knows none after 9999
+_LAST_INSTANT: Final = 253_000_000_000.0  # in the year 9987: datetime ends with 9999
 
 _PERIODS: Final = {1.0: "a second", 60.0: "a minute", 3_600.0: "an hour", 86_400.0: "a day", "day": "a day"}
 
 
 def _format_left(limit: Mapping[str, Any]) -> str:
-    """What is left of a limit: "38/60 requests a minute"."""
-    from ...pool.snapshot import format_number
+    """Format what is left of a limit: "38/60 requests a minute"."""
+    from ...pool.core.limits.base import format_number
 
     per = _PERIODS.get(limit["per"]) or f"in {limit['per']:g} s"
     model = f" for {limit['model']}" if limit["model"] else ""

@@ -1,4 +1,4 @@
-"""What agentos logs while a run is on, shown to a person."""
+"""Print log records of the package while a run is running."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 import logging
 from collections.abc import Callable, Iterator
 
-# What a pool says of each limit it meets: of thousands nobody wants to read, and `agentos show` counts them.
+# Logged by a pool for each rate limit: there may be thousands, and `agentos show` counts them.
 _EVERYDAY = ("rate-limited for", "Credential pool exhausted")
 
 
@@ -14,9 +14,9 @@ _EVERYDAY = ("rate-limited for", "Credential pool exhausted")
 def showing_log(
     say: Callable[[str], None], masked: Callable[[str], str], *, without_display: bool, verbose: bool
 ) -> Iterator[None]:
-    """While it lasts, *say* gets what is logged, *masked*, and nobody else does.
+    """While active, pass redacted log messages to *say* and to no other handler.
 
-    What a display tells anyway is left out, but for the news that the run stops, if it is *without_display*.
+    Messages that a display shows anyway are skipped; *without_display*, the message that the run stops is not.
     """
     logger = logging.getLogger("agentos")
     handler = _LogHandler(say, masked, without_display=without_display, verbose=verbose)

@@ -1,4 +1,4 @@
-"""How the commands write times and tables for people."""
+"""Format times, counts and tables for the commands."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ CYAN: Final = "36"
 
 
 class Paint:
-    """Colours text for a terminal, or leaves it alone."""
+    """Colours text for a terminal, or returns it unchanged."""
 
     def __init__(self, on: bool) -> None:
         self._on = on
 
     def __call__(self, text: str, *codes: str) -> str:
-        """*text* in the given colours; one to a column keeps its width if it was padded before."""
+        """Return *text* in the given colours; pad it before if it is a column, because colours have no width."""
         return f"\x1b[{';'.join(codes)}m{text}\x1b[0m" if self._on and codes and text else text
 
 
 def format_ago(at: float, now: float) -> str:
-    """``just now``, ``5 min format_ago``, ``3 d format_ago``."""
+    """Return ``just now``, ``5 min ago``, ``3 d ago``."""
     seconds = now - at
     if seconds < 60:
         return "just now" if seconds > -60 else format_time(at)
@@ -39,7 +39,7 @@ def format_ago(at: float, now: float) -> str:
 
 
 def format_time(at: float) -> str:
-    """``2026-11-15 15:02``, local time."""
+    """Return ``2026-11-15 15:02``, in local time."""
     try:
         return time.strftime("%Y-%m-%d %H:%M", time.localtime(at))
     except (ValueError, OverflowError, OSError):
@@ -47,7 +47,7 @@ def format_time(at: float) -> str:
 
 
 def align_table(rows: Iterable[Sequence[str]], right: Sequence[int] = ()) -> list[str]:
-    """Aligned lines; the columns in *right* stand to the right. The last column is not padded."""
+    """Return aligned lines; columns in *right* are right-aligned. The last column is not padded."""
     from ...util.text_width import display_width
 
     whole = [tuple(row) for row in rows]
@@ -64,5 +64,5 @@ def _aligned(row: Sequence[str], widths: Sequence[int], right: Sequence[int]) ->
 
 
 def format_count(number: int, one: str, many: str | None = None) -> str:
-    """``1 item``, ``2 items``, ``12,000 items``."""
+    """Return ``1 item``, ``2 items``, ``12,000 items``."""
     return f"{number:,} {one if number == 1 else many or one + 's'}"

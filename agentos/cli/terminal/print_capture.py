@@ -1,4 +1,4 @@
-"""What a Python worker prints, taken as the output of its item."""
+"""Capture what a Python worker prints as the output of its item."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _printing: ContextVar[CurrentOutput | None] = ContextVar("agentos_printing", def
 
 
 class AttemptOutput(Protocol):
-    """Takes what one attempt prints."""
+    """Receives what one attempt prints."""
 
     @property
     def finished(self) -> bool: ...
@@ -33,7 +33,7 @@ class AttemptOutput(Protocol):
 
 
 class OutputOpener(Protocol):
-    """Opens the output of an attempt; ``redactors`` take secrets out of what is no item's."""
+    """Opens the output of an attempt; ``redactors`` redact secrets in output that belongs to no item."""
 
     @property
     def redactors(self) -> Redactors | None: ...
@@ -42,12 +42,12 @@ class OutputOpener(Protocol):
 
 
 class PrintCapture:
-    """Routes ``print`` and its like: inside a worker to its item, elsewhere to where they always went, less secrets.
+    """Routes ``print``: inside a worker to its item, elsewhere to the original stream, redacted.
 
-    A context manager: from ``install`` to ``uninstall`` it stands in for ``sys.stdout`` and ``sys.stderr``. A task or
-    ``asyncio.to_thread`` of the worker prints for its item too; a bare thread that it starts does not, nor does a child
-    that it forks. With *all_to_stderr* nothing of that goes to standard output. What is for a terminal goes through
-    *write*, if given, because a live display may own it.
+    A context manager: from ``install`` to ``uninstall`` it replaces ``sys.stdout`` and ``sys.stderr``. Tasks and
+    ``asyncio.to_thread`` of the worker print for its item too; bare threads and forked children do not. With
+    *all_to_stderr* nothing goes to standard output. Text for a terminal goes through *write*, if given, because a live
+    display may own the terminal.
     """
 
     def __init__(self, outputs: OutputOpener, *, all_to_stderr: bool = False, write: Write | None = None) -> None:
@@ -73,11 +73,11 @@ class PrintCapture:
                 setattr(sys, name, routed)
 
     def _above(self) -> Callable[[str], object] | None:
-        # Always as standard error: for standard output a display that has ended would print, to us.
+        # Always as standard error: for standard output, a display that has ended would print to this object.
         return None if self._write is None else functools.partial(self._write, "stderr")
 
     def uninstall(self) -> None:
-        """Put the streams back, unless somebody has put others there meanwhile."""
+        """Restore the streams, unless other code has replaced them meanwhile."""
         for name, (real, routed) in self._replaced.items():
             if getattr(sys, name) is routed:
                 setattr(sys, name, real)
@@ -85,9 +85,9 @@ class PrintCapture:
         self._replaced.clear()
 
     def wrap(self, function: Callable[..., Any], name: str | None = None) -> Callable[..., Any]:
-        """A worker that does what *function* does, its output taken. It always wants a context.
+        """Return a worker that calls *function* and captures its output. It always takes a context.
 
-        A journal knows it by *name*, which has a colon in it; else as it would know *function*.
+        The journal identifies it by *name*, which has a colon in it, else by the name of *function*.
         """
         from ...runs.worker import inspect_worker
 
@@ -109,7 +109,7 @@ class PrintCapture:
                         return worker.call(item, credential, context=context)
                     return worker.call(item, credential)
 
-        # The journal knows a worker by these; functools.wraps would also lend it the signature.
+        # The journal identifies a worker by these; functools.wraps would also copy the signature.
         call.__module__, call.__qualname__ = (name or worker.name).split(":", 1)
         call.__name__ = call.__qualname__.rpartition(".")[2]
         return call
@@ -117,7 +117,7 @@ class PrintCapture:
 
 @contextlib.contextmanager
 def build_redacted_streams(redactors: Redactors | None, *, all_to_stderr: bool = False) -> Iterator[None]:
-    """While it lasts, standard output and error are without secrets, and with *all_to_stderr* all is on the latter."""
+    """While active, redact standard output and error; with *all_to_stderr* everything goes to the latter."""
     if redactors is None and not all_to_stderr:
         yield
         return
@@ -128,7 +128,7 @@ def build_redacted_streams(redactors: Redactors | None, *, all_to_stderr: bool =
 
 
 class CurrentOutput:
-    """While it is entered, what the context prints is the output of this attempt."""
+    """While entered, what the context prints is the output of this attempt."""
 
     def __init__(self, outputs: OutputOpener, context: Context) -> None:
         name = None if context.lease is None else context.lease.name
@@ -137,7 +137,7 @@ class CurrentOutput:
 
     @property
     def is_in_a_child(self) -> bool:
-        """Whether this is a copy that was forked: its locks may be held for ever, and its text is the parent's."""
+        """Return whether this is a forked copy: its locks may stay held, and its buffered text is the parent's."""
         return os.getpid() != self._process
 
     def __enter__(self) -> None:
@@ -150,7 +150,7 @@ class CurrentOutput:
 
 
 def _item() -> AttemptOutput | None:
-    """Whose output it is now. A task that outlives its item is nobody's."""
+    """Return the current item's output; None outside of an item, and in a task that outlives its item."""
     printing = _printing.get()
     if printing is None or printing.is_in_a_child or printing.output.finished:
         return None
@@ -158,7 +158,7 @@ def _item() -> AttemptOutput | None:
 
 
 def _give(item: AttemptOutput, stream: str, data: bytes) -> None:
-    # Who shows or logs the item's line may print too, to the very stream that brought us here.
+    # Code that shows or logs the item's line may print to the same stream.
     token = _printing.set(None)
     try:
         item.write(stream, data)
@@ -167,7 +167,7 @@ def _give(item: AttemptOutput, stream: str, data: bytes) -> None:
 
 
 class RoutedText(io.TextIOBase):
-    """Stands in for ``sys.stdout`` or ``sys.stderr``; what is no item's goes to *stray*. Closing it does nothing."""
+    """Replaces ``sys.stdout`` or ``sys.stderr``; output of no item goes to *stray*. Closing it does nothing."""
 
     def __init__(self, name: str, stray: RedactedStream) -> None:
         self._name = name
@@ -193,11 +193,11 @@ class RoutedText(io.TextIOBase):
             self.redacted.flush()
 
     def isatty(self) -> bool:
-        # An item's output goes to its log as well: it is to have no colours and no bars.
+        # An item's output also goes to its log: no colours and no bars.
         return self._real is not None and _item() is None and self._real.isatty()
 
     def fileno(self) -> int:
-        """That of the stream it stands in for: what is written to a descriptor belongs to no item."""
+        """Return the descriptor of the original stream: what is written to it belongs to no item."""
         return self.buffer.fileno()
 
     def writable(self) -> bool:
@@ -214,7 +214,7 @@ class RoutedText(io.TextIOBase):
         return "backslashreplace" if self._real is None or _item() is not None else self._real.errors
 
     def __getattr__(self, name: str) -> Any:
-        """The rest (``name``, ``mode``, ``reconfigure``) is the real one's."""
+        """Return other attributes (``name``, ``mode``, ``reconfigure``) of the original stream."""
         if name.startswith("_"):
             raise AttributeError(name)
         return getattr(self._real, name)

@@ -1,4 +1,4 @@
-"""Which kind of progress a person or a program gets to see: ``--progress auto|bar|plain|json|none``."""
+"""Select the kind of progress output: ``--progress auto|bar|plain|json|none``."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _TICK = 5.0
 
 
 class Reporter(Protocol):
-    """An ``on_progress`` with an end. ``close`` may be called at any time, and more than once."""
+    """An ``on_progress`` callback with ``close``, which may be called at any time and more than once."""
 
     @property
     def write_above(self) -> Callable[[str, str], object] | None:
-        """How to print lines of ``"stdout"`` or ``"stderr"`` to a terminal that this has drawn on; None: as ever."""
+        """A function that prints lines of ``"stdout"`` or ``"stderr"`` above the drawn region; None: write directly."""
         ...
 
     def __call__(self, event: Progress) -> None: ...
@@ -46,13 +46,13 @@ def build_reporter(
     running: Callable[[], Iterable[tuple[str, float]]] | None = None,
     last_line: Callable[[str], str | None] | None = None,
 ) -> Reporter:
-    """Progress on *stream*. ``auto`` is a live display on a terminal that can show one, and plain lines elsewhere.
+    """Return progress output on *stream*. ``auto`` is a live display on a capable terminal, else plain lines.
 
-    So is ``bar``, for nothing else can be done in a file; and without rich both are plain lines.
+    ``bar`` is the same, because a file cannot show a display; without rich both are plain lines.
     """
     if mode not in MODES:
         raise UsageError(f"--progress: {mode!r} is not known", f"give one of {', '.join(MODES)}")
-    colourful = use_color(stream, environ, colour_flag)  # in each mode: a wrong flag is refused in each
+    colourful = use_color(stream, environ, colour_flag)  # in each mode, so that a wrong flag is always refused
     if mode == "none":
         return _Silent()
     if mode == "json":
@@ -88,7 +88,7 @@ class _Silent:
 
 
 class _Plain:
-    """Plain lines, also while nothing happens: a log that is silent for ten minutes looks like a run that hangs."""
+    """Plain lines, also while nothing happens: a log that is silent for ten minutes looks like a hung run."""
 
     write_above = None
 
@@ -113,7 +113,7 @@ class _Plain:
 
 
 class _Json:
-    """One JSON object per event and line. No values of items: those are in the results."""
+    """One JSON object per event and line, without the values of items: those are in the results."""
 
     write_above = None
 
@@ -125,7 +125,7 @@ class _Json:
         if self._is_gone:
             return
         try:
-            # Plain ASCII in one piece: no encoding can refuse it, and no other writer's line can tear it.
+            # Plain ASCII in one write: it can always be encoded, and no other writer's line can split it.
             self._stream.write(json.dumps(_build_facts(event)) + "\n")
             self._stream.flush()
         except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""What foreign code that knows the secrets prints to our own streams: it comes out without them."""
+"""Redact secrets in what user code prints to stdout and stderr."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 
 class RedactedStream:
-    """What belongs to no item, on its way to *real* in whole lines: without secrets, and harmless for a terminal.
+    """Passes output that belongs to no item to *real* in whole lines, redacted and safe for a terminal.
 
-    Lines for a terminal go through *write*, if given, because a live display may own it. A child that is forked begins
-    anew: with locks of its own, on the bare descriptor, and without what its parent has not passed on yet.
+    Lines for a terminal go through *write*, if given, because a live display may own the terminal. A forked child
+    starts over: with its own locks, on the bare descriptor, and without its parent's buffered text.
     """
 
     def __init__(
@@ -35,12 +35,12 @@ class RedactedStream:
         self._write = write
         self._begin()
         if self._redactor is not None:
-            # Makes it learn the secrets now. A child forked while another thread does would wait for that for ever.
+            # Load the secrets now: a child forked while another thread loads them would wait forever.
             self._redactor.flush()
         _streams.add(self)
 
     def _begin(self) -> None:
-        self._lock = threading.RLock()  # a signal handler may print in the middle of a print
+        self._lock = threading.RLock()  # a signal handler may print during a print
         self._redactor = None if self._redactors is None else self._redactors(None)
         self._lines = LineBuffer()
         self._is_terminal = is_terminal(self.real)
@@ -56,19 +56,19 @@ class RedactedStream:
             self._pass_on(self._lines.feed(data))
 
     def flush(self) -> None:
-        """Pass on a line that has no end yet, but for what may begin a secret. A terminal gets whole lines only."""
+        """Pass on an unfinished line, except what may begin a secret. A terminal gets whole lines only."""
         if not self._is_terminal:
             with self._lock:
                 self._pass_on(self._lines.flush())
 
     def finish(self) -> None:
-        """Nothing more comes: pass on all that was held back."""
+        """Pass on everything that is still held back."""
         with self._lock, contextlib.suppress(OSError, ValueError):
             rest = b"" if self._redactor is None else self._redactor.flush()
             self._pass_on(self._lines.feed(rest) + self._lines.flush())
 
     def begin_in_child(self) -> None:
-        """Call it in a process that was forked: whoever holds a lock here is not in it."""
+        """Reset in a forked process: the holder of a lock does not exist there."""
         self.real = _open_unbuffered(self.real)
         self._write = None
         self._begin()
@@ -110,18 +110,18 @@ if hasattr(os, "register_at_fork"):
 
 
 def _open_unbuffered(stream: TextIO | None) -> TextIO | None:
-    """The same descriptor without a buffer: that of *stream* may be locked, or hold what the parent will write."""
+    """Return the same descriptor unbuffered: the buffer of *stream* may be locked, or hold the parent's text."""
     if stream is None:
         return None
     try:
         file = io.FileIO(stream.fileno(), "w", closefd=False)
     except (OSError, ValueError, AttributeError):
-        return stream  # it is no file
+        return stream  # not a file
     return io.TextIOWrapper(file, encoding=stream.encoding, errors=stream.errors, write_through=True)
 
 
 def _finish_when_it_ends(stray: RedactedStream) -> None:
-    """A process of ``multiprocessing`` leaves by ``os._exit``, but not without asking those who said so."""
+    """Register ``finish`` with ``multiprocessing``, whose processes end by ``os._exit`` after their finalizers."""
     util = sys.modules.get("multiprocessing.util")
     if util is not None:
         util.register_after_fork(stray, lambda stray: util.Finalize(None, stray.finish, exitpriority=0))

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ...runs.output.capture import OutputCapture
     from ...runs.remote.worker_context import SendOutput
 
-_LINE_BY_LINE: Final = 500  # messages; after those, lines are sent together, for each message has its cost
+_LINE_BY_LINE: Final = 500  # messages; after these, lines are sent together to save messages
 _TOGETHER: Final = 1_400  # bytes
 _LARGEST: Final = 1 << 16  # bytes of one message
 
@@ -30,11 +30,11 @@ _LARGEST: Final = 1 << 16  # bytes of one message
 def ship_function(
     function: Callable[..., Any], name: str | None, folder: Path | None, outputs: OutputCapture | None = None
 ) -> ShippedFunction:
-    """The worker to give to a run whose items run elsewhere. It always wants a context.
+    """Return the worker for a run whose items run on other machines. It always takes a context.
 
-    With a *folder*, the modules in it are only here: the function and what it uses of them travel as they stand. A
-    journal knows it by *name*, which has a colon in it; else as it would know *function*. The driver writes what it
-    prints to *outputs*.
+    With a *folder*, its modules exist only on this machine: the function and what it uses of them are pickled by value.
+    The journal identifies the worker by *name*, which has a colon in it, else by the name of *function*. The driver
+    writes what it prints to *outputs*.
     """
     worker = inspect_worker(function)
     kind = ShippedCoroutine if worker.is_async else ShippedFunction
@@ -44,7 +44,7 @@ def ship_function(
 
 
 class ShippedFunction(SendsOutput):
-    """The user's function. It pickles by value, where it has to."""
+    """The user's function. It is pickled by value where necessary."""
 
     def __init__(
         self, function: Callable[..., Any], name: str, *, wants_context: bool, folder: Path | None = None
@@ -52,7 +52,7 @@ class ShippedFunction(SendsOutput):
         self._function = function
         self._wants_context = wants_context
         self._folder = folder
-        # By these a journal knows it.
+        # The journal identifies it by these.
         self.__module__, self.__qualname__ = name.split(":", 1)
 
     def __call__(self, item: Any, credential: Any, *, context: Context) -> Any:
@@ -76,7 +76,7 @@ class ShippedCoroutine(ShippedFunction):
 
 
 def _pack_function(function: Callable[..., Any], folder: Path | None) -> bytes:
-    cloudpickle = importlib.import_module("cloudpickle")  # which Dask brings
+    cloudpickle = importlib.import_module("cloudpickle")  # installed with Dask
     beside = [] if folder is None else _modules_in(folder)
     for module in beside:
         cloudpickle.register_pickle_by_value(module)
@@ -88,7 +88,7 @@ def _pack_function(function: Callable[..., Any], folder: Path | None) -> bytes:
 
 
 def _modules_in(folder: Path) -> list[ModuleType]:
-    """Those that were loaded from files in that very folder."""
+    """Return the modules that were loaded from files in that folder."""
     found = []
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)
@@ -108,7 +108,7 @@ def _unpack_function(kind: type[ShippedFunction], packed: bytes, name: str, want
 
 @contextmanager
 def _sent_home(context: Context) -> Iterator[None]:
-    """Send to the driver what the attempt prints; without a channel for that it is printed in this process."""
+    """Send what the attempt prints to the driver; without a channel it is printed in this process."""
     from ...runs.remote.worker_context import output_channel
 
     send = output_channel(context)
@@ -120,9 +120,9 @@ def _sent_home(context: Context) -> Iterator[None]:
 
 
 class _Streams:
-    """While items run in this process, its streams tell whose a line is; else they are as they were."""
+    """Route this process's streams by item while items run in it."""
 
-    redactors = None  # secrets are taken out by the driver, which knows all of them
+    redactors = None  # the driver redacts; it knows all secrets
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -142,7 +142,7 @@ class _Streams:
                 self._prints.uninstall()
 
     def open(self, item_id: str, index: int, attempt: int, credential_name: str | None = None) -> _Output:
-        raise NotImplementedError  # each item has outputs of its own
+        raise NotImplementedError  # each item has its own outputs
 
 
 _streams: Final = _Streams()
@@ -161,7 +161,7 @@ class _Captures:
 
 
 class _Output:
-    """Send what one attempt prints, in whole lines. Threads may share it."""
+    """Sends what one attempt prints, in whole lines. Thread-safe."""
 
     def __init__(self, send: SendOutput) -> None:
         self._send = send

@@ -1,4 +1,4 @@
-"""A run's report as a person reads it: what matters most first, and at the end what to type next."""
+"""Format a run's report for people: the most important first, and at the end the commands to type next."""
 
 from __future__ import annotations
 
@@ -18,14 +18,12 @@ _CAUSES: Final = 10
 _IDS: Final = 6
 _LONGEST_CAUSE: Final = 100
 _LONGEST_ID: Final = 60
-_LONGEST_REASON: Final = 2_000  # of which the end says what to do
+_LONGEST_REASON: Final = 2_000  # its end says what to do
 _COLOURS: Final = {"finished": GREEN, "running": CYAN, "crashed": RED, "unreadable": RED}
-
-# Options that belong to one start of a run and not to those that follow.
 
 
 def format_report(report: RunReport, *, now: float, paint: Paint, cwd: str, base: str | None = None) -> Iterator[str]:
-    """The report, line by line. Its commands can be typed in *cwd*; *base* is what ``--dir`` said, if anything."""
+    """Yield the lines of the report. Its commands work in *cwd*; *base* is the value of ``--dir``, if any."""
     yield from _headline(report, now, paint)
     if report.damage is not None:
         yield paint(f"  the journal is damaged: {clean(report.damage, 300)}", RED)
@@ -37,7 +35,7 @@ def format_report(report: RunReport, *, now: float, paint: Paint, cwd: str, base
 
 
 def clean(text: str, longest: int = _LONGEST_CAUSE) -> str:
-    """*text* from outside on one line: no control characters, not too long."""
+    """Return untrusted *text* on one line: no control characters, not too long."""
     from ...util.sanitize import make_printable, shorten
 
     return shorten(make_printable(text[: 10 * longest]), longest)
@@ -121,7 +119,7 @@ def _failures(report: RunReport, paint: Paint) -> Iterator[str]:
 
 
 def _cause(cause: str, error_type: str | None) -> str:
-    # Of commands and builtin errors the text says it all; of others the type is half of what there is to know.
+    # The error text of commands and timeouts is complete; for others the type matters.
     named = error_type not in (None, "CommandFailed", "TimeoutError") and error_type != cause
     return clean(f"{error_type}: {cause}" if named else cause)
 
@@ -177,12 +175,12 @@ def _next(report: RunReport, paint: Paint, cwd: str, base: str | None) -> Iterat
         yield paint("next:", BOLD)
         width = min(60, max(len(command) for command, _ in rows))
         for command, what in rows:
-            command = "\n".join(map(make_printable, command.split("\n")))  # it may have come with a repository
+            command = "\n".join(map(make_printable, command.split("\n")))  # it may come from an untrusted repository
             yield f"  {command.ljust(width)}  {paint(f'# {what}', DIM)}"
 
 
 def _commands(report: RunReport, cwd: str, base: str) -> Iterator[tuple[str, str]]:
-    """What may be typed now, and what for."""
+    """Yield the commands to type next, each with its purpose."""
     name = shlex.quote(report.name)
     running = report.state.word == "running"
     failed = report.counts["failed"]
@@ -204,13 +202,13 @@ def _commands(report: RunReport, cwd: str, base: str) -> Iterator[tuple[str, str
         elif not unfinished:
             yield run_command(card, cwd, "--fresh", *renamed), f"all {report.counts['done']:,} done; --fresh runs again"
     for cluster in report.failures[:1]:
-        ran = cluster.error_type is not None  # else it was refused: another item of its id may have a log, it has none
+        ran = cluster.error_type is not None  # else it was refused: a log under its id belongs to another item
         if ran and _can_be_typed(cluster.example):
             yield f"agentos logs {name} {shlex.quote(cluster.example)}{base}", "the output of a failed item"
 
 
 def run_command(card: RunCard, cwd: str, *more: str) -> str:
-    """What to type in *cwd* to start the run again as it was started, with *more* options."""
+    """Return the command that starts the run again from *cwd* as it was started, with *more* options."""
     kept = kept_arguments(card.arguments)
     end = options_end(kept)
     command = f"agentos run {shlex.join([*kept[:end], *more, *kept[end:]])}"
@@ -224,11 +222,11 @@ def _can_be_typed(item_id: str) -> bool:
 
 
 def kept_arguments(arguments: Sequence[str]) -> list[str]:
-    """What was typed, without what was meant for that one time: a recorded --fresh would start over again."""
+    """Return the arguments without one-time options: a recorded --fresh would start over again."""
     end = options_end(arguments)
     return [*(word for word in arguments[:end] if word not in ONCE), *arguments[end:]]
 
 
 def options_end(arguments: Sequence[str]) -> int:
-    """Where the options of ``agentos run`` end, and the command or the words begin."""
+    """Return the index where the options of ``agentos run`` end, and the command or the words begin."""
     return next((place for place, word in enumerate(arguments) if word in ("--", ":::")), len(arguments))

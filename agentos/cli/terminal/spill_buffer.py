@@ -1,4 +1,4 @@
-"""Output that has to wait: in memory as long as all of it together is small, else on disk."""
+"""Buffers for output that has to wait: in memory while the total is small, else on disk."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import threading
 from collections.abc import Iterator
 from typing import BinaryIO
 
-_IN_MEMORY = 16 << 20  # bytes, of all spools together
+_IN_MEMORY = 16 << 20  # bytes, of all buffers together
 _WORTH_A_WRITE = 1 << 12  # bytes
 
 
 class SpillBuffers:
-    """The spools of a screen, and the temporary folder they may use. No file stays open."""
+    """The buffers of a screen, and their temporary folder. No file stays open."""
 
     def __init__(self, in_memory: int = _IN_MEMORY) -> None:
         self._room = in_memory
@@ -25,7 +25,7 @@ class SpillBuffers:
         return SpillBuffer(self)
 
     def close(self) -> None:
-        """Remove the folder. The spools are used no more."""
+        """Remove the folder. The buffers must not be used afterwards."""
         import shutil
 
         with self._lock:
@@ -35,16 +35,16 @@ class SpillBuffers:
 
     @property
     def are_full(self) -> bool:
-        """Whether there is more in memory than there should be."""
+        """Return whether more is in memory than allowed."""
         return self._room < 0
 
     def count(self, size: int) -> None:
-        """So many bytes more are in memory; below 0: less."""
+        """Count *size* more bytes in memory; negative: fewer."""
         with self._lock:
             self._room -= size
 
     def new_path(self) -> str:
-        """Where a spool may keep what is too much for the memory."""
+        """Return a path for a buffer's data on disk."""
         import tempfile
 
         with self._lock:
@@ -55,17 +55,17 @@ class SpillBuffers:
 
 
 class SpillBuffer:
-    """Pieces of bytes in the order they came, until they are read."""
+    """Pieces of bytes in order, until they are read."""
 
     def __init__(self, spools: SpillBuffers) -> None:
         self._spools = spools
         self._lock = threading.Lock()
         self._memory = bytearray()
         self._path: str | None = None
-        self.error: str | None = None  # why it does not have all
+        self.error: str | None = None  # why data is missing
 
     def add(self, data: bytes) -> None:
-        """Keep *data*. If the disk does not take it, nothing that follows is kept either."""
+        """Append *data*. After a disk error nothing more is kept."""
         with self._lock:
             if self.error is not None:
                 return
@@ -75,13 +75,13 @@ class SpillBuffer:
                 self._to_disk()
 
     def spill(self) -> None:
-        """It may be long until it is read: leave the memory to others, if there is not enough."""
+        """Move the data to disk if memory is short, because it may be read much later."""
         with self._lock:
             if self._memory and self._spools.are_full:
                 self._to_disk()
 
     def parts(self) -> Iterator[BinaryIO]:
-        """All there is; no piece lies in two parts."""
+        """Yield all data; no piece is split between two parts."""
         if self._path is not None:
             try:
                 with open(self._path, "rb") as file:
@@ -97,7 +97,7 @@ class SpillBuffer:
                 try:
                     os.unlink(self._path)
                 except OSError:
-                    pass  # the folder goes in the end
+                    pass  # the folder is removed at the end
 
     def _to_disk(self) -> None:
         try:
@@ -114,7 +114,7 @@ class SpillBuffer:
 
 
 def _append(path: str, data: bytes) -> None:
-    """All of *data*, or nothing."""
+    """Append all of *data*, or nothing."""
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     try:
         size = os.fstat(file).st_size

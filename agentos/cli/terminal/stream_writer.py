@@ -1,4 +1,4 @@
-"""One of our own standard streams, written to by many threads' lines."""
+"""Write lines of many threads to one of the process's standard streams."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from typing import TextIO
 
 from ...util.terminal import is_terminal
 
-Write = Callable[[str, str], object]  # "stdout" or "stderr", and whole lines, harmless for a terminal
+Write = Callable[[str, str], object]  # "stdout" or "stderr", and whole lines that are safe for a terminal
 
 
 class StreamWriter:
-    """Writes text to a stream: to a terminal what it can show, elsewhere the very bytes that came.
+    """Writes text to a stream: to a terminal what it can show, elsewhere the original bytes.
 
-    It never raises. When the stream cannot be written any more, it is gone. Its user holds a lock.
+    It never raises. After a write error it is gone. The caller holds a lock.
     """
 
     def __init__(self, stream: TextIO | None, name: str, write: Write | None = None) -> None:
         self._stream = stream
         self._name = name
         self.is_gone = stream is None
-        self.error: str | None = None  # why it is gone; None too if only its reader left
-        self.unfinished: tuple[str, str] | None = None  # whose line has no end yet: item and stream
+        self.error: str | None = None  # why it is gone; None also if only its reader left
+        self.unfinished: tuple[str, str] | None = None  # owner of the unfinished line: item and stream
         self.is_terminal = is_terminal(stream)
         self._write = write if self.is_terminal else None
 
     def write(self, stream: str, text: str) -> None:
-        """Write *text*, which is whole lines where this is a terminal."""
+        """Write *text*, which is whole lines for a terminal."""
         if self.is_gone or self._stream is None:
             return
         if self._write is not None:
@@ -48,7 +48,7 @@ class StreamWriter:
     def _on_write_error(self, stream: TextIO, error: OSError | ValueError) -> None:
         self.is_gone = True
         if isinstance(error, OSError) and error.errno in (errno.EPIPE, errno.ECONNRESET):
-            # What Python itself still has to write there must not fail when it ends.
+            # What Python flushes there at exit must not fail.
             _point_at_nothing(stream)
         else:
             reason = error.strerror if isinstance(error, OSError) else "it is closed"
@@ -62,7 +62,7 @@ def build_writers(
     all_to_stderr: bool = False,
     write: Write | None = None,
 ) -> dict[str, StreamWriter]:
-    """The sinks for ``"stdout"`` and ``"stderr"``. Where both are the same terminal, pipe or file they are one."""
+    """Return the writers of ``"stdout"`` and ``"stderr"``: one for both if they are the same terminal, pipe or file."""
     out, err = stdout or sys.stdout, stderr or sys.stderr
     errors = StreamWriter(err, "standard error", write)
     if all_to_stderr or _are_the_same(out, err):
@@ -71,8 +71,8 @@ def build_writers(
 
 
 def write_bytes(stream: TextIO, data: bytes) -> None:
-    """Write all of *data*, and now. Raises what a closed, full or broken stream raises."""
-    stream.flush()  # what was printed before comes before
+    """Write all of *data* immediately. Raises the errors of a closed, full or broken stream."""
+    stream.flush()  # earlier prints come first
     try:
         file = stream.fileno()
     except (OSError, ValueError, AttributeError):
@@ -87,7 +87,7 @@ def write_bytes(stream: TextIO, data: bytes) -> None:
 
 
 def _write_object(stream: TextIO, data: bytes) -> None:
-    """For a stream that is no file."""
+    """Write to a stream that is not a file."""
     buffer = getattr(stream, "buffer", None)
     if buffer is None:
         stream.write(data.decode("utf-8", "replace"))
@@ -97,7 +97,7 @@ def _write_object(stream: TextIO, data: bytes) -> None:
 
 
 def _wait_for(file: int) -> None:
-    """Somebody who shares the stream has made it non-blocking."""
+    """Wait until a stream that another process made non-blocking can be written."""
     import select
 
     select.select([], [file], [])
@@ -118,4 +118,4 @@ def _point_at_nothing(stream: TextIO) -> None:
         finally:
             os.close(nothing)
     except (OSError, ValueError, AttributeError):
-        pass  # it is no file
+        pass  # not a file

@@ -1,4 +1,4 @@
-"""A table of text for a terminal or a pipe: columns aligned, empty ones left out, nothing cut off."""
+"""Format a text table for a terminal or a pipe: columns aligned, empty ones omitted, nothing cut off."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ def format_table(
     *,
     coloured_column: int,
 ) -> Iterator[str]:
-    """The lines, harmless for a terminal.
+    """Yield the lines, safe for a terminal.
 
-    *colours* has for each row the code of a terminal colour for its cell in *coloured_column*.
+    *colours* has the terminal colour code of each row's cell in *coloured_column*.
     """
     from ...util.sanitize import make_printable
     from ...util.text_width import display_width, pad
@@ -29,7 +29,7 @@ def format_table(
     }
     yield _GAP.join(pad(headings[number], widths[number]) for number in kept).rstrip()
     for row, colour in zip(shown, colours, strict=True):
-        # Blanks at the end go before colours come.
+        # Strip trailing blanks before adding colours.
         last = max((number for number in kept if row[number]), default=-1)
         line = [
             row[number] if number == last else pad(row[number], widths[number]) for number in kept if number <= last
