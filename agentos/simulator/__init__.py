@@ -1,4 +1,4 @@
-"""A rate-limited provider to try things on: as pure rules, and over real HTTP on this machine."""
+"""A simulated rate-limited provider: as pure rules, and over real HTTP on this machine."""
 
 from .lower_bound import Bound, lower_bound
 from .plan import KeyPlan, Latency, ProviderPlan, QuotaPlan, Scripted, equal_keys, organisations

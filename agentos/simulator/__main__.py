@@ -21,7 +21,7 @@ from .server import Service, listen
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command, and return its exit code: 0, or 2 for a plan or port that cannot be."""
+    """Run the command and return its exit code: 0, or 2 for an invalid plan or port."""
     parser = _parser()
     told = parser.parse_args(arguments)
     try:
@@ -88,7 +88,7 @@ async def _serve(plan: ProviderPlan, port: int) -> None:
 
 
 def _watch_input(loop: asyncio.AbstractEventLoop, ended: asyncio.Event) -> None:
-    # Straight from the descriptor: a buffered reader still waiting at the end would keep its lock, and Python says so.
+    # Read the descriptor directly: a buffered reader that waits at exit would keep its lock, and Python would complain.
     try:
         while os.read(0, 4096):
             pass
@@ -97,7 +97,7 @@ def _watch_input(loop: asyncio.AbstractEventLoop, ended: asyncio.Event) -> None:
     try:
         loop.call_soon_threadsafe(ended.set)
     except RuntimeError:
-        pass  # it has ended otherwise
+        pass  # it has already ended
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What is known of an answer before it is put into words: the same facts for every style."""
+"""The facts of an answer before it is worded, common to all styles."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Headers = tuple[tuple[str, str], ...]
 
 
 class Facts(NamedTuple):
-    """What an answer may tell. *wall* is the hour in epoch seconds; *retry_in* is exact, None where nobody knows."""
+    """Facts that an answer may state. *wall* is the time in epoch seconds; *retry_in* is exact, None if unknown."""
 
     style: Style
     dialect: Dialect
@@ -29,12 +29,12 @@ class Facts(NamedTuple):
     retry_in: float | None = None
 
     def level(self, reason: Reason) -> LimitLevel | None:
-        """The limit that a refusal for this reason is about; None where the dialect keeps it to itself."""
+        """Return the limit that a refusal for this reason is about; None if the dialect does not state it."""
         if self.dialect != "full":
             return None
         return {"requests": self.requests, "day": self.day}.get(reason, self.tokens)
 
 
 def request_id(call: int) -> str:
-    """What the provider calls its call of this number."""
+    """Return the provider's id of the request with this number."""
     return f"req_{call:012x}"

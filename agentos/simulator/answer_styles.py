@@ -1,7 +1,8 @@
-"""How a provider words its answers: headers and error bodies, by style and by how much it tells.
+"""Headers and error bodies of answers, by provider style and by dialect (how much it states).
 
-All from one set of facts. Every answer has its request's id. The full dialect gives every header of its style; OpenAI's
-resets are Go durations until the limit is full again, Anthropic's are instants in RFC 3339. Gemini has no such headers.
+All are built from one set of facts. Every answer has its request's id. The full dialect has every header of its style;
+OpenAI's resets are Go durations until the limit is full again, Anthropic's are instants in RFC 3339. Gemini has no such
+headers.
 """
 
 from __future__ import annotations
@@ -13,12 +14,12 @@ from .answer_facts import Facts, Headers, Reason, request_id
 from .number_text import ceil, go_duration, retry_after, rfc3339, whole
 from .plan import Style
 
-# Token counts of large limits are told by the thousand.
+# Token counts of large limits are stated in thousands.
 _ROUNDED_FROM = 10_000
 
 
 def build_headers(facts: Facts) -> Headers:
-    """The headers about limits, organisation and request that this dialect gives with these facts."""
+    """Return the headers about limits, organisation and request in this dialect."""
     if facts.style == "gemini":
         return ()
     openai = facts.style == "openai"
@@ -64,19 +65,19 @@ def _anthropic_headers(facts: Facts) -> list[tuple[str, str]]:
 
 
 def find_status(reason: Reason, style: Style) -> int:
-    """The status of a refusal."""
+    """Return the status of a refusal."""
     if reason in ("unknown_key", "dead_key"):
         return 400 if style == "gemini" else 401
     return {"anthropic": 400, "gemini": 403}.get(style, 429) if reason == "money" else 429
 
 
 def overloaded_status(style: Style) -> int:
-    """The status by which this style says that it is overloaded."""
+    """Return the status for an overloaded provider in this style."""
     return 529 if style == "anthropic" else 503
 
 
 def refusal_body(facts: Facts, reason: Reason, tokens: int = 0) -> str:
-    """The body of a refusal of a call of *tokens*."""
+    """Return the body of a refusal of a call with *tokens*."""
     if facts.style == "anthropic":
         kind, message = _anthropic_refusal(facts, reason)
         return anthropic_error(kind, message, facts)
@@ -148,7 +149,7 @@ _CODES = {401: "invalid_api_key", 402: "insufficient_quota", 429: "rate_limit_ex
 
 
 def plain_error(facts: Facts, status: int, message: str | None = None) -> str:
-    """The body of an answer of this status that has nothing else to tell."""
+    """Return the body of an answer of this status without further facts."""
     openai, anthropic, usual = _PLAIN.get(status, ("server_error", "api_error", "The server had an error."))
     if status < 500 and status not in _PLAIN:
         openai = anthropic = "invalid_request_error"
@@ -161,11 +162,11 @@ def plain_error(facts: Facts, status: int, message: str | None = None) -> str:
 
 
 def openai_error(message: str, kind: str, code: str | None) -> str:
-    """An error object in OpenAI's shape."""
+    """Return an error object in OpenAI's shape."""
     return json.dumps({"error": {"message": message, "type": kind, "param": None, "code": code}})
 
 
 def anthropic_error(kind: str, message: str, facts: Facts) -> str:
-    """An error object in Anthropic's shape."""
+    """Return an error object in Anthropic's shape."""
     error = {"type": kind, "message": message}
     return json.dumps({"type": "error", "error": error, "request_id": request_id(facts.call)})

@@ -1,38 +1,38 @@
-"""A second pair of eyes on the provider's own rules: what was let in is checked again, in other arithmetic.
+"""Check admitted calls a second time, with arithmetic independent of the provider's buckets.
 
-A bucket says "so much is left". The audit says "so much let in is still to be paid off by time": a debt in seconds,
-which may never exceed the time a full bucket takes to fill. The two agree unless one of them is wrong.
+A bucket counts what is left. The audit counts admitted work as a debt in seconds, which time pays off and which may
+never exceed the time that a full bucket takes to fill. The two agree unless one of them is wrong.
 """
 
 from __future__ import annotations
 
 from .plan import MINUTE, QuotaPlan
 
-_SLACK = 1e-3  # seconds: far above rounding, far below anything a limit could mean
+_SLACK = 1e-3  # seconds: far above rounding errors, far below what a limit can mean
 _KEPT = 20
 
 
 class Audit:
-    """Watches one quota, and writes down every call that should not have been let in."""
+    """Watches one quota and records every call that should not have been admitted."""
 
     __slots__ = ("_cap", "_debts", "_name", "violations")
 
     def __init__(self, plan: QuotaPlan, *, tokens: bool) -> None:
         self._name = plan.name
         self._cap = plan.concurrency
-        # Per dimension: its name, seconds each, the most seconds of debt, and the instant at which all is paid off.
+        # Per dimension: its name, seconds for each, the largest debt in seconds, and the instant when it is paid off.
         self._debts: list[list[float]] = [[0.0, 0.0, 0.0], [0.0, 0.0, 0.0]]
         limits = ((plan.rpm, plan.requests_at_once), (plan.tpm if tokens else None, plan.tokens_at_once))
         for debt, (amount, at_once) in zip(self._debts, limits, strict=True):
             if amount is not None:
                 each = MINUTE / amount
-                # In any stretch a fixed window lets in what two of its minutes allow: the end of one, the start of the
-                # next. A bucket lets in what it holds.
+                # Any period of a fixed window admits up to two minutes' worth: the end of one, the start of the next. A
+                # bucket admits what it holds.
                 debt[:] = [each, each * at_once * (2 if plan.refill == "fixed" else 1) + each * 1e-5 + _SLACK, 0.0]
         self.violations: list[str] = []
 
     def admitted(self, tokens: int, in_flight: int, now: float) -> None:
-        """A call of *tokens* was let in, and *in_flight* calls are now in flight."""
+        """Check a call of *tokens* that was admitted; *in_flight* calls are now in flight."""
         for place, need in enumerate((1, tokens)):
             debt = self._debts[place]
             if debt[0]:

@@ -1,7 +1,7 @@
-"""How much of one limit is left: a bucket that fills all the time, or a window that is new all at once.
+"""Limits of the simulated provider: a bucket that refills continuously, or a fixed window.
 
-Written apart from the pool's own buckets, and in other terms: a level that rises, where the pool keeps an instant. Two
-independent pieces of arithmetic that agree are worth more than one that is used twice.
+Deliberately independent of the pool's buckets: this one stores a level that rises, the pool stores an instant. Two
+independent implementations that agree are better evidence than one that is used twice.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-# A level is a sum of many small floats. Whoever waited exactly as long as told must not miss it by the last digit.
+# A level is a sum of many floats. A client that waited exactly as long as stated must not fail by the last digit.
 ROUNDING = 1e-6
 
 
 class LimitLevel(NamedTuple):
-    """What a provider may tell of one limit: its amount per window, how much is left, seconds until all is there."""
+    """The state of one limit as stated to clients: amount per window, what is left, seconds until it is full."""
 
     limit: float
     remaining: float
@@ -22,7 +22,7 @@ class LimitLevel(NamedTuple):
 
 
 class ProviderBucket:
-    """Holds *capacity*, starts full, and rises by *amount* per *window* seconds."""
+    """Holds *capacity*, starts full, and refills by *amount* per *window* seconds."""
 
     __slots__ = ("_amount", "_at", "_capacity", "_level", "_rate")
 
@@ -40,34 +40,34 @@ class ProviderBucket:
         return self._level
 
     def wait(self, need: float, now: float) -> float:
-        """Seconds until *need* fits: 0 if it does now, infinite if it never will."""
+        """Return the seconds until *need* fits: 0 if it does now, infinite if it never will."""
         missing = need - self._rise(now)
         if missing <= ROUNDING:
             return 0.0
         return missing / self._rate if need <= self._capacity + ROUNDING else math.inf
 
     def take(self, need: float, now: float) -> None:
-        """Take what :meth:`wait` said fits."""
+        """Take what fits by :meth:`wait`."""
         self._level = self._rise(now) - need
 
     def spill(self, now: float, *, whole: bool = False) -> None:
-        """Take one for a call that was refused, or what there is of one (unless *whole*): refusals make no debt."""
+        """Take one for a refused call, or the rest of one (unless *whole*): refusals make no debt."""
         left = self._rise(now)
         if left >= 1 - ROUNDING or (left > 0 and not whole):
             self._level = max(0.0, left - 1)
 
     def give_back(self, amount: float, now: float) -> None:
-        """Put back what was not used; what runs over is lost."""
+        """Return what was not used, up to the capacity."""
         self._level = min(self._capacity, self._rise(now) + amount)
 
     def level(self, now: float) -> LimitLevel:
-        """What is left, as the provider tells it."""
+        """Return the level as the provider states it."""
         left = self._rise(now)
         return LimitLevel(self._amount, max(0.0, left), (self._capacity - left) / self._rate)
 
 
 class Window:
-    """Gives *amount* at the start of each stretch of *length* seconds, counted from the provider's own start."""
+    """Gives *amount* at the start of each window of *length* seconds, counted from the provider's start."""
 
     __slots__ = ("_amount", "_length", "_number", "_used")
 
@@ -87,35 +87,35 @@ class Window:
         return max(0.0, (self._number + 1) * self._length - now)
 
     def wait(self, need: float, now: float) -> float:
-        """Seconds until *need* fits: 0 if it does now, infinite if it never will."""
+        """Return the seconds until *need* fits: 0 if it does now, infinite if it never will."""
         self._roll(now)
         if self._used + need <= self._amount + ROUNDING:
             return 0.0
         return self._rest(now) if need <= self._amount else math.inf
 
     def take(self, need: float, now: float) -> None:
-        """Take what :meth:`wait` said fits."""
+        """Take what fits by :meth:`wait`."""
         self._roll(now)
         self._used += need
 
     def spill(self, now: float, *, whole: bool = False) -> None:
-        """Take one for a call that was refused, if there is one. A window has whole ones only."""
+        """Take one for a refused call, if there is one. A window has whole ones only."""
         self._roll(now)
         self._used = max(self._used, min(self._amount, self._used + 1))
 
     def give_back(self, amount: float, now: float) -> None:
-        """Put back what was not used. After a new window began there is nothing to put back into it."""
+        """Return what was not used, unless a new window has begun."""
         self._roll(now)
         self._used = max(0.0, self._used - amount)
 
     def level(self, now: float) -> LimitLevel:
-        """What is left, as the provider tells it."""
+        """Return the level as the provider states it."""
         self._roll(now)
         return LimitLevel(self._amount, max(0.0, self._amount - self._used), self._rest(now) if self._used else 0.0)
 
 
 def build_bucket(amount: float | None, window: float, at_once: float, *, fixed: bool) -> ProviderBucket | Window | None:
-    """The full bucket, or fresh window, of a limit; None where there is no such limit."""
+    """Return the full bucket or fresh window of a limit; None without a limit."""
     if amount is None:
         return None
     return Window(amount, window) if fixed else ProviderBucket(amount, window, at_once)

@@ -1,4 +1,4 @@
-"""Gemini's words: answers and errors. It tells everything in the body, and nothing of its limits in headers."""
+"""Answers and errors in Gemini's shape. It states its limits in the body and not in headers."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _CHUNK = (
 
 
 def whole_content(facts: Mapping[str, Any], words: Sequence[str]) -> str:
-    """The answer as one JSON object."""
+    """Return the answer as one JSON object."""
     return _chunk(facts, "".join(words), facts["output"], last=True)
 
 
 def streamed_content(facts: Mapping[str, Any], words: Sequence[str], *, as_list: bool) -> list[str]:
-    """The answer word by word, each piece with what was used so far: as events, or as one JSON list."""
+    """Return the answer word by word, each piece with the usage so far: as events, or as one JSON list."""
     number = len(words)
     chunks = [
         _chunk(facts, word, facts["output"] * place // number, last=place == number)
@@ -66,7 +66,7 @@ _STATUSES = {
 _SERVICE = "generativelanguage.googleapis.com"
 _TYPES = "type.googleapis.com/google.rpc."
 
-# Of tokens the real one limits those of the input; this provider's limit is on all of them, and so its name says.
+# The real one limits input tokens; this provider limits all tokens, and the name of the metric says so.
 _QUOTAS: dict[str, tuple[str, str]] = {
     # reason: metric, id
     "requests": ("generate_content_requests", "GenerateRequestsPerMinutePerProjectPerModel"),
@@ -77,7 +77,7 @@ _QUOTAS: dict[str, tuple[str, str]] = {
 
 
 def refusal(facts: Facts, reason: Reason) -> str:
-    """The body of a refusal."""
+    """Return the body of a refusal."""
     if reason in ("unknown_key", "dead_key"):
         return error(400, "API key not valid. Please pass a valid API key.", [_info("API_KEY_INVALID")])
     if reason == "money":
@@ -104,7 +104,7 @@ def refusal(facts: Facts, reason: Reason) -> str:
 
 
 def error(code: int, message: str, details: Sequence[Mapping[str, Any]] = ()) -> str:
-    """An error object in Google's shape."""
+    """Return an error object in Google's shape."""
     status = _STATUSES.get(code, "INVALID_ARGUMENT" if code < 500 else "UNKNOWN")
     told: dict[str, Any] = {"code": code, "message": message, "status": status}
     if details:

@@ -1,4 +1,4 @@
-"""HTTP/1.1 requests out of bytes, however the bytes are cut. No sockets: bytes are fed in, requests come out."""
+"""Parse HTTP/1.1 requests from bytes, however they are split. No sockets: bytes are fed in, requests come out."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MAX_CHUNK_LINE = 1024
 
 
 class HttpRequest(NamedTuple):
-    """One whole request. Header names are in lower case; of a repeated header the values are joined by commas."""
+    """One complete request. Header names are in lower case; values of a repeated header are joined by commas."""
 
     method: str
     path: str
@@ -27,7 +27,7 @@ class HttpRequest(NamedTuple):
 
 
 class BadRequest(Exception):
-    """These bytes are no request that can be served. Nothing after them can be trusted: answer, and close."""
+    """The bytes are not a valid request. What follows cannot be trusted: answer, and close the connection."""
 
     def __init__(self, status: int, why: str) -> None:
         super().__init__(why)
@@ -36,13 +36,13 @@ class BadRequest(Exception):
 
 
 class RequestReader:
-    """Takes bytes as they come; :meth:`next_request` gives each request once it is whole."""
+    """Takes bytes as they come; :meth:`next_request` returns each request once it is complete."""
 
     __slots__ = ("_body", "_buffer", "_head", "_left", "_seen", "expects_continue")
 
     def __init__(self) -> None:
         self._buffer = bytearray()
-        self._seen = 0  # how much of the buffer was already searched in vain
+        self._seen = 0  # length of the buffer already searched
         self._head: HttpRequest | None = None
         self._left: int | None = None  # of a body of known length
         self._body = bytearray()  # of a chunked one
@@ -50,15 +50,15 @@ class RequestReader:
 
     @property
     def waiting(self) -> int:
-        """How many bytes are held that have not become a request."""
+        """Return the number of bytes that have not become a request."""
         return len(self._buffer)
 
     def feed(self, data: bytes) -> None:
-        """Take more bytes."""
+        """Append bytes."""
         self._buffer += data
 
     def next_request(self) -> HttpRequest | None:
-        """The next whole request, or None until more bytes come. Raises BadRequest."""
+        """Return the next complete request, or None until more bytes come. Raises BadRequest."""
         if self._head is None:
             head = self._next_head()
             if head is None:
@@ -74,10 +74,10 @@ class RequestReader:
 
     def _next_head(self) -> HttpRequest | None:
         buffer = self._buffer
-        while buffer.startswith(b"\r\n"):  # some clients end a body with one line too many
+        while buffer.startswith(b"\r\n"):  # some clients send an extra line after a body
             del buffer[:2]
             self._seen = 0
-        # No request starts otherwise, so junk (a TLS greeting, say) is told so at once, not after 32 KiB.
+        # No request starts otherwise, so junk (a TLS handshake, for example) is refused at once, not after 32 KiB.
         if buffer and not (65 <= buffer[0] <= 90 or 97 <= buffer[0] <= 122 or buffer == b"\r"):
             raise BadRequest(400, "this is not HTTP")
         end = buffer.find(b"\r\n\r\n", max(0, self._seen - 3))
@@ -150,7 +150,7 @@ class RequestReader:
             del buffer[: stop + 2]
 
     def _end_of_chunks(self, end: int) -> bytes | None:
-        """The last chunk was seen; the body is whole once its trailers have come, which nobody reads."""
+        """Finish after the last chunk: the body is complete once its trailers, which are ignored, have come."""
         buffer = self._buffer
         last = end if buffer.startswith(b"\r\n\r\n", end) else buffer.find(b"\r\n\r\n", end)
         if last < 0:

@@ -1,11 +1,11 @@
-"""The least time in which any client could have so many answers: what no cleverness can beat.
+"""Compute the least time in which any client can complete a number of calls.
 
-Written as counts that only grow: how many calls can have ended well by the instant T. Each quota allows the least of
-what its dimensions allow; the quotas add up; the client's own parallelism is a limit over all. The bound is the first T
-at which that count reaches what is needed.
+The computation counts how many calls can have succeeded by the instant T. Each quota allows the least of what its
+dimensions allow; the quotas add up; the client's own parallelism limits the total. The bound is the first T at which
+that count reaches what is needed.
 
 It is a true bound for any client, with two exceptions, where it is an expectation that luck may beat by a little: where
-latencies vary and concurrency or parallelism binds (it then reckons with their mean, unless it is given the latencies
+latencies vary and concurrency or parallelism binds (it then uses their mean, unless it is given the latencies
 themselves), and where calls fail by chance.
 """
 
@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from .buckets import ROUNDING
 from .plan import DAY, MINUTE, KeyPlan, ProviderPlan, QuotaPlan
 
-# Beyond this nothing that depends on time is to be expected: a hundred thousand years.
+# Horizon for everything that depends on time: a hundred thousand years.
 _NEVER = 3e12
 _PRECISION = 1e-12
 
@@ -46,11 +46,11 @@ def lower_bound(
     parallel: int | None = None,
     latencies: Sequence[float] | None = None,
 ) -> Bound:
-    """The least time in which *calls* calls of *tokens_each* tokens can succeed, from a rested provider.
+    """Return the least time in which *calls* calls of *tokens_each* tokens can succeed, with all limits full.
 
-    *parallel* is how many calls the client has under way at most. *latencies* are those the calls really have, at least
+    *parallel* is the most calls that the client has in flight. *latencies* are the actual ones of the calls, at least
     as many as are needed: with them the bound is exact where it would be an expectation. Dead keys and spent quotas
-    give nothing.
+    contribute nothing.
     """
     _require_whole("calls", calls, 0)
     _require_whole("tokens_each", tokens_each, 0)
@@ -77,7 +77,7 @@ def lower_bound(
 
 
 class _Pace:
-    """How fast calls can follow each other in one place, and how soon the first can end."""
+    """The rate at which calls can follow each other in one slot, and the earliest end of the first."""
 
     def __init__(self, plan: ProviderPlan, needed: int, latencies: Sequence[float] | None) -> None:
         self._sums: list[float] | None = None
@@ -87,13 +87,13 @@ class _Pace:
         if latencies is not None:
             if len(latencies) < needed:
                 raise ValueError(f"latencies must have one for each of the {needed} calls needed, not {len(latencies)}")
-            # Whichever calls are made, they take no less than the shortest ones do.
+            # Whichever calls are made, they take at least as long as the shortest ones.
             sorted_up = sorted(latencies)[:needed]
             self._sums = list(itertools.accumulate(sorted_up))
             self.shortest = sorted_up[0]
 
     def ended_by(self, places: float, instant: float) -> float:
-        """How many calls can have ended by *instant* if at most *places* are under way at once."""
+        """Return how many calls can have ended by *instant* with at most *places* in flight."""
         if self._sums is not None:
             return bisect.bisect_right(self._sums, places * instant * (1 + 1e-9) + ROUNDING)
         if self._mean == 0:
@@ -104,7 +104,7 @@ class _Pace:
 
 
 class _QuotaCount:
-    """How many calls of one quota can have ended by an instant, and which of its dimensions says so."""
+    """The number of calls of one quota that can have ended by an instant, and the dimension that binds."""
 
     def __init__(self, plan: QuotaPlan, keys: list[KeyPlan], tokens_each: int, pace: _Pace) -> None:
         self.name = plan.name
@@ -146,7 +146,7 @@ def _usable_keys(plan: ProviderPlan, quota: QuotaPlan) -> list[KeyPlan]:
 
 
 def _places(plan: QuotaPlan, keys: list[KeyPlan]) -> int | None:
-    """How many calls of the quota can be under way at once; None: any number."""
+    """Return how many calls of the quota can be in flight at once; None: any number."""
     caps = [] if plan.concurrency is None else [plan.concurrency]
     if all(key.concurrency is not None for key in keys):
         caps.append(sum(key.concurrency or 0 for key in keys))
@@ -154,9 +154,9 @@ def _places(plan: QuotaPlan, keys: list[KeyPlan]) -> int | None:
 
 
 def _started(plan: QuotaPlan, per_minute: float, at_once: float, each: int) -> Callable[[float], float]:
-    """How many calls that need *each* of a dimension can have started by an instant."""
+    """Return how many calls that need *each* of a dimension can have started by an instant."""
     if each > at_once + ROUNDING:
-        return lambda _: 0  # a call larger than the bucket is never let in
+        return lambda _: 0  # a call larger than the bucket is never admitted
     if plan.refill == "fixed":
         in_a_window = math.floor((per_minute + ROUNDING) / each)
         return lambda at: in_a_window * (1 + math.floor((at + ROUNDING) / MINUTE))
@@ -169,11 +169,11 @@ def _later(started: Callable[[float], float], latency: float) -> Callable[[float
 
 
 def _overall(quotas: list[_QuotaCount], parallel: int | None, pace: _Pace) -> list[_Dimension]:
-    """The limits over all quotas together."""
+    """Return the limits over all quotas together."""
     found: list[_Dimension] = []
     if parallel is not None:
         found.append(("parallelism", lambda at: pace.ended_by(parallel, at)))
-    # Each quota alone might have been given the shortest calls; together they cannot all have them.
+    # Each quota alone might get the shortest calls; together they cannot all have them.
     if len(quotas) > 1 and all(quota.places is not None for quota in quotas):
         places = sum(quota.places or 0 for quota in quotas)
         found.append(("concurrency", lambda at: pace.ended_by(places, at)))
@@ -181,7 +181,7 @@ def _overall(quotas: list[_QuotaCount], parallel: int | None, pace: _Pace) -> li
 
 
 def _last_instant_before(ended_by: Callable[[float], float], needed: int) -> float:
-    """The end of the time in which fewer than *needed* can have ended, to a trillionth."""
+    """Return the end of the time in which fewer than *needed* can have ended, to a trillionth."""
     low, high = 0.0, 1.0
     if ended_by(0.0) >= needed:
         return 0.0

@@ -1,4 +1,4 @@
-"""How numbers are written in answers: delays, durations, instants and counts."""
+"""Format numbers in answers: delays, durations, instants and counts."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import math
 
 
 def retry_after(seconds: float, *, exact: bool) -> str:
-    """The value of Retry-After: whole seconds, rounded up and at least 1, or with decimals (never too early)."""
+    """Return the value of Retry-After: whole seconds, rounded up and at least 1, or with decimals (never too early)."""
     if not exact:
         return str(max(1, ceil(seconds)))
     return f"{ceil(seconds * 1000) / 1000:.3f}".rstrip("0").rstrip(".")
 
 
 def go_duration(seconds: float) -> str:
-    """A duration as Go writes it, rounded up to milliseconds: ``12ms``, ``1.5s``, ``6m0s``, ``1h0m0s``."""
+    """Return a duration in Go's format, rounded up to milliseconds: ``12ms``, ``1.5s``, ``6m0s``, ``1h0m0s``."""
     thousandths = ceil(seconds * 1000)
     if thousandths == 0:
         return "0s"
@@ -30,16 +30,16 @@ def go_duration(seconds: float) -> str:
 
 
 def rfc3339(wall: float) -> str:
-    """An instant in UTC, rounded up to the second."""
+    """Return an instant in UTC, rounded up to the second."""
     return datetime.datetime.fromtimestamp(ceil(wall), datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def ceil(value: float) -> int:
-    """The whole number not below *value*."""
-    # What is a hair above a whole number by rounding alone is that number: 0.2 + 0.1 is not four tenths.
+    """Return the least whole number not below *value*, ignoring rounding errors."""
+    # A value just above a whole number by rounding alone is that number: 0.2 + 0.1 is not four tenths.
     return math.ceil(value - 1e-6)
 
 
 def whole(value: float) -> str:
-    """How many whole ones there are."""
+    """Return *value* rounded down to a whole number."""
     return str(int(value + 1e-6))

@@ -1,4 +1,4 @@
-"""What a request asks for: by its address, and by its body."""
+"""Parse what a request asks for, from its address and its body."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ StreamUsage = Literal["nowhere", "apart", "last"]
 
 
 class RequestTarget(NamedTuple):
-    """Where a request went, and what that alone says of it.
+    """The target of a request, and what its address alone says.
 
     A Gemini address names the *model*, and whether the answer is a *stream*: of events, or *as_list*, as one JSON list.
     With *usage_unasked* the last event of a stream has the usage, whether or not the body asks for it.
@@ -28,9 +28,10 @@ class RequestTarget(NamedTuple):
 
 
 class ParsedRequest(NamedTuple):
-    """What a request asked for, as far as the simulator cares.
+    """A parsed request, as far as the simulator needs it.
 
-    *usage* is where a stream of chat completions tells it: nowhere, in an event of its own, or in the last with words.
+    *usage* is where a stream of chat completions states it: nowhere, in a separate event, or in the last event with
+    text.
     """
 
     target: RequestTarget
@@ -42,12 +43,12 @@ class ParsedRequest(NamedTuple):
 
     @property
     def tokens(self) -> int:
-        """What the call may use at most: the prompt, and what it allows for the answer."""
+        """Return the most tokens that the call may use: the prompt and the output it allows."""
         return self.prompt_tokens + (self.max_output or 0)
 
 
 class NotUnderstood(ValueError):
-    """A request body that is no request of its route. The message says why, without quoting it."""
+    """A request body that is not valid for its route. The message says why, without quoting it."""
 
 
 _TARGETS = {
@@ -68,7 +69,7 @@ _GEMINI_TEXTS = ("contents", "systemInstruction", "system_instruction")
 
 
 def parse_target(path: str, query: str = "") -> RequestTarget | None:
-    """Where this address leads; None if nowhere. Any prefix may come first; with ``/mistral`` it is Mistral's."""
+    """Return the target of this address, or None. Any prefix is accepted; with ``/mistral`` it is Mistral's."""
     prefix, found, tail = path.rpartition("/v1/")
     place = (_MISTRAL if prefix == "/mistral" else _TARGETS).get(tail) if found else None
     return place if place is not None else _parse_gemini_target(path, query)
@@ -85,7 +86,7 @@ def _parse_gemini_target(path: str, query: str) -> RequestTarget | None:
 
 
 def read_request(place: RequestTarget, body: bytes) -> ParsedRequest:
-    """What is asked for. Tokens are guessed as a quarter of the prompt's characters. Raises NotUnderstood."""
+    """Parse the body. Tokens are estimated as a quarter of the prompt's characters. Raises NotUnderstood."""
     told = _parse_object(body)
     if place.model is not None:
         config = told.get("generationConfig") or {}
@@ -129,7 +130,7 @@ def _count_tokens(told: dict[str, Any], names: tuple[str, ...]) -> int:
 
 
 def _characters(value: Any, deepest: int = 8) -> int:
-    """How much text there is in a prompt: a string, a message, a part of one, or a list of these."""
+    """Return the number of characters in a prompt: a string, a message, a part of one, or a list of these."""
     if isinstance(value, str):
         return len(value)
     if isinstance(value, dict):

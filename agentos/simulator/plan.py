@@ -1,4 +1,4 @@
-"""What a simulated provider is like: its quotas, its keys, its speed and its manners. Plain, frozen values."""
+"""The description of a simulated provider: its quotas, keys, latency and behaviour. Plain, frozen values."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Mishap = Literal["drop", "stall", "cut", "hang"]
 MINUTE = 60.0
 DAY = 86_400.0
 
-# Names go into headers and statistics, so they are kept to what is safe and readable in both.
+# Names go into headers and statistics, so they are limited to what is safe and readable in both.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
 _SECRET = re.compile(r"[!-~]{1,4096}")
 _FRAMING = frozenset(("connection", "content-length", "transfer-encoding"))
@@ -27,12 +27,12 @@ _HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class QuotaPlan:
-    """What one organisation may do, whatever the number of its keys. None: no such limit.
+    """The limits of one organisation, whatever the number of its keys. None: no such limit.
 
     ``rpm`` and ``tpm`` are requests and tokens per minute. ``refill="continuous"`` is a bucket that starts full and
     holds a minute's worth, or ``request_burst`` and ``token_burst``; ``"fixed"`` gives the whole minute's worth at the
-    start of each minute. ``daily_requests`` are new every 24 hours from the start. ``money`` is how many calls it can
-    pay for; a ``spent`` quota can pay for none.
+    start of each minute. ``daily_requests`` are renewed every 24 hours from the start. ``money`` is how many calls it
+    can pay for; a ``spent`` quota can pay for none.
     """
 
     name: str
@@ -67,23 +67,23 @@ class QuotaPlan:
 
     @property
     def requests_at_once(self) -> float:
-        """The most requests a rested quota takes in one instant, by its request limit."""
+        """Return the most requests that an unused quota admits at one instant, by its request limit."""
         return _at_once(self.rpm, self.request_burst)
 
     @property
     def tokens_at_once(self) -> float:
-        """The largest call, in tokens, that this quota can ever take."""
+        """Return the largest call, in tokens, that this quota can ever admit."""
         return _at_once(self.tpm, self.token_burst)
 
 
 @dataclass(frozen=True, slots=True)
 class KeyPlan:
-    """One key: its secret, the name of its quota, and what is wrong with it.
+    """One key: its secret, the name of its quota, and its faults.
 
-    ``name`` is what statistics and scripts call it, ``key-1`` and so on by position unless told; the secret is in no
+    ``name`` is used in statistics and scripts, by default ``key-1`` and so on by position; the secret is in no
     statistics, log or repr. A ``dead`` key is refused from the start, one with ``dies_after`` once that many of its
-    calls were let in. ``concurrency`` is a cap of this key's own, below that of its quota. Its answers take
-    ``slowness`` times as long as the plan's latency says, at least once.
+    calls were admitted. ``concurrency`` is a cap of this key alone, below that of its quota. Its answers take
+    ``slowness`` times the plan's latency, at least 1.
     """
 
     secret: str = field(repr=False)
@@ -112,7 +112,7 @@ class KeyPlan:
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """How long an answer takes, in seconds: log-normal around *median*, never below *least*.
+    """The latency of an answer, in seconds: log-normal around *median*, never below *least*.
 
     ``sigma=0`` makes every answer take the median, ``median=0`` makes every answer take *least*.
     """
@@ -127,12 +127,12 @@ class Latency:
 
     @property
     def shortest(self) -> float:
-        """What no answer can be faster than."""
+        """Return the shortest possible latency."""
         return self.least if self.sigma > 0 else max(self.median, self.least)
 
     @property
     def mean(self) -> float:
-        """The expected latency."""
+        """Return the expected latency."""
         if self.median == 0 or self.sigma == 0:
             return max(self.median, self.least)
         whole = self.median * math.exp(self.sigma**2 / 2)
@@ -143,22 +143,22 @@ class Latency:
         return self.least * _below(edge) + whole * _below(self.sigma - edge)
 
     def of(self, normal: float) -> float:
-        """The latency that belongs to a draw from the standard normal distribution."""
+        """Return the latency for a draw from the standard normal distribution."""
         return max(self.least, self.median * math.exp(self.sigma * normal))
 
 
 @dataclass(frozen=True, slots=True)
 class Scripted:
-    """Something that happens to a named call, or to the calls of a stretch of time, whatever chance would say.
+    """A scripted outcome of one call, or of all calls in a period, instead of chance.
 
     ``call=17`` is the 17th call to arrive, counting from 1: of the key named *key*, or of all. ``at=3.0`` is the first
     call from that instant on; with ``until=5.0`` every call from 3.0 to just before 5.0.
 
-    ``status`` is what becomes of it. An HTTP status below 500 other than 200 is a refusal: nothing is spent. 500 and
-    above, ``"drop"`` (the connection ends without an answer), ``"stall"`` (no answer until the client leaves),
-    ``"cut"`` (the answer ends in its middle) and ``"hang"`` (half the answer, or the first half of a stream's pieces,
-    and then nothing until the client leaves) befall calls the limits let in. 200 keeps a call from failing by chance.
-    *headers* are added to the answer, *body* (text, or a value to be written as JSON) replaces it.
+    ``status`` is the outcome. An HTTP status below 500 other than 200 is a refusal: nothing is spent. 500 and above,
+    ``"drop"`` (the connection ends without an answer), ``"stall"`` (no answer until the client leaves), ``"cut"`` (the
+    answer ends in its middle) and ``"hang"`` (half the answer, or the first half of a stream's pieces, and then nothing
+    until the client leaves) apply to admitted calls. 200 keeps a call from failing by chance. *headers* are added to
+    the answer, *body* (text, or a value to be written as JSON) replaces it.
     """
 
     status: int | Mishap
@@ -188,29 +188,29 @@ class Scripted:
 
     @property
     def pairs(self) -> tuple[tuple[str, str], ...]:
-        """The headers as names and values."""
+        """Return the headers as names and values."""
         return _header_pairs(self.headers)
 
     @property
     def text(self) -> str | None:
-        """The body as it is sent."""
+        """Return the body as it is sent."""
         return self.body if self.body is None or isinstance(self.body, str) else json.dumps(self.body)
 
 
 @dataclass(frozen=True, slots=True)
 class ProviderPlan:
-    """A whole provider: its quotas, the keys in them, and its manners.
+    """A provider: its quotas, the keys in them, and its behaviour.
 
-    ``style`` is whose answers it gives, where the route does not tell. ``dialect`` is how much it tells of its limits:
-    every header its style knows, ``retry-after`` alone, or nothing; Gemini tells as much in its bodies. ``retry_after``
-    is that delay in whole seconds (rounded up, at least 1) or exact. With ``count_rejections`` a call refused for its
-    rate also spends one request, or what there is of one, so that hammering an empty quota keeps it empty; with
-    ``"whole"`` only where a whole one is there.
+    ``style`` selects whose answers it gives, where the route does not decide. ``dialect`` is how much it states of its
+    limits: every header of its style, ``retry-after`` alone, or nothing; Gemini states as much in its bodies.
+    ``retry_after`` is that delay in whole seconds (rounded up, at least 1) or exact. With ``count_rejections`` a
+    rate-limited call also spends one request, or what there is of one, so that hammering an empty quota keeps it empty;
+    with ``"whole"`` only if a whole one is left.
 
-    Of the calls let in, ``error_rate`` end with 500 and ``overload_rate`` with the style's "overloaded"; they have
+    Of the admitted calls, ``error_rate`` end with 500 and ``overload_rate`` with the style's "overloaded"; they have
     spent what they cost. An answer has ``output_tokens`` of output, or what the caller allowed if that is less; with
-    ``refund_tokens`` what a call set aside and did not use comes back when it ends. ``seed`` decides all chance, for
-    each key apart. A refusal is answered after ``rejection_latency`` seconds.
+    ``refund_tokens`` a call's unused reservation comes back when it ends. ``seed`` decides all chance, separately for
+    each key. A refusal is answered after ``rejection_latency`` seconds.
     """
 
     quotas: tuple[QuotaPlan, ...]
@@ -269,21 +269,21 @@ class ProviderPlan:
 
     @property
     def failure_rate(self) -> float:
-        """How many of the calls let in fail by chance, from 0 to 1."""
+        """Return the share of admitted calls that fail by chance, from 0 to 1."""
         return self.error_rate + self.overload_rate
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """The secrets of all keys, in order: what a client is given."""
+        """Return the secrets of all keys, in order."""
         return tuple(key.secret for key in self.keys)
 
     def to_dict(self) -> dict[str, Any]:
-        """The plan as JSON values, for another process. It has the secrets in it."""
+        """Return the plan as JSON values, for another process. It includes the secrets."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, told: Mapping[str, Any]) -> ProviderPlan:
-        """The plan :meth:`to_dict` told of. What is left out has its usual value; an unknown name is a ValueError."""
+        """Build a plan from :meth:`to_dict`. Missing values have their defaults; an unknown name is a ValueError."""
         known = dict(told)
         for name, kind in (("quotas", QuotaPlan), ("keys", KeyPlan), ("script", Scripted)):
             if name in known:
@@ -297,7 +297,7 @@ class ProviderPlan:
 
 
 class QuotaOptions(TypedDict, total=False):
-    """What every quota of a plan may have alike: see :class:`QuotaPlan`."""
+    """Options of every quota of a plan: see :class:`QuotaPlan`."""
 
     rpm: float | None
     tpm: float | None
@@ -311,7 +311,7 @@ class QuotaOptions(TypedDict, total=False):
 
 
 class PlanOptions(QuotaOptions, total=False):
-    """What a plan may have beside its quotas and keys: see :class:`ProviderPlan`."""
+    """Options of a plan beside its quotas and keys: see :class:`ProviderPlan`."""
 
     latency: Latency
     style: Style
@@ -328,9 +328,9 @@ class PlanOptions(QuotaOptions, total=False):
 
 
 def equal_keys(n: int, **options: Unpack[PlanOptions]) -> ProviderPlan:
-    """A provider with *n* keys, each in a quota of its own, all with the same limits.
+    """Return a plan with *n* keys, each with its own quota, all with the same limits.
 
-    Keys are named ``key-1`` and so on, in ``quota-1`` and so on; ``plan.secrets`` has what a client is given.
+    Keys are named ``key-1`` and so on, quotas ``quota-1`` and so on; ``plan.secrets`` has the secrets for a client.
     """
     _require_whole("n", n, least=1)
     limits, manners = _split(options)
@@ -340,7 +340,7 @@ def equal_keys(n: int, **options: Unpack[PlanOptions]) -> ProviderPlan:
 
 
 def organisations(keys_of: Mapping[str, int], **options: Unpack[PlanOptions]) -> ProviderPlan:
-    """A provider where each organisation has one quota and so many keys: ``organisations({"acme": 4, "beta": 2})``.
+    """Return a plan with one quota and some keys per organisation: ``organisations({"acme": 4, "beta": 2})``.
 
     All organisations have the same limits. The keys are named ``acme-1`` and so on.
     """
@@ -367,7 +367,7 @@ def _at_once(per_minute: float | None, burst: float | None) -> float:
 
 
 def _below(edge: float) -> float:
-    """How much of the standard normal distribution lies below *edge*."""
+    """Return the share of the standard normal distribution below *edge*."""
     return (1 + math.erf(edge / math.sqrt(2))) / 2
 
 

@@ -1,4 +1,4 @@
-"""When a pool will be through with so many items, before or while they run."""
+"""Forecast when a pool will finish a number of items, before or while they run."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def forecast(
     parallel: int | None = None,
     model: str | None = None,
 ) -> Forecast:
-    """When *pool* will be through with *n_items*, what holds it up, and what would move that.
+    """Return when *pool* will finish *n_items*, what limits it, and what would improve that.
 
-    See ``CredentialCoordinator.forecast``. ``VirtualRun`` plays the same through call by call.
+    See ``CredentialCoordinator.forecast``. ``VirtualRun`` simulates the same call by call.
     """
     return pool.forecast(n_items, cost, duration, parallel=parallel, model=model)

@@ -1,8 +1,8 @@
-"""The provider itself, as rules: a call arrives and is let in or refused, and later it ends.
+"""The rules of the provider: a call arrives and is admitted or refused, and later it ends.
 
-Pure: it is told the time, in seconds since it started, and takes chance from its plan's seed. Every key has a stream of
-chance of its own, so what one key does never changes what happens to another. The same plan and the same calls give the
-same answers.
+Pure: the caller passes the time, in seconds since the start, and randomness comes from the plan's seed. Every key has
+its own random stream, so what one key does never changes what happens to another. The same plan and the same calls give
+the same answers.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Fate = Literal["ok", "error", "overloaded", "drop", "stall", "cut", "hang"]
 
 
 class CallUsage(NamedTuple):
-    """What a call has used, as its answer tells."""
+    """The usage of a call, as stated in its answer."""
 
     input_tokens: int
     output_tokens: int
@@ -31,10 +31,10 @@ class CallUsage(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """A call that was let in. It ends after *latency* seconds, with *status* and as its *fate* says.
+    """A call that was admitted. It ends after *latency* seconds, with *status* and *fate*.
 
     ``drop``: the connection ends without an answer. ``cut``: the answer ends in its middle. ``stall``: the latency is
-    infinite. ``hang``: half the answer comes at the pace of the latency, and then nothing more. Tell the provider with
+    infinite. ``hang``: half the answer comes at the pace of the latency, and then nothing more. Call the provider's
     ``finish`` when the call has ended, or when its client has left.
     """
 
@@ -51,12 +51,12 @@ class Admitted:
 
     @property
     def headers(self) -> Headers:
-        """The headers about limits and request that the answer has."""
+        """Return the answer's headers about limits and request."""
         return _with_script(build_headers(self.facts), self.scripted)
 
     @property
     def body(self) -> str | None:
-        """The body, where it is an error or the script gave one; an answer's own is for the server to make."""
+        """Return the body if it is an error or scripted; the server builds the body of a successful answer."""
         if self.scripted is not None and self.scripted.text is not None:
             return self.scripted.text
         return None if self.status == 200 else plain_error(self.facts, self.status)
@@ -64,10 +64,10 @@ class Admitted:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A call that was turned away, answered after *latency* seconds.
+    """A call that was refused, answered after *latency* seconds.
 
-    ``retry_after`` is exact, whatever the dialect tells: seconds until what was lacking is there. None: waiting alone
-    does not help, or nobody can know.
+    ``retry_after`` is exact, whatever the dialect states: seconds until what was lacking is available. None: waiting
+    alone does not help, or the time is unknown.
     """
 
     call: int
@@ -83,24 +83,24 @@ class Refused:
 
     @property
     def headers(self) -> Headers:
-        """The headers that this dialect gives with a refusal."""
+        """Return the headers of a refusal in this dialect."""
         return _with_script(build_headers(self.facts), self.scripted)
 
     @property
     def body(self) -> str:
-        """The error, in the style's own shape."""
+        """Return the error in the style's shape."""
         if self.scripted is not None:
             return self.scripted.text or plain_error(self.facts, self.status)
         return refusal_body(self.facts, self.reason, self.tokens)
 
 
 class Provider:
-    """A provider that keeps to its plan. Not for several threads at once.
+    """A provider that follows its plan. Not thread-safe.
 
-    ``now`` is in seconds since the provider's start; an instant before one already told counts as that one. *epoch* is
+    ``now`` is in seconds since the provider's start; an instant before an earlier one counts as that one. *epoch* is
     the wall-clock instant of the start, for headers with dates. Events are appended to *log*, if given, as tuples:
-    ``(now, "admitted", call, key, fate, latency)``, ``(now, "refused", call, key, reason, status)`` and
-    ``(now, "finished", call, key, how)``.
+    ``(now, "admitted", call, key, fate, latency)``, ``(now, "refused", call, key, reason, status)`` and ``(now,
+    "finished", call, key, how)``.
     """
 
     def __init__(self, plan: ProviderPlan, *, epoch: float = 0.0, log: list[tuple[Any, ...]] | None = None) -> None:
@@ -116,7 +116,7 @@ class Provider:
 
     @property
     def in_flight(self) -> int:
-        """How many calls were let in and have not ended."""
+        """Return the number of admitted calls that have not ended."""
         return len(self._in_flight)
 
     def arrive(
@@ -130,11 +130,11 @@ class Provider:
         stream: bool = False,
         style: Style | None = None,
     ) -> Admitted | Refused:
-        """A call comes, with this secret, that may use up to *tokens*, of which *max_output* are for the answer.
+        """Admit or refuse a call with this secret that may use *tokens*, of which *max_output* are for the answer.
 
-        *stream* changes nothing here but is part of what a call is; *style* is the plan's unless told. Looked at in
-        this order: key, script, money, day, concurrency, requests, tokens. The first that says no is the answer, and
-        nothing is spent.
+        *stream* has no effect here but is part of a call; *style* defaults to the plan's. Checked in this order: key,
+        script, money, day, concurrency, requests, tokens. The first that refuses gives the answer, and nothing is
+        spent.
         """
         self._now = now = max(now, self._now)
         self._total.arrived(now)
@@ -155,7 +155,7 @@ class Provider:
         return self._admit(call, key, scripted)
 
     def finish(self, admitted: Admitted, now: float, *, left: bool = False) -> None:
-        """A call has ended: its place is free. *left*: its client went away before the end.
+        """End a call and free its slot. *left*: its client left before the end.
 
         Raises ValueError if the call is not in flight.
         """
@@ -172,16 +172,16 @@ class Provider:
             self._log.append((now, "finished", admitted.call, key.plan.name, "left" if left else admitted.fate))
 
     def ready_in(self, secret: str, tokens: int, now: float) -> float:
-        """Seconds until the limits would let such a call in: 0 if they would now. Spends nothing.
+        """Return the seconds until the limits would admit such a call: 0 if they would now. Spends nothing.
 
-        Infinite where no waiting helps: a key unknown or dead, money gone, too large, or as many calls in flight as
-        may be. For a client that knows everything, against which others are measured.
+        Infinite where waiting does not help: an unknown or dead key, no money, too large, or too many calls in flight.
+        For an omniscient client, against which others are measured.
         """
         key = self._keys.get(secret)
         return math.inf if key is None else key.ready_in(tokens, max(now, self._now))
 
     def statistics(self) -> Statistics:
-        """What has happened so far."""
+        """Return the statistics so far."""
         return Statistics(
             total=self._total.tally(),
             keys={key.plan.name: key.count.tally() for key in self._keys.values()},
@@ -265,7 +265,7 @@ class Provider:
 
 
 class _Call(NamedTuple):
-    """A call on its way through the rules."""
+    """A call while the rules are checked."""
 
     number: int
     now: float
@@ -294,7 +294,7 @@ class _Quota:
         self.audit = Audit(plan, tokens=not provider.refund_tokens)
 
     def levels(self, now: float) -> tuple[Any, Any, Any]:
-        """What is left of requests, tokens and the day, for the headers."""
+        """Return what is left of requests, tokens and the day, for the headers."""
         return (
             None if self.requests is None else self.requests.level(now),
             None if self.tokens is None else self.tokens.level(now),
@@ -303,7 +303,7 @@ class _Quota:
 
 
 class _Key:
-    """One key: its own state, and the order in which its calls are looked at."""
+    """One key: its state, and the order in which its calls are checked."""
 
     __slots__ = ("chance", "count", "plan", "quota")
 
@@ -326,7 +326,7 @@ class _Key:
         )
 
     def refusal(self, tokens: int, now: float) -> tuple[Reason | None, float | None]:
-        """Why the quota turns such a call away now, and for how long if that is known; None if it is let in."""
+        """Return why the quota refuses such a call now, and for how long if that is known; None if it admits it."""
         quota = self.quota
         if quota.count.admitted >= quota.money:
             return "money", None
@@ -358,7 +358,7 @@ class _Key:
 
 
 class _Script:
-    """The entries of a script, found by call and by instant."""
+    """The entries of a script, by call and by instant."""
 
     __slots__ = ("_by_call", "_once", "_spans")
 
@@ -368,7 +368,7 @@ class _Script:
         self._spans = [entry for entry in script if entry.until is not None]
 
     def take(self, number: int, key: _Key, now: float) -> Scripted | None:
-        """What the script has for this call. An entry for one call is used up; the first that fits counts."""
+        """Return the script's entry for this call. An entry for one call is used up; the first match counts."""
         name = key.plan.name
         found = self._by_call.get((None, number)) or self._by_call.get((name, key.count.calls))
         if found is not None:

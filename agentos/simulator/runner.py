@@ -1,4 +1,4 @@
-"""A simulator that runs: in a thread of this process, or in a process of its own. Both are used in the same way."""
+"""Run a simulator: in a thread of this process, or in a separate process. Both have the same interface."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _STOP_WITHIN = 5.0
 
 
 class Running:
-    """A simulated provider at an address: a context manager, which serves until it is left.
+    """A simulated provider at an address: a context manager that serves until it is left.
 
-    ``base_url`` is what an OpenAI client takes; ``anthropic_url``, ``gemini_url`` and ``mistral_url`` are for the
-    others, ``url`` is the root; ``keys`` are the secrets the plan has, in order. After the end ``statistics`` gives the
-    last ones.
+    ``base_url`` is for OpenAI clients; ``anthropic_url``, ``gemini_url`` and ``mistral_url`` are for the others,
+    ``url`` is the root; ``keys`` are the secrets of the plan, in order. After the end ``statistics`` returns the last
+    ones.
     """
 
     def __init__(self, plan: ProviderPlan) -> None:
@@ -39,44 +39,44 @@ class Running:
 
     @property
     def url(self) -> str:
-        """The root of the server. Raises RuntimeError before it has started."""
+        """Return the root of the server. Raises RuntimeError before it has started."""
         if self._url is None:
             raise RuntimeError("the simulator is not running: use it in a with statement")
         return self._url
 
     @property
     def base_url(self) -> str:
-        """The base URL for OpenAI clients."""
+        """Return the base URL for OpenAI clients."""
         return f"{self.url}/v1"
 
     @property
     def anthropic_url(self) -> str:
-        """The base URL for Anthropic clients."""
+        """Return the base URL for Anthropic clients."""
         return self.url
 
     @property
     def gemini_url(self) -> str:
-        """The base URL for Gemini clients: ``genai.Client(http_options=HttpOptions(base_url=provider.gemini_url))``."""
+        """Return the base URL for Gemini: ``genai.Client(http_options=HttpOptions(base_url=provider.gemini_url))``."""
         return self.url
 
     @property
     def mistral_url(self) -> str:
-        """The server URL for Mistral clients: answers are OpenAI's, but streams tell their usage unasked."""
+        """Return the server URL for Mistral clients: answers are OpenAI's, but streams always state their usage."""
         return f"{self.url}/mistral"
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The secrets of the plan's keys, in order."""
+        """Return the secrets of the plan's keys, in order."""
         return self.plan.secrets
 
     def statistics(self) -> Statistics:
-        """What the provider has seen; after the end, what it had seen by then."""
+        """Return the provider's statistics; after the end, the last ones."""
         if self._last is not None:
             return self._last
         return Statistics.from_dict(self._ask("GET", "/simulator/statistics"))
 
     def reset(self) -> None:
-        """Begin again: every limit full, nothing counted."""
+        """Start over: every limit full, nothing counted."""
         self._ask("POST", "/simulator/reset")
 
     def wait_in_flight(self, number: int, timeout: float = 30.0) -> None:
@@ -88,11 +88,11 @@ class Running:
         self.wait_in_flight(0, timeout)
 
     def start(self) -> None:
-        """Serve from now on."""
+        """Start serving."""
         raise NotImplementedError
 
     def close(self) -> None:
-        """Serve no more; clients still there are cut off. Safe to call twice."""
+        """Stop serving; connected clients are cut off. Safe to call twice."""
         raise NotImplementedError
 
     def __enter__(self) -> Self:
@@ -106,7 +106,7 @@ class Running:
         try:
             self._last = self.statistics()
         except (OSError, ValueError, http.client.HTTPException):
-            pass  # it has ended by itself: there is nobody to ask
+            pass  # it has ended by itself
 
     def _ask(self, method: str, path: str, timeout: float = 30.0) -> dict[str, Any]:
         connection = http.client.HTTPConnection(self.url.removeprefix("http://"), timeout=timeout)
@@ -123,7 +123,7 @@ class Simulator(Running):
 
     ``with Simulator(equal_keys(8, rpm=500)) as provider: OpenAI(base_url=provider.base_url, api_key=provider.keys[0])``
 
-    *clock* is for tests that move time themselves: it rules the limits; latencies are real.
+    *clock* is for tests that control time: it applies to the limits; latencies are real.
     """
 
     def __init__(
@@ -142,7 +142,7 @@ class Simulator(Running):
         self._stop: Callable[[], object] = lambda: None
 
     def start(self) -> None:
-        """Serve from now on. Raises ValueError for a host other than this machine, OSError for a port in use."""
+        """Start serving. Raises ValueError for a host other than this machine, OSError for a port in use."""
         if self._thread is not None:
             raise RuntimeError("the simulator is running already")
         ready: concurrent.futures.Future[str] = concurrent.futures.Future()
@@ -157,7 +157,7 @@ class Simulator(Running):
             raise
 
     def close(self) -> None:
-        """Serve no more; clients still there are cut off. Safe to call twice."""
+        """Stop serving; connected clients are cut off. Safe to call twice."""
         thread, self._thread = self._thread, None
         if thread is not None:
             self._keep_statistics()
@@ -182,18 +182,18 @@ class Simulator(Running):
 
 
 class _Child(Running):
-    """The same in a process of its own, which ends with this one: it serves until its standard input closes."""
+    """The same in a separate process, which ends with this one: it serves until its standard input closes."""
 
     def __init__(self, plan: ProviderPlan) -> None:
         super().__init__(plan)
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Serve from now on. Raises RuntimeError if the process ends before it is ready."""
+        """Start serving. Raises RuntimeError if the process ends before it is ready."""
         if self._process is not None:
             raise RuntimeError("the simulator is running already")
         self._last = None
-        # The child has to find this very package, wherever this process found it.
+        # The child must import the same package as this process.
         path = os.pathsep.join([str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])])
         process = subprocess.Popen(
             [sys.executable, "-m", "agentos.simulator", "--plan", "-"],
@@ -231,13 +231,13 @@ class _Child(Running):
                 process.stdout.close()
 
     def _write_plan(self, process: subprocess.Popen[bytes]) -> None:
-        # By its standard input and not by a file or an argument, where others could read the secrets.
+        # By standard input and not by a file or an argument, where others could read the secrets.
         if process.stdin is not None:
             try:
                 process.stdin.write(json.dumps(self.plan.to_dict()).encode() + b"\n")
                 process.stdin.flush()
             except OSError:
-                pass  # it has ended by itself, which its output tells
+                pass  # it has ended by itself, as its output shows
 
 
 def _read_address(process: subprocess.Popen[bytes]) -> str:
@@ -248,7 +248,7 @@ def _read_address(process: subprocess.Popen[bytes]) -> str:
 
 
 def in_process(plan: ProviderPlan) -> Running:
-    """The plan's provider in a process of its own, so that it does not share this one's core.
+    """Return the plan's provider in a separate process, so that it does not share this one's core.
 
     ``with in_process(equal_keys(8, rpm=500)) as provider: ...``; used like :class:`Simulator`.
     """

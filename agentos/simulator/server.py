@@ -1,7 +1,7 @@
-"""The provider over real HTTP, on this machine only: one asyncio protocol, and no task per request.
+"""Serve the provider over real HTTP, on this machine only: one asyncio protocol, and no task per request.
 
 The rules decide, this module waits and writes. Each connection has at most one call in progress and at most one timer;
-further requests on it wait their turn in the buffer. When a connection is lost, its call is over and its place is free.
+further requests on it wait in the buffer. When a connection is lost, its call ends and its slot is free.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ _REASONS = {
 }
 _JSON = "application/json"
 _LINGER = 2.0
-_GEMINI = "/v1beta/"  # nobody else has addresses below this
+_GEMINI = "/v1beta/"  # reserved prefix of the simulator's own addresses
 _EVENTS = "text/event-stream; charset=utf-8"
-_NOT_A_CALL = 0xE000_0000_0000  # what the rules never saw is numbered from here: far above any call
+_NOT_A_CALL = 0xE000_0000_0000  # requests that never reached the rules are numbered from here: far above any call
 
 
 class Service:
@@ -72,27 +72,27 @@ class Service:
         self.reset()
 
     def reset(self) -> None:
-        """Begin again: every limit full, nothing counted. Calls in flight end unseen."""
+        """Start over: every limit full, nothing counted. Calls in flight are not counted when they end."""
         self._start = self._clock()
         self.provider = Provider(self._plan, epoch=self._wall())
 
     def now(self) -> float:
-        """Seconds since the provider's start."""
+        """Return the seconds since the provider's start."""
         return self._clock() - self._start
 
     def statistics(self) -> Statistics:
-        """What the provider has seen."""
+        """Return the provider's statistics."""
         return self.provider.statistics()
 
     def date(self) -> str:
-        """The Date header's value; made once a second."""
+        """Return the value of the Date header; computed once a second."""
         second = int(self._wall())
         if self._date[0] != second:
             self._date = (second, formatdate(second, usegmt=True))
         return self._date[1]
 
     def facts(self, style: Style | None = None) -> Facts:
-        """Facts for an answer to what is no call: of it there is nothing to tell but its request's id."""
+        """Return facts for an answer to a request that is not a call: only its request's id."""
         self._strays += 1
         return Facts(style or self._plan.style, "none", False, self._strays, 0.0)
 
@@ -102,11 +102,11 @@ class Service:
         self.changed()
 
     def forget(self, then: Callable[[], None]) -> None:
-        """Whoever waited with *then* has left."""
+        """Remove the waiter *then*, which has left."""
         self._waiting = [each for each in self._waiting if each[1] != then]
 
     def changed(self) -> None:
-        """The number of calls in flight may be another one."""
+        """Notify waiters after the number of calls in flight may have changed."""
         if self._waiting:
             number = self.provider.in_flight
             due = [then for wanted, then in self._waiting if wanted == number]
@@ -118,7 +118,7 @@ class Service:
 class _Exchange(NamedTuple):
     """One call in progress."""
 
-    provider: Provider  # the one that let it in: after a reset it is not the service's any more
+    provider: Provider  # the provider that admitted it: after a reset it is no longer the service's
     admitted: Admitted
     asked: ParsedRequest
     request: HttpRequest
@@ -138,17 +138,17 @@ class ClientConnection(asyncio.Protocol):
         self._busy = False  # an answer is due: the next request waits
         self._serving = False
         self._full = False  # the client does not read what was written
-        self._hopeless = False  # it sent what is no request: what else it sends is thrown away
+        self._hopeless = False  # it sent an invalid request: discard the rest
 
     # What asyncio calls.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A client has come."""
+        """Register a new connection."""
         self._transport = transport  # type: ignore[assignment]
         self._service.connections.add(self)
 
     def data_received(self, data: bytes) -> None:
-        """Bytes have come: a request, part of one, or several."""
+        """Parse received bytes: a request, part of one, or several."""
         if self._hopeless:
             return
         self._reader.feed(data)
@@ -158,11 +158,11 @@ class ClientConnection(asyncio.Protocol):
             self._transport.pause_reading()
 
     def eof_received(self) -> bool:
-        """The client is done sending, which here means that it has left."""
+        """Treat the end of input as a client that has left."""
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The client has left, or was sent away. A call it had is over."""
+        """End the call of a connection that was closed by either side."""
         self._transport = None
         self._service.connections.discard(self)
         if self._timer is not None:
@@ -175,16 +175,16 @@ class ClientConnection(asyncio.Protocol):
             self._end_call(left=True)
 
     def pause_writing(self) -> None:
-        """The client does not read: begin nothing new for it."""
+        """Start nothing new for a client that does not read."""
         self._full = True
 
     def resume_writing(self) -> None:
-        """The client reads again."""
+        """Continue when the client reads again."""
         self._full = False
         self._serve()
 
     def abort(self) -> None:
-        """Send the client away."""
+        """Close the connection at once."""
         if self._transport is not None:
             self._transport.abort()
 
@@ -192,7 +192,7 @@ class ClientConnection(asyncio.Protocol):
 
     def _serve(self) -> None:
         if self._serving:
-            return  # an answer given at once: the loop below is still running, and goes on by itself
+            return  # an immediate answer: the loop below is still running and continues by itself
         self._serving = True
         try:
             while not self._busy and not self._full and self._transport is not None:
@@ -213,7 +213,7 @@ class ClientConnection(asyncio.Protocol):
             self._transport.resume_reading()
 
     def _give_up(self, error: BadRequest) -> None:
-        """Say why, and listen on a little: a connection closed on bytes nobody read would take the answer with it."""
+        """Answer with the error and keep reading a little: closing with unread bytes would discard the answer."""
         if self._transport is not None:
             self._hopeless = self._busy = True
             self._error(error.status, error.why, HttpRequest("", "", "", {}, b"", keep_alive=True, http10=False))
@@ -333,7 +333,7 @@ class ClientConnection(asyncio.Protocol):
         self._serve()
 
     def _stream(self, pieces: list[bytes], place: int, pause: float) -> None:
-        """Wait, send a piece, and so on: the last one comes when the latency is over."""
+        """Send the pieces of a stream one by one; the last one comes when the latency is over."""
         if pause <= 0:
             for each in range(len(pieces)):
                 self._send_piece(pieces, each, pause)
@@ -396,7 +396,7 @@ class ClientConnection(asyncio.Protocol):
 
     def _head(self, request: HttpRequest, status: int, headers: Headers, framing: str, kind: str) -> bytes:
         lines = "".join([f"{name}: {value}\r\n" for name, value in headers])
-        if "\ncontent-type:" not in f"\n{lines.lower()}":  # a script may have given its own
+        if "\ncontent-type:" not in f"\n{lines.lower()}":  # a script may have set its own
             framing = f"content-type: {kind}\r\n{framing}"
         if not request.keep_alive:
             framing += "connection: close\r\n"
@@ -414,7 +414,7 @@ class ClientConnection(asyncio.Protocol):
 
 
 class Listening:
-    """A server that accepts calls: its address, and how to end it."""
+    """A listening server: its address, and how to close it."""
 
     def __init__(self, server: asyncio.Server, service: Service) -> None:
         self._server = server
@@ -424,24 +424,24 @@ class Listening:
         self.url = f"http://{host}:{address[1]}"
 
     async def close(self) -> None:
-        """Send every client away and give the port back."""
+        """Close every connection and release the port."""
         loop = asyncio.get_running_loop()
         for listening in self._server.sockets:
             loop.remove_reader(listening)
-        # A client that was accepted in this turn of the loop belongs to the server in the next, and is one of our
-        # connections in the one after. A server that is closed before takes it for a mistake, or waits for it for ever.
+        # A client accepted in this turn of the loop belongs to the server in the next, and is one of our connections in
+        # the one after. A server closed before that would report an error, or wait for it forever.
         for _ in range(2):
             await asyncio.sleep(0)
         self._server.close()
         while self._service.connections:
             for connection in tuple(self._service.connections):
                 connection.abort()
-            await asyncio.sleep(0)  # each connection is told on the next turn of the loop
+            await asyncio.sleep(0)  # each connection is notified on the next turn of the loop
         await self._server.wait_closed()
 
 
 async def listen(service: Service, *, host: str = "127.0.0.1", port: int = 0) -> Listening:
-    """Serve on *port*, any free one unless told. Raises ValueError for a host that is not this machine alone."""
+    """Serve on *port*, by default any free one. Raises ValueError for a host that is not this machine alone."""
     _require_loopback(host)
     loop = asyncio.get_running_loop()
     server = await loop.create_server(lambda: ClientConnection(service, loop), host, port, backlog=1024)
@@ -469,6 +469,6 @@ def _find_secret(request: HttpRequest, style: Style) -> str | None:
 
 
 def _error_body(asked: ParsedRequest, body: str, scripted: Scripted | None) -> str:
-    """The body as it is sent. Where the answer would have been a JSON list, so is an error that is not scripted."""
+    """Return the body as it is sent. Where the answer would be a JSON list, so is an error that is not scripted."""
     own = scripted is None or scripted.text is None
     return f"[{body}]" if own and asked.target.as_list else body

@@ -1,4 +1,4 @@
-"""What has happened: counts per key, per quota and in all. Keys are shown by name, never by secret."""
+"""Statistics of the provider: counts per key, per quota and in total. Keys are shown by name, never by secret."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any
 class Tally:
     """The counts of one key, one quota, or all. ``calls = admitted + all of rejected``.
 
-    Of the admitted, ``ok`` were answered, ``failed`` ended badly as the plan wanted, ``left`` lost their client before
-    they ended, and ``in_flight`` have not ended. ``tokens`` is what the admitted set aside. ``first_at`` is the instant
-    of the first call, ``last_at`` that of the last call or ending; None while there was none.
+    Of the admitted, ``ok`` were answered, ``failed`` failed as planned, ``left`` lost their client before they ended,
+    and ``in_flight`` have not ended. ``tokens`` is what the admitted reserved. ``first_at`` is the instant of the first
+    call, ``last_at`` that of the last call or ending; None while there was none.
     """
 
     calls: int = 0
@@ -30,13 +30,13 @@ class Tally:
 
     @property
     def refused(self) -> int:
-        """How many calls were rejected, for whatever reason."""
+        """Return the number of rejected calls, for any reason."""
         return sum(self.rejected.values())
 
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """What a provider has seen so far. ``violations`` are breaches of its own rules: any means that it is broken."""
+    """The provider's counts so far. ``violations`` are breaches of its own rules: any means that it is broken."""
 
     total: Tally
     keys: Mapping[str, Tally]
@@ -44,12 +44,12 @@ class Statistics:
     violations: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """The same as JSON values."""
+        """Return the statistics as JSON values."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, told: Mapping[str, Any]) -> Statistics:
-        """The statistics :meth:`to_dict` told of."""
+        """Build statistics from :meth:`to_dict`."""
         return cls(
             Tally(**told["total"]),
             {name: Tally(**each) for name, each in told["keys"].items()},
@@ -59,7 +59,7 @@ class Statistics:
 
 
 class TallyCounter:
-    """A tally in the making."""
+    """A mutable tally."""
 
     __slots__ = (
         "admitted",
@@ -83,14 +83,14 @@ class TallyCounter:
         self.last_at: float | None = None
 
     def arrived(self, now: float) -> None:
-        """A call came."""
+        """Count a call that arrived."""
         self.calls += 1
         self.last_at = now
         if self.first_at is None:
             self.first_at = now
 
     def was_admitted(self, tokens: int) -> None:
-        """It was let in, and is in flight."""
+        """Count an admitted call, which is now in flight."""
         self.admitted += 1
         self.tokens += tokens
         self.in_flight += 1
@@ -98,11 +98,11 @@ class TallyCounter:
             self.most_in_flight = self.in_flight
 
     def was_rejected(self, reason: str) -> None:
-        """It was turned away."""
+        """Count a rejected call."""
         self.rejected[reason] = self.rejected.get(reason, 0) + 1
 
     def ended(self, now: float, *, ok: bool, left: bool) -> None:
-        """It is in flight no more."""
+        """Count a call that is no longer in flight."""
         self.in_flight -= 1
         self.last_at = now
         if left:
@@ -113,6 +113,6 @@ class TallyCounter:
             self.failed += 1
 
     def tally(self) -> Tally:
-        """The counts as they are now."""
+        """Return the current counts."""
         counts: dict[str, Any] = {name: getattr(self, name) for name in self.__slots__}
         return Tally(**{**counts, "rejected": dict(self.rejected)})

@@ -1,4 +1,4 @@
-"""What a successful call is answered with: small bodies in the real shapes, whole or as a stream of events.
+"""Bodies of successful answers: small, in the real shapes, whole or as a stream of events.
 
 Built by string formatting from templates: everything put into them is a number or was already written as JSON.
 """
@@ -46,7 +46,7 @@ _TEXT_BLOCK = '[{"type":"text","text":"Simulated answer %(call)d."}]'
 
 
 def whole_answer(asked: ParsedRequest, admitted: Admitted) -> bytes:
-    """The answer as one JSON object."""
+    """Return the answer as one JSON object."""
     facts = _facts(asked, admitted)
     route = asked.target.route
     if route == "messages":
@@ -63,7 +63,7 @@ def whole_answer(asked: ParsedRequest, admitted: Admitted) -> bytes:
 
 
 def streamed_answer(asked: ParsedRequest, admitted: Admitted) -> list[bytes]:
-    """The answer as pieces of a stream, to be sent one after the other."""
+    """Return the answer as pieces of a stream."""
     facts = _facts(asked, admitted)
     place = asked.target
     if place.route == "messages":
@@ -113,7 +113,7 @@ def _words(facts: dict[str, Any]) -> tuple[str, str, str]:
 
 def _chat_events(facts: dict[str, Any], *, chat: bool, usage: StreamUsage) -> list[bytes]:
     kind, prefix = ("chat.completion.chunk", "chatcmpl") if chat else ("text_completion", "cmpl")
-    # A client that asked for usage is told "null" until the last event, which has no choices.
+    # A client that asked for usage gets "null" until the last event, which has no choices.
     none_yet = ',"usage":null' if usage == "apart" else ""
     used = f'"usage":{_chat_usage(facts)}'
     head = f'data: {{"id":"{prefix}-{facts["call"]}","object":"{kind}",'

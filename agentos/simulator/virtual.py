@@ -1,8 +1,8 @@
-"""A whole run in virtual time: the pool's own core, the run's own core and the provider's rules, and no clock.
+"""Simulate a whole run in virtual time: the pool's core, the run's core and the provider's rules, without a clock.
 
-Time goes from one event to the next, so that an hour of calls takes seconds, and the same plan, work and seed give the
-same log of events, to the last digit. What is simulated is the provider and the passing of time; who gets which key
-when, what an answer means and what becomes of an item is decided by the code that decides it in earnest.
+Time jumps from one event to the next, so that an hour of calls takes seconds, and the same plan, work and seed give
+exactly the same log of events. Only the provider and time are simulated; the production code decides which item gets
+which key when, what an answer means and what happens to an item.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ _UNANSWERED = ("drop", "cut", "stall", "hang")
 _ENDLESS = ("stall", "hang")
 _TIMEOUT = 600.0  # seconds after which a client gives up on an answer
 
-# Requests of one run that wait for a lease at once, as in ``runs.admission``: more would only make the line longer.
+# Requests of one run that wait for a lease at once, as in the dispatcher: more would only lengthen the queue.
 _IN_LINE = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """One item: what its call takes at the provider, and what the pool is told that it takes."""
+    """One item: what its call uses at the provider, and what the pool expects it to use."""
 
     tokens: int = 0
     cost: tuple[tuple[str, float], ...] = ()
@@ -48,23 +48,23 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """How a run in virtual time went."""
+    """The result of a run in virtual time."""
 
     done: int
     failed: int
     unfinished: int
     seconds: float  # from the start to the end of the last call
-    statistics: Statistics  # as the provider counted
+    statistics: Statistics  # by the provider's count
     events: int
 
     @property
     def rejected(self) -> int:
-        """Calls that were turned away."""
+        """Return the number of refused calls."""
         return sum(self.statistics.total.rejected.values())
 
 
 def build_key_specs(plan: ProviderPlan, *, slots: int | Literal["auto"] = "auto", known: bool = False) -> list[KeySpec]:
-    """The plan's keys as a pool is told of them: their quotas always, their limits if *known*."""
+    """Return the plan's keys as specs for a pool: always their quotas, and their limits if *known*."""
     limits = {
         quota.name: _stated(quota.rpm, quota.tpm, quota.request_burst, quota.token_burst) for quota in plan.quotas
     }
@@ -92,9 +92,9 @@ def _stated(
 
 
 class VirtualRun:
-    """One run over the keys of a plan, with *parallel* workers. ``run`` drives it to its end, or to an instant.
+    """One run over the keys of a plan, with *parallel* workers. ``run`` advances it to its end, or to an instant.
 
-    Give *pool* to go on with what an earlier run learned. *log* gets an event for each call that begins and ends.
+    Pass *pool* to continue with what an earlier run learned. *log* gets an event for each call that begins and ends.
     """
 
     def __init__(
@@ -133,7 +133,7 @@ class VirtualRun:
         self.board.taken = len(self.board.fresh)
 
     def run(self, until: float = FOREVER) -> Finished:
-        """Let time pass until all is done, or until then."""
+        """Advance time until all is done, or until the given instant."""
         self._admit()
         while self._agenda and not self.board.is_settled:
             at, _, act = self._agenda[0]
@@ -161,7 +161,7 @@ class VirtualRun:
         heapq.heappush(self._agenda, (instant, self._number, act))
 
     def _schedule_tick(self) -> None:
-        """Be there when the pool wants to be asked, and when an item has rested."""
+        """Schedule an event for when the pool is due, and when an item's backoff ends."""
         due = min(self.pool.next_at, self.board.next_due)
         if due < self._tick_at or self._tick_at <= self.now:
             self._tick_at = due
@@ -177,7 +177,7 @@ class VirtualRun:
     # -- items and leases -------------------------------------------------------------------------------------
 
     def _admit(self) -> None:
-        """Find leases for as many items as there are idle workers."""
+        """Request leases for as many items as there are idle workers."""
         board, pool = self.board, self.pool
         idle = self.parallel - len(board.running)
         while len(self._waiting) < min(idle, _IN_LINE):
