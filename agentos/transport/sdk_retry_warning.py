@@ -44,8 +44,8 @@ class SdkRetryWarning:
     def _warn(self, instead: str) -> None:
         self._warned = True
         log.warning(
-            "[COORDINATOR] the client of this transport retries failed calls by itself: the pool waits for rate limits and "
-            "the run retries other errors, so disable the client's retries (%s)",
+            "[COORDINATOR] the client of this transport retries failed calls by itself: the pool waits for rate limits "
+            "and the run retries other errors, so disable the client's retries (%s)",
             instead,
         )
 

@@ -83,7 +83,7 @@ def load_credentials(settings: Settings, keys: list[str], environ: Mapping[str, 
 
 def build_specs(settings: Settings, keys: list[str], environ: Mapping[str, str]) -> list[KeySpec]:
     """Return the specifications of the same credentials for reading a store; secrets may be missing."""
-    from ...pool.core.records import KeySpec
+    from ...pool.requests import KeySpec
 
     return [
         KeySpec(

@@ -144,7 +144,7 @@ def key_variable(value: Any, _from_text: bool = False) -> str:
 
 def halt_clause(value: Any, _from_text: bool = False) -> str:
     """Check for a ``--halt`` clause of GNU parallel."""
-    from ...runs.core.halt import parse_halt
+    from ...runs.options import parse_halt
 
     clause = text(value)
     try:

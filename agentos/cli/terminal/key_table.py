@@ -187,7 +187,7 @@ _PERIODS: Final = {1.0: "a second", 60.0: "a minute", 3_600.0: "an hour", 86_400
 
 def _format_left(limit: Mapping[str, Any]) -> str:
     """Format what is left of a limit: "38/60 requests a minute"."""
-    from ...pool.core.limits.base import format_number
+    from ...pool.snapshot import format_number
 
     per = _PERIODS.get(limit["per"]) or f"in {limit['per']:g} s"
     model = f" for {limit['model']}" if limit["model"] else ""

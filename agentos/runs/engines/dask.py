@@ -108,8 +108,8 @@ class DaskPlacement:
         host, port = self._place.listening or (_find_own_address(self._address), 0)
         return host, port, self._width
 
-    def _useful(self) -> int:
-        """How many seats are of use: one for each worker; of coroutines, which share seats, one for each thread."""
+    def _count_useful_slots(self) -> int:
+        """Return the useful number of slots: one per worker; for coroutines, which share slots, one per thread."""
         places = min(self._workers, self._place.worker_slots or self._workers)
         if not self._run.worker.is_async:
             return places

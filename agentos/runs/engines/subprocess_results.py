@@ -63,7 +63,7 @@ class CommandAttempts:
         )
 
     def open_output(self, attempt: Attempt) -> ItemOutput:
-        """Where its command prints to. Whoever opens it finishes it."""
+        """Open the attempt's output. The caller must finish it."""
         return self._outputs.open_attempt(attempt)
 
     # -- evaluation ---------------------------------------------------------------------------------------------
