@@ -1,4 +1,4 @@
-"""Runs made for tests of what is told about them: real ones, by the real coordinator, some of them killed."""
+"""Real runs by the real coordinator, some of them killed, for tests of reports and displays."""
 
 from __future__ import annotations
 

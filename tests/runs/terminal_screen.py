@@ -1,4 +1,4 @@
-"""A terminal, for tests: what is left on it after everything was written."""
+"""A terminal emulator for tests: its screen after everything was written."""
 
 from __future__ import annotations
 

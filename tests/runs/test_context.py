@@ -1,4 +1,4 @@
-"""What a worker gets to know of its attempt, and where it keeps what the next one should find."""
+"""The context of an attempt and its checkpoint folder."""
 
 from __future__ import annotations
 

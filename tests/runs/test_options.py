@@ -1,4 +1,4 @@
-"""A wrong option is a ValueError that names it, at once and not in the middle of the night."""
+"""An invalid option raises a ValueError that names it, before the run starts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run says, and that nobody waits for it."""
+"""Progress events are delivered in order, and emitting one never blocks."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def test_no_wake_up_is_lost(log: logging.Logger) -> None:
     assert announcer.close(LONG)
 
 
-def test_in_a_hurry_too_what_can_be_said_in_a_moment_is_said(
+def test_in_a_hurry_events_that_are_quick_to_deliver_are_delivered(
     log: logging.Logger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(progress, "_HURRY_TIMEOUT", LONG)
@@ -192,7 +192,7 @@ def test_many_threads_may_speak_at_once(log: logging.Logger) -> None:
     assert len(heard) == 8 * 300
 
 
-def test_nobody_waits_for_a_callback_that_stands_still(log: logging.Logger) -> None:
+def test_emit_does_not_wait_for_a_blocked_callback(log: logging.Logger) -> None:
     gate = Gate()
     announcer = ProgressDispatcher(gate, log=log)
     events = [finished(number) for number in range(100)]
@@ -254,7 +254,7 @@ def test_a_failing_callback_is_complained_of_once_and_called_again(
     log.removeHandler(caplog.handler)
 
 
-def test_a_failing_log_keeps_nobody_from_hearing() -> None:
+def test_a_failing_log_does_not_stop_the_delivery() -> None:
     class Broken(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
             raise BrokenPipeError

@@ -1,4 +1,4 @@
-"""A worker with a plain SDK client, against a provider that says no now and then: nothing else has to be written."""
+"""A worker with a plain SDK client, against a provider that sometimes refuses, needs no other code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The user's worker: what kind of callable it is, and by what name a journal knows it."""
+"""Inspecting the user's worker: its kind of callable, and the name that a journal records."""
 
 from __future__ import annotations
 

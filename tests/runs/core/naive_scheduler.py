@@ -1,6 +1,6 @@
-"""The board's rules told as plainly as possible: one list of items, each with its place, and the whole history.
+"""A naive reference of the item scheduler: one list of items, each with its place, and the whole history.
 
-It shares no code with the board but the words (Ended, Phase, Verdict). Every question is a scan. Slow on purpose.
+It shares only the enums (AttemptEnd, Phase, Verdict) with the scheduler. Every query is a scan. Slow on purpose.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The board and the naive board are told the same story, step by step, and must never disagree."""
+"""The scheduler and the naive scheduler get the same steps, and must never disagree."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long an item rests before its next attempt."""
+"""The pause of an item before its next attempt."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When to stop early, in the words of GNU parallel."""
+"""Halt clauses in GNU parallel's syntax."""
 
 from __future__ import annotations
 

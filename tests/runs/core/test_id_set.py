@@ -1,4 +1,4 @@
-"""Ids that come again are noticed, in a bounded piece of memory."""
+"""Repeated ids are detected in bounded memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes of an item: the board's rules, one at a time."""
+"""The rules of the item scheduler, one at a time."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def test_an_old_attempt_is_late_though_a_newer_one_of_its_item_runs() -> None:
     assert end(board, new, AttemptEnd.VALUE) is Verdict.DONE
 
 
-def test_what_has_come_back_cannot_be_given_up() -> None:
+def test_an_attempt_that_ended_cannot_be_abandoned() -> None:
     board = board_of(1)
     attempt = begin(board)
     end(board, attempt, AttemptEnd.VALUE)
@@ -292,12 +292,12 @@ def test_twenty_limits_in_a_row_while_others_succeed_on_that_quota_never_fit() -
     assert limited_while("q", 20) is Verdict.FAILED
 
 
-def test_twenty_limits_while_nobody_succeeds_on_that_quota_go_on_waiting() -> None:
+def test_twenty_limits_without_a_success_on_that_quota_keep_waiting() -> None:
     assert limited_while(None, 40) is Verdict.LIMITED
     assert limited_while("another", 40) is Verdict.LIMITED
 
 
-def test_who_got_no_key_goes_on_waiting_while_others_succeed() -> None:
+def test_an_item_without_a_key_keeps_waiting_while_others_succeed() -> None:
     board = board_of(40)
     waiting, now = begin(board), 0.0
     for _ in range(30):

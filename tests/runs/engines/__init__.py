@@ -1,1 +1,1 @@
-"""Engines, one by one: what the contract that all share does not tell of each."""
+"""Behaviour of single engines beyond their common contract."""

@@ -1,4 +1,4 @@
-"""Workers that can be found by their name in another process. Little is imported here: it is imported there."""
+"""Workers that other processes can import by name. Imports little: it is imported there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Executors of the tests' own, that agentos cannot know: what they run might be anywhere."""
+"""Executors of a class that agentos does not know: their calls might run anywhere."""
 
 from __future__ import annotations
 

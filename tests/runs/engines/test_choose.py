@@ -1,4 +1,4 @@
-"""What ``engine=`` can be, and what it cannot."""
+"""Valid and invalid values of ``engine=``."""
 
 from __future__ import annotations
 

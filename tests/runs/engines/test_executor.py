@@ -1,4 +1,4 @@
-"""Items on an executor of the user's own, in other processes. What all engines share is told in tests/contract."""
+"""Items on the user's own executor, in other processes. Behaviour of all engines is tested in tests/contract."""
 
 from __future__ import annotations
 
@@ -268,7 +268,7 @@ def test_a_secret_that_is_missing_there_stops_the_run_and_fails_nothing(
     assert len(run.get_checkpoints()) == 20
 
 
-def test_an_executor_of_dask_whose_client_is_not_to_be_had_leads_to_it_where_a_secret_is_missing(
+def test_a_dask_executor_without_client_names_the_client_when_a_secret_is_missing(
     pool: CredentialCoordinator,
 ) -> None:
     executor = type("ClientExecutor", (Elsewhere,), {"__module__": "distributed.cfexecutor"})()
@@ -291,7 +291,7 @@ def test_it_travels_when_that_is_asked_for_and_shows_itself_nowhere(elsewhere: E
     assert "private" not in elsewhere.shown
 
 
-def test_an_executor_of_dask_whose_client_is_not_to_be_had_is_given_no_secrets_to_send(
+def test_a_dask_executor_without_client_gets_no_secrets(
     pool: CredentialCoordinator,
 ) -> None:
     kind = type("ClientExecutor", (ByHand,), {"__module__": "distributed.cfexecutor"})
@@ -322,7 +322,7 @@ def dask() -> Iterator[Executor]:
         yield made
 
 
-def test_dasks_own_gets_seats_to_run_and_no_item(dask: Executor) -> None:
+def test_a_dask_executor_gets_worker_slots_and_no_items(dask: Executor) -> None:
     """Its scheduler runs again what a dying worker had, and asks nobody: a seat may be run twice, an item may not."""
     _, results = ParallelCoordinator(2, engine=dask).execute_parallel(range(4), engine_workers.task_of_dask, str)
 

@@ -1,4 +1,4 @@
-"""An executor is known by its class, or not at all."""
+"""Executors are classified by their class."""
 
 from __future__ import annotations
 

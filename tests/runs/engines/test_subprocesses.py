@@ -1,4 +1,4 @@
-"""Commands as workers: real processes, their ends, their trees, their keys."""
+"""Commands as workers: real processes, their ends, process trees and keys."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ def test_a_secret_that_a_command_prints_is_blotted_out_everywhere(tmp_path: Path
         ('{"spent": "no money"}', "spent"),
     ],
 )
-def test_what_a_command_says_of_its_key_is_heeded_and_the_item_goes_on_with_another(
+def test_a_key_reported_in_the_outcome_file_is_replaced_for_the_item(
     said: str, state: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     pool = CredentialCoordinator(
@@ -225,7 +225,7 @@ def test_a_command_may_say_why_its_item_failed() -> None:
     assert results["x"].error == "no such repository"
 
 
-def test_what_it_says_wrongly_is_told_and_changes_nothing(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_invalid_outcome_is_logged_and_changes_nothing(caplog: pytest.LogCaptureFixture) -> None:
     _, results = run(["x"], shell("""echo '{"rate_limit": 3}' >"$AGENTOS_OUTCOME" """))
 
     assert results["x"].success
@@ -573,7 +573,7 @@ class Kept:
         return result.error
 
 
-def test_a_worker_that_waits_for_the_reader_of_our_output_is_not_given_up_nor_waited_for_busily() -> None:
+def test_a_worker_blocked_on_our_output_is_neither_abandoned_nor_polled() -> None:
     kept = Kept()
 
     kept.reader.reads_on.set()
@@ -581,7 +581,7 @@ def test_a_worker_that_waits_for_the_reader_of_our_output_is_not_given_up_nor_wa
     assert kept.error() == "timed out after 30s"
 
 
-def test_a_worker_that_waited_for_the_reader_of_our_output_has_time_to_end_when_it_goes_on(
+def test_a_worker_blocked_on_our_output_gets_its_clean_up_time_afterwards(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     goes_on, may_end, outcome = threading.Event(), threading.Event(), CommandAttempts.evaluate

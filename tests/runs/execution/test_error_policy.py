@@ -1,4 +1,4 @@
-"""What an exception of a worker means for its item."""
+"""The effect of a worker's exception on its item."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ def test_after_a_wait_that_ran_out_the_item_waits_until_a_credential_is_due(told
 
 
 @pytest.mark.parametrize("unusable", [None, float("inf"), float("nan"), -1.0])
-def test_when_nobody_knows_when_a_credential_is_due_nothing_is_asked(unusable: float | None) -> None:
+def test_without_a_known_instant_no_delay_is_requested(unusable: float | None) -> None:
     assert find_requested_delay(NoCredentialAvailable(waited=5.0, next_free_in=unusable), None, 1.8e9) == 0.0
 
 
@@ -216,7 +216,7 @@ def test_any_other_of_our_errors_means_the_same_however_it_is_passed_on(
 
 
 @in_any_way
-def test_a_limit_that_a_worker_told_of_is_waited_for_however_it_is_passed_on(told: Telling) -> None:
+def test_a_reported_limit_delays_the_item_however_the_error_is_wrapped(told: Telling) -> None:
     assert find_requested_delay(told(RateLimited(20)), None, 1.8e9) == 20.0
 
 
@@ -231,7 +231,7 @@ class Pool:
 
 
 @in_any_way
-def test_a_limit_that_a_worker_told_of_rests_its_key_however_it_is_passed_on(told: Telling) -> None:
+def test_a_raised_limit_is_reported_to_the_pool_however_it_is_wrapped(told: Telling) -> None:
     pool, holding = Pool(), attempt()
     holding.grant = "the grant"
 
@@ -262,7 +262,7 @@ def test_a_rule_of_ones_own_is_asked_about_what_the_worker_raised() -> None:
         (as_a_connection_error, "no way to the provider: no usable credential: all are dead"),
     ],
 )
-def test_our_words_are_told_instead_of_an_sdks_and_after_a_persons(told: Telling, text: str) -> None:
+def test_our_message_replaces_an_sdks_and_follows_a_users(told: Telling, text: str) -> None:
     assert format_error(told(NoUsableCredential(reason="all are dead"))) == text
 
 
@@ -279,7 +279,7 @@ class Speechless(Exception):
         raise RuntimeError("no words")
 
 
-def test_an_error_is_told_in_its_own_words_or_by_its_kind() -> None:
+def test_an_error_is_formatted_as_its_message_or_its_type() -> None:
     assert format_error(ValueError("bad")) == "bad"
     assert format_error(ValueError()) == "ValueError"
     assert format_error(Speechless()) == "Speechless"

@@ -1,4 +1,4 @@
-"""Workers with nothing to do are woken, each exactly when there is something for it."""
+"""Idle workers are woken exactly when there is work for them."""
 
 from __future__ import annotations
 

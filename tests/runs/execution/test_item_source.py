@@ -1,4 +1,4 @@
-"""The input: items in order, each with its id, and no more of it in memory than is about to be run."""
+"""The input becomes items in order, each with its id, read only as far as needed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pools of other programs: whatever they do, a run's requests are answered or told why not."""
+"""Foreign pools: whatever they do, each request of a run is granted or fails with a reason."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class HalfAPool:
 
 
 @pytest.mark.parametrize("wrong", [object(), "pool", ["key"], HalfAPool()])
-def test_what_is_no_pool_is_refused_by_the_names_of_the_verbs(wrong: Any) -> None:
+def test_an_object_that_is_not_a_pool_is_refused_with_the_accepted_verbs(wrong: Any) -> None:
     with pytest.raises(ValueError, match="acquire_credential/release_credential, reserve/release, acquire/release"):
         build_run_pool(wrong, FakeClock())
 
@@ -297,7 +297,7 @@ def test_a_pool_that_can_only_block_is_waited_for_by_one_thread_of_its_own() -> 
     assert gate.most_at_once == 1
 
 
-def test_a_key_that_comes_when_nobody_waits_any_more_is_given_back() -> None:
+def test_a_key_granted_without_a_waiting_request_is_released() -> None:
     gate = Gate()
     lessor = foreign(gate)
     line = Line(lessor)
@@ -319,7 +319,7 @@ def test_a_key_that_comes_when_nobody_waits_any_more_is_given_back() -> None:
     assert line.answered() == []
 
 
-def test_what_a_blocking_pool_raises_is_told_to_all_who_wait() -> None:
+def test_an_error_of_a_blocking_pool_fails_all_waiting_requests() -> None:
     gate = Gate()
     line = Line(foreign(gate))
     tickets = [line.ask(name) for name in "ab"]
@@ -464,7 +464,7 @@ class Resting(Shelf):
         self.marked.append((key, *seconds))
 
 
-def test_a_limit_is_told_to_a_pool_that_can_be_told_and_ends_the_reservation() -> None:
+def test_a_limit_is_reported_to_a_pool_with_that_verb_and_ends_the_reservation() -> None:
     """As both originals have it: a key that is marked is no longer in use, so that it must not be given back too."""
     pool = Resting("foreign-secret-1")
     lessor = foreign(pool)
@@ -512,7 +512,7 @@ class Forgetful(Shelf):
         raise KeyError("no such key")
 
 
-def test_a_pool_whose_release_fails_costs_nobody_their_result() -> None:
+def test_a_pool_whose_release_fails_loses_no_result() -> None:
     run = ParallelCoordinator(1, Forgetful("foreign-secret-1", "foreign-secret-2"))
 
     stats, results = run.execute_parallel(range(4), lambda item, key: item, str)
@@ -554,7 +554,7 @@ def test_a_pool_that_raises_ends_the_run_and_the_items_stay_pending() -> None:
     assert run.get_checkpoints() == ["2", "3", "4", "5"]
 
 
-def test_what_to_do_about_the_reason_of_a_stop_is_said_once_and_at_the_end() -> None:
+def test_the_advice_about_a_stop_is_printed_once_at_the_end() -> None:
     said: list[str] = []
     vault = Vault("foreign-secret-1", fails=lambda asked: asked >= 2)
     vault.answer = "the vault did not answer; open it with two keys"
@@ -595,7 +595,7 @@ class Strict(Resting):
         raise KeyError("no such key")
 
 
-def test_a_pool_that_cannot_take_the_report_of_a_limit_costs_nobody_their_item() -> None:
+def test_a_pool_that_fails_to_handle_a_limit_fails_no_item() -> None:
     tries: list[int] = []
 
     def worker(item: int, key: str | None) -> int:

@@ -1,4 +1,4 @@
-"""A worker whose SDK asks the pool for its keys: what the pool says reaches the run, whatever the SDK makes of it."""
+"""Errors of the pool reach the run, even when the worker's SDK wraps them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An exception of a provider's client, raised by a worker: the right quota rests, and the item is treated fairly."""
+"""An exception of a provider's client cools the right quota down, and the item is treated fairly."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_the_requests_own_fault_fails_it(event: Event) -> None:
     assert classify_error(attempt(), ValueError(), is_transient, Signal(event)) is AttemptEnd.ERROR
 
 
-def test_an_interruption_is_one_whatever_was_heard() -> None:
+def test_interrupted_ends_the_attempt_as_stopped_whatever_was_reported() -> None:
     assert classify_error(attempt(), Interrupted(), is_transient, Signal(Event.BUSY)) is AttemptEnd.STOPPED
 
 
@@ -197,7 +197,7 @@ def raising(*errors: Exception | None) -> Callable[[int, int], object]:
     return work
 
 
-def test_a_limit_rests_the_key_as_long_as_was_told_and_costs_the_item_no_try() -> None:
+def test_a_limit_cools_the_key_down_as_long_as_reported_and_uses_no_retry() -> None:
     told = Told("a", retries=0)
 
     stats, results = told.of(1, raising(limit(20.0), limit(30.0)))
@@ -292,7 +292,7 @@ def test_a_busy_provider_that_says_how_long_is_left_alone_for_that() -> None:
     assert told.calls[1][2] - told.calls[0][2] >= 25.0
 
 
-def test_a_provider_that_stays_busy_costs_no_tries_while_all_rest() -> None:
+def test_a_busy_provider_uses_no_retries_while_all_keys_cool_down() -> None:
     """Two tries say nothing; from the third busy answer on the provider is left alone, and the item just waits."""
     told = Told("a", retries=2, step=5.0)
 
@@ -303,7 +303,7 @@ def test_a_provider_that_stays_busy_costs_no_tries_while_all_rest() -> None:
     assert stats.limited == 10
 
 
-def test_busy_answers_among_many_that_went_well_let_nobody_rest() -> None:
+def test_busy_answers_among_many_successes_cool_no_key_down() -> None:
     told = Told("a", retries=2)
     errors = [busy() if number in (0, 30, 60) else None for number in range(100)]
 
@@ -345,7 +345,7 @@ def test_a_website_that_wants_a_password_or_money_costs_no_key_its_life(status: 
 
 
 @pytest.mark.parametrize(("status", "state"), [(401, "dead"), (402, "spent")])
-def test_the_third_refusal_in_a_row_is_believed_of_whomever_it_is(status: int, state: str) -> None:
+def test_the_third_consecutive_refusal_counts_for_any_provider(status: int, state: str) -> None:
     told = Told("a", retries=9)
 
     stats, _ = told.of(1, raising(*[website(status) for _ in range(9)]))
@@ -355,7 +355,7 @@ def test_the_third_refusal_in_a_row_is_believed_of_whomever_it_is(status: int, s
     assert told.state().state == state
 
 
-def test_refusals_with_a_success_between_are_never_believed_where_nobody_knows_of_whom_they_are() -> None:
+def test_refusals_of_an_unknown_provider_do_not_count_with_a_success_between() -> None:
     told = Told("a", retries=9)
 
     stats, _ = told.of(5, raising(*[website(401), None] * 5))
@@ -364,7 +364,7 @@ def test_refusals_with_a_success_between_are_never_believed_where_nobody_knows_o
     assert told.state().state == "available"
 
 
-def test_a_refusal_of_another_provider_than_its_own_is_not_believed_at_once() -> None:
+def test_a_refusal_of_another_provider_does_not_count_at_once() -> None:
     told = Told("a", retries=3)
     other = client_error(401, {"type": "error", "error": {"type": "authentication_error"}}, client="anthropic")
 
@@ -476,7 +476,7 @@ def test_no_secret_gets_from_an_error_into_the_pool_or_the_logs(caplog: pytest.L
     assert SECRET not in repr((told.pool.snapshot(), results)) + caplog.text
 
 
-def test_a_coroutine_is_heard_as_a_function_is() -> None:
+def test_a_coroutines_limit_is_reported_as_a_functions_is() -> None:
     clock = FakeClock()
     pool = CredentialCoordinator([Credential(f"{SECRET}-{name}", name=name) for name in "ab"], clock=clock, debug=True)
     names: list[str] = []
@@ -530,7 +530,7 @@ def test_without_a_pool_a_limit_is_waited_for_as_long_as_was_told(error: Excepti
     assert second - first >= 20.0
 
 
-def test_where_the_worker_leases_for_each_call_a_limit_is_waited_for_as_long_as_was_told() -> None:
+def test_with_lease_call_a_limit_delays_the_item_as_long_as_reported() -> None:
     told = Told("a", retries=0, lease="call")
 
     stats, _ = told.of(1, raising(RateLimited(20)))
@@ -541,7 +541,7 @@ def test_where_the_worker_leases_for_each_call_a_limit_is_waited_for_as_long_as_
     assert told.state().state == "available"  # no lease was in hand, so no key is to blame
 
 
-def test_with_a_pool_the_key_rests_and_the_item_goes_on_with_another_at_once() -> None:
+def test_with_a_pool_the_key_cools_down_and_the_item_uses_another_at_once() -> None:
     told = Told("a", "b", retries=0)
 
     told.of(1, raising(RateLimited(500)))

@@ -1,4 +1,4 @@
-"""What is said and written down of a stop, and when."""
+"""A stop is announced and recorded at the right time."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from ...contract.engine_contract import eventually
 from ..journal.independent_reader import read
 
 
-def test_what_a_forced_stop_leaves_behind_is_said_before_anybody_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_forced_stop_is_announced_before_the_phase_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     phases: list[Phase] = []
     say = Shutdown._announce_stop
 
@@ -318,7 +318,7 @@ class StuckStore(CredentialCoordinator):
         runtime.give_back, runtime.cancel = tell, stick
 
 
-def test_a_store_that_does_not_answer_does_not_keep_a_second_signal_from_being_heard() -> None:
+def test_a_store_that_does_not_answer_does_not_delay_a_second_signal() -> None:
     pool = StuckStore()
     coordinator = ParallelCoordinator(2, pool)
     told = threading.Event()

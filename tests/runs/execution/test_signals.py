@@ -122,7 +122,7 @@ def test_leaving_twice_or_without_having_joined_changes_nothing(run: Run) -> Non
 
 
 @pytest.mark.parametrize("signum", _SIGNALS)
-def test_a_signal_is_told_on_the_watcher_thread(run: Run, signum: int) -> None:
+def test_runs_are_notified_on_the_watcher_thread(run: Run, signum: int) -> None:
     send(signum)
     run.wait_told()
 
@@ -152,7 +152,7 @@ def test_other_signals_are_nobodys_business(run: Run) -> None:
     assert run.told == [signal.SIGINT]
 
 
-def test_a_run_has_been_told_of_everything_when_it_has_left() -> None:
+def test_a_run_was_notified_of_every_signal_when_leave_returns() -> None:
     for _ in range(50):
         run = Run()
         WATCH.join(run)
@@ -180,7 +180,7 @@ class SlowWaiters(deque[Any]):
         return SimpleNamespace(release=lambda: (waiter.release(), self.goes_on.acquire(timeout=LONG)))
 
 
-def test_a_run_has_been_told_even_if_the_one_before_it_was_let_go_in_that_moment(
+def test_a_run_is_notified_even_if_the_previous_one_is_being_released(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     waiters = SlowWaiters()
@@ -345,7 +345,7 @@ def test_a_signal_after_a_run_left_from_another_thread_goes_where_it_went_before
     signal.signal(signal.SIGTERM, before)
 
 
-def test_what_a_run_left_behind_is_put_back_before_the_next_one_begins() -> None:
+def test_handlers_left_installed_are_restored_before_the_next_run() -> None:
     before = handlers()
     abandoned, run = Run(), Run()
     WATCH.join(abandoned)
@@ -427,7 +427,7 @@ def pipe() -> Iterator[Pipe]:
     pipe.close()
 
 
-def test_a_wakeup_descriptor_that_is_somebodys_stays_theirs(pipe: Pipe) -> None:
+def test_a_wakeup_descriptor_of_another_owner_is_kept(pipe: Pipe) -> None:
     signal.set_wakeup_fd(pipe.writer)
     run = Run()
 
@@ -474,7 +474,7 @@ def test_a_wakeup_descriptor_set_during_the_run_is_left_alone_at_its_end(pipe: P
     assert signal.set_wakeup_fd(-1) == pipe.writer
 
 
-def test_a_descriptor_that_somebody_took_and_dropped_is_ours_again() -> None:
+def test_a_wakeup_descriptor_that_was_taken_and_dropped_is_claimed_again() -> None:
     run = Run()
     WATCH.join(run)
     signal.set_wakeup_fd(-1)
@@ -636,7 +636,7 @@ def test_a_signal_counts_though_one_of_ours_was_lost_in_the_run_before(monkeypat
     assert (before.told, run.told) == ([], [signal.SIGINT])
 
 
-def test_no_error_is_raised_when_nobody_is_joined_or_the_handler_is_the_hosts(run: Run) -> None:
+def test_no_error_is_raised_without_a_joined_run_or_with_the_hosts_handler(run: Run) -> None:
     ours = signal.signal(signal.SIGINT, signal.default_int_handler)
     assert not WATCH.raise_in_main(Forced(), signal.SIGINT)
     signal.signal(signal.SIGINT, ours)
@@ -972,7 +972,7 @@ WATCH.leave(run)
 
 
 @pytest.mark.parametrize("main_thread", ["waits", "busy"])
-def test_everybody_is_told_before_the_process_stops_and_after_it_goes_on(main_thread: str) -> None:
+def test_listeners_are_notified_before_the_stop_and_after_the_continue(main_thread: str) -> None:
     # A group of its own in our session: to the system that is a job of ours.
     process = subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(STOPPED), main_thread],

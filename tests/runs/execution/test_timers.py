@@ -1,4 +1,4 @@
-"""What is due at one instant is seen to in an order."""
+"""Timers that are due at the same instant run in a fixed order."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What goes to workers elsewhere, and what comes back."""
+"""Assignments that are sent to remote workers, and the reports that come back."""

@@ -1,4 +1,4 @@
-"""Assignments, and workers for them, that tests carry out as if they were elsewhere."""
+"""Assignments and workers that tests execute as a remote process would."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What comes home is told to the pool and the log as if it had happened here."""
+"""A remote report is applied to the pool and the log as if the attempt had run here."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_a_limit_that_is_raised_rests_the_key_and_costs_no_try() -> None:
     assert story.rests_for() == pytest.approx(30)
 
 
-def test_a_limit_that_was_told_and_then_raised_past_is_no_failed_try() -> None:
+def test_a_reported_limit_followed_by_another_error_uses_no_retry() -> None:
     story = Story(retries=0)
 
     verdict = story.finish(
@@ -84,7 +84,7 @@ def test_a_limit_that_was_told_and_then_raised_past_is_no_failed_try() -> None:
     assert story.rests_for() == pytest.approx(30)
 
 
-def test_a_rest_that_was_told_a_while_ago_has_less_left() -> None:
+def test_a_delay_reported_a_while_ago_is_shortened() -> None:
     story = Story()
 
     story.replay(lease_messages=(LeaseMessage("rate_limited", 5.0, delay=30.0),), duration=25.0)
@@ -92,7 +92,7 @@ def test_a_rest_that_was_told_a_while_ago_has_less_left() -> None:
     assert story.rests_for() == pytest.approx(10)
 
 
-def test_a_rest_that_is_over_by_now_is_not_begun_again() -> None:
+def test_a_delay_that_is_over_by_now_does_not_cool_the_key_down() -> None:
     story = Story()
 
     verdict = story.finish(
@@ -137,14 +137,14 @@ def test_a_key_that_is_dead_or_spent_is_used_no_more(verb: str, state: str) -> N
     assert story.pool.snapshot()[0].state == state
 
 
-def test_without_a_pool_of_ours_nothing_is_told() -> None:
+def test_without_an_agentos_pool_lease_messages_are_ignored() -> None:
     story = Story(pooled=False)
 
     assert story.replay(lease_messages=(LeaseMessage("settle", 0.0, used={"tokens": 3.0}),)) == (None, None)
     assert story.attempt.lease is None
 
 
-def test_what_cannot_be_understood_is_said_and_the_item_ends_all_the_same(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_invalid_lease_message_is_logged_and_not_raised(caplog: pytest.LogCaptureFixture) -> None:
     story = Story()
 
     apply_lease_message(story.attempt, LeaseMessage("settle", 0.0, used={"words": 3.0}))
@@ -186,7 +186,7 @@ def test_a_coroutine_that_was_cancelled_from_here_ends_by_what_it_was_cancelled_
     assert type(error) is kind
 
 
-def test_one_that_was_cancelled_by_nobody_here_is_interrupted() -> None:
+def test_a_cancellation_that_the_run_did_not_request_is_interrupted() -> None:
     _, error = Story().replay(cancelled=True, failure=build_failure(Interrupted("its task was cancelled")))
 
     assert isinstance(error, Interrupted)

@@ -1,4 +1,4 @@
-"""An assignment is a value that shows nothing but which item it is."""
+"""The repr of an assignment shows only its item."""
 
 from __future__ import annotations
 

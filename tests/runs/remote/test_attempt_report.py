@@ -1,4 +1,4 @@
-"""An error that comes home means what it meant where it was raised."""
+"""A remote error keeps the meaning it had where it was raised."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings of a Dask cluster: accepted values, refused values, and the old name of an option."""
+"""Valid and invalid arguments of Dask."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an executor runs: in its process, Ctrl-C is left to the driver."""
+"""The task of an executor leaves Ctrl-C to the driver."""
 
 from __future__ import annotations
 

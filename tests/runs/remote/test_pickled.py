@@ -1,4 +1,4 @@
-"""Objects travel, or it is said which cannot, and why."""
+"""Objects are pickled, or the error says which cannot be, and why."""
 
 from __future__ import annotations
 
@@ -131,6 +131,6 @@ class ExitsWhenMade:
         return sys.exit, (3,)
 
 
-def test_what_ends_whoever_unpickles_it_is_said_to_be_of_no_use() -> None:
+def test_an_object_that_exits_when_unpickled_is_reported_as_not_picklable() -> None:
     with pytest.raises(NotPicklable, match="it cannot be unpickled there: SystemExit: 3"):
         unpack(pack(ExitsWhenMade(), "it"), "what its worker returned")

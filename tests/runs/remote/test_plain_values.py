@@ -1,4 +1,4 @@
-"""What travels is made of values that every process knows."""
+"""User objects become plain values that every process can unpickle."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_of_what_is_in_them_too() -> None:
     assert [type(name) for name in made[0]] == [str]
 
 
-def test_a_signal_is_one_of_ours_with_all_that_it_said() -> None:
+def test_a_signal_subclass_becomes_a_signal_with_all_its_fields() -> None:
     reading = Reading("tokens", 10.0, 3.0, 5.0, 60.0, "a header", 0.7)
     facts: dict[str, Any] = {
         "delay": 3.0,

@@ -1,4 +1,4 @@
-"""The far side calls the worker once, and reports whatever comes of it."""
+"""The remote side calls the worker once, and reports every outcome."""
 
 from __future__ import annotations
 
@@ -216,7 +216,7 @@ def test_or_is_told_as_it_is_said() -> None:
     assert (report.lease_messages, report.log_lines) == ((), ())
 
 
-def test_what_cannot_be_told_is_lost_and_the_item_is_not(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_message_that_cannot_be_sent_is_logged_and_the_item_succeeds(caplog: pytest.LogCaptureFixture) -> None:
     def refuse(thing: LeaseMessage | LogLine | Printed) -> None:
         raise pickle.PicklingError("no")
 

@@ -1,4 +1,4 @@
-"""A worker elsewhere finds in its context what it would find at home."""
+"""The context of a remote worker has what a local one has."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_a_logged_exception_has_its_traceback(lines: list[LogLine]) -> None:
     assert "ValueError: oh no" in lines[0].text
 
 
-def test_a_worker_that_logs_without_end_is_cut_short_and_that_is_said(lines: list[LogLine]) -> None:
+def test_log_lines_beyond_the_limit_are_dropped_with_a_warning(lines: list[LogLine]) -> None:
     context = context_of(assignment(), lines)
 
     for number in range(3_000):

@@ -1,4 +1,4 @@
-"""What a worker elsewhere says of its key is noted word for word."""
+"""A remote lease sends each of its calls as a message."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_it_is_named_and_numbered_and_reveals_its_secret_when_asked(lease: Remot
     assert SECRET not in f"{lease!r} {lease.secret}"
 
 
-def test_it_is_over_at_its_time_whatever_is_heard(heard: list[LeaseMessage]) -> None:
+def test_the_lease_is_lost_at_its_instant_without_a_message(heard: list[LeaseMessage]) -> None:
     loss = LeaseLoss(until=time.monotonic() + 3_600)
     lease = RemoteLease("key-1", 42, SECRET, heard.append, lost=loss)
     before = lease.held, lease.reveal()
@@ -75,7 +75,7 @@ class Name(StrEnum):
     TOKENS = "tokens"
 
 
-def test_what_is_said_is_made_of_plain_values(lease: RemoteLease, heard: list[LeaseMessage]) -> None:
+def test_lease_messages_contain_plain_values_only(lease: RemoteLease, heard: list[LeaseMessage]) -> None:
     lease.rate_limited(1, model=Name.MODEL)
     lease.settle({Name.TOKENS: 3})
     lease.spent(Name.MODEL)

@@ -1,4 +1,4 @@
-"""A worker elsewhere finds the secret of its credential by name, and it is the right one."""
+"""A remote worker resolves the secret of its credential by name, and checks that it is the same."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_a_file_of_keys_is_read_again_when_it_was_changed(tmp_path: Path) -> Non
     assert resolve_secret(wanted(), {"AGENTOS_KEYS": str(keys)}) == SECRET
 
 
-def test_that_others_may_read_the_file_is_said_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_key_file_readable_by_others_is_warned_about_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     keys = tmp_path / "keys.env"
     keys.write_text(f"OPENAI_API_KEY_1={SECRET}\n")
     keys.chmod(0o644)
@@ -75,7 +75,7 @@ def test_that_others_may_read_the_file_is_said_once(tmp_path: Path, caplog: pyte
     assert len(caplog.records) == 1
 
 
-def test_if_it_is_nowhere_it_is_said_where_and_what_to_do() -> None:
+def test_a_missing_secret_is_reported_with_the_host_and_advice() -> None:
     said = refusal({"HOME": "/"})
 
     assert f"openai-api-key-1 was not found on {socket.gethostname()}" in said
