@@ -118,7 +118,7 @@ class ItemScheduler:
         return self.backing_off[0][0] if self.backing_off else FOREVER
 
     def release_due(self, now: float) -> int:
-        """Make the items ready whose backoff is over. Returns their number."""
+        """Make items ready after their backoff. Returns their number."""
         count = 0
         while self.backing_off and self.backing_off[0][0] <= now:
             self._requeue(heapq.heappop(self.backing_off)[2])

@@ -13,7 +13,7 @@ _PLACING = ("workers", "allow_other_workers", "resources")
 
 @dataclass(frozen=True, slots=True)
 class ExecutorKind:
-    """Where an executor runs its calls. ``size`` is how many at once; infinite if unknown."""
+    """The place where an executor runs its calls. ``size`` is how many at once; infinite if unknown."""
 
     in_process: bool = False  # in threads of this process: nothing is pickled
     local: bool = False  # on this machine, in our own processes: secrets may be sent

@@ -15,7 +15,7 @@ class Engine(Protocol):
 
     @property
     def suspension(self) -> Suspendable | None:
-        """What runs outside this process and must be suspended with it; None: nothing."""
+        """The part of the engine that runs outside this process and must be suspended with it, if any."""
         ...
 
     def start(self, workers: int) -> None:
