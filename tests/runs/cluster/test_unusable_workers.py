@@ -97,7 +97,7 @@ def test_if_no_worker_has_the_key_the_run_stops_and_says_both_ways_out(seating: 
     stats, _ = run(["a"], cluster_workers.with_secret, pool=CredentialCoordinator([KEY]), ship_secrets=False)
 
     assert (stats.cause, stats.interrupted, stats.unfinished) == (Cause.FAULT, 0, 1)
-    assert "a worker that could not start: the credential my-key-7" in str(stats.stopped_by)
+    assert "a worker that could not begin: the credential my-key-7" in str(stats.stopped_by)
     assert "export MY_KEY_7 there" in str(stats.stopped_by)
     assert "ship_secrets=True" in str(stats.stopped_by)
 

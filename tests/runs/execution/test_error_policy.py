@@ -226,7 +226,7 @@ class Pool:
     def __init__(self) -> None:
         self.limits: list[tuple[object, object, str | None]] = []
 
-    def limited(self, grant: object, retry_after: object, model: str | None) -> None:
+    def report_rate_limited(self, grant: object, retry_after: object, model: str | None) -> None:
         self.limits.append((grant, retry_after, model))
 
 

@@ -368,7 +368,7 @@ def test_a_run_that_has_ended_stands_in_no_line() -> None:
         (AsyncioEngine, "_run_one"),
         (SubprocessEngine, "_run_one"),
         (ThreadEngine, "_run_one"),
-        (ExecutorEngine, "_hand_over"),
+        (ExecutorEngine, "_submit"),
     ],
 )
 def test_what_is_called_off_in_the_moment_in_which_it_begins_is_not_run(
@@ -380,7 +380,7 @@ def test_what_is_called_off_in_the_moment_in_which_it_begins_is_not_run(
     def called_off_first(self: Any, attempt: Attempt) -> Any:
         """As by the supervisor of a run that is stopped by force, before it could know whom to tell."""
         self._run.shutdown.stop("somebody", force=True)
-        self._run.supervisor._stop_all(self._run.state.clock.now())
+        self._run.timers._stop_all(self._run.state.clock.now())
         return begin(self, attempt)
 
     def noted(run: EngineRun, *how_it_went: Any) -> Any:

@@ -70,7 +70,7 @@ def test_where_cloudpickle_packs_it_is_cloudpickle_that_says_what_cannot_travel(
 
 
 def test_what_cannot_be_made_again_is_called_by_its_name() -> None:
-    with pytest.raises(NotPicklable, match=r"^the item .*made again there: LookupError: no such thing here"):
+    with pytest.raises(NotPicklable, match=r"^the item .*unpickled there: LookupError: no such thing here"):
         unpack(pack(Unmakeable(), "the item"), "the item")
 
 
