@@ -27,7 +27,10 @@ from .driver.test_cluster_engine import SECRETS, eventually, run
 from .driver.test_driver_server import IDENTITY, TTL, Open
 from .local_slots import WAIT, ThreadSeating
 
-SIT = "import pickle, sys; from agentos.runs.cluster.worker.slot import sit; sit(pickle.load(sys.stdin.buffer))"
+SIT = (
+    "import pickle, sys; from agentos.runs.cluster.worker.slot import run_worker_slot; "
+    "run_worker_slot(pickle.load(sys.stdin.buffer))"
+)
 KEY = Credential(SECRETS[0], "my-key-7")
 
 Use = Callable[..., ThreadSeating]

@@ -58,7 +58,7 @@ def test_an_item_is_ready_before_a_key_comes_that_was_limited_with_it(monkeypatc
     clock.advance(30.0)
     assert limited.acquire(timeout=PATIENCE)
     until(lambda: inside.state.scheduler.backing_off)
-    until(lambda: clock.now() < inside.dispatcher.completions.armed_at < math.inf)  # the later item is in the key's line
+    until(lambda: clock.now() < inside.dispatcher.completions.armed_at < math.inf)  # the later item is queued
     clock.wait_for_sleepers(1)
     still_resting.clear()
 
