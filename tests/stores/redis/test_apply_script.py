@@ -1,4 +1,4 @@
-"""The script at the server: what was decided on what is still so is done as a whole, everything else is not."""
+"""apply.lua executes a step as a whole if all that it depends on is unchanged, else not at all."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Talk:
         return self.send(self.step(session, joins=True, renew=TTL), hour=hour)
 
     def write(self, hour: float = 1000.0, seen: int = 0, **texts: str) -> StepReply:
-        return self.send(self.step(texts=texts), hour=hour, seen=seen)
+        return self.send(self.step(writes=texts), hour=hour, seen=seen)
 
     def ends_at(self, session: str = "me.1") -> float | None:
         found = self.wire.execute("ZSCORE", self.link.keys[3], session)
@@ -89,7 +89,7 @@ def test_a_step_that_rests_on_what_has_changed_does_nothing_and_hears_of_it(talk
     first = talk.write(c1="one")
     second = talk.write(c1="two", seen=first.sequence)
 
-    late = talk.send(talk.step(checks=f"c1 {first.sequence}", texts={"c1": "lost"}), seen=first.sequence)
+    late = talk.send(talk.step(read_versions=f"c1 {first.sequence}", writes={"c1": "lost"}), seen=first.sequence)
 
     assert late.what == "news"
     assert late.updates == ["c1", str(second.sequence), "two"]
@@ -101,7 +101,7 @@ def test_a_step_that_rests_on_something_else_is_done_and_hears_of_the_change(tal
     first = talk.write(c1="one", c2="other")
     second = talk.write(c2="new", seen=first.sequence)
 
-    done = talk.send(talk.step(checks=f"c1 {first.sequence}", texts={"c1": "mine"}), seen=first.sequence)
+    done = talk.send(talk.step(read_versions=f"c1 {first.sequence}", writes={"c1": "mine"}), seen=first.sequence)
 
     assert (done.what, done.updates) == ("done", ["c2", str(second.sequence), "new"])
 
@@ -110,14 +110,14 @@ def test_a_record_that_is_to_be_new_is_not_written_over_another(talk: Talk) -> N
     talk.join()
     talk.write(c1="one")
 
-    refused = talk.send(talk.step(checks="c1 0", texts={"c1": "also the first"}))
+    refused = talk.send(talk.step(read_versions="c1 0", writes={"c1": "also the first"}))
 
     assert (refused.what, talk.text("c1")) == ("news", "one")
 
 
 def test_the_same_step_sent_again_is_not_done_again_and_tells_its_token(talk: Talk) -> None:
     talk.join()
-    order = talk.step(floor=0, texts={"c1": "lease [\0]"})
+    order = talk.step(floor=0, writes={"c1": "lease [\0]"})
     done = talk.send(order)
 
     again = talk.send(order)
@@ -128,7 +128,7 @@ def test_the_same_step_sent_again_is_not_done_again_and_tells_its_token(talk: Ta
 
 def test_however_often_it_is_asked_whether_a_step_was_done_the_answer_is_the_same(talk: Talk) -> None:
     talk.join()
-    order = talk.step(floor=0, texts={"c1": "lease [\0]"})
+    order = talk.step(floor=0, writes={"c1": "lease [\0]"})
     done = talk.send(order)
 
     answers = [talk.send(talk.step(renew=TTL)) for _ in range(3)]
@@ -139,7 +139,7 @@ def test_however_often_it_is_asked_whether_a_step_was_done_the_answer_is_the_sam
 
 def test_a_step_that_was_asked_for_in_vain_can_be_done_no_more(talk: Talk) -> None:
     talk.join()
-    early = talk.step(texts={"c1": "early"})
+    early = talk.step(writes={"c1": "early"})
     talk.send(talk.step(renew=TTL))
 
     assert talk.send(early).what == "late"
@@ -148,7 +148,7 @@ def test_a_step_that_was_asked_for_in_vain_can_be_done_no_more(talk: Talk) -> No
 
 def test_a_step_that_comes_after_a_later_one_is_not_done(talk: Talk) -> None:
     talk.join()
-    early = talk.step(texts={"c1": "early"})
+    early = talk.step(writes={"c1": "early"})
     talk.write(c2="late")
 
     assert talk.send(early).what == "late"
@@ -158,14 +158,14 @@ def test_a_step_that_comes_after_a_later_one_is_not_done(talk: Talk) -> None:
 def test_the_token_is_put_where_it_belongs(talk: Talk) -> None:
     talk.join()
 
-    done = talk.send(talk.step(floor=0, texts={"c1": "head\n[7]\n[\0,x]"}))
+    done = talk.send(talk.step(floor=0, writes={"c1": "head\n[7]\n[\0,x]"}))
 
     assert talk.text("c1") == f"head\n[7]\n[{done.token},x]"
 
 
 def test_tokens_grow_and_are_above_any_that_the_caller_knows(talk: Talk) -> None:
     talk.join()
-    tokens = [talk.send(talk.step(floor=floor, texts={"c1": "\0"})).token for floor in (0, 0, talk.meta.token + 99, 5)]
+    tokens = [talk.send(talk.step(floor=floor, writes={"c1": "\0"})).token for floor in (0, 0, talk.meta.token + 99, 5)]
 
     assert [token - talk.meta.token for token in tokens if token is not None] == [1, 2, 100, 101]
 
@@ -181,7 +181,7 @@ def test_a_session_lasts_for_its_time_to_live_from_when_it_was_renewed(talk: Tal
 def test_a_session_that_has_run_out_does_nothing_more(talk: Talk) -> None:
     talk.join(hour=1000.0)
 
-    gone = talk.send(talk.step(renew=TTL, texts={"c1": "late"}), hour=1030.0)
+    gone = talk.send(talk.step(renew=TTL, writes={"c1": "late"}), hour=1030.0)
 
     assert gone.what == "gone"
     assert (talk.text("c1"), talk.ends_at()) == (None, 1030.0)
@@ -200,7 +200,7 @@ def test_a_session_is_renewed_even_if_the_rest_of_its_step_is_refused(talk: Talk
     talk.join(hour=1000.0)
     talk.write(c1="one")
 
-    refused = talk.send(talk.step(renew=TTL, checks="c1 0", texts={"c1": "two"}), hour=1020.0)
+    refused = talk.send(talk.step(renew=TTL, read_versions="c1 0", writes={"c1": "two"}), hour=1020.0)
 
     assert (refused.what, talk.ends_at()) == ("news", 1050.0)
 
@@ -252,7 +252,7 @@ def test_a_session_whose_end_is_forgotten_is_given_one_unless_it_has_one_by_now(
 def test_what_comes_at_another_hour_than_it_was_meant_for_is_not_done(talk: Talk, earliest: str, latest: str) -> None:
     talk.join()
 
-    reply = talk.send(talk.step(texts={"c1": "late"}), hour=1000.0, between=(earliest, latest))
+    reply = talk.send(talk.step(writes={"c1": "late"}), hour=1000.0, between=(earliest, latest))
 
     assert (reply.what, talk.text("c1")) == ("time", None)
 
@@ -260,7 +260,7 @@ def test_what_comes_at_another_hour_than_it_was_meant_for_is_not_done(talk: Talk
 def test_what_was_meant_for_a_store_that_says_something_else_of_itself_by_now_is_not_done(talk: Talk) -> None:
     talk.join()
 
-    reply = talk.send(talk.step(texts={"c1": "late"}), version="another")
+    reply = talk.send(talk.step(writes={"c1": "late"}), version="another")
 
     assert (reply.what, talk.text("c1")) == ("meta", None)
 
@@ -344,10 +344,10 @@ def test_a_refusal_is_an_answer_after_which_the_next_question_can_be_asked(talk:
 
 def test_of_a_session_that_ends_nothing_is_left(talk: Talk) -> None:
     talk.join("gone.1")
-    talk.send(talk.step("gone.1", texts={"sgone.1": "a session"}))
+    talk.send(talk.step("gone.1", writes={"sgone.1": "a session"}))
     talk.join(hour=1000.0 + 2 * TTL)
 
-    done = talk.send(talk.step(ended=["gone.1"], texts={"line": "who is left"}), hour=1000.0 + 2 * TTL)
+    done = talk.send(talk.step(ended=["gone.1"], writes={"line": "who is left"}), hour=1000.0 + 2 * TTL)
 
     assert (done.what, talk.text("sgone.1"), talk.ends_at("gone.1")) == ("done", None, None)
     assert talk.send(hour=1000.0 + 2 * TTL).updates == ["line", str(done.sequence), "who is left"]

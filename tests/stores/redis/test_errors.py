@@ -1,4 +1,4 @@
-"""What an error of the server or of the connection means to a pool."""
+"""Errors of the server and the connection are translated into transient and permanent ones."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ def test_no_answer_in_time_passes(error: Exception) -> None:
 @pytest.mark.parametrize(
     ("error", "why"),
     [
-        (exceptions.BusyLoadingError("Redis is loading the dataset in memory"), "still reading"),
+        (exceptions.BusyLoadingError("Redis is loading the dataset in memory"), "still loading"),
         (exceptions.ReadOnlyError("You can't write against a read only replica."), "a replica"),
         (exceptions.MasterDownError("Link with MASTER is down"), "lost its master"),
         (exceptions.OutOfMemoryError("command not allowed when used memory > 'maxmemory'."), "memory is full"),
         (exceptions.ClusterDownError("The cluster is down"), "cluster is down"),
-        (exceptions.ResponseError("LOADING Redis is loading the dataset in memory"), "still reading"),
+        (exceptions.ResponseError("LOADING Redis is loading the dataset in memory"), "still loading"),
         (exceptions.ResponseError("READONLY You can't write against a read only replica."), "a replica"),
         (exceptions.ResponseError("MISCONF Errors writing to the AOF file: No space left"), "cannot write to its disk"),
         (exceptions.ResponseError("NOREPLICAS Not enough good replicas to write."), "too few replicas"),
-        (exceptions.ResponseError("BUSY Redis is busy running a script."), "busy with somebody's script"),
+        (exceptions.ResponseError("BUSY Redis is busy running a script."), "busy with a script"),
         (exceptions.ResponseError("ERR Error running script: @user_script: 12: -OOM command not allowed"), "memory"),
         (exceptions.ConnectionError("Error 111 connecting to host:6379. Connection refused."), "cannot be reached"),
         (exceptions.ResponseError("ERR max number of clients reached"), "max number of clients"),

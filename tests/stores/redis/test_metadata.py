@@ -1,4 +1,4 @@
-"""Whether leases may start in a store that a process finds, by what it knew of it and what the server says."""
+"""Metadata after a connection: when grants are paused, depending on what a process remembers and the server."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ def test_whoever_comes_with_a_longer_time_to_live_to_an_old_server_makes_nobody_
     assert (new.paused_until, new.why) == (0.0, "")
 
 
-@pytest.mark.parametrize("signs", [RUN_OUT, IN_FORCE, StoreActivity(listening=True)])
+@pytest.mark.parametrize("activity", [RUN_OUT, IN_FORCE, StoreActivity(listening=True)])
 def test_a_longer_time_to_live_is_remembered_while_anybody_may_have_it(activity: StoreActivity) -> None:
     assert come(META, ttl=1.0, activity=activity) is META
 

@@ -1,4 +1,4 @@
-"""What a process makes of the hours that the server says."""
+"""The estimate of the server's clock."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_a_short_time_to_live_bears_little(ttl: float, seconds: float) -> None:
 class Wire:
     """A connection whose server answers every question with this time."""
 
-    def ask(self, *_words: str) -> list[bytes]:
+    def execute(self, *_words: str) -> list[bytes]:
         return [b"1700000000", b"250000"]
 
 

@@ -1,4 +1,4 @@
-"""The store's time as a process reckons it: what becomes of it when a clock is set, and who puts that right."""
+"""The store's time runs on when a clock is set, and one process corrects the shift."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ META = StoreMetadata("v1", FORMAT, "ab", "epoch-1", "", "run-1", longest=TTL)
 
 
 class Server:
-    """As much of a link as is asked of it: when sessions run out, and changing what the store says of itself."""
+    """The part of a StoreConnection that StoreClock uses: expiries of sessions, and changes of the metadata."""
 
     server_time = ServerTime(SystemClock())
     limit = 0.25
 
     def __init__(self) -> None:
-        self.greeting = self
-        self.wire = None
+        self.handshake = self
+        self.connection = None
         self.meta = META
         self.ends_at: dict[str, float] = {}
 
-    def sessions(self, _wire: Any) -> dict[str, float]:
+    def read_session_expiries(self, _wire: Any) -> dict[str, float]:
         return self.ends_at
 
     def amend(self, _wire: Any, new: StoreMetadata, old: StoreMetadata) -> bool:

@@ -1,4 +1,4 @@
-"""Who has the store open: asked by real processes, some of which are killed."""
+"""The presence lock with real processes, some of which are killed."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def test_leaving_is_for_whoever_is_in_and_coming_in_for_whoever_is_out(store: Pa
     alive.share()
     alive.share()
 
-    with pytest.raises(ValueError, match="inside already"):
+    with pytest.raises(ValueError, match="already holds the lock"):
         alive.try_exclusive()
 
     assert not could_be_alone(store)
