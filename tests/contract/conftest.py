@@ -1,4 +1,4 @@
-"""Every test of this folder that asks for an ``engine`` or a ``place`` is told through each of them."""
+"""Run every test that uses ``engine`` or ``place`` with each engine and each store."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(params=STORES, ids=lambda store: store.name)
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
-    """Where a pool keeps its state, of every store."""
+    """Return a location for a pool's state, of every store."""
     place = Place(request.param, tmp_path)
     yield place
     place.close()

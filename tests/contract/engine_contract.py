@@ -1,9 +1,4 @@
-"""What the engine contract is told through: one story, its worker written once, run by every engine.
-
-A worker is written as a coroutine, *body*, that waits only at a ``Gate``. An engine for coroutines gets it as it is;
-one for functions gets a function that runs it to its end, for at a gate a thread simply blocks. A new engine is one
-more entry of ``ENGINES``: how a worker is made for it, and how a coordinator is called.
-"""
+"""The engine contract's fixture: one scenario with one worker, run by every engine."""
 
 from __future__ import annotations
 
@@ -45,12 +40,12 @@ class Engine:
 
     @property
     def clean_up(self) -> float:
-        """How long a worker that was cancelled may take to end, before it is left behind."""
+        """Return how long a cancelled worker may take to end before it is abandoned."""
         return 2.0 if self.away else 1.0
 
     @property
     def lag(self) -> float:
-        """How long it may take until a worker hears that the run stops."""
+        """Return how long it may take until a worker learns that the run stops."""
         return PATIENCE if self.away else 0.0
 
     def worker(self, body: Body, *, context: bool = False) -> Callable[..., Any]:
@@ -163,7 +158,7 @@ async def _one_by_one(items: Iterable[Any]) -> AsyncIterator[Any]:
 
 
 class Gate:
-    """Where workers wait until the test lets them through, and the test until so many workers are there."""
+    """Workers wait here until the test lets them through, and the test until enough workers have arrived."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -305,7 +300,7 @@ def go_on(clock: FakeClock) -> None:
 
 
 def sleeps_until(clock: FakeClock, at: float) -> bool:
-    """Whether somebody sleeps until *at*."""
+    """Return whether a thread sleeps until *at*."""
     with clock._changed:
         return any(abs(until - at) < 1e-6 for until, _ in clock._sleepers.values())
 

@@ -1,7 +1,4 @@
-"""The engine of a cluster without a cluster: its seats are threads of this process, where the gates of a story are.
-
-Driver and seats talk over a real connection. Only the worker goes by reference: a story's body is made of its gates.
-"""
+"""A cluster engine without a cluster: its worker slots are threads of this process, which has the gates."""
 
 from __future__ import annotations
 
@@ -28,7 +25,7 @@ _elsewhere, _check = choose._build_remote_engine, executor_engine.check_executor
 
 
 class Seats(Executor):
-    """What a run is given as its engine: something that passes for one."""
+    """The engine of the run: something that passes for a cluster."""
 
     def engine(self, run: EngineRun) -> ClusterEngine:
         width = run.state.options.max_workers if run.worker.is_async else 1

@@ -1,10 +1,4 @@
-"""Stories of a pool, step by step, and two who can tell them: the pure core, and a pool of some store.
-
-A story begins with its credentials and goes on in steps. After each step the teller says what the step answered, whose
-wait it ended and in which order, and how things stand: who waits, when the first of them can start, what every
-credential is and until when, and what is left of its limits. The core is the reference; a pool must say the same, but
-for the numbers of its leases. Waiters stand at a desk, so that a story needs no threads.
-"""
+"""Pool scenarios, step by step, with two executors: the pure core, and a pool of some store."""
 
 from __future__ import annotations
 
@@ -90,7 +84,7 @@ def rate_limited(who: str, seconds: float, model: str | None = None) -> Step:
 
 
 def reports(who: str, event: Event, delay: float | None = None, *readings: Reading, **facts: Any) -> Step:
-    """What came back to somebody's call: an event, a delay, what is left; provider, scoped, status, evidence."""
+    """The answer to a call: an event, a delay, what is left; provider, scoped, status, evidence."""
     return Step("reports", who, {"signal": Signal(event, delay, readings=readings, **facts)})
 
 
@@ -158,7 +152,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Answer:
-    """What one step answered, whose wait it ended, and how things stand after it."""
+    """The answer of one step, the waits it ended, and the state after it."""
 
     said: Any
     starts: tuple[tuple[str, str, float], ...]  # who, on which credential, at which instant: in order
@@ -214,15 +208,15 @@ class Teller(ABC):
 
     @abstractmethod
     def waiting(self) -> list[str]:
-        """Who waits, in order."""
+        """Return the waiters, in order."""
 
     @abstractmethod
     def starts_at(self, who: str) -> float | None:
-        """When one who waits will likely start; None: when a lease is given back."""
+        """Return when a waiter will likely start; None: when a lease is released."""
 
     @abstractmethod
     def rows(self) -> Iterator[Row]:
-        """What every credential is."""
+        """Return the status of every credential."""
 
 
 def let_time_pass(seconds: float, *tellers: Teller) -> None:
@@ -385,7 +379,7 @@ class CoreTeller(Teller):
 
 
 def _why(row: KeyReport | CredentialState) -> str | None:
-    """Where it names no lease, whose number each store gives in its own way."""
+    """Return the reason if it names no lease, since each store numbers leases in its own way."""
     return row.why if row.state in ("dead", "spent", "retired", "limited") else None
 
 
@@ -514,7 +508,7 @@ def told_by_the_core(story: Story) -> list[Answer]:
 
 
 def starts_in(story: Story, answers: Sequence[Answer]) -> list[tuple[str, str, float]]:
-    """Who got which credential, and how many seconds after the beginning, in order."""
+    """Return which holder got which credential, and how many seconds after the beginning, in order."""
     began = FakeClock().now()
     keys = {row.name for answer in answers for row in answer.rows}
     found = []
@@ -526,7 +520,7 @@ def starts_in(story: Story, answers: Sequence[Answer]) -> list[tuple[str, str, f
 
 
 def disagreement(story: Story, place: Place) -> str | None:
-    """Where a pool at *place* tells the story otherwise than the core; None if nowhere."""
+    """Return where a pool at *place* differs from the core; None if nowhere."""
     reference = CoreTeller(story)
     try:
         teller = PoolTeller(place, story)

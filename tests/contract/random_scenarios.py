@@ -1,4 +1,4 @@
-"""Stories that nobody wrote: thirty to sixty steps by chance, the same for the same luck."""
+"""Random pool scenarios of thirty to sixty steps, reproducible by their seed."""
 
 from __future__ import annotations
 

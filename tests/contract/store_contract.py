@@ -1,9 +1,4 @@
-"""What the store contract is told through: a place where pools keep their state, and pools opened there.
-
-A new store is one more entry of ``STORES``: its name, and how its place is written for ``store=``. Pools of one place
-stand for the processes of a machine. They have one clock, which stands still until the test moves it. A shared store
-may have threads of its own that wait on that clock, so nothing here counts who sleeps.
-"""
+"""The store contract's fixture: a location for a pool's state, and pools opened there."""
 
 from __future__ import annotations
 
@@ -35,10 +30,7 @@ SOON = 2.0
 
 @dataclass(frozen=True)
 class Store:
-    """Where a pool's state may live. *shared*: several pools can open one place, and what they knew outlives them.
-
-    *stories* is how many random ones it is told: some hundreds, or what a second or two can bear.
-    """
+    """A kind of store. *shared*: several pools can open one location, and its state outlives them."""
 
     name: str
     stories: int
@@ -181,5 +173,5 @@ def _comes_true(condition: Callable[[], object], within: float) -> bool:
 
 
 def ended(call: Background[Any]) -> Callable[[], bool]:
-    """Whether a thread is done; for ``soon``."""
+    """Return whether a thread is done; for ``soon``."""
     return lambda: not call.running

@@ -1,4 +1,4 @@
-"""What every engine must do, told through each of them."""
+"""The contract of every engine."""
 
 from __future__ import annotations
 
@@ -466,7 +466,7 @@ def test_items_of_one_model_start_in_the_order_of_the_input_though_many_stand_as
 
 
 def most_overtaken(began: list[int]) -> int:
-    """How many earlier items at most had not begun when one did: workers that take them at once may change places."""
+    """Return how many earlier items had not begun at most when one did: concurrent workers may change places."""
     return max(sum(earlier not in began[:place] for earlier in range(item)) for place, item in enumerate(began))
 
 

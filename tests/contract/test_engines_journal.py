@@ -1,4 +1,4 @@
-"""What every engine must do with a journal: what is recorded is not done again, by whichever engine goes on."""
+"""The contract of every engine with a journal: a recorded item is not repeated, whichever engine resumes."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ async def never(item: Any, key: str | None) -> None:
 
 
 def kinds_of(folder: Path, item_id: str) -> list[str]:
-    """What the journal has of an item. Starts are left out where the end came first, so they are not counted."""
+    """Return the journal's records of an item, except starts, which are left out if the end was recorded first."""
     return [e["kind"] for e in independent_reader.read(folder).entries if e["item"] == item_id and e["kind"] != "start"]
 
 

@@ -1,4 +1,4 @@
-"""Each item wakes a worker that has nothing to do, whatever became of those that were woken before."""
+"""Each item wakes an idle worker, whatever happened to the workers woken before."""
 
 from __future__ import annotations
 

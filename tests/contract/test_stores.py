@@ -1,4 +1,4 @@
-"""What a pool must do wherever its state is kept, told at a place of every store."""
+"""The contract of a pool on every store."""
 
 from __future__ import annotations
 

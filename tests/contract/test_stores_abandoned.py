@@ -1,4 +1,4 @@
-"""Abandoned leases: a run was stopped without waiting for their holders. They end by their time, all others go on."""
+"""Abandoned leases, whose run was stopped without waiting, expire; all other leases go on."""
 
 from __future__ import annotations
 

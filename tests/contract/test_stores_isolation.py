@@ -1,4 +1,4 @@
-"""What pools of one place must not do to each other: jump the line, keep what was forgotten, stand in the way."""
+"""Pools of one location do not overtake, block, or keep stale state from each other."""
 
 from __future__ import annotations
 

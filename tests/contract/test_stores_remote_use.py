@@ -1,4 +1,4 @@
-"""Leases that are used on other machines: they do not end with the process that gave them out, but by their time."""
+"""Leases used on other machines do not end with their process, but expire."""
 
 from __future__ import annotations
 

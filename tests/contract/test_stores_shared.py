@@ -1,4 +1,4 @@
-"""What pools of one place must do together: each stands for a process of the machine, and all have one clock."""
+"""Pools of one location work together: each stands for a process, and all have one clock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A process that stood still asks the store whether it still has its lease, before it goes on with its key."""
+"""A suspended process checks its lease in the store before it goes on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stories that somebody wrote: each is about one promise of the pool, and its name says which."""
+"""Hand-written pool scenarios: each checks the promise in its name."""
 
 from __future__ import annotations
 

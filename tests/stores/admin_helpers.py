@@ -1,4 +1,4 @@
-"""Credentials with something to be seen of them, and a store as it is seen from outside."""
+"""Helpers for the admin tests: credentials with visible state, and a store read from outside."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def spec(name: str) -> KeySpec:
 
 
 def at(place: Place) -> Path | RedisLocation:
-    """Where it is, as whoever looks at it is told."""
+    """Return the location of the store."""
     found = parse_location(place.store.url(place.folder), {})
     assert found is not None
     return found

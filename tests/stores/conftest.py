@@ -1,4 +1,4 @@
-"""What tests with real processes share."""
+"""Fixtures of the tests with real processes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def processes(template: Family) -> Iterator[Family]:
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """Where they all keep the pool's state."""
+    """Return the location of the shared pool's state."""
     return tmp_path / "pool.sqlite"
 
 

@@ -1,4 +1,4 @@
-"""Stores that fail where a test wants them to, and bells that take down whom they ring."""
+"""Stores that fail where a test wants them to, and wake-ups that record which sessions they notify."""
 
 from __future__ import annotations
 

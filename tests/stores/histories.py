@@ -1,20 +1,4 @@
-"""What several processes did to one store, and whether a correct store could have answered so.
-
-A history has two sources. Each process records its operations: when it asked and when it had its answer, by the
-monotonic clock of the one machine. And triggers in the store's file copy each grant and each end of a lease, in the
-order in which the store did them. A checker returns None where all is well, else what it found.
-
-What a correct store of one credential with n slots does, one operation at a time:
-
-- ``acquire`` grants a lease if fewer than n are in force, with a larger token than every lease before it. It may
-  also refuse, and **even while a slot is free**: it may be another process's turn, or the credential may be cooling.
-- ``release(token)`` is True and ends the lease if it is in force, else False. ``renew(token)`` is True if it is.
-- A lease may end by itself, at no instant before the one recorded for it in ``may_expire``.
-- An operation that never returned took effect at some instant after it was asked for, or not at all.
-
-So a slot that is lost for ever is no fault of a history: a store that only refuses is safe, and useless. That is for
-the tests of liveness to find. (``whole`` finds one kind: a lease the store granted and no process was told of.)
-"""
+"""Record the operations of several processes on one store, and check that a correct store could have answered so."""
 
 from __future__ import annotations
 
@@ -72,7 +56,7 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """What the processes recorded, and from which instant each lease may end without being given back."""
+    """The recorded operations, and from which instant each lease may end without being released."""
 
     operations: Sequence[Operation]
     may_expire: Mapping[int, float] = field(default_factory=dict)  # by token; a lease that is not here never expires
@@ -262,7 +246,7 @@ def l1_by_store_order(events: Sequence[StoreEvent], slots: Mapping[str, int]) ->
 
 @dataclass(slots=True)
 class _Lease:
-    """What the operations on one token say of its grant and its end, as bounds on their instants."""
+    """Bounds on the instants of a lease's grant and end, derived from the operations on its token."""
 
     token: int
     asked: Operation | None = None
@@ -279,25 +263,7 @@ class _Lease:
 
 
 def linearizable(history: History, slots: int) -> str | None:
-    """Whether some order of the operations on ONE credential, true to real time, has every answer right.
-
-    Exact, and without a search: O(m log m) for m operations, whatever they overlap. An order true to real time is one
-    instant for each operation between its invocation and its return, where equal instants may stand in any order. Let
-    g be the instant of a lease's grant and e that of its end. Then all that the answers demand is
-
-    - grants come in the order of their tokens; and before a grant, of the leases granted before it all but n - 1
-      have ended;
-    - a renewal from x to y that was True: g <= y and x <= e;
-    - a release from x to y that was True: e is in it. There is one at most. A lease without one ends when it may
-      expire, when a release that never returned was invoked, later than both, or never;
-    - a renewal or release from x to y that was False: x <= g or e <= y;
-    - a refusal, an open renewal and an open acquire nobody knows the token of: nothing.
-
-    No demand is helped by a later end. So let each lease end as early as it can, at e = max(g, E), where E does not
-    depend on g (``ends_from``). Then False says: x <= g if E > y, and nothing else (if E <= y and g < x, e <= y). All
-    that is left are lower bounds on each g, that grow with the g before it, and upper bounds. Such a system has a
-    least solution, which is built here token by token, and if the least one breaks an upper bound, all do.
-    """
+    """Return whether some order of the operations on ONE credential, true to real time, explains every answer."""
     if slots < 1:
         raise ValueError(f"slots must be 1 or more, not {slots}")
     leases = _by_token(history)
@@ -390,7 +356,7 @@ def whole(recording: History, slots: Mapping[str, int], order: Sequence[StoreEve
 
 
 def _told_alike(recording: History, order: Sequence[StoreEvent]) -> str | None:
-    """What the processes were told happened in the store, and what happened in the store they were told."""
+    """Check that the processes' records and the store's records contain the same events."""
     granted = {event.token: event for event in order if event.op == "granted"}
     ended = {event.token for event in order if event.op == "ended"}
     told: set[int] = set()

@@ -38,8 +38,7 @@ from .histories import Recorder
 
 Spec = dict[str, Any]
 
-# Whoever opens a store insists for some seconds on what may pass. Here nobody gives up because the machine has other
-# things to do.
+# Opening a store retries transient errors for some seconds. Retry longer here, because the machine may be busy.
 for module, how_long in ((file, "_INSIST"), (session, "_JOIN_RETRY_SECONDS"), (store_connection, "_INSIST")):
     setattr(module, how_long, 20.0)
 
@@ -90,7 +89,7 @@ _LOOK_AGAIN = 0.01  # whether more time has passed
 
 
 class Said(logging.Handler):
-    """What the log said, in memory: some children cannot write to any file."""
+    """Log handler that keeps messages in memory: some children cannot write to any file."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -132,7 +131,7 @@ class Puppet:
         self._threads[name].start()
 
     def outcome(self, name: str) -> dict[str, Any]:
-        """What came of what was begun under that name."""
+        """Return the result of the action started under that name."""
         self._threads[name].join()
         return self._outcomes.pop(name)
 
@@ -228,7 +227,7 @@ class Puppet:
         return list(self.said_so_far.lines)
 
     def worked(self) -> float:
-        """How long this process has kept a processor busy, in seconds."""
+        """Return the CPU time that this process has used, in seconds."""
         return time.process_time()
 
     # -- many leases, fast ------------------------------------------------------------------------------------

@@ -1,8 +1,4 @@
-"""Real processes that share one store: started, told what to do, stopped, killed, and asked what they saw.
-
-A `Family` is a template process that has imported agentos and forks a child in a few milliseconds; `pool_child` is what
-they run. Nothing here sleeps to wait for them: a child answers when it is done, and the system says when it ended.
-"""
+"""Drive real processes that share one store: start, command, stop, kill and query them."""
 
 from __future__ import annotations
 
@@ -37,7 +33,7 @@ def trials(count: int) -> int:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a process said it did, and when, by the machine's monotonic clock."""
+    """The answer of a process: what it did, and when, by the machine's monotonic clock."""
 
     began: float
     ended: float
@@ -70,7 +66,7 @@ class Child:
         self._told.flush()
 
     def answer(self) -> Answer:
-        """What came of the first thing it was told and was not asked about."""
+        """Return the answer to the first command whose answer was not read yet."""
         line = self._answers.readline()
         assert line, f"process {self.pid} ended without an answer"
         return Answer(**json.loads(line))
@@ -89,7 +85,7 @@ class Child:
         self.do("begin", name=name, command=command, told=told)
 
     def outcome(self, name: str) -> Answer:
-        """What came of that."""
+        """Return the result of that action."""
         return Answer(**self.do("outcome", name=name))
 
     # -- what happens to it -----------------------------------------------------------------------------------
@@ -110,7 +106,7 @@ class Child:
 
     @property
     def stopped(self) -> bool:
-        """Whether none of its threads runs."""
+        """Return whether none of its threads runs."""
         try:
             tasks = [(task / "stat").read_text() for task in Path(f"/proc/{self.pid}/task").iterdir()]
         except OSError:
@@ -231,10 +227,7 @@ def eventually(condition: Callable[[], object], within: float = PATIENCE, every:
 
 
 class DrivenTime:
-    """What processes take for the time that are told its file: the machine's, and what a test lets pass beyond it.
-
-    A lease that lasts for half a minute ends when a test says so, and not because a machine stood still for a second.
-    """
+    """A clock for processes that read it from a file: the machine's, plus what a test adds."""
 
     def __init__(self, file: Path) -> None:
         self.file = str(file)
@@ -272,13 +265,13 @@ def keys(count: int, slots: int = 1, **more: Any) -> list[Spec]:
 
 
 def rows(path: Path, query: str, *arguments: Any) -> list[tuple[Any, ...]]:
-    """What is in the store's file now."""
+    """Return the rows of the store's file."""
     with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, timeout=PATIENCE)) as connection:
         return connection.execute(query, arguments).fetchall()
 
 
 def locked_by(path: Path, child: Child) -> bool:
-    """Whether a process has the store's file locked for writing: it is in the middle of a step."""
+    """Return whether a process has the store's file locked for writing, in the middle of a step."""
     inode = f":{os.stat(f'{path}-shm').st_ino}"
     locks = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
     return any(lock[3:5] == ["WRITE", str(child.pid)] and lock[5].endswith(inode) for lock in locks)
@@ -310,7 +303,7 @@ def bytes_of(path: Path) -> bytes:
 
 
 def sound(path: Path) -> str:
-    """What SQLite says of the file."""
+    """Return the result of SQLite's integrity check."""
     return str(rows(path, "pragma integrity_check")[0][0])
 
 

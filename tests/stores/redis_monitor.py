@@ -1,4 +1,4 @@
-"""A pool on a Redis server, looked at from outside; and all that its server did, in the order in which it did it."""
+"""Read a pool on a Redis server from outside, and record all commands in the order of their execution."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class LeaseSeen:
 
 
 class Window:
-    """What is in a pool's keys now. Instants are given by the monotonic clock of this machine."""
+    """Reads a pool's keys. Instants are of this machine's monotonic clock."""
 
     def __init__(self, server: RedisServer, pool: str) -> None:
         self._client = server.client()
@@ -64,13 +64,13 @@ class Window:
         return {name[1:]: pid_in(text) for name, text in records.items() if name.startswith("s")}
 
     def expiry(self) -> dict[str, float]:
-        """When each session ends if it is not renewed."""
+        """Return when each session expires if it is not renewed."""
         ahead = self.ahead()
         found: list[tuple[str, float]] = self._client.zrange(self.key("expiry"), 0, -1, withscores=True)
         return {session: at - ahead for session, at in found}
 
     def ahead(self) -> float:
-        """How far the store's time is ahead of this machine's monotonic clock at most: with what an answer took."""
+        """Return the maximum offset of the store's time from this machine's monotonic clock."""
         shift = float(self._client.hget(self.key("meta"), "shift") or 0.0)
         readings: list[float] = []
         for _ in range(_READINGS):
@@ -93,7 +93,7 @@ def pid_in(text: str) -> int:
 
 @dataclass
 class Watched:
-    """What was done to one pool."""
+    """The commands recorded for one pool."""
 
     order: list[StoreEvent] = field(default_factory=list)
     pids: dict[str, int] = field(default_factory=dict)

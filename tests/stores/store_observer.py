@@ -1,4 +1,4 @@
-"""What happened in a store that several processes share, seen from outside, by one who takes no part."""
+"""Observe a store that several processes share, from outside."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ class Witness(Protocol):
         ...
 
     def granted(self) -> int:
-        """How many leases it has granted."""
+        """Return how many leases it has granted."""
         ...
 
     def held_by(self, child: Child) -> int:
-        """How many leases of a process are in force."""
+        """Return how many leases of a process are in force."""
         ...
 
     def in_a_step(self, child: Child) -> bool:
-        """Whether it keeps all the others out, and would do so for as long as it is stopped."""
+        """Return whether a stopped process blocks all others in the middle of a step."""
         ...
 
     def session_of(self, child: Child) -> tuple[str, float]:
@@ -44,11 +44,11 @@ class Witness(Protocol):
         ...
 
     def knows(self, session: str) -> bool:
-        """Whether a session has not ended."""
+        """Return whether a session has not ended."""
         ...
 
     def in_force(self) -> int:
-        """How many leases there are."""
+        """Return how many leases are in force."""
         ...
 
     def order(self, labels: dict[int, str] | None = None) -> list[StoreEvent]:
@@ -60,7 +60,7 @@ class Witness(Protocol):
         ...
 
     def check(self) -> None:
-        """Whether the store is sound."""
+        """Check that the store is sound."""
         ...
 
     def close(self) -> None: ...
@@ -193,7 +193,7 @@ def until_granted(witness: Witness, count: int) -> None:
 
 
 def recording_of(witness: Witness, recordings: list[Path]) -> History:
-    """What the processes recorded; a lease that was not given back may end when it was not renewed in time."""
+    """Return the processes' history; an unreleased lease may end when it was not renewed in time."""
     return History(read(recordings).operations, witness.due())
 
 

@@ -1,4 +1,4 @@
-"""Absurd usage that an earlier version wrote to a shared store: what it has done to the records is read safely."""
+"""Records with absurd usage, written by an earlier version, are read safely."""
 
 from __future__ import annotations
 

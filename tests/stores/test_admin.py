@@ -1,4 +1,4 @@
-"""Whoever has no secret can look at a store and have something forgotten, and nobody at work is held up."""
+"""A store can be read and reset without secrets, and without blocking the processes that use it."""
 
 from __future__ import annotations
 

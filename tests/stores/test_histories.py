@@ -76,7 +76,7 @@ class Store:
         return self.token
 
     def finds(self, token: int, now: float) -> bool:
-        """Whether it is in force; one past its end may be swept at any moment from then on."""
+        """Return whether the lease is in force; an expired one may be removed at any moment."""
         if token in self.in_force and self.in_force[token][2] <= now and self.rng.random() < 0.5:
             self.end(token)
         return token in self.in_force
@@ -94,11 +94,7 @@ class Store:
 
 
 def simulated(seed: int, count: int = 200, processes: int = 16, credentials: int = 1) -> Simulated:
-    """What *processes* saw of a correct store in *count* operations.
-
-    Each operation happens at one instant, drawn between its invocation and its return; the store does them in the
-    order of these instants. Processes are killed before or after that instant, and pause until their leases are gone.
-    """
+    """Return the history of *processes* at a correct store, with *count* operations."""
     rng = random.Random(seed)
     made = Simulated({f"key-{i}": rng.randint(1, 3) for i in range(credentials)})
     latency = rng.choice([0.02, 0.2, 1.0])
@@ -423,7 +419,7 @@ def test_a_slot_lost_for_ever_is_no_fault_of_a_history() -> None:
 
 
 def rejected_orders(plant: Callable[[list[StoreEvent], int], list[StoreEvent] | None]) -> int:
-    """How many orders with a fault planted at each place where *plant* can: each of them is rejected."""
+    """Return the number of orders with a planted fault; each of them is rejected."""
     count = 0
     for made in recordings()[:50]:
         for place in range(len(made.order)):

@@ -1,4 +1,4 @@
-"""What a pool learns, kept in a file: it survives a restart, and another process knows it at once."""
+"""Learned limits in a file survive a restart, and reach other processes at once."""
 
 from __future__ import annotations
 

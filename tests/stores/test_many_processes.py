@@ -1,4 +1,4 @@
-"""One store and many real processes: what they did together, and who got how much."""
+"""Many real processes share one store correctly and fairly."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ GRANTS = 2600  # each is asked for and given back, which makes more than 200 ope
 
 @dataclass(frozen=True)
 class Recorded:
-    """What many processes did to one store: by their own account, by the store's, and how often what happened."""
+    """The history of many processes on one store: by their records, by the store's, with counts of events."""
 
     history: History
     order: list[StoreEvent]
@@ -55,7 +55,7 @@ class Recorded:
         return {event.token for event in self.order if event.op == "ended"} - given_back
 
     def handed_over(self) -> int:
-        """How often a credential went from one process to another."""
+        """Return how often a credential went from one process to another."""
         last: dict[str, str] = {}
         count = 0
         for event in self.order:

@@ -1,7 +1,4 @@
-"""What becomes of leases when something breaks: processes that stop or die, disks that are full, clocks that are set.
-
-Real processes and real time where the fault is one of the system; a clock the test moves where it is one of time.
-"""
+"""Leases survive faults: processes that stop or die, full disks, clocks that are set."""
 
 from __future__ import annotations
 
@@ -221,7 +218,7 @@ AT_ONCE = LONG / 3  # a tenth of a second on a machine that has nothing else to 
 
 
 def given_back_and_taken(holder: Child, successor: Child, end: Callable[[], None]) -> float:
-    """How long after *end* was called the successor had what the holder had."""
+    """Return how long after the call of *end* the successor had the holder's slot."""
     assert successor.do("snapshot") == [{"name": "key-1", "state": "leased"}]
     successor.begin("wait", "acquire", requester="successor", timeout=20.0)
     eventually(lambda: successor.do("waits", requester="successor"))
@@ -381,7 +378,7 @@ def test_what_is_reported_while_the_disk_is_full_is_written_once_when_there_is_r
 
 
 def usages(path: Path) -> list[dict[str, Any]]:
-    """What was reported of each quota's one limit."""
+    """Return the usage reported of each quota's one limit."""
     records = [json.loads(record) for (record,) in rows(path, "select record from quotas order by number")]
     return [limit["usage"] for record in records for limit in record["limits"].values()]
 

@@ -1,4 +1,4 @@
-"""A pool on a server can be looked at and cleared from outside, whatever is found there instead."""
+"""A pool on a server can be read and reset from outside, in any state."""
 
 from __future__ import annotations
 

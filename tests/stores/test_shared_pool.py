@@ -1,4 +1,4 @@
-"""The core on a view of the store, without a shell: what one pool does, what the other knows, and what is kept."""
+"""SharedPool without a runtime: what one pool does, what another sees, and what the store keeps."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class Place:
         return sum(packed["usage"]["in_flight"] for packed in record["limits"].values() if "usage" in packed)
 
     def line(self, pool: Pool) -> tuple[Any, ...]:
-        """What the others see of a pool that waits: since when, and whether it was called."""
+        """Return a waiting pool's queue entry: since when it waits, and whether it was notified."""
         return self.row("select waiting_since, called_at from sessions where bell = ?", pool.bell.port)
 
     def locked(self) -> sqlite3.Connection:

@@ -1,4 +1,4 @@
-"""A place of its own on a real server for every test of this folder."""
+"""A separate pool on a real server for every test of this folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The user that docs/cluster.md makes on a server may do what agentos does there, and has the pool's keys alone."""
+"""The ACL user of docs/cluster.md may do all that agentos needs, on the pool's keys only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whom a process takes for gone, and when it looks again."""
+"""PeerSessions: which sessions count as expired, and when the next check is due."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the housekeeper of a pool on a server waits on."""
+"""PubSubWakeup wakes the maintenance thread and reconnects while it waits."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def bell(link: StoreConnection) -> Iterator[PubSubWakeup]:
 
 
 def publish(bell: PubSubWakeup, link: StoreConnection) -> int:
-    """How many heard it."""
+    """Return the number of subscribers that received it."""
     with closing(shared_server().client()) as client:
         return int(client.publish(link.wakeup_channel(f"{bell.name}.1"), ""))
 

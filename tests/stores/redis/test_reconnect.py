@@ -1,4 +1,4 @@
-"""A process whose connection was lost, or whose answers were: what it makes of what it finds when it is back."""
+"""A process recovers after a lost connection or a lost reply."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a process keeps of the store: it is read as it was written, in its own time."""
+"""The replica parses records as they were written, in the process's own time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A step that is decided on what a process has last heard: what it takes for true, and what it leaves behind."""
+"""A step on the replica: what it depends on, and what it writes."""
 
 from __future__ import annotations
 

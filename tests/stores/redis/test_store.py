@@ -1,4 +1,4 @@
-"""The store on a server: how it is opened, what is said when that fails, and what a pool there gets over."""
+"""The Redis store: opening it, error messages, and recovery from faults."""
 
 from __future__ import annotations
 

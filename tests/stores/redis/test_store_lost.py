@@ -1,4 +1,4 @@
-"""A store that is gone while processes use it: what they know is told to the next one, which is careful."""
+"""A store that loses its data gets it back from the connected processes, and pauses grants."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A server behind TLS: steps and calls pass, and what is wrong with a certificate is said at once, with what to do."""
+"""Steps work over TLS, and TLS errors are reported at once, with a remedy."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def tls(certified: ssl.SSLContext) -> Iterator[TlsProxy]:
 
 @pytest.fixture
 def said_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What may pass is not insisted on."""
+    """Do not retry transient errors when opening a store."""
     monkeypatch.setattr(store_connection, "_INSIST", 0.0)
 
 

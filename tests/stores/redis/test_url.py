@@ -1,4 +1,4 @@
-"""Which server and pool a URL means, and that nothing secret of it is ever shown."""
+"""Redis URLs are parsed, and nothing secret of them is shown."""
 
 from __future__ import annotations
 

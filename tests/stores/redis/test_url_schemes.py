@@ -1,4 +1,4 @@
-"""One server by every kind of URL that needs no TLS: it is the same pool, and who waits is called over each."""
+"""Every URL scheme without TLS reaches the same pool, and notifies its waiters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Those who wait for what others hold are called by them, and do not have to look: here no time passes."""
+"""Waiting processes are notified by others and need not poll: in these tests no time passes."""
 
 from __future__ import annotations
 

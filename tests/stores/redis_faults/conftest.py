@@ -1,4 +1,4 @@
-"""What these tests share: a server each, and processes with pools on it."""
+"""Fixtures of the fault tests: a server for each test, and processes with pools on it."""
 
 from __future__ import annotations
 

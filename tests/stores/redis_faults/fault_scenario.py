@@ -1,4 +1,4 @@
-"""A pool on a real server: opened in processes and in this one, broken, and looked at from outside."""
+"""A pool on a real server: opened in processes and here, broken, and observed from outside."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class Scene:
         return pool
 
     def due(self) -> dict[int, float]:
-        """When the session of each process ends if it is not renewed, by the monotonic clock."""
+        """Return when the session of each process expires if it is not renewed, by the monotonic clock."""
         pids, expiry = self.window.pids(), self.window.expiry()
         return {pids[session]: at for session, at in expiry.items() if session in pids}
 
@@ -124,7 +124,7 @@ def said(child: Child, *words: str) -> list[str]:
 
 
 def lost(child: Child, token: int) -> int:
-    """How often it was said that this lease is lost."""
+    """Return how often this lease was reported as lost."""
     return len(said(child, f"lease {token} ", "is lost"))
 
 

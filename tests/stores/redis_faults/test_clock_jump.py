@@ -1,4 +1,4 @@
-"""The hour at the server is set while leases are held: none ends early, and none stays for ever."""
+"""When the server's clock is set, no lease ends early and none stays for ever."""
 
 from __future__ import annotations
 

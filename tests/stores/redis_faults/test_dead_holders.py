@@ -1,4 +1,4 @@
-"""Holders that die or stand still, on a real server: their slots go on to others, and they themselves do no harm."""
+"""Slots of holders that die or are suspended go to others, and resumed holders do no harm."""
 
 from __future__ import annotations
 

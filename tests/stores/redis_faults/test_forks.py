@@ -1,4 +1,4 @@
-"""Processes that fork with a pool open: the connections they inherit are their parent's, and are left alone."""
+"""A forked process leaves the connections that it inherited alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Processes live with one pool while their connections break in every way there is: what they were told is true."""
+"""Histories stay correct while connections break in every way."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A server that takes connections and answers nothing holds nobody up, and all goes on when it does."""
+"""A server that accepts connections and does not answer blocks no caller, and work resumes when it answers."""
 
 from __future__ import annotations
 

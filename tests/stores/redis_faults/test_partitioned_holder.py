@@ -1,4 +1,4 @@
-"""A holder that cannot reach the server stops by its own clock, before anybody else has its slot."""
+"""A holder that cannot reach the server stops by its own clock before its slot is granted to another process."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_a_holder_that_is_cut_off_for_less_than_its_time_keeps_its_lease(
 
 
 def just_renewed(scene: Scene, child: Child) -> Callable[[], bool]:
-    """Whether most of its time is left: a part of it can be cut off then."""
+    """Return whether most of its time is left, so that a part of it can be cut off."""
     return lambda: scene.due().get(child.pid, 0.0) > time.monotonic() + 0.95 * STEADY
 
 

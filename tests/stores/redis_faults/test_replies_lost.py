@@ -1,4 +1,4 @@
-"""A step that was done and whose reply was lost is not done again, and nobody waits for long because of it."""
+"""A step whose reply was lost is not executed twice, and delays no caller for long."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A server that is killed, comes back with what it had written or with nothing, or is emptied while it runs."""
+"""A server is killed, restarts with its saved data or empty, or is flushed while it runs."""
 
 from __future__ import annotations
 

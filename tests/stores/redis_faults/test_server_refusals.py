@@ -1,4 +1,4 @@
-"""A server that answers, but refuses: for want of memory, as a replica, or because it does not know the password."""
+"""A server answers with refusals: out of memory, read-only replica, wrong password."""
 
 from __future__ import annotations
 

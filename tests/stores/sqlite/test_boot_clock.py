@@ -1,4 +1,4 @@
-"""Stamps of one boot, read in another."""
+"""Instants of one boot are converted in another."""
 
 from __future__ import annotations
 

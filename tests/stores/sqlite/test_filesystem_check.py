@@ -1,4 +1,4 @@
-"""Which folders are on a network share."""
+"""Folders on network shares are detected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which file a store means, and that it is made for its user alone."""
+"""Locations of stores are parsed, and files are created for their user alone."""
 
 from __future__ import annotations
 

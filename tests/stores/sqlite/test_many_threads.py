@@ -1,4 +1,4 @@
-"""Many threads of one process on a pool with a SQLite store: who waits costs the others nothing."""
+"""Waiting threads of one process cost the others nothing on a pool with an SQLite store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pool's file can be looked at by whoever has no secret, whatever state it is in, and nobody at work is held up."""
+"""The pool's file can be read without secrets, in any state, and without blocking the processes that use it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A SQLite store whose process is gone without a word, while leases of it may be in use on other machines."""
+"""An SQLite store whose process was killed while remote workers may use its leases."""
 
 from __future__ import annotations
 

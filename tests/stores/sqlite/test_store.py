@@ -1,4 +1,4 @@
-"""The SQLite store, step by step: processes of a few lines each, on one file, with one clock that the test moves."""
+"""The SQLite store, step by step: small processes on one file, with one clock that the test moves."""
 
 from __future__ import annotations
 
@@ -1037,7 +1037,7 @@ def test_a_look_when_nothing_has_changed_asks_one_thing(place: Place) -> None:
 
 
 def test_a_store_that_was_busy_before_anything_was_begun_need_not_be_read_anew(place: Place) -> None:
-    """Where many share it that happens all the time, and reading everything is what it can bear least."""
+    """With many processes that happens all the time, and reading everything is too expensive."""
     one, _, key = place.two()
     one.store.refresh()
     blocker = sqlite3.connect(place.path, isolation_level=None)
@@ -1070,7 +1070,7 @@ def test_a_look_tells_what_all_others_did_and_who_holds_what(place: Place) -> No
 
 
 def test_one_that_has_not_looked_for_a_long_time_is_told_everything(place: Place) -> None:
-    """What happened meanwhile is more than the log keeps."""
+    """The log does not keep everything that happened meanwhile."""
     one, other, key = place.two()
     another = one.enrol("key-b")
     one.store.refresh()

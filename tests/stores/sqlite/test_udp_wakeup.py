@@ -1,4 +1,4 @@
-"""Waking the thread that waits, from this process and from another."""
+"""UdpWakeup wakes the waiting thread, from this process and from another."""
 
 from __future__ import annotations
 
