@@ -28,7 +28,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
     place.close()
 
 
-def test_a_store_that_nobody_has_used_is_nothing_to_look_at_and_is_not_made(place: Place) -> None:
+def test_reading_an_unused_store_returns_none_and_does_not_create_it(place: Place) -> None:
     assert read_store(at(place), [], place.clock) is None
     assert place.kept() == {}
 
@@ -163,7 +163,7 @@ def test_what_is_cleared_is_as_if_it_had_never_been_used(place: Place) -> None:
 
 
 @pytest.mark.parametrize("name", ["bob", "carol"])
-def test_whoever_waits_for_what_is_cleared_starts_soon(place: Place, name: str) -> None:
+def test_a_waiter_for_a_reset_credential_starts_soon(place: Place, name: str) -> None:
     pool = opened(place, "bob", "carol")
     lease = pool.acquire_nowait()
     lease.rate_limited(3_600)

@@ -78,7 +78,7 @@ def give_back(leases: list[Lease]) -> None:
 # -- a restart ----------------------------------------------------------------------------------------------------
 
 
-def test_a_told_limit_survives_a_restart_with_what_is_left_of_it(place: Place) -> None:
+def test_a_reported_limit_survives_a_restart_with_its_remainder(place: Place) -> None:
     pool = opened(place)
     with pool.acquire() as lease:
         lease.report(Signal(Event.OK, readings=(left(5.0),)))
@@ -162,7 +162,7 @@ def test_a_pool_whose_credentials_share_a_quota_opens_again(place: Place) -> Non
     assert len(starts(again)) == 2
 
 
-def test_after_a_restart_one_goes_first_where_a_long_rest_was_told(place: Place) -> None:
+def test_after_a_restart_a_long_cooldown_ends_with_one_probe(place: Place) -> None:
     pool = opened(place)
     with pool.acquire() as lease:
         lease.report(Signal(Event.PARKED, 7200.0, evidence=("day",)))
@@ -186,7 +186,7 @@ def test_after_a_restart_the_others_follow_the_probe(place: Place) -> None:
 # -- two at once --------------------------------------------------------------------------------------------------
 
 
-def test_a_limit_told_to_one_is_kept_by_the_other(place: Place) -> None:
+def test_a_limit_reported_to_one_process_is_kept_by_the_other(place: Place) -> None:
     one, other = opened(place), opened(place)
     with one.acquire() as lease:
         lease.report(Signal(Event.OK, readings=(left(5.0),)))
@@ -196,7 +196,7 @@ def test_a_limit_told_to_one_is_kept_by_the_other(place: Place) -> None:
     assert state(other).limits == state(one).limits
 
 
-def test_a_cooling_told_to_one_is_kept_by_the_other(place: Place) -> None:
+def test_a_cooldown_reported_to_one_process_is_kept_by_the_other(place: Place) -> None:
     one, other = opened(place), opened(place)
     lease = other.acquire()
     with one.acquire() as refused:
@@ -313,7 +313,7 @@ def test_a_clear_by_one_is_one_for_the_other(place: Place) -> None:
     assert len(starts(one)) == 20
 
 
-def test_after_a_long_rest_one_goes_first_of_all_processes(place: Place) -> None:
+def test_after_a_long_cooldown_one_call_of_all_processes_goes_first(place: Place) -> None:
     one, other = opened(place, rpm=6000), opened(place, rpm=6000)
     with one.acquire() as lease:
         lease.report(Signal(Event.PARKED, 7200.0, evidence=("day",)))
@@ -323,7 +323,7 @@ def test_after_a_long_rest_one_goes_first_of_all_processes(place: Place) -> None
     assert [len(leases) for leases in begun] == [1, 0]
 
 
-def test_after_a_long_rest_one_goes_first_of_all_processes_without_any_limit_too(place: Place) -> None:
+def test_after_a_long_cooldown_without_limits_one_call_goes_first(place: Place) -> None:
     one, other = opened(place), opened(place)
     with one.acquire() as lease:
         lease.report(Signal(Event.PARKED, 7200.0, evidence=("day",)))
@@ -333,7 +333,7 @@ def test_after_a_long_rest_one_goes_first_of_all_processes_without_any_limit_too
     assert [len(leases) for leases in begun] == [1, 0]
 
 
-def test_after_a_long_rest_the_others_follow_when_the_probe_of_another_process_is_back(place: Place) -> None:
+def test_after_a_long_cooldown_others_follow_the_probe_of_another_process(place: Place) -> None:
     one, other = opened(place), opened(place)
     with one.acquire() as lease:
         lease.report(Signal(Event.PARKED, 7200.0, evidence=("day",)))
@@ -343,7 +343,7 @@ def test_after_a_long_rest_the_others_follow_when_the_probe_of_another_process_i
     assert len(starts(other)) == 20
 
 
-def test_after_a_long_rest_of_one_model_one_of_it_goes_first_of_all_processes(place: Place) -> None:
+def test_after_a_long_cooldown_of_a_model_one_call_of_it_goes_first(place: Place) -> None:
     one, other = opened(place), opened(place)
     with one.acquire(model="large") as lease:
         lease.report(Signal(Event.PARKED, 7200.0, evidence=("day",), scoped=True))

@@ -147,7 +147,7 @@ def test_every_answer_is_one_that_a_correct_store_could_have_given(found: Record
     assert verdicts == dict.fromkeys(SLOTS)
 
 
-def test_what_the_processes_were_told_is_what_happened_in_the_store(found: Recorded) -> None:
+def test_the_answers_to_the_processes_match_the_store(found: Recorded) -> None:
     assert whole(found.history, SLOTS, found.order) is None
 
 

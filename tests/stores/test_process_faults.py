@@ -154,9 +154,7 @@ def judge_after_the_kills(path: Path, tokens: list[int]) -> None:
     assert sound(path) == "ok"
 
 
-def test_what_processes_held_that_were_killed_can_be_had_again_while_others_are_alive(
-    processes: Family, path: Path
-) -> None:
+def test_leases_of_killed_processes_are_freed_while_others_are_alive(processes: Family, path: Path) -> None:
     """152 kills, of holders and of processes in the middle of anything, while one that lives on waits for the slots."""
     dice = random.Random(4)
     survivor = opened(processes, path, KEYS_TO_KILL_FOR, ttl=LONG)
@@ -188,9 +186,7 @@ def test_what_processes_held_that_were_killed_can_be_had_again_while_others_are_
     judge_after_the_kills(path, tokens)
 
 
-def test_what_processes_held_that_were_killed_can_be_had_at_once_when_nobody_is_alive(
-    processes: Family, path: Path
-) -> None:
+def test_leases_of_killed_processes_are_free_at_once_if_no_process_is_alive(processes: Family, path: Path) -> None:
     """50 kills, one after the other. Leases last long, so that nobody can get one by waiting."""
     dice = random.Random(5)
     tokens: list[int] = []
@@ -293,7 +289,7 @@ def said_of_the_disk(child: Child) -> list[str]:
     return [word for line in child.do("said") for word in (CANNOT, CAN_AGAIN) if word in line]
 
 
-def test_on_a_full_disk_nothing_is_granted_and_those_who_wait_go_on_waiting(processes: Family, path: Path) -> None:
+def test_on_a_full_disk_nothing_is_granted_and_waiters_keep_waiting(processes: Family, path: Path) -> None:
     witness, token = holder_of(processes, path, *keys(1), ttl=LONG)
     install_triggers(path)
     child = opened(processes, path, keys(2), ttl=LONG)
@@ -489,7 +485,7 @@ def place(tmp_path: Path) -> Iterator[Place]:
 
 
 @pytest.mark.parametrize("jump", JUMPS)
-def test_when_the_hour_is_set_nothing_happens_early_or_late(place: Place, jump: float) -> None:
+def test_setting_the_clock_makes_nothing_happen_early_or_late(place: Place, jump: float) -> None:
     one, two = place.open(*SECRETS, lease_ttl=30.0), place.open(*SECRETS, lease_ttl=30.0)
     held, cooling = one.acquire(), one.acquire()
     assert cooling.rate_limited(100.0)
@@ -510,7 +506,7 @@ def test_when_the_hour_is_set_nothing_happens_early_or_late(place: Place, jump: 
 
 
 @pytest.mark.parametrize("jump", JUMPS)
-def test_a_dead_process_is_noticed_at_the_same_time_whatever_the_hour_is_set_to(place: Place, jump: float) -> None:
+def test_setting_the_clock_does_not_change_when_a_dead_process_is_noticed(place: Place, jump: float) -> None:
     _held = place.open(SECRETS[0], lease_ttl=30.0, clock=StandingStill(place.clock)).acquire()
     two = place.open(SECRETS[0], lease_ttl=30.0)
     waiter = place.waiting(two, "waiter", timeout=1000.0)
@@ -523,7 +519,7 @@ def test_a_dead_process_is_noticed_at_the_same_time_whatever_the_hour_is_set_to(
     assert waiter.result().held
 
 
-def test_the_limit_of_a_day_follows_the_hour_that_is_set(place: Place) -> None:
+def test_a_calendar_limit_follows_the_wall_clock(place: Place) -> None:
     place.clock.wall_offset = 1_700_006_400.0 - 2 * HOUR - place.clock.now()  # two hours before midnight
     credential = Credential(SECRETS[0], limits=[Limit("requests", 1, per="day")])
     one, two = place.open(credential), place.open(credential)
@@ -541,7 +537,7 @@ def test_the_limit_of_a_day_follows_the_hour_that_is_set(place: Place) -> None:
     assert two.acquire_nowait().release()
 
 
-def test_when_the_hour_is_set_real_processes_neither_lose_leases_nor_start_early(
+def test_setting_the_clock_loses_no_leases_of_real_processes_and_starts_none_early(
     processes: Family, path: Path, driven: DrivenTime
 ) -> None:
     holder = opened(processes, path, keys(2), ttl=LONG, clock=driven.file)
@@ -580,7 +576,7 @@ def boot(monkeypatch: pytest.MonkeyPatch, base: str) -> None:
 
 @pytest.mark.parametrize("now", [12.0, 900_000.0])
 @pytest.mark.parametrize("seconds", [1500.0, 599.0])
-def test_after_a_boot_what_rested_rests_for_as_long_as_the_hour_says(
+def test_after_a_boot_a_cooldown_ends_by_the_wall_clock(
     path: Path, monkeypatch: pytest.MonkeyPatch, now: float, seconds: float
 ) -> None:
     """*now* is what the new boot's clock shows: it may have run for shorter, or, in a container, for longer."""
@@ -606,7 +602,7 @@ def test_after_a_boot_what_rested_rests_for_as_long_as_the_hour_says(
 
 
 @pytest.mark.parametrize("back", [1.0, HOUR, 400 * DAY])
-def test_after_a_boot_with_the_hour_set_back_what_rested_rests_no_longer_than_it_would_have(
+def test_after_a_boot_with_the_clock_set_back_a_cooldown_is_not_extended(
     path: Path, monkeypatch: pytest.MonkeyPatch, back: float
 ) -> None:
     clock = FakeClock(now=50_000.0)
@@ -678,7 +674,7 @@ def may_make_a_time_namespace() -> bool:
 
 if TRIALS > 1 and may_make_a_time_namespace():  # heavier runs only
 
-    def test_processes_in_another_time_namespace_are_told_from_ours(path: Path) -> None:
+    def test_processes_in_another_time_namespace_are_recognised(path: Path) -> None:
         with family() as ours, family(*ANOTHER_TIME) as theirs:
             here, _ = holder_of(ours, path, *keys(1), ttl=LONG)
             there = theirs.child()
@@ -695,7 +691,7 @@ if TRIALS > 1 and may_make_a_time_namespace():  # heavier runs only
 # -- a process that stands still in the middle of a step -----------------------------------------------------------
 
 
-def test_while_a_stopped_process_has_the_file_locked_nobody_is_kept_longer_than_he_asked_for(
+def test_a_stopped_process_with_the_file_locked_delays_no_caller_beyond_its_timeout(
     processes: Family, path: Path
 ) -> None:
     child = opened(processes, path, keys(3), ttl=LONG)

@@ -48,7 +48,7 @@ def key(place: Place, name: str) -> str:
     return there.key(name)
 
 
-def test_leases_of_a_process_that_was_not_heard_of_for_too_long_are_not_shown(place: Place, server: Any) -> None:
+def test_leases_of_an_expired_session_are_not_shown(place: Place, server: Any) -> None:
     pool = opened(place, "alice")
     _held = pool.acquire_nowait("item-7")
     for session in server.zrange(key(place, "expiry"), 0, -1):

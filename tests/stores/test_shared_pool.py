@@ -135,7 +135,7 @@ def test_limits_that_one_does_not_state_are_counted_on_by_the_others(place: Plac
     assert place.open(Limit("requests", 8, per=64)).left() == 7.0
 
 
-def test_a_lease_of_unknown_cost_that_outlives_what_was_known_keeps_nobody_out(place: Place) -> None:
+def test_a_lease_of_unknown_cost_that_outlives_a_reset_blocks_no_request(place: Place) -> None:
     holder, person = place.open(TOKENS), place.open()
     grant = holder.take()
 
@@ -210,7 +210,7 @@ def test_of_what_is_settled_twice_while_the_store_is_busy_the_last_word_counts_a
     assert pool.left() == other.left() == 570.0
 
 
-def test_a_lease_that_is_given_back_too_late_to_be_told_is_lost(place: Place) -> None:
+def test_a_lease_released_after_its_expiry_is_lost(place: Place) -> None:
     pool, _ = place.open(), place.open()
     late, early = pool.take(), pool.take()
     blocker = place.locked()
@@ -290,7 +290,7 @@ def test_when_it_is_anothers_turn_a_pool_waits_for_a_moment_and_asks_no_more(pla
     assert pool.try_take() is not None
 
 
-def test_a_pool_that_finds_enough_for_all_who_wait_need_not_wait_for_them(place: Place) -> None:
+def test_a_pool_that_finds_enough_for_all_waiters_does_not_wait_for_them(place: Place) -> None:
     pool, other = place.open(keys=2, slots=1), place.open(keys=2, slots=1)
     grants = [pool.take(), pool.take()]
     other.get_in_line()

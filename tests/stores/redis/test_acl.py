@@ -80,7 +80,7 @@ def test_it_has_no_keys_but_those_of_agentos(server: RedisServer) -> None:
         client.hget("somebody-elses", "field")
 
 
-def test_it_hears_no_channels_but_those_of_agentos(server: RedisServer) -> None:
+def test_it_can_subscribe_only_to_channels_of_agentos(server: RedisServer) -> None:
     with (
         closing(redis.Redis.from_url(url(server))) as client,
         pytest.raises(redis.exceptions.NoPermissionError, match="channel"),

@@ -69,7 +69,7 @@ def talk(place: RedisLocation) -> Iterator[Talk]:
     talk.link.close()
 
 
-def test_what_is_written_is_news_to_who_has_not_seen_it(talk: Talk) -> None:
+def test_a_written_record_is_an_update_for_other_callers(talk: Talk) -> None:
     talk.join()
     done = talk.write(c1="one", q1="two")
 
@@ -84,7 +84,7 @@ def test_what_is_written_is_news_to_who_has_not_seen_it(talk: Talk) -> None:
     assert seen_it.updates == []
 
 
-def test_a_step_that_rests_on_what_has_changed_does_nothing_and_hears_of_it(talk: Talk) -> None:
+def test_a_step_that_depends_on_a_changed_record_only_gets_the_update(talk: Talk) -> None:
     talk.join()
     first = talk.write(c1="one")
     second = talk.write(c1="two", seen=first.sequence)
@@ -96,7 +96,7 @@ def test_a_step_that_rests_on_what_has_changed_does_nothing_and_hears_of_it(talk
     assert talk.text("c1") == "two"
 
 
-def test_a_step_that_rests_on_something_else_is_done_and_hears_of_the_change(talk: Talk) -> None:
+def test_a_step_that_depends_on_other_records_is_executed_and_gets_the_update(talk: Talk) -> None:
     talk.join()
     first = talk.write(c1="one", c2="other")
     second = talk.write(c2="new", seen=first.sequence)
@@ -126,7 +126,7 @@ def test_the_same_step_sent_again_is_not_done_again_and_tells_its_token(talk: Ta
     assert again.sequence == done.sequence
 
 
-def test_however_often_it_is_asked_whether_a_step_was_done_the_answer_is_the_same(talk: Talk) -> None:
+def test_asking_again_whether_a_step_was_executed_gives_the_same_answer(talk: Talk) -> None:
     talk.join()
     order = talk.step(floor=0, writes={"c1": "lease [\0]"})
     done = talk.send(order)
@@ -137,7 +137,7 @@ def test_however_often_it_is_asked_whether_a_step_was_done_the_answer_is_the_sam
     assert {answer.last_token() for answer in answers} == {done.token}
 
 
-def test_a_step_that_was_asked_for_in_vain_can_be_done_no_more(talk: Talk) -> None:
+def test_a_step_that_was_resolved_as_lost_is_not_executed_later(talk: Talk) -> None:
     talk.join()
     early = talk.step(writes={"c1": "early"})
     talk.send(talk.step(renew=TTL))
@@ -216,14 +216,14 @@ def test_a_session_that_has_not_run_out_is_not_ended_by_another(talk: Talk) -> N
     assert talk.ends_at("other.1") is None
 
 
-def test_who_renews_hears_which_sessions_run_out_first(talk: Talk) -> None:
+def test_a_renewal_returns_the_next_sessions_to_expire(talk: Talk) -> None:
     for number, session in enumerate(("a.1", "b.1", "c.1")):
         reply = talk.join(session, hour=1000.0 + number)
 
     assert reply.expiry == (("a.1", 1030.0), ("b.1", 1031.0))
 
 
-def test_who_looks_hears_how_many_sessions_there_are(talk: Talk) -> None:
+def test_a_read_returns_the_number_of_sessions(talk: Talk) -> None:
     for session in ("a.1", "b.1", "c.1"):
         talk.join(session)
 
@@ -249,7 +249,7 @@ def test_a_session_whose_end_is_forgotten_is_given_one_unless_it_has_one_by_now(
 
 
 @pytest.mark.parametrize(("earliest", "latest"), [("1000.1", "1002"), ("998", "999.9")])
-def test_what_comes_at_another_hour_than_it_was_meant_for_is_not_done(talk: Talk, earliest: str, latest: str) -> None:
+def test_a_step_outside_its_time_bounds_is_not_executed(talk: Talk, earliest: str, latest: str) -> None:
     talk.join()
 
     reply = talk.send(talk.step(writes={"c1": "late"}), hour=1000.0, between=(earliest, latest))
@@ -257,7 +257,7 @@ def test_what_comes_at_another_hour_than_it_was_meant_for_is_not_done(talk: Talk
     assert (reply.what, talk.text("c1")) == ("time", None)
 
 
-def test_what_was_meant_for_a_store_that_says_something_else_of_itself_by_now_is_not_done(talk: Talk) -> None:
+def test_a_step_for_other_metadata_is_not_executed(talk: Talk) -> None:
     talk.join()
 
     reply = talk.send(talk.step(writes={"c1": "late"}), version="another")
@@ -275,7 +275,7 @@ def test_the_stores_time_is_the_servers_and_the_shift(talk: Talk) -> None:
     assert talk.ends_at() == 1000.0 - 120.0 + TTL
 
 
-def test_of_two_who_change_what_the_store_says_of_itself_the_second_does_not(talk: Talk) -> None:
+def test_the_second_of_two_concurrent_metadata_changes_fails(talk: Talk) -> None:
     assert talk.link.amend(talk.wire, talk.meta.changed(why="first"), talk.meta)
 
     assert not talk.link.amend(talk.wire, talk.meta.changed(why="second"), talk.meta)

@@ -104,7 +104,7 @@ def test_who_knew_another_epoch_makes_the_one_it_finds_wait() -> None:
     assert (new.epoch, new.before, new.paused_until, new.token) == ("epoch-1", "epoch-0", NOW + TTL, TOKEN + 90)
 
 
-def test_the_second_who_knew_that_other_epoch_does_not_make_it_wait_again() -> None:
+def test_the_second_process_of_a_lost_epoch_does_not_pause_grants_again() -> None:
     first = come(META, known=KnownStoreState("epoch-0", 900, TOKEN + 90))
 
     later = come(first, replace(OLD, time=NOW + 20), KnownStoreState("epoch-0", 900, TOKEN + 89))
@@ -112,13 +112,13 @@ def test_the_second_who_knew_that_other_epoch_does_not_make_it_wait_again() -> N
     assert later is first
 
 
-def test_a_server_that_was_started_again_waits_for_the_rest_of_one_time_to_live() -> None:
+def test_a_restarted_server_pauses_grants_for_the_remaining_ttl() -> None:
     new = come(META, YOUNG, KNOWN)
 
     assert (new.run, new.epoch, new.paused_until) == ("run-2", "epoch-1", NOW + TTL - 10)
 
 
-def test_the_second_who_meets_a_server_that_was_started_again_changes_nothing() -> None:
+def test_the_second_process_at_a_restarted_server_changes_nothing() -> None:
     new = come(META, YOUNG, KNOWN)
 
     assert come(new, YOUNG, KNOWN) is new
@@ -130,7 +130,7 @@ def test_another_old_server_waits_if_the_store_is_in_use() -> None:
     assert (new.run, new.paused_until) == ("run-2", NOW + TTL)
 
 
-def test_another_old_server_grants_at_once_if_nobody_uses_the_store() -> None:
+def test_another_old_server_grants_at_once_if_the_store_is_unused() -> None:
     new = come(META, OTHER)
 
     assert (new.run, new.paused_until <= NOW) == ("run-2", True)
@@ -147,23 +147,23 @@ def test_another_run_of_the_server_gives_no_token_that_it_may_have_forgotten(tok
 
 
 @pytest.mark.parametrize("server", [YOUNG, OTHER])
-def test_a_rest_is_as_long_as_the_longest_time_to_live_of_whoever_may_be_there(server: ServerInfo) -> None:
+def test_a_pause_lasts_for_the_longest_ttl_of_the_present_processes(server: ServerInfo) -> None:
     new = come(replace(META, longest=300.0), server, activity=IN_FORCE)
 
     assert new.paused_until == NOW + 300.0 - (10 if server is YOUNG else 0)
 
 
-def test_whoever_comes_with_a_longer_time_to_live_says_so() -> None:
+def test_a_longer_ttl_is_written_to_the_metadata() -> None:
     assert come(META, ttl=60.0, activity=IN_FORCE).longest == 60.0
 
 
-def test_whoever_comes_with_a_longer_time_to_live_to_a_young_server_makes_it_wait_for_longer() -> None:
+def test_a_longer_ttl_extends_the_pause_of_a_young_server() -> None:
     new = come(replace(META, longest=1.0, run="run-2"), YOUNG)
 
     assert (new.paused_until, new.longest) == (NOW + TTL - 10, TTL)
 
 
-def test_whoever_comes_with_a_longer_time_to_live_to_an_old_server_makes_nobody_wait() -> None:
+def test_a_longer_ttl_at_an_old_server_pauses_nothing() -> None:
     new = come(replace(META, longest=1.0))
 
     assert (new.paused_until, new.why) == (0.0, "")
@@ -181,13 +181,13 @@ def test_a_longer_time_to_live_is_forgotten_when_all_have_left() -> None:
 # -- as it is written ----------------------------------------------------------------------------------------------
 
 
-def test_a_longer_rest_stays() -> None:
+def test_a_longer_pause_stays() -> None:
     resting = META.paused(NOW + 100, "for long")
 
     assert come(resting, YOUNG).paused_until == NOW + 100
 
 
-def test_a_rest_is_in_the_stores_own_time() -> None:
+def test_a_pause_is_in_the_stores_own_time() -> None:
     shifted = META.changed(shift=-120.0)
 
     assert come(shifted, YOUNG).paused_until == NOW - 120 + TTL - 10

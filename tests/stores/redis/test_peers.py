@@ -26,7 +26,7 @@ def seen(company: PeerSessions, now: float, **ends_at: float) -> PeerSessions:
     return company
 
 
-def test_who_is_alone_has_nobody_to_look_for(company: PeerSessions) -> None:
+def test_without_peers_no_check_is_due(company: PeerSessions) -> None:
     assert seen(company, 105.0, me=120.0).next_check_at == FOREVER
 
 
@@ -34,26 +34,26 @@ def test_the_next_look_is_when_the_first_of_the_others_runs_out(company: PeerSes
     assert seen(company, 105.0, me=110.0, other=130.0).next_check_at == 130.0
 
 
-def test_whoever_has_run_out_is_taken_for_gone(company: PeerSessions) -> None:
+def test_an_expired_peer_counts_as_gone(company: PeerSessions) -> None:
     seen(company, 140.0, other=140.0, me=150.0)
 
     assert (company.expired, company.next_check_at) == (["other.1"], 140.0)
 
 
-def test_whoever_has_just_come_waits_before_it_takes_anybody_for_gone(company: PeerSessions) -> None:
+def test_a_new_process_waits_before_a_peer_counts_as_gone(company: PeerSessions) -> None:
     seen(company, 105.0, other=90.0)
 
     assert (company.expired, company.next_check_at) == ([], 100.0 + PATIENCE)
 
 
-def test_whoever_comes_again_has_been_away_and_waits_again(company: PeerSessions) -> None:
+def test_a_process_that_joins_again_waits_again(company: PeerSessions) -> None:
     company.on_join("me.2", 200.0)
 
     assert seen(company, 205.0, other=150.0).expired == []
     assert seen(company, 200.0 + PATIENCE, other=150.0).expired == ["other.1"]
 
 
-def test_whoever_comes_again_gives_up_what_it_thought_while_it_was_away(company: PeerSessions) -> None:
+def test_a_process_that_joins_again_drops_what_it_assumed_before(company: PeerSessions) -> None:
     seen(company, 200.0, other=150.0)
 
     company.on_join("me.2", 200.0)
@@ -61,7 +61,7 @@ def test_whoever_comes_again_gives_up_what_it_thought_while_it_was_away(company:
     assert (company.expired, company.next_check_at) == ([], 200.0 + PATIENCE)
 
 
-def test_whoever_has_not_come_yet_is_a_newcomer_and_whoever_has_waited_is_none(company: PeerSessions) -> None:
+def test_a_process_is_a_newcomer_until_it_has_waited(company: PeerSessions) -> None:
     assert PeerSessions(lambda: PATIENCE).is_newcomer(1e9)
     assert company.is_newcomer(100.0)
     assert not company.is_newcomer(100.0 + PATIENCE)
@@ -97,7 +97,7 @@ def test_a_session_that_would_outlast_its_time_to_live_is_noticed(company: PeerS
     assert [session.id for session in company.find_expiring_too_late(sessions, 0.5, 140.0)] == ["odd.1"]
 
 
-def test_whoever_has_just_come_waits_before_it_takes_a_session_for_odd(company: PeerSessions) -> None:
+def test_a_new_process_waits_before_it_corrects_an_expiry(company: PeerSessions) -> None:
     seen(company, 105.0, odd=3700.0)
 
     assert company.find_expiring_too_late([StoreSession("odd.1", 0.0, ttl=30.0)], 0.5, 105.0) == []

@@ -41,19 +41,19 @@ def publish(bell: PubSubWakeup, link: StoreConnection) -> int:
         return int(client.publish(link.wakeup_channel(f"{bell.name}.1"), ""))
 
 
-def test_a_bell_that_nobody_rings_is_not_heard(bell: PubSubWakeup) -> None:
+def test_without_a_wakeup_the_wait_times_out(bell: PubSubWakeup) -> None:
     assert not bell.acquire(False)
     assert not bell.acquire(True, 0.001)
 
 
-def test_a_bell_rung_here_wakes_without_a_call(bell: PubSubWakeup) -> None:
+def test_a_local_wakeup_is_not_a_notification(bell: PubSubWakeup) -> None:
     bell.release()
 
     assert bell.acquire(True, PATIENCE)
     assert not bell.was_notified
 
 
-def test_a_bell_rung_by_another_process_wakes_with_a_call(bell: PubSubWakeup, link: StoreConnection) -> None:
+def test_a_wakeup_by_another_process_is_a_notification(bell: PubSubWakeup, link: StoreConnection) -> None:
     assert publish(bell, link) == 1
 
     assert bell.acquire(True, PATIENCE)
@@ -68,7 +68,7 @@ def test_a_thread_that_waits_is_woken_by_another_process(bell: PubSubWakeup, lin
     assert waiter.result()
 
 
-def test_however_often_it_was_rung_once_is_enough(bell: PubSubWakeup, link: StoreConnection) -> None:
+def test_many_notifications_wake_once(bell: PubSubWakeup, link: StoreConnection) -> None:
     for _ in range(5):
         bell.release()
         publish(bell, link)
@@ -100,7 +100,7 @@ def subscriber(bell: PubSubWakeup) -> str:
         return str(next(each["id"] for each in client.client_list() if each["addr"] == address))
 
 
-def test_a_connection_for_steps_that_is_lost_is_mended_while_somebody_waits(
+def test_a_lost_connection_for_steps_is_restored_by_the_waiting_thread(
     bell: PubSubWakeup, link: StoreConnection
 ) -> None:
     link.drop("by a test")
@@ -110,7 +110,7 @@ def test_a_connection_for_steps_that_is_lost_is_mended_while_somebody_waits(
     assert link.handshake is not None
 
 
-def test_a_connection_that_is_lost_while_somebody_waits_is_mended_at_once(
+def test_a_connection_lost_during_a_wait_is_restored_at_once(
     bell: PubSubWakeup, link: StoreConnection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rang, waits = bell._read_wakeups, threading.Event()
@@ -130,7 +130,7 @@ def test_a_connection_that_is_lost_while_somebody_waits_is_mended_at_once(
     assert link.handshake is not None
 
 
-def test_whoever_waits_on_a_closed_bell_may_look(link: StoreConnection) -> None:
+def test_a_wait_on_a_closed_wakeup_returns(link: StoreConnection) -> None:
     bell = PubSubWakeup(link)
     bell.close()
 

@@ -164,9 +164,7 @@ def test_what_others_have_by_the_same_numbers_is_found_out(rig: Rig) -> None:
     rig.happens(lambda: "worker-7" in str(pool.snapshot()))
 
 
-def test_what_is_there_is_found_out_even_if_a_caller_has_mended_the_way_there(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_store_is_compared_even_if_a_caller_reconnected(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(PubSubWakeup, "_repair", lambda _bell: False)  # always too late
     monkeypatch.setattr(PubSubWakeup, "_next_repair", lambda _bell: PATIENCE)
     store = rig.store(rig.open())
@@ -206,7 +204,7 @@ def test_a_lease_that_was_given_back_and_is_there_again_is_ended(rig: Rig) -> No
     rig.happens(granted, step=0.5)
 
 
-def test_what_was_heard_of_last_is_known_even_if_an_answer_is_lost(rig: Rig, lose: Callable[..., None]) -> None:
+def test_the_newest_change_is_remembered_even_if_a_reply_is_lost(rig: Rig, lose: Callable[..., None]) -> None:
     pool = rig.open()
     before = rig.store(pool)._known()
     lose(1)
@@ -256,9 +254,7 @@ def test_a_new_store_in_the_place_of_one_of_which_only_the_records_are_left_goes
 # -- answers that are lost -----------------------------------------------------------------------------------------
 
 
-def test_who_never_heard_that_its_session_began_ends_those_of_others_all_the_same(
-    rig: Rig, lose: Callable[..., None]
-) -> None:
+def test_a_process_whose_join_had_no_reply_still_ends_expired_peers(rig: Rig, lose: Callable[..., None]) -> None:
     lose(1, joins=True)
     pool = rig.open()
 
@@ -283,9 +279,7 @@ def test_what_was_done_is_not_done_again_if_even_the_answer_whether_it_was_is_lo
     assert store._replica.quota(1).record()["times"] == 1
 
 
-def test_what_was_told_meanwhile_is_kept_when_an_interrupt_came_after_a_step_was_done(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_actions_deferred_after_an_interrupted_step_are_kept(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     pool = rig.open()
     store = rig.store(pool)
     done = store._on_step_done
@@ -369,7 +363,7 @@ class AboutToGo:
         self.release()
 
 
-def test_a_step_mends_what_broke_after_somebody_else_had_looked(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_step_reconnects_what_broke_after_another_reconnect(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     link = StoreConnection(rig.store(rig.open())._connection.place, server_time_for(SystemClock()), TTL)
     link.open()
     link.limit = PATIENCE
@@ -381,7 +375,7 @@ def test_a_step_mends_what_broke_after_somebody_else_had_looked(rig: Rig, monkey
     link.close()
 
 
-def test_what_is_mended_after_it_was_closed_leaves_no_connection(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reconnect_after_close_leaves_no_connection(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     link = StoreConnection(rig.store(rig.open())._connection.place, server_time_for(SystemClock()), TTL)
     greet = link._handshake
 

@@ -58,7 +58,7 @@ def test_a_lease_whose_cost_is_settled_is_the_same_otherwise() -> None:
     assert replica_of(c1=ALIVE.with_leases((settled,)).text()).credential(1).leases == (settled,)
 
 
-def test_what_others_wrote_is_still_to_be_told_except_the_line() -> None:
+def test_updates_are_unreported_except_sessions() -> None:
     replica = replica_of(c1=ALIVE.text(), **line_of(waiting()))
 
     assert replica.unreported == {"c1"}
@@ -81,14 +81,14 @@ def line_of(*sessions: StoreSession, served: float = 0.0) -> dict[str, str]:
     return {SESSION_LIST: encode_session_list(sessions, 0.0), **texts}
 
 
-def test_the_line_is_read_as_it_was_written() -> None:
+def test_the_queue_is_read_as_it_was_written() -> None:
     sessions, served = replica_of(**line_of(waiting(), served=6.25)).read_queue(AHEAD, HOST)
 
     assert served == 6.25
     assert [fields_of(session) for session in sessions] == [fields_of(waiting())]
 
 
-def test_those_who_wait_are_where_whoever_wrote_last_has_left_them() -> None:
+def test_the_virtual_time_is_that_of_the_newest_record() -> None:
     ahead, behind = waiting(), waiting()
     behind.id = "other.1"
     texts = line_of(ahead, behind, served=6.25)
@@ -126,7 +126,7 @@ def test_a_session_that_was_changed_in_vain_is_what_it_was() -> None:
     assert replica.read_queue(AHEAD, HOST)[0][0].notified_at == 151.5
 
 
-def test_a_session_is_there_until_the_line_says_otherwise() -> None:
+def test_a_session_is_present_while_the_list_contains_it() -> None:
     replica = replica_of(**line_of(waiting()))
     assert replica.read_queue(AHEAD, HOST)[0]
 
@@ -155,7 +155,7 @@ def test_what_is_no_credential_is_said_to_be_unreadable(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["nonsense", "[1]", "[[],[]]"])
-def test_what_is_no_line_is_said_to_be_unreadable(text: str) -> None:
+def test_a_malformed_session_list_is_unreadable(text: str) -> None:
     with pytest.raises(UnreadableRecord, match="the record of who waits is not readable"):
         replica_of(**{SESSION_LIST: text}).read_queue(AHEAD, HOST)
 

@@ -13,7 +13,7 @@ from agentos.util.clock import SystemClock
 AHEAD = 1000.0  # by so much the server's clock is taken to be ahead of ours
 
 
-def test_the_server_is_taken_to_have_said_its_hour_half_way() -> None:
+def test_the_server_time_is_assumed_half_way_between_sending_and_receiving() -> None:
     assert ServerTimeReading(99.0, 101.0, 1100.0).ahead() == 1000.0
 
 

@@ -62,7 +62,7 @@ def test_a_lease_of_a_session_that_is_gone_is_none_and_goes_too(replica: Replica
     assert [held.token for held in written.leases] == [7]
 
 
-def test_nobody_is_said_to_hold_what_a_session_held_that_is_gone(replica: Replica) -> None:
+def test_leases_of_an_ended_session_have_no_holder(replica: Replica) -> None:
     step = step_on(replica)
 
     assert step.enrol(CredentialIdentity("ab12", "key-1", "key ab12")).credential.holders == ()
@@ -79,7 +79,7 @@ def test_a_credential_is_known_again_by_its_fingerprint_and_has_its_new_name(rep
     assert written.name == "renamed"
 
 
-def test_a_new_credential_rests_on_that_nobody_else_has_its_number(replica: Replica) -> None:
+def test_a_new_credential_depends_on_its_number_being_unused(replica: Replica) -> None:
     step = step_on(replica)
 
     step.enrol(CredentialIdentity("cd34", "key-2", "key cd34"))
@@ -92,7 +92,7 @@ def pairs(checks: str) -> list[tuple[str, str]]:
     return list(zip(words[::2], words[1::2], strict=True))
 
 
-def test_what_was_to_be_new_is_nothing_to_be_told_of_if_the_step_was_in_vain(replica: Replica) -> None:
+def test_a_failed_step_leaves_no_trace_of_its_new_records(replica: Replica) -> None:
     step = step_on(replica)
 
     step.enrol(CredentialIdentity("cd34", "key-2", "key cd34"))
@@ -131,7 +131,7 @@ def bid_for(slots: int) -> SlotRequest:
     )
 
 
-def test_who_gets_in_line_at_its_end_disturbs_nobody_who_waits() -> None:
+def test_joining_the_end_of_the_queue_does_not_conflict_with_waiters() -> None:
     step = line_step(("other", 3.0))
 
     step.served = 3.0
@@ -141,7 +141,7 @@ def test_who_gets_in_line_at_its_end_disturbs_nobody_who_waits() -> None:
     assert rests_on(step) == {SESSION_LIST, "sme"}
 
 
-def test_who_gets_in_line_before_another_is_seen_by_those_who_wait() -> None:
+def test_joining_the_queue_before_a_waiter_writes_the_front_record() -> None:
     step = line_step(("other", 3.0))
 
     step.wait(None, None, None, passed=False)
@@ -149,7 +149,7 @@ def test_who_gets_in_line_before_another_is_seen_by_those_who_wait() -> None:
     assert set(step.writes()) == {"sme", WAITING_CHANGED, FRONT_CHANGED}
 
 
-def test_a_grant_to_the_first_in_line_does_not_rest_on_who_gets_in_behind() -> None:
+def test_a_grant_to_the_first_waiter_does_not_depend_on_later_ones() -> None:
     step = line_step(("me", 1.0), ("other", 3.0))
 
     assert isinstance(grant(step, bid_for(slots=2)), SlotGranted)
@@ -158,7 +158,7 @@ def test_a_grant_to_the_first_in_line_does_not_rest_on_who_gets_in_behind() -> N
     assert set(step.writes()) == {"sme", "c1"}
 
 
-def test_a_grant_to_who_does_not_wait_rests_on_that_nobody_else_begins_to() -> None:
+def test_a_grant_without_waiting_depends_on_no_process_beginning_to_wait() -> None:
     step = line_step()
 
     assert isinstance(grant(step, bid_for(slots=2)), SlotGranted)
@@ -167,7 +167,7 @@ def test_a_grant_to_who_does_not_wait_rests_on_that_nobody_else_begins_to() -> N
     assert set(step.writes()) == {"c1"}
 
 
-def test_a_refusal_rests_on_those_who_are_ahead() -> None:
+def test_a_refusal_depends_on_the_sessions_ahead() -> None:
     step = line_step(("first", 1.0), ("second", 2.0), ("me", 3.0))
 
     assert isinstance(grant(step, bid_for(slots=2)), SlotRefused)
@@ -176,7 +176,7 @@ def test_a_refusal_rests_on_those_who_are_ahead() -> None:
     assert set(step.writes()) == {"sfirst"}
 
 
-def test_a_slot_that_comes_free_rests_on_who_is_called_and_on_nobody_behind() -> None:
+def test_a_free_slot_depends_on_the_notified_session_and_none_behind() -> None:
     step = line_step(("first", 1.0), ("second", 2.0))
 
     assert step.end(1, 7)
@@ -185,7 +185,7 @@ def test_a_slot_that_comes_free_rests_on_who_is_called_and_on_nobody_behind() ->
     assert step.wakeup_sessions == ["first"]
 
 
-def test_a_slot_that_comes_free_for_nobody_rests_on_that_nobody_begins_to_wait() -> None:
+def test_a_free_slot_without_waiters_depends_on_no_process_beginning_to_wait() -> None:
     step = line_step()
 
     assert step.end(1, 7)

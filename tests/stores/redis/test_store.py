@@ -65,7 +65,7 @@ def test_pools_of_two_names_on_one_server_know_nothing_of_each_other(open_pool: 
     assert (_held_2 := two.acquire_nowait()).held
 
 
-def test_a_key_that_is_somebody_elses_is_no_store_and_stays(
+def test_a_key_of_another_program_is_refused_and_left_alone(
     open_pool: Open, place: RedisLocation, client: redis.Redis
 ) -> None:
     client.set(place.key("meta"), "mine")
@@ -115,7 +115,9 @@ def test_a_record_that_is_not_readable_is_said_to_be_damaged(
         open_pool()
 
 
-def test_where_nobody_listens_is_said_without_the_password(open_pool: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_server_is_reported_without_the_password(
+    open_pool: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(store_connection, "_INSIST", 0.0)
     with closing(socket.socket()) as taken:
         taken.bind(("127.0.0.1", 0))
@@ -181,7 +183,7 @@ def test_a_pool_that_could_not_be_opened_leaves_no_connection(
 # -- a young server ------------------------------------------------------------------------------------------------
 
 
-def test_on_a_young_server_who_waits_is_told_why(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_on_a_young_server_a_waiter_gets_the_reason(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with RedisServer(tmp_path) as server, CredentialCoordinator([KEY], store=server.url(), lease_ttl=600.0) as pool:
         waiter = Background(lambda: pool.acquire("w"))
         eventually(

@@ -66,7 +66,7 @@ def store_time(clock: StoreClock, local: float) -> float:
 
 
 @pytest.mark.parametrize("jump", [120.0, -3600.0])
-def test_when_the_servers_clock_is_set_the_stores_time_goes_on_and_grants_rest(server: Server, jump: float) -> None:
+def test_when_the_servers_clock_is_set_the_stores_time_runs_on_and_grants_pause(server: Server, jump: float) -> None:
     clock = come(server)
 
     assert clock.apply_reading(at(200.0, jump), alive=True)
@@ -77,7 +77,7 @@ def test_when_the_servers_clock_is_set_the_stores_time_goes_on_and_grants_rest(s
     assert f"clock was set {'forward' if jump > 0 else 'back'} by {abs(jump):.1f} s" in server.meta.why
 
 
-def test_the_second_to_notice_finds_it_put_right(server: Server) -> None:
+def test_the_second_process_to_notice_finds_the_clock_corrected(server: Server) -> None:
     first, second = come(server), come(server)
     first.apply_reading(at(200.0, 120.0), alive=True)
     put_right = server.meta
@@ -90,7 +90,7 @@ def test_the_second_to_notice_finds_it_put_right(server: Server) -> None:
     assert store_time(second, 202.0) == pytest.approx(202.0 + AHEAD, abs=0.01)
 
 
-def test_one_that_came_after_the_clock_was_set_takes_over_what_is_put_right_later(server: Server) -> None:
+def test_a_newcomer_adopts_a_later_correction_of_the_clock(server: Server) -> None:
     old, fresh = come(server), come(server, jump=120.0, local=190.0)
     old.apply_reading(at(200.0, 120.0), alive=True)
     put_right = server.meta
@@ -112,9 +112,7 @@ def test_two_clocks_that_are_set_one_after_the_other_are_both_put_right(server: 
 
 
 @pytest.mark.parametrize(("first", "second"), [(-3600, 3600), (3600, -3600), (-100, -100), (100, 100), (50, 70)])
-def test_a_clock_that_is_set_again_before_everybody_has_heard_of_the_first_time_is_put_right(
-    server: Server, first: float, second: float
-) -> None:
+def test_a_clock_that_is_set_twice_in_a_short_time_is_corrected(server: Server, first: float, second: float) -> None:
     one, two = come(server), come(server)
     one.apply_reading(at(200.0, first), alive=True)
 
@@ -127,7 +125,7 @@ def test_a_clock_that_is_set_again_before_everybody_has_heard_of_the_first_time_
     assert server.meta.shift == pytest.approx(-first - second, abs=0.02)
 
 
-def test_who_lost_time_and_is_contradicted_gives_in(server: Server) -> None:
+def test_a_process_that_lost_time_adopts_the_correction_of_others(server: Server) -> None:
     """Its machine stood still without its knowing."""
     still, steady = come(server), come(server)
     still.apply_reading(at(200.0, 3.0), alive=True)
@@ -140,7 +138,7 @@ def test_who_lost_time_and_is_contradicted_gives_in(server: Server) -> None:
     assert store_time(steady, 204.0) == pytest.approx(204.0 + AHEAD, abs=0.02)
 
 
-def test_who_finds_that_others_were_renewed_in_time_it_has_not_lived_through_stood_still_itself(server: Server) -> None:
+def test_a_process_detects_its_suspension_by_renewals_of_others(server: Server) -> None:
     clock = come(server)
     server.ends_at = {"other.1": 202.5 + AHEAD + TTL}
 
@@ -150,7 +148,7 @@ def test_who_finds_that_others_were_renewed_in_time_it_has_not_lived_through_sto
     assert store_time(clock, 200.0) == pytest.approx(203.0 + AHEAD)
 
 
-def test_one_that_came_after_the_clock_was_set_is_no_witness(server: Server) -> None:
+def test_a_newcomer_after_a_clock_change_does_not_correct_it(server: Server) -> None:
     clock = come(server)
     server.ends_at = {"other.1": 190.0 + AHEAD + TTL, "fresh.1": 320.0 + AHEAD + TTL}
 
@@ -159,7 +157,7 @@ def test_one_that_came_after_the_clock_was_set_is_no_witness(server: Server) -> 
     assert server.meta.shift == pytest.approx(-120.0, abs=0.01)
 
 
-def test_grants_rest_for_the_longest_time_to_live_of_whoever_may_be_there(server: Server) -> None:
+def test_grants_pause_for_the_longest_ttl_of_the_present_processes(server: Server) -> None:
     server.meta = META.changed(longest=300.0)
     clock = come(server)
 
@@ -168,7 +166,7 @@ def test_grants_rest_for_the_longest_time_to_live_of_whoever_may_be_there(server
     assert clock.grants_paused_until() == pytest.approx(500.0, abs=0.01)
 
 
-def test_whoever_comes_waits_for_those_who_renew_most_seldom(server: Server) -> None:
+def test_the_settling_time_follows_the_longest_ttl(server: Server) -> None:
     server.meta = META.changed(longest=300.0)
 
     assert come(server).settling_time() == pytest.approx(101.0)

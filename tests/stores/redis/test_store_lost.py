@@ -93,7 +93,7 @@ def test_what_a_process_knows_outlives_the_store(
     assert [each.state for each in pool.snapshot()] == [state]
 
 
-def test_what_a_process_knows_outlives_the_store_though_it_cannot_be_told_at_once(
+def test_the_state_of_a_process_outlives_the_store_even_if_written_later(
     open_pool: Open, place: RedisLocation, client: Any, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pool = open_pool()
@@ -158,7 +158,7 @@ def test_a_fresh_process_that_comes_first_to_a_store_that_is_gone_waits_if_other
     assert (_held := fresh.acquire_nowait()).token > token
 
 
-def test_a_process_that_was_away_for_too_long_takes_nobody_for_gone_when_it_comes_back(
+def test_a_process_that_was_away_too_long_ends_no_peers_when_it_returns(
     open_pool: Open, place: RedisLocation, client: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     patience = 0.0

@@ -120,7 +120,7 @@ def test_an_answer_of_several_records_of_tls_is_read_whole(
             assert all(lease.release() for lease in leases)
 
 
-def test_a_call_of_another_process_is_heard(tls: TlsProxy, authority: Authority, unhurried: None) -> None:
+def test_a_notification_of_another_process_arrives(tls: TlsProxy, authority: Authority, unhurried: None) -> None:
     way = StoreConnection(parse_redis_url(url(tls.port, authority)), server_time_for(SystemClock()), 600.0)
     way.open()
     with closing(way), closing(PubSubWakeup(way)) as bell, closing(shared_server().client()) as client:
@@ -304,7 +304,7 @@ def test_a_wrong_password_is_said_without_showing_it(
     ],
     ids=["no scripts", "no publishing", "no subscription", "no such keys", "no such channels"],
 )
-def test_a_user_who_may_not_is_said_to_be_refused_without_showing_who(
+def test_a_user_without_permission_is_refused_without_showing_the_name(
     guarded: Callable[..., TlsProxy], authority: Authority, unhurried: None, rights: tuple[str, ...]
 ) -> None:
     tls = guarded(*rights)

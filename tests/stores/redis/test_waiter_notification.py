@@ -35,7 +35,7 @@ def waiting(pool: CredentialCoordinator) -> Background[Lease]:
     return waiter
 
 
-def test_a_lease_that_is_given_back_calls_who_waits_for_it(pools: list[CredentialCoordinator]) -> None:
+def test_a_released_lease_notifies_its_waiter(pools: list[CredentialCoordinator]) -> None:
     holder, other = pools
     lease = holder.acquire_nowait()
     waiter = waiting(other)
@@ -45,7 +45,7 @@ def test_a_lease_that_is_given_back_calls_who_waits_for_it(pools: list[Credentia
     assert waiter.result().held
 
 
-def test_a_process_that_leaves_calls_who_waits_for_what_it_held(pools: list[CredentialCoordinator]) -> None:
+def test_a_leaving_process_notifies_the_waiter_for_its_lease(pools: list[CredentialCoordinator]) -> None:
     holder, other = pools
     store: Any = holder._runtime.store
     _held = holder.acquire_nowait()

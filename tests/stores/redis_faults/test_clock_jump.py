@@ -13,9 +13,7 @@ JUMPS = [120.0, -3600.0]
 
 
 @pytest.mark.parametrize("jump", JUMPS)
-def test_when_the_hour_is_set_no_lease_ends_and_nothing_is_granted_for_one_time_to_live(
-    scene: Scene, jump: float
-) -> None:
+def test_setting_the_server_clock_ends_no_lease_and_pauses_grants_for_one_ttl(scene: Scene, jump: float) -> None:
     holder, other = scene.child(keys(2), ttl=STEADY), scene.child(keys(2), ttl=STEADY)
     held = holder.do("acquire", timeout=20.0)
     before = scene.server.time() - time.time()
@@ -41,7 +39,7 @@ def test_when_the_hour_is_set_no_lease_ends_and_nothing_is_granted_for_one_time_
 
 
 @pytest.mark.parametrize("jump", JUMPS)
-def test_a_lease_of_a_dead_holder_ends_though_the_hour_was_set(scene: Scene, jump: float) -> None:
+def test_a_lease_of_a_dead_holder_ends_though_the_clock_was_set(scene: Scene, jump: float) -> None:
     holder, other = scene.child(), scene.child()
     token = holder.do("acquire", timeout=20.0)["token"]
     other.begin("wait", "acquire", timeout=20.0)
@@ -56,7 +54,7 @@ def test_a_lease_of_a_dead_holder_ends_though_the_hour_was_set(scene: Scene, jum
 
 
 @pytest.mark.parametrize("jumps", [(-3600.0, 3600.0), (100.0, 100.0)], ids=["there and back", "on and on"])
-def test_an_hour_that_is_set_twice_in_a_moment_ends_no_lease(scene: Scene, jumps: tuple[float, float]) -> None:
+def test_a_clock_set_twice_in_a_moment_ends_no_lease(scene: Scene, jumps: tuple[float, float]) -> None:
     """Whoever hears of the first only when the second has been, too."""
     holder, other = scene.child(ttl=STEADY), scene.child(ttl=STEADY)
     token = holder.do("acquire", timeout=20.0)["token"]
@@ -73,7 +71,7 @@ def test_an_hour_that_is_set_twice_in_a_moment_ends_no_lease(scene: Scene, jumps
 
 
 @pytest.mark.parametrize("jump", JUMPS)
-def test_one_that_comes_after_the_hour_was_set_ends_nobody_who_lives(scene: Scene, jump: float) -> None:
+def test_a_process_that_joins_after_the_clock_was_set_ends_no_live_session(scene: Scene, jump: float) -> None:
     """It knows no other hour; those who do tell before it may end anything."""
     holder = scene.child(ttl=STEADY)
     token = holder.do("acquire", timeout=20.0)["token"]

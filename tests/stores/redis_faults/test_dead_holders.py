@@ -21,7 +21,7 @@ def successor(scene: Scene) -> Child:
 
 
 @pytest.mark.parametrize("trial", range(2))
-def test_slots_of_holders_that_were_killed_or_stood_still_go_on_and_those_that_wake_up_do_no_harm(
+def test_slots_of_killed_or_suspended_holders_go_to_others_and_resumed_ones_do_no_harm(
     scene: Scene, successor: Child, trial: int
 ) -> None:
     """Ten holders at a time: five are killed, and five stand still past their time, each to do another thing first."""

@@ -39,7 +39,7 @@ def test_an_acquire_returns_when_its_time_is_over(scene: Scene, pool: Credential
     assert pool.acquire(timeout=20.0).release()
 
 
-def test_releasing_and_looking_hold_nobody_up_and_are_done_when_it_answers_again(
+def test_releases_do_not_block_and_are_executed_when_the_server_answers_again(
     scene: Scene, pool: CredentialCoordinator
 ) -> None:
     witness = scene.open(keys(2))

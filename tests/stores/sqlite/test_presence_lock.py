@@ -64,7 +64,7 @@ def must_not_adopt() -> None:
 # -- being inside --------------------------------------------------------------------------------------------------
 
 
-def test_while_somebody_is_inside_nobody_can_be_alone_but_all_can_come_in(store: Path) -> None:
+def test_a_shared_lock_excludes_exclusive_ones_but_not_shared_ones(store: Path) -> None:
     with child("inside", store) as first, child("inside", store) as second:
         assert (heard(first), heard(second)) == ("inside", "inside")
 
@@ -129,7 +129,7 @@ def test_the_file_is_private_and_stays_empty_and_single(store: Path) -> None:
         assert stat.S_IMODE(alive.path.stat().st_mode) == 0o600
 
 
-def test_leaving_is_for_whoever_is_in_and_coming_in_for_whoever_is_out(store: Path) -> None:
+def test_release_and_share_are_idempotent_and_exclusive_needs_a_released_lock(store: Path) -> None:
     alive = PresenceLock(store)
     alive.release()
     alive.share()
@@ -145,7 +145,7 @@ def test_leaving_is_for_whoever_is_in_and_coming_in_for_whoever_is_out(store: Pa
 # -- being alone ---------------------------------------------------------------------------------------------------
 
 
-def test_while_one_is_alone_nobody_else_comes_in(store: Path) -> None:
+def test_an_exclusive_lock_excludes_all_others(store: Path) -> None:
     with child("alone", store) as other:
         assert heard(other) == "alone"
 

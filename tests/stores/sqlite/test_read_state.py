@@ -44,7 +44,7 @@ def test_a_file_that_is_just_being_made_is_nothing_to_look_at(tmp_path: Path, pl
     assert read_store(file_of(place), [], place.clock) is None
 
 
-def test_leases_of_a_process_that_was_not_heard_of_for_too_long_are_not_shown(place: Place) -> None:
+def test_leases_of_an_expired_session_are_not_shown(place: Place) -> None:
     pool = place.open(credential("alice"), lease_ttl=30.0)
     _held = pool.acquire_nowait("item-7")
     with closing(sqlite3.connect(file_of(place))) as file, file:
@@ -53,7 +53,9 @@ def test_leases_of_a_process_that_was_not_heard_of_for_too_long_are_not_shown(pl
     assert seen(place)["alice"].holders == ()
 
 
-def test_a_cooling_is_until_the_same_hour_after_a_reboot(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cooldown_ends_at_the_same_wall_clock_time_after_a_reboot(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pool = opened(place, "alice")
     pool.acquire_nowait("item-7").rate_limited(600)
     until = place.clock.wall() + 600
@@ -68,7 +70,7 @@ def test_a_cooling_is_until_the_same_hour_after_a_reboot(place: Place, monkeypat
     assert found.holders == ()
 
 
-def test_looking_does_not_wait_for_whoever_writes_and_changes_nothing(place: Place) -> None:
+def test_reading_does_not_wait_for_writers_and_changes_nothing(place: Place) -> None:
     opened(place, "alice")
     with closing(sqlite3.connect(file_of(place), isolation_level=None)) as writer:
         writer.execute("begin immediate")

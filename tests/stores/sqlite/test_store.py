@@ -331,7 +331,7 @@ def test_a_lock_that_another_has_for_a_moment_is_waited_for(place: Place) -> Non
     assert one.faults.fired_at == "begin immediate"
 
 
-def test_while_the_store_is_locked_nobody_looks_for_sessions_that_have_run_out_again_and_again(place: Place) -> None:
+def test_a_locked_store_is_not_polled_for_expired_sessions(place: Place) -> None:
     one, other, _ = place.two()
     place.clock.advance(TTL / 2)
     one.store.maintain()
@@ -531,7 +531,7 @@ def test_an_interrupt_while_others_are_called_loses_no_slot(trial: Trial) -> Non
     assert other.get(key)
 
 
-def test_a_rollback_that_fails_too_leaves_nobody_locked_out(trial: Trial) -> None:
+def test_a_failed_rollback_leaves_no_process_locked_out(trial: Trial) -> None:
     one, key = trial.one, trial.new_key()
 
     def fail(step: Step) -> None:
@@ -549,7 +549,7 @@ def test_a_rollback_that_fails_too_leaves_nobody_locked_out(trial: Trial) -> Non
     assert trial.other.get(key)
 
 
-def test_an_interrupt_in_the_moment_a_step_begins_locks_nobody_out(trial: Trial) -> None:
+def test_an_interrupt_as_a_step_begins_locks_no_process_out(trial: Trial) -> None:
     one, key = trial.one, trial.new_key()
     one.faults.arm(1, KeyboardInterrupt(), done=True)
 
@@ -581,7 +581,7 @@ def test_an_act_that_raises_is_not_tried_again(place: Place) -> None:
 # -- sessions -----------------------------------------------------------------------------------------------------
 
 
-def test_a_session_that_is_not_renewed_is_ended_by_the_next_step_of_another_and_told_so(place: Place) -> None:
+def test_an_expired_session_is_ended_by_a_peer_and_notices_it(place: Place) -> None:
     one, other, key = place.two()
     late = one.get(key, guess=True)
     place.clock.advance(TTL - 1)
@@ -601,7 +601,7 @@ def test_a_session_that_is_not_renewed_is_ended_by_the_next_step_of_another_and_
     assert not one.end(key, late)
 
 
-def test_a_session_that_nobody_ended_though_its_time_was_over_is_lost_all_the_same(place: Place) -> None:
+def test_an_expired_session_is_lost_even_if_no_peer_ended_it(place: Place) -> None:
     one, other, key = place.two()
     late = one.get(key, guess=True)
     place.clock.advance(TTL)
@@ -644,7 +644,7 @@ def test_a_holder_stops_a_little_before_others_may_take_its_lease(place: Place) 
     assert other.ask(key) == SlotRefused()
 
 
-def test_whoever_waits_knows_when_to_look_for_sessions_that_have_run_out(place: Place) -> None:
+def test_a_waiter_knows_when_the_next_session_expires(place: Place) -> None:
     one, other, key = place.two()
     one.get(key)
     place.clock.advance(1)
@@ -678,7 +678,7 @@ def test_a_lease_that_was_settled_leaves_those_in_flight_alone_when_its_session_
 # -- turns --------------------------------------------------------------------------------------------------------
 
 
-def test_who_waits_is_called_when_a_lease_ends_and_served_before_those_who_come_later(place: Place) -> None:
+def test_a_waiter_is_notified_when_a_lease_ends_and_served_before_later_ones(place: Place) -> None:
     holder, waiter, key = place.two()
     token = holder.get(key)
     since = place.clock.now()
@@ -724,7 +724,7 @@ def test_one_that_is_called_and_does_not_come_is_passed_over_after_a_moment_and_
     assert holder.bell.take_rings() == [waiter.bell.port]
 
 
-def test_who_still_waits_after_a_grant_stays_in_line_from_then_on(place: Place) -> None:
+def test_a_process_that_still_waits_after_a_grant_stays_queued(place: Place) -> None:
     one, other, key = place.two()
     one.wait(key)
     other.wait(key)
@@ -752,7 +752,7 @@ def test_a_process_is_charged_by_its_weight_and_only_while_others_wait(place: Pl
     assert place.session(heavy)["served"] == 0.25
 
 
-def test_when_as_many_slots_are_free_as_others_are_ahead_nobody_has_to_wait(place: Place) -> None:
+def test_a_request_is_granted_if_more_slots_are_free_than_processes_are_ahead(place: Place) -> None:
     one, other, key = place.two()
     other.wait(key)
 
@@ -779,7 +779,7 @@ def test_one_that_comes_and_finds_nothing_has_passed_and_the_next_is_called(plac
     assert second.get(key)
 
 
-def test_one_that_has_passed_is_waited_for_by_nobody_and_called_again_next_time(place: Place) -> None:
+def test_a_process_that_declined_is_not_waited_for_and_notified_next_time(place: Place) -> None:
     holder, picky, key = place.two()
     picky.wait(key)
     picky.wait(key, passed=True)
@@ -807,7 +807,7 @@ def test_one_that_is_called_and_waits_no_more_lets_the_next_be_called(place: Pla
     assert second.get(key)
 
 
-def test_one_that_gives_back_what_it_waits_for_itself_calls_nobody(place: Place) -> None:
+def test_a_waiter_that_releases_what_it_waits_for_notifies_no_other(place: Place) -> None:
     one, other, key = place.two()
     token = one.get(key)
     one.wait(key)
@@ -819,7 +819,7 @@ def test_one_that_gives_back_what_it_waits_for_itself_calls_nobody(place: Place)
     assert one.get(key)
 
 
-def test_one_that_gets_in_line_begins_where_the_others_are(place: Place) -> None:
+def test_a_new_waiter_begins_at_the_queues_virtual_time(place: Place) -> None:
     one, other, key = place.two()
     late = place.process()
     late.enrol("key-a")
@@ -871,7 +871,7 @@ def test_one_that_was_called_for_another_key_does_not_keep_the_next_from_being_c
     assert first.bell.take_rings() == [third.bell.port]
 
 
-def test_only_those_are_called_who_want_what_became_free(place: Place) -> None:
+def test_only_waiters_that_want_the_free_credential_are_notified(place: Place) -> None:
     holder, waiter, key = place.two()
     another = waiter.enrol("key-b")
     waiter.wait(another)
@@ -883,7 +883,7 @@ def test_only_those_are_called_who_want_what_became_free(place: Place) -> None:
 
 
 @pytest.mark.parametrize("opened", ["a quota", "a life"])
-def test_what_may_concern_everybody_is_told_to_all_who_wait(place: Place, opened: str) -> None:
+def test_a_reopened_quota_or_a_dead_credential_notifies_all_waiters(place: Place, opened: str) -> None:
     one, other, key = place.two()
     third = place.process()
     third.step()
@@ -930,7 +930,7 @@ def test_of_two_that_want_a_free_key_one_gets_it_whatever_others_were_served_els
 # -- leaving ------------------------------------------------------------------------------------------------------
 
 
-def test_leaving_in_the_middle_of_a_step_from_another_thread_ends_all_leases_and_calls_those_who_wait(
+def test_leaving_during_a_step_of_another_thread_ends_leases_and_notifies_waiters(
     place: Place,
 ) -> None:
     one, other, key = place.two()
@@ -1053,7 +1053,7 @@ def test_a_store_that_was_busy_before_anything_was_begun_need_not_be_read_anew(p
     assert asked == ["pragma data_version"]
 
 
-def test_a_look_tells_what_all_others_did_and_who_holds_what(place: Place) -> None:
+def test_a_refresh_returns_the_changes_and_holders_of_all_others(place: Place) -> None:
     one, other, key = place.two()
     one.store.refresh()
     token = other.get(key, "r", at_most=9)
@@ -1069,7 +1069,7 @@ def test_a_look_tells_what_all_others_did_and_who_holds_what(place: Place) -> No
     assert one.holders[key[0]] == ()
 
 
-def test_one_that_has_not_looked_for_a_long_time_is_told_everything(place: Place) -> None:
+def test_a_process_that_missed_log_entries_reads_everything(place: Place) -> None:
     """The log does not keep everything that happened meanwhile."""
     one, other, key = place.two()
     another = one.enrol("key-b")

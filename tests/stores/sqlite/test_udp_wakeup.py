@@ -50,7 +50,7 @@ def call_from_another_process(port: int) -> None:
     subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True, timeout=PATIENCE)
 
 
-def test_a_call_from_another_process_wakes_whoever_waits(bell: UdpWakeup) -> None:
+def test_a_notification_from_another_process_wakes_the_waiting_thread(bell: UdpWakeup) -> None:
     waiting = Background(bell.acquire)
     assert not bell.was_notified
 
@@ -60,7 +60,7 @@ def test_a_call_from_another_process_wakes_whoever_waits(bell: UdpWakeup) -> Non
     assert bell.was_notified
 
 
-def test_however_often_it_was_rung_it_wakes_once(bell: UdpWakeup, other: UdpWakeup) -> None:
+def test_many_wakeups_wake_once(bell: UdpWakeup, other: UdpWakeup) -> None:
     for _ in range(20):
         other.notify_peers(bell.port, SESSION)
         bell.release()
@@ -71,7 +71,7 @@ def test_however_often_it_was_rung_it_wakes_once(bell: UdpWakeup, other: UdpWake
     assert bell.acquire(timeout=PATIENCE)  # what comes later is heard
 
 
-def test_a_bell_that_is_not_rung_is_waited_for_no_longer_than_told(bell: UdpWakeup) -> None:
+def test_a_wait_without_a_wakeup_ends_at_its_timeout(bell: UdpWakeup) -> None:
     assert not bell.acquire(False)
     assert not bell.acquire(True, 0.001)
     assert not bell.was_notified
@@ -90,7 +90,7 @@ def test_who_is_woken_knows_whether_another_process_called(bell: UdpWakeup, othe
     assert bell.was_notified
 
 
-def test_ringing_never_waits_though_nobody_listens(bell: UdpWakeup, other: UdpWakeup) -> None:
+def test_notifying_never_blocks_without_a_reader(bell: UdpWakeup, other: UdpWakeup) -> None:
     """More than any buffer holds: who waited then would wait for ever."""
     for _ in range(20_000):
         other.notify_peers(bell.port, SESSION)
@@ -100,7 +100,7 @@ def test_ringing_never_waits_though_nobody_listens(bell: UdpWakeup, other: UdpWa
     assert not bell.acquire(False)
 
 
-def test_ringing_where_nobody_is_does_no_harm(bell: UdpWakeup) -> None:
+def test_notifying_an_unused_port_is_harmless(bell: UdpWakeup) -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as gone:
         gone.bind(("127.0.0.1", 0))
         port = gone.getsockname()[1]
@@ -112,7 +112,7 @@ def test_ringing_where_nobody_is_does_no_harm(bell: UdpWakeup) -> None:
         assert bell.acquire(timeout=PATIENCE)
 
 
-def test_a_bell_that_is_closed_keeps_nobody_waiting_and_can_still_be_rung(bell: UdpWakeup, other: UdpWakeup) -> None:
+def test_a_closed_wakeup_ends_waits_and_can_still_be_notified(bell: UdpWakeup, other: UdpWakeup) -> None:
     bell.close()
 
     assert bell.acquire()
@@ -123,7 +123,7 @@ def test_a_bell_that_is_closed_keeps_nobody_waiting_and_can_still_be_rung(bell: 
     assert not other.acquire(False)
 
 
-def test_a_bell_can_be_rung_by_this_machine_only(bell: UdpWakeup) -> None:
+def test_a_wakeup_is_reachable_from_this_machine_only(bell: UdpWakeup) -> None:
     assert bell._socket.getsockname() == ("127.0.0.1", bell.port)
 
 
@@ -161,7 +161,9 @@ def test_before_there_is_a_session_no_datagram_is_a_call(hours: Hours, stranger:
     new.close()
 
 
-def test_a_flood_wakes_whoever_waits_once_in_a_pause(bell: UdpWakeup, hours: Hours, stranger: socket.socket) -> None:
+def test_a_flood_wakes_the_waiting_thread_once_per_pause(
+    bell: UdpWakeup, hours: Hours, stranger: socket.socket
+) -> None:
     looks = 0
     for _ in range(20):  # two pauses
         flood(stranger, bell, 200)
@@ -172,7 +174,7 @@ def test_a_flood_wakes_whoever_waits_once_in_a_pause(bell: UdpWakeup, hours: Hou
     assert not bell.was_notified
 
 
-def test_a_wait_that_ends_within_a_pause_is_no_longer_than_told(
+def test_a_wait_that_ends_within_a_pause_keeps_its_timeout(
     bell: UdpWakeup, hours: Hours, stranger: socket.socket
 ) -> None:
     flood(stranger, bell)
@@ -194,7 +196,7 @@ def test_a_wait_without_an_end_goes_on_after_the_pause(bell: UdpWakeup, stranger
     assert not bell.was_notified
 
 
-def test_a_call_in_a_pause_is_heard_when_the_pause_ends(
+def test_a_notification_in_a_pause_is_read_when_the_pause_ends(
     bell: UdpWakeup, other: UdpWakeup, hours: Hours, stranger: socket.socket
 ) -> None:
     stranger.sendto(b"!", ("127.0.0.1", bell.port))
@@ -217,7 +219,7 @@ def test_a_call_that_finds_no_room_is_made_up_for_by_a_look(
     assert bell.acquire(False)
 
 
-def test_a_call_among_datagrams_of_others_is_heard_at_once(
+def test_a_notification_among_unknown_datagrams_is_read_at_once(
     bell: UdpWakeup, other: UdpWakeup, stranger: socket.socket
 ) -> None:
     stranger.sendto(b"!", ("127.0.0.1", bell.port))
@@ -235,9 +237,7 @@ def test_calls_are_never_paused_for(bell: UdpWakeup, other: UdpWakeup) -> None:
         assert bell.acquire(False)
 
 
-def test_the_own_process_is_heard_in_a_pause_though_the_flood_goes_on(
-    bell: UdpWakeup, hours: Hours, stranger: socket.socket
-) -> None:
+def test_a_local_wakeup_works_in_a_pause_during_a_flood(bell: UdpWakeup, hours: Hours, stranger: socket.socket) -> None:
     flood(stranger, bell)
     assert bell.acquire(False)
     flood(stranger, bell)
@@ -254,9 +254,7 @@ def test_the_own_process_is_heard_in_a_pause_though_the_flood_goes_on(
 # -- where there are no sockets -------------------------------------------------------------------------------------
 
 
-def test_without_sockets_a_bell_is_rung_by_its_own_process_only(
-    other: UdpWakeup, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_sockets_only_the_own_process_can_wake(other: UdpWakeup, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise PermissionError("no sockets here")
 
