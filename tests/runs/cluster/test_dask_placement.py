@@ -1,4 +1,4 @@
-"""How many seats are placed on a Dask cluster, and when: with a client that does nothing."""
+"""Number and time of the worker slots placed on a Dask cluster, with a fake client."""
 
 from __future__ import annotations
 

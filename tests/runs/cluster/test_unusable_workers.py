@@ -1,4 +1,4 @@
-"""Workers on which items cannot begin, for want of a key, a module or a folder: the others go on without them."""
+"""Workers on which items cannot begin (missing key, module or folder) are excluded; the others go on."""
 
 from __future__ import annotations
 
@@ -27,10 +27,11 @@ from .driver.test_cluster_engine import SECRETS, eventually, run
 from .driver.test_driver_server import IDENTITY, TTL, Open
 from .local_slots import WAIT, ThreadSeating
 
-SIT = (
-    "import pickle, sys; from agentos.runs.cluster.worker.slot import run_worker_slot; "
-    "run_worker_slot(pickle.load(sys.stdin.buffer))"
-)
+SIT = """
+import pickle, sys
+from agentos.runs.cluster.worker.slot import run_worker_slot
+run_worker_slot(pickle.load(sys.stdin.buffer))
+"""
 KEY = Credential(SECRETS[0], "my-key-7")
 
 Use = Callable[..., ThreadSeating]

@@ -1,4 +1,4 @@
-"""The driver when something of its own, or of a seat, does not go as it should."""
+"""The driver's behaviour when a part of it or a worker slot fails."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_an_attempt_whose_seat_is_gone_gives_its_key_back_and_has_not_begun(
 
     def cut_off_first(self: ClusterEngine, hub: DriverServer, ask: Any, attempt: Any) -> Any:
         if not cut.is_set():
-            hub._calls.call(withdraw, hub, ask.link)
+            hub._calls.call(withdraw, hub, ask.worker)
             hub._calls.call(cut.set)
             assert cut.wait(WAIT)
         return carry_out(self, hub, ask, attempt)
@@ -314,7 +314,7 @@ def test_what_cannot_be_read_of_what_a_worker_says_does_not_end_its_attempt(
 
 
 def tell_nonsense(link: Any, handed: Any, _thing: Any) -> None:
-    link.say(handed, Channel.MESSAGE, b"no pickle")
+    link.send_data(handed, Channel.MESSAGE, b"no pickle")
 
 
 def test_a_late_result_is_evidence_though_the_driver_has_not_yet_seen_that_its_worker_was_lost(

@@ -37,7 +37,8 @@ Use = Callable[..., ThreadSeating]
 
 
 @pytest.mark.parametrize(
-    ("worker", "verb"), [(cluster_workers.doubled, "carry_out"), (cluster_workers.doubled_later, "carry_out_async")]
+    ("worker", "verb"),
+    [(cluster_workers.doubled, "run_assignment"), (cluster_workers.doubled_later, "run_assignment_async")],
 )
 def test_whatever_goes_wrong_in_a_seat_fails_its_item_and_the_seat_takes_the_next(
     seating: Use, monkeypatch: pytest.MonkeyPatch, worker: Any, verb: str
@@ -66,7 +67,7 @@ class OneAttempt:
         self.handed = handed
         self.reports: list[AttemptReport] = []
 
-    def ask(self, answer: Callable[[AssignedAttempt | None], object]) -> None:
+    def request_work(self, answer: Callable[[AssignedAttempt | None], object]) -> None:
         answer(self.handed)
 
     def report(self, _handed: AssignedAttempt, body: bytes) -> None:
