@@ -1,4 +1,4 @@
-"""Calls that go on while the test acts."""
+"""Calls on a background thread while the test acts."""
 
 from __future__ import annotations
 

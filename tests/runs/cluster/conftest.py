@@ -1,4 +1,4 @@
-"""What the tests of clusters share."""
+"""Fixtures of the cluster tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Seats without a cluster: threads of this process, which reach the driver over a real connection all the same."""
+"""Worker slots on threads of this process, which reach the driver over a real connection."""
 
 from __future__ import annotations
 

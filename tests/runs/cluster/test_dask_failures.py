@@ -1,4 +1,4 @@
-"""The whole promise on a cluster that dies in parts: a worker is killed, then the scheduler, and the run goes on."""
+"""A run survives the death of a worker and then of the scheduler."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is said of an address at which there is no scheduler."""
+"""Errors for an address at which there is no Dask scheduler."""
 
 from __future__ import annotations
 

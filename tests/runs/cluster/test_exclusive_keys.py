@@ -1,4 +1,4 @@
-"""A key has one user, also when the driver that gave it out is killed, forced to stop, or cut off from its store.
+"""A key has one user, even if its driver is killed, forced to stop or cut off from its store.
 
 Its workers are threads of this process, so that at the moment at which the next one gets the key, those before it can
 be asked whether they still have it.

@@ -1,4 +1,4 @@
-"""Shell scripts thrown together at random, with holes in every place, and a way to run them that notices a breach.
+"""Random shell scripts with placeholders anywhere, and a way to run them that detects injected code.
 
 They have every builtin and operator in them, and none passes an item on by itself: what a script does with a variable
 that it set is its own affair.

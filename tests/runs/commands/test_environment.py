@@ -1,4 +1,4 @@
-"""What a command finds in its environment."""
+"""The environment of a command."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a command says of its own end."""
+"""The outcome that a command reports in AGENTOS_OUTCOME."""
 
 from __future__ import annotations
 

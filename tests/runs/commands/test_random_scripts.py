@@ -1,4 +1,4 @@
-"""A property of scripts with holes: each is refused, or nothing that an item says is executed. In real shells.
+"""Property: a script with placeholders is refused, or executes nothing of an item. In real shells.
 
 ``make soak`` goes on for longer and in more shells: AGENTOS_RANDOM_SCRIPTS is how many scripts are made for each of
 AGENTOS_SHELLS.

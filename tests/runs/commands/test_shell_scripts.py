@@ -1,4 +1,4 @@
-"""Holes in shell scripts: what is accepted does the right thing with any item, and everything else is refused."""
+"""Placeholders in shell scripts: accepted ones are safe for any item, all others are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A command with holes: what is one, what passes through, and that no item is ever read as code."""
+"""Commands with placeholders: syntax, substitution, and that no item is ever read as code."""
 
 from __future__ import annotations
 

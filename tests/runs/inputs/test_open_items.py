@@ -1,4 +1,4 @@
-"""Items in: every kind of source, what is wrong with it named by line, and nothing in memory that nobody asked for."""
+"""Items of every kind of source, errors with their line number, and bounded memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A stream becomes line_buffer, none of them too long to be held."""
+"""A stream is split into lines of bounded length."""
 
 from __future__ import annotations
 

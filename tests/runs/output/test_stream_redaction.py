@@ -1,4 +1,4 @@
-"""Secrets are taken out of a stream, wherever its pieces begin and end."""
+"""Secrets in a stream are redacted wherever its chunks begin and end."""
 
 from __future__ import annotations
 

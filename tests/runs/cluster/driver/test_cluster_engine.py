@@ -1,4 +1,4 @@
-"""Items in seats: what goes there, what comes home, and what becomes of it when something in between breaks."""
+"""The cluster engine: assignments, reports, and recovery when a part fails."""
 
 from __future__ import annotations
 

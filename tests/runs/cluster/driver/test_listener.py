@@ -1,4 +1,4 @@
-"""Connections to the driver that do not identify themselves: they are few, they end, and workers join all the same."""
+"""Connections that do not identify themselves are bounded and closed, and workers can still join."""
 
 from __future__ import annotations
 

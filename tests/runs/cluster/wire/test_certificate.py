@@ -1,4 +1,4 @@
-"""Who a worker believes to be its driver."""
+"""A worker trusts only the driver whose certificate it was given."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sending frames: in order, in pieces, and never so that a beat has to wait for the end of a long one."""
+"""Frames are sent in order and in pieces, and a heartbeat never waits for the end of a long one."""
 
 from __future__ import annotations
 

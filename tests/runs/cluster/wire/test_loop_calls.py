@@ -1,4 +1,4 @@
-"""Calls to the thread of an event loop, at the moment at which it ends: none is lost."""
+"""Calls to an event loop's thread are not lost at the moment it ends."""
 
 from __future__ import annotations
 

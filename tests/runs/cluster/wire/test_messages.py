@@ -1,4 +1,4 @@
-"""Frames: whatever way the bytes come, and whoever sends them."""
+"""Frames are parsed from any chunks of bytes, and invalid ones are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Secrets known by their shadows: found wherever they stand, and shown nowhere."""
+"""Digests detect secrets in a text without revealing them."""
 
 from __future__ import annotations
 

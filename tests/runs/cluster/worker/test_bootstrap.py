@@ -1,4 +1,4 @@
-"""What a seat is on its way to a worker, and where agentos is missing."""
+"""The pickled task of a worker slot, also where agentos is missing."""
 
 from __future__ import annotations
 

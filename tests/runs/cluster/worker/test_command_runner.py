@@ -1,4 +1,4 @@
-"""A worker of a cluster that stands still: its commands do, too, and go on only if their key is still theirs."""
+"""Commands of a suspended worker are suspended too, and resumed only if they still have their key."""
 
 from __future__ import annotations
 
