@@ -97,7 +97,7 @@ class Heartbeat:
         try:
             lost = self._find_lost_leases(stopped_for)
         except Exception:
-            log.exception("[COORDINATOR] the leases of stopped commands could not be looked at; trying again")
+            log.exception("[COORDINATOR] the leases of suspended commands could not be checked; trying again")
             return
         with self._lock:
             if not self._stopping:

@@ -23,7 +23,7 @@ class Invocation:
     kill_after: float
 
     def __repr__(self) -> str:
-        return f"<order for {self.item_id} attempt {self.attempt}>"
+        return f"<invocation for {self.item_id} attempt {self.attempt}>"
 
 
 @dataclass(frozen=True, slots=True)

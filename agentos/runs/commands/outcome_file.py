@@ -56,7 +56,7 @@ def read_outcome_file(path: Path) -> bytes | None:
         return None
     with open(descriptor, "rb") as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise InvalidOutcome("it is no file")
+            raise InvalidOutcome("it is not a regular file")
         data = file.read(_MAX_SIZE + 1)
     if len(data) > _MAX_SIZE:
         raise InvalidOutcome("it is longer than a megabyte")
@@ -79,7 +79,7 @@ def parse_outcome(data: bytes | None, wall: float) -> CommandOutcome | None:
 def _parse_object(fields: dict[str, Any], wall: float) -> CommandOutcome:
     unknown = [name for name in fields if name not in _WORDS]
     if unknown:
-        raise InvalidOutcome(f"nothing is known of {unknown[0][:40]!r}; it may have {', '.join(_WORDS)}")
+        raise InvalidOutcome(f"unknown field {unknown[0][:40]!r}; it may have {', '.join(_WORDS)}")
     limited, seconds = False, None
     if (limit := fields.get("rate_limited")) not in (None, False):
         limited = True
@@ -123,7 +123,7 @@ def _text(name: str, value: object) -> str | None:
     if value is None or value is False:
         return None
     if value is True:
-        return f"the command said {name}"
+        return f"the command reported {name}"
     if not isinstance(value, str):
         raise InvalidOutcome(f"{name} must be text")
     return value[:2_000]

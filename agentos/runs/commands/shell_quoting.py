@@ -35,7 +35,7 @@ def prepare_script(source: str, names: Sequence[str]) -> PreparedScript:
     if not names:
         return PreparedScript(source, (), frozenset())
     if (reserved := _RESERVED.search(source)) is not None:
-        raise UnsupportedScript(reserved.start(), "variables with such names are for the holes")
+        raise UnsupportedScript(reserved.start(), "variables with such names are reserved for placeholders")
     script = read_script(source)
     guarded = check_script(script)
     holes = tuple(dict.fromkeys(names))
@@ -44,7 +44,7 @@ def prepare_script(source: str, names: Sequence[str]) -> PreparedScript:
     text = parts[0]
     for place, name, following in zip(places, names, parts[1:], strict=True):
         if place not in script.quotes:
-            raise UnsupportedScript(place, "where it is not clear what it would be")
+            raise UnsupportedScript(place, "where its meaning is not clear")
         quote = script.quotes[place]
         text += f'{quote}"$agentos_{holes.index(name) + 1}"{quote}{following}'
     numbers = range(1, len(holes) + 1)

@@ -44,14 +44,14 @@ _IN_SCRIPT = (
 )
 _IN_CODE = (
     "let the code read AGENTOS_ITEM from its environment, or give the placeholder as an argument after the code; "
-    "braces that are meant as they are want a space inside: { }"
+    "to keep braces as they are, put a space inside: { }"
 )
 _EVALUATED = (
-    "the item would be evaluated there in whatever way it came; look at it first, for instance with: "
+    "the item would be evaluated there however it is passed; check it first, for instance with: "
     'case "$AGENTOS_ITEM" in ""|*[!0-9]*) exit 2;; esac'
 )
 _AS_CODE = (
-    "the item would be code there, in whatever way it is put in; let the code take AGENTOS_ITEM from its environment, "
+    "the item would be code there however it is passed; let the code take AGENTOS_ITEM from its environment, "
     "or read the item from its standard input"
 )
 _TO_RUN_ITEMS = "to run each item as a command line of its own: sh -c 'eval \"$AGENTOS_ITEM\"'"
@@ -311,7 +311,7 @@ def _unknown(hole: _Hole, item: dict[str, Any]) -> TemplateError:
     more = ", ..." if len(item) > len(names) else ""
     return TemplateError(
         f"no field {hole.name!r} for {hole} in this item; it has {', '.join(names) or 'none'}{more}",
-        f"braces that are meant as they are want a space inside: {{ {hole.name} }}",
+        f"to keep braces as they are, put a space inside: {{ {hole.name} }}",
     )
 
 

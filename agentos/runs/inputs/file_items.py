@@ -88,7 +88,7 @@ class FileItems(Sequence[Any]):
         self._refuse_changes()
         if not self.ids:
             raise InputError(source=self.name, detail="no items in this file")
-        hint = "name a field that tells them apart with --id FIELD, or remove the repeated lines"
+        hint = "name a field with distinct values with --id FIELD, or remove the repeated lines"
         refuse_duplicates(self.name, self.ids, self._lines.__getitem__, unit="line", hint=hint)
         return form
 
@@ -108,5 +108,5 @@ class FileItems(Sequence[Any]):
 
     def _refuse_changes(self) -> None:
         if self._version_now() != self._version:
-            hint = "leave the file alone while it is run; the same command again goes on with what it holds then"
-            raise InputError(source=self.name, detail="changed while it was being run", hint=hint)
+            hint = "do not change the file during a run; the same command again continues with its new contents"
+            raise InputError(source=self.name, detail="changed during the run", hint=hint)

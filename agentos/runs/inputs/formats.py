@@ -15,7 +15,7 @@ Record = tuple[int, int, int, Any]  # number of its first line, offset and size 
 
 NAMES = ("text", "jsonl", "csv", "tsv")
 _BY_SUFFIX = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".tsv": "tsv"}
-_ONE_DOCUMENT = "one JSON value per line is needed; of an array that is: jq -c '.[]' FILE > FILE.jsonl"
+_ONE_DOCUMENT = "one JSON value per line is needed; to convert an array: jq -c '.[]' FILE > FILE.jsonl"
 
 
 class Format(Protocol):
@@ -142,8 +142,8 @@ def check_json_lines(lines: NumberedLines) -> Format:
     """Return JSON lines for a ``.json`` file that has them. Refuse one JSON document."""
     first = lines.first()
     if first and not _is_json_object(first):
-        hint = f"{_ONE_DOCUMENT}; or say what it is with --format"
-        raise InputError(source=lines.source, detail="one JSON document, and not one JSON value per line", hint=hint)
+        hint = f"{_ONE_DOCUMENT}; or name the format with --format"
+        raise InputError(source=lines.source, detail="one JSON document instead of one JSON value per line", hint=hint)
     return JsonLines()
 
 
@@ -158,7 +158,7 @@ def _is_json_object(line: str) -> bool:
 
 
 def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no JSON value")
+    raise ValueError(f"{name} is not a JSON value")
 
 
 _json = json.JSONDecoder(parse_constant=_no_constant).decode

@@ -44,7 +44,7 @@ def locate_input(source: str | os.PathLike[str] | Sequence[str]) -> InputLocatio
     if name == "-":
         return InputLocation("stdin", STANDARD_INPUT)
     if not name or "\0" in name:
-        raise InputError(source=repr(name), detail="no name of a file, folder or pattern")
+        raise InputError(source=repr(name), detail="not the name of a file, folder or pattern")
     try:
         mode = os.stat(name).st_mode
     except (FileNotFoundError, NotADirectoryError):

@@ -56,16 +56,16 @@ class IdFunction:
 
 def _by_field(item: Any, field: str) -> str:
     if not isinstance(item, dict):
-        raise MissingId(f"no object, so it has no field {field!r} to be its id")
+        raise MissingId(f"not an object, so it has no field {field!r} to be its id")
     try:
         value = get_field(item, field)
     except KeyError:
         known = ", ".join(map(repr, list(item)[:10])) or "none"
         raise MissingId(f"no field {field!r} to be its id; it has {known}") from None
     if isinstance(value, (dict, list)):
-        raise MissingId(f"field {field!r} is {'an object' if isinstance(value, dict) else 'an array'}, which is no id")
+        raise MissingId(f"field {field!r} is {'an object' if isinstance(value, dict) else 'an array'}, not an id")
     if value is None or (isinstance(value, str) and not value.strip()):
-        raise MissingId(f"field {field!r} is {'null' if value is None else 'empty'}, which is no id")
+        raise MissingId(f"field {field!r} is {'null' if value is None else 'empty'}, not an id")
     return _given(value)
 
 

@@ -52,7 +52,5 @@ def open_items(
     if id_field is not None:
         raise InputError(source=place.name, detail=f"{what} have no fields, so there is nothing for --id")
     if form is not None:
-        raise InputError(
-            source=place.name, detail=f"the items are {what} and not the lines of a file: leave --format out"
-        )
+        raise InputError(source=place.name, detail=f"the items are {what}, not lines of a file: leave --format out")
     return ListedItems(place)

@@ -44,7 +44,7 @@ class StreamItems(Iterator[Any]):
         if self._path is None:
             stdin = self._stdin or getattr(sys.stdin, "buffer", None)  # None if the process was started without one
             if stdin is None or stdin.closed:
-                raise InputError(source=self.name, detail="closed, so that there is nothing to read")
+                raise InputError(source=self.name, detail="closed, so there is nothing to read")
             yield from self._parse_items(stdin)
             return
         try:

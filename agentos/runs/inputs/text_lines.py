@@ -63,7 +63,7 @@ class NumberedLines:
 
     def _after_mark(self, raw: bytes) -> tuple[int, bytes]:
         if raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-            raise self.error("UTF-16, and not UTF-8", hint="convert it: iconv -f UTF-16 -t UTF-8")
+            raise self.error("UTF-16 instead of UTF-8", hint="convert it: iconv -f UTF-16 -t UTF-8")
         if raw.startswith(codecs.BOM_UTF8):
             return 3, raw[3:]
         return 0, raw

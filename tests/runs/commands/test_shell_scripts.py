@@ -549,7 +549,7 @@ REFUSED = [
     ("{ echo {} } always { eval x; }", "not read alike"),
     ("select x in {}; do :; done", "closes nothing"),
     ("repeat 3 do echo {}; done", "closes"),
-    ("echo $agentos_1 {}", "for the holes"),
+    ("echo $agentos_1 {}", "reserved for placeholders"),
     ("echo {#}>{}", "open file"),
     ("f() eval {}", "body"),
     ("echo {} \\", "backslash"),
@@ -581,7 +581,7 @@ def test_a_refusal_shows_the_place_and_the_way_to_write_it() -> None:
 
 def test_where_the_item_would_be_evaluated_anyway_no_variable_is_advised() -> None:
     for script in ("echo $(( {} + 1 ))", "let {}", "[ {} -gt 3 ]"):
-        assert "look at it first" in str(refused(script).hint)
+        assert "check it first" in str(refused(script).hint)
         assert '"$1"' not in str(refused(script).hint)
     for script in ("eval {}", "sh -c 'ls {}'", "ssh host ls {}", "trap {} EXIT"):
         assert "from its environment" in str(refused(script).hint)

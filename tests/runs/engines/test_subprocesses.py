@@ -473,7 +473,7 @@ def test_a_pipe_or_a_link_in_the_place_of_an_outcome_holds_up_nothing(
     stats, _ = run(["pipe", "link"], [*shell(script), str(secret)])
 
     assert stats.success_count == 2
-    assert "it is no file" in caplog.text
+    assert "it is not a regular file" in caplog.text
 
 
 def test_what_a_command_still_has_to_pass_on_when_it_ends_is_not_cut_off(tmp_path: Path) -> None:

@@ -109,15 +109,15 @@ def test_a_csv_field_may_be_longer_than_the_library_allows(write: Write) -> None
         ),
         ("a.jsonl", "  x\n", "line 1: not JSON (Expecting value at column 3)"),
         ("a.jsonl", "1\n{} {}\n", "line 2: not JSON (Extra data at column 4)"),
-        ("a.jsonl", '{"a": NaN}\n', "line 1: not JSON that can be read (NaN is no JSON value)"),
+        ("a.jsonl", '{"a": NaN}\n', "line 1: not JSON that can be read (NaN is not a JSON value)"),
         ("a.jsonl", "1\n" + "[" * 200_000, "line 2: not JSON that can be read (nested too deeply)"),
         ("a.jsonl", "9" * 5000, "line 1: not JSON that can be read (Exceeds the limit"),
-        ("a.json", '[\n{"a": 1}\n]', "one JSON document, and not one JSON value per line"),
-        ("a.json", '{\n"a": 1}', "one JSON document, and not one JSON value per line"),
+        ("a.json", '[\n{"a": 1}\n]', "one JSON document instead of one JSON value per line"),
+        ("a.json", '{\n"a": 1}', "one JSON document instead of one JSON value per line"),
         ("a.txt", b"one\nt\xffo\n", "line 2: not UTF-8 (byte 0xff at position 2)"),
         ("a.txt", b"one\n\ntw\0o\n", "line 3: has a NUL byte"),
         ("a.csv", b"a,b\n1,\0\n", "line 2: has a NUL byte"),
-        ("a.txt", "one".encode("utf-16"), "line 1: UTF-16, and not UTF-8"),
+        ("a.txt", "one".encode("utf-16"), "line 1: UTF-16 instead of UTF-8"),
         ("a.csv", 'a,b\n"1\n2",x\n3\n', "line 4: 1 field, where the header has 2"),
         ("a.csv", "a,b\n1,2,3\n", "line 2: 3 fields, where the header has 2"),
         (
@@ -195,7 +195,7 @@ def test_a_file_that_is_written_to_is_not_read_on(write: Write) -> None:
     with path.open("a") as file:
         file.write("three\n")
 
-    with pytest.raises(InputError, match=r"^a\.txt: changed while it was being run$") as caught:
+    with pytest.raises(InputError, match=r"^a\.txt: changed during the run$") as caught:
         items[0]  # type: ignore[index]
     assert "the same command again" in str(caught.value.hint)
 
@@ -401,11 +401,11 @@ def test_a_field_whose_name_has_a_dot_comes_before_the_path() -> None:
     [
         ('{"b": 1}', "no field 'a' to be its id; it has 'b'"),
         ("{}", "no field 'a' to be its id; it has none"),
-        ('{"a": null}', "field 'a' is null, which is no id"),
-        ('{"a": " "}', "field 'a' is empty, which is no id"),
-        ('{"a": [1]}', "field 'a' is an array, which is no id"),
-        ('{"a": {}}', "field 'a' is an object, which is no id"),
-        ('"text"', "no object, so it has no field 'a' to be its id"),
+        ('{"a": null}', "field 'a' is null, not an id"),
+        ('{"a": " "}', "field 'a' is empty, not an id"),
+        ('{"a": [1]}', "field 'a' is an array, not an id"),
+        ('{"a": {}}', "field 'a' is an object, not an id"),
+        ('"text"', "not an object, so it has no field 'a' to be its id"),
     ],
 )
 def test_an_item_without_the_field_that_is_to_be_its_id_is_named(line: str, message: str, write: Write) -> None:
@@ -420,7 +420,7 @@ def test_an_item_without_the_field_that_is_to_be_its_id_is_named(line: str, mess
 
 
 def test_text_has_no_field_to_be_an_id(write: Write) -> None:
-    assert "line 1: no object" in str(refusal(write("a.txt", "x\n"), id_field="a"))
+    assert "line 1: not an object" in str(refusal(write("a.txt", "x\n"), id_field="a"))
     assert "nothing for --id" in str(refusal("-", id_field="a", format="text"))
     assert "words have no fields" in str(refusal(["a"], id_field="a"))
     assert "paths have no fields" in str(refusal("*", id_field="a"))

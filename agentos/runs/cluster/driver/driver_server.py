@@ -279,7 +279,7 @@ class DriverServer:
     def on_hello(self, connection: WorkerConnection, frame: Frame) -> WorkerProcess | None:
         """Register the worker that sent the first frame of a connection. Return None to refuse it."""
         if frame.kind is not FrameKind.HELLO or not self.is_password(frame.body[:PASSWORD_LENGTH]):
-            log.warning("[COORDINATOR] somebody who does not know this run tried to join it as a worker")
+            log.warning("[COORDINATOR] refused a connection to the run's port: wrong password")
             return None
         try:
             hello = read_hello(frame.body)
@@ -323,7 +323,7 @@ class DriverServer:
             elif remote.request is not None and remote.request.number in hello.asks:
                 answered[remote.request.number] = remote
             else:
-                self._end(remote.token, AttemptLost("its worker does not know of it any more"))
+                self._end(remote.token, AttemptLost("its worker no longer has it"))
         for number in hello.asks:
             if number in answered:
                 worker.send(answered[number].frame(number))  # the first assignment was lost with the connection
@@ -354,7 +354,7 @@ class DriverServer:
             if not self.silent:
                 worker.send_urgent(pack_frame(FrameKind.BEAT_ACK, number, beat_ack_body(self._good_for(), statuses)))
         else:
-            raise WireError(f"{kind.name} is not for a worker to say")
+            raise WireError(f"{kind.name} is not a frame of a worker")
 
     @staticmethod
     def _on_data(worker: WorkerProcess, token: int, event: AttemptData) -> None:
@@ -439,13 +439,13 @@ class DriverServer:
             self._cut_off(worker)
         if worker.attempts:
             log.warning(
-                "[COORDINATOR] worker %s has not been heard of for %gs; items that are lost with it: %d",
+                "[COORDINATOR] worker %s is lost after %gs without contact; attempts lost with it: %d",
                 worker.name,
                 self._ttl,
                 len(worker.attempts),
             )
         for token in list(worker.attempts):
-            self._end(token, AttemptLost(f"worker {worker.name} was lost: not heard of for {self._ttl:g}s"))
+            self._end(token, AttemptLost(f"worker {worker.name} was lost: no contact for {self._ttl:g}s"))
 
     def _release_unused(self) -> None:
         """Dismiss slots that have had nothing to do for a while."""

@@ -300,7 +300,7 @@ class ClusterEngine(ThreadEngine):
         if not isinstance(end, AttemptLost):
             self._in_flight.pop(attempt.token, None)
         if isinstance(end, NotAssigned):
-            raise _NoSlot("its seat was gone before it could begin")
+            raise _NoSlot("its worker slot was gone before it could begin")
         if failure is not None:
             return None, failure
         if isinstance(end, AttemptLost):
@@ -354,7 +354,7 @@ class ClusterEngine(ThreadEngine):
             message = pickle.loads(data)  # noqa: S301 - from a worker of this run
         except Exception as error:  # noqa: BLE001 - the message is lost, the attempt is not
             kind = type(error).__name__
-            log.warning("[COORDINATOR] %s said something that cannot be read (%s)", attempt.item.id, kind)
+            log.warning("[COORDINATOR] a message of %s cannot be read (%s)", attempt.item.id, kind)
             return
         if isinstance(message, LogLine):
             log_line(self._run, message)
@@ -368,7 +368,7 @@ class ClusterEngine(ThreadEngine):
 
     def _exclude_worker(self, server: DriverServer, worker: WorkerProcess, why: str) -> None:
         if server.exclude_worker(worker, why):
-            log.warning("[COORDINATOR] worker %s gets no items, they cannot begin there: %s", worker.name, why)
+            log.warning("[COORDINATOR] worker %s gets no items because they cannot begin there: %s", worker.name, why)
 
     def _on_no_usable_worker(self, reasons: list[str]) -> None:
         """Stop the run, on another thread: the server's thread must not block."""
@@ -410,7 +410,7 @@ class ClusterEngine(ThreadEngine):
         except Exception as error:  # noqa: BLE001 - it is too late to matter
             log.warning("[COORDINATOR] a late result could not be read (%s)", type(error).__name__)
             return
-        log.warning("[COORDINATOR] %s came back after its worker was lost; kept as evidence", attempt.item.id)
+        log.warning("[COORDINATOR] %s reported after its worker was lost; recorded as evidence", attempt.item.id)
 
 
 def compute_ttl(ttl: float | None, lease_ttl: float | None) -> float:
@@ -426,7 +426,7 @@ def compute_ttl(ttl: float | None, lease_ttl: float | None) -> float:
     if ttl > most:
         raise ValueError(
             f"ttl of the engine ({ttl:g} s) must be at most half of the pool's lease_ttl ({lease_ttl:g} s), so that a "
-            "worker without its driver stops before others get its key: shorten the one, or lengthen the other"
+            "worker without its driver stops before others get its key: decrease ttl or increase lease_ttl"
         )
     return ttl
 
@@ -436,7 +436,7 @@ def _opened(server: DriverServer, host: str, port: int) -> tuple[str, int]:
         return server.open(host, port)
     except OSError as error:
         raise EngineUnavailable(
-            place=f"{host}:{port}, where the cluster's workers are to report,", detail=str(error)
+            place=f"{host}:{port}, where the cluster's workers connect,", detail=str(error)
         ) from None
 
 

@@ -63,7 +63,7 @@ class WorkerConnection(FramedConnection):
                 else:
                     self._handler.on_frame(self._worker, frame)
         except WireError as error:
-            log.warning("[COORDINATOR] a link was cut: %s", error)
+            log.warning("[COORDINATOR] a worker's connection was closed: %s", error)
             self.abort()
         if self._worker is not None:
             self._worker.last_frame_at = time.monotonic()

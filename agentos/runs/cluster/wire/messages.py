@@ -110,9 +110,7 @@ def pack_frame(kind: FrameKind, number: int = 0, body: bytes = b"") -> bytes:
 def check_size(body: bytes) -> None:
     """Raise ``FrameTooLarge`` if the body cannot be sent."""
     if len(body) > MAX_FRAME:
-        raise FrameTooLarge(
-            f"{len(body):,} bytes are more than the {MAX_FRAME:,} that are sent at once; send a path instead"
-        )
+        raise FrameTooLarge(f"{len(body):,} bytes exceed the limit of {MAX_FRAME:,}; send a path instead")
 
 
 def split_frame(frame: bytes) -> Iterator[bytes]:
@@ -181,10 +179,10 @@ class FrameReader:
     def _join_pieces(self) -> Frame:
         whole, self._pieces = self._pieces, bytearray()
         if len(whole) < _HEAD.size:
-            raise WireError("pieces that make no frame")
+            raise WireError("pieces that do not form a frame")
         length, kind, number = _HEAD.unpack_from(whole)
         if length != len(whole) - _HEAD.size:
-            raise WireError("pieces that make no frame")
+            raise WireError("pieces that do not form a frame")
         return Frame(_kind(kind), number, bytes(memoryview(whole)[_HEAD.size :]))
 
 
@@ -224,7 +222,7 @@ def read_hello(body: bytes) -> Hello:
             )
         return Hello(str(values["link"]), str(values["name"]), _numbers(values["asks"]), _numbers(values["in_hand"]))
     except (ValueError, TypeError, KeyError) as error:
-        raise WireError(f"a greeting that is not understood ({type(error).__name__})") from None
+        raise WireError(f"an invalid HELLO ({type(error).__name__})") from None
 
 
 def _numbers(values: Iterable[Any]) -> tuple[int, ...]:
@@ -260,7 +258,7 @@ def beat_body(tokens: Sequence[int]) -> bytes:
 def read_beat(body: bytes) -> tuple[int, ...]:
     """Decode ``BEAT``. Raise ``WireError`` if it is invalid."""
     if len(body) % 8:
-        raise WireError("a beat that is not understood")
+        raise WireError("an invalid BEAT")
     return struct.unpack(f"!{len(body) // 8}Q", body)
 
 
@@ -286,7 +284,7 @@ def read_data(body: bytes) -> tuple[int, Channel, bytes]:
         number, channel = _DATA.unpack_from(body)
         return number, Channel(channel), body[_DATA.size :]
     except (struct.error, ValueError):
-        raise WireError("something was said that is not understood") from None
+        raise WireError("an invalid DATA frame") from None
 
 
 def data_ack_body(number: int) -> bytes:

@@ -32,7 +32,7 @@ def start_slot(endpoint: DriverEndpoint, python: Python | None) -> None:
     """Run a worker slot. Raise ImportError if this Python version does not fit."""
     if python is not None and sys.version_info[:2] != python:
         here, there = platform.python_version(), ".".join(map(str, python))
-        raise ImportError(f"{platform.node()} has Python {here}, and the run's is {there}: functions cannot travel")
+        raise ImportError(f"{platform.node()} has Python {here}, and the run's is {there}: functions cannot be sent")
     run_worker_slot(endpoint)
 
 

@@ -155,7 +155,7 @@ class WorkerClient:
         try:
             self._loop.run_until_complete(self._stay_connected())
         except BaseException as error:  # noqa: BLE001 - after any error, release the slots that wait for this client
-            self._give_up(DriverUnreachable(f"the link to the driver failed: {type(error).__name__}: {error}"))
+            self._give_up(DriverUnreachable(f"the connection to the driver failed: {type(error).__name__}: {error}"))
         finally:
             self._fence()
             self._calls.close()
@@ -274,7 +274,7 @@ class WorkerClient:
         elif kind is FrameKind.REFUSED:
             self._give_up(DriverUnreachable(f"the driver refused this worker: {body.decode(errors='replace')}"))
         else:
-            raise WireError(f"{kind.name} is not for a driver to say")
+            raise WireError(f"{kind.name} is not a frame of a driver")
 
     def _on_welcome(self, body: bytes) -> None:
         self._greeted = True

@@ -133,7 +133,7 @@ def test_a_value_that_is_too_large_fails_its_item_only(seating: Use, monkeypatch
 
     _, results = run(["a"], cluster_workers.too_large)
 
-    assert "more than the 9,000 that are sent at once" in str(results["a"].error)
+    assert "exceed the limit of 9,000" in str(results["a"].error)
 
 
 def test_starts_may_be_on_disk_before_they_happen(seating: Use, tmp_path: Path) -> None:

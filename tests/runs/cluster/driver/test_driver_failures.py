@@ -310,7 +310,7 @@ def test_what_cannot_be_read_of_what_a_worker_says_does_not_end_its_attempt(
     _, results = run(["a"], cluster_workers.told_all, pool=pool, retries=0)
 
     assert results["a"].success
-    assert "said something that cannot be read" in caplog.text
+    assert "a message of a cannot be read" in caplog.text
 
 
 def tell_nonsense(link: Any, handed: Any, _thing: Any) -> None:
@@ -341,7 +341,7 @@ def test_a_late_result_is_evidence_though_the_driver_has_not_yet_seen_that_its_w
         proxy.cut()
         places.lose_driver()
         places.lose_workers()
-        lost = eventually(lambda: "items that are lost with it" in caplog.text)
+        lost = eventually(lambda: "attempts lost with it" in caplog.text)
         gates.go_on.set()
         proxy.shut = False
         late = eventually(lambda: "late" in kinds(tmp_path / "run"))

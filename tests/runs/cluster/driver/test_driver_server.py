@@ -160,7 +160,7 @@ def test_who_does_not_know_the_password_is_told_nothing_and_nothing_of_his_is_un
     stranger.send(FrameKind.REPORT, 1, pickle.dumps(Exploding()))
 
     assert stranger.next() is None
-    assert "does not know this run" in caplog.text
+    assert "wrong password" in caplog.text
     stranger.close()
 
 
@@ -476,7 +476,7 @@ def test_a_silent_link_is_lost_and_what_it_brings_later_is_late(opened: Open) ->
     back.send(FrameKind.REPORT, 11, b"at last")
 
     assert isinstance(lost, AttemptLost)
-    assert "worker node-3:77 was lost: not heard of for 600s" in lost.reason
+    assert "worker node-3:77 was lost: no contact for 600s" in lost.reason
     assert killed == 11
     assert opened.late.get(timeout=WAIT) == (11, b"at last")
 
