@@ -23,10 +23,10 @@ from .server import Service, listen
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code: 0, or 2 for an invalid plan or port."""
     parser = _parser()
-    told = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     try:
-        plan = _build_plan(told)
-        asyncio.run(_serve(plan, told.port))
+        plan = _build_plan(options)
+        asyncio.run(_serve(plan, options.port))
     except (ValueError, OSError) as error:
         sys.stderr.write(f"{parser.prog}: {error}\n")
         return 2
@@ -60,8 +60,8 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _build_plan(told: argparse.Namespace) -> ProviderPlan:
-    given: dict[str, Any] = {name: value for name, value in vars(told).items() if value is not None}
+def _build_plan(options: argparse.Namespace) -> ProviderPlan:
+    given: dict[str, Any] = {name: value for name, value in vars(options).items() if value is not None}
     source, _ = given.pop("plan", None), given.pop("port")
     if source is None:
         latency = {"median": given.pop("latency", None), "sigma": given.pop("sigma", None)}

@@ -112,9 +112,9 @@ def _openai_limit_message(facts: Facts, reason: Reason, tokens: int) -> str:
         limit = f"Limit {whole(level.limit)}, Requested {tokens}"
         return f"Request too large {where} on {_UNITS[reason]}: {limit}. Reduce the tokens of the request."
     used = ceil(max(0.0, level.limit - level.remaining))
-    asked = tokens if reason == "tokens" else 1
+    requested = tokens if reason == "tokens" else 1
     again = f" Please try again in {go_duration(facts.retry_in)}." if facts.retry_in is not None else ""
-    limit = f"Limit {whole(level.limit)}, Used {used}, Requested {asked}"
+    limit = f"Limit {whole(level.limit)}, Used {used}, Requested {requested}"
     return f"Rate limit reached {where} on {_UNITS[reason]}: {limit}.{again}"
 
 

@@ -106,10 +106,10 @@ def refusal(facts: Facts, reason: Reason) -> str:
 def error(code: int, message: str, details: Sequence[Mapping[str, Any]] = ()) -> str:
     """Return an error object in Google's shape."""
     status = _STATUSES.get(code, "INVALID_ARGUMENT" if code < 500 else "UNKNOWN")
-    told: dict[str, Any] = {"code": code, "message": message, "status": status}
+    content: dict[str, Any] = {"code": code, "message": message, "status": status}
     if details:
-        told["details"] = list(details)
-    return json.dumps({"error": told})
+        content["details"] = list(details)
+    return json.dumps({"error": content})
 
 
 def _info(reason: str) -> dict[str, Any]:

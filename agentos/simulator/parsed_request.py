@@ -87,46 +87,46 @@ def _parse_gemini_target(path: str, query: str) -> RequestTarget | None:
 
 def read_request(place: RequestTarget, body: bytes) -> ParsedRequest:
     """Parse the body. Tokens are estimated as a quarter of the prompt's characters. Raises NotUnderstood."""
-    told = _parse_object(body)
+    fields = _parse_object(body)
     if place.model is not None:
-        config = told.get("generationConfig") or {}
+        config = fields.get("generationConfig") or {}
         if not isinstance(config, dict):
             raise NotUnderstood("generationConfig must be an object.")
         limit = _find_limit(config, ("maxOutputTokens",))
-        return ParsedRequest(place, place.model, _count_tokens(told, _GEMINI_TEXTS), limit, place.stream)
-    model = told.get("model", "simulated-model")
+        return ParsedRequest(place, place.model, _count_tokens(fields, _GEMINI_TEXTS), limit, place.stream)
+    model = fields.get("model", "simulated-model")
     if not isinstance(model, str) or len(model) > 200:
         raise NotUnderstood("model must be a name.")
-    max_output = _find_limit(told, _LIMITS_OF_OUTPUT)
-    stream = told.get("stream") or False
+    max_output = _find_limit(fields, _LIMITS_OF_OUTPUT)
+    stream = fields.get("stream") or False
     if not isinstance(stream, bool):
         raise NotUnderstood("stream must be true or false.")
-    options = told.get("stream_options")
+    options = fields.get("stream_options")
     usage: StreamUsage = "last" if place.usage_unasked else "nowhere"
     if isinstance(options, dict) and options.get("include_usage") is True and not place.usage_unasked:
         usage = "apart"
-    return ParsedRequest(place, model, _count_tokens(told, _TEXTS), max_output, stream, usage)
+    return ParsedRequest(place, model, _count_tokens(fields, _TEXTS), max_output, stream, usage)
 
 
 def _parse_object(body: bytes) -> dict[str, Any]:
     try:
-        told = json.loads(body)
+        fields = json.loads(body)
     except (ValueError, RecursionError):
         raise NotUnderstood("The body is not JSON.") from None
-    if not isinstance(told, dict):
+    if not isinstance(fields, dict):
         raise NotUnderstood("The body is not a JSON object.")
-    return told
+    return fields
 
 
-def _find_limit(told: dict[str, Any], names: tuple[str, ...]) -> int | None:
-    limit = next((told[name] for name in names if told.get(name) is not None), None)
+def _find_limit(fields: dict[str, Any], names: tuple[str, ...]) -> int | None:
+    limit = next((fields[name] for name in names if fields.get(name) is not None), None)
     if limit is not None and (type(limit) is not int or not 0 <= limit <= _MAX_TOKENS):
         raise NotUnderstood("The limit of output tokens must be a whole number.")
     return limit
 
 
-def _count_tokens(told: dict[str, Any], names: tuple[str, ...]) -> int:
-    return -(-sum(_characters(told[name]) for name in names if name in told) // 4)
+def _count_tokens(fields: dict[str, Any], names: tuple[str, ...]) -> int:
+    return -(-sum(_characters(fields[name]) for name in names if name in fields) // 4)
 
 
 def _characters(value: Any, deepest: int = 8) -> int:

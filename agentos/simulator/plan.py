@@ -371,17 +371,17 @@ def _below(edge: float) -> float:
     return (1 + math.erf(edge / math.sqrt(2))) / 2
 
 
-def _from_dict(kind: type[Any], name: str, told: object) -> Any:
-    if not isinstance(told, Mapping):
+def _from_dict(kind: type[Any], name: str, values: object) -> Any:
+    if not isinstance(values, Mapping):
         raise ValueError(f"{name} must be a mapping of names to values")
-    unknown = set(told) - set(kind.__dataclass_fields__)
+    unknown = set(values) - set(kind.__dataclass_fields__)
     if unknown:
         raise ValueError(f"{name} has no {', '.join(sorted(map(str, unknown)))}")
     missing = {"quotas", "keys"} if kind is ProviderPlan else {"secret", "quota"} if kind is KeyPlan else set()
-    if missing - set(told):
-        raise ValueError(f"{name} needs {', '.join(sorted(missing - set(told)))}")
+    if missing - set(values):
+        raise ValueError(f"{name} needs {', '.join(sorted(missing - set(values)))}")
     try:
-        return kind(**told)
+        return kind(**values)
     except TypeError as error:
         raise ValueError(f"{name}: {error}") from None
 

@@ -244,18 +244,18 @@ class Provider:
         # Both draws are always made, so that another error rate, or a script, does not change the later latencies.
         latency = self.plan.latency.of(key.chance.gauss(0.0, 1.0)) * key.plan.slowness
         luck = key.chance.random()
-        told = scripted.status if scripted is not None else None
-        if told == "drop" or told == "cut" or told == "hang":
-            return latency, told, 200
-        if told == "stall":
-            return math.inf, told, 200
-        if told is None and luck < self.plan.error_rate:
-            told = 500
-        elif told is None and luck < self.plan.failure_rate:
-            told = overloaded_status(style)
-        if told is None or told == 200:
+        outcome = scripted.status if scripted is not None else None
+        if outcome == "drop" or outcome == "cut" or outcome == "hang":
+            return latency, outcome, 200
+        if outcome == "stall":
+            return math.inf, outcome, 200
+        if outcome is None and luck < self.plan.error_rate:
+            outcome = 500
+        elif outcome is None and luck < self.plan.failure_rate:
+            outcome = overloaded_status(style)
+        if outcome is None or outcome == 200:
             return latency, "ok", 200
-        return latency, "overloaded" if told in (503, 529) else "error", told
+        return latency, "overloaded" if outcome in (503, 529) else "error", outcome
 
     def _usage(self, tokens: int, max_output: int | None) -> CallUsage:
         output = self.plan.output_tokens
@@ -386,5 +386,5 @@ class _Script:
 def _with_script(headers: Headers, scripted: Scripted | None) -> Headers:
     if scripted is None or not scripted.pairs:
         return headers
-    told = {name.lower() for name, _ in scripted.pairs}
-    return tuple(pair for pair in headers if pair[0] not in told) + scripted.pairs
+    names = {name.lower() for name, _ in scripted.pairs}
+    return tuple(pair for pair in headers if pair[0] not in names) + scripted.pairs

@@ -73,15 +73,15 @@ class Running:
         """Return the provider's statistics; after the end, the last ones."""
         if self._last is not None:
             return self._last
-        return Statistics.from_dict(self._ask("GET", "/simulator/statistics"))
+        return Statistics.from_dict(self._request("GET", "/simulator/statistics"))
 
     def reset(self) -> None:
         """Start over: every limit full, nothing counted."""
-        self._ask("POST", "/simulator/reset")
+        self._request("POST", "/simulator/reset")
 
     def wait_in_flight(self, number: int, timeout: float = 30.0) -> None:
         """Return once exactly *number* calls are in flight. Raises TimeoutError."""
-        self._ask("GET", f"/simulator/wait?in_flight={number}", timeout)
+        self._request("GET", f"/simulator/wait?in_flight={number}", timeout)
 
     def wait_idle(self, timeout: float = 30.0) -> None:
         """Return once no call is in flight. Raises TimeoutError."""
@@ -108,12 +108,12 @@ class Running:
         except (OSError, ValueError, http.client.HTTPException):
             pass  # it has ended by itself
 
-    def _ask(self, method: str, path: str, timeout: float = 30.0) -> dict[str, Any]:
+    def _request(self, method: str, path: str, timeout: float = 30.0) -> dict[str, Any]:
         connection = http.client.HTTPConnection(self.url.removeprefix("http://"), timeout=timeout)
         try:
             connection.request(method, path, headers={"connection": "close"})
-            told: dict[str, Any] = json.loads(connection.getresponse().read())
-            return told
+            answer: dict[str, Any] = json.loads(connection.getresponse().read())
+            return answer
         finally:
             connection.close()
 
@@ -173,7 +173,7 @@ class Simulator(Running):
         self._stop = functools.partial(loop.call_soon_threadsafe, ended.set)
         try:
             listening = await listen(Service(self.plan, clock=self._clock), host=self._host, port=self._port)
-        except BaseException as error:  # noqa: BLE001 - whoever starts it is told
+        except BaseException as error:  # noqa: BLE001 - raised again for the caller
             ready.set_exception(error)
             return
         ready.set_result(listening.url)

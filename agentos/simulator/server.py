@@ -47,7 +47,7 @@ _REASONS = {
 }
 _JSON = "application/json"
 _LINGER = 2.0
-_GEMINI = "/v1beta/"  # reserved prefix of the simulator's own addresses
+_GEMINI = "/v1beta/"  # only Gemini's addresses begin with this
 _EVENTS = "text/event-stream; charset=utf-8"
 _NOT_A_CALL = 0xE000_0000_0000  # requests that never reached the rules are numbered from here: far above any call
 
@@ -120,7 +120,7 @@ class _Exchange(NamedTuple):
 
     provider: Provider  # the provider that admitted it: after a reset it is no longer the service's
     admitted: Admitted
-    asked: ParsedRequest
+    parsed: ParsedRequest
     request: HttpRequest
 
 
@@ -271,31 +271,31 @@ class ClientConnection(asyncio.Protocol):
             self._error(405, None, request, style=style, headers=(("allow", "POST"),))
             return
         try:
-            asked = read_request(place, request.body)
+            parsed = read_request(place, request.body)
         except NotUnderstood as error:
             self._error(400, str(error), request, style=style)
             return
         service = self._service
         answer = service.provider.arrive(
             _find_secret(request, style),
-            asked.tokens,
+            parsed.tokens,
             service.now(),
-            max_output=asked.max_output,
-            model=asked.model,
-            stream=asked.stream,
+            max_output=parsed.max_output,
+            model=parsed.model,
+            stream=parsed.stream,
             style=style,
         )
         self._busy = True
         if isinstance(answer, Admitted):
-            self._exchange = _Exchange(service.provider, answer, asked, request)
+            self._exchange = _Exchange(service.provider, answer, parsed, request)
             service.changed()
-            if asked.stream and answer.fate in ("ok", "cut", "hang") and answer.body is None:
-                pieces = streamed_answer(asked, answer)
+            if parsed.stream and answer.fate in ("ok", "cut", "hang") and answer.body is None:
+                pieces = streamed_answer(parsed, answer)
                 self._stream(pieces, 0, answer.latency / len(pieces))
             else:
                 self._after(answer.latency, self._answer)
         else:
-            self._after(answer.latency, self._refuse, request, asked, answer)
+            self._after(answer.latency, self._refuse, request, parsed, answer)
 
     def _after(self, seconds: float, then: Callable[..., None], *arguments: Any) -> None:
         if seconds <= 0:
@@ -303,10 +303,10 @@ class ClientConnection(asyncio.Protocol):
         elif seconds != float("inf"):
             self._timer = self._loop.call_at(self._loop.time() + seconds, then, *arguments)
 
-    def _refuse(self, request: HttpRequest, asked: ParsedRequest, refused: Refused) -> None:
+    def _refuse(self, request: HttpRequest, parsed: ParsedRequest, refused: Refused) -> None:
         self._timer = None
         self._busy = False
-        self._json(request, refused.status, _error_body(asked, refused.body, refused.scripted), refused.headers)
+        self._json(request, refused.status, _error_body(parsed, refused.body, refused.scripted), refused.headers)
         self._serve()
 
     def _answer(self) -> None:
@@ -314,14 +314,14 @@ class ClientConnection(asyncio.Protocol):
         if exchange is None or self._transport is None:
             return
         self._timer = None
-        _, admitted, asked, request = exchange
+        _, admitted, parsed, request = exchange
         if admitted.fate != "hang":
             self._end_call()
         if admitted.fate == "drop":
             self._transport.abort()
             return
         body = admitted.body
-        text = whole_answer(asked, admitted) if body is None else _error_body(asked, body, admitted.scripted).encode()
+        text = whole_answer(parsed, admitted) if body is None else _error_body(parsed, body, admitted.scripted).encode()
         head = self._head(request, admitted.status, admitted.headers, f"content-length: {len(text)}\r\n", _JSON)
         if admitted.fate in ("cut", "hang"):
             self._transport.write(head + text[: len(text) // 2])
@@ -345,13 +345,13 @@ class ClientConnection(asyncio.Protocol):
         if exchange is None or self._transport is None:
             return
         self._timer = None
-        _, admitted, asked, request = exchange
+        _, admitted, parsed, request = exchange
         if admitted.fate == "hang" and place >= len(pieces) // 2:
             return
         piece = pieces[place] if request.http10 else b"%x\r\n%b\r\n" % (len(pieces[place]), pieces[place])
         if place == 0:
             framing = "" if request.http10 else "transfer-encoding: chunked\r\n"
-            kind = _JSON if asked.target.as_list else _EVENTS
+            kind = _JSON if parsed.target.as_list else _EVENTS
             piece = self._head(request, 200, admitted.headers, framing, kind) + piece
         last = place == len(pieces) - 1
         if admitted.fate == "cut" and place == len(pieces) // 2:
@@ -468,7 +468,7 @@ def _find_secret(request: HttpRequest, style: Style) -> str | None:
     return secret.strip() if scheme.lower() == "bearer" else None
 
 
-def _error_body(asked: ParsedRequest, body: str, scripted: Scripted | None) -> str:
+def _error_body(parsed: ParsedRequest, body: str, scripted: Scripted | None) -> str:
     """Return the body as it is sent. Where the answer would be a JSON list, so is an error that is not scripted."""
     own = scripted is None or scripted.text is None
-    return f"[{body}]" if own and asked.target.as_list else body
+    return f"[{body}]" if own and parsed.target.as_list else body

@@ -45,10 +45,10 @@ _MESSAGE = (
 _TEXT_BLOCK = '[{"type":"text","text":"Simulated answer %(call)d."}]'
 
 
-def whole_answer(asked: ParsedRequest, admitted: Admitted) -> bytes:
+def whole_answer(parsed: ParsedRequest, admitted: Admitted) -> bytes:
     """Return the answer as one JSON object."""
-    facts = _facts(asked, admitted)
-    route = asked.target.route
+    facts = _facts(parsed, admitted)
+    route = parsed.target.route
     if route == "messages":
         stop = '"max_tokens"' if facts["short"] else '"end_turn"'
         text = _MESSAGE % {**facts, "content": _TEXT_BLOCK % facts, "stop": stop}
@@ -62,10 +62,10 @@ def whole_answer(asked: ParsedRequest, admitted: Admitted) -> bytes:
     return text.encode()
 
 
-def streamed_answer(asked: ParsedRequest, admitted: Admitted) -> list[bytes]:
+def streamed_answer(parsed: ParsedRequest, admitted: Admitted) -> list[bytes]:
     """Return the answer as pieces of a stream."""
-    facts = _facts(asked, admitted)
-    place = asked.target
+    facts = _facts(parsed, admitted)
+    place = parsed.target
     if place.route == "messages":
         return _message_events(facts)
     if place.route == "generateContent":
@@ -73,16 +73,16 @@ def streamed_answer(asked: ParsedRequest, admitted: Admitted) -> list[bytes]:
         return [piece.encode() for piece in pieces]
     if place.route == "responses":
         return _response_events(facts)
-    return _chat_events(facts, chat=place.route == "chat/completions", usage=asked.usage)
+    return _chat_events(facts, chat=place.route == "chat/completions", usage=parsed.usage)
 
 
-def _facts(asked: ParsedRequest, admitted: Admitted) -> dict[str, Any]:
+def _facts(parsed: ParsedRequest, admitted: Admitted) -> dict[str, Any]:
     used = admitted.usage
-    short = asked.max_output is not None and used.output_tokens >= asked.max_output
+    short = parsed.max_output is not None and used.output_tokens >= parsed.max_output
     return {
         "call": admitted.call,
         "created": int(admitted.facts.wall),
-        "model": _quoted(asked.model),
+        "model": _quoted(parsed.model),
         "input": used.input_tokens,
         "output": used.output_tokens,
         "short": short,
@@ -119,22 +119,22 @@ def _chat_events(facts: dict[str, Any], *, chat: bool, usage: StreamUsage) -> li
     head = f'data: {{"id":"{prefix}-{facts["call"]}","object":"{kind}",'
     head += f'"created":{facts["created"]},"model":{facts["model"]},'
 
-    def event(said: str, finish: str = "null", told: str = none_yet) -> str:
-        choice = f'{{"index":0,{said},"logprobs":null,"finish_reason":{finish}}}'
-        return f'{head}"choices":[{choice}]{told}}}\n\n'
+    def event(delta: str, finish: str = "null", usage_text: str = none_yet) -> str:
+        choice = f'{{"index":0,{delta},"logprobs":null,"finish_reason":{finish}}}'
+        return f'{head}"choices":[{choice}]{usage_text}}}\n\n'
 
     finish = f'"{facts["finish"]}"', f",{used}" if usage == "last" else none_yet
 
     if chat:
         start = event('"delta":{"role":"assistant","content":""}')
-        said = [event(f'"delta":{{"content":"{word}"}}') for word in _words(facts)]
+        pieces = [event(f'"delta":{{"content":"{word}"}}') for word in _words(facts)]
         end = event('"delta":{}', *finish)
     else:
         start = ""
-        said = [event(f'"text":"{word}"') for word in _words(facts)]
+        pieces = [event(f'"text":"{word}"') for word in _words(facts)]
         end = event('"text":""', *finish)
     end += f'{head}"choices":[],{used}}}\n\n' if usage == "apart" else ""
-    return [(start + said[0]).encode(), *(each.encode() for each in said[1:]), f"{end}data: [DONE]\n\n".encode()]
+    return [(start + pieces[0]).encode(), *(each.encode() for each in pieces[1:]), f"{end}data: [DONE]\n\n".encode()]
 
 
 def _message_events(facts: dict[str, Any]) -> list[bytes]:
@@ -145,7 +145,7 @@ def _message_events(facts: dict[str, Any]) -> list[bytes]:
         + _named("content_block_start", '"index":0,"content_block":{"type":"text","text":""}')
         + _named("ping")
     )
-    said = [
+    pieces = [
         _named("content_block_delta", f'"index":0,"delta":{{"type":"text_delta","text":"{word}"}}')
         for word in _words(facts)
     ]
@@ -155,7 +155,7 @@ def _message_events(facts: dict[str, Any]) -> list[bytes]:
         + _named("message_delta", f'"delta":{{"stop_reason":"{stop}","stop_sequence":null}},{usage}')
         + _named("message_stop")
     )
-    return [(start + said[0]).encode(), said[1].encode(), said[2].encode(), end.encode()]
+    return [(start + pieces[0]).encode(), pieces[1].encode(), pieces[2].encode(), end.encode()]
 
 
 def _response_events(facts: dict[str, Any]) -> list[bytes]:

@@ -144,11 +144,11 @@ class VirtualRun:
             self.events += 1
             act()
             self._admit()
-        board = self.board
+        scheduler = self.board
         return Finished(
-            board.done,
-            board.failed,
-            board.taken - board.done - board.failed,
+            scheduler.done,
+            scheduler.failed,
+            scheduler.taken - scheduler.done - scheduler.failed,
             self._ends_at,
             self.provider.statistics(),
             self.events,
@@ -178,21 +178,21 @@ class VirtualRun:
 
     def _admit(self) -> None:
         """Request leases for as many items as there are idle workers."""
-        board, pool = self.board, self.pool
-        idle = self.parallel - len(board.running)
+        scheduler, pool = self.board, self.pool
+        idle = self.parallel - len(scheduler.running)
         while len(self._waiting) < min(idle, _IN_LINE):
-            item = board.next_item()
+            item = scheduler.next_item()
             if item is None:
                 break
-            ask = _ask(item.payload)
+            request = _build_request(item.payload)
             if item.token_shortfalls and item.payload.cost:
-                ask = with_margin(ask, item.token_shortfalls, pool.keys.values())
-            grant = pool.acquire(ask, item.id, self.now)
+                request = with_margin(request, item.token_shortfalls, pool.keys.values())
+            grant = pool.acquire(request, item.id, self.now)
             if grant is not None:
                 self._begin(item, grant)
                 idle -= 1
                 continue
-            ticket = Ticket(ask, item.id)
+            ticket = Ticket(request, item.id)
             self._waiting[ticket] = item
             self._granted(pool.enqueue(ticket, self.now))
         self._schedule_tick()
@@ -224,13 +224,13 @@ class VirtualRun:
         if isinstance(answer, Admitted):
             self.provider.finish(answer, now, left=answer.fate in _ENDLESS)
         signal = self._signal(answer, grant.model)
-        heard = pool.report(grant, signal, now)
-        if heard is not None:
-            self._granted(heard.to_wake)
+        feedback = pool.report(grant, signal, now)
+        if feedback is not None:
+            self._granted(feedback.to_wake)
         if isinstance(answer, Admitted) and answer.fate == "ok" and grant.key.quota.limits:
             used = parse_used("usage", {"tokens": float(answer.tokens)})
             self._granted(pool.settle(grant, used, now) or ())
-        acted = heard is not None and heard.acted
+        acted = feedback is not None and feedback.acted
         ended = (
             AttemptEnd.VALUE
             if signal.event is Event.OK
@@ -249,5 +249,5 @@ class VirtualRun:
         )
 
 
-def _ask(work: Work) -> LeaseRequest:
+def _build_request(work: Work) -> LeaseRequest:
     return LeaseRequest(request_cost(dict(work.cost)) if work.cost else request_cost(None), work.model)

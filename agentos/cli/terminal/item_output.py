@@ -106,12 +106,12 @@ class GroupScreen(LineScreen):
 
     def __init__(self, sinks: dict[str, StreamWriter], *, tag: bool = True) -> None:
         super().__init__(sinks, tag=tag)
-        self._spools = SpillBuffers()
+        self._buffers = SpillBuffers()
         self._waiting: dict[tuple[int, str], SpillBuffer] = {}
 
     def line(self, item_id: str, index: int, stream: str, text: str, whole: bool) -> None:
         if not self._sinks[stream].is_gone:
-            self._spool(item_id, index).add(_record(stream, text, whole))
+            self._buffer(item_id, index).add(_record(stream, text, whole))
 
     def attempt_ended(self, item_id: str, index: int, log: Path | None) -> None:
         self._release(item_id, index)
@@ -119,23 +119,23 @@ class GroupScreen(LineScreen):
     def close(self) -> None:
         for index, item_id in sorted(self._waiting.copy()):
             self._release(item_id, index)
-        self._spools.close()
+        self._buffers.close()
 
-    def _spool(self, item_id: str, index: int) -> SpillBuffer:
-        spool = self._waiting.get((index, item_id))
-        return spool or self._waiting.setdefault((index, item_id), self._spools.new())
+    def _buffer(self, item_id: str, index: int) -> SpillBuffer:
+        buffer = self._waiting.get((index, item_id))
+        return buffer or self._waiting.setdefault((index, item_id), self._buffers.new())
 
     def _release(self, item_id: str, index: int) -> None:
-        spool = self._waiting.pop((index, item_id), None)
-        if spool is None:
+        buffer = self._waiting.pop((index, item_id), None)
+        if buffer is None:
             return
         with self._lock:
-            for stream, text, whole in _records(spool):
+            for stream, text, whole in _records(buffer):
                 self._show(item_id, stream, text, whole)
-            if spool.error:
-                self._show(item_id, "stderr", f"... the rest of the output is missing here: {spool.error}", True)
+            if buffer.error:
+                self._show(item_id, "stderr", f"... the rest of the output is missing here: {buffer.error}", True)
             self._end_lines(item_id)
-        spool.close()
+        buffer.close()
 
 
 class OrderedScreen(GroupScreen):
@@ -152,9 +152,9 @@ class OrderedScreen(GroupScreen):
         self._turn = threading.Lock()
 
     def attempt_ended(self, item_id: str, index: int, log: Path | None) -> None:
-        spool = self._waiting.get((index, item_id))  # another attempt may follow
-        if spool is not None:
-            spool.spill()
+        buffer = self._waiting.get((index, item_id))  # another attempt may follow
+        if buffer is not None:
+            buffer.spill()
 
     def item_settled(self, index: int) -> None:
         with self._turn:
@@ -167,9 +167,9 @@ class OrderedScreen(GroupScreen):
                     self._release(item_id, self._next)
                 self._next += 1
 
-    def _spool(self, item_id: str, index: int) -> SpillBuffer:
+    def _buffer(self, item_id: str, index: int) -> SpillBuffer:
         self._ids[index] = item_id
-        return super()._spool(item_id, index)
+        return super()._buffer(item_id, index)
 
 
 def failure_block(item_id: str, error: str | None, tail: Sequence[str], log: Path | None = None) -> str:
@@ -200,8 +200,8 @@ def _record(stream: str, text: str, whole: bool) -> bytes:
     return _HEAD.pack(stream == "stderr", whole, len(data)) + data
 
 
-def _records(spool: SpillBuffer) -> Iterator[tuple[str, str, bool]]:
-    for file in spool.parts():
+def _records(buffer: SpillBuffer) -> Iterator[tuple[str, str, bool]]:
+    for file in buffer.parts():
         while len(head := file.read(_HEAD.size)) == _HEAD.size:
             is_error, whole, length = _HEAD.unpack(head)
             text = file.read(length).decode("utf-8", "surrogateescape")

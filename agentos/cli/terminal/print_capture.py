@@ -149,7 +149,7 @@ class CurrentOutput:
             self.output.finish()
 
 
-def _item() -> AttemptOutput | None:
+def _current_item() -> AttemptOutput | None:
     """Return the current item's output; None outside of an item, and in a task that outlives its item."""
     printing = _printing.get()
     if printing is None or printing.is_in_a_child or printing.output.finished:
@@ -157,7 +157,7 @@ def _item() -> AttemptOutput | None:
     return printing.output
 
 
-def _give(item: AttemptOutput, stream: str, data: bytes) -> None:
+def _write_to_item(item: AttemptOutput, stream: str, data: bytes) -> None:
     # Code that shows or logs the item's line may print to the same stream.
     token = _printing.set(None)
     try:
@@ -167,12 +167,12 @@ def _give(item: AttemptOutput, stream: str, data: bytes) -> None:
 
 
 class RoutedText(io.TextIOBase):
-    """Replaces ``sys.stdout`` or ``sys.stderr``; output of no item goes to *stray*. Closing it does nothing."""
+    """Replaces ``sys.stdout`` or ``sys.stderr``; output of no item goes to *redacted*. Closing it does nothing."""
 
-    def __init__(self, name: str, stray: RedactedStream) -> None:
+    def __init__(self, name: str, redacted: RedactedStream) -> None:
         self._name = name
-        self.redacted = stray
-        self.buffer = RoutedBytes(name, stray)
+        self.redacted = redacted
+        self.buffer = RoutedBytes(name, redacted)
 
     @property
     def _real(self) -> TextIO | None:
@@ -181,20 +181,20 @@ class RoutedText(io.TextIOBase):
     def write(self, text: str) -> int:
         if not isinstance(text, str):
             raise TypeError(f"write() argument must be str, not {type(text).__name__}")
-        item = _item()
+        item = _current_item()
         if item is not None:
-            _give(item, self._name, text.encode("utf-8", "backslashreplace"))
+            _write_to_item(item, self._name, text.encode("utf-8", "backslashreplace"))
         else:
             self.redacted.write_text(text)
         return len(text)
 
     def flush(self) -> None:
-        if _item() is None:
+        if _current_item() is None:
             self.redacted.flush()
 
     def isatty(self) -> bool:
         # An item's output also goes to its log: no colours and no bars.
-        return self._real is not None and _item() is None and self._real.isatty()
+        return self._real is not None and _current_item() is None and self._real.isatty()
 
     def fileno(self) -> int:
         """Return the descriptor of the original stream: what is written to it belongs to no item."""
@@ -207,11 +207,11 @@ class RoutedText(io.TextIOBase):
 
     @property
     def encoding(self) -> str:  # type: ignore[override]
-        return "utf-8" if self._real is None or _item() is not None else self._real.encoding
+        return "utf-8" if self._real is None or _current_item() is not None else self._real.encoding
 
     @property
     def errors(self) -> str | None:  # type: ignore[override]
-        return "backslashreplace" if self._real is None or _item() is not None else self._real.errors
+        return "backslashreplace" if self._real is None or _current_item() is not None else self._real.errors
 
     def __getattr__(self, name: str) -> Any:
         """Return other attributes (``name``, ``mode``, ``reconfigure``) of the original stream."""
@@ -223,9 +223,9 @@ class RoutedText(io.TextIOBase):
 class RoutedBytes(io.RawIOBase):
     """The ``buffer`` of a routed stream."""
 
-    def __init__(self, name: str, stray: RedactedStream) -> None:
+    def __init__(self, name: str, redacted: RedactedStream) -> None:
         self._name = name
-        self._redacted = stray
+        self._redacted = redacted
 
     @property
     def _real(self) -> TextIO | None:
@@ -233,19 +233,19 @@ class RoutedBytes(io.RawIOBase):
 
     def write(self, data: Any) -> int:
         written = bytes(data) if not isinstance(data, int | str) else _no_bytes(data)
-        item = _item()
+        item = _current_item()
         if item is not None:
-            _give(item, self._name, written)
+            _write_to_item(item, self._name, written)
         else:
             self._redacted.write_bytes(written)
         return len(written)
 
     def flush(self) -> None:
-        if _item() is None:
+        if _current_item() is None:
             self._redacted.flush()
 
     def isatty(self) -> bool:
-        return self._real is not None and _item() is None and self._real.isatty()
+        return self._real is not None and _current_item() is None and self._real.isatty()
 
     def fileno(self) -> int:
         if self._real is None:

@@ -84,13 +84,13 @@ class RedactedStream:
         if not self._is_terminal:
             write_bytes(self.real, data)
             return
-        text = self._harmless(data)
+        text = self._sanitize(data)
         if self._write is not None:
             self._write(text)
         else:
             write_bytes(self.real, text.encode(self._encoding, "replace"))
 
-    def _harmless(self, data: bytes) -> str:
+    def _sanitize(self, data: bytes) -> str:
         if self._redactor is not None:
             data = self._redactor.redact_without_colors(data)
         lines = [line.decode(self._encoding, "replace") for line, _ in split(data, at_end=True)]
@@ -101,8 +101,8 @@ _streams: weakref.WeakSet[RedactedStream] = weakref.WeakSet()
 
 
 def _begin_in_child() -> None:
-    for stray in list(_streams):
-        stray.begin_in_child()
+    for stream in list(_streams):
+        stream.begin_in_child()
 
 
 if hasattr(os, "register_at_fork"):
@@ -120,8 +120,8 @@ def _open_unbuffered(stream: TextIO | None) -> TextIO | None:
     return io.TextIOWrapper(file, encoding=stream.encoding, errors=stream.errors, write_through=True)
 
 
-def _finish_when_it_ends(stray: RedactedStream) -> None:
+def _finish_when_it_ends(stream: RedactedStream) -> None:
     """Register ``finish`` with ``multiprocessing``, whose processes end by ``os._exit`` after their finalizers."""
     util = sys.modules.get("multiprocessing.util")
     if util is not None:
-        util.register_after_fork(stray, lambda stray: util.Finalize(None, stray.finish, exitpriority=0))
+        util.register_after_fork(stream, lambda stream: util.Finalize(None, stream.finish, exitpriority=0))

@@ -56,7 +56,7 @@ class ShippedFunction(SendsOutput):
         self.__module__, self.__qualname__ = name.split(":", 1)
 
     def __call__(self, item: Any, credential: Any, *, context: Context) -> Any:
-        with _sent_home(context):
+        with _forward_prints(context):
             return self._function(item, credential, **self._more(context))
 
     def _more(self, context: Context) -> Mapping[str, Any]:
@@ -71,7 +71,7 @@ class ShippedCoroutine(ShippedFunction):
     """The same for a coroutine function."""
 
     async def __call__(self, item: Any, credential: Any, *, context: Context) -> Any:
-        with _sent_home(context):
+        with _forward_prints(context):
             return await self._function(item, credential, **self._more(context))
 
 
@@ -107,7 +107,7 @@ def _unpack_function(kind: type[ShippedFunction], packed: bytes, name: str, want
 
 
 @contextmanager
-def _sent_home(context: Context) -> Iterator[None]:
+def _forward_prints(context: Context) -> Iterator[None]:
     """Send what the attempt prints to the driver; without a channel it is printed in this process."""
     from ...runs.remote.worker_context import output_channel
 

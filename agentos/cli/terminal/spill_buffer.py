@@ -57,8 +57,8 @@ class SpillBuffers:
 class SpillBuffer:
     """Pieces of bytes in order, until they are read."""
 
-    def __init__(self, spools: SpillBuffers) -> None:
-        self._spools = spools
+    def __init__(self, buffers: SpillBuffers) -> None:
+        self._buffers = buffers
         self._lock = threading.Lock()
         self._memory = bytearray()
         self._path: str | None = None
@@ -70,14 +70,14 @@ class SpillBuffer:
             if self.error is not None:
                 return
             self._memory += data
-            self._spools.count(len(data))
-            if self._spools.are_full and len(self._memory) >= _WORTH_A_WRITE:
+            self._buffers.count(len(data))
+            if self._buffers.are_full and len(self._memory) >= _WORTH_A_WRITE:
                 self._to_disk()
 
     def spill(self) -> None:
         """Move the data to disk if memory is short, because it may be read much later."""
         with self._lock:
-            if self._memory and self._spools.are_full:
+            if self._memory and self._buffers.are_full:
                 self._to_disk()
 
     def parts(self) -> Iterator[BinaryIO]:
@@ -102,14 +102,14 @@ class SpillBuffer:
     def _to_disk(self) -> None:
         try:
             if self._path is None:
-                self._path = self._spools.new_path()
+                self._path = self._buffers.new_path()
             _append(self._path, bytes(self._memory))
         except OSError as error:
             self.error = _reason(error)
         self._forget_memory()
 
     def _forget_memory(self) -> None:
-        self._spools.count(-len(self._memory))
+        self._buffers.count(-len(self._memory))
         self._memory.clear()
 
 

@@ -49,7 +49,7 @@ class StreamWriter:
         self.is_gone = True
         if isinstance(error, OSError) and error.errno in (errno.EPIPE, errno.ECONNRESET):
             # What Python flushes there at exit must not fail.
-            _point_at_nothing(stream)
+            _redirect_to_devnull(stream)
         else:
             reason = error.strerror if isinstance(error, OSError) else "it is closed"
             self.error = f"{self._name} cannot be written: {reason}; the output is in the logs of the run"
@@ -110,7 +110,7 @@ def _are_the_same(one: TextIO | None, other: TextIO | None) -> bool:
         return False
 
 
-def _point_at_nothing(stream: TextIO) -> None:
+def _redirect_to_devnull(stream: TextIO) -> None:
     try:
         nothing = os.open(os.devnull, os.O_WRONLY)
         try:

@@ -20,9 +20,9 @@ _REFRESH_INTERVAL = 1.0
 _SHARE_OF_TIME = 0.01  # share of time that forecasts may take
 _REMEMBERED = 50
 _NOISE, _NOISE_SHARE = 1.0, 0.02  # rises of a forecast up to these are noise
-_ONE_STORY = 10.0  # seconds: keys that begin to cool down one after the other count as one event
-_MOST_NEWS = 3
-_A_LONG_REST = 0.5  # a rise by this share is a long cooldown and always an event
+_ONE_EVENT = 10.0  # seconds: keys that begin to cool down one after the other count as one event
+_MAX_EVENTS = 3
+_LONG_COOLDOWN = 0.5  # a rise by this share is a long cooldown and always an event
 _LAG_FORGOTTEN_IN = 300.0
 _SHORTEST_LAG = 3.0
 _SLOWEST = 0.1
@@ -66,14 +66,14 @@ class Eta:
 
     def _estimate(self, stats: ProgressStats, now: float) -> float:
         count = stats.unfinished or 0
-        told = None
+        forecast = None
         if self._forecast is not None:
             try:
-                told = self._forecast(count)
+                forecast = self._forecast(count)
             except Exception:  # noqa: BLE001 - it is given to us, and the display must go on
                 self._forecast = None
-        if told is not None and not math.isnan(told):
-            return self._lag.correct(told, now)
+        if forecast is not None and not math.isnan(forecast):
+            return self._lag.correct(forecast, now)
         return stats.elapsed / (stats.completed - stats.cached) * count  # cached items took no time
 
 
@@ -88,29 +88,29 @@ class _Lag:
     def __init__(self) -> None:
         self._before: tuple[float, float] | None = None
         self._passed = self._fell = 0.0
-        self._news = 0
-        self._news_at = -math.inf
+        self._events = 0
+        self._event_at = -math.inf
 
-    def correct(self, told: float, now: float) -> float:
-        """Return the forecast *told*, stretched by the factor by which earlier ones were too short."""
-        if self._before is not None and math.isfinite(told) and math.isfinite(self._before[1]):
-            passed, fell = now - self._before[0], self._before[1] - told
-            if passed > 0 and not self._is_news(-fell, told, now):
+    def correct(self, forecast: float, now: float) -> float:
+        """Return *forecast*, stretched by the factor by which earlier ones were too short."""
+        if self._before is not None and math.isfinite(forecast) and math.isfinite(self._before[1]):
+            passed, fell = now - self._before[0], self._before[1] - forecast
+            if passed > 0 and not self._is_event(-fell, forecast, now):
                 keep = math.exp(-passed / _LAG_FORGOTTEN_IN)
                 self._passed = self._passed * keep + passed
                 self._fell = self._fell * keep + fell
-        self._before = (now, told)
+        self._before = (now, forecast)
         if self._passed < _SHORTEST_LAG:
-            return told
-        return told / min(1.0, max(self._fell / self._passed, _SLOWEST))
+            return forecast
+        return forecast / min(1.0, max(self._fell / self._passed, _SLOWEST))
 
-    def _is_news(self, rise: float, told: float, now: float) -> bool:
-        if rise <= max(_NOISE, told * _NOISE_SHARE):
+    def _is_event(self, rise: float, forecast: float, now: float) -> bool:
+        if rise <= max(_NOISE, forecast * _NOISE_SHARE):
             return False
-        if now > self._news_at + _ONE_STORY:
-            self._news += 1
-            self._news_at = now
-        return self._news <= _MOST_NEWS or rise > told * _A_LONG_REST
+        if now > self._event_at + _ONE_EVENT:
+            self._events += 1
+            self._event_at = now
+        return self._events <= _MAX_EVENTS or rise > forecast * _LONG_COOLDOWN
 
 
 class PoolForecast:

@@ -117,9 +117,9 @@ def _table(
 def _details(key: CredentialState, now: float, clean: Callable[[str], str], width: int) -> str:
     """Return until when or what is left, and the reason if it fits."""
     why = "" if key.state == CredentialStatus.LEASED else clean(key.why)
-    first = format_until(key.rate_limited_until, now) or ("" if key.state in OUT_OF_USE else _room(key))
-    for said in ([first, why], [first]):
-        text = ": ".join(part for part in said if part)
+    first = format_until(key.rate_limited_until, now) or ("" if key.state in OUT_OF_USE else _format_left(key))
+    for shown in ([first, why], [first]):
+        text = ": ".join(part for part in shown if part)
         if display_width(text) <= width or (why and width - display_width(first) > _LEAST_DETAILS):
             return clip(text, width)
     return clip(first.partition(" (")[0], width) if width >= _LEAST_DETAILS - 2 else ""
@@ -139,7 +139,7 @@ def _share(key: CredentialState) -> float | None:
     return min(1.0, max(0.0, share))
 
 
-def _room(key: CredentialState) -> str:
+def _format_left(key: CredentialState) -> str:
     limit = _tightest(key)
     if limit is None:
         return f"{key.leases} of {key.slots} slots in use" if key.slots > 1 else ""

@@ -51,7 +51,7 @@ class DisplayState:
 
 
 def render(
-    scene: DisplayState,
+    state: DisplayState,
     width: int,
     height: int,
     *,
@@ -62,33 +62,33 @@ def render(
     width = max(1, width - 1)  # a terminal may wrap in its last column
     height = max(1, height - 1 if height < _TALL else height * 3 // 4)
     most = _MAX_NOTICE if width >= _WIDE else 2 * _MAX_NOTICE
-    notice = _notice(scene.notice, width, max(1, min(most, height // 2)))
-    head = list(_head(scene, width, height - len(notice), glyphs))[: height - len(notice)]
-    sections = _sections(scene, width, clean, glyphs)
+    notice = _notice(state.notice, width, max(1, min(most, height // 2)))
+    head = list(_head(state, width, height - len(notice), glyphs))[: height - len(notice)]
+    sections = _sections(state, width, clean, glyphs)
     body = _body(sections, height - len(notice) - len(head), width)
-    return [_fitted(row, width) for row in (*head, *body, *notice)]
+    return [_fit(row, width) for row in (*head, *body, *notice)]
 
 
 # -- the head and the notice ----------------------------------------------------------------------------------
 
 
-def _head(scene: DisplayState, width: int, height: int, glyphs: BarGlyphs) -> Iterator[Row]:
+def _head(state: DisplayState, width: int, height: int, glyphs: BarGlyphs) -> Iterator[Row]:
     """Yield the head rows, the most important first in case only a few fit."""
-    if scene.name and height >= 6:
-        yield [(clip(scene.name, width), "bold")]
-    yield _overall(scene.stats, width, glyphs)
-    said = list(format_counts(scene.stats))
-    if scene.running:
-        said += [(", ", ""), (f"running {len(scene.running)}", "cyan")]
-    left = "" if scene.stopping or scene.stats.unfinished == 0 else format_time_left(scene.seconds_left, scene.now)
-    free = width - sum(display_width(text) for text, _ in said) - display_width(left)
+    if state.name and height >= 6:
+        yield [(clip(state.name, width), "bold")]
+    yield _overall(state.stats, width, glyphs)
+    counts = list(format_counts(state.stats))
+    if state.running:
+        counts += [(", ", ""), (f"running {len(state.running)}", "cyan")]
+    left = "" if state.stopping or state.stats.unfinished == 0 else format_time_left(state.seconds_left, state.now)
+    free = width - sum(display_width(text) for text, _ in counts) - display_width(left)
     if free >= 2:
-        yield [*said, (" " * free, ""), (left, "")]
+        yield [*counts, (" " * free, ""), (left, "")]
     else:
-        yield said
+        yield counts
         if left:
             yield [(clip(left, width), "")]
-    rest = describe_unavailable_keys(scene.keys, scene.now)
+    rest = describe_unavailable_keys(state.keys, state.now)
     if rest:
         yield [(clip(rest, width), "yellow")]
 
@@ -144,23 +144,23 @@ class _Section:
     rows: Callable[[int, int], list[Row]]  # arguments: columns, rows
 
 
-def _sections(scene: DisplayState, width: int, clean: Callable[[str], str], glyphs: BarGlyphs) -> list[_Section]:
+def _sections(state: DisplayState, width: int, clean: Callable[[str], str], glyphs: BarGlyphs) -> list[_Section]:
     def keys(room: int, most: int) -> list[Row]:
-        return render_key_rows(scene.keys, width=room, most=most, now=scene.now, clean=clean, glyphs=glyphs)
+        return render_key_rows(state.keys, width=room, most=most, now=state.now, clean=clean, glyphs=glyphs)
 
     def running(room: int, most: int) -> list[Row]:
-        if not scene.running:
+        if not state.running:
             return []
-        arranged = _listed if any(each.last_line for each in scene.running) else _side_by_side
-        return arranged(scene.running, scene.now, room, most)
+        arranged = _listed if any(each.last_line for each in state.running) else _side_by_side
+        return arranged(state.running, state.now, room, most)
 
     def failures(room: int, most: int) -> list[Row]:
-        return [_failure(each, room) for each in scene.failures[len(scene.failures) - most :]]
+        return [_failure(each, room) for each in state.failures[len(state.failures) - most :]]
 
     return [
-        _Section("keys", "", "dim", min(_MAX_KEYS, len(scene.keys)), keys),
+        _Section("keys", "", "dim", min(_MAX_KEYS, len(state.keys)), keys),
         _Section("running", "> ", "dim", len(running(width - _LABEL, _MAX_RUNNING)), running),
-        _Section("failed", "x ", "red", len(scene.failures), failures),
+        _Section("failed", "x ", "red", len(state.failures), failures),
     ]
 
 
@@ -237,7 +237,7 @@ def _failure(failure: FailedItem, width: int) -> Row:
     return [(f"{item_id}: ", ""), (clip(failure.why, max(0, width - display_width(item_id) - 2)), "")]
 
 
-def _fitted(row: Row, width: int) -> Row:
+def _fit(row: Row, width: int) -> Row:
     """Return the row, cut to *width*."""
     fitted: Row = []
     room = width

@@ -14,7 +14,7 @@ from ..results import ProgressStats
 if TYPE_CHECKING:
     from ...pool.snapshot import CredentialState
 
-_WORTH_SAYING = 5.0  # seconds; shorter cooldowns are normal
+_SHORTEST_COOLDOWN = 5.0  # seconds; shorter cooldowns are normal
 _DAY = 86_400.0
 
 Span = tuple[str, str]  # text, and its rich style
@@ -69,11 +69,11 @@ def describe_unavailable_keys(keys: Sequence[CredentialState], now: float) -> st
         return f"no usable key left: {format_states(keys)}"
     if not usable or any(key.state not in UNAVAILABLE or key.rate_limited_until <= now for key in usable):
         return ""
-    wakes = min(key.rate_limited_until for key in usable)
-    if wakes - now < _WORTH_SAYING:
+    available_at = min(key.rate_limited_until for key in usable)
+    if available_at - now < _SHORTEST_COOLDOWN:
         return ""
-    wait = format_rough_duration(wakes - now)
-    return f"all keys are cooling down; the next is available at {format_clock_time(wakes, now)} (in {wait})"
+    wait = format_rough_duration(available_at - now)
+    return f"all keys are cooling down; the next is available at {format_clock_time(available_at, now)} (in {wait})"
 
 
 def format_states(keys: Sequence[CredentialState]) -> str:
@@ -102,13 +102,13 @@ def format_closing(stats: ProgressStats, name: str = "") -> Iterator[str]:
     left = [(stats.interrupted, "interrupted"), (stats.parked, "parked")]
     not_begun = (stats.unfinished or 0) - stats.interrupted - stats.parked
     left += [(not_begun, "not begun")]
-    said = ", ".join(f"{count} {what}" for count, what in left if count > 0)
+    unfinished = ", ".join(f"{count} {what}" for count, what in left if count > 0)
     if stats.stopped_by is not None:
         reason, *advice = stats.stopped_by.split("; ")
-        yield f"stopped by {reason}" + (f": {said}" if said else "")
+        yield f"stopped by {reason}" + (f": {unfinished}" if unfinished else "")
         yield from (f"  {each}" for each in advice)
-    elif said:
-        yield f"left over: {said}"
+    elif unfinished:
+        yield f"left over: {unfinished}"
 
 
 def _format_rate(stats: ProgressStats) -> str:

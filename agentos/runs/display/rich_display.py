@@ -42,7 +42,7 @@ T = TypeVar("T")
 
 _STREAM_IS_GONE = (OSError, ValueError)
 _PATIENCE = 1.0
-_MOST_SAID = 20  # items whose last line is requested; more are never shown
+_MAX_LINES = 20  # items whose last line is requested; more are never shown
 
 
 class RichProgress:
@@ -187,12 +187,14 @@ class RichProgress:
         clean_id, clean = self._events.clean_id, self._events.clean
         seen: Iterable[tuple[str, float]] = self._events.running.items()
         running = list(_call_or_default(self._now_running, seen))
-        said: list[str | None] = []
+        last_lines: list[str | None] = []
         if self._last_line is not None:
-            said = [_call_or_default(partial(self._last_line, item_id), None) for item_id, _ in running[:_MOST_SAID]]
+            last_lines = [
+                _call_or_default(partial(self._last_line, item_id), None) for item_id, _ in running[:_MAX_LINES]
+            ]
         return [
             RunningItem(clean_id(item_id), since, clean(apply_carriage_returns(line or "")))
-            for (item_id, since), line in zip_longest(running, said)
+            for (item_id, since), line in zip_longest(running, last_lines)
         ]
 
     def _build_closing(self, event: Progress) -> Iterable[Row]:

@@ -61,7 +61,7 @@ class CommitLog:
         self._head = head
         self._connect = connect
         self._head_failed = False
-        self._file = _identity(files.db)
+        self._file = _find_inode(files.db)
         self._wal: tuple[int, int] | None = None
         self._connection: sqlite3.Connection | None = None
 
@@ -74,7 +74,7 @@ class CommitLog:
         connection.execute("commit")
         # Keep it open, so that closing the writer's connection after an error never removes the log.
         self.reader.open()
-        self._reached(position)
+        self._advance_to(position)
 
     def append(self, rows: Sequence[str]) -> None:
         """Commit *rows* durably and in order.
@@ -87,9 +87,9 @@ class CommitLog:
             position = self._insert(connection, rows) if connection is not None else self._insert_again(rows)
             self._check_files()
         except (TransientSqliteError, sqlite3.Error, MemoryError, OSError) as error:
-            self._give_up_connection()
-            raise self._explained(error) from None
-        self._reached(position)
+            self._drop_connection()
+            raise self._translate_error(error) from None
+        self._advance_to(position)
 
     def close(self) -> None:
         """Close the files and release the journal. Never raises for disk errors: what is committed is durable."""
@@ -101,7 +101,7 @@ class CommitLog:
             log.warning("the journal %s was not closed cleanly: %s", self.files.db, error)
         finally:
             # The last connection to close also removes the log, unless the database was moved.
-            self._give_up_connection()
+            self._drop_connection()
             self._head.close()
             self._owner.release()
 
@@ -111,7 +111,7 @@ class CommitLog:
         first, last = self.position.seq + 1, len(rows) - 1
         done = connection.execute(_APPEND, (first, last, position.chain, text, str(self.session)))
         if done.rowcount != len(rows):
-            raise self._lost(f"it was taken over by {_newest_session(connection)}")
+            raise self._build_error(f"it was taken over by {_describe_owner(connection)}")
         return position
 
     def _insert_again(self, rows: Sequence[str]) -> CommitPosition:
@@ -129,10 +129,10 @@ class CommitLog:
             position = after
         else:
             seq = found[0] if found else 0
-            raise self._lost(f"it ends at entry {seq}, but this run has written {self.position.seq} entries")
+            raise self._build_error(f"it ends at entry {seq}, but this run has written {self.position.seq} entries")
         return position
 
-    def _explained(self, error: Exception) -> Exception:
+    def _translate_error(self, error: Exception) -> Exception:
         """Return TransientSqliteError with a reason, or JournalUnavailable."""
         try:
             self._check_files()
@@ -142,17 +142,17 @@ class CommitLog:
             error = unreachable
         reason = transient_reason(error)
         if reason is None:
-            return self._lost(f"SQLite failed: {error}")
+            return self._build_error(f"SQLite failed: {error}")
         return TransientSqliteError(f"the journal {self.files.db} cannot be written now: {reason}")
 
     def _position_after(self, rows: Sequence[str], text: str) -> CommitPosition:
         seq, chain = self.position
         return CommitPosition(seq + len(rows), compute_link(chain, seq + 1, text))
 
-    def _reached(self, position: CommitPosition) -> None:
+    def _advance_to(self, position: CommitPosition) -> None:
         self.position = position
         if self._wal is None:
-            self._wal = _identity(self.files.wal)
+            self._wal = _find_inode(self.files.wal)
         try:
             self._head.write(position)
             self._head_failed = False
@@ -165,14 +165,14 @@ class CommitLog:
     def _check_files(self) -> None:
         """Raise JournalUnavailable unless the paths still lead to the files that are being written."""
         for path, opened in ((self.files.db, self._file), (self.files.wal, self._wal)):
-            if opened is not None and (now := _identity(path)) != opened:
-                raise self._lost(f"{path.name} was {'removed' if now is None else 'replaced'}")
+            if opened is not None and (now := _find_inode(path)) != opened:
+                raise self._build_error(f"{path.name} was {'removed' if now is None else 'replaced'}")
 
     def _checkpoint(self) -> None:
         if self._connection is not None:
             self._connection.execute("pragma wal_checkpoint(truncate)").fetchone()
 
-    def _give_up_connection(self) -> None:
+    def _drop_connection(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
             try:
@@ -180,11 +180,11 @@ class CommitLog:
             except sqlite3.Error:
                 log.debug("closing the journal's connection failed", exc_info=True)
 
-    def _lost(self, detail: str) -> JournalUnavailable:
+    def _build_error(self, detail: str) -> JournalUnavailable:
         return JournalUnavailable(path=str(self.files.db), detail=detail)
 
 
-def _identity(path: Path) -> tuple[int, int] | None:
+def _find_inode(path: Path) -> tuple[int, int] | None:
     """Return device and inode of *path*, or None if it does not exist. Links are not followed."""
     try:
         found = os.lstat(path)
@@ -193,7 +193,7 @@ def _identity(path: Path) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
-def _newest_session(connection: sqlite3.Connection) -> str:
+def _describe_owner(connection: sqlite3.Connection) -> str:
     found = connection.execute("select detail from entries where kind = 'session' order by seq desc limit 1").fetchone()
     card = json.loads(found[0])
     return f"session {card['session']} (pid {card['pid']} on {card['host']})"

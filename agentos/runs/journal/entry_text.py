@@ -115,7 +115,7 @@ def join_rows(rows: Iterable[str]) -> str:
     return f"[{','.join(rows)}]"
 
 
-def redumped(rows: Sequence[Sequence[Any]]) -> str:
+def join_columns(rows: Sequence[Sequence[Any]]) -> str:
     """Return the text of a whole commit from the columns that were read back."""
     return _dump(rows)
 

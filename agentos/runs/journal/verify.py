@@ -20,7 +20,7 @@ from agentos.util.sqlite.untrusted_file import find_foreign_definition, is_plain
 from ...util.private_folder import UnsafePath
 from .database import APPLICATION_ID, check_files, open_untouched
 from .entry_kinds import DECIDES
-from .entry_text import COLUMNS, redumped
+from .entry_text import COLUMNS, join_columns
 from .hash_chain import compute_link
 from .head_file import START, CommitPosition, read_head
 from .journal_files import JournalFiles
@@ -157,7 +157,7 @@ def _check_entries(connection: sqlite3.Connection, contents: JournalContents, he
         commit.append(row[1:_CHAIN])
         if row[_CHAIN] is not None:
             seq, chain = contents.position
-            if compute_link(chain, seq + 1, redumped(commit)) != row[_CHAIN]:
+            if compute_link(chain, seq + 1, join_columns(commit)) != row[_CHAIN]:
                 contents.damaged(f"entries {seq + 1} to {expected} do not match their checksum")
                 return
             if head is not None and seq < head.seq <= expected and head != (expected, row[_CHAIN]):

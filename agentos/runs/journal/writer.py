@@ -75,7 +75,7 @@ class JournalWriter:
         self._on_lost = on_lost
         self._nap = nap
         self._queue: deque[tuple[str | None, Any]] = deque()
-        self._in_hand: list[Any] = []  # receipts of the commit in progress
+        self._uncommitted: list[Any] = []  # receipts of the commit in progress
         self._wakeup = Lock()
         self._wakeup.acquire()
         self._asleep = False
@@ -91,15 +91,15 @@ class JournalWriter:
     def put(self, row: str, receipt: Any = None, *, urgent: bool = False) -> None:
         """Commit *row* soon, at once if *urgent*; then pass *receipt* to ``on_committed``."""
         if self._over:
-            self._release_start(receipt)
+            self._release_waiter(receipt)
             return
         self._queue.append((row, receipt))
         if urgent:
             self._urgent = True
-            self._ring()
+            self._signal_wakeup()
             self._drop_if_over()
         elif self._asleep:
-            self._rouse()
+            self._wake_sleeper()
 
     def put_start(self, start: PendingStart) -> None:
         """Commit the start soon, unless it has ended by then."""
@@ -107,7 +107,7 @@ class JournalWriter:
             return
         self._queue.append((None, start))
         if self._asleep:
-            self._rouse()
+            self._wake_sleeper()
 
     def flush(self, timeout: float | None = None) -> bool:
         """Wait until all earlier entries are committed and their receipts passed on; False if they are not."""
@@ -116,7 +116,7 @@ class JournalWriter:
         mark = _FlushMark()
         self._queue.append((None, mark))
         self._urgent = True
-        self._ring()
+        self._signal_wakeup()
         self._drop_if_over()
         mark.reached.wait(timeout)
         return mark.committed
@@ -128,7 +128,7 @@ class JournalWriter:
         on, or `abandon` to give up. Also False if the journal was lost or abandoned.
         """
         self._closing = True
-        self._wake()
+        self._interrupt_wait()
         if current_thread() is not self._thread:
             self._thread.join(timeout)
         return self._closed and not self._thread.is_alive()  # files and lock are closed after the last entry
@@ -136,7 +136,7 @@ class JournalWriter:
     def abandon(self) -> None:
         """Give up uncommitted entries and close. Returns at once; `close` waits for the end."""
         self._abandoned = True
-        self._wake()
+        self._interrupt_wait()
 
     # -- the writer's own thread ------------------------------------------------------------------------------------
 
@@ -197,11 +197,11 @@ class JournalWriter:
             self._urgent = True  # the rest has waited long enough
         try:
             if rows:
-                self._in_hand = receipts
+                self._uncommitted = receipts
                 self._append(rows)
-                self._in_hand = []
+                self._uncommitted = []
             if receipts:
-                self._tell(self._on_committed, receipts)
+                self._call_back(self._on_committed, receipts)
             for mark in marks:
                 mark.committed = True
         finally:
@@ -227,7 +227,7 @@ class JournalWriter:
                 if not troubled:
                     troubled = True
                     log.warning("%s", trouble)
-                    self._tell(self._on_trouble, str(trouble))
+                    self._call_back(self._on_trouble, str(trouble))
             self._hurry.wait(pause)
             self._hurry.clear()
             if self._abandoned:
@@ -235,11 +235,11 @@ class JournalWriter:
             pause = min(2 * pause, MAX_PAUSE)
         if troubled:
             log.warning("the journal %s can be written again", self._store.files.db)
-            self._tell(self._on_trouble, None)
+            self._call_back(self._on_trouble, None)
 
     def _lose(self, error: JournalUnavailable) -> None:
         self._over = True
-        self._tell(self._on_lost, error)
+        self._call_back(self._on_lost, error)
         self._drop_queue()
 
     def _drop_if_over(self) -> None:
@@ -248,41 +248,41 @@ class JournalWriter:
             self._drop_queue()
 
     def _drop_queue(self) -> None:
-        in_hand, self._in_hand = self._in_hand, []
+        in_hand, self._uncommitted = self._uncommitted, []
         for receipt in in_hand:
-            self._release_start(receipt)
+            self._release_waiter(receipt)
         while self._queue:
             try:
                 _, receipt = self._queue.popleft()
             except IndexError:  # another thread took it
                 return
-            self._release_start(receipt)
+            self._release_waiter(receipt)
 
-    def _release_start(self, receipt: Any) -> None:
+    def _release_waiter(self, receipt: Any) -> None:
         """Release the waiter of an entry that will not be written."""
         if isinstance(receipt, _FlushMark):
             receipt.reached.set()
         elif callable(receipt):
-            self._tell(lambda _: receipt(), None)
+            self._call_back(lambda _: receipt(), None)
 
-    def _tell(self, callback: Callable[[Any], None], fact: Any) -> None:
+    def _call_back(self, callback: Callable[[Any], None], fact: Any) -> None:
         # A failing callback must not stop the journal.
         try:
             callback(fact)
         except BaseException:
             log.exception("a callback of the journal failed")
 
-    def _rouse(self) -> None:
+    def _wake_sleeper(self) -> None:
         # Cleared by the caller, not by the writer when it wakes: until then every other caller would also signal, and
         # these signals would cut the nap short.
         self._asleep = False
-        self._ring()
+        self._signal_wakeup()
 
-    def _wake(self) -> None:
+    def _interrupt_wait(self) -> None:
         self._hurry.set()
-        self._ring()
+        self._signal_wakeup()
 
-    def _ring(self) -> None:
+    def _signal_wakeup(self) -> None:
         try:
             self._wakeup.release()
         except RuntimeError:  # already signalled

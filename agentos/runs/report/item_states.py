@@ -151,8 +151,8 @@ def find_last_entry(files: JournalFiles, item_id: str, after: int = 0) -> LastEn
     error_type = trace = None
     if kind != "done" and detail is not None:
         try:
-            told = json.loads(detail)
-            error_type, trace = told.get("type"), told.get("traceback")
+            facts = json.loads(detail)
+            error_type, trace = facts.get("type"), facts.get("traceback")
         except (ValueError, AttributeError):
             pass  # a detail of another format
     return LastEntry(seq, DECIDES[kind].value, kind, attempts or 0, credential, error, error_type, trace, at)

@@ -148,7 +148,7 @@ def test_the_output_of_an_attempt_that_is_lost_ends_with_it(
     places.lose_driver()
     places.lose_workers()
     proxy.shut = False
-    places.one_more()
+    places.add_slot()
     values = running.result(WAIT)
     gates.go_on.set()
     first, second = (tmp_path / "logs" / "tea.log").read_text().split("--- attempt ")[1:]

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentos.runs.journal import encode_row, replace_surrogates
-from agentos.runs.journal.entry_text import COLUMNS, join_rows, redumped
+from agentos.runs.journal.entry_text import COLUMNS, join_columns, join_rows
 
 TEXTS = st.none() | st.text(st.characters(codec=None))
 NUMBERS = st.none() | st.integers(-(2**63), 2**63 - 1)
@@ -48,7 +48,7 @@ def test_what_is_read_back_dumps_to_the_same_text(
 
     read = through_sqlite([row, row])
 
-    assert redumped(read) == join_rows([row, row])
+    assert join_columns(read) == join_rows([row, row])
     assert json.dumps(read, separators=(",", ":")) == join_rows([row, row])
     assert row == json.dumps(json.loads(row), separators=(",", ":"))
     assert read[0][2] == (None if item is None else replace_surrogates(item))
@@ -58,7 +58,7 @@ def test_times_survive_sqlite_exactly() -> None:
     chance = random.Random(7)
     rows = [encode_row(chance.uniform(0, 3e9), "done", duration=chance.expovariate(0.1)) for _ in range(20_000)]
 
-    assert redumped(through_sqlite(rows)) == join_rows(rows)
+    assert join_columns(through_sqlite(rows)) == join_rows(rows)
 
 
 def test_times_are_kept_to_a_tenth_of_a_millisecond_and_finite() -> None:
