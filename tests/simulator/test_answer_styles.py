@@ -1,4 +1,4 @@
-"""What answers look like, header by header, in each style and dialect."""
+"""Answers in each style and dialect, header by header."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests out of bytes, however they are cut."""
+"""Requests are parsed from bytes, however they are split."""
 
 from __future__ import annotations
 

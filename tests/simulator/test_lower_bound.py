@@ -1,4 +1,4 @@
-"""The bound is true (nobody beats it) and tight (who knows everything reaches it)."""
+"""The bound is true (no client beats it) and tight (an omniscient client reaches it)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How numbers are written in answers."""
+"""The format of numbers in answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a request asks for: where it goes, and what its body says."""
+"""Requests are parsed from their address and body."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is answered, in the real shapes."""
+"""Successful answers have the real shapes."""
 
 from __future__ import annotations
 

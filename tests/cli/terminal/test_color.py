@@ -1,4 +1,4 @@
-"""Whether to write in colour."""
+"""The choice of colours by flag, environment and terminal."""
 
 from __future__ import annotations
 

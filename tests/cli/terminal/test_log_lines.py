@@ -1,4 +1,4 @@
-"""What agentos logs while a run is on, shown to a person."""
+"""Log records that are printed during a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a Python worker prints is its item's; what others print goes where it always went."""
+"""Prints of a Python worker belong to its item; other prints go to the original stream."""
 
 # ruff: noqa: T201 - printing is what is tested
 

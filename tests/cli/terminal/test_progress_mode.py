@@ -1,4 +1,4 @@
-"""Which kind of progress is shown, and where."""
+"""The kind of progress output for each mode and stream."""
 
 from __future__ import annotations
 

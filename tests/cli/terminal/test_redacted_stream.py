@@ -1,4 +1,4 @@
-"""What foreign code prints to our own streams comes out without secrets."""
+"""Secrets are redacted in what user code prints to stdout and stderr."""
 
 from __future__ import annotations
 

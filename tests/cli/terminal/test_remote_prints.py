@@ -1,4 +1,4 @@
-"""A function that is sent elsewhere: what it is when it arrives, and what becomes of what it prints there."""
+"""A function shipped to another machine keeps its identity, and its prints reach the driver."""
 
 from __future__ import annotations
 

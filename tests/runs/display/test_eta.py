@@ -1,4 +1,4 @@
-"""When a run will be through."""
+"""The estimated end of a run."""
 
 from __future__ import annotations
 

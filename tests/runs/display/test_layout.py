@@ -1,4 +1,4 @@
-"""What a live display shows, at any size."""
+"""The layout of the live display at any size."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A region that is drawn again and again, while lines pass above it."""
+"""A terminal region that is redrawn while lines scroll above it."""
 
 from __future__ import annotations
 

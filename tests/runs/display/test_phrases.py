@@ -1,4 +1,4 @@
-"""The words of displays."""
+"""The phrases of the displays."""
 
 from __future__ import annotations
 

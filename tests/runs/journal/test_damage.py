@@ -1,4 +1,4 @@
-"""What is not as it was written is refused, and refusing changes nothing; with consent, what is left goes on."""
+"""A changed journal is refused without being touched; with consent the run continues with its intact part."""
 
 from __future__ import annotations
 

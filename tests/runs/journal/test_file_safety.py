@@ -1,4 +1,4 @@
-"""What may lie in the place of a journal's files is not used for one; and what we make is private."""
+"""Links, pipes and other unusual files are not used as a journal, and files that we create are private."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A journal that somebody made to act on its own, or never to end: it is refused, and reading it ends."""
+"""A crafted journal with triggers or endless pages is refused, and reading it ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A journal that cannot be written for a while, or never again: nothing is acknowledged that is not durable."""
+"""A journal that cannot be written, for a while or for good, acknowledges nothing that is not durable."""
 
 from __future__ import annotations
 

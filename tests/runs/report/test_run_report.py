@@ -1,4 +1,4 @@
-"""What is told of a run from its folder: after it, while it is on, after a crash, of a damaged journal."""
+"""Reports on a run from its folder: after it, while it is running, after a crash, with a damaged journal."""
 
 from __future__ import annotations
 
