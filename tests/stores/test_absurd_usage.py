@@ -10,7 +10,7 @@ import pytest
 from agentos import Credential, CredentialCoordinator, Limit
 from agentos.pool.core.cost import Used
 from agentos.pool.core.learning import reported
-from agentos.pool.core.limits import base
+from agentos.pool.core.limits import bucket
 from agentos.providers import Event, Reading, Signal
 
 from ..contract.store_contract import SHARED, Place, Store
@@ -47,7 +47,7 @@ def test_a_limit_is_as_new_after_absurd_usage(
 ) -> None:
     credential = Credential(SECRET, name="a", limits=[LIMITS[kind]], slots=3)
     with monkeypatch.context() as patched:
-        patched.setattr(base, "heaviest", lambda *_: float("inf"))
+        patched.setattr(bucket, "heaviest", lambda *_: float("inf"))
         pool = place.open(credential, debug=False)
         poison(pool, figure)
     reopened = place.restart(pool, credential)

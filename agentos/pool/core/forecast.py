@@ -15,7 +15,8 @@ from .cost import DIMENSIONS
 from .learning.adaptive_concurrency import MAX_SLOTS
 from .learning.adaptive_rate import AdaptiveRate
 from .learning.reported import ReportedLimit
-from .limits.base import FOREVER, CalendarWindow, LimitState, format_number, next_reset
+from .limits.base import FOREVER, LimitState, format_number
+from .limits.calendar import CalendarWindow, next_reset
 from .records import Key, LeaseRequest, Quota
 from .reservations import estimate_amount
 

@@ -15,7 +15,8 @@ from ..limit import Limit
 from .cost import is_at_least
 from .credential_report import derive_state
 from .learning.adaptive_concurrency import MAX_SLOTS
-from .limits.base import FOREVER, ROUNDING, next_reset
+from .limits.base import FOREVER, ROUNDING
+from .limits.calendar import next_reset
 from .pool import LeasePool
 from .records import Grant, Key, LeaseRequest, Quota, Ticket
 from .states import OUT_OF_USE, UNAVAILABLE, Life, TicketState

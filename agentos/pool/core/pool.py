@@ -19,7 +19,8 @@ from ...providers.signal import PARKED_FROM
 from .candidate_index import CandidateIndex
 from .cost import DIMENSIONS, Used
 from .feasibility import why_infeasible
-from .limits.base import FOREVER, LimitState, WallTime
+from .limits.base import FOREVER, LimitState
+from .limits.calendar import WallTime
 from .queue_cursor import QueueCursor
 from .records import NO_LABELS, Block, Draw, Grant, Key, KeySpec, Labels, LeaseRequest, Quota, Ticket
 from .reservations import RefillClaims, reserve, starts_at

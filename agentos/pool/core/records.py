@@ -13,7 +13,9 @@ from typing import Any
 from ..limit import Limit
 from .cost import ONE_REQUEST, Cost
 from .learning.adaptive_concurrency import AdaptiveConcurrency
-from .limits.base import FOREVER, CalendarWindow, LimitState, WallTime, build_limit_state
+from .limits.base import FOREVER, LimitState
+from .limits.calendar import CalendarWindow, WallTime
+from .limits.create import build_limit_state
 from .model_family import find_scopes
 from .states import Gate, Life, TicketState
 

@@ -20,7 +20,7 @@ from agentos.cli.commands import keys
 from agentos.cli.exit_codes import ExitCode
 from agentos.cli.terminal.key_table import KeyRow, format_until, print_keys
 from agentos.cli.usage_error import UsageError
-from agentos.pool.core.limits import base
+from agentos.pool.core.limits import bucket
 
 ROOT = Path(__file__).parents[3]
 
@@ -350,7 +350,7 @@ def test_keys_are_shown_after_an_earlier_version_took_absurd_usage(
 ) -> None:
     configure(CONFIG.replace("rpm = 60", "tpm = 1000"))
     with monkeypatch.context() as patched:
-        patched.setattr(base, "heaviest", lambda *_: float("inf"))
+        patched.setattr(bucket, "heaviest", lambda *_: float("inf"))
         with contextlib.closing(
             CredentialCoordinator([Credential("planted-secret", name="bob", quota="acme", tpm=1000)], store="sqlite")
         ) as pool:

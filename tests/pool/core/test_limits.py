@@ -11,7 +11,10 @@ import pytest
 
 from agentos import Limit
 from agentos.pool.core.invariants import r2_starts_keep_to_the_limit
-from agentos.pool.core.limits.base import Bucket, CalendarWindow, SlidingWindow, WallTime, build_limit_state, next_reset
+from agentos.pool.core.limits.bucket import Bucket
+from agentos.pool.core.limits.calendar import CalendarWindow, WallTime, next_reset
+from agentos.pool.core.limits.create import build_limit_state
+from agentos.pool.core.limits.sliding import SlidingWindow
 
 UTC = datetime.UTC
 

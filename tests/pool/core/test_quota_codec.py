@@ -11,7 +11,9 @@ import pytest
 
 from agentos import Limit
 from agentos.pool.core.cost import DIMENSIONS
-from agentos.pool.core.limits.base import FOREVER, SlidingWindow, WallTime
+from agentos.pool.core.limits.base import FOREVER
+from agentos.pool.core.limits.calendar import WallTime
+from agentos.pool.core.limits.sliding import SlidingWindow
 from agentos.pool.core.quota_codec import (
     merge_records,
     named_limits,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from ....providers.signal import PARKED_FROM, Reading, Signal
 from ..cost import DIMENSIONS, REQUESTS
-from ..limits.base import Bucket, LimitState, format_number
+from ..limits.base import LimitState, format_number
+from ..limits.bucket import Bucket
 from ..model_family import get_family
 from ..records import Block, Grant, Quota
 from ..states import Gate

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...limit import Limit
-from ..limits.base import FOREVER, ROUNDING, LimitState, heaviest
+from ..limits.base import FOREVER, ROUNDING, LimitState
+from ..limits.bucket import heaviest
 
 # Of what is said to be left, so much is left alone: an answer is as old as its call, and counts may be rounded.
 _SPARE = 1.0

@@ -17,7 +17,8 @@ from agentos.pool.core.learning.adaptive_concurrency import AdaptiveConcurrency
 from agentos.pool.core.learning.adaptive_pool import AdaptivePool
 from agentos.pool.core.learning.adaptive_rate import AdaptiveRate
 from agentos.pool.core.learning.reported import ReportedLimit
-from agentos.pool.core.limits.base import FOREVER, WallTime
+from agentos.pool.core.limits.base import FOREVER
+from agentos.pool.core.limits.calendar import WallTime
 from agentos.pool.core.quota_codec import pack_quota, shift_record_epoch, unpack_quota
 from agentos.pool.core.records import Grant, KeySpec, Quota, Ticket
 from agentos.pool.core.reservations import opens_at, reserve, starts_at

@@ -1,0 +1,157 @@
+"""A limit that refills continuously (token bucket)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ...limit import Limit
+from .base import FOREVER, ROUNDING, LimitState
+
+_LONGEST_DEBT = 86_400.0  # seconds for which one request puts a limit out of use, at most, unless its window is longer
+_PEAKS = 32
+
+
+class Bucket(LimitState):
+    """Continuous refill, kept as one number: the instant at which the bucket was (or will be) empty.
+
+    Giving back what was reserved too much must not give back what the bucket could not have held: had it been taken
+    right at once, the bucket might have been full since, and what runs over is lost. So the bucket remembers, of the
+    takes after a given one, how far below full it was at the fullest (``_fullest``: a falling suffix minimum).
+    """
+
+    __slots__ = ("_fullest", "_takes", "empty_at", "fill_time", "seconds_each")
+
+    def __init__(self, limit: Limit) -> None:
+        super().__init__(limit)
+        assert limit.per != "day"  # noqa: S101 - for the type checker
+        self.seconds_each = limit.per / limit.amount
+        self.fill_time = limit.largest * self.seconds_each
+        self.heaviest = heaviest(limit.largest, limit.per, self.seconds_each)
+        self.empty_at = -FOREVER
+        self._takes = 0
+        self._fullest: list[tuple[int, float]] = []  # (number of the take, seconds below full), both ascending
+
+    def ready_at(self, need: float, now: float, extra: float = 0.0) -> float:
+        empty_at = self.empty_at
+        full = now - self.fill_time
+        if empty_at < full:
+            empty_at = full
+        at = empty_at + (need + extra) * self.seconds_each
+        return at if at > now + ROUNDING else now
+
+    def reserve(self, need: float, now: float) -> tuple[float, int] | None:
+        before = self.empty_at
+        full = now - self.fill_time
+        empty_at = (before if before > full else full) + need * self.seconds_each
+        if empty_at > now + ROUNDING:
+            return None
+        self.empty_at = empty_at
+        self._takes = number = self._takes + 1
+        if self.dimension:  # of requests nothing to speak of is ever given back
+            below = before - full if before > full else 0.0
+            fullest = self._fullest
+            if len(fullest) == 1 and fullest[0][1] >= below:
+                fullest[0] = (number, below)  # what _remember does, in the case that is nearly every one
+            else:
+                self._remember(number, below)
+        return before, number
+
+    def take(self, need: float, now: float) -> tuple[float, int]:
+        before = self.empty_at
+        full = now - self.fill_time
+        self.empty_at = max(before, full) + need * self.seconds_each
+        self._takes += 1
+        self._remember(self._takes, max(0.0, before - full))
+        return before, self._takes
+
+    def _remember(self, number: int, below: float) -> None:
+        fullest = self._fullest
+        while fullest and fullest[-1][1] >= below:
+            fullest.pop()
+        fullest.append((number, below))
+        if len(fullest) > _PEAKS:
+            # Forget the second oldest in favour of the oldest, which was fuller: gives back less, never more.
+            fullest[0:2] = [(fullest[1][0], fullest[0][1])]
+
+    def undo(self, stamp: tuple[float, int], need: float) -> None:
+        self.empty_at = stamp[0]  # not by subtraction: a rounding error would put off whoever waits for this instant
+        if not self.dimension:
+            self._takes = stamp[1] - 1  # or who took before would get nothing back, though nobody took since
+
+    def correct(self, stamp: tuple[Any, ...], by: float, now: float) -> tuple[Any, ...]:
+        if by > 0:
+            _, number = self.take(by, now)  # nobody could know of it before now
+            return (*stamp, (number, by))
+        if len(stamp) == 2:  # nothing was taken beyond what was reserved: nearly always
+            if self._takes == stamp[1]:
+                self.empty_at += by * self.seconds_each
+            else:
+                self._lessen(stamp[1], -by)
+            return stamp
+        before, number, *extras = stamp
+        less = -by
+        while extras and less > 0:  # what was taken last goes back first: others may have come between
+            latest, amount = extras.pop()
+            self._lessen(latest, min(amount, less))
+            if less < amount:
+                extras.append((latest, amount - less))
+            elif self._takes == latest:
+                self._forget_take()
+            less -= amount
+        if less > 0:
+            self._lessen(number, less)
+        return (before, number, *extras)
+
+    def _lessen(self, number: int, by: float) -> None:
+        if self._takes == number:
+            self.empty_at -= by * self.seconds_each
+        elif self.dimension:
+            # Request buckets do not remember how full they were: they give nothing back once somebody else has taken.
+            self.empty_at -= self._give_back(number, by * self.seconds_each)
+
+    def _forget_take(self) -> None:
+        """The last take was of nothing, as it turned out."""
+        if self._fullest and self._fullest[-1][0] == self._takes:
+            self._fullest.pop()
+        self._takes -= 1
+
+    def _give_back(self, number: int, seconds: float) -> float:
+        """How much of *seconds* the bucket could have held ever since take *number*; later ones then find it fuller."""
+        room = next((below for later, below in self._fullest if later > number), 0.0)
+        seconds = min(seconds, room)
+        fullest: list[tuple[int, float]] = []
+        for later, below in self._fullest:
+            if later > number:
+                below -= seconds
+            while fullest and fullest[-1][1] >= below:
+                fullest.pop()
+            fullest.append((later, below))
+        self._fullest = fullest
+        return seconds
+
+    def left(self, now: float) -> float:
+        return min(self.largest, (now - self.empty_at) / self.seconds_each)
+
+    def drain(self, left: float, at: float) -> None:
+        """The provider says that no more than so much was left at that instant."""
+        self.empty_at = max(self.empty_at, at - left * self.seconds_each)
+
+    def pack(self) -> dict[str, Any]:
+        empty_at = None if self.empty_at == -FOREVER else self.empty_at
+        return {"empty_at": empty_at, "takes": self._takes, "fullest": self._fullest}
+
+    def unpack(self, packed: Mapping[str, Any]) -> None:
+        empty_at = packed["empty_at"]
+        self.empty_at = -FOREVER if empty_at is None else float(empty_at)
+        self._takes = packed["takes"]
+        self._fullest = [(number, below) for number, below in packed["fullest"]]
+
+    def reset(self) -> None:
+        self.empty_at = -FOREVER  # takes stay counted: a lease in force may yet settle
+        self._fullest = []
+
+
+def heaviest(largest: float, per: float, seconds_each: float) -> float:
+    """What one request takes of a limit that refills, at most: all of it, and what flows in within a day."""
+    return largest + max(per, _LONGEST_DEBT) / seconds_each

@@ -1,0 +1,92 @@
+"""A limit for each calendar day, with a reset at an hour of a time zone."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping
+from typing import Any
+
+from ...limit import Limit
+from .base import FOREVER, LimitState
+
+_LONGEST_DAY = 25 * 3600.0  # with a change to winter time
+
+
+class WallTime:
+    """What to add to ``now`` to get the hour of the day, as last told. Only calendar limits ask."""
+
+    __slots__ = ("offset",)
+
+    def __init__(self, offset: float = 0.0) -> None:
+        self.offset = offset
+
+
+class CalendarWindow(LimitState):
+    """An amount for each day, new at an hour of a time zone. The period is known by the instant of its end."""
+
+    __slots__ = ("ends_at", "used", "wall")
+
+    refills = False
+
+    def __init__(self, limit: Limit, wall: WallTime) -> None:
+        super().__init__(limit)
+        self.wall = wall
+        self.used = 0.0
+        self.ends_at = -FOREVER  # epoch seconds
+
+    def _roll(self, now: float) -> None:
+        offset = self.wall.offset
+        # The same subtraction as in ready_at, so that the instant it named is never a rounding error short.
+        if now >= self.ends_at - offset:
+            self.used = 0.0
+            self.ends_at = next_reset(self.limit, now + offset)
+        elif self.ends_at - offset > now + _LONGEST_DAY:
+            # The clock has been set back by more than a day: keep the count, wait for a reset that will come.
+            self.ends_at = next_reset(self.limit, now + offset)
+
+    def ready_at(self, need: float, now: float, extra: float = 0.0) -> float:
+        self._roll(now)
+        if self.used + extra + need <= self.largest:
+            return now
+        return self.ends_at - self.wall.offset
+
+    def take(self, need: float, now: float) -> float:
+        self._roll(now)
+        self.used += need
+        return self.ends_at
+
+    def undo(self, stamp: float, need: float) -> None:
+        self.used -= need
+
+    def correct(self, stamp: float, by: float, now: float) -> float:
+        self._roll(now)
+        if stamp == self.ends_at:
+            self.used = max(0.0, self.used + by)
+        return stamp
+
+    def left(self, now: float) -> float:
+        self._roll(now)
+        return self.largest - self.used
+
+    def pack(self) -> dict[str, Any]:
+        return {"ends_at": None if self.ends_at == -FOREVER else self.ends_at, "used": self.used}
+
+    def unpack(self, packed: Mapping[str, Any]) -> None:
+        ends_at = packed["ends_at"]
+        self.ends_at = -FOREVER if ends_at is None else float(ends_at)
+        self.used = float(packed["used"])
+
+    def reset(self) -> None:
+        self.used = 0.0
+
+
+def next_reset(limit: Limit, wall: float) -> float:
+    """The first reset of a day limit after the instant *wall* (epoch seconds), as epoch seconds."""
+    zone = limit.zone()
+    here = datetime.datetime.fromtimestamp(wall, zone)
+    reset = limit.reset_time()
+    for day in range(3):
+        at = datetime.datetime.combine(here.date() + datetime.timedelta(days=day), reset, zone).timestamp()
+        if at > wall:
+            return at
+    raise AssertionError("a day has no reset")  # pragma: no cover

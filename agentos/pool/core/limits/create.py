@@ -1,0 +1,18 @@
+"""Create the state of a limit."""
+
+from __future__ import annotations
+
+from ...limit import Limit
+from .base import LimitState
+from .bucket import Bucket
+from .calendar import CalendarWindow, WallTime
+from .sliding import SlidingWindow
+
+
+def build_limit_state(limit: Limit, wall: WallTime) -> LimitState:
+    """The fresh state of *limit*: nothing used yet."""
+    if limit.per == "day":
+        return CalendarWindow(limit, wall)
+    if limit.window == "sliding":
+        return SlidingWindow(limit)
+    return Bucket(limit)
