@@ -16,12 +16,15 @@ from __future__ import annotations
 
 import heapq
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from operator import attrgetter
 
 from .limits.base import FOREVER
-from .records import Key, Labels
+from .records import NO_LABELS, Key, Labels, Ticket
+from .states import Life
 from .wait_queue import WaitQueue
+
+_INDEXES_REMEMBERED = 64
 
 _by_use = attrgetter("used")
 
@@ -218,3 +221,107 @@ class CandidateIndex:
 
     def has_ready(self, key: Key) -> bool:
         return key.leases < len(self.levels) and key in self.levels[key.leases]
+
+
+class CandidateIndexes:
+    """The index of each kind of request over all keys of a pool, and their bookkeeping.
+
+    ``fast_path`` holds while there is one kind of request and no rule restricts it: the pool may then skip the search.
+    """
+
+    __slots__ = ("_by_kind", "_keys", "_may_be_fast", "all", "by_model", "fast_path", "plain")
+
+    def __init__(self, keys: Mapping[str, Key], fast_path: bool) -> None:
+        self._keys = keys
+        self.plain = CandidateIndex(NO_LABELS, None)
+        self._by_kind: dict[tuple[Labels, str | None], CandidateIndex] = {(NO_LABELS, None): self.plain}
+        self.all = [self.plain]
+        self.fast_path = self._may_be_fast = fast_path
+        self.by_model = False  # some limit or cooldown applies to one model only
+
+    def get(self, labels: Labels, model: str | None) -> CandidateIndex:
+        """Return the index for such requests; build it if there is none."""
+        kind = (labels, model if self.by_model else None)
+        index = self._by_kind.get(kind)
+        if index is None:
+            if len(self._by_kind) >= _INDEXES_REMEMBERED:
+                self._drop_idle()
+            index = self._by_kind[kind] = _build_index(*kind, self._keys.values())
+            self.all.append(index)
+            self.fast_path = False
+        return index
+
+    def _drop_idle(self) -> None:
+        """Drop the indexes without waiting requests; they are built again when needed."""
+        self._by_kind = {kind: index for kind, index in self._by_kind.items() if index is self.plain or index.waiting}
+        self.all = list(self._by_kind.values())
+        self.fast_path = self._may_be_fast and len(self.all) == 1
+
+    def disable_fast_path(self) -> None:
+        """Search on every request from now on."""
+        self.fast_path = self._may_be_fast = False
+
+    def split_by_model(self) -> None:
+        """Index requests by model too, from now on; those that wait move to their index."""
+        if self.by_model:
+            return
+        self.by_model = True
+        for ticket in self.tickets():
+            if ticket.request.model is not None:
+                ticket.index.waiting.remove(ticket)
+                ticket.index = self.get(ticket.request.labels, ticket.request.model)
+                ticket.index.waiting.add(ticket)
+
+    def tickets(self) -> list[Ticket]:
+        """Return all waiting requests in the order in which they are served."""
+        return sorted((ticket for index in self.all for ticket in index.waiting), key=Ticket.rank)
+
+    def first_ticket(self) -> Ticket | None:
+        """Return the waiting request that is served first."""
+        heads = [head for index in self.all if (head := index.waiting.head()) is not None]
+        return min(heads, key=Ticket.rank, default=None)
+
+    # -- changes of a key -------------------------------------------------------------------------------------
+
+    def insert(self, key: Key) -> None:
+        """Add a new key."""
+        for index in self.all:
+            if index.labels <= key.labels:
+                index.insert(key)
+                index.limited = index.limited or bool(key.quota.limits)
+
+    def move(self, key: Key, leases: int, slots: int) -> None:
+        """Set how many of how many slots of a key are leased."""
+        indexes = [index for index in self.all if index.labels <= key.labels and key not in index.bounds]
+        for index in indexes:
+            index.remove(key)
+        key.leases, key.slots = leases, slots
+        if key.life is Life.ALIVE:
+            for index in indexes:
+                index.put_back(key)
+
+    def update_life(self, key: Key) -> None:
+        """Add or remove a key whose life has changed."""
+        for index in self.all:
+            if key.life is not Life.ALIVE:
+                index.remove(key)
+            elif index.labels <= key.labels:
+                index.put_back(key)
+
+    def reopen(self, keys: Iterable[Key]) -> None:
+        """Check *keys* again at the next request: their quota may be open earlier than it was."""
+        for index in self.all:
+            if index.bounds:
+                for key in keys:
+                    index.reopen(key)
+
+
+def _build_index(labels: Labels, model: str | None, keys: Collection[Key]) -> CandidateIndex:
+    """Index the keys for one kind of request."""
+    index = CandidateIndex(labels, model)
+    for key in sorted(keys, key=_by_use):
+        if labels <= key.labels:
+            index.limited = index.limited or bool(key.quota.limits)
+            if key.life is Life.ALIVE and key.leases < key.slots:
+                index.insert(key)
+    return index

@@ -8,7 +8,7 @@ from collections.abc import Collection
 from ...errors import NeverFits, NoUsableCredential
 from .cost import DIMENSIONS
 from .limits.base import LimitState
-from .records import Key, LeaseRequest
+from .records import Key, LeaseRequest, Ticket
 from .reservations import declared_amount, find_exceeded_limit
 from .states import CredentialStatus, Life
 
@@ -28,6 +28,13 @@ def why_infeasible(keys: Collection[Key], ask: LeaseRequest, keep_free: int) -> 
         return NoUsableCredential(reason=_why_unusable(keys, ask))
     cost = declared_amount(widest, ask) or 0.0
     return NeverFits(dimension=DIMENSIONS[widest.dimension], cost=cost, largest=widest.largest)
+
+
+def find_infeasible(tickets: Collection[Ticket], keys: Collection[Key], keep_free: int) -> list[Ticket]:
+    """Return the tickets that can never start, each with its error."""
+    for ticket in tickets:
+        ticket.error = why_infeasible(keys, ticket.request, keep_free)
+    return [ticket for ticket in tickets if ticket.error is not None]
 
 
 def _all_kept_free(keys: Collection[Key], keep_free: int) -> NoUsableCredential | None:

@@ -80,7 +80,7 @@ def l10_slots_add_up(pool: LeasePool, now: float) -> str | None:
 
 
 def _each_key_is_in_one_place(pool: LeasePool) -> str | None:
-    for lane in pool.candidate_indexes():
+    for lane in pool.indexes.all:
         ready: dict[Key, int] = {}
         for key in lane.ready():
             ready[key] = ready.get(key, 0) + 1

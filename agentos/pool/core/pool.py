@@ -15,21 +15,20 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 
 from ...errors import PoolClosed
-from ...providers.signal import PARKED_FROM
-from .candidate_index import CandidateIndex
-from .cost import DIMENSIONS, Used
-from .feasibility import why_infeasible
-from .limits.base import FOREVER, LimitState
+from .candidate_index import CandidateIndex, CandidateIndexes
+from .cost import Used
+from .feasibility import find_infeasible, why_infeasible
+from .limits.base import FOREVER
 from .limits.calendar import WallTime
-from .queue_cursor import QueueCursor
-from .records import NO_LABELS, Block, Draw, Grant, Key, KeySpec, Labels, LeaseRequest, Quota, Ticket
+from .queue_cursor import QueueCursor, serve_in_order
+from .records import Draw, Grant, Key, KeySpec, LeaseRequest, Quota, Ticket
 from .reservations import RefillClaims, reserve, starts_at
-from .selection import Affinities, find_key, make_lane, next_spare_slot_at
-from .states import LIFE, Gate, Life, LifeEvent, TicketState
+from .selection import Affinities, find_key, next_spare_slot_at
+from .settlement import correct_draws, end_estimates
+from .states import Life, LifeEvent, TicketState
 
 NOBODY: tuple[Ticket, ...] = ()
 NOTHING: tuple[Draw, ...] = ()
-_INDEXES_REMEMBERED = 64
 
 
 class LeasePool:
@@ -38,12 +37,7 @@ class LeasePool:
     def __init__(self, *, keep_free: int = 0, max_lease: float | None = None, wall_offset: float = 0.0) -> None:
         self.keys: dict[str, Key] = {}
         self.keep_free = keep_free
-        self._plain = CandidateIndex(NO_LABELS, None)
-        self._indexes: dict[tuple[Labels, str | None], CandidateIndex] = {(NO_LABELS, None): self._plain}
-        self._index_list = [self._plain]
-        self._may_be_straight = not keep_free and max_lease is None
-        self._straight = self._may_be_straight  # there is but one kind of request, and nothing to restrict it
-        self._models_matter = False  # some limit or some cooling is for one model only
+        self.indexes = CandidateIndexes(self.keys, fast_path=not keep_free and max_lease is None)
         self._affinities = Affinities()
         self.max_lease = max_lease
         self.wall = WallTime(wall_offset)
@@ -60,7 +54,7 @@ class LeasePool:
         self.drifts = max_lease is not None  # it may change without having been asked anything
         self.kept_out = False  # what it was asked last could not be asked of the store, where it is shared
         self.not_before = -FOREVER  # nothing starts before this instant, however free a key looks
-        self._watchful = False  # the end of a lease may mean something: see ``learning``
+        self.tracks_lease_ends = False  # the end of a lease may mean something: see ``learning``
         self._token = 0
         self._used = 0
         self._arrivals = 0
@@ -71,10 +65,11 @@ class LeasePool:
         """Start now, or not at all: None if the request would have to wait, or others already do."""
         if self.waiting:
             return None
-        if self._straight and (ask.plain or not (ask.special or self._models_matter)):
+        indexes = self.indexes
+        if indexes.fast_path and (ask.plain or not (ask.special or indexes.by_model)):
             # What most requests find: one kind of request, and a key nobody uses. This is _find and _start, less all
             # that does not apply here: it is the way everybody pays for.
-            lane = self._plain
+            lane = indexes.plain
             level = lane.levels[0]
             queue = level.queue
             later = lane.later
@@ -93,7 +88,7 @@ class LeasePool:
                         return grant
         if self.closed:
             return None
-        lane = self._index_for(ask.labels, ask.model)
+        lane = indexes.get(ask.labels, ask.model)
         if self.max_lease is not None:
             self._expire(now)
         started = self._start_on_first(lane, ask, requester, now)
@@ -141,7 +136,7 @@ class LeasePool:
         before = key.leases
         key.leases = before + 1
         self._used = key.used = self._used + 1
-        for lane in self._index_list:
+        for lane in self.indexes.all:
             if not lane.labels or lane.labels <= key.labels:
                 lane.slot_taken(key, before)
         if ask.affinity is not None:
@@ -169,7 +164,7 @@ class LeasePool:
         self._arrivals += 1
         ticket.order = (-ask.priority, self._arrivals)
         ticket.queued_at = now
-        ticket.index = lane = self._index_for(ask.labels, ask.model)
+        ticket.index = lane = self.indexes.get(ask.labels, ask.model)
         lane.waiting.add(ticket)
         self.waiting += 1
         return self._serve(now)
@@ -212,10 +207,10 @@ class LeasePool:
         What ``end`` and ``_serve`` would do, in the case that matters most: everybody waits for a slot, of keys
         without limits. A thread that was asleep pays for every step here with the time until it runs.
         """
-        key, lane = grant.key, self._plain
+        key, lane = grant.key, self.indexes.plain
         if not (
             self.waiting
-            and self._straight
+            and self.indexes.fast_path
             and key.slots == 1
             and key.quota.open_wide
             and not lane.filled
@@ -248,39 +243,25 @@ class LeasePool:
         key.leases = n = key.leases - 1
         if key.life is Life.ALIVE:
             self._used = key.used = self._used + 1
-            lane = self._plain
+            indexes = self.indexes
+            lane = indexes.plain
             bounds = lane.bounds
-            if self._straight and key.slots == 1 and not key.quota.closed and (not bounds or key not in bounds):
+            if indexes.fast_path and key.slots == 1 and not key.quota.closed and (not bounds or key not in bounds):
                 lane.levels[0].queue[key] = None
                 lane.filled |= 1
                 return True
-            for lane in self._index_list:
+            for lane in indexes.all:
                 if not lane.labels or lane.labels <= key.labels:
                     lane.slot_freed(key, n)
-        if self._watchful:
+        if self.tracks_lease_ends:
             self._on_lease_end(grant)
         return True
-
-    @property
-    def tracks_lease_ends(self) -> bool:
-        """Whether the end of a lease may mean something."""
-        return self._watchful
 
     def _on_lease_end(self, grant: Grant) -> None:
         """A lease has ended; there is something to be learned from that."""
 
     def _end_draws(self, grant: Grant) -> None:
-        for draw in grant.draws:
-            if draw[2]:
-                self._end_guess(grant, draw[0])
-
-    def _end_guess(self, grant: Grant, state: LimitState) -> None:
-        state.usage.end_in_flight()
-        if state.usage.end_unreported():
-            self.notes.append(
-                f"quota {grant.key.quota.name}: the limit on {DIMENSIONS[state.dimension]} is set aside, because no "
-                "lease gives a cost and none reports usage; pass cost= or call lease.settle()"
-            )
+        end_estimates(grant, self.notes)
 
     def _expire(self, now: float) -> None:
         """End the leases that have lasted too long. They are kept in the order they began."""
@@ -323,44 +304,12 @@ class LeasePool:
         if self.leases.get(grant.token) is not grant:
             return None
         quota = grant.key.quota
-        if not quota.limits or not self._correct(grant, used, now):
+        if not quota.limits or not correct_draws(grant, used, now):
             return NOBODY
         # Even if more was used than thought: who waits for this quota may now be due elsewhere, and let others by.
-        if self._straight and not self.waiting and not self._plain.bounds:
+        if self.indexes.fast_path and not self.waiting and not self.indexes.plain.bounds:
             return NOBODY
         return self._reopened(quota, now)
-
-    def _correct(self, grant: Grant, used: Used, now: float) -> bool:
-        """Put what was used in the place of what was reserved; whether that differs."""
-        changed = False
-        draws = grant.draws
-        for i, (state, amount, guessed, stamp) in enumerate(draws):
-            actual = used[state.dimension]
-            if actual is None:
-                continue
-            if actual > state.heaviest:
-                actual = state.heaviest
-            state.usage.add(actual)
-            if actual != amount or guessed:
-                changed = True
-                stamp = state.correct(stamp, actual - amount, now)
-                draws[i] = (state, actual, False, stamp)  # type: ignore[index]  # there is one, so it is a list
-                if guessed:
-                    state.usage.end_in_flight()
-        if len(draws) < len(grant.key.quota.limits):
-            self._take_late(grant, used, now)
-        return changed
-
-    @staticmethod
-    def _take_late(grant: Grant, used: Used, now: float) -> None:
-        """A limit that was set aside is kept again, now that usage is reported."""
-        drawn = {draw[0] for draw in grant.draws}
-        for state in grant.key.quota.limits_for(grant.model):
-            actual = used[state.dimension]
-            if actual is not None and state not in drawn:
-                actual = min(actual, state.heaviest)
-                state.usage.add(actual)
-                grant.draws = [*grant.draws, (state, actual, False, state.take(actual, now))]
 
     # -- what the provider said -------------------------------------------------------------------------------
 
@@ -371,56 +320,36 @@ class LeasePool:
         return self._serve(now) if self.waiting else NOBODY
 
     def _close_quota(self, key: Key, until: float, model: str | None, evidence: str, now: float) -> bool:
-        self._reset_silence(key)
-        if until <= now:
-            return False
-        gate = Gate.COOLING if until - now <= PARKED_FROM else Gate.PARKED
-        scope = None if model is None else key.quota.scopes(model)[0]
-        if not key.quota.block(scope, Block(gate, until, now, evidence)):
-            return False
-        if scope is not None and not self._models_matter:
-            self._models_matter = True
-            self._reindex_waiting()
-        return True
+        key.quota.reset_silence()
+        changed = key.quota.close_until(until, model, evidence, now)
+        if changed and model is not None:
+            self.indexes.split_by_model()
+        return changed
 
     def spend(self, key: Key, evidence: str, now: float) -> Sequence[Ticket]:
         """The money of this key's quota is gone: closed until a person acts."""
-        self._spend(key, evidence, now)
+        key.quota.spend(evidence, now)
         return self._after_key_loss(now)
-
-    def _spend(self, key: Key, evidence: str, now: float) -> None:
-        self._reset_silence(key)
-        key.quota.spend(Block(Gate.SPENT, FOREVER, now, evidence))
-
-    @staticmethod
-    def _reset_silence(key: Key) -> None:
-        """A request that was refused has no usage to report: its silence says nothing."""
-        for state in key.quota.limits:
-            state.usage.silent = 0
 
     def reject(self, key: Key, evidence: str, now: float) -> Sequence[Ticket]:
         """The provider refused the credential itself: dead until a person acts."""
-        self._reset_silence(key)
+        key.quota.reset_silence()
         self._change_life(key, LifeEvent.REJECTED, evidence, now)
         return self._after_key_loss(now)
 
     def _after_key_loss(self, now: float) -> Sequence[Ticket]:
         """Some key serves no more: who could use no other is told."""
-        failed = self._fail_infeasible()
-        return [*failed, *self._serve(now)]
+        return [*self._fail_infeasible(), *self._serve(now)]
+
+    def _fail_infeasible(self) -> list[Ticket]:
+        failed = find_infeasible(self.tickets(), self.keys.values(), self.keep_free)
+        for ticket in failed:
+            self._leave(ticket, TicketState.FAILED)
+        return failed
 
     def _change_life(self, key: Key, event: LifeEvent, evidence: str, now: float) -> None:
-        before, key.life = key.life, LIFE[key.life][event]
-        if key.life is before:
-            return
-        key.evidence, key.since = evidence, now
-        if key.life is not Life.ALIVE:
-            for lane in self._index_list:
-                lane.remove(key)
-        elif before is not Life.ALIVE:
-            for lane in self._index_list:
-                if lane.labels <= key.labels:
-                    lane.put_back(key)
+        if key.change_life(event, evidence, now):
+            self.indexes.update_life(key)
 
     # -- who is in the pool -----------------------------------------------------------------------------------
 
@@ -437,35 +366,20 @@ class LeasePool:
             quota = Quota(spec.quota or spec.name, spec.limits, self.wall)
             self.quotas[shared, quota.name] = quota
             self.has_calendar = self.has_calendar or quota.has_calendar()
-            if not self._models_matter and any(limit.model for limit in spec.limits):
-                self._models_matter = True
-                self._reindex_waiting()
+            if any(limit.model for limit in spec.limits):
+                self.indexes.split_by_model()
         self._used += 1
         key = self.keys[spec.name] = Key(spec, quota, self._used)
         quota.keys.append(key)
-        for lane in self._index_list:
-            if lane.labels <= key.labels:
-                lane.insert(key)
-                lane.limited = lane.limited or bool(quota.limits)
+        self.indexes.insert(key)
         return key
 
     def set_leases_elsewhere(self, key: Key, elsewhere: tuple[str, ...]) -> None:
         """Others have so many leases on this key, in a pool that is shared. ``tick`` must follow."""
         leases = key.leases - len(key.leases_elsewhere) + len(elsewhere)
         key.leases_elsewhere = elsewhere
-        if leases == key.leases:
-            return
-        self._move(key, leases, key.slots)
-
-    def _move(self, key: Key, leases: int, slots: int) -> None:
-        """So many of so many slots of a key are leased, from now on: its place in the lanes is another."""
-        lanes = [lane for lane in self._index_list if lane.labels <= key.labels and key not in lane.bounds]
-        for lane in lanes:
-            lane.remove(key)
-        key.leases, key.slots = leases, slots
-        if key.life is Life.ALIVE:
-            for lane in lanes:
-                lane.put_back(key)
+        if leases != key.leases:
+            self.indexes.move(key, leases, key.slots)
 
     def retire(self, key: Key, now: float) -> Sequence[Ticket]:
         """A credential leaves: its leases run on, nothing new starts on it."""
@@ -479,7 +393,7 @@ class LeasePool:
 
     def _revive(self, key: Key, now: float) -> None:
         self._change_life(key, LifeEvent.REVIVED, "", now)
-        key.quota.spend(None)
+        key.quota.set_spent(None)
 
     def clear(self, key: Key, now: float) -> Sequence[Ticket]:
         """A person says to forget all that is known of this key and its quota: usable, cold, and nothing used."""
@@ -493,45 +407,31 @@ class LeasePool:
     def close(self) -> Sequence[Ticket]:
         """Grant nothing more; every waiter is told."""
         self.closed = True
-        self._straight = self._may_be_straight = False
+        self.indexes.disable_fast_path()
+        tickets = self.empty_queue(TicketState.FAILED)
+        for ticket in tickets:
+            ticket.error = PoolClosed()
+        return tickets
+
+    def empty_queue(self, state: TicketState) -> list[Ticket]:
+        """Remove all waiting requests; each gets *state*. Return them."""
         tickets = self.tickets()
         for ticket in tickets:
-            self._leave(ticket, TicketState.FAILED)
-            ticket.error = PoolClosed()
+            self._leave(ticket, state)
         self.next_at, self.next_ticket = FOREVER, None
         return tickets
 
-    def forget_waiting(self) -> None:
-        """Nobody waits any more, and nobody is told: in a copy of the pool without those who did."""
-        for ticket in self.tickets():
-            self._leave(ticket, TicketState.WITHDRAWN)
-        self.next_at, self.next_ticket = FOREVER, None
-
     def _reopened(self, quota: Quota, now: float) -> Sequence[Ticket]:
         """The quota may carry something earlier than was thought."""
-        self._reopen(quota)
+        self.indexes.reopen(quota.keys)
         return self._serve(now) if self.waiting else NOBODY
-
-    def _reopen(self, quota: Quota) -> None:
-        for lane in self._index_list:
-            if lane.bounds:
-                for key in quota.keys:
-                    lane.reopen(key)
 
     def on_wall_clock_change(self, offset: float) -> None:
         """The wall clock was set: a new day is nearer, or further off, than was thought. ``tick`` must follow."""
         self.wall.offset = offset
         for quota in self.quotas.values():
             if quota.has_calendar():
-                self._reopen(quota)
-
-    def _reindex_waiting(self) -> None:
-        """Models begin to matter: those who wait for one line up apart."""
-        for ticket in self.tickets():
-            if ticket.request.model is not None:
-                ticket.index.waiting.remove(ticket)
-                ticket.index = self._index_for(ticket.request.labels, ticket.request.model)
-                ticket.index.waiting.add(ticket)
+                self.indexes.reopen(quota.keys)
 
     def _apply(
         self,
@@ -546,52 +446,29 @@ class LeasePool:
         """Make a change to what is known of a key or its quota. Where that is kept elsewhere, it is made there."""
         change(now)
 
-    def is_leased_elsewhere(self) -> bool:
-        """Whether others than those this pool knows have leased something of it: only where it is shared."""
-        return False
-
     def tickets(self) -> list[Ticket]:
         """Who waits, in order."""
-        return sorted((t for lane in self._index_list for t in lane.waiting), key=Ticket.rank)
+        return self.indexes.tickets()
 
     # -- the rule ---------------------------------------------------------------------------------------------
 
     def _serve(self, now: float) -> list[Ticket]:
         """Go through the waiting requests in order and start each that may."""
-        granted: list[Ticket] = []
         self.next_at, self.next_ticket = FOREVER, None
-        cursors = [QueueCursor(lane) for lane in self._index_list if lane.waiting]
-        claims = RefillClaims()
-        skipped: list[Ticket] = []
-        while cursors:
-            cursor = cursors[0] if len(cursors) == 1 else min(cursors, key=QueueCursor.order)
-            ticket = cursor.ticket
-            if cursor.is_already_blocked():
-                # It cannot start now; what it has a right to matters only if somebody behind it could.
-                skipped.append(ticket)
-            else:
-                for earlier in skipped:
-                    self._plan(earlier, now, claims)
-                skipped.clear()
-                key = self._plan(ticket, now, claims)
-                while key is not None and (grant := self._start(key, ticket.request, ticket.requester, now)) is None:
-                    key = self._plan(ticket, now, claims)
-                if key is None:
-                    cursor.mark_blocked()
-                else:
-                    ticket.grant = grant
-                    self._leave(ticket, TicketState.GRANTED)
-                    granted.append(ticket)
-            if not cursor.advance():
-                cursors.remove(cursor)
+        cursors = [QueueCursor(lane) for lane in self.indexes.all if lane.waiting]
+        granted = serve_in_order(cursors, now, self._plan, self._start_ticket)
         if self.waiting and self.max_lease is not None and self.leases:
             expiry = next(iter(self.leases.values())).granted_at + self.max_lease
             if expiry < self.next_at:
-                self.next_at = expiry
-                self.next_ticket = min(
-                    (QueueCursor(lane) for lane in self._index_list if lane.waiting), key=QueueCursor.order
-                ).ticket
+                self.next_at, self.next_ticket = expiry, self.indexes.first_ticket()
         return granted
+
+    def _start_ticket(self, ticket: Ticket, key: Key, now: float) -> bool:
+        """Grant *key* to the ticket; False if it is taken."""
+        ticket.grant = self._start(key, ticket.request, ticket.requester, now)
+        if ticket.grant is not None:
+            self._leave(ticket, TicketState.GRANTED)
+        return ticket.grant is not None
 
     def _plan(self, ticket: Ticket, now: float, claims: RefillClaims) -> Key | None:
         """The key on which *ticket* can start now; None if it must wait, and then it claims what it waits for."""
@@ -605,20 +482,6 @@ class LeasePool:
             claims.add(key, ticket.request, now, at)
         return None
 
-    # -- what can never be ------------------------------------------------------------------------------------
-
-    def _fail_infeasible(self) -> list[Ticket]:
-        failed = []
-        for lane in self._index_list:
-            for ticket in list(lane.waiting):
-                ticket.error = why_infeasible(self.keys.values(), ticket.request, self.keep_free)
-                if ticket.error is not None:
-                    self._leave(ticket, TicketState.FAILED)
-                    failed.append(ticket)
-        return failed
-
-    # -- which key --------------------------------------------------------------------------------------------
-
     def _find(
         self, lane: CandidateIndex, ask: LeaseRequest, now: float, claims: RefillClaims | None
     ) -> tuple[Key | None, float]:
@@ -629,43 +492,17 @@ class LeasePool:
             at = self.next_spare_slot_at(now)
             if at > now:
                 return None, at
-        return find_key(lane, ask, now, claims, self._affinities.get(ask.affinity), self._starts_at)
+        return find_key(lane, ask, now, claims, self._affinities.get(ask.affinity), self.starts_at)
 
-    def _starts_at(self, key: Key, ask: LeaseRequest, now: float, claims: RefillClaims | None) -> float:
+    def starts_at(self, key: Key, ask: LeaseRequest, now: float, claims: RefillClaims | None = None) -> float:
+        """When *ask* could start on *key* if a slot of it is free and no request waits except those with *claims*."""
         alone = starts_at(key.quota, ask, now)
         return alone if claims is None or key.quota not in claims else claims.starts_at(key, ask, now, alone)
 
-    def starts_at(self, key: Key, ask: LeaseRequest, now: float) -> float:
-        """When *ask* could start on *key*, if a slot of it is free and nobody here waits."""
-        return self._starts_at(key, ask, now, None)
-
     def next_spare_slot_at(self, now: float) -> float:
         """From when on one slot more than those to be kept free is free and open."""
-        return next_spare_slot_at(self.keys.values(), self._plain, self.keep_free, now)
+        return next_spare_slot_at(self.keys.values(), self.indexes.plain, self.keep_free, now)
 
     def earliest_start(self, ask: LeaseRequest, now: float) -> float:
         """When *ask* could start if nobody else waited; FOREVER: when somebody gives a slot back."""
-        return self._find(self._index_for(ask.labels, ask.model), ask, now, RefillClaims())[1]
-
-    # -- kinds of requests ------------------------------------------------------------------------------------
-
-    def _index_for(self, labels: Labels, model: str | None) -> CandidateIndex:
-        kind = (labels, model if self._models_matter else None)
-        lane = self._indexes.get(kind)
-        if lane is None:
-            if len(self._indexes) >= _INDEXES_REMEMBERED:
-                self._drop_idle_indexes()
-            lane = self._indexes[kind] = make_lane(*kind, self.keys.values())
-            self._index_list.append(lane)
-            self._straight = False
-        return lane
-
-    def _drop_idle_indexes(self) -> None:
-        """Drop the lanes nobody waits in; they are built again when asked for."""
-        self._indexes = {kind: lane for kind, lane in self._indexes.items() if lane is self._plain or lane.waiting}
-        self._index_list = list(self._indexes.values())
-        self._straight = self._may_be_straight and len(self._index_list) == 1
-
-    def candidate_indexes(self) -> list[CandidateIndex]:
-        """The kinds of requests there have been, each with its index of the keys."""
-        return list(self._index_list)
+        return self._find(self.indexes.get(ask.labels, ask.model), ask, now, RefillClaims())[1]

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from .candidate_index import CandidateIndex
 from .cost import Cost, is_at_least
-from .records import Ticket
+from .records import Key, Ticket
+from .reservations import RefillClaims
 
 # How many tickets behind one that waits are looked at, each time, for one that may pass. A larger number finds
 # more, at the price of looking at more on every release.
@@ -53,3 +56,39 @@ class QueueCursor:
             return False
         self.ticket = self._behind.pop()
         return True
+
+
+def serve_in_order(
+    cursors: list[QueueCursor],
+    now: float,
+    plan: Callable[[Ticket, float, RefillClaims], Key | None],
+    start: Callable[[Ticket, Key, float], bool],
+) -> list[Ticket]:
+    """Start each waiting request that may start, by priority and arrival; return those that were granted.
+
+    *plan* returns the key on which a ticket can start now; without one it adds what the ticket waits for to the claims.
+    *start* returns False if that key is taken, and then the ticket is planned again.
+    """
+    granted: list[Ticket] = []
+    claims = RefillClaims()
+    skipped: list[Ticket] = []
+    while cursors:
+        cursor = cursors[0] if len(cursors) == 1 else min(cursors, key=QueueCursor.order)
+        ticket = cursor.ticket
+        if cursor.is_already_blocked():
+            # It cannot start now; what it claims matters only if a request behind it could start.
+            skipped.append(ticket)
+        else:
+            for earlier in skipped:
+                plan(earlier, now, claims)
+            skipped.clear()
+            key = plan(ticket, now, claims)
+            while key is not None and not start(ticket, key, now):
+                key = plan(ticket, now, claims)
+            if key is None:
+                cursor.mark_blocked()
+            else:
+                granted.append(ticket)
+        if not cursor.advance():
+            cursors.remove(cursor)
+    return granted

@@ -62,7 +62,7 @@ def unpack_quota(quota: Quota, record: Record) -> None:
     """Make *quota* what the record says. Of limits the record does not have, nothing is used."""
     quota.blocks = {scope or None: _unpack_block(packed) for scope, packed in record.get("blocks", {}).items()}
     spent = record.get("spent")
-    quota.spend(None if spent is None else _unpack_block(spent))
+    quota.set_spent(None if spent is None else _unpack_block(spent))
     limits = {
         name: _sanitize_limit(packed) for name, packed in record.get("limits", {}).items() if not _is_unusable(packed)
     }

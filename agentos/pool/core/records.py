@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from ...providers.signal import PARKED_FROM
 from ..limit import Limit
 from .cost import ONE_REQUEST, Cost
 from .learning.adaptive_concurrency import AdaptiveConcurrency
@@ -17,7 +18,7 @@ from .limits.base import FOREVER, LimitState
 from .limits.calendar import CalendarWindow, WallTime
 from .limits.create import build_limit_state
 from .model_family import find_scopes
-from .states import Gate, Life, TicketState
+from .states import LIFE, Gate, Life, LifeEvent, TicketState
 
 Labels = frozenset[tuple[str, str]]
 NO_LABELS: Labels = frozenset()
@@ -186,8 +187,25 @@ class Quota:
         self._refresh_blocks()
         return True
 
-    def spend(self, block: Block | None) -> None:
-        """The money is gone, or (None) there is some again. A cooling in force stays what it is."""
+    def close_until(self, until: float, model: str | None, evidence: str, now: float) -> bool:
+        """Close the quota, or the family of *model*, until that instant. Return False if nothing changes."""
+        if until <= now:
+            return False
+        gate = Gate.COOLING if until - now <= PARKED_FROM else Gate.PARKED
+        return self.block(None if model is None else self.scopes(model)[0], Block(gate, until, now, evidence))
+
+    def reset_silence(self) -> None:
+        """Forget that leases ended without reported usage: a request that was refused has none to report."""
+        for state in self.limits:
+            state.usage.silent = 0
+
+    def spend(self, evidence: str, now: float) -> None:
+        """The money is gone: close the quota until a person acts."""
+        self.reset_silence()
+        self.set_spent(Block(Gate.SPENT, FOREVER, now, evidence))
+
+    def set_spent(self, block: Block | None) -> None:
+        """Set or remove (None) the block for money that is gone. Cooldowns in force stay."""
         self.spent = block
         self._refresh_blocks()
 
@@ -209,7 +227,7 @@ class Quota:
         if self.concurrency is not None:
             self.concurrency.reset()
         self._index_limits()
-        self.spend(None)
+        self.set_spent(None)
         for state in self.limits:
             state.reset()
             state.usage.reset()
@@ -285,6 +303,14 @@ class Key:
         self.evidence = ""
         self.since = 0.0
         self.used = number  # rank of its last grant or release: the smaller, the longer unused
+
+    def change_life(self, event: LifeEvent, evidence: str, now: float) -> bool:
+        """Apply *event* to the life of the credential. Return False if nothing changes."""
+        before, self.life = self.life, LIFE[self.life][event]
+        if self.life is before:
+            return False
+        self.evidence, self.since = evidence, now
+        return True
 
     def could_serve(self, labels: Labels, model: str | None) -> bool:
         """Whether there is an instant at which this key is open to such a request, whatever its cost."""

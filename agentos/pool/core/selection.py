@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection
 
 from .candidate_index import CandidateIndex
 from .limits.base import FOREVER
-from .records import Key, Labels, LeaseRequest
+from .records import Key, LeaseRequest
 from .reservations import RefillClaims, opens_at
 from .states import Life
 
@@ -107,14 +107,3 @@ def next_spare_slot_at(keys: Collection[Key], plain: CandidateIndex, keep_free: 
         if spare > 0:
             return at
     return FOREVER
-
-
-def make_lane(labels: Labels, model: str | None, keys: Collection[Key]) -> CandidateIndex:
-    """Index the keys for one kind of request."""
-    lane = CandidateIndex(labels, model)
-    for key in sorted(keys, key=lambda key: key.used):
-        if lane.labels <= key.labels:
-            lane.limited = lane.limited or bool(key.quota.limits)
-            if key.life is Life.ALIVE and key.leases < key.slots:
-                lane.insert(key)
-    return lane

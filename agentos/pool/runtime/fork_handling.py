@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ...errors import StoreUnavailable
 from ...util.fork_hooks import register_fork_hooks
 from ...util.locks import FairLock
+from ..core.states import TicketState
 
 if TYPE_CHECKING:
     from ..core.learning.adaptive_pool import AdaptivePool
@@ -71,5 +72,5 @@ class ForkHandling:
 
     def _forget_waiting(self) -> None:
         """Those who waited are threads and loops of the parent: a key that comes free must not be kept for them."""
-        self.core.forget_waiting()
+        self.core.empty_queue(TicketState.WITHDRAWN)
         self.waiters.clear()

@@ -91,7 +91,7 @@ class Scheduler(ForkHandling):
         """Stand in line with this thread. *instead* is what to tell a caller that would block a loop."""
         waiter = ThreadWaiter()
         ticket = Ticket(ask, requester, waiter)
-        would_block = timeout != 0 and _in_running_loop()
+        would_block = timeout != 0 and running_loop() is not None
         began = self.now()
         deadline = FOREVER if timeout is None else began + timeout
         try:
@@ -486,10 +486,6 @@ def check_timeout(timeout: object) -> None:
     """Refuse what is not a number of seconds to wait."""
     if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout >= 0:
         raise ValueError("timeout must be a number of seconds of at least 0, or None to wait as long as it takes")
-
-
-def _in_running_loop() -> bool:
-    return running_loop() is not None
 
 
 def log_stale_report(grant: Grant, what: str) -> None:

@@ -30,7 +30,9 @@ class ShortageLog:
         core = self._core
         if core.not_before > now:
             return None  # a moment's wait for the store, or for another process: no shortage yet
-        exhausted = bool(core.leases) or core.next_at == FOREVER or core.is_leased_elsewhere()
+        exhausted = (
+            bool(core.leases) or core.next_at == FOREVER or any(key.leases_elsewhere for key in core.keys.values())
+        )
         kind = "exhausted" if exhausted else "limited"
         if kind in self.told:
             return None

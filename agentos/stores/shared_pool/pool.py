@@ -18,6 +18,7 @@ from ...pool.core.pool import NOBODY, NOTHING, LeasePool
 from ...pool.core.quota_codec import named_limits, pack_quota, reset_record
 from ...pool.core.records import PLAIN, Draw, Grant, Key, LeaseRequest, Quota, Ticket
 from ...pool.core.reservations import RefillClaims, reserve
+from ...pool.core.settlement import correct_draws
 from ...pool.core.states import Life, LifeEvent, TicketState
 from ...pool.store_protocol import QuotaReservation, SlotGranted, SlotRequest, Step
 from .view import TOO_LATE, PoolView
@@ -53,9 +54,9 @@ class SharedPool(PoolView):
             return None, self.not_before
         return super()._find(index, request, now, claims)
 
-    def _starts_at(self, key: Key, request: LeaseRequest, now: float, claims: RefillClaims | None) -> float:
-        """Return when *request* may start: later than in the core if starting now would delay a process ahead."""
-        at = super()._starts_at(key, request, now, claims)
+    def starts_at(self, key: Key, ask: LeaseRequest, now: float, claims: RefillClaims | None = None) -> float:
+        """As the core has it; and if starting now would put off a process that is ahead, then after that one."""
+        at = super().starts_at(key, ask, now, claims)
         if at > now or not self._claimed.get(key.quota):
             return at
         return start_after_claims(self._claimed[key.quota], key, request, now)
@@ -75,7 +76,7 @@ class SharedPool(PoolView):
             self._claimed[quota] = parse_claims(number, quota, claims, at)
             if key.life is not Life.ALIVE or (self.keep_free and self.next_spare_slot_at(at) > at):
                 return None
-            if self._claimed[quota] and self._starts_at(key, request, at, None) > at:
+            if self._claimed[quota] and self.starts_at(key, ask, at) > at:
                 return None
             found = NOTHING if quota.open_wide else reserve(quota, request, at)
             if found is None:
@@ -158,7 +159,7 @@ class SharedPool(PoolView):
     def _free_now(self, key: Key, now: float, wanted: Callable[[int], bool]) -> int:
         """Return how many slots of wanted keys could start a request now; looks at ``NAMED`` keys at most."""
         free = key.slots - key.leases
-        for other in itertools.islice(self._plain.ready(), NAMED):
+        for other in itertools.islice(self.indexes.plain.ready(), NAMED):
             if (
                 other is not key
                 and (other.quota.open_wide or other.quota.closed_until <= now)
@@ -229,7 +230,7 @@ class SharedPool(PoolView):
             step.read(quota=number)
             before = self._draws_before.setdefault(grant, grant.draws)
             grant.draws = list(grant.draws)
-            changed = self._correct(grant, used, step.now)
+            changed = correct_draws(grant, used, step.now)
             eased = sum(draw[1] for draw in grant.draws) < sum(draw[1] for draw in before)
             self._keep(step, quota, eased=eased)
 
@@ -243,12 +244,12 @@ class SharedPool(PoolView):
         return self._serve(now) if self.waiting else NOBODY
 
     def spend(self, key: Key, evidence: str, now: float) -> Sequence[Ticket]:
-        self._apply(lambda at: self._spend(key, evidence, at), key, now)
+        self._apply(lambda at: key.quota.spend(evidence, at), key, now)
         return self._after_key_loss(now)
 
     def reject(self, key: Key, evidence: str, now: float) -> Sequence[Ticket]:
         def reject(at: float) -> None:
-            self._reset_silence(key)
+            key.quota.reset_silence()
             self._change_life(key, LifeEvent.REJECTED, evidence, at)
 
         self._apply(reject, key, now, life=Life.DEAD, evidence=evidence)
@@ -400,19 +401,13 @@ class SharedPool(PoolView):
         self._submit(lambda step: step.wait(wanted or None, idle, claim, passed=passed), now)
 
     def _waiting_for(self, now: float) -> tuple[tuple[int, ...], float | None, str | None]:
-        """Return the credentials that callers wait for (empty: any), not before when, and the refill they claim."""
-        indexes, numbers = self._index_list, self._numbers
-        idle = None if len(numbers) > NAMED else find_idle_until(indexes, self.keys.values(), self.starts_at, now)
-        return wanted_numbers(indexes, numbers), idle, build_claim(indexes, numbers, now)
-
-    def is_leased_elsewhere(self) -> bool:
-        """Return whether other processes hold leases of this pool."""
-        return any(key.leases_elsewhere for key in self.keys.values())
+        """Which credentials the line waits for (none: any), not before when, and which refill it claims."""
+        lanes, numbers = self.indexes.all, self._numbers
+        idle = None if len(numbers) > NAMED else idle_until(lanes, self.keys.values(), self.starts_at, now)
+        return wanted_numbers(lanes, numbers), idle, own_claim(lanes, numbers, now)
 
     def _fail_all(self, error: StoreError | PoolClosed) -> list[Ticket]:
-        tickets = self.tickets()
+        tickets = self.empty_queue(TicketState.FAILED)
         for ticket in tickets:
-            self._leave(ticket, TicketState.FAILED)
             ticket.error = error
-        self.next_at, self.next_ticket = FOREVER, None
         return tickets

@@ -56,7 +56,7 @@ def test_l6_notices_a_grant_to_one_who_had_left() -> None:
 
 
 def test_l10_notices_a_key_that_fell_out_of_the_index(pool: CheckedPool) -> None:
-    pool.candidate_indexes()[0].remove(pool.keys["a"])
+    pool.indexes.all[0].remove(pool.keys["a"])
 
     assert invariants.l10_slots_add_up(pool, 0.0) is not None
 

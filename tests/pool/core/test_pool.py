@@ -470,7 +470,7 @@ def test_keys_that_come_back_one_by_one_leave_nothing_behind() -> None:
         for grant in [take(pool, now=now + 0.6) for _ in range(10)]:
             pool.release(grant, now + 0.7)
 
-    (lane,) = pool.candidate_indexes()
+    (lane,) = pool.indexes.all
     assert sum(len(level._heap) for level in lane.levels) < 200
     assert len(lane.later) < 100
 
@@ -644,4 +644,4 @@ def test_many_kinds_of_requests_do_not_pile_up() -> None:
     for number in range(500):
         pool.release(take(pool, ask(model=f"m-{number}")), 0.0)
 
-    assert len(pool.candidate_indexes()) <= 64
+    assert len(pool.indexes.all) <= 64

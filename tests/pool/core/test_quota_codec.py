@@ -115,7 +115,7 @@ class Life:
     def _close(self, luck: random.Random) -> object:
         block = Block(Gate.COOLING, self.now + luck.randint(-64, 512) / 64, self.now, "429")
         if luck.random() < 0.1:
-            self.quota.spend(luck.choice((None, Block(Gate.SPENT, FOREVER, self.now, "no money"))))
+            self.quota.set_spent(luck.choice((None, Block(Gate.SPENT, FOREVER, self.now, "no money"))))
             return None
         return self.quota.block(luck.choice((None, "small", "large")), block)
 

@@ -74,7 +74,7 @@ class AdaptivePool(LeasePool):
             if not limited_before:
                 self._memory.troubled[grant.token] = said
             self._track_lease_ends()
-        elif self._watchful:
+        elif self.tracks_lease_ends:
             self._memory.well.add(grant.token)
         if said is Said.OK:
             self._clear_doubt()
@@ -104,7 +104,7 @@ class AdaptivePool(LeasePool):
 
     def mark_unknown_outcome(self, grant: Grant) -> None:
         """Nobody knows how the call of this lease went: its end teaches nothing."""
-        if self._watchful and grant.token in self.leases and grant.token not in self._memory.well:
+        if self.tracks_lease_ends and grant.token in self.leases and grant.token not in self._memory.well:
             self._memory.troubled.setdefault(grant.token, None)
 
     def _on_readings(self, grant: Grant, signal: Signal, now: float) -> Sequence[Ticket]:
@@ -143,7 +143,7 @@ class AdaptivePool(LeasePool):
         if grant.model is None:
             return None  # we would not know what to keep from it
         grant.key.barred[grant.model] = signal.why
-        self._enable_model_scopes()
+        self.indexes.split_by_model()
         return self._after_key_loss(now)
 
     def _on_out_of_money(self, grant: Grant, signal: Signal, now: float) -> Sequence[Ticket]:
@@ -228,19 +228,14 @@ class AdaptivePool(LeasePool):
     def _refresh_quota(self, quota: Quota) -> None:
         """What is known of a quota has changed: its limits, its blocks, the slots of its keys."""
         if quota.learned:
-            for lane in self._index_list:
+            for lane in self.indexes.all:
                 lane.limited = True
         if quota.scoped or any(state.scope is not None for state in quota.limits):
-            self._enable_model_scopes()
+            self.indexes.split_by_model()
         if quota.probation or any(block.probe for block in quota.blocks.values()):
             self._track_lease_ends()  # for the end of the request that goes first
         for key in quota.keys:
             self._apply_slots(key)
-
-    def _enable_model_scopes(self) -> None:
-        if not self._models_matter:
-            self._models_matter = True
-            self._reindex_waiting()
 
     def _start_rate(self, quota: Quota, now: float) -> float:
         """How fast leases of this quota began of late, by those in force."""
@@ -278,7 +273,7 @@ class AdaptivePool(LeasePool):
             grant.key.quota.concurrency.lease_started(grant.token, grant.key.name, grant.key.leases)
 
     def _expire(self, now: float) -> None:
-        if self._watchful and self.max_lease is not None:
+        if self.tracks_lease_ends and self.max_lease is not None:
             for grant in self.leases.values():
                 if grant.granted_at + self.max_lease > now:
                     break
@@ -287,8 +282,8 @@ class AdaptivePool(LeasePool):
 
     def _track_lease_ends(self) -> None:
         """From now on the end of a lease may mean something. That is not for the shortest way."""
-        self._watchful = True
-        self._straight = self._may_be_straight = False
+        self.tracks_lease_ends = True
+        self.indexes.disable_fast_path()
 
     def _on_lease_end(self, grant: Grant) -> None:
         key, quota = grant.key, grant.key.quota
@@ -315,7 +310,7 @@ class AdaptivePool(LeasePool):
                 quota.begin_probation({**quota.probation, **dict.fromkeys(tried, -FOREVER)})
 
         self._apply(end, key, grant.granted_at, opened=True)
-        self._reopen(quota)
+        self.indexes.reopen(quota.keys)
 
     def _discard_lease_record(self, grant: Grant) -> None:
         self._memory.troubled.pop(grant.token, None)
@@ -347,7 +342,7 @@ class AdaptivePool(LeasePool):
     def _apply_slots(self, key: Key) -> None:
         """Give a key the slots it should have. ``tick`` must follow."""
         if key.auto and key.target_slots() != key.slots:
-            self._move(key, key.leases, key.target_slots())
+            self.indexes.move(key, key.leases, key.target_slots())
 
 
 _SUSPICIONS = 3
