@@ -1,5 +1,5 @@
-"""Which key may be used, by whom, and when: pure state and rules.
+"""Pure state and rules of a pool: which credential a request gets, and when.
 
-Nothing in here reads a clock, takes a lock, starts a thread or does I/O. Facts and ``now`` come in, grants
-and instants go out, so that threads, asyncio, a shared store and a simulation obey one rule book.
+Nothing in here reads a clock, takes a lock, starts a thread or does I/O. Callers pass facts and ``now`` and receive
+grants and instants, so that threads, asyncio, a shared store and a simulation use the same rules.
 """

@@ -1,15 +1,17 @@
-"""An index over the keys for one kind of request: which are ready, and which may be, and from when.
+"""Indexes of the keys for each kind of request: which keys are ready, and when others may be.
 
-A lane is a kind of request (its labels and model) with the keys that may serve it. Each such key is in one place:
+A kind of request is its labels and model. Each key that may serve it is in one place of the kind's index:
 
-- *ready*: it has a free slot and, when last looked at, its quota was open. Ordered by leases, then by how long it
-  has been unused, without sorting: a key goes to the end of its level whenever it is granted or given back.
-- *later*: it has a free slot but cannot start anything before a known instant. A heap on that lower bound, which
-  is checked again when it has come.
-- nowhere: every slot is leased, or the key is dead or retired.
+- *ready*: it has a free slot, and its quota was open at the last check. Ordered by leases, then by how long it has
+  been unused, without sorting: a key goes to the end of its level whenever it is granted or released.
 
-Closing a quota touches no lane: the key is found closed when its turn comes and moves to *later* then. Opening
-one must tell the lanes (``reopen``), since nobody would look before the old instant.
+- *later*: it has a free slot but cannot start anything before a known instant. A heap on that lower bound; the key is
+  checked again at that instant.
+
+- in neither: every slot is leased, or the key is dead or retired.
+
+Closing a quota changes no index: the key moves to *later* when it is next checked. Opening one must call ``reopen``,
+since the key would not be checked before the old instant.
 """
 
 from __future__ import annotations
@@ -32,8 +34,8 @@ _by_use = attrgetter("used")
 class LoadLevel:
     """Ready keys with the same number of leases, the longest unused first.
 
-    Keys that come back from *later* do not belong at the end. They wait beside the queue, in a heap, and are
-    folded in when they outnumber it: that keeps each step cheap however many come back at once.
+    Keys that come back from *later* do not belong at the end. They stay in a heap beside the queue and are merged into
+    it when they outnumber it, which keeps each step cheap when many come back at once.
     """
 
     __slots__ = ("_heap", "queue", "returned")
@@ -47,7 +49,7 @@ class LoadLevel:
         return bool(self.queue) or bool(self.returned)
 
     def put_back(self, key: Key) -> None:
-        """Add a key at the place its last use gives it."""
+        """Add a key at the position that its last use gives it."""
         self.returned[key] = key.used
         heapq.heappush(self._heap, (key.used, key.number, key))
         if len(self.returned) > len(self.queue):
@@ -55,7 +57,7 @@ class LoadLevel:
             self.queue = OrderedDict.fromkeys(ranked)
             self.returned = {}
             self._heap = []
-        elif len(self._heap) > 2 * len(self.returned) + 16:  # the rest are keys that have left
+        elif len(self._heap) > 2 * len(self.returned) + 16:  # the other entries are of removed keys
             self._heap = [(used, key.number, key) for key, used in self.returned.items()]
             heapq.heapify(self._heap)
 
@@ -83,7 +85,7 @@ class LoadLevel:
             yield from self.queue
             return
         first = self.first()
-        yield first  # nearly always the only one asked for
+        yield first  # nearly always the only one needed
         for key in heapq.merge(self.queue, sorted(self.returned, key=_by_use), key=_by_use):
             if key is not first:
                 yield key
@@ -93,7 +95,7 @@ class LoadLevel:
 
 
 class CandidateIndex:
-    """The keys that may serve one kind of request, and the tickets of that kind that wait."""
+    """The keys that may serve one kind of request, and the waiting tickets of that kind."""
 
     __slots__ = ("bounds", "filled", "labels", "later", "levels", "limited", "model", "waiting")
 
@@ -103,14 +105,14 @@ class CandidateIndex:
         self.levels: list[LoadLevel] = [LoadLevel()]
         self.filled = 0  # bit n: level n is not empty
         self.later: list[tuple[float, int, Key]] = []
-        self.bounds: dict[Key, float] = {}  # of the keys in `later`; an entry with another bound is void
+        self.bounds: dict[Key, float] = {}  # of the keys in `later`; a heap entry with another bound is void
         self.limited = False  # some key has limits, so that cost matters
         self.waiting = WaitQueue()
 
     # -- where a key is ---------------------------------------------------------------------------------------
 
     def insert(self, key: Key) -> None:
-        """A key has a free slot, and may be ready: at the end of its level."""
+        """Add a key with a free slot at the end of its level."""
         n = key.leases
         while n >= len(self.levels):
             self.levels.append(LoadLevel())
@@ -118,9 +120,9 @@ class CandidateIndex:
         self.filled |= 1 << n
 
     def slot_taken(self, key: Key, n: int) -> None:
-        """One of the key's slots was leased; *n* were before."""
+        """Update a key of which one more slot is leased; *n* were before."""
         if key in self.bounds:
-            return  # it cannot start anything for this lane yet, however many slots are free
+            return  # it cannot start such a request yet, even with free slots
         level = self.levels[n]
         queue = level.queue
         try:
@@ -133,17 +135,17 @@ class CandidateIndex:
             self.insert(key)
 
     def slot_freed(self, key: Key, n: int) -> None:
-        """One of the key's slots came free; *n* are leased now."""
+        """Update a key of which one slot came free; *n* are still leased."""
         if key in self.bounds or n >= key.slots:
-            return  # not yet open to this lane; or one that lost slots while they were leased
+            return  # not yet open to such requests; or its slots were reduced while leased
         if n + 1 < key.slots:
             level = self.levels[n + 1]
             level.discard(key)
             if not level:
                 self.filled &= ~(2 << n)
         if key.quota.closed:
-            # Most likely it is still closed. If it is not, it comes back at the next look; but a thousand keys that
-            # were refused at once must not all be found closed by one request.
+            # Most likely it is still closed. If not, it comes back at the next check; but one request must not find a
+            # thousand keys closed that were refused at once.
             self.postpone(key, key.quota.closed_until)
         elif n:
             self.insert(key)
@@ -152,7 +154,7 @@ class CandidateIndex:
             self.filled |= 1
 
     def remove(self, key: Key) -> None:
-        """The key serves no more."""
+        """Remove a key that cannot be used any more."""
         self.bounds.pop(key, None)
         if key.leases < len(self.levels):
             level = self.levels[key.leases]
@@ -161,19 +163,19 @@ class CandidateIndex:
                 self.filled &= ~(1 << key.leases)
 
     def postpone(self, key: Key, until: float) -> None:
-        """A key found ready can start nothing before *until*."""
+        """Move a ready key that cannot start anything before *until* to *later*."""
         self.remove(key)
         self.bounds[key] = until
-        if until < FOREVER:  # one that waits for a person comes back by ``reopen`` alone
+        if until < FOREVER:  # one that waits for a person comes back only by ``reopen``
             heapq.heappush(self.later, (until, key.number, key))
 
     def reopen(self, key: Key) -> None:
-        """The key may be ready earlier than was thought."""
+        """Make a key ready that may be open earlier than its bound."""
         if self.bounds.pop(key, None) is not None:
             self.put_back(key)
 
     def promote_due(self, now: float) -> None:
-        """Look again at the keys whose instant has come."""
+        """Make the keys ready whose instant has come."""
         later = self.later
         while later and later[0][0] <= now:
             until, _, key = heapq.heappop(later)
@@ -182,7 +184,7 @@ class CandidateIndex:
                 self.put_back(key)
 
     def put_back(self, key: Key) -> None:
-        """A key may be ready again: if it has a free slot, to the place its last use gives it."""
+        """Add a key with a free slot at the position that its last use gives it."""
         n = key.leases
         if n >= key.slots:
             return
@@ -192,14 +194,14 @@ class CandidateIndex:
         self.filled |= 1 << n
 
     def next_bound(self) -> float:
-        """The earliest instant at which a key that is not ready might be."""
+        """Return the earliest instant at which a key in *later* may be ready."""
         later = self.later
         while later and self.bounds.get(later[0][2]) != later[0][0]:
             heapq.heappop(later)
         return later[0][0] if later else FOREVER
 
     def take_next(self) -> Key:
-        """Take out the key that ``next_bound`` spoke of; the caller postpones it again."""
+        """Remove and return the key of ``next_bound``; the caller postpones it again."""
         _, _, key = heapq.heappop(self.later)
         del self.bounds[key]
         return key
@@ -207,12 +209,12 @@ class CandidateIndex:
     # -- going through them -----------------------------------------------------------------------------------
 
     def first(self) -> Key:
-        """The first of the ready keys; there must be one."""
+        """Return the first ready key; there must be one."""
         filled = self.filled
         return self.levels[(filled & -filled).bit_length() - 1].first()
 
     def ready(self) -> Iterator[Key]:
-        """The ready keys: fewest leases first, then the longest unused."""
+        """Yield the ready keys: fewest leases first, then the longest unused."""
         filled = self.filled
         while filled:
             lowest = filled & -filled

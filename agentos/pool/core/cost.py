@@ -1,4 +1,4 @@
-"""What a request takes from the limits: one number per dimension, or None where nobody knows yet."""
+"""The cost of a request: one amount per dimension, or None where it is unknown."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ Used = tuple[float | None, float | None, float | None, float | None]
 
 ONE_REQUEST: Cost = (1.0, None, None, None)
 
-# No call uses more of anything. What says so is wrong, and would put its key out of use for years.
+# No call uses more. A larger figure is wrong, and would exhaust its key for years.
 MOST_USED = 1e9
 
 _INFINITE = float("inf")
 
 
 class AbsurdUsage(ValueError):
-    """A figure of what was used is below zero, not finite, or larger than `MOST_USED`."""
+    """A usage figure is negative, not finite, or larger than `MOST_USED`."""
 
 
 def parse_used(argument: str, told: Mapping[str, float], *, whole: bool = True) -> Used:
-    """Check the caller's figures and complete them: tokens are what was *given* to the model and *made* by it.
+    """Check the caller's figures and complete them: tokens are *given* to the model and *made* by it.
 
-    Input tokens alone are all that was used, as of an embedding, unless the call did not come to its end: then *whole*
-    is False. Raises AbsurdUsage, or ValueError for what is no usage at all.
+    Input tokens alone are all that was used, as for an embedding, unless the call was cut short (*whole* is False).
+    Raises AbsurdUsage, or ValueError for what is not a usage.
     """
     used = _figures(argument, told, MOST_USED)
     requests, tokens, given, made = used
@@ -35,7 +35,7 @@ def parse_used(argument: str, told: Mapping[str, float], *, whole: bool = True) 
 
 
 def is_absurd(amount: float) -> bool:
-    """Whether no call can have used that much."""
+    """Return True if no call can have used that much."""
     return not 0 <= amount <= MOST_USED
 
 
@@ -85,12 +85,12 @@ def _complaint(argument: str, told: object, most: float) -> ValueError:
 def _shown(value: float) -> str:
     try:
         return repr(value)[:40]
-    except ValueError:  # Python does not write out whole numbers of thousands of digits
+    except ValueError:  # Python refuses to format integers of thousands of digits
         return "a whole number of thousands of digits"
 
 
 def request_cost(told: Mapping[str, float] | None) -> Cost:
-    """The cost of a request that wants to start: at least one request, parts bounded by the whole."""
+    """Return the cost of a request: at least one request, parts bounded by the whole."""
     if told is None:
         return ONE_REQUEST
     requests, tokens, given, made = _figures("cost", told, _INFINITE)
@@ -105,7 +105,7 @@ def request_cost(told: Mapping[str, float] | None) -> Cost:
 
 
 def is_at_least(cost: Cost, other: Cost) -> bool:
-    """Whether *cost* surely takes at least as much as *other* of everything."""
+    """Return True if *cost* takes at least as much as *other* of every dimension."""
     return cost == other or all(
         mine is not None and theirs is not None and mine >= theirs for mine, theirs in zip(cost, other, strict=True)
     )

@@ -1,4 +1,4 @@
-"""Requests for which no instant exists at which they could start: told at once, never left to wait."""
+"""Find requests that can never start, so that they fail at once instead of waiting."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from .states import CredentialStatus, Life
 
 
 def why_infeasible(keys: Collection[Key], ask: LeaseRequest, keep_free: int) -> NoUsableCredential | NeverFits | None:
-    """Why *ask* can never start as things stand; None if there may be an instant at which it can."""
+    """Return why *ask* can never start at present; None if there may be an instant at which it can."""
     widest: LimitState | None = None
     for key in keys:
         if key.could_serve(ask.labels, ask.model):
             limit = find_exceeded_limit(key.quota, ask)
             if limit is None:
                 return _all_kept_free(keys, keep_free) if keep_free else None
-            # Of one dimension the largest; of several the first, since tokens and requests do not compare.
+            # The largest of one dimension; of several the first, since tokens and requests are not comparable.
             if widest is None or (limit.dimension == widest.dimension and limit.largest > widest.largest):
                 widest = limit
     if widest is None:

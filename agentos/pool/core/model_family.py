@@ -1,4 +1,4 @@
-"""Which model family a model belongs to, and which declared scopes cover it."""
+"""Model families: reduce a model's name to its family and find the declared scopes that cover it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def get_family(model: str) -> str:
 
 
 def find_scopes(model: str, declared: Iterable[str]) -> tuple[str, ...]:
-    """Return the scopes a request for *model* falls under: each declared one that covers it, then its family."""
+    """Return the scopes of a request for *model*: each declared one that covers it, then its family."""
     family = get_family(model)
     covering = [scope for scope in declared if scope != family and _covers(scope, model, family)]
     return (*covering, family)

@@ -1,12 +1,11 @@
-"""The pool: keys, leases and waiting requests, and the one rule that joins them.
+"""The core pool: credentials, leases and waiting requests, and the rule that serves them.
 
-The rule: requests are served in order of priority, then arrival. Each takes the key on which it can start
-earliest, and starts if that is now. A later request may start before one that still waits only if it takes nothing
-that would have let the earlier one start sooner (``needs.RefillClaims``).
+Requests are served by priority, then arrival. Each takes the key on which it can start earliest, and starts if that is
+now. A later request may start before an earlier one only if it takes nothing that would let the earlier one start
+sooner (``reservations.RefillClaims``).
 
-Operations return the tickets whose wait they ended, granted or failed; the caller tells their owners. After each,
-``next_at`` is the instant at which ``tick`` should be called if nothing else happens, and ``next_ticket`` whom that
-instant concerns.
+Operations return the tickets that they granted or failed; the caller wakes their owners. Afterwards ``next_at`` is the
+instant at which ``tick`` is due if nothing else happens, and ``next_ticket`` the ticket that it concerns.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ NOTHING: tuple[Draw, ...] = ()
 
 
 class LeasePool:
-    """A pure state machine over keys, leases and tickets. It takes ``now`` and never asks for it."""
+    """A pure state machine over keys, leases and tickets. Each operation receives ``now``."""
 
     def __init__(self, *, keep_free: int = 0, max_lease: float | None = None, wall_offset: float = 0.0) -> None:
         self.keys: dict[str, Key] = {}
@@ -42,19 +41,18 @@ class LeasePool:
         self.max_lease = max_lease
         self.wall = WallTime(wall_offset)
         self.quotas: dict[tuple[bool, str], Quota] = {}  # by (shared, name)
-        # By token, and so by age. With max_lease the oldest is looked at all the time, which a dict with a gap at its
-        # front does badly.
+        # By token, so by age. max_lease reads the oldest all the time: slow in a dict with a gap in front.
         self.leases: dict[int, Grant] = {} if max_lease is None else OrderedDict()
         self.has_calendar = False
         self.waiting = 0
         self.next_at = FOREVER
         self.next_ticket: Ticket | None = None
-        self.notes: list[str] = []  # what a person should be told; the shell logs and empties it
+        self.notes: list[str] = []  # warnings for the user; the scheduler logs and empties them
         self.closed = False
-        self.drifts = max_lease is not None  # it may change without having been asked anything
-        self.kept_out = False  # what it was asked last could not be asked of the store, where it is shared
-        self.not_before = -FOREVER  # nothing starts before this instant, however free a key looks
-        self.tracks_lease_ends = False  # the end of a lease may mean something: see ``learning``
+        self.drifts = max_lease is not None  # its state may change without an operation on it
+        self.kept_out = False  # the shared store was not available for the last operation
+        self.not_before = -FOREVER  # no lease starts before this instant, even on a free key
+        self.tracks_lease_ends = False  # see ``learning``
         self._token = 0
         self._used = 0
         self._arrivals = 0
@@ -62,13 +60,12 @@ class LeasePool:
     # -- starting at once -------------------------------------------------------------------------------------
 
     def acquire(self, ask: LeaseRequest, requester: str | None, now: float) -> Grant | None:
-        """Start now, or not at all: None if the request would have to wait, or others already do."""
+        """Return a grant, or None if the request has to wait or other requests already wait."""
         if self.waiting:
             return None
         indexes = self.indexes
         if indexes.fast_path and (ask.plain or not (ask.special or indexes.by_model)):
-            # What most requests find: one kind of request, and a key nobody uses. This is _find and _start, less all
-            # that does not apply here: it is the way everybody pays for.
+            # The common case: one kind of request, an unused key. _find and _start without what cannot apply.
             lane = indexes.plain
             level = lane.levels[0]
             queue = level.queue
@@ -102,10 +99,7 @@ class LeasePool:
     def _start_on_first(
         self, lane: CandidateIndex, ask: LeaseRequest, requester: str | None, now: float
     ) -> Grant | None:
-        """Lease the key that is first in line, if that can start *ask* now; None: look at all of them.
-
-        It nearly always can, and then ``_find`` would only have asked its limits what ``reserve`` asks them again.
-        """
+        """Lease the first ready key if *ask* can start on it now; this spares ``_find``. None: search."""
         if not lane.filled or self.keep_free or ask.affinity is not None or (lane.later and lane.later[0][0] <= now):
             return None
         key = lane.first()
@@ -121,7 +115,7 @@ class LeasePool:
         return grant
 
     def _start(self, key: Key, ask: LeaseRequest, requester: str | None, now: float) -> Grant | None:
-        """Lease *key*, which was chosen. None, if it turned out to be taken: then it is known to be by now."""
+        """Lease the selected *key*. None: a shared store refused it, and the view now shows why."""
         draws = NOTHING if key.quota.open_wide else reserve(key.quota, ask, now)
         assert draws is not None, "a key was chosen that cannot start now"  # noqa: S101
         self._token = token = self._token + 1
@@ -130,7 +124,7 @@ class LeasePool:
         return grant
 
     def _record_lease(self, grant: Grant, ask: LeaseRequest) -> None:
-        """A lease begins: its key has one slot less."""
+        """Enter a new lease and take one slot of its key."""
         self.leases[grant.token] = grant
         key = grant.key
         before = key.leases
@@ -145,12 +139,12 @@ class LeasePool:
             self._slot_taken(grant)
 
     def _slot_taken(self, grant: Grant) -> None:
-        """A lease began on a key whose slots are to be found out."""
+        """Handle the start of a lease on a key with automatic slots."""
 
     # -- waiting ----------------------------------------------------------------------------------------------
 
     def enqueue(self, ticket: Ticket, now: float) -> Sequence[Ticket]:
-        """Put a request in line. It may be granted, or failed, by the time this returns."""
+        """Add a request to the wait queue. It may be granted or failed when this returns."""
         if self.closed:
             ticket.state, ticket.error = TicketState.FAILED, PoolClosed()
             return (ticket,)
@@ -170,12 +164,12 @@ class LeasePool:
         return self._serve(now)
 
     def withdraw(self, ticket: Ticket, now: float) -> Sequence[Ticket]:
-        """Leave the line. If the grant has just come, it goes on to the next."""
+        """Remove a request from the wait queue. If it has just been granted, the next one gets that grant."""
         if ticket.state is TicketState.GRANTED:
             assert ticket.grant is not None  # noqa: S101 - for the type checker
             return self.release(ticket.grant, now) or NOBODY
         if ticket.state is not TicketState.WAITING or ticket.index is None:
-            return NOBODY  # it has left already, or never got here
+            return NOBODY  # already removed, or never added
         self._leave(ticket, TicketState.WITHDRAWN)
         return self._serve(now)
 
@@ -185,7 +179,7 @@ class LeasePool:
         self.waiting -= 1
 
     def tick(self, now: float) -> Sequence[Ticket]:
-        """Time has passed: end what is over, start what can start."""
+        """End the leases that expire and start the requests that can start now."""
         if self.max_lease is not None:
             self._expire(now)
         return self._serve(now)
@@ -193,7 +187,7 @@ class LeasePool:
     # -- holding and giving back ------------------------------------------------------------------------------
 
     def release(self, grant: Grant, now: float) -> Sequence[Ticket] | None:
-        """Give the slot back. None: that lease has already ended, and nothing changed."""
+        """End the lease and serve waiting requests. None: it had already ended, and nothing changed."""
         ticket = self._grant_next(grant, now)
         if ticket is not None:
             return (ticket,)
@@ -202,10 +196,10 @@ class LeasePool:
         return self._serve(now) if self.waiting else NOBODY
 
     def _grant_next(self, grant: Grant, now: float) -> Ticket | None:
-        """Give the key straight to the first in line, where nothing else can matter; None if something might.
+        """Grant the key to the first waiting request if no other rule can apply; else None.
 
-        What ``end`` and ``_serve`` would do, in the case that matters most: everybody waits for a slot, of keys
-        without limits. A thread that was asleep pays for every step here with the time until it runs.
+        A shortcut for ``end`` and ``_serve`` in the most frequent case: requests wait for a slot of keys without
+        limits.
         """
         key, lane = grant.key, self.indexes.plain
         if not (
@@ -220,7 +214,7 @@ class LeasePool:
         ):
             return None
         ticket = lane.waiting.head()
-        assert ticket is not None  # noqa: S101 - for the type checker: there is but one lane, and somebody waits
+        assert ticket is not None  # noqa: S101 - for the type checker: there is one index, and a ticket waits
         self._token = token = self._token + 1
         ask = ticket.request
         ticket.grant = self.leases[token] = Grant(key, token, ticket.requester, now, ask.model, NOTHING)
@@ -232,7 +226,7 @@ class LeasePool:
         return ticket
 
     def end(self, grant: Grant) -> bool:
-        """The half of ``release`` that needs no clock: if anybody waits, ``tick`` must follow."""
+        """End a lease without serving: ``tick`` must follow if requests wait. Return False if it had ended."""
         if self.leases.pop(grant.token, None) is None:
             return False
         for draw in grant.draws:
@@ -258,13 +252,13 @@ class LeasePool:
         return True
 
     def _on_lease_end(self, grant: Grant) -> None:
-        """A lease has ended; there is something to be learned from that."""
+        """Learn from the end of a lease."""
 
     def _end_draws(self, grant: Grant) -> None:
         end_estimates(grant, self.notes)
 
     def _expire(self, now: float) -> None:
-        """End the leases that have lasted too long. They are kept in the order they began."""
+        """End the leases that are older than ``max_lease``; the oldest is first."""
         assert self.max_lease is not None  # noqa: S101 - for the type checker
         while self.leases:
             grant = next(iter(self.leases.values()))
@@ -277,26 +271,23 @@ class LeasePool:
             )
 
     def abandon(self, _grants: Iterable[Grant]) -> bool:
-        """The holders were given up, and still run. False: the leases last until they are given back, as any other.
-
-        True, where others share the pool: they are not renewed any more, and for this process they are lost.
-        """
+        """Give up leases whose holders still run. True: they are lost. False: they last until released."""
         return False
 
     def end_abandoned(self, _grant: Grant, _now: float) -> Sequence[Ticket] | None:
-        """The holder of an abandoned lease has ended at last. None: it was not abandoned."""
+        """Handle the end of an abandoned lease's holder. None: it was not abandoned."""
         return None
 
     def is_in_force(self, grant: Grant, _now: float) -> bool:
-        """Whether that lease is in force."""
+        """Return True if that lease is in force."""
         return self.leases.get(grant.token) is grant
 
     def reacquire(self, grant: Grant, now: float) -> Grant | None:
-        """The lease, if it is in force though this process stood still; else another on its key, if that is free."""
+        """Return the lease if it is in force after a suspension of this process; else a new one on its key, or None."""
         return grant if self.is_in_force(grant, now) else None
 
     def find_loss_reason(self, _grant: Grant, _now: float) -> str | None:
-        """Why that lease must not be used any more though nobody here gave it back; None if it may."""
+        """Return why that lease must not be used any more although it was not released; None if it may."""
         return None
 
     def settle(self, grant: Grant, used: Used, now: float) -> Sequence[Ticket] | None:
@@ -306,7 +297,7 @@ class LeasePool:
         quota = grant.key.quota
         if not quota.limits or not correct_draws(grant, used, now):
             return NOBODY
-        # Even if more was used than thought: who waits for this quota may now be due elsewhere, and let others by.
+        # Even if more was used: requests that wait for this quota may now be planned elsewhere and let others pass.
         if self.indexes.fast_path and not self.waiting and not self.indexes.plain.bounds:
             return NOBODY
         return self._reopened(quota, now)
@@ -314,7 +305,7 @@ class LeasePool:
     # -- what the provider said -------------------------------------------------------------------------------
 
     def close_quota(self, key: Key, until: float, *, model: str | None, evidence: str, now: float) -> Sequence[Ticket]:
-        """No more requests on this key's quota (for one model family, if named) before *until*."""
+        """Let no request start on this key's quota (for one model family, if given) before *until*."""
         if not self._close_quota(key, until, model, evidence, now):
             return NOBODY
         return self._serve(now) if self.waiting else NOBODY
@@ -327,18 +318,18 @@ class LeasePool:
         return changed
 
     def spend(self, key: Key, evidence: str, now: float) -> Sequence[Ticket]:
-        """The money of this key's quota is gone: closed until a person acts."""
+        """Close this key's quota until a person acts: its money is gone."""
         key.quota.spend(evidence, now)
         return self._after_key_loss(now)
 
     def reject(self, key: Key, evidence: str, now: float) -> Sequence[Ticket]:
-        """The provider refused the credential itself: dead until a person acts."""
+        """Mark the credential dead until a person acts: the provider refused it."""
         key.quota.reset_silence()
         self._change_life(key, LifeEvent.REJECTED, evidence, now)
         return self._after_key_loss(now)
 
     def _after_key_loss(self, now: float) -> Sequence[Ticket]:
-        """Some key serves no more: who could use no other is told."""
+        """Fail the requests that no remaining key can serve."""
         return [*self._fail_infeasible(), *self._serve(now)]
 
     def _fail_infeasible(self) -> list[Ticket]:
@@ -354,12 +345,12 @@ class LeasePool:
     # -- who is in the pool -----------------------------------------------------------------------------------
 
     def add(self, spec: KeySpec, now: float) -> Sequence[Ticket]:
-        """A credential joins, even while others wait."""
+        """Add a credential, also while requests wait."""
         self._admit(spec)
         return self._serve(now) if self.waiting else NOBODY
 
     def _admit(self, spec: KeySpec) -> Key:
-        # A credential that shares no quota has one of its own, which no other can join by its name.
+        # Without a shared quota it has its own, which no other credential can join by name.
         shared = spec.quota is not None
         quota = self.quotas.get((shared, spec.quota or spec.name))
         if quota is None:
@@ -375,19 +366,19 @@ class LeasePool:
         return key
 
     def set_leases_elsewhere(self, key: Key, elsewhere: tuple[str, ...]) -> None:
-        """Others have so many leases on this key, in a pool that is shared. ``tick`` must follow."""
+        """Set the leases that other processes hold on this key of a shared pool. ``tick`` must follow."""
         leases = key.leases - len(key.leases_elsewhere) + len(elsewhere)
         key.leases_elsewhere = elsewhere
         if leases != key.leases:
             self.indexes.move(key, leases, key.slots)
 
     def retire(self, key: Key, now: float) -> Sequence[Ticket]:
-        """A credential leaves: its leases run on, nothing new starts on it."""
+        """Remove a credential from use; leases in force continue."""
         self._change_life(key, LifeEvent.RETIRED, "retired by hand", now)
         return self._after_key_loss(now)
 
     def revive(self, key: Key, now: float) -> Sequence[Ticket]:
-        """A person has acted: a dead, retired or spent credential may be used again."""
+        """Let a dead, retired or spent credential be used again."""
         self._revive(key, now)
         return self._reopened(key.quota, now)
 
@@ -396,7 +387,7 @@ class LeasePool:
         key.quota.set_spent(None)
 
     def clear(self, key: Key, now: float) -> Sequence[Ticket]:
-        """A person says to forget all that is known of this key and its quota: usable, cold, and nothing used."""
+        """Forget all that is known about this key and its quota."""
         self._clear(key, now)
         return self._reopened(key.quota, now)
 
@@ -405,7 +396,7 @@ class LeasePool:
         key.quota.reset()
 
     def close(self) -> Sequence[Ticket]:
-        """Grant nothing more; every waiter is told."""
+        """Fail every waiting request and grant nothing more."""
         self.closed = True
         self.indexes.disable_fast_path()
         tickets = self.empty_queue(TicketState.FAILED)
@@ -422,12 +413,12 @@ class LeasePool:
         return tickets
 
     def _reopened(self, quota: Quota, now: float) -> Sequence[Ticket]:
-        """The quota may carry something earlier than was thought."""
+        """Check again a quota that may be open earlier."""
         self.indexes.reopen(quota.keys)
         return self._serve(now) if self.waiting else NOBODY
 
     def on_wall_clock_change(self, offset: float) -> None:
-        """The wall clock was set: a new day is nearer, or further off, than was thought. ``tick`` must follow."""
+        """Apply a new offset of the wall clock: days end at other instants. ``tick`` must follow."""
         self.wall.offset = offset
         for quota in self.quotas.values():
             if quota.has_calendar():
@@ -443,17 +434,17 @@ class LeasePool:
         evidence: str = "",
         opened: bool = False,
     ) -> None:
-        """Make a change to what is known of a key or its quota. Where that is kept elsewhere, it is made there."""
+        """Apply a change to the state of a key or its quota. A shared pool applies it in its store."""
         change(now)
 
     def tickets(self) -> list[Ticket]:
-        """Who waits, in order."""
+        """Return the waiting requests in the order in which they are served."""
         return self.indexes.tickets()
 
     # -- the rule ---------------------------------------------------------------------------------------------
 
     def _serve(self, now: float) -> list[Ticket]:
-        """Go through the waiting requests in order and start each that may."""
+        """Start each waiting request that may start, and set ``next_at``."""
         self.next_at, self.next_ticket = FOREVER, None
         cursors = [QueueCursor(lane) for lane in self.indexes.all if lane.waiting]
         granted = serve_in_order(cursors, now, self._plan, self._start_ticket)
@@ -464,14 +455,14 @@ class LeasePool:
         return granted
 
     def _start_ticket(self, ticket: Ticket, key: Key, now: float) -> bool:
-        """Grant *key* to the ticket; False if it is taken."""
+        """Grant *key* to the ticket. Return False if it is taken."""
         ticket.grant = self._start(key, ticket.request, ticket.requester, now)
         if ticket.grant is not None:
             self._leave(ticket, TicketState.GRANTED)
         return ticket.grant is not None
 
     def _plan(self, ticket: Ticket, now: float, claims: RefillClaims) -> Key | None:
-        """The key on which *ticket* can start now; None if it must wait, and then it claims what it waits for."""
+        """Return the key on which *ticket* can start now. None: it must wait, and claims what it waits for."""
         key, at = self._find(ticket.index, ticket.request, now, claims)
         if at <= now:
             return key
@@ -485,7 +476,7 @@ class LeasePool:
     def _find(
         self, lane: CandidateIndex, ask: LeaseRequest, now: float, claims: RefillClaims | None
     ) -> tuple[Key | None, float]:
-        """The key on which *ask* can start earliest, and when. Without *claims* only "now" is of interest."""
+        """Return the key on which *ask* can start earliest, and when. Without *claims* only "now" matters."""
         if lane.later:
             lane.promote_due(now)
         if self.keep_free:
@@ -495,14 +486,14 @@ class LeasePool:
         return find_key(lane, ask, now, claims, self._affinities.get(ask.affinity), self.starts_at)
 
     def starts_at(self, key: Key, ask: LeaseRequest, now: float, claims: RefillClaims | None = None) -> float:
-        """When *ask* could start on *key* if a slot of it is free and no request waits except those with *claims*."""
+        """Return when *ask* can start on *key* if a slot is free and only the requests in *claims* are ahead."""
         alone = starts_at(key.quota, ask, now)
         return alone if claims is None or key.quota not in claims else claims.starts_at(key, ask, now, alone)
 
     def next_spare_slot_at(self, now: float) -> float:
-        """From when on one slot more than those to be kept free is free and open."""
+        """Return when more slots are free and open than ``keep_free`` keeps."""
         return next_spare_slot_at(self.keys.values(), self.indexes.plain, self.keep_free, now)
 
     def earliest_start(self, ask: LeaseRequest, now: float) -> float:
-        """When *ask* could start if nobody else waited; FOREVER: when somebody gives a slot back."""
+        """Return when *ask* could start if no request waited; FOREVER: when a lease ends."""
         return self._find(self.indexes.get(ask.labels, ask.model), ask, now, RefillClaims())[1]

@@ -1,4 +1,4 @@
-"""Going through the waiting requests of one lane: in order, and a little way behind the first that cannot start."""
+"""Serve the waiting requests in order, with a limited lookahead behind the first that cannot start."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ from .cost import Cost, is_at_least
 from .records import Key, Ticket
 from .reservations import RefillClaims
 
-# How many tickets behind one that waits are looked at, each time, for one that may pass. A larger number finds
-# more, at the price of looking at more on every release.
+# Tickets behind a blocked one that are tried on each release. More finds more that can pass, at a higher cost.
 LOOKAHEAD = 16
 
 
 class QueueCursor:
-    """How far the requests of one lane have been gone through."""
+    """The position in the waiting requests of one kind."""
 
     __slots__ = ("_behind", "_blocked", "index", "ticket")
 
@@ -24,23 +23,23 @@ class QueueCursor:
         head = lane.waiting.head()
         assert head is not None, "nobody waits in this lane"  # noqa: S101
         self.ticket: Ticket = head
-        self._blocked: list[Cost] = []  # costs of the requests of this lane that wait
+        self._blocked: list[Cost] = []  # costs of the requests of this kind that cannot start
         self._behind: list[Ticket] | None = None
 
     def order(self) -> tuple[float, int]:
-        """When this lane's next request is due to be looked at, among all lanes."""
+        """Return the position of the current ticket in the order of all kinds."""
         return self.ticket.order
 
     def is_already_blocked(self) -> bool:
-        """Whether an earlier request of the same kind that takes no more than this one could not start."""
+        """Return True if an earlier request of the same kind that takes no more could not start."""
         return any(is_at_least(self.ticket.request.cost, cost) for cost in self._blocked)
 
     def mark_blocked(self) -> None:
-        """The request cannot start now."""
+        """Note that the current request cannot start now."""
         self._blocked.append(self.ticket.request.cost)
 
     def advance(self) -> bool:
-        """Move to the next request worth a look; False if there is none."""
+        """Move to the next ticket that may be able to start. Return False if there is none."""
         if not self._blocked:
             head = self.index.waiting.head()
             if head is None:
@@ -48,7 +47,7 @@ class QueueCursor:
             self.ticket = head
             return True
         if not self.index.limited:
-            return False  # all want the same: what the first cannot have, nobody can
+            return False  # all need the same: none can start if the first cannot
         if self._behind is None:
             self._behind = self.index.waiting.behind_head(LOOKAHEAD)
             self._behind.reverse()

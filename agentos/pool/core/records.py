@@ -1,7 +1,7 @@
-"""What the pool knows, as plain data: one record per quota and per credential, one per lease and per waiter.
+"""Records of the pool: quotas, credentials, requests, leases and tickets.
 
-No secret is in here: a credential is its name. A store keeps these fields; in memory they are indexed besides
-(see ``lanes``).
+They contain no secret: a credential is its name. A store keeps these fields; in memory ``candidate_index`` indexes
+them.
 """
 
 from __future__ import annotations
@@ -26,29 +26,29 @@ NO_LABELS: Labels = frozenset()
 
 @dataclass(frozen=True, slots=True)
 class KeySpec:
-    """What the pool is told of a credential."""
+    """The description of a credential that joins the pool."""
 
     name: str
     slots: int = 1
     quota: str | None = None
     limits: tuple[Limit, ...] = ()
     labels: Labels = NO_LABELS
-    auto: bool = False  # its slots are to be found out
+    auto: bool = False  # adaptive slots
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Why a quota, or one model family of it, is closed, until when, and how we know."""
+    """The reason why a quota, or one model family of it, is closed, and until when."""
 
     gate: Gate
     until: float
     since: float
     evidence: str
-    probe: bool = False  # when it ends, one request goes first
+    probe: bool = False  # when it ends, one request goes first as a probe
 
 
 class Quota:
-    """What a provider really limits. Limits and blocks are kept by scope: a model family, or None for all."""
+    """The limits and blocks that one or more credentials share, by scope: a model family, or None for all."""
 
     __slots__ = (
         "_by_model",
@@ -79,29 +79,29 @@ class Quota:
         self.name = name
         self.keys: list[Key] = []
         self.stated: tuple[LimitState, ...] = tuple(build_limit_state(limit, wall) for limit in limits)
-        self.learned: dict[str, LimitState] = {}  # by the name under which they are kept
-        self.limits = self.stated  # and those learned
-        self.named: list[tuple[str, LimitState]] | None = None  # see ``keeping``
+        self.learned: dict[str, LimitState] = {}  # by their name in a record
+        self.limits = self.stated  # stated and learned
+        self.named: list[tuple[str, LimitState]] | None = None  # cache of ``quota_codec.named_limits``
         self.unscoped = tuple(state for state in self.limits if state.scope is None)
-        self.concurrency: AdaptiveConcurrency | None = None  # of the credentials whose slots are to be found out
-        self.history: list[tuple[float, str]] = []  # what was learned when, the newest last
-        self.strikes = 0  # refusals lately, though a stated limit was kept
-        self.provider: str | None = None  # as the last answer showed
-        self.struck_at = -FOREVER  # when the last of them came back
-        self.reported_at = -FOREVER  # when an answer last told how much is left
-        # By scope: since when one request tries whether a long rest is over, alone; -FOREVER: none has gone yet.
+        self.concurrency: AdaptiveConcurrency | None = None  # of credentials with adaptive slots
+        self.history: list[tuple[float, str]] = []  # (instant, what was learned), the newest last
+        self.strikes = 0  # recent refusals although the stated limits were kept
+        self.provider: str | None = None  # according to the last answer
+        self.struck_at = -FOREVER  # when the last strike came
+        self.reported_at = -FOREVER  # of the last answer with an amount left
+        # By scope, the instant at which one request alone began to probe after a long cooldown; -FOREVER: not yet.
         self.probation: dict[str | None, float] = {}
         self.blocks: dict[str | None, Block] = {}
         self.spent: Block | None = None
-        self.closed = False  # there is such a block, ended or not
-        self.closed_until = -FOREVER  # for all models: that of blocks[None], or for ever if spent
-        self.scoped = False  # some block is for one model family only
-        self.open_wide = not limits  # nothing to ask of this quota: no limits, and no block since
+        self.closed = False  # there is a block for all models, ended or not
+        self.closed_until = -FOREVER  # for all models: of blocks[None], FOREVER if spent
+        self.scoped = False  # some block applies to one model family
+        self.open_wide = not limits  # no limits and no blocks: every request may start
         self._by_model: dict[str, tuple[LimitState, ...]] = {}
         self._scopes: dict[str, tuple[str, ...]] = {}
 
     def scopes(self, model: str | None) -> tuple[str, ...]:
-        """The scopes a request for *model* falls under, besides None."""
+        """Return the scopes that apply to a request for *model*, besides None."""
         if model is None:
             return ()
         found = self._scopes.get(model)
@@ -113,7 +113,7 @@ class Quota:
         return found
 
     def limits_for(self, model: str | None) -> tuple[LimitState, ...]:
-        """The limits a request for *model* draws on."""
+        """Return the limits that apply to a request for *model*."""
         if model is None:
             return self.unscoped
         found = self._by_model.get(model)
@@ -126,12 +126,12 @@ class Quota:
         return found
 
     def learn(self, name: str, state: LimitState) -> None:
-        """Keep to one limit more, that nobody stated."""
+        """Add a learned limit."""
         self.learned[name] = state
         self._index_limits()
 
     def unlearn(self, names: Iterable[str]) -> None:
-        """Keep to these no more."""
+        """Remove learned limits."""
         for name in list(names):
             del self.learned[name]
         self._index_limits()
@@ -145,7 +145,7 @@ class Quota:
         self._refresh_blocks()
 
     def add_history(self, at: float, text: str, instead_of: str | None = None) -> None:
-        """Remember what was learned, and when; in the place of the last, if that begins with *instead_of*."""
+        """Record what was learned; replace the last entry if it begins with *instead_of*."""
         if instead_of is not None and self.history and self.history[-1][1].startswith(instead_of):
             self.history.pop()
         last = self.history[-1][0] if self.history else at
@@ -153,18 +153,18 @@ class Quota:
         del self.history[:-_HISTORY_LENGTH]
 
     def probe_holds_until(self, model: str | None) -> float:
-        """When the next request for *model* may go, while one tries whether a long rest is over."""
+        """Return when the next request for *model* may start while another one probes."""
         tried = [self.probation.get(scope, -FOREVER) for scope in (None, *self.scopes(model))]
         return max(tried) + PROBE_TIMEOUT
 
     def begin_probe(self, model: str | None, now: float) -> None:
-        """A request for *model* goes first."""
+        """Note that a request for *model* starts as the probe."""
         for scope in (None, *self.scopes(model)):
             if scope in self.probation:
                 self.probation[scope] = now
 
     def find_probed_scopes(self, model: str | None, began_at: float) -> list[str | None]:
-        """The scopes that a request for *model* that began then has tried."""
+        """Return the scopes probed by a request for *model* that began at that instant."""
         return [
             scope for scope in (None, *self.scopes(model)) if -FOREVER < self.probation.get(scope, FOREVER) <= began_at
         ]
@@ -179,7 +179,7 @@ class Quota:
         self._refresh_blocks()
 
     def block(self, scope: str | None, block: Block) -> bool:
-        """Close *scope*; a later end always wins over an earlier one. Returns whether anything changed."""
+        """Close *scope*; the later end wins. Return True if anything changed."""
         current = self.blocks.get(scope)
         if current is not None and current.until >= block.until:
             return False
@@ -188,7 +188,7 @@ class Quota:
         return True
 
     def close_until(self, until: float, model: str | None, evidence: str, now: float) -> bool:
-        """Close the quota, or the family of *model*, until that instant. Return False if nothing changes."""
+        """Close the quota, or the family of *model*, until that instant. Return False if nothing changed."""
         if until <= now:
             return False
         gate = Gate.COOLING if until - now <= PARKED_FROM else Gate.PARKED
@@ -200,7 +200,7 @@ class Quota:
             state.usage.silent = 0
 
     def spend(self, evidence: str, now: float) -> None:
-        """The money is gone: close the quota until a person acts."""
+        """Close the quota until a person acts: its money is gone."""
         self.reset_silence()
         self.set_spent(Block(Gate.SPENT, FOREVER, now, evidence))
 
@@ -217,7 +217,7 @@ class Quota:
         self._refresh_blocks()
 
     def reset(self) -> None:
-        """Nothing is known of it but the limits that were stated."""
+        """Forget everything but the stated limits."""
         self.blocks = {}
         self.probation = {}
         self.learned = {}
@@ -240,7 +240,7 @@ class Quota:
         self.open_wide = not (self.limits or self.blocks or self.probation) and self.spent is None
 
     def block_for(self, model: str | None) -> Block | None:
-        """The block that keeps a request for *model* out longest, whether or not it has ended."""
+        """Return the block that excludes a request for *model* longest, even if it has ended."""
         found = self.spent or self.blocks.get(None)
         for scope in self.scopes(model):
             other = self.blocks.get(scope)
@@ -249,7 +249,7 @@ class Quota:
         return found
 
     def closed_for(self, model: str | None) -> float:
-        """The instant until which a request for *model* is kept out."""
+        """Return the instant until which a request for *model* is excluded."""
         if model is None or not self.scoped:
             return self.closed_until
         block = self.block_for(model)
@@ -262,12 +262,12 @@ class Quota:
 _MODELS_REMEMBERED = 256
 _HISTORY_LENGTH = 20
 
-# A request that tries whether a long rest is over is waited for so long; then the next may try.
+# The next request may probe if the current probe takes longer than this, in seconds.
 PROBE_TIMEOUT = 60.0
 
 
 class Key:
-    """One credential: its slots, how many are leased, and whether it lives."""
+    """One credential: its slots, how many are leased, and its life."""
 
     __slots__ = (
         "auto",
@@ -293,19 +293,19 @@ class Key:
         self.slots = spec.slots
         self.labels = spec.labels
         self.quota = quota
-        self.leases = 0  # ours and those of others
-        self.leases_elsewhere: tuple[str, ...] = ()  # who else has leased it, in a pool that is shared
-        self.auto = spec.auto  # its slots are found out: see ``width``
-        self.proven = False  # some call with it went well
-        self.suspicions = 0  # refusals in a row that may have been somebody else's
-        self.barred: dict[str, str] = {}  # the models it may not be used for, and how we know
+        self.leases = 0  # of all processes
+        self.leases_elsewhere: tuple[str, ...] = ()  # the holders in other processes of a shared pool
+        self.auto = spec.auto  # adaptive slots
+        self.proven = False  # a call with it has succeeded
+        self.suspicions = 0  # consecutive refusals that may concern another credential
+        self.barred: dict[str, str] = {}  # by model that it may not use, the evidence
         self.life = Life.ALIVE
         self.evidence = ""
         self.since = 0.0
-        self.used = number  # rank of its last grant or release: the smaller, the longer unused
+        self.used = number  # rank of its last grant or release: smaller is longer unused
 
     def change_life(self, event: LifeEvent, evidence: str, now: float) -> bool:
-        """Apply *event* to the life of the credential. Return False if nothing changes."""
+        """Apply *event* to the life of the credential. Return False if nothing changed."""
         before, self.life = self.life, LIFE[self.life][event]
         if self.life is before:
             return False
@@ -313,7 +313,7 @@ class Key:
         return True
 
     def could_serve(self, labels: Labels, model: str | None) -> bool:
-        """Whether there is an instant at which this key is open to such a request, whatever its cost."""
+        """Return True if this key may be open to such a request at some instant, at any cost."""
         return (
             self.life is Life.ALIVE
             and labels <= self.labels
@@ -322,13 +322,13 @@ class Key:
         )
 
     def target_slots(self) -> int:
-        """How many slots it should have, where that is found out: one of ours, until a call with it went well."""
+        """Return the adaptive number of slots: one for this process until a call with it has succeeded."""
         assert self.quota.concurrency is not None  # noqa: S101 - for the type checker
         return self.quota.concurrency.slots if self.proven else 1 + len(self.leases_elsewhere)
 
 
 class LeaseRequest:
-    """What a request wants. Many requests may share one."""
+    """What a caller requests. Many callers may share one."""
 
     __slots__ = ("affinity", "cost", "labels", "model", "plain", "priority", "special")
 
@@ -345,21 +345,21 @@ class LeaseRequest:
         self.affinity = affinity
         self.priority = priority
         self.labels = labels
-        self.special = affinity is not None or bool(labels)  # not any key will do
+        self.special = affinity is not None or bool(labels)  # it restricts or prefers keys
         self.plain = model is None and not self.special
 
 
 PLAIN = LeaseRequest()
 
 
-# What a lease took from one limit, so that it can be corrected when the true amount is known: the limit, the amount,
-# whether that is a guess (cost unknown, amount 0: counted in usage.in_flight until the lease ends or settles), and
-# the limit's own stamp. A plain tuple because two are made for every lease of a limited key.
+# What a lease took from one limit, to be corrected when the true amount is known: the limit, the amount, True if that
+# is an estimate (cost unknown, amount 0: counted in usage.in_flight until the lease ends or settles), and the limit's
+# stamp. A plain tuple because two are made for every lease of a limited key.
 Draw = tuple[LimitState, float, bool, Any]
 
 
 class Grant:
-    """A lease: one slot of one key, from *granted_at* until it is given back. The token only grows."""
+    """A lease: one slot of one key, from *granted_at* until it is released. Tokens only grow."""
 
     __slots__ = ("draws", "granted_at", "key", "model", "requester", "token")
 
@@ -381,7 +381,7 @@ class Grant:
 
 
 class Ticket:
-    """A request that waits. *owner* belongs to the shell; the core only carries it."""
+    """A waiting request. *owner* belongs to the caller; the core does not use it."""
 
     __slots__ = (
         "error",
@@ -406,10 +406,10 @@ class Ticket:
         self.error: Exception | None = None
         self.order: tuple[float, int] = (0, 0)  # (-priority, arrival)
         self.queued_at = 0.0
-        self.starts_at = FOREVER  # as last computed; FOREVER: when somebody gives a slot back
-        self.planned: Key | None = None  # where that is
+        self.starts_at = FOREVER  # as last computed; FOREVER: when a lease ends
+        self.planned: Key | None = None  # the key on which it then starts
         self.index: Any = None
 
     def rank(self) -> tuple[float, int]:
-        """Its place in line among all who wait: the smaller, the earlier."""
+        """Return its position in the order of service: smaller is earlier."""
         return self.order

@@ -1,4 +1,4 @@
-"""What a request needs of a quota, from when it is there, and whether taking it would delay somebody earlier."""
+"""Reservations: what a request takes from a quota, when that is available, and if it would delay an earlier request."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _PADDING, _MOST_PADDINGS = 1.3, 8
 
 
 def declared_amount(state: LimitState, ask: LeaseRequest) -> float | None:
-    """What the caller said *ask* takes from one limit; of tokens at least the part that was told."""
+    """Return what the caller declared for one limit; of tokens at least the declared part."""
     amount = ask.cost[state.dimension]
     if amount is None and state.dimension == TOKENS:
         parts = [part for part in (ask.cost[INPUT], ask.cost[OUTPUT]) if part is not None]
@@ -22,7 +22,7 @@ def declared_amount(state: LimitState, ask: LeaseRequest) -> float | None:
 
 
 def estimate_amount(state: LimitState, ask: LeaseRequest) -> float | None:
-    """What *ask* takes from one limit: as told, else as seen; None if nobody knows."""
+    """Return what *ask* takes from one limit: as declared, else as observed; None if unknown."""
     amount = ask.cost[state.dimension]
     if amount is not None:
         return amount
@@ -33,7 +33,7 @@ def estimate_amount(state: LimitState, ask: LeaseRequest) -> float | None:
 
 
 def compute_draws(quota: Quota, ask: LeaseRequest) -> list[tuple[LimitState, float, bool]]:
-    """What *ask* would take from each limit it falls under: the limit, the amount, and whether that is a guess."""
+    """Return what *ask* would take from each of its limits: the limit, the amount, True if that is an estimate."""
     draws = []
     for state in quota.limits_for(ask.model):
         amount = estimate_amount(state, ask)
@@ -45,7 +45,7 @@ def compute_draws(quota: Quota, ask: LeaseRequest) -> list[tuple[LimitState, flo
 
 
 def reserve(quota: Quota, ask: LeaseRequest, now: float) -> list[Draw] | None:
-    """Take what *ask* needs, or nothing and return None if the quota cannot carry it now."""
+    """Take what *ask* needs; return None and take nothing if the quota does not allow it now."""
     model = ask.model
     if (quota.closed_for(model) if quota.scoped else quota.closed_until) > now:
         return None
@@ -82,7 +82,7 @@ def reserve(quota: Quota, ask: LeaseRequest, now: float) -> list[Draw] | None:
 
 
 def starts_at(quota: Quota, ask: LeaseRequest, now: float) -> float:
-    """The first instant at which the quota can carry *ask*. FOREVER: never, or only when another lease ends."""
+    """Return when the quota allows *ask*. FOREVER: never, or only when another lease ends."""
     model, cost = ask.model, ask.cost
     at = max(now, quota.closed_for(model))
     if quota.probation:
@@ -106,13 +106,13 @@ def starts_at(quota: Quota, ask: LeaseRequest, now: float) -> float:
 
 
 def opens_at(quota: Quota, model: str | None, now: float) -> float:
-    """A lower bound for every request for *model*, whatever its cost: before this instant none can start."""
+    """Return a lower bound for every request for *model* at any cost: none can start before it."""
     at = quota.closed_for(model)
     if quota.probation:
         at = max(at, quota.probe_holds_until(model))
     for state in quota.limits_for(model):
         if state.usage.set_aside:
-            continue  # who comes without a cost does not ask it
+            continue  # a request without a cost skips it
         ready = state.ready_at(1.0 if state.dimension == REQUESTS else 0.0, now)
         if ready > at:
             at = ready
@@ -120,7 +120,7 @@ def opens_at(quota: Quota, model: str | None, now: float) -> float:
 
 
 def find_exceeded_limit(quota: Quota, ask: LeaseRequest) -> LimitState | None:
-    """The limit that *ask*, as the caller told its cost, exceeds however long it waits."""
+    """Return the limit that the declared cost of *ask* exceeds even when nothing is used."""
     for state in quota.limits_for(ask.model):
         amount = declared_amount(state, ask)
         if amount is not None and amount > state.largest:
@@ -129,10 +129,10 @@ def find_exceeded_limit(quota: Quota, ask: LeaseRequest) -> LimitState | None:
 
 
 def with_margin(ask: LeaseRequest, times: int, keys: Iterable[Key]) -> LeaseRequest:
-    """*ask*, reserving more tokens than was told, after a limit has stopped it so many times in a row.
+    """Return *ask* with more tokens reserved, after it was rate-limited that many times in a row.
 
-    Most likely its cost was told too low: a pool that starts it as soon as that much is there is then refused every
-    time. Never more than the widest of *keys* could carry, so that it does not become hopeless by this.
+    Its declared cost is probably too low, so that it would start too early and be refused every time. The margin never
+    exceeds what the largest quota of *keys* allows: the request must stay feasible.
     """
     usable = [key.quota for key in keys if key.could_serve(ask.labels, ask.model)]
     widest = max((_room(quota, ask) for quota in usable), default=1.0)
@@ -143,7 +143,7 @@ def with_margin(ask: LeaseRequest, times: int, keys: Iterable[Key]) -> LeaseRequ
 
 
 def _room(quota: Quota, ask: LeaseRequest) -> float:
-    """How many times as many tokens as it needs *ask* may take of this quota, if that is full."""
+    """Return how many times the tokens of *ask* fit into this quota when it is full."""
     rooms = [FOREVER]
     for state in quota.limits_for(ask.model):
         amount = declared_amount(state, ask)
@@ -155,21 +155,21 @@ def _room(quota: Quota, ask: LeaseRequest) -> float:
 
 
 class RefillClaim:
-    """A request that waits for a quota to refill, and so has a right to it before any later one."""
+    """A request that waits for a quota to refill, and has a right to that refill before later ones."""
 
     __slots__ = ("amounts", "at", "key")
 
     def __init__(self, key: Key, at: float, amounts: dict[LimitState, float]) -> None:
         self.key = key
         self.at = at
-        self.amounts = amounts  # its own needs and those of the earlier claims, so that the queue adds up
+        self.amounts = amounts  # its own amounts plus those of the earlier claims
 
 
 class RefillClaims:
-    """The claims of the earlier requests while a queue is gone through. Only waiting for a refill makes one.
+    """The claims of earlier requests while the queue is served. Only waiting for a refill makes one.
 
-    Who waits for a cooling to end, or for a new day, claims nothing: what others use meanwhile does not make that
-    wait longer, and an hour's wait for one model must not block another.
+    A request that waits for a cooldown or a new day claims nothing: what others use meanwhile does not delay it, and an
+    hour's wait for one model must not block another.
     """
 
     __slots__ = ("_by_quota",)
@@ -181,7 +181,7 @@ class RefillClaims:
         return quota in self._by_quota
 
     def add(self, key: Key, ask: LeaseRequest, now: float, at: float) -> None:
-        """*ask* will start on *key* at *at*: claim what it waits for there, if that is a refill."""
+        """Claim the refill that *ask* waits for, if it is one; *ask* will start on *key* at *at*."""
         quota = key.quota
         if quota.closed_for(ask.model) > now:
             return
@@ -194,16 +194,16 @@ class RefillClaims:
         self._by_quota.setdefault(quota, []).append(RefillClaim(key, at, amounts))
 
     def starts_at(self, key: Key, ask: LeaseRequest, now: float, alone: float) -> float:
-        """When *ask* may start on *key*, given that it could at *alone* if nobody had claimed anything."""
+        """Return when *ask* may start on *key* if it could start at *alone* without claims."""
         claims = self._by_quota.get(key.quota)
         if claims is None or alone == FOREVER:
             return alone
         if sum(claim.key is key for claim in claims) >= key.slots - key.leases:
-            return FOREVER  # its free slots are all spoken for: as good as leased
+            return FOREVER  # all its free slots are claimed: as good as leased
         draws = compute_draws(key.quota, ask)
         if alone <= now and all(self._leaves(claim, draws, now) for claim in claims):
             return now
-        # Behind those who claimed: what they take counts as taken.
+        # Behind the claims: what they take counts as taken.
         taken = claims[-1].amounts
         at = max(alone, claims[-1].at)
         for state, amount, _ in draws:
@@ -212,7 +212,7 @@ class RefillClaims:
 
     @staticmethod
     def _leaves(claim: RefillClaim, draws: list[tuple[LimitState, float, bool]], now: float) -> bool:
-        """Whether starting with *draws* now leaves the claimant's start where it is."""
+        """Return True if starting with *draws* now does not delay the claim."""
         return all(
             state.ready_at(claim.amounts[state], now, amount) <= claim.at
             for state, amount, _ in draws

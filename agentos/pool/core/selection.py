@@ -1,7 +1,7 @@
-"""Which key a request should have, and from when: the choice, whoever waits for it.
+"""Select the key for a request: the one on which it can start earliest.
 
-Earliest start wins. Any key that can start the request now counts as now; among those the fewest leases, then the
-longest unused; a request with an affinity keeps the key it had before, if that is one of them.
+All keys on which it can start now are equal in that; among them the one with the fewest leases, then the longest
+unused. A request with an affinity keeps its previous key if that is one of them.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ StartsAt = Callable[[Key, LeaseRequest, float, RefillClaims | None], float]
 
 
 def _is_barred(key: Key, ask: LeaseRequest) -> bool:
-    """Whether the provider does not let this credential use that model."""
+    """Return True if the provider does not let this credential use that model."""
     return bool(key.barred) and ask.model in key.barred
 
 
 class Affinities:
-    """The key that each affinity had last."""
+    """The last key of each affinity."""
 
     def __init__(self) -> None:
         self._keys: OrderedDict[str, Key] = OrderedDict()
@@ -39,7 +39,7 @@ class Affinities:
             self._keys.popitem(last=False)
 
     def get(self, affinity: str | None) -> Key | None:
-        """Return the key it had last, if that is known."""
+        """Return the last key of *affinity*, if known."""
         return None if affinity is None else self._keys.get(affinity)
 
 
@@ -51,7 +51,7 @@ def find_key(
     preferred: Key | None,
     starts_at: StartsAt,
 ) -> tuple[Key | None, float]:
-    """The key on which *ask* can start earliest, and when. Without *claims* only "now" is of interest."""
+    """Return the key on which *ask* can start earliest, and when. Without *claims* only "now" matters."""
     usable = preferred is not None and lane.has_ready(preferred) and not _is_barred(preferred, ask)
     if usable and preferred is not None and starts_at(preferred, ask, now, claims) <= now:
         return preferred, now
@@ -88,10 +88,10 @@ def find_key(
 
 
 def next_spare_slot_at(keys: Collection[Key], plain: CandidateIndex, keep_free: int, now: float) -> float:
-    """From when on one slot more than the *keep_free* to be kept is free and open; *plain* has all keys."""
+    """Return when more than *keep_free* slots are free and open; *plain* has all keys."""
     spare = -keep_free
-    plain.promote_due(now)  # nobody may have looked there for long
-    for key in plain.ready():  # enough of them is nearly always near
+    plain.promote_due(now)  # the last check may be long ago
+    for key in plain.ready():  # the first few are nearly always enough
         if key.quota.open_wide or opens_at(key.quota, None, now) <= now:
             spare += key.slots - key.leases
             if spare > 0:

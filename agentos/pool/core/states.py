@@ -1,7 +1,7 @@
-"""The words for what a quota, a credential and a request can be, and how a credential's life goes on.
+"""The states of a quota, a credential and a request, and the transitions of a credential's life.
 
-Availability is derived from these, never stored. A gate needs no table: it opens at its instant, and a later instant
-wins. A slot needs none either: it is leased or it is not, and the lease's token says by whom.
+Availability is derived from these, never stored. A gate needs no table: it opens at its instant, and the later instant
+wins. A slot needs none either: it is leased or not.
 """
 
 from __future__ import annotations
@@ -10,24 +10,24 @@ from enum import Enum, StrEnum
 
 
 class Gate(Enum):
-    """Whether a quota (or one model family of it) lets requests through."""
+    """The state of a quota, or of one model family of it."""
 
     OPEN = "open"
     COOLING = "cooling"  # until an instant, minutes away
     PARKED = "parked"  # until an instant, hours or days away
-    SPENT = "spent"  # money gone: until a person acts
+    SPENT = "spent"  # no money left: until a person acts
 
 
 class Life(Enum):
-    """Whether a credential can be used at all."""
+    """The life of a credential."""
 
     ALIVE = "alive"
-    DEAD = "dead"  # refused by the provider: until a person acts
-    RETIRED = "retired"  # taken out by a person
+    DEAD = "dead"  # refused by the provider, until a person acts
+    RETIRED = "retired"  # removed by a person
 
 
 class LifeEvent(Enum):
-    """What can happen to a credential's life."""
+    """An event in the life of a credential."""
 
     REJECTED = "rejected"
     RETIRED = "retired"
@@ -37,25 +37,25 @@ class LifeEvent(Enum):
 LIFE: dict[Life, dict[LifeEvent, Life]] = {
     Life.ALIVE: {LifeEvent.REJECTED: Life.DEAD, LifeEvent.RETIRED: Life.RETIRED, LifeEvent.REVIVED: Life.ALIVE},
     Life.DEAD: {LifeEvent.REJECTED: Life.DEAD, LifeEvent.RETIRED: Life.RETIRED, LifeEvent.REVIVED: Life.ALIVE},
-    # A late refusal of a call begun before retirement brings nothing back.
+    # The refusal of a call that began before the retirement changes nothing.
     Life.RETIRED: {LifeEvent.REJECTED: Life.RETIRED, LifeEvent.RETIRED: Life.RETIRED, LifeEvent.REVIVED: Life.ALIVE},
 }
 
 
 class TicketState(Enum):
-    """Where a ticket stands. Only WAITING has a way on; the other three are final."""
+    """The state of a waiting request. All but WAITING are final."""
 
     WAITING = "waiting"
     GRANTED = "granted"
-    WITHDRAWN = "withdrawn"  # gave up, was cancelled, or its loop closed
-    FAILED = "failed"  # nothing can ever serve it
+    WITHDRAWN = "withdrawn"  # the caller gave up or was cancelled, or its loop closed
+    FAILED = "failed"  # no key can ever serve it
 
 
 class CredentialStatus(StrEnum):
-    """The one word for a credential in reports, derived from its life, its quota and its slots."""
+    """The status of a credential in reports, derived from its life, its quota and its slots."""
 
     AVAILABLE = "available"
-    LEASED = "leased"  # every slot of it
+    LEASED = "leased"  # all its slots
     COOLING = "cooling"
     LIMITED = "limited"  # a limit is used up, until it refills
     PARKED = "parked"
@@ -64,7 +64,7 @@ class CredentialStatus(StrEnum):
     RETIRED = "retired"
 
     def __repr__(self) -> str:
-        return repr(self.value)  # in a snapshot it reads as the text it is
+        return repr(self.value)  # a snapshot shows the text
 
 
 UNAVAILABLE = frozenset(

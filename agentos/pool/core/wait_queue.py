@@ -1,4 +1,4 @@
-"""Who waits, in order: priority, then arrival."""
+"""Waiting requests in the order in which they are served: priority, then arrival."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from .records import Ticket
 
 
 class WaitQueue:
-    """Waiting tickets, the higher priority first, then the earlier arrival. Anyone may leave at any time."""
+    """Waiting tickets by priority, then arrival. A ticket can be removed at any time."""
 
     __slots__ = ("_queues", "_ranks")
 
     def __init__(self) -> None:
-        self._ranks: list[float] = []  # -priority, ascending; one entry for each line that is not empty
+        self._ranks: list[float] = []  # -priority, ascending; one entry for each queue that is not empty
         self._queues: dict[float, OrderedDict[Ticket, None]] = {}
 
     def __bool__(self) -> bool:
@@ -49,5 +49,5 @@ class WaitQueue:
         return next(iter(self._queues[ranks[0]])) if ranks else None
 
     def behind_head(self, count: int) -> list[Ticket]:
-        """The next *count* tickets after the first."""
+        """Return the next *count* tickets after the first."""
         return list(islice(self, 1, count + 1))
