@@ -1,4 +1,4 @@
-"""A pool that checks its own promises after every step. For tests, simulations and the debug switch; slow."""
+"""A pool that checks its invariants after every step, for tests, simulations and the debug switch; slow."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _STARTS_REMEMBERED = 2_000
 
 
 class CheckedPool(AdaptivePool):
-    """Does what ``LeasePool`` does, and raises ``InvariantViolated`` where a promise does not hold."""
+    """An ``AdaptivePool`` that raises ``InvariantViolated`` when an invariant does not hold."""
 
     def __init__(self, *, keep_free: int = 0, max_lease: float | None = None, wall_offset: float = 0.0) -> None:
         super().__init__(keep_free=keep_free, max_lease=max_lease, wall_offset=wall_offset)
@@ -71,7 +71,7 @@ class CheckedPool(AdaptivePool):
             start = self._start_of.get((grant.token, state))
             actual = used[state.dimension]
             if start is not None and actual is not None:
-                start[1] = min(start[2], actual)  # what exceeds the reservation, nobody could know of before
+                start[1] = min(start[2], actual)  # what exceeds the reservation was not known before
         touched = super().settle(grant, used, now)
         was_current = was_current and self.find_loss_reason(grant, now) is None
         self._require(invariants.l3_only_a_current_token_changes_anything(was_current, touched is not None), "L3")
@@ -120,7 +120,7 @@ class CheckedPool(AdaptivePool):
         return self._checked(super().clear(key, now), now)
 
     def review_closings(self, quota: Quota) -> None:
-        """Somebody else may have opened it: what is closed is what it says."""
+        """Take over the blocks of a quota: another process may have opened it."""
         closings = {place: until for place, until in self._closings.items() if place[0] is not quota}
         closings.update({(quota, scope): block.until for scope, block in quota.blocks.items()})
         self._closings = closings
@@ -130,7 +130,7 @@ class CheckedPool(AdaptivePool):
 
     def on_wall_clock_change(self, offset: float) -> None:
         for state in [state for state in self._starts if not state.refills]:
-            del self._starts[state]  # by a clock that is set, days cannot be told apart
+            del self._starts[state]  # after a change of the clock, days cannot be distinguished
         super().on_wall_clock_change(offset)
 
     def _serve(self, now: float) -> list[Ticket]:
@@ -156,11 +156,11 @@ class CheckedPool(AdaptivePool):
         self._require(invariants.r1_nothing_starts_while_closed(grant, closed), "R1")
         for state, amount, _, _ in grant.draws:
             if state.learned:
-                continue  # it is what it was found to be by then
+                continue  # a learned limit changes with what was learned
             starts = self._starts.setdefault(state, deque(maxlen=_STARTS_REMEMBERED))
-            # A day is one of the wall clock, as it was then.
+            # A day is one of the wall clock at that time.
             at = grant.granted_at + (self.wall.offset if state.limit.per == "day" else 0.0)
-            start = [at, amount, amount]  # what counts of it, and what was reserved
+            start = [at, amount, amount]  # instant, what counts, what was reserved
             starts.append(start)
             self._start_of[grant.token, state] = start
             counted = [(at, amount) for at, amount, _ in starts]

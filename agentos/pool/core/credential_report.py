@@ -1,4 +1,4 @@
-"""What the pool looks like from outside, and why: derived at the moment of asking, never stored."""
+"""Reports of the pool's credentials: state, reason and headroom, derived on request and never stored."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Headroom:
     model: str | None
     set_aside: bool
     per: float | str = 60.0
-    learned: bool = False  # nobody stated it: it was told by the provider, or found out
+    learned: bool = False  # not stated by the user: reported by the provider, or inferred
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class KeyReport:
 
 
 def build_report(pool: LeasePool, now: float) -> list[KeyReport]:
-    """Every credential, in the order they joined."""
+    """Report every credential in the order in which they joined."""
     holders: dict[Key, list[str]] = {}
     for grant in pool.leases.values():
         holder = f"lease {grant.token}" if grant.requester is None else str(grant.requester)
@@ -59,7 +59,7 @@ def _report(key: Key, holders: tuple[str, ...], now: float) -> KeyReport:
 
 
 def derive_state(key: Key, now: float) -> tuple[CredentialStatus, float, str]:
-    """The one word for a credential, until when it holds, and how we know. What matters most comes first."""
+    """Return the status of a credential, until when it holds, and the evidence. The most important comes first."""
     if key.life is not Life.ALIVE:
         return CredentialStatus(key.life.value), FOREVER, key.evidence
     if key.quota.spent is not None:
@@ -97,7 +97,7 @@ def derive_state(key: Key, now: float) -> tuple[CredentialStatus, float, str]:
 
 
 def explain_wait(pool: LeasePool, ticket: Ticket, now: float) -> list[str]:
-    """What keeps *ticket* from starting on each credential that could serve it, nearest first."""
+    """Return what keeps *ticket* from starting on each credential that could serve it, the earliest first."""
     reasons = []
     for key in pool.keys.values():
         ask = ticket.request

@@ -1,27 +1,27 @@
-"""Whose turn it is when several processes want the same keys: none starves, each gets its share by weight.
+"""The fair queue between processes that share a store: none starves, each gets its share by weight.
 
 Start-time fair queueing, with processes in the place of flows. Each process has a counter of what it was *served* while
-others waited: one for each lease, divided by its weight. Of those that wait, the one with the smallest goes first. A
-process that has not waited for a while begins where the others are: it saved nothing up.
+others waited: one per lease, divided by its weight. Of the waiting processes, the one with the smallest counter goes
+first. A process that has not waited for a while starts at the counter of the others: it saves nothing up.
 
-A process whose turn it is gets *called*, and has a moment to come. Then the others go on without it, and until it
-does something itself it is not waited for again: one that is stopped costs them that moment, once. One that comes and
-finds nothing it could use has *passed*: it is called again next time, but nobody waits for it any more.
+The process that is next gets *notified* and has a short time to act. After that the others go on without it, and do not
+wait for it again until it acts: a stopped process delays them once. A process that acts and finds nothing that it can
+use has *declined*: it is notified again next time, but the others do not wait for it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-# How long a called process is waited for, in seconds. Far above what waking one takes, on a machine that is busy.
+# Seconds for which the others wait for a notified process. Far above what a wake-up takes on a busy machine.
 NOTIFY_TIMEOUT = 0.05
 
-# In the place of the instant at which a process was called: it came, and there was nothing for it.
+# In place of the instant of the notification: it acted, and nothing was usable.
 DECLINED = -1.0
 
 
 class StoreSession:
-    """One process that uses the pool, as the others know it."""
+    """One process that uses the pool, as recorded in the store."""
 
     __slots__ = (
         "claim",
@@ -61,21 +61,19 @@ class StoreSession:
         self.expires_at = expires_at
         self.weight = weight
         self.served = served
-        self.waiting_since = waiting_since  # None: nobody in it waits
-        self.wanted = wanted  # credentials by number, as `encode_wanted` writes them; None: any
-        self.notified_at = called_at  # its turn came then, and it has done nothing since; or PASSED
-        self.idle_until = idle_until  # it can start nothing before, whatever comes free; None: anything may do
-        self.claim = claim  # the refill it waits for, as ``keeping`` writes it
-        self.wakeup_port = bell  # how to wake it
+        self.waiting_since = waiting_since  # None: no request waits in it
+        self.wanted = wanted  # credential numbers, encoded by `encode_wanted`; None: any
+        self.notified_at = called_at  # when it was notified, if it has not acted since; or DECLINED
+        self.idle_until = idle_until  # it can start nothing before; None: it may at any time
+        self.claim = claim  # the refill it waits for, encoded by ``quota_codec``
+        self.wakeup_port = bell  # port for its wake-up
         self.pid = pid
-        self.remote_use_for = (
-            out_for  # so many seconds after it is gone its leases may still be in use; None: not at all
-        )
+        self.remote_use_for = out_for  # seconds for which its leases may stay in use after it is gone; None: not at all
         self.host = host  # of another machine; empty: this one
-        self.ttl = ttl  # how long it lasts when it is not renewed, where each has its own
+        self.ttl = ttl  # seconds until it expires without renewal, where sessions differ in that
 
     def wants(self, credential: int, now: float) -> bool:
-        """Whether it waits, and that credential would do now."""
+        """Return True if it waits and could use that credential now."""
         return (
             self.waiting_since is not None
             and (self.idle_until is None or self.idle_until <= now)
@@ -83,29 +81,29 @@ class StoreSession:
         )
 
     def can_be_notified(self) -> bool:
-        """Whether it was not told, since it last did something, that there may be something for it."""
+        """Return True if it was not notified since it last acted."""
         return self.notified_at is None or self.notified_at == DECLINED
 
     def order(self) -> tuple[float, float, str]:
-        """Its place among those that wait: the smaller, the earlier."""
+        """Return its position among the waiting processes: smaller is earlier."""
         return (self.served, self.waiting_since or 0.0, self.id)
 
 
 def encode_wanted(credentials: Iterable[int]) -> str:
-    """A list of credentials in which one can be found without taking it apart."""
+    """Encode credential numbers so that one can be found without parsing."""
     return f" {' '.join(map(str, credentials))} "
 
 
 def find_queue_position(me: StoreSession, served: float, now: float) -> tuple[float, float, str]:
-    """The place of *me*, who asks for something; *served* is where those who wait are."""
+    """Return the position of *me*, which requests a lease; *served* is the counter of the waiting processes."""
     return (max(me.served, served), now, me.id) if me.waiting_since is None else me.order()
 
 
 def sessions_ahead(
     me: StoreSession, others: Iterable[StoreSession], credential: int, served: float, now: float
 ) -> list[StoreSession]:
-    """The processes that may have *credential* before *me*, who asks for it; *served* is where those who wait are."""
-    # Of two that wait, both must see the same one ahead, or each would let the other go first.
+    """Return the processes that precede *me* for *credential*; *served* is the counter of the waiting processes."""
+    # Two waiting processes must agree on which one is ahead, or each would let the other go first.
     mine = find_queue_position(me, served, now)
     return [
         other
@@ -117,13 +115,13 @@ def sessions_ahead(
 
 
 def next_to_notify(sessions: Iterable[StoreSession], credential: int, now: float) -> StoreSession | None:
-    """Whom to tell that *credential* is free: the first of those who want it and were not called yet."""
+    """Return the process to notify that *credential* is free: the first that wants it and was not notified."""
     waiting = [session for session in sessions if session.can_be_notified() and session.wants(credential, now)]
     return min(waiting, key=StoreSession.order) if waiting else None
 
 
 def charge(me: StoreSession, served: float) -> float:
-    """*me* is served while others wait. Returns where those who wait are now."""
+    """Charge *me* for a lease while others wait. Return the new counter of the waiting processes."""
     start = max(me.served, served)
     me.served = start + 1.0 / me.weight
     return start

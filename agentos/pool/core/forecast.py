@@ -1,8 +1,8 @@
-"""How long so many requests will take, by what is known now; what holds them up most, and what would help.
+"""Forecast how long a number of requests takes, what limits them most, and what would help.
 
-Everything flows: by an instant t each quota has let through what it had left, what flowed in since, and no more than
-its slots bear. The requests are through at the first t at which that adds up. That is a moment's work for a million
-requests; a run in virtual time (``agentos.simulator``) comes to the same within a few per cent.
+A fluid model: by an instant t each quota has admitted what it had left plus what flowed in, bounded by its slots. The
+requests are done at the first t at which that is enough. It is fast for a million requests; a run in virtual time
+(``agentos.simulator``) agrees within a few per cent.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from .limits.calendar import CalendarWindow, next_reset
 from .records import Key, LeaseRequest, Quota
 from .reservations import estimate_amount
 
-_FURTHEST = 400 * 86_400.0  # beyond this nobody plans
-_SMALLEST_GAIN = 0.02  # of the time
+_FURTHEST = 400 * 86_400.0  # longer forecasts are infinite
+_SMALLEST_GAIN = 0.02  # share of the time
 
 
 @dataclass(frozen=True, slots=True)
 class Improvement:
-    """Something that would change when it is over, and how long it would take then."""
+    """A change that would shorten the run, and how long it would take then."""
 
     what: str
     seconds: float
@@ -34,7 +34,7 @@ class Improvement:
 
 @dataclass(frozen=True, slots=True)
 class CapacityForecast:
-    """When it is over, what holds it up, and what would move it. ``seconds`` is infinite where nothing can serve."""
+    """The completion time, the bottleneck and improvements. ``seconds`` is infinite if no key can serve."""
 
     seconds: float
     binding: str
@@ -43,14 +43,14 @@ class CapacityForecast:
 
 @dataclass(frozen=True, slots=True)
 class _Flow:
-    """One limit, as a flow of requests: so many at once, so many a second from then on."""
+    """One limit as a flow of requests: an amount at once, then a rate per second."""
 
     what: str
     dimension: str
     at_once: float
     a_second: float
     most_at_once: float
-    days: tuple[float, ...] = ()  # or new at these instants, counted from now
+    days: tuple[float, ...] = ()  # or renewed at these instants, in seconds from now
     a_day: float = 0.0
 
     def by(self, t: float, opens_in: float) -> float:
@@ -70,7 +70,7 @@ class _Flow:
 
 @dataclass(frozen=True, slots=True)
 class _Supply:
-    """One quota: its limits, its slots, and from when it is open."""
+    """One quota: its limits, its slots, and when it opens."""
 
     name: str
     keys: int
@@ -80,7 +80,7 @@ class _Supply:
     duration: float
 
     def by(self, t: float) -> tuple[float, str]:
-        """How many requests have been let through by then, and what kept it from being more."""
+        """Return how many requests are admitted by then, and the bottleneck."""
         if t < self.opens_in:
             return 0.0, f"quota {self.name} is closed"
         most = FOREVER if self.duration <= 0 else self.slots * ((t - self.opens_in) / self.duration + 1.0)
@@ -94,23 +94,23 @@ class _Supply:
 
 @dataclass(frozen=True, slots=True)
 class CapacitySurvey:
-    """What is known of the quotas that could serve, at one instant: all that a forecast needs."""
+    """The state of the quotas that could serve, at one instant: the input of a forecast."""
 
     supplies: tuple[_Supply, ...]
-    overestimates: tuple[tuple[str, float, float], ...]  # dimension, what is reserved, what is used on average
+    overestimates: tuple[tuple[str, float, float], ...]  # dimension, reserved, used on average
     duration: float
 
 
 def collect_capacity(
     keys: Collection[Key], ask: LeaseRequest, *, duration: float, now: float, wall: float
 ) -> CapacitySurvey:
-    """Look at what requests like *ask*, each of *duration* seconds, will find. *wall* is the hour now."""
+    """Collect the capacity for requests like *ask* of *duration* seconds each. *wall* is the wall-clock time."""
     supplies = tuple(_supplies(keys, ask, duration, now, wall))
     return CapacitySurvey(supplies, tuple(_overestimates(keys, ask)), duration)
 
 
 def forecast_completion(found: CapacitySurvey, count: int, parallel: int | None) -> CapacityForecast:
-    """When *count* requests will be through, with *parallel* under way at most."""
+    """Forecast when *count* requests are done with at most *parallel* at a time."""
     supplies, duration = list(found.supplies), found.duration
     if count <= 0:
         return CapacityForecast(0.0, "nothing to do")
@@ -164,7 +164,7 @@ def _flow(quota: Quota, state: LimitState, ask: LeaseRequest, now: float, wall: 
 
 
 def _through(supplies: list[_Supply], count: float, duration: float, parallel: int | None) -> float:
-    """The first instant at which so many have started and ended."""
+    """Return the first instant at which that many have started and ended."""
 
     def started(t: float) -> float:
         by_quotas = sum(supply.by(t)[0] for supply in supplies)
@@ -184,7 +184,7 @@ def _through(supplies: list[_Supply], count: float, duration: float, parallel: i
 
 
 def _binding(supplies: list[_Supply], seconds: float, parallel: int | None, duration: float) -> str:
-    """What holds up the most requests."""
+    """Return what limits the most requests."""
     t = max(0.0, seconds - duration)
     held: dict[str, float] = {}
     total = 0.0
@@ -199,7 +199,7 @@ def _binding(supplies: list[_Supply], seconds: float, parallel: int | None, dura
     return first + (f", and {others} more like it" if others else "")
 
 
-Variant = tuple[str, list[_Supply], int | None]  # what is different, and the supplies and the parallelism then
+Variant = tuple[str, list[_Supply], int | None]  # the change, then the supplies and the parallelism
 
 
 def _improvements(
@@ -235,13 +235,13 @@ def _variants(
 
 
 def _with_less(supply: _Supply, dimension: str, factor: float) -> _Supply:
-    """The same quota, if each request took so many times less of one dimension."""
+    """Return the same quota if each request took that many times less of one dimension."""
     flows = tuple(flow.times(factor) if flow.dimension == dimension else flow for flow in supply.flows)
     return replace(supply, flows=flows)
 
 
 def _overestimates(keys: Iterable[Key], ask: LeaseRequest) -> Iterable[tuple[str, float, float]]:
-    """Dimensions of which more is reserved than was used of late: what is reserved, and what is used on average."""
+    """Return dimensions of which more is reserved than was recently used: reserved, and used on average."""
     seen: dict[int, list[float]] = {}
     for key in keys:
         for state in key.quota.limits_for(ask.model):

@@ -1,7 +1,7 @@
-"""What must hold of the pool at every instant, each as a named predicate.
+"""Invariants of the pool, each as a named predicate.
 
-A predicate returns None where it holds, else what it found. Tests, simulations and the debug switch (``audited``)
-share them. The letters are those of the list of invariants agentos is built on: L for leases, R for rates.
+A predicate returns None where it holds, else a description of the violation. Tests, simulations and the debug switch
+(``checked_pool``) share them. L is for leases, R for rates.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ Start = Sequence[float]  # (instant, amount)
 
 
 def l1_no_more_leases_than_slots(pool: LeasePool) -> str | None:
-    """L1: at no instant has a credential more leases in force than slots."""
+    """L1: a credential never has more leases in force than slots."""
     counted: dict[Key, int] = dict.fromkeys(pool.keys.values(), 0)
     for grant in pool.leases.values():
         counted[grant.key] += 1
     for key, ours in counted.items():
         count = ours + len(key.leases_elsewhere)
-        # Slots that are found out may become fewer while they are leased.
+        # Adaptive slots may shrink while they are leased.
         if count > (MAX_SLOTS if key.auto else key.slots) or count != key.leases:
             return f"{key.name} has {count} leases in force, {key.leases} on record, {key.slots} slots"
     return None
@@ -46,7 +46,7 @@ def l2_tokens_only_grow(tokens: Sequence[int]) -> str | None:
 
 
 def l3_only_a_current_token_changes_anything(was_current: bool, changed: bool) -> str | None:
-    """L3: giving back, settling or reporting changes something if and only if the lease was in force."""
+    """L3: release, settlement and report change something if and only if the lease was in force."""
     if was_current == changed:
         return None
     return "a lease in force could not be given back" if was_current else "a lease that had ended changed something"
@@ -61,7 +61,7 @@ def l6_grants_go_to_those_who_wait(tickets: Iterable[Ticket], waiting_before: Ma
 
 
 def l10_slots_add_up(pool: LeasePool, now: float) -> str | None:
-    """L10: free, held, cooling and disabled slots are together the slots there are, and each key is in one place."""
+    """L10: free, held, cooling and disabled slots add up to all slots, and each key is in one place."""
     counts = {"free": 0, "held": 0, "cooling": 0, "disabled": 0}
     for key in pool.keys.values():
         state, _, _ = derive_state(key, now)
@@ -100,7 +100,7 @@ def _each_key_is_in_one_place(pool: LeasePool) -> str | None:
 
 
 def r1_nothing_starts_while_closed(grant: Grant, closed: Mapping[tuple[Quota, str | None], float]) -> str | None:
-    """R1: nothing starts on a quota, or a model family of it, before the instant it was told to wait for."""
+    """R1: nothing starts on a quota, or a model family of it, before the end of its block."""
     quota = grant.key.quota
     for scope in (None, *quota.scopes(grant.model)):
         until = closed.get((quota, scope), -FOREVER)
@@ -142,7 +142,7 @@ def _calendar_kept(starts: Sequence[Start], limit: Limit, wall_offset: float) ->
 
 
 def r3_nobody_waits_past_a_free_key(pool: LeasePool, now: float) -> str | None:
-    """R3: the first in line cannot start now, and the pool wants to be asked no later than when it can."""
+    """R3: the first waiting request cannot start now, and ``next_at`` is no later than when it can."""
     tickets = pool.tickets()
     if not tickets:
         return None
@@ -165,7 +165,7 @@ def _could_start(pool: LeasePool, key: Key, ask: LeaseRequest, now: float) -> fl
 
 
 def r4_served_in_order(pool: LeasePool, granted: Iterable[Ticket]) -> str | None:
-    """R4: nobody is passed by a later request that wants the same and takes as much."""
+    """R4: no request is passed by a later one with the same requirements that takes as much."""
     waiting = pool.tickets()
     for ticket in granted:
         if ticket.state is not TicketState.GRANTED:
@@ -178,7 +178,7 @@ def r4_served_in_order(pool: LeasePool, granted: Iterable[Ticket]) -> str | None
 
 
 def r6_a_delay_is_sane(delay: float | None) -> str | None:
-    """R6: whatever was said, a quota is left alone for 0 to 35 days, never for ever and never for NaN."""
+    """R6: a quota is closed for 0 to 35 days, never forever and never for NaN, whatever an answer states."""
     if delay is None or (math.isfinite(delay) and 0 <= delay <= LONGEST_DELAY):
         return None
     return f"a delay of {delay}"

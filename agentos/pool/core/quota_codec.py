@@ -1,7 +1,7 @@
-"""A quota as plain data, so that a store can keep what is known of it, and another process can take it over.
+"""Encode a quota as a plain record, so that a store can keep it and another process can load it.
 
-What was learned is kept: coolings, money gone, how much of each limit is used, what requests were seen to cost.
-Limits themselves are not: each process states its own, and finds the state of those it shares by what they limit.
+A record has what was learned: cooldowns, spent money, how much of each limit is used, what requests cost. It does not
+have the limits: each process states its own, and finds the state of a shared one by what it limits.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from .states import Gate
 
 Record = Mapping[str, Any]
 
-# The record of a quota of which nothing is known.
+# The record of a quota about which nothing is known.
 EMPTY_RECORD: Record = {}
 
-# What in the record of a limit is an instant.
+# The fields of a limit's record that are instants.
 _INSTANTS = ("empty_at", "heard_at", "at", "anchor_at", "searching_since", "took_at", "resting_until")
 
 _LARGEST_SUM = 1e13
 
-_ALL_MODELS = ""  # in a record, for the scope that is None here: a record's keys are text
+_ALL_MODELS = ""  # stands for the scope None, since the keys of a record are text
 
 
 def pack_quota(quota: Quota, others: Record = EMPTY_RECORD) -> dict[str, Any]:
-    """The record of *quota*. *others* is the record it came from: limits that only other processes know stay in it."""
+    """Encode *quota*. *others* is the record it came from: limits that only other processes know stay in it."""
     record: dict[str, Any] = {}
     if quota.blocks:
         record["blocks"] = {scope or _ALL_MODELS: _pack_block(block) for scope, block in quota.blocks.items()}
@@ -43,7 +43,7 @@ def pack_quota(quota: Quota, others: Record = EMPTY_RECORD) -> dict[str, Any]:
     if quota.concurrency is not None:
         record["width"] = quota.concurrency.pack()
     elif "width" in others:
-        record["width"] = others["width"]  # of processes that leave it to be found out
+        record["width"] = others["width"]  # of processes with adaptive slots
     if quota.history:
         record["history"] = quota.history
     limits = {name: packed for name, packed in others.get("limits", {}).items() if "learned" not in packed}
@@ -59,7 +59,7 @@ def pack_quota(quota: Quota, others: Record = EMPTY_RECORD) -> dict[str, Any]:
 
 
 def unpack_quota(quota: Quota, record: Record) -> None:
-    """Make *quota* what the record says. Of limits the record does not have, nothing is used."""
+    """Set *quota* to the record. Limits that the record does not have are unused."""
     quota.blocks = {scope or None: _unpack_block(packed) for scope, packed in record.get("blocks", {}).items()}
     spent = record.get("spent")
     quota.set_spent(None if spent is None else _unpack_block(spent))
@@ -83,12 +83,12 @@ def unpack_quota(quota: Quota, record: Record) -> None:
 
 
 def _sanitize_limit(packed: Record) -> Record:
-    """The record of a limit, without what absurd usage has left in it: earlier versions took any figure."""
+    """Return the record of a limit without absurd usage, which earlier versions accepted."""
     return _reset_limit(packed) if _is_poisoned(packed) else packed
 
 
 def _is_unusable(packed: Record) -> bool:
-    """A learned limit that absurd usage was counted against: the next answer tells of it anew."""
+    """Return True for a learned limit with absurd usage: the next answer reports it again."""
     return "learned" in packed and _is_poisoned(packed)
 
 
@@ -100,11 +100,11 @@ def _is_poisoned(packed: Record) -> bool:
     sums = (packed.get("empty_at") or 0.0, packed.get("used", 0.0), packed.get("taken", 0.0))
     return not all(
         -_LARGEST_SUM < each < _LARGEST_SUM for each in sums
-    )  # no instant and no day's use; NaN is not either
+    )  # neither an instant nor a day's use; true for NaN too
 
 
 def _unpack_learned(quota: Quota, limits: Record) -> None:
-    """Know of just those learned limits that are in the record; their state is unpacked like that of any other."""
+    """Keep exactly the learned limits of the record; their state is unpacked like any other."""
     gone = [name for name in quota.learned if name not in limits]
     if gone:
         quota.unlearn(gone)
@@ -118,22 +118,22 @@ def _learned_limit(learned: list[Any]) -> LimitState:
 
 
 def shift_record_epoch(record: Record, by: float) -> dict[str, Any]:
-    """The record with every instant later by *by* seconds, nobody being at work.
+    """Shift every instant by *by* seconds after a reboot, when no request is in flight.
 
-    For a new boot, whose clock begins anew. Calendar limits are kept by the wall clock and do not move.
+    Calendar limits use the wall clock and do not shift.
     """
     new = dict(shift_record(record, by))
     if "probation" in record:
-        new["probation"] = dict.fromkeys(record["probation"])  # whoever tried is gone
+        new["probation"] = dict.fromkeys(record["probation"])  # the process that probed is gone
     if "limits" in new:
         new["limits"] = {name: _idle_limit(packed) for name, packed in new["limits"].items()}
     return new
 
 
 def shift_record(record: Record, by: float) -> Record:
-    """The record with every instant later by *by* seconds, all else being as it is: the same moments, by another clock.
+    """Shift every instant by *by* seconds to another clock.
 
-    Calendar limits are kept by the wall clock and do not move.
+    Calendar limits use the wall clock and do not shift.
     """
     if not by or not record:
         return record
@@ -152,9 +152,9 @@ def shift_record(record: Record, by: float) -> Record:
 
 
 def merge_records(record: Record, other: Record) -> dict[str, Any]:
-    """What two know of one quota who have not heard of each other: all of *record*, and what only *other* has.
+    """Merge two records of the same quota that were updated independently: *record*, plus what only *other* has.
 
-    Of two coolings of the same models the one that lasts longer.
+    Of two cooldowns of the same models the longer one wins.
     """
     new = {**other, **record}
     if "limits" in new:
@@ -170,21 +170,21 @@ def merge_records(record: Record, other: Record) -> dict[str, Any]:
 
 
 def pack_claim(quota: int, at: float, amounts: Mapping[str, float]) -> str:
-    """A claim as text: on which quota, when its holder will start, and what it takes of each limit by name."""
+    """Encode a claim: its quota, when its request starts, and what it takes of each limit by name."""
     return f"{quota} {at!r} " + "\t".join(f"{amount!r} {name}" for name, amount in amounts.items())
 
 
 def unpack_claim(text: str) -> tuple[int, float, dict[str, float]]:
-    """What ``pack_claim`` was given."""
+    """Decode what ``pack_claim`` encoded."""
     quota, at, rest = text.split(" ", 2)
     amounts = (part.split(" ", 1) for part in rest.split("\t"))
     return int(quota), float(at), {name: float(amount) for amount, name in amounts}
 
 
 def reset_record(record: Record) -> dict[str, Any]:
-    """The record of the same quota when nothing is known of it, also of limits that only others know.
+    """Return the record with nothing known, including limits that only other processes know.
 
-    Takes stay counted, and requests in flight stay in flight: leases in force have yet to settle and to end.
+    Takes stay counted and requests in flight stay in flight: leases in force still settle and end.
     """
     limits = record.get("limits", {})
     kept = {name: _reset_limit(packed) for name, packed in limits.items() if "learned" not in packed}
@@ -192,7 +192,7 @@ def reset_record(record: Record) -> dict[str, Any]:
 
 
 def without_in_flight(record: Record, names: list[str]) -> dict[str, Any]:
-    """The record after a request of unknown cost ended with its process: it counts no more in the limits *names*."""
+    """Return the record after a request of unknown cost ended with its process, in the limits *names*."""
     limits = dict(record.get("limits", {}))
     for name in names:
         packed = dict(limits.get(name, {}))
@@ -204,9 +204,9 @@ def without_in_flight(record: Record, names: list[str]) -> dict[str, Any]:
 
 
 def named_limits(quota: Quota) -> list[tuple[str, LimitState]]:
-    """The limits of *quota*, each with the name under which its state is kept.
+    """Return the limits of *quota*, each with the name of its state in a record.
 
-    By what is limited, not by how much: who edits the amount keeps the count.
+    Named by what is limited, not by how much: a change of the amount keeps the count.
     """
     if quota.named is not None:
         return quota.named
@@ -229,7 +229,7 @@ def _pack_block(block: Block) -> list[Any]:
 
 
 def _unpack_block(packed: list[Any]) -> Block:
-    gate, until, since, evidence, *probe = packed  # files of older versions do not have the last
+    gate, until, since, evidence, *probe = packed  # records of older versions do not have the last
     end = FOREVER if until is None else float(until)
     return Block(Gate(gate), end, float(since), str(evidence), bool(probe and probe[0]))
 
@@ -264,6 +264,6 @@ def _shift_limit(packed: Record, by: float) -> dict[str, Any]:
 
 
 def _idle_limit(packed: Record) -> Record:
-    """With nothing in flight."""
+    """Return the record with nothing in flight."""
     usage = packed.get("usage")
     return packed if usage is None else {**packed, "usage": {**usage, "in_flight": 0}}

@@ -1,9 +1,9 @@
-"""How many leases at once a credential bears, found out: ``slots="auto"``.
+"""Adaptive concurrency: infer how many leases at once a credential allows (``slots="auto"``).
 
-Grows quickly while all goes well and the slots are really used. Refusals tell little by themselves: most are of a rate.
-But where calls are only ever refused that would have been one more than were ever admitted at once, it is their number
-that is too much. The first time that may be chance, and the width goes on growing; the second time it is believed,
-and from then on one more is tried only now and then, and more if that goes well.
+The number grows quickly while calls succeed and the slots are used. A refusal alone says little: most are about a rate.
+But if only those calls are refused that would be one more than were ever admitted at once, their number is the cause.
+The first time that may be chance, and growth continues; the second time it is taken as the limit, and from then on one
+more is tried only now and then.
 """
 
 from __future__ import annotations
@@ -13,46 +13,46 @@ from typing import Any
 
 MAX_SLOTS = 64
 
-_USED_ENOUGH = 0.8  # of the slots, at the busiest moment of a round: else more would tell nothing
-# Slots more for each call that goes well: at first four times as many in the time of one call, then twice as many.
+_USED_ENOUGH = 0.8  # share of the slots in use at the peak of a round; below it growth proves nothing
+# Slots added for each success: fourfold growth per call time at first, then twofold.
 _FASTER, _FASTER_BELOW = 3, 16
-_PROBE_AFTER, _LONGEST_PATIENCE = 100, 1_600  # calls that went well, once the width is known
+_PROBE_AFTER, _LONGEST_PATIENCE = 100, 1_600  # successful calls, once the limit is known
 _NEAR = 1.25
 _NOTHING = ("", 0)
 
 
 class AdaptiveConcurrency:
-    """The slots of each credential of one quota that was not told how many it has."""
+    """The adaptive number of slots of each credential of one quota."""
 
     __slots__ = ("_in_flight", "clean", "known", "patience", "peak", "proven", "slots", "step", "suspected")
 
     def __init__(self) -> None:
-        self._in_flight: dict[int, tuple[str, int]] = {}  # by token: the credential, and how many it had with this one
+        self._in_flight: dict[int, tuple[str, int]] = {}  # by token: the credential, and its leases including this one
         self.reset()
 
     def reset(self) -> None:
-        """Know nothing."""
+        """Forget everything."""
         self.slots = 1
-        self.known = False  # the provider's own cap was met twice
+        self.known = False  # the provider's limit was reached twice
         self.proven = 0  # the most that were admitted at once
-        self.suspected = 0  # how many at once when one was refused that was more than proven
+        self.suspected = 0  # how many at once when one more than proven was refused
         self.patience = _PROBE_AFTER
-        self.step = 1  # by which to grow, once the width is known
-        self.clean = 0  # calls that went well since the width was changed
-        self.peak = 0  # the most at once since then
+        self.step = 1  # growth step once the limit is known
+        self.clean = 0  # successful calls since the last change
+        self.peak = 0  # the most at once since the last change
 
     def lease_started(self, token: int, name: str, at_once: int) -> None:
-        """A lease began; with it there are so many on the credential of that name."""
+        """Note that a lease began, with the number of leases on its credential."""
         self._in_flight[token] = name, at_once
         if at_once > self.peak:
             self.peak = at_once
 
     def forget(self, token: int) -> None:
-        """A lease ended in a way that tells nothing."""
+        """Drop a lease whose end proves nothing."""
         self._in_flight.pop(token, None)
 
     def lease_succeeded(self, token: int) -> bool:
-        """A lease ended and nothing was refused; whether it is time to grow."""
+        """Note that a lease ended without a refusal. Return True if it is time to grow."""
         _, at_once = self._in_flight.pop(token, _NOTHING)
         if at_once > self.proven:
             self.proven = at_once
@@ -62,7 +62,7 @@ class AdaptiveConcurrency:
         return not self.known or self.clean >= self.patience
 
     def grow(self) -> None:
-        """More at once, from now on."""
+        """Allow more leases at once."""
         more = self.step if self.known else _FASTER if self.slots < _FASTER_BELOW else 1
         self.slots = min(MAX_SLOTS, self.slots + more)
         if self.known:
@@ -71,15 +71,15 @@ class AdaptiveConcurrency:
         self.peak = 0 if self.known else self.peak
 
     def on_refusal(self, token: int) -> bool:
-        """A call was refused; whether that is because there were too many at once, rather than too many a minute."""
+        """Note a refusal. Return True if its cause is too many calls at once, not too many a minute."""
         name, at_once = self._in_flight.pop(token, _NOTHING)
         for later, (its_name, its_number) in self._in_flight.items():
             if later > token and its_name == name:
-                # The refused one was never there, as far as the provider is concerned.
+                # The provider did not count the refused call.
                 self._in_flight[later] = name, its_number - 1
         if at_once <= max(1, self.proven):
             return False
-        if at_once <= self.slots:  # else it began before the last cut
+        if at_once <= self.slots:  # else it began before the last reduction
             near = self.suspected > 0 and at_once <= _NEAR * self.suspected
             self.patience = min(_LONGEST_PATIENCE, self.patience * 2) if self.known and near else _PROBE_AFTER
             self.known = self.known or near

@@ -1,4 +1,4 @@
-"""What a pool does about an answer: docs/limits.md has the table. What one quota learns from it is in ``lessons``."""
+"""A pool that reacts to provider answers; docs/limits.md has the table, ``quota_feedback`` the rules for one quota."""
 
 from __future__ import annotations
 
@@ -16,37 +16,37 @@ from .adaptive_concurrency import AdaptiveConcurrency
 from .outage_detector import OutageDetector
 from .reported import ReportedLimit
 
-# Where a long window is used up and nobody says until when, ask again after this.
+# Seconds until the next attempt if a long window is used up and the answer has no delay.
 _RETRY_AFTER = 3_600.0
-# What an answer told of a limit is believed so long, in seconds, while more than this share of it is left.
+# A reported limit is not read again for this many seconds while more than this share of it is left.
 _STALE_AFTER, _MUCH = 0.1, 0.5
-# So many credentials of unrelated quotas, refused alike, are doubted: all rest so long and are tried once more.
+# If this many credentials of unrelated quotas are refused alike, all cool down for this many seconds and are retried.
 _UNRELATED, _DOUBTED_FOR = 3, 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class FeedbackResult:
-    """What came of a report: whom to wake, and whether the pool did something about it (so that its item may wait)."""
+    """The tickets to wake after a report, and True if the pool acted on it (so that its item may wait)."""
 
     to_wake: Sequence[Ticket]
     acted: bool
 
 
 class _LeaseBookkeeping:
-    """What is remembered of leases and refusals. Apart from the pool, which is the slower the more it holds itself."""
+    """Per-lease bookkeeping, kept outside the pool so that attribute access on the hot path stays fast."""
 
     __slots__ = ("doubt_at", "doubted", "troubled", "well")
 
     def __init__(self) -> None:
-        self.doubt_at: float | None = None  # since when refusals are thought to be nobody's fault
-        self.doubted: set[Key] = set()  # those refused then: the next time it is believed
-        # By token, what leases met with whose call did not go well; None: nobody knows how it went.
+        self.doubt_at: float | None = None  # since when refusals are attributed to the network
+        self.doubted: set[Key] = set()  # keys refused then: the next refusal counts
+        # By token, the failure of a lease's call; None: its outcome is unknown.
         self.troubled: dict[int, Said | None] = {}
-        self.well: set[int] = set()  # leases whose call was reported to go well
+        self.well: set[int] = set()  # tokens of leases with a reported success
 
 
 class AdaptivePool(LeasePool):
-    """The pool, with ears."""
+    """The core pool with feedback: limits, slots and lives of keys follow the provider's answers."""
 
     def __init__(self, *, keep_free: int = 0, max_lease: float | None = None, wall_offset: float = 0.0) -> None:
         super().__init__(keep_free=keep_free, max_lease=max_lease, wall_offset=wall_offset)
@@ -56,10 +56,10 @@ class AdaptivePool(LeasePool):
     # -- what an answer asks for ------------------------------------------------------------------------------
 
     def report(self, grant: Grant, signal: Signal, now: float, *, sure: bool = True) -> FeedbackResult | None:
-        """Believe an answer. None: that lease has already ended, and nothing changed.
+        """Apply an answer. None: that lease has already ended, and nothing changed.
 
-        Not *sure* whether it was its own provider that answered: then a credential is not given up before the third
-        time in a row.
+        If it is not *sure* that the credential's own provider answered, only the third failure in a row counts against
+        it.
         """
         if not self.is_in_force(grant, now):
             return None
@@ -90,10 +90,10 @@ class AdaptivePool(LeasePool):
         return FeedbackResult(NOBODY if touched is None else touched, touched is not None)
 
     def wants_readings(self, grant: Grant, now: float) -> bool:
-        """Whether it is worth reading what an answer that went well tells of the limits.
+        """Return True if the limits reported in a successful answer are worth reading.
 
-        Not if another one told it just now and much was left: what was taken since is known, and reading costs more
-        than the whole lease. Asked without the pool's lock: it must look only at what is replaced as a whole.
+        They are not if they were read just now and much was left: what was taken since is known, and reading costs more
+        than the whole lease. Called without the pool's lock: it must read only what is replaced as a whole.
         """
         quota = grant.key.quota
         if now - quota.reported_at > _STALE_AFTER or quota.blocks or quota.probation:
@@ -103,19 +103,19 @@ class AdaptivePool(LeasePool):
         )
 
     def mark_unknown_outcome(self, grant: Grant) -> None:
-        """Nobody knows how the call of this lease went: its end teaches nothing."""
+        """Note that the outcome of this lease's call is unknown: its end proves nothing."""
         if self.tracks_lease_ends and grant.token in self.leases and grant.token not in self._memory.well:
             self._memory.troubled.setdefault(grant.token, None)
 
     def _on_readings(self, grant: Grant, signal: Signal, now: float) -> Sequence[Ticket]:
-        """Only how much is left, if that."""
+        """Apply the amounts left that an answer reports."""
         quota = grant.key.quota
         quota.reported_at = now
         if not signal.readings:
             return NOBODY
         known = len(quota.limits)
         self._apply(lambda _: quota_feedback.apply_readings(grant, signal, now), grant.key, now)
-        if len(quota.limits) != known or quota.blocks or quota.probation:  # else only amounts are other ones
+        if len(quota.limits) != known or quota.blocks or quota.probation:  # else only amounts changed
             self._refresh_quota(quota)
         return self._reopened(quota, now)
 
@@ -126,7 +126,7 @@ class AdaptivePool(LeasePool):
         )
 
     def _on_limited_again(self, grant: Grant, signal: Signal, now: float) -> Sequence[Ticket]:
-        """The same lease, limited once more: an answer told of twice, or another call. One lease, one lesson."""
+        """Cool down after another rate limit of the same lease, which counts once."""
         delay = 0.0 if signal.delay is None else signal.delay
         return self._cool_down(grant.key.quota, now + delay, quota_feedback.find_scope(grant, signal), signal.why, now)
 
@@ -141,7 +141,7 @@ class AdaptivePool(LeasePool):
 
     def _on_not_entitled(self, grant: Grant, signal: Signal, now: float) -> Sequence[Ticket] | None:
         if grant.model is None:
-            return None  # we would not know what to keep from it
+            return None  # there is no model to bar
         grant.key.barred[grant.model] = signal.why
         self.indexes.split_by_model()
         return self._after_key_loss(now)
@@ -171,11 +171,11 @@ class AdaptivePool(LeasePool):
     # -- a credential that is refused -------------------------------------------------------------------------
 
     def _on_rejected(self, grant: Grant, signal: Signal, now: float) -> Sequence[Ticket]:
-        """The credential is dead; unless several unrelated ones were refused at once, and nothing has gone well."""
+        """Mark the credential dead, unless several unrelated ones were refused at once without a success."""
         key = grant.key
         if self._memory.doubt_at is not None and grant.granted_at <= self._memory.doubt_at:
             self._memory.doubted.add(key)
-            return NOBODY  # it was under way then
+            return NOBODY  # it was in flight then
         kind = f"refused {signal.status}"
         if key in self._memory.doubted or not self.outages.has_similar_failures(kind, key.quota.name, _UNRELATED, now):
             return self.reject(key, signal.why, now)
@@ -198,7 +198,7 @@ class AdaptivePool(LeasePool):
         return self._reopened(key.quota, now)
 
     def _clear_doubt(self) -> None:
-        """Something went well: who is refused now is refused for its own sake."""
+        """Attribute refusals to the credential again, after a success."""
         if self._memory.doubt_at is not None:
             self._memory.doubt_at = None
             self._memory.doubted.clear()
@@ -226,19 +226,19 @@ class AdaptivePool(LeasePool):
         return self._reopened(key.quota, now)
 
     def _refresh_quota(self, quota: Quota) -> None:
-        """What is known of a quota has changed: its limits, its blocks, the slots of its keys."""
+        """Update indexes, models and slots after a change of a quota."""
         if quota.learned:
             for lane in self.indexes.all:
                 lane.limited = True
         if quota.scoped or any(state.scope is not None for state in quota.limits):
             self.indexes.split_by_model()
         if quota.probation or any(block.probe for block in quota.blocks.values()):
-            self._track_lease_ends()  # for the end of the request that goes first
+            self._track_lease_ends()  # for the end of the probe
         for key in quota.keys:
             self._apply_slots(key)
 
     def _start_rate(self, quota: Quota, now: float) -> float:
-        """How fast leases of this quota began of late, by those in force."""
+        """Return how many leases of this quota began per second, from those in force."""
         began = [grant.granted_at for grant in self.leases.values() if grant.key.quota is quota]
         return len(began) / max(0.05, now - min(began)) if began else 0.0
 
@@ -281,13 +281,13 @@ class AdaptivePool(LeasePool):
         super()._expire(now)
 
     def _track_lease_ends(self) -> None:
-        """From now on the end of a lease may mean something. That is not for the shortest way."""
+        """Learn from the end of leases from now on, which excludes the fast path."""
         self.tracks_lease_ends = True
         self.indexes.disable_fast_path()
 
     def _on_lease_end(self, grant: Grant) -> None:
         key, quota = grant.key, grant.key.quota
-        went_well = grant.token not in self._memory.troubled  # as far as anybody said
+        went_well = grant.token not in self._memory.troubled  # as far as reported
         met_with = self._memory.troubled.pop(grant.token, Said.OK)
         if went_well:
             if not self.outages.has_no_failures and grant.token not in self._memory.well:
@@ -301,7 +301,7 @@ class AdaptivePool(LeasePool):
             self._end_probe(key, tried, grant, met_with not in _NO_ANSWER)
 
     def _end_probe(self, key: Key, tried: list[str | None], grant: Grant, answered: bool) -> None:
-        """The request that went first is back; if it got no answer, the next one goes first."""
+        """End the probe; if it got no answer, the next request becomes the probe."""
         quota = key.quota
 
         def end(_: float) -> None:
@@ -340,11 +340,15 @@ class AdaptivePool(LeasePool):
                 self._apply_slots(other)
 
     def _apply_slots(self, key: Key) -> None:
-        """Give a key the slots it should have. ``tick`` must follow."""
+        """Set the adaptive slots of a key. ``tick`` must follow."""
         if key.auto and key.target_slots() != key.slots:
             self.indexes.move(key, key.leases, key.target_slots())
 
 
+# Events that disable a credential, a quota or a model of a key.
+GRAVE_EVENTS = frozenset({Said.KEY_DEAD, Said.MONEY_GONE, Said.NOT_ENTITLED})
+# Dialects whose answers may come from any service that a worker calls, not from the credential's provider.
+GENERIC_PROVIDERS = frozenset({"default", "github"})
 _SUSPICIONS = 3
 _NO_ANSWER = frozenset({None, Said.BUSY, Said.NETWORK})
 _SUCCESS_EVENTS = frozenset({Said.OK, Said.CALLER, Said.NEVER_FITS})

@@ -1,15 +1,16 @@
-"""How many requests a second a quota bears, found out where nobody tells: by what was admitted between two refusals.
+"""Adaptive rate: infer how many requests per second a quota allows from what was admitted between two refusals.
 
-Providers refill continuously, so that at a refusal there is nothing left. Of what was admitted since the refusal
-before, every bit has flowed in meanwhile: that many in that time is the rate, and no guess. So:
+Providers refill continuously, so that at a refusal nothing is left. All that was admitted since the refusal before has
+flowed in meanwhile: that amount in that time is the rate. So:
 
-- *searching*, after the first refusal: begin slowly and double every second until the next. What is not used meanwhile
-  is not lost, since it stays in the provider's bucket.
-- *holding*, from then on: keep to the rate that was measured, a little behind what must have flowed in, and lean
-  forward the longer nothing is refused: first hardly, then more and more. A limit that has grown is found, and a
-  refusal measures again.
+- *searching*, after the first refusal: start slowly and double every second until the next one. What is not used
+  meanwhile is not lost, since it stays in the provider's bucket.
 
-Refusals of calls that were already under way when the first came back belong to that one: one cut for each burst.
+- *holding*, from then on: keep to the measured rate, slightly behind what must have flowed in, and speed up the
+  longer nothing is refused: first hardly, then more and more. This finds a limit that has grown, and the next refusal
+  measures again.
+
+Refusals of calls that were in flight when the first refusal arrived count as one: one reduction per burst.
 """
 
 from __future__ import annotations
@@ -21,25 +22,25 @@ from typing import Any
 from ...limit import Limit
 from ..limits.base import FOREVER, ROUNDING, LimitState
 
-_SLOWEST = 0.25  # requests a second at which the search begins
-_BEGIN_AT = 16.0  # or at one in so many of those that were started a second, when that was too much
-_DOUBLES_EVERY = 1.0  # seconds, while searching; longer, where refusals take long to come back
-_LAGS = 2.0  # of them pass before it goes noticeably faster
-# After a refusal, to stay behind what must have flowed in: by so many seconds of it, but by so many requests at most.
+_SLOWEST = 0.25  # requests per second at which the search starts
+_BEGIN_AT = 16.0  # or the recent start rate divided by this, if that is more
+_DOUBLES_EVERY = 1.0  # seconds, while searching; longer if refusals arrive late
+_LAGS = 2.0  # number of lags that pass before the rate rises noticeably
+# After a refusal, stay behind the inflow by this many seconds of it, but by this many requests at most.
 _BEHIND, _MOST_BEHIND = 0.1, 2.0
-_ENOUGH = 4.0  # admitted between refusals: from here on the measured rate is believed
-_LEANING = 0.02  # after *plateau* requests without a refusal, faster by this; by the square of that later
+_ENOUGH = 4.0  # admitted between refusals: from here on the measured rate counts
+_LEANING = 0.02  # speed-up after *plateau* requests without a refusal; it grows with the square
 _SHORTEST_PLATEAU, _PLATEAU, _LONGEST_PLATEAU = 8.0, 50.0, 400.0
 _MOST_LEANING = 1.5
-_UNUSED_FOR = 5.0  # seconds without a request, while searching: nobody wants any
-_AS_BEFORE = 0.04  # a rate measured anew that differs by less confirms the one before
+_UNUSED_FOR = 5.0  # seconds without a request that end the search
+_AS_BEFORE = 0.04  # a new measurement that differs by less confirms the rate
 _AT_ONCE = 3.0  # requests, at least
-_BURST = 60.0  # seconds: what is not used for longer than this is lost, as with most providers
+_BURST = 60.0  # seconds: what is unused for longer is lost, as with most providers
 _LN2 = math.log(2.0)
 
 
 class AdaptiveRate(LimitState):
-    """Requests a second, learned."""
+    """The learned number of requests per second."""
 
     __slots__ = (
         "anchor_at",
@@ -69,21 +70,21 @@ class AdaptiveRate(LimitState):
         self.largest = FOREVER
         self.rate = max(_SLOWEST, starts_a_second / _BEGIN_AT)
         self.searching_since: float | None = now
-        self.found = self.found_in = 0.0  # admitted while searching, and in which time
-        self.lag = lag  # how long a refusal takes to come back: until then we go on in ignorance
-        self.level = 0.0  # what could be started at the instant *at*
+        self.found = self.found_in = 0.0  # admitted while searching, and the time that took
+        self.lag = lag  # seconds until a refusal arrives
+        self.level = 0.0  # requests that can start at the instant *at*
         self.at = now
-        self.taken = 0.0  # all that was ever started
-        self.took_at = now  # the last of it
-        self.resting_until = now  # as far as it was told
-        self.overflowed = False  # since the anchor so little was asked for that some may have been lost
-        self.anchor_at = now  # the start of the last call that was refused: then there was nothing left
+        self.taken = 0.0  # all requests that were started
+        self.took_at = now  # the last start
+        self.resting_until = now  # the end of the cooldown
+        self.overflowed = False  # since the anchor some inflow may have been lost for lack of requests
+        self.anchor_at = now  # start of the last refused call: nothing was left then
         self.anchor_taken = 0.0
-        self.refused = 0.0  # of what was started after it
-        self.mark = 0.0  # what had been started when that refusal was heard of
-        self.pressed = 0.0  # started since because the pace allowed it just then
+        self.refused = 0.0  # requests refused since the anchor
+        self.mark = 0.0  # requests started when that refusal arrived
+        self.pressed = 0.0  # requests started since that had to wait for the rate
         self.plateau = _PLATEAU
-        self.row = 0  # refusals without anything admitted between
+        self.row = 0  # consecutive refusals with nothing admitted between
         self._update_limit()
 
     # -- the rate ---------------------------------------------------------------------------------------------
@@ -96,7 +97,7 @@ class AdaptiveRate(LimitState):
         return max(_DOUBLES_EVERY, _LAGS * self.lag)
 
     def _flowed(self, until: float) -> float:
-        """What flows in from *at* until then."""
+        """Return what flows in from *at* until then."""
         if until <= self.at:
             return 0.0
         if self.searching_since is None:
@@ -109,7 +110,7 @@ class AdaptiveRate(LimitState):
         return float(2.0 ** min(40.0, max(-40.0, (at - self.searching_since) / self._doubles_every())))
 
     def _most(self) -> float:
-        # While searching nobody knows what has flowed in: what a rest seems to have saved up is not let go at once.
+        # While searching the inflow is unknown: do not release at once what a pause seems to have saved.
         return _AT_ONCE if self.searching_since is not None else max(_AT_ONCE, self.rate * _BURST)
 
     def _advance(self, now: float) -> None:
@@ -142,11 +143,11 @@ class AdaptiveRate(LimitState):
         return need, self.taken
 
     def _is_unused(self, now: float) -> bool:
-        """Whether so little was asked for that the provider's bucket may have run over."""
+        """Return True if so little was requested that the provider's bucket may have overflowed."""
         return not self.searching or now > max(self.took_at, self.resting_until) + _UNUSED_FOR
 
     def _on_full_use(self, need: float) -> None:
-        """The limit is really used: lean forward a little more, and when that was much, take it for the rate."""
+        """Raise the rate a little, since the limit is fully used; a large rise becomes the new rate."""
         self.pressed += need
         if not self.searching and self._leaned() >= self.rate * _MOST_LEANING:
             self.rate, self.pressed = self._leaned(), 0.0
@@ -168,7 +169,7 @@ class AdaptiveRate(LimitState):
     # -- what answers say -------------------------------------------------------------------------------------
 
     def on_refusal(self, stamp: tuple[float, float], started_at: float, now: float) -> bool:
-        """A call was refused that had started then. False: one of a burst that is known already."""
+        """Learn from the refusal of a call that started then. Return False if its burst is already known."""
         amount, place = stamp
         self._advance(now)
         self.level += amount
@@ -183,7 +184,7 @@ class AdaptiveRate(LimitState):
         behind = min(_MOST_BEHIND, _BEHIND * max(1.0, self.rate))
         self.level, self.at = -behind - (self.taken - place), started_at
         if admitted < 0.5 or elapsed <= 0:
-            # Nothing has flowed in since, or a window has yet to begin: that says nothing of the rate.
+            # Nothing has flowed in since, or a window has yet to begin: that does not measure a rate.
             self.row += 1
             self.refused += amount
         else:
@@ -198,7 +199,7 @@ class AdaptiveRate(LimitState):
         return True
 
     def hold_until(self, until: float) -> None:
-        """Nothing starts before then, whatever has flowed in."""
+        """Let nothing start before then."""
         self.resting_until = max(self.resting_until, until)
 
     def _anchor(self, at: float, taken: float) -> None:
@@ -209,7 +210,7 @@ class AdaptiveRate(LimitState):
     def _measure(self, admitted: float, elapsed: float) -> None:
         measured = admitted / elapsed
         if self.overflowed:
-            self.rate = max(self.rate, measured)  # at least that; how much more, nobody can know
+            self.rate = max(self.rate, measured)  # at least that; how much more is unknown
             return
         if self.searching_since is not None:
             # Few were admitted between any two refusals, but all of them together are enough.
@@ -225,14 +226,14 @@ class AdaptiveRate(LimitState):
         confirmed = abs(measured - self.rate) <= _AS_BEFORE * self.rate
         weight = admitted / (admitted + 2.0)
         self.rate += weight * (measured - self.rate)
-        # The more were admitted, the better it is known, and the longer it may stay as it is.
+        # The more were admitted, the better the rate is known and the longer it stays.
         sure = max(_SHORTEST_PLATEAU, min(_PLATEAU, admitted))
         self.plateau = min(_LONGEST_PLATEAU, self.plateau * 3) if confirmed else sure
 
     def slow_down(self, stamp: tuple[float, float] | None, speed: float, now: float, *, known: bool) -> bool:
-        """Traffic grew too fast: half of what it was. False: that was done already for this burst.
+        """Halve the rate because traffic grew too fast. Return False if that was done for this burst.
 
-        *speed* is how many were started a second of late; *known*: this pace was kept to by then.
+        *speed* is the recent number of starts per second; *known*: this rate was already in use.
         """
         if known and (stamp is None or stamp[1] <= self.mark):
             return False
@@ -251,7 +252,7 @@ class AdaptiveRate(LimitState):
         return f"{self.rate * 60:.3g} requests a minute{', still looking' if self.searching else ''}"
 
     def _update_limit(self) -> None:
-        """What people are shown of it."""
+        """Update the limit that reports show."""
         a_minute = self.rate * 60.0
         if a_minute >= 1.0:
             self.limit = Limit("requests", a_minute, model=self.scope)

@@ -1,4 +1,4 @@
-"""What one quota learns from an answer. Done to its record alone, so that a store can do it in one step."""
+"""Update one quota after an answer. Only its record changes, so that a store can do it in one step."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from ..states import Gate
 from .adaptive_rate import AdaptiveRate
 from .reported import ReportedLimit, infer_window
 
-# A refusal that names no delay: at first this long; half as long again each time nothing was admitted between.
+# Cooldown after a refusal without a delay; longer by this factor each time nothing was admitted between.
 FIRST_COOLDOWN = 1.0
 _LONGER, _LONGEST_REST = 1.5, 600.0
-# After so long a rest one request goes first.
+# After a cooldown of this length one request goes first as a probe.
 _PROBE_FROM = 60.0
-# So many refusals, none of them longer ago than this, before a limit that somebody stated is doubted.
+# A stated limit is doubted after this many refusals within this many seconds of each other.
 _STRIKES, _STRUCK_LATELY = 3, 600.0
 _PATTERN = frozenset("*?[")
-# A quota has so many limits at most, by what answers tell. One that names a new one each time is not to be believed.
+# Most limits that answers can add to a quota, against answers that name a new one each time.
 _MOST_LEARNED = 128
 
 
 def find_scope(grant: Grant, signal: Signal) -> str | None:
-    """The model family an answer is about; None: the whole quota, since the lease or the provider named none."""
+    """Return the model family that an answer concerns; None: the whole quota."""
     if grant.model is None or not signal.scoped:
         return None
     family = get_family(grant.model)
-    return None if _PATTERN & set(family) else family  # a name that would stand for others, too
+    return None if _PATTERN & set(family) else family  # it would match other models
 
 
 def cool_down(quota: Quota, until: float, scope: str | None, why: str, now: float, *, probe: bool = False) -> None:
-    """Let nothing start before *until*; with *probe*, or after a long rest, one request goes first then."""
+    """Let nothing start before *until*; with *probe*, or after a long cooldown, one request goes first then."""
     for state in quota.limits:
-        state.usage.silent = 0  # a request that was refused has no usage to report
+        state.usage.silent = 0  # a refused request has no usage to report
         if isinstance(state, AdaptiveRate) and scope in (None, state.scope):
             state.hold_until(until)
     if until > now:
@@ -47,7 +47,7 @@ def cool_down(quota: Quota, until: float, scope: str | None, why: str, now: floa
 
 
 def apply_readings(grant: Grant, signal: Signal, now: float) -> bool:
-    """Set the limits right by what an answer tells. Whether that explains a refusal: something is used up."""
+    """Apply the limits that an answer reports. Return True if one is used up, which explains a refusal."""
     used_up = False
     for reading in signal.readings:
         if reading.remaining is None or reading.dimension not in DIMENSIONS:
@@ -64,9 +64,9 @@ def apply_readings(grant: Grant, signal: Signal, now: float) -> bool:
 def _apply_reading(grant: Grant, signal: Signal, reading: Reading, limit: float, remaining: float, now: float) -> bool:
     quota = grant.key.quota
     per = reading.window or infer_window(limit, remaining, reading.resets_in)
-    window = "" if reading.window is None else f" per {per:g}s"  # where that is a guess, it may change
+    window = "" if reading.window is None else f" per {per:g}s"  # an inferred window may change
     for stated in _declared_limits(grant):
-        # What was stated is kept to, whatever the provider would allow. Of use by others it knows more than we do.
+        # A stated limit stays in force even if the provider allows more. The count of the provider includes other users.
         if isinstance(stated, Bucket) and stated.limit.dimension == reading.dimension and stated.limit.per == per:
             stated.drain(remaining, grant.granted_at)
     scope = find_scope(grant, signal)
@@ -76,15 +76,15 @@ def _apply_reading(grant: Grant, signal: Signal, reading: Reading, limit: float,
         if len(quota.learned) >= _MOST_LEARNED:
             return remaining < 1
         told = ReportedLimit(reading.dimension, scope, limit, per)
-        told.usage.set_aside = told.dimension != REQUESTS  # until somebody says what requests cost
+        told.usage.set_aside = told.dimension != REQUESTS  # until the cost of requests is known
         quota.learn(name, told)
         quota.add_history(now, _lesson(reading, limit, per))
-        others = sum(key.leases for key in quota.keys) - 1  # they may or may not be counted in what remains
+        others = sum(key.leases for key in quota.keys) - 1  # they may or may not be included in what remains
         since = float(others) if told.dimension == REQUESTS else 0.0
     else:
         stamp = _stamp(grant, told)
         if stamp is None:
-            return remaining < 1  # it began before the limit was known
+            return remaining < 1  # the lease began before the limit was known
         since = told.taken_since(stamp)
         if told.limit.amount != limit:
             quota.add_history(now, _lesson(reading, limit, per))
@@ -97,7 +97,7 @@ def _lesson(reading: Reading, limit: float, per: float) -> str:
 
 
 def _declared_limits(grant: Grant) -> list[LimitState]:
-    """The limits that somebody stated, and that this lease falls under."""
+    """Return the stated limits that apply to this lease."""
     return [state for state in grant.key.quota.limits_for(grant.model) if not state.learned]
 
 
@@ -109,7 +109,7 @@ def _stamp(grant: Grant, state: LimitState) -> tuple[float, float] | None:
 
 
 def apply_rate_limit(grant: Grant, signal: Signal, starts_a_second: float, now: float) -> None:
-    """A call was refused. *starts_a_second* is how fast leases of this quota began of late."""
+    """Learn from a refused call. *starts_a_second* is the recent start rate of this quota."""
     quota = grant.key.quota
     scope = find_scope(grant, signal)
     explained = apply_readings(grant, signal, now)
@@ -135,7 +135,7 @@ def _too_many_at_once(grant: Grant, signal: Signal, now: float) -> bool:
 
 
 def _is_the_rate(grant: Grant, signal: Signal, at_once: bool, now: float) -> bool:
-    """Whether a refusal that nothing explains is to be learned from as one of too many a minute."""
+    """Return True if an unexplained refusal is to be attributed to the request rate."""
     quota = grant.key.quota
     if at_once and quota.concurrency is not None and quota.concurrency.known:
         return False
@@ -143,17 +143,17 @@ def _is_the_rate(grant: Grant, signal: Signal, at_once: bool, now: float) -> boo
     stated = [state for state in _declared_limits(grant) if (state.dimension != REQUESTS) == tokens]
     for state in stated:
         if isinstance(state, Bucket):
-            state.drain(0.0, grant.granted_at)  # the provider counts more than we do
+            state.drain(0.0, grant.granted_at)  # the provider counts more than this pool does
     if not stated:
         return True
-    if grant.granted_at > quota.struck_at:  # else one of a burst that is known already
+    if grant.granted_at > quota.struck_at:  # else its burst is already known
         quota.strikes = 1 if now - quota.struck_at > _STRUCK_LATELY else quota.strikes + 1
         quota.struck_at = now
     return quota.strikes >= _STRIKES
 
 
 def _learn_rate(grant: Grant, scope: str | None, signal: Signal, starts_a_second: float, now: float) -> float | None:
-    """Learn from a refusal how fast is too fast. How long to rest; None: nobody knows."""
+    """Learn the rate from a refusal. Return how long to cool down; None: unknown."""
     quota = grant.key.quota
     pace = quota.learned.get(_rate_name(scope))
     if not isinstance(pace, AdaptiveRate):
@@ -162,7 +162,7 @@ def _learn_rate(grant: Grant, scope: str | None, signal: Signal, starts_a_second
         return None
     stamp = _stamp(grant, pace)
     if stamp is None or not pace.on_refusal(stamp, grant.granted_at, now):
-        return 0.0  # it began before the refusal we know of
+        return 0.0  # it began before the known refusal
     quota.add_history(now, f"{pace}: refused ({signal.why})")
     if pace.row == 0:
         return min(FIRST_COOLDOWN, 3.0 / pace.rate)
@@ -172,7 +172,7 @@ def _learn_rate(grant: Grant, scope: str | None, signal: Signal, starts_a_second
 def get_adaptive_rate(
     quota: Quota, scope: str | None, starts_a_second: float, now: float, lag: float = 0.0
 ) -> AdaptiveRate:
-    """The pace of a quota; a new one, if none was known."""
+    """Return the adaptive rate of a quota; create it if there is none."""
     pace = quota.learned.get(_rate_name(scope))
     if not isinstance(pace, AdaptiveRate):
         pace = AdaptiveRate(scope, now, starts_a_second, lag)
@@ -185,12 +185,12 @@ def _rate_name(scope: str | None) -> str:
 
 
 def _nothing_admitted(quota: Quota) -> bool:
-    """Whether calls were refused again and again, with none admitted between: then one should go first."""
+    """Return True if calls were refused repeatedly with none admitted between: one should then go first."""
     return any(isinstance(state, AdaptiveRate) and state.row for state in quota.learned.values())
 
 
 def slow_down(grant: Grant, signal: Signal, starts_a_second: float, now: float) -> None:
-    """Traffic grew too fast: half of what it was, once for each burst."""
+    """Halve the rate once per burst, because traffic grew too fast."""
     quota = grant.key.quota
     scope = find_scope(grant, signal)
     known = isinstance(quota.learned.get(_rate_name(scope)), AdaptiveRate)

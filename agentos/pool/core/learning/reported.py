@@ -1,4 +1,4 @@
-"""A limit the provider tells of in its answers: how much there is, and how much of it is left."""
+"""A limit that the provider reports in its answers: its size and how much is left."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from ...limit import Limit
 from ..limits.base import FOREVER, ROUNDING, LimitState
 from ..limits.bucket import heaviest
 
-# Of what is said to be left, so much is left alone: an answer is as old as its call, and counts may be rounded.
+# Kept unused of what is reported as left: an answer is as old as its call, and counts may be rounded.
 _SPARE = 1.0
 
 _WINDOWS = (1.0, 10.0, 60.0, 3_600.0, 86_400.0)
 _USUAL_WINDOW = 60.0
-_TELLS = 0.2  # of the limit used: from here on the figures say something
+_TELLS = 0.2  # share of the limit in use from which the figures are meaningful
 
 
 class ReportedLimit(LimitState):
-    """Continuous refill, set right by every answer.
+    """Continuous refill, corrected by every answer.
 
-    What an answer says was true when its call arrived. Of that, what was started since is gone, and what has flowed in
-    since is there: so the bucket counts all it gave (``taken``), and each draw knows the count at its time. What needs
-    more than there can be starts when all is there that can be.
+    An answer describes the moment at which its call arrived. What was started since is taken, and what has flowed in
+    since is available: so the bucket counts all it gave (``taken``), and each draw keeps the count of its time. A
+    request that needs more than the limit holds starts when it is full.
     """
 
     __slots__ = ("empty_at", "fill_time", "heard_at", "heard_taken", "per", "seconds_each", "taken")
@@ -31,11 +31,11 @@ class ReportedLimit(LimitState):
 
     def __init__(self, dimension: str, scope: str | None, amount: float, per: float) -> None:
         super().__init__(_limit(dimension, scope, amount, per))
-        self.largest = FOREVER  # what was learned never makes a request hopeless
+        self.largest = FOREVER  # a learned limit never makes a request infeasible
         self.empty_at = -FOREVER
         self.taken = 0.0
-        self.heard_at = -FOREVER  # the start of the newest call whose answer was believed
-        self.heard_taken = 0.0  # what had been taken with that call
+        self.heard_at = -FOREVER  # start of the newest call whose answer was applied
+        self.heard_taken = 0.0  # the count of that call
         self._measure(amount, per)
 
     def _measure(self, amount: float, per: float) -> None:
@@ -72,8 +72,8 @@ class ReportedLimit(LimitState):
         self.taken -= need
 
     def correct(self, stamp: tuple[float, float], by: float, now: float) -> tuple[float, float]:
-        # What the provider has told since the call began, it told with the true cost of that call. And what was taken
-        # is counted as it was taken: else those who took later would seem to have taken something else.
+        # Reports since the call began include its true cost. And ``taken`` keeps the amount as taken, or later draws
+        # would seem to have taken another amount.
         if stamp[1] > self.heard_taken:
             self.empty_at = max(self.empty_at, now - self.fill_time) + by * self.seconds_each
         return stamp
@@ -84,7 +84,7 @@ class ReportedLimit(LimitState):
     # -- what answers say -------------------------------------------------------------------------------------
 
     def apply_reading(self, amount: float, per: float, remaining: float, started_at: float, since: float) -> None:
-        """At *started_at* so much remained; *since* then so much was taken. Older answers than the last say nothing."""
+        """Apply that so much remained at *started_at*; *since* then that much was taken. Ignore older answers."""
         if started_at < self.heard_at:
             return
         self.heard_at = started_at
@@ -96,7 +96,7 @@ class ReportedLimit(LimitState):
         self.empty_at = started_at - (min(remaining, amount) - spare - since) * self.seconds_each
 
     def taken_since(self, stamp: tuple[float, float]) -> float:
-        """What was taken after the draw with that stamp."""
+        """Return what was taken after the draw with that stamp."""
         return max(0.0, self.taken - stamp[1])
 
     # -- for a store ------------------------------------------------------------------------------------------
@@ -128,9 +128,9 @@ def _limit(dimension: str, scope: str | None, amount: float, per: float) -> Limi
 
 
 def infer_window(limit: float, remaining: float, resets_in: float | None) -> float:
-    """The seconds a limit is for, as its own figures have it: what was used is back after *resets_in*.
+    """Infer the window of a limit from its figures: what was used is back after *resets_in* seconds.
 
-    Only the usual lengths are believed, and a minute where the figures say little: of a window that begins anew at an
+    Only usual lengths are accepted, and a minute where the figures prove little: for a window that restarts at an
     instant, a little use early on would look like an hour.
     """
     used = limit - remaining

@@ -1,4 +1,4 @@
-"""What requests were seen to take from one limit, for those that come without an estimate."""
+"""Observed costs of requests against one limit, for requests without an estimate."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ _ENOUGH_SILENCE = 3
 
 
 class UsageStats:
-    """The last amounts reported against one limit, and what to do while there are none.
+    """The last amounts reported against one limit, and the rule while there are none.
 
-    Until the first report, one request of unknown cost is in flight at a time. When nobody ever reports, the limit
-    cannot be kept and would only throttle: after three silent requests in a row it is set aside, until one does.
+    Until the first report, one request of unknown cost is in flight at a time. Without reports the limit cannot be kept
+    and would only throttle: after three unreported requests in a row it is set aside until one is reported.
     """
 
     __slots__ = ("_amounts", "_count", "_p95", "_ranked_at", "in_flight", "set_aside", "silent")
@@ -40,10 +40,10 @@ class UsageStats:
 
     @property
     def p95(self) -> float | None:
-        """The 95th percentile of the last amounts; None if there are none."""
+        """Return the 95th percentile of the last amounts; None if there are none."""
         if not self._count:
             return None
-        # Ranking them for every request would cost more than the lease itself; now and then is near enough.
+        # Sorting for every request would cost more than the lease; now and then is near enough.
         if self._count - self._ranked_at >= min(8, self._count):
             ranked = sorted(self._amounts)
             self._p95 = ranked[-(-95 * len(ranked) // 100) - 1]
@@ -52,12 +52,12 @@ class UsageStats:
 
     @property
     def mean(self) -> float | None:
-        """The mean of the last amounts; None if there are none."""
+        """Return the mean of the last amounts; None if there are none."""
         return sum(self._amounts) / len(self._amounts) if self._amounts else None
 
     def end_in_flight(self) -> None:
-        """A request of unknown cost is in flight no more."""
-        if self.in_flight:  # else all was forgotten meanwhile, in a pool that is shared
+        """Note that a request of unknown cost is no longer in flight."""
+        if self.in_flight:  # else the statistics were reset meanwhile, in a shared pool
             self.in_flight -= 1
 
     def end_unreported(self) -> bool:
@@ -69,7 +69,7 @@ class UsageStats:
         return True
 
     def pack(self) -> dict[str, Any] | None:
-        """What was seen, as plain data for a store; None if that is nothing."""
+        """Return the observations as plain data for a store; None if there are none."""
         if not (self._count or self.in_flight or self.silent or self.set_aside):
             return None
         return {
@@ -81,7 +81,7 @@ class UsageStats:
         }
 
     def unpack(self, packed: Mapping[str, Any] | None) -> None:
-        """Take over what a store kept."""
+        """Load what a store kept."""
         if packed is None:
             self.__init__()  # type: ignore[misc]  # as new
             return
@@ -93,7 +93,7 @@ class UsageStats:
         self.set_aside = packed["set_aside"]
 
     def reset(self) -> None:
-        """Know nothing of earlier requests; those in flight are still that."""
+        """Forget earlier requests; those in flight stay."""
         in_flight = self.in_flight
         self.__init__()  # type: ignore[misc]  # as new
         self.in_flight = in_flight

@@ -1,1 +1,1 @@
-"""The arithmetic of limits: how much is left, and when there will be enough."""
+"""Limit arithmetic: how much is left, and when an amount fits."""

@@ -8,16 +8,16 @@ from typing import Any
 from ...limit import Limit
 from .base import FOREVER, ROUNDING, LimitState
 
-_LONGEST_DEBT = 86_400.0  # seconds for which one request puts a limit out of use, at most, unless its window is longer
+_LONGEST_DEBT = 86_400.0  # seconds for which one request can exhaust a limit, unless its window is longer
 _PEAKS = 32
 
 
 class Bucket(LimitState):
-    """Continuous refill, kept as one number: the instant at which the bucket was (or will be) empty.
+    """Continuous refill, stored as one number: the instant at which the bucket was (or will be) empty.
 
-    Giving back what was reserved too much must not give back what the bucket could not have held: had it been taken
-    right at once, the bucket might have been full since, and what runs over is lost. So the bucket remembers, of the
-    takes after a given one, how far below full it was at the fullest (``_fullest``: a falling suffix minimum).
+    A correction must not give back what the bucket could not have held: with the right amount taken at the start, the
+    bucket might have been full since then, and the overflow is lost. So the bucket remembers the takes after a given
+    one and how far below full it was at the fullest (``_fullest``, a falling suffix minimum).
     """
 
     __slots__ = ("_fullest", "_takes", "empty_at", "fill_time", "seconds_each")
@@ -48,11 +48,11 @@ class Bucket(LimitState):
             return None
         self.empty_at = empty_at
         self._takes = number = self._takes + 1
-        if self.dimension:  # of requests nothing to speak of is ever given back
+        if self.dimension:  # request counts are hardly ever corrected downwards
             below = before - full if before > full else 0.0
             fullest = self._fullest
             if len(fullest) == 1 and fullest[0][1] >= below:
-                fullest[0] = (number, below)  # what _remember does, in the case that is nearly every one
+                fullest[0] = (number, below)  # _remember, inlined for the most frequent case
             else:
                 self._remember(number, below)
         return before, number
@@ -71,19 +71,19 @@ class Bucket(LimitState):
             fullest.pop()
         fullest.append((number, below))
         if len(fullest) > _PEAKS:
-            # Forget the second oldest in favour of the oldest, which was fuller: gives back less, never more.
+            # Merge the two oldest into the fuller one: gives back less, never more.
             fullest[0:2] = [(fullest[1][0], fullest[0][1])]
 
     def undo(self, stamp: tuple[float, int], need: float) -> None:
-        self.empty_at = stamp[0]  # not by subtraction: a rounding error would put off whoever waits for this instant
+        self.empty_at = stamp[0]  # not by subtraction: a rounding error would delay requests that wait for this instant
         if not self.dimension:
-            self._takes = stamp[1] - 1  # or who took before would get nothing back, though nobody took since
+            self._takes = stamp[1] - 1  # else the take before could not be corrected, although it is the last
 
     def correct(self, stamp: tuple[Any, ...], by: float, now: float) -> tuple[Any, ...]:
         if by > 0:
-            _, number = self.take(by, now)  # nobody could know of it before now
+            _, number = self.take(by, now)  # it was not known before now
             return (*stamp, (number, by))
-        if len(stamp) == 2:  # nothing was taken beyond what was reserved: nearly always
+        if len(stamp) == 2:  # nothing was added to the reservation: nearly always
             if self._takes == stamp[1]:
                 self.empty_at += by * self.seconds_each
             else:
@@ -91,7 +91,7 @@ class Bucket(LimitState):
             return stamp
         before, number, *extras = stamp
         less = -by
-        while extras and less > 0:  # what was taken last goes back first: others may have come between
+        while extras and less > 0:  # the last take is reverted first: other takes may lie between
             latest, amount = extras.pop()
             self._lessen(latest, min(amount, less))
             if less < amount:
@@ -107,17 +107,17 @@ class Bucket(LimitState):
         if self._takes == number:
             self.empty_at -= by * self.seconds_each
         elif self.dimension:
-            # Request buckets do not remember how full they were: they give nothing back once somebody else has taken.
+            # Request buckets do not remember how full they were: they give nothing back after another take.
             self.empty_at -= self._give_back(number, by * self.seconds_each)
 
     def _forget_take(self) -> None:
-        """The last take was of nothing, as it turned out."""
+        """Remove the last take, which turned out to be zero."""
         if self._fullest and self._fullest[-1][0] == self._takes:
             self._fullest.pop()
         self._takes -= 1
 
     def _give_back(self, number: int, seconds: float) -> float:
-        """How much of *seconds* the bucket could have held ever since take *number*; later ones then find it fuller."""
+        """Return how much of *seconds* the bucket could have held since take *number*, and credit it to later takes."""
         room = next((below for later, below in self._fullest if later > number), 0.0)
         seconds = min(seconds, room)
         fullest: list[tuple[int, float]] = []
@@ -134,7 +134,7 @@ class Bucket(LimitState):
         return min(self.largest, (now - self.empty_at) / self.seconds_each)
 
     def drain(self, left: float, at: float) -> None:
-        """The provider says that no more than so much was left at that instant."""
+        """Lower the level to what the provider reports as left at that instant."""
         self.empty_at = max(self.empty_at, at - left * self.seconds_each)
 
     def pack(self) -> dict[str, Any]:
@@ -148,10 +148,10 @@ class Bucket(LimitState):
         self._fullest = [(number, below) for number, below in packed["fullest"]]
 
     def reset(self) -> None:
-        self.empty_at = -FOREVER  # takes stay counted: a lease in force may yet settle
+        self.empty_at = -FOREVER  # takes stay counted: a lease in force may still settle
         self._fullest = []
 
 
 def heaviest(largest: float, per: float, seconds_each: float) -> float:
-    """What one request takes of a limit that refills, at most: all of it, and what flows in within a day."""
+    """Return the most that one request takes of a limit that refills: all of it plus a day's refill."""
     return largest + max(per, _LONGEST_DEBT) / seconds_each

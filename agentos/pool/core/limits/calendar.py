@@ -9,11 +9,11 @@ from typing import Any
 from ...limit import Limit
 from .base import FOREVER, LimitState
 
-_LONGEST_DAY = 25 * 3600.0  # with a change to winter time
+_LONGEST_DAY = 25 * 3600.0  # when daylight saving time ends
 
 
 class WallTime:
-    """What to add to ``now`` to get the hour of the day, as last told. Only calendar limits ask."""
+    """The offset from ``now`` to wall-clock time; only calendar limits use it."""
 
     __slots__ = ("offset",)
 
@@ -22,7 +22,7 @@ class WallTime:
 
 
 class CalendarWindow(LimitState):
-    """An amount for each day, new at an hour of a time zone. The period is known by the instant of its end."""
+    """An amount per day, reset at an hour of a time zone. A day is identified by the instant of its end."""
 
     __slots__ = ("ends_at", "used", "wall")
 
@@ -36,12 +36,12 @@ class CalendarWindow(LimitState):
 
     def _roll(self, now: float) -> None:
         offset = self.wall.offset
-        # The same subtraction as in ready_at, so that the instant it named is never a rounding error short.
+        # The same subtraction as in ready_at, so that no rounding error separates them.
         if now >= self.ends_at - offset:
             self.used = 0.0
             self.ends_at = next_reset(self.limit, now + offset)
         elif self.ends_at - offset > now + _LONGEST_DAY:
-            # The clock has been set back by more than a day: keep the count, wait for a reset that will come.
+            # The clock was set back by more than a day: keep the count and use the next reset.
             self.ends_at = next_reset(self.limit, now + offset)
 
     def ready_at(self, need: float, now: float, extra: float = 0.0) -> float:
@@ -81,7 +81,7 @@ class CalendarWindow(LimitState):
 
 
 def next_reset(limit: Limit, wall: float) -> float:
-    """The first reset of a day limit after the instant *wall* (epoch seconds), as epoch seconds."""
+    """Return the first reset of a day limit after the instant *wall* (both in epoch seconds)."""
     zone = limit.zone()
     here = datetime.datetime.fromtimestamp(wall, zone)
     reset = limit.reset_time()

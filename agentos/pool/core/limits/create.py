@@ -10,7 +10,7 @@ from .sliding import SlidingWindow
 
 
 def build_limit_state(limit: Limit, wall: WallTime) -> LimitState:
-    """The fresh state of *limit*: nothing used yet."""
+    """Create the unused state of *limit*."""
     if limit.per == "day":
         return CalendarWindow(limit, wall)
     if limit.window == "sliding":

@@ -1,4 +1,4 @@
-"""A limit on every stretch of *per* seconds (sliding window log)."""
+"""A limit on every interval of *per* seconds (sliding window log)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .base import LimitState
 
 
 class SlidingWindow(LimitState):
-    """Never more than the amount in any stretch of *per* seconds: each start is remembered that long."""
+    """At most the amount in any interval of *per* seconds: each start is kept that long."""
 
     __slots__ = ("_takes", "per", "starts", "used")
 
@@ -21,14 +21,14 @@ class SlidingWindow(LimitState):
         self.per = float(limit.per)
         self.used = 0.0
         self.starts: deque[list[float]] = deque()  # [instant, amount], oldest first
-        self._takes = 0  # the number of the newest of them, which is its stamp
+        self._takes = 0  # the number of the newest start, which is its stamp
 
     def _forget(self, now: float) -> None:
         starts = self.starts
         while starts and starts[0][0] + self.per <= now:
             self.used -= starts.popleft()[1]
         if not starts:
-            self.used = 0.0  # so that rounding does not add up
+            self.used = 0.0  # so that rounding errors do not accumulate
 
     def ready_at(self, need: float, now: float, extra: float = 0.0) -> float:
         self._forget(now)
