@@ -1,4 +1,4 @@
-"""Credentials: which key may be used, by whom, and when."""
+"""Credentials and their pool: which key may be used, and when."""
 
 from ..errors import NeverFits, NoCredentialAvailable, NoUsableCredential, PoolClosed, WouldBlockLoop
 from ..util.clock import Clock, SystemClock

@@ -1,4 +1,4 @@
-"""Where a key may be sent: to its provider, to the hosts it names, to the base URL it carries. Nowhere else."""
+"""Decide where a key may be sent: to its provider, to the hosts it names, to its base URL, and nowhere else."""
 
 from __future__ import annotations
 
@@ -15,11 +15,10 @@ from .core.records import Labels
 from .credential import Credential
 from .host_patterns import normalize_host
 
-# Who speaks the language of another: a request addressed to the latter may be served by a key of the former, at the
-# base URL that key carries.
+# Compatible providers: a key of the former may serve a request addressed to the latter, at the key's base URL.
 _COMPATIBLE_WITH = {"azure": "openai"}
 
-# What the addresses of a provider begin with, where an SDK's base URL has it and the base URL of a key may not.
+# Path prefixes of a provider that an SDK's base URL has and a key's base URL may lack.
 _USUAL_BASES = {"openai": "/v1", "groq": "/openai/v1", "openrouter": "/api/v1", "xai": "/v1", "cerebras": "/v1"}
 
 _PORTS = {"http": 80, "https": 443}
@@ -27,7 +26,7 @@ _PORTS = {"http": 80, "https": 443}
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a request goes: scheme, host and port."""
+    """The destination of a request: scheme, host and port."""
 
     scheme: str
     host: str
@@ -35,17 +34,17 @@ class Origin:
 
     @property
     def provider(self) -> str | None:
-        """The provider at home there, if it is one we know."""
+        """Return the known provider of this host, if any."""
         return find_provider(self.host)
 
     @property
     def has_valid_host(self) -> bool:
-        """Whether its host is one. ``evil.com%2f.example.com`` is none, and a proxy may read it as another."""
+        """Return True if the host is valid. A proxy may read ``evil.com%2f.example.com`` as another host."""
         return "*" not in self.host and normalize_host(self.host) == self.host
 
     @property
     def is_local_network(self) -> bool:
-        """An address or a name of this machine or its network: nobody expects https there."""
+        """Return True for this machine or its network, where https is not expected."""
         try:
             return ipaddress.ip_address(self.host).is_private
         except ValueError:
@@ -58,12 +57,12 @@ class Origin:
 
 
 def build_origin(scheme: str, host: str, port: int | None) -> Origin:
-    """The place; *port* None is the usual one of the scheme."""
+    """Build an origin; *port* None is the default port of the scheme."""
     return Origin(scheme, host.removesuffix("."), _PORTS.get(scheme, 0) if port is None else port)
 
 
 def detect_provider(credential: Credential) -> str | None:
-    """Whose key it is, as it says, by where its base URL leads, or as its secret looks; None: nobody can tell."""
+    """Return the provider of a key: as stated, by its base URL, or by the form of its secret; None if unknown."""
     if credential.provider is not None:
         return credential.provider
     there = None if credential.base_url is None else parse_base_origin(credential.base_url).provider
@@ -71,21 +70,21 @@ def detect_provider(credential: Credential) -> str | None:
 
 
 def is_sendable(credential: Credential) -> bool:
-    """Whether a header can carry its secret. In a frame of its own, which is gone when somebody complains of that."""
+    """Return True if a header can carry the secret. A separate frame, so that no traceback keeps the secret."""
     text = credential.secret.reveal()
     return text.isascii() and text.isprintable() and " " not in text
 
 
 def has_unknown_provider(credential: Credential) -> bool:
-    """Neither it nor its looks tell where it may go."""
+    """Return True if neither the credential nor the form of its secret shows where it may be sent."""
     return not credential.hosts and credential.base_url is None and detect_provider(credential) is None
 
 
 def may_serve(credential: Credential, place: Origin, assumed: str | None) -> bool:
-    """Whether a request addressed to *place* may be made with *credential*.
+    """Return True if a request addressed to *place* may be made with *credential*.
 
-    *assumed* is whose keys those are taken for that say nothing. A credential with a base URL is not sent to *place*
-    but to its own base: it serves the requests meant for its provider.
+    *assumed* is the provider of keys that do not name one. A credential with a base URL is not sent to *place* but to
+    its own base: it serves the requests meant for its provider.
     """
     if place.scheme not in _PORTS or not place.has_valid_host or not is_sendable(credential):
         return False
@@ -102,7 +101,7 @@ def may_serve(credential: Credential, place: Origin, assumed: str | None) -> boo
 
 
 def _is_named(credential: Credential, place: Origin) -> bool:
-    """It names the host itself, or its base URL is there."""
+    """Return True if the credential names the host, or its base URL is there."""
     if any(_matches(pattern, place) for pattern in credential.hosts):
         return True
     return credential.base_url is not None and parse_base_origin(credential.base_url) == place
@@ -111,7 +110,7 @@ def _is_named(credential: Credential, place: Origin) -> bool:
 def _matches(pattern: str, place: Origin) -> bool:
     host, port = _host_and_port(pattern)
     if port is None and place.scheme != "https" and not place.is_local_network:
-        return False  # a redirect must not send the key in the clear: who wants that names the port
+        return False  # a redirect must not send the key in the clear; to allow that, the credential names the port
     return (port is None or port == place.port) and fnmatchcase(place.host, host)
 
 
@@ -125,7 +124,7 @@ def _host_and_port(pattern: str) -> tuple[str, int | None]:
 
 @lru_cache(maxsize=1024)
 def parse_base_origin(base_url: str) -> Origin:
-    """Where a base URL leads."""
+    """Return the origin of a base URL."""
     parts = urlsplit(base_url)
     return build_origin(parts.scheme, (parts.hostname or "").lower(), parts.port)
 
@@ -134,12 +133,12 @@ def parse_base_origin(base_url: str) -> Origin:
 def rewrite_target(
     base_url: str, place: Origin, path: bytes, query: bytes, bases: tuple[str, ...] = ()
 ) -> tuple[Origin, bytes]:
-    """Where a request for *path* at *place* goes instead with a key that carries *base_url*, and its new target.
+    """Return the origin and target of a request for *path* at *place* with a key that carries *base_url*.
 
-    The base of the SDK is replaced by that of the key: the longest of *bases*, those that keys have at *place*, if the
-    path begins with one. Else what both have at the seam is kept once: ``/openai/v1`` and ``/v1/chat/completions``
-    become ``/openai/v1/chat/completions``; where nothing overlaps, the usual base of the provider is taken off first.
-    A query of the base URL, such as Azure's ``api-version``, is added unless it is there.
+    The key's base replaces that of the SDK: the longest of *bases*, those that keys have at *place*, if the path begins
+    with one. Else an overlap of both is kept once: ``/openai/v1`` and ``/v1/chat/completions`` become
+    ``/openai/v1/chat/completions``; without an overlap, the usual base of the provider is removed first. A query of the
+    base URL, such as Azure's ``api-version``, is added unless it is present.
     """
     parts = urlsplit(base_url)
     base = _steps(base_url)
@@ -162,20 +161,20 @@ def _steps(base_url: str) -> list[str]:
 
 
 class AllowedHosts:
-    """Which credentials of a pool may serve which place. A place is a label that they are given, of our own making."""
+    """The credentials of a pool that may serve each origin. Each origin is a label that they are given."""
 
     def __init__(self) -> None:
         self._places: dict[Origin, tuple[str, str]] = {}
         self._bases: dict[Origin, tuple[str, ...]] = {}
-        self._based = 0  # how many credentials there were then
-        self._assumed: str | None = None  # whose keys those are that say nothing: of the provider that is called first
+        self._based = 0  # the number of credentials at that time
+        self._assumed: str | None = None  # the provider of keys that name none: the one that is called first
 
     def find_labels(self, credential: Credential) -> Labels:
-        """The labels of the places, as far as they were asked for yet, that *credential* may serve."""
+        """Return the labels of the origins known so far that *credential* may serve."""
         return frozenset(label for place, label in self._places.items() if may_serve(credential, place, self._assumed))
 
     def find_serving(self, place: Origin, credentials: Mapping[str, Credential]) -> list[str]:
-        """The names of those that may serve *place*. Raises ForeignHost if there is none."""
+        """Return the names of those that may serve *place*. Raises ForeignHost if there is none."""
         assumed = self._assumed
         if assumed is None and not any(detect_provider(credential) for credential in credentials.values()):
             assumed = place.provider
@@ -188,7 +187,7 @@ class AllowedHosts:
         return names
 
     def find_base_urls(self, place: Origin, credentials: Mapping[str, Credential]) -> tuple[str, ...]:
-        """The base URLs there that *credentials* carry: an SDK may well have been given one of them."""
+        """Return the base URLs of *credentials* at *place*: an SDK may use one of them."""
         if len(credentials) != self._based:  # their number only grows
             self._bases = {}
             for url in dict.fromkeys(one.base_url for one in credentials.values() if one.base_url is not None):
@@ -198,7 +197,7 @@ class AllowedHosts:
         return self._bases.get(place, ())
 
     def get_label(self, place: Origin) -> tuple[str, str]:
-        """The label by which those that may serve *place* are known from now on."""
+        """Return the label of the credentials that may serve *place*; create it if there is none."""
         return self._places.setdefault(place, ("agentos-to", str(place)))
 
     def _could_serve(self, place: Origin, credentials: Mapping[str, Credential]) -> bool:

@@ -1,4 +1,4 @@
-"""A credential as the user states it: a secret with a name, and what is known of its limits."""
+"""A credential as the user states it: a secret with a name and its limits."""
 
 from __future__ import annotations
 
@@ -16,12 +16,11 @@ from .secret import Secret
 class Credential:
     """One API key, token or account. Only its name is ever shown.
 
-    ``quota`` names what the provider really limits: give the credentials of one organisation or project the same
-    quota and the same limits. ``rpm``, ``tpm`` and ``rpd`` are short for the usual limits (requests and tokens per
-    minute, requests per day from midnight UTC). ``slots`` is how many leases it bears at once; ``"auto"`` finds that
-    out, up to 64. ``base_url``, ``hosts`` and ``env`` go with the credential to whoever uses it; ``labels`` let a
-    request ask for some credentials only. ``provider`` says whose key it is, such as ``"azure"``, where its shape does
-    not tell.
+    ``quota`` names what the provider really limits: give the credentials of one organisation or project the same quota
+    and the same limits. ``rpm``, ``tpm`` and ``rpd`` are short for the usual limits (requests and tokens per minute,
+    requests per day from midnight UTC). ``slots`` is how many leases it allows at once; ``"auto"`` infers that, up to
+    64. ``base_url``, ``hosts`` and ``env`` go with the credential to its holder; ``labels`` let a request select
+    credentials. ``provider`` names the key's provider, such as ``"azure"``, where its form does not show it.
     """
 
     __slots__ = ("base_url", "env", "hosts", "labels", "limits", "name", "provider", "quota", "secret", "slots")
@@ -42,7 +41,7 @@ class Credential:
         labels: Mapping[str, object] | Iterable[str] | None = None,
         provider: str | None = None,
     ) -> None:
-        # Checks name the argument and never show the secret, nor anything that may hold it by mistake.
+        # Checks name the argument and never show the secret or anything that may contain it by mistake.
         self.secret = _secret(secret)
         self.name = _text("name", name)
         self.quota = _text("quota", quota)
@@ -77,7 +76,7 @@ class Credential:
 
 
 def parse_labels(argument: str, labels: Mapping[str, object] | Iterable[str] | None) -> Labels:
-    """Labels as a set: ``{"tier": "paid"}``, ``["tier=paid"]`` and ``["paid"]`` are all understood."""
+    """Parse labels: ``{"tier": "paid"}``, ``["tier=paid"]`` and ``["paid"]`` are all accepted."""
     if labels is None:
         return frozenset()
     if isinstance(labels, str):
@@ -145,8 +144,8 @@ def _base_url(base_url: object) -> str | None:
         good = isinstance(base_url, str) and parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
     except ValueError:
         good = False
-    # A line end would be dropped by some who read the address and not by others, who might see another host. So might
-    # those who read letters beyond ASCII.
+    # Some readers of the address drop a line end and others do not, so that they would see different hosts. The same
+    # applies to letters beyond ASCII.
     if not good or not str(base_url).isprintable() or not str(base_url).isascii() or " " in str(base_url):
         raise ValueError("base_url must be an http:// or https:// address, without blanks or letters beyond ASCII")
     if parts.username is not None or parts.password is not None:

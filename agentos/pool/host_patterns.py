@@ -1,4 +1,4 @@
-"""Hosts as a credential names them: one way to write each, and nothing that could be read as another host."""
+"""Normalize the hosts that a credential names: one spelling each, and nothing that could be read as another host."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ _LABEL: Final = r"(?!-)[a-z0-9_-]{1,63}(?<!-)"
 _NAME: Final = re.compile(rf"(?:\*\.)?{_LABEL}(?:\.{_LABEL})*")
 _LONGEST_NAME: Final = 253
 _WITH_PORT: Final = re.compile(r"(\[[0-9a-f:.]+\]|[^\[\]:]+)(?::([0-9]{1,5}))?")
-# Whatever ends like this is an address to those who look names up, "0x7f.1" and "2130706433" too.
+# Resolvers read anything that ends like this as an address: "0x7f.1" and "2130706433" too.
 _ENDS_IN_A_NUMBER: Final = re.compile(r"(?:.*\.)?(?:[0-9]+|0x[0-9a-f]*)")
 
 
 def normalize_host(text: object) -> str | None:
-    """*text* in the one way to write a host: lower case, no final dot, an address as ``::1`` or ``[::1]:8080``.
+    """Normalize a host: lower case, no final dot, an address as ``::1`` or ``[::1]:8080``. None if invalid.
 
-    A host without a port stands for every port, ``*.example.com`` for all that is below example.com. None if it is no
-    host: a scheme, a path, a star elsewhere, letters beyond ASCII. Never raises.
+    A host without a port stands for every port, ``*.example.com`` for all that is below example.com. Invalid are a
+    scheme, a path, a star elsewhere, letters beyond ASCII. Never raises.
     """
     if not isinstance(text, str) or not text.isascii():
         return None
@@ -48,5 +48,5 @@ def _address(text: str, version: int) -> str | None:
         address = ipaddress.ip_address(text)
     except ValueError:
         return None
-    # A zone, as in fe80::1%eth0, is a thing of one machine.
+    # A zone, as in fe80::1%eth0, is valid on one machine only.
     return str(address) if address.version == version and "%" not in text else None

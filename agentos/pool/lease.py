@@ -1,4 +1,4 @@
-"""A lease as its holder sees it: the right to use one credential, until it is given back."""
+"""A lease as its holder sees it: the right to use one credential until it is released."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from .secret import Secret
 
 
 class _AlreadyStarted(LeaseRequest):
-    """In the place of what is asked for: nothing, for it has begun."""
+    """A placeholder for the request of a lease that has begun."""
 
     __slots__ = ()
 
 
-ACQUIRED = _AlreadyStarted()  # and may be entered once, to be given back by a block
+ACQUIRED = _AlreadyStarted()  # and may be entered once, so that a block releases it
 _ENTERED = _AlreadyStarted()
 
 
 class Lease:
     """The right to use one credential. Single use: ``with pool.lease() as lease: ... lease.reveal() ...``.
 
-    Everything that changes something returns whether it did: on a lease that has ended (given back already, or
-    ended by the pool) nothing changes, and the log says so. One that is forgotten before it is given back is given
-    back when it is collected, with a ``ResourceWarning``: keep it for as long as its secret is in use.
+    Methods that change something return True if they did: on a lease that has ended (released, or ended by the pool)
+    nothing changes, and the log notes it. A lease that is dropped without being released is released when it is
+    collected, with a ``ResourceWarning``: keep it for as long as its secret is in use.
     """
 
     __slots__ = ("_ask", "_grant", "_pool", "_requester", "_timeout")
@@ -54,7 +54,7 @@ class Lease:
         self._requester = requester
         self._timeout = timeout
 
-    # -- taking it and giving it back -------------------------------------------------------------------------
+    # -- acquiring and releasing ------------------------------------------------------------------------------
 
     def __enter__(self) -> Lease:
         ask = self._ask
@@ -62,7 +62,7 @@ class Lease:
         if ask.__class__ is not LeaseRequest:
             return self._check_reentry(ask)
         pool = self._pool
-        take_now = pool.take_now  # an attribute of the pool, which Python 3.11 calls faster in two steps
+        take_now = pool.take_now  # an attribute of the pool: Python 3.11 calls it faster in two steps
         grant = take_now(ask, self._requester)
         if grant is None:
             grant = pool.wait(ask, self._requester, self._timeout, "async with pool.lease()")
@@ -114,17 +114,17 @@ class Lease:
         return self
 
     def release(self) -> bool:
-        """Give the credential back. Again, or after the pool ended the lease: changes nothing, returns False."""
+        """Release the credential. False: the lease had already ended, and nothing changed."""
         give_back = self._pool.give_back
         ended = give_back(self._grant or self._held())
         self._ask = None
         return ended
 
-    # -- using it ---------------------------------------------------------------------------------------------
+    # -- using ------------------------------------------------------------------------------------------------
 
     @property
     def name(self) -> str:
-        """The credential's name: what may be shown."""
+        """The credential's name, which may be shown."""
         return self._held().key.name
 
     @property
@@ -134,24 +134,24 @@ class Lease:
 
     @property
     def requester(self) -> str | None:
-        """Who asked for it."""
+        """The name under which the lease was requested."""
         return self._requester if self._grant is None else self._grant.requester
 
     @property
     def secret(self) -> Secret:
-        """The secret in its holder, which shows itself nowhere; ``reveal()`` gives the text.
+        """The secret in its holder object, which never shows it; ``reveal()`` returns the text.
 
-        Raises ``LeaseLost`` if the lease is lost: others may have the credential by now.
+        Raises ``LeaseLost`` if the lease is lost: another process may have the credential.
         """
         self.require()
         return self._pool.get_secret(self.name)
 
     def reveal(self) -> str:
-        """The secret as text, to hand to whoever makes the call."""
+        """Return the secret as text, for the code that makes the call."""
         return self.secret.reveal()
 
     def require(self) -> None:
-        """Raise ``LeaseLost`` if others may have the credential by now."""
+        """Raise ``LeaseLost`` if another process may have the credential."""
         grant = self._held()
         why = self._pool.find_loss_reason(grant)
         if why is not None:
@@ -159,15 +159,15 @@ class Lease:
 
     @property
     def held(self) -> bool:
-        """Whether the lease is still in force."""
+        """Return True if the lease is still in force."""
         return self._grant is not None and self._pool.is_held(self._grant)
 
-    # -- saying what happened ---------------------------------------------------------------------------------
+    # -- reporting --------------------------------------------------------------------------------------------
 
     def settle(self, used: Mapping[str, float] | None = None, /, **amounts: float) -> bool:
-        """Say what was really used: ``settle(input_tokens=900, output_tokens=120)``. The last word counts.
+        """Report what was really used: ``settle(input_tokens=900, output_tokens=120)``. The last report counts.
 
-        Usage with a figure that no call can have (below zero, not finite, above 1e9) is ignored; the log says so once.
+        Usage with a figure that no call can have (below zero, not finite, above 1e9) is ignored; the log notes it once.
         """
         return self._settle(amounts if used is None else {**used, **amounts})
 
@@ -180,28 +180,28 @@ class Lease:
         return self._pool.settle(grant, used)
 
     def rate_limited(self, retry_after: object = None, model: str | None = None) -> bool:
-        """The provider said "too many": leave the quota (for *model* only, if named) alone for *retry_after*.
+        """Report a rate limit: the quota (for *model* only, if given) cools down for *retry_after*.
 
-        Seconds, text or an HTTP date; anything unusable counts as the default. The lease itself goes on.
+        Seconds, text or an HTTP date; anything unusable counts as the default. The lease stays in force.
         """
         if model is not None and not (isinstance(model, str) and model):
             raise ValueError("model must be the name of a model, or left out for all of them")
         return self._pool.report_rate_limited(self._held(), retry_after, model)
 
     def rejected(self, reason: str = "rejected by the provider") -> bool:
-        """The provider refused the credential itself: use it no more until a person revives it."""
+        """Report that the provider refused the credential: it is not used until a person revives it."""
         return self._pool.report_rejected(self._held(), reason)
 
     def spent(self, reason: str = "the quota's money is gone") -> bool:
-        """The quota's money is gone: none of its credentials is used until a person revives one."""
+        """Report that the quota's money is gone: none of its credentials is used until a person revives one."""
         return self._pool.report_out_of_money(self._held(), reason)
 
     def report(self, thing: object) -> Signal | None:
-        """Say what came back: a response, an exception of the client, or a ``Signal``. The pool does the rest.
+        """Report what came back: a response, an exception of the client, or a ``Signal``.
 
-        It reads how much is left, how long to wait and whether the credential is good from it, for all the clients and
-        providers in docs/limits.md, and what was used if the answer tells. Returns what it was taken for; None if
-        it is nothing that a provider's client makes. The lease itself goes on.
+        The pool reads from it how much is left, how long to wait, if the credential is good, and the usage, for all the
+        clients and providers in docs/limits.md. Returns the signal it was read as; None if a provider's client does not
+        make such an object. The lease stays in force.
         """
         return self._pool.report_answer(self._held(), thing)[0]
 
@@ -217,30 +217,30 @@ class Lease:
 
 
 class Abandonable(Protocol):
-    """Something that is read with a lease, and can be given up."""
+    """A reader that uses a lease and can be told to stop."""
 
     def abandon(self) -> None: ...
 
 
 class ItemLease(Lease):
-    """The lease an item was started with: its run gives it back. A ``with`` block of the worker only borrows it.
+    """The lease an item was started with: its run releases it. A ``with`` block of the worker does not.
 
-    It remembers what its holder reported, because an attempt that then raises was stopped by that, not by its item.
+    It keeps what its holder reported, because an attempt that then raises failed because of that, not of its item.
     """
 
     __slots__ = ("_open", "_used", "last_report", "signal", "trouble")
 
     def __init__(self, pool: LeaseIssuer, grant: Grant) -> None:
         super().__init__(pool, grant)
-        self._used: dict[str, float] = {"requests": 0}  # by the calls that were made through a transport
-        self._open: WeakSet[Abandonable] = WeakSet()  # what those calls may still be reading
-        self.trouble: str | None = None  # what the pool acted on: "limited", "rejected", "spent", or a signal's name
+        self._used: dict[str, float] = {"requests": 0}  # of the calls made through a transport
+        self._open: WeakSet[Abandonable] = WeakSet()  # streams that those calls may still read
+        self.trouble: str | None = None  # the report acted on: "limited", "rejected", "spent", or a signal's name
         self.last_report: object = None
-        self.signal: Signal | None = None  # what that was taken for
+        self.signal: Signal | None = None  # the signal of that report
 
     @property
     def grant(self) -> Grant:
-        """What the pool granted."""
+        """The pool's grant."""
         return self._held()
 
     def __enter__(self) -> ItemLease:
@@ -263,7 +263,7 @@ class ItemLease(Lease):
         return self._report(thing, sure=True)
 
     def report_exception(self, error: BaseException, signal: Signal, *, sure: bool) -> None:
-        """The attempt ended with *error*, which was taken for *signal*. Not *sure*: it may be about somebody else."""
+        """Report that the attempt ended with *error*, read as *signal*; not *sure*: it may concern another service."""
         last = self.last_report
         if last is None or (last is not error and last is not read_attribute(error, "response")):
             self._report(signal, sure=sure)
@@ -276,19 +276,19 @@ class ItemLease(Lease):
         return self.signal
 
     def track_stream(self, stream: Abandonable) -> None:
-        """A call made with this lease reads *stream* from now on."""
+        """Note that a call made with this lease reads *stream*."""
         self._open.add(stream)
 
     def end_attempt(self) -> None:
-        """The attempt is over, and others will have the credential: nobody reads on."""
+        """End all reading: the attempt is over, and the credential goes to others."""
         for stream in list(self._open):
             stream.abandon()
 
     def record_answer(self, signal: Signal, answer: object, *, calls: int = 1) -> bool:
-        """A call of the worker's, made through a transport of the pool, got *answer*; whether the pool acts on it.
+        """Report the *answer* to a call through a transport of the pool. Return True if the pool acts on it.
 
-        A worker makes many calls with its one lease: what they use adds up. One that was limited, waited for and then
-        answered well has left no trouble behind. *calls* is 0 for more news of a call that was told of already.
+        A worker makes many calls with its one lease: their usage adds up. A rate limit that was followed by a success
+        is cleared. *calls* is 0 for more information on a call that was already reported.
         """
         self._used["requests"] += calls
         _, acted = self._pool.report_signal(self._held(), replace(signal, usage=self._add_to_total(signal.usage)))
@@ -297,7 +297,7 @@ class ItemLease(Lease):
         return acted
 
     def add_usage(self, usage: Mapping[str, float], *, whole: bool = True) -> None:
-        """The end of a stream told what its call has used; not *whole*: it broke off before all was told."""
+        """Add the usage reported at the end of a stream; not *whole*: it ended before all was reported."""
         if self._held().key.quota.limits:
             self._settle(self._add_to_total(usage), whole=whole)
 
@@ -319,7 +319,7 @@ class ItemLease(Lease):
 
 
 class CurrentAttempt(Protocol):
-    """The attempt that is under way in this thread or task, and the pool its lease is from."""
+    """The attempt that runs in this thread or task, and the pool of its lease."""
 
     @property
     def pool(self) -> object: ...
@@ -330,6 +330,6 @@ class CurrentAttempt(Protocol):
     def item_lease(self) -> ItemLease: ...
 
 
-# A worker that asked the pool for a second lease while it holds one would wait for itself, if all do. So the pool looks
-# here first, and lends the one that is held.
+# A worker that requests a second lease while it holds one would deadlock if all do. So the pool looks here first and
+# returns the one that is held.
 CURRENT_ATTEMPT: ContextVar[CurrentAttempt | None] = ContextVar("agentos_holding", default=None)

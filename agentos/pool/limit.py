@@ -1,4 +1,4 @@
-"""What a provider allows: so much of one dimension per window."""
+"""A limit as the user states it: an amount of one dimension per window."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _HOUR = re.compile(r"([01]\d|2[0-3]):([0-5]\d)")
 class Limit:
     """*amount* of *dimension* per *per* seconds, or per ``"day"``.
 
-    A limit in seconds refills continuously: in any stretch of w seconds at most ``burst + rate * w`` is
-    admitted, ``burst`` being the amount unless told. ``window="sliding"`` is the strict form: never more
-    than the amount in any stretch of *per* seconds. ``per="day"`` counts from one reset to the next, at
-    ``resets_at`` (``"HH:MM"``) in time zone ``tz``. With ``model`` the limit is for that model family only:
-    a name (its dated snapshots are included) or a pattern such as ``"claude-sonnet-*"``.
+    A limit in seconds refills continuously: in any interval of w seconds at most ``burst + rate * w`` is admitted,
+    where ``burst`` defaults to the amount. ``window="sliding"`` is the strict form: never more than the amount in any
+    interval of *per* seconds. ``per="day"`` counts from one reset to the next, at ``resets_at`` (``"HH:MM"``) in time
+    zone ``tz``. With ``model`` the limit is for that model family only: a name (its dated snapshots are included) or a
+    pattern such as ``"claude-sonnet-*"``.
     """
 
     dimension: str
@@ -77,12 +77,12 @@ class Limit:
         return self.amount if self.burst is None else self.burst
 
     def reset_time(self) -> datetime.time:
-        """The hour at which a day's amount is new, in :meth:`zone`."""
+        """Return the time of day at which a day limit resets, in :meth:`zone`."""
         hours, minutes = (self.resets_at or "00:00").split(":")
         return datetime.time(int(hours), int(minutes))
 
     def zone(self) -> datetime.tzinfo:
-        """The time zone of a day limit; UTC unless told."""
+        """Return the time zone of a day limit; UTC by default."""
         if self.tz is None or self.tz == "UTC":
             return datetime.UTC
         try:

@@ -1,7 +1,7 @@
-"""A pool as the other parts of the package see it: one protocol for each user.
+"""Protocols of a pool for the other parts of the package, one for each user.
 
-A ``CredentialCoordinator`` shows its users the public methods only. Other parts of the package get the object behind
-it from ``runtime_of``.
+A ``CredentialCoordinator`` shows its users the public methods only. Other parts of the package get the object behind it
+from ``runtime_of``.
 """
 
 from __future__ import annotations
@@ -60,35 +60,35 @@ class LeaseIssuer(Protocol):
 
 
 class TransportPool(Protocol):
-    """The pool that grants leases to the calls of a transport, and is told how they went."""
+    """The pool that grants leases to the calls of a transport and receives their outcomes."""
 
     @property
     def clock(self) -> Clock: ...
 
     def current_item_lease(self) -> ItemLease | None:
-        """The lease that the worker who calls was started with, if it was."""
+        """Return the lease that the calling worker was started with, if any."""
         ...
 
     def on_wait(self) -> None:
-        """A call has to wait for a key."""
+        """Note that a call has to wait for a key."""
         ...
 
     def find_labels(self, place: Origin) -> Labels:
-        """What a credential must have to serve *place*. Raises ForeignHost if none may."""
+        """Return the labels that a credential needs to serve *place*. Raises ForeignHost if none may."""
         ...
 
     def credential_count(self) -> int:
-        """How many credentials there are; it only grows."""
+        """Return the number of credentials; it only grows."""
         ...
 
     def unsendable(self) -> list[str]:
-        """The names of credentials whose secret no header can carry."""
+        """Return the names of credentials whose secret no header can carry."""
         ...
 
     def get_credential(self, name: str) -> Credential: ...
 
     def find_base_urls(self, place: Origin) -> tuple[str, ...]:
-        """The base URLs of credentials that lead to *place*."""
+        """Return the base URLs of credentials that lead to *place*."""
         ...
 
     def with_margin(self, ask: LeaseRequest, times: int) -> LeaseRequest: ...
@@ -106,7 +106,7 @@ class TransportPool(Protocol):
     def report_signal(self, grant: Grant, signal: Signal, *, sure: bool = True) -> tuple[Signal, bool]: ...
 
     def wants_readings(self, grant: Grant) -> bool:
-        """Whether it is worth reading what an answer that went well tells of the limits."""
+        """Return True if the limits reported in a successful answer are worth reading."""
         ...
 
     def mark_unknown_outcome(self, grant: Grant) -> None: ...
@@ -114,7 +114,7 @@ class TransportPool(Protocol):
     def find_loss_reason(self, grant: Grant) -> str | None: ...
 
     def cooldown_remaining(self, grant: Grant, model: str | None) -> float:
-        """Seconds until the quota of this lease is open again for *model*; infinite if no instant is known."""
+        """Return the seconds until this lease's quota is open for *model*; infinite if unknown."""
         ...
 
     def masked(self, text: str, likely: str | None = None) -> str: ...
@@ -148,7 +148,7 @@ class RunPool(Protocol):
 
 
 class MaintainedPool(Protocol):
-    """The pool that a maintenance thread looks after."""
+    """The pool that a maintenance thread maintains."""
 
     def due_at(self) -> float: ...
 
@@ -168,67 +168,67 @@ class SharedCore(Protocol):
 
 
 class StoreView(Protocol):
-    """The pool that a store keeps up to date. Called in the middle of a step."""
+    """The pool that a store keeps up to date. Called during a step."""
 
     def apply_updates(self, credentials: Sequence[CredentialUpdate], quotas: Sequence[QuotaUpdate]) -> None:
-        """Take over what others did."""
+        """Apply the changes of other processes."""
         ...
 
     def on_session_lost(self, why: str) -> None:
-        """The session has ended without us: none of its leases is ours any more."""
+        """Mark all leases lost: the session has expired."""
         ...
 
     def enrol_again(self) -> None:
-        """The store is another one by now, and knows none of the credentials."""
+        """Enrol all credentials again: the store was replaced."""
         ...
 
     def held_tokens(self) -> Sequence[int]:
-        """The leases this process holds."""
+        """Return the tokens of the leases that this process holds."""
         ...
 
     def unreturned_tokens(self) -> Sequence[int]:
-        """The leases this process holds, or has given back without the store knowing yet."""
+        """Return the tokens of leases that this process holds or whose release the store has not confirmed."""
         ...
 
     def note(self, text: str) -> None:
-        """Something that people should be told."""
+        """Add a warning for the user."""
         ...
 
     def step_done(self) -> None:
-        """What was done to the view in this step is true."""
+        """Commit what this step did to the view."""
         ...
 
     def step_failed(self) -> None:
-        """What was done in this step is not true: what the store does not keep goes back to what it was."""
+        """Revert what this step did to the view and the store does not keep."""
         ...
 
 
 class PoolInterface(LeaseIssuer, TransportPool, RunPool, Protocol):
     """A pool of this package, as runs, engines and the command line use it."""
 
-    is_used_by_run: bool  # a run takes leases here, and its workers may ask for one
-    lease_ttl: float | None  # in a shared store; else leases last as long as this process
+    is_used_by_run: bool  # a run uses this pool, and its workers may request a lease
+    lease_ttl: float | None  # of a shared store; else leases last as long as this process
 
     def masked(self, text: str, likely: str | None = None) -> str: ...
 
     def reacquire(self, grant: Grant) -> Grant | None:
-        """The lease, if it is in force though this process stood still; else another on its key. None: it is lost."""
+        """Return the lease if it is in force after a suspension; else another on its key. None: it is lost."""
         ...
 
     def delegate(self, lender: RemoteUser, out_for: float) -> None:
-        """Leases that begin from now on may be used on other machines, for *out_for* seconds after this one is gone."""
+        """Let new leases be used on other machines, for *out_for* seconds after this process is gone."""
         ...
 
     def valid_for(self) -> float:
-        """For how many seconds leases may be used, if nothing is heard of the shared store any more."""
+        """Return for how many seconds leases may be used without contact to the shared store."""
         ...
 
     def lock_lease(self, grant: Grant, mark: str) -> int | None:
-        """A descriptor for a command with that *mark* to inherit; see ``Store.lock_lease``. The caller closes it."""
+        """Return a descriptor for a command with that *mark*; see ``Store.lock_lease``. The caller closes it."""
         ...
 
     def unlock_lease(self, grant: Grant) -> None:
-        """The command has ended."""
+        """Note that the command has ended."""
         ...
 
 
@@ -239,7 +239,7 @@ class HasRuntime(Protocol):
 
 
 def has_runtime(pool: object) -> TypeGuard[HasRuntime]:
-    """Return whether *pool* is one of this package. Its class is asked: a mock answers to any name."""
+    """Return True if *pool* is one of this package. The class decides: a mock has any attribute."""
     return hasattr(type(pool), "__pool_runtime__")
 
 

@@ -1,4 +1,4 @@
-"""Taking secrets out of text that comes from elsewhere: an error message of a provider, a reason, a name."""
+"""Redact secrets in text from elsewhere: a provider's error message, a reason, a name."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ from ..util.fork_hooks import ForkSafeLocks, register_fork_hooks
 
 MASK = "<secret>"
 
-# Shorter pieces occur in innocent text; a piece of this many characters of a secret does not.
+# Shorter pieces occur in ordinary text; a piece of a secret of this length does not.
 SHORTEST_PIECE = 8
 
-# So many secrets of a pool are known piece by piece.
+# The first secrets of a pool, which are indexed by every piece.
 FULLY_KNOWN = 50
 
 _ASCII_LOWER = {ord(letter): letter.lower() for letter in string.ascii_uppercase}
 
 
 class Masker(ForkSafeLocks):
-    """Knows the secrets of a pool and blots out pieces of them, of eight characters and more, in any letter case.
+    """Replaces pieces of a pool's secrets, of eight characters and more, in any letter case.
 
-    The secret a text is *likely* to hold (that of the lease it is about) is looked for piece by piece, and so are all
-    of the first fifty. Others are looked for by every eighth piece, which finds any stretch of fifteen characters, and
-    then wholly: all pieces of a hundred thousand credentials would fill the memory.
+    The secret that a text is *likely* to contain (of the lease it is about) and the first fifty are searched by every
+    piece. Others are searched by every eighth piece, which finds any run of fifteen characters, and then in full: all
+    pieces of a hundred thousand credentials would fill the memory.
     """
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
-        self._secrets: list[str] = []  # all that is blotted out
-        self._credentials: list[str] = []  # those of them that are credentials
+        self._secrets: list[str] = []  # all that is redacted
+        self._credentials: list[str] = []  # the credentials among them
         self._passwords: set[str] = set()
         self._marks: dict[str, str] = {}  # a folded piece -> its secret
         self._marking = threading.Lock()
-        self._marked = 0  # how many secrets that is done for: only when a text is to be masked
+        self._marked = 0  # how many secrets are indexed: only when a text is masked
         register_fork_hooks(self)
         for secret in secrets:
             self.add(secret)
@@ -45,7 +45,7 @@ class Masker(ForkSafeLocks):
         self._marking = threading.Lock()
 
     def add(self, secret: str) -> bool:
-        """Blot out *secret* from now on: as it is, in base64, hex, JSON and a URL. False: it is too short for that."""
+        """Redact *secret* from now on: raw, in base64, hex, JSON and a URL. False: it is too short."""
         if len(secret) < SHORTEST_PIECE:
             return False
         self._credentials.append(secret)
@@ -53,9 +53,9 @@ class Masker(ForkSafeLocks):
         return True
 
     def add_password(self, password: str) -> bool:
-        """Blot out a password of the pool's store as well. False: it is too short for that.
+        """Redact a password of the pool's store. False: it is too short.
 
-        Unlike a credential it may stand in environment variables of commands: ``contains_secret`` does not know it.
+        Unlike a credential it may occur in environment variables of commands: ``contains_secret`` ignores it.
         """
         if len(password) < SHORTEST_PIECE:
             return False
@@ -66,16 +66,16 @@ class Masker(ForkSafeLocks):
 
     @property
     def count(self) -> int:
-        """How many secrets it knows."""
+        """The number of secrets."""
         return len(self._secrets)
 
     @property
     def credentials(self) -> Sequence[str]:
-        """The secrets of credentials: what is a password of the store only is not among them."""
+        """The secrets of credentials, without passwords of the store."""
         return self._credentials
 
     def secrets_from(self, number: int) -> list[str]:
-        """The secrets it knows, in the order they were added, without the first *number* of them."""
+        """Return the secrets in the order they were added, without the first *number*."""
         return self._secrets[number:]
 
     def mask(self, text: str, likely: str | None = None) -> str:
@@ -92,14 +92,14 @@ class Masker(ForkSafeLocks):
         return text
 
     def contains_secret(self, text: str) -> bool:
-        """Whether a whole secret of a credential stands in *text*, in any form and letter case."""
+        """Return True if *text* contains a whole secret of a credential, in any form and letter case."""
         folded = fold_case(text)
         return any(form in folded for secret in self._credentials for form in folded_forms(secret))
 
     def _mark(self) -> None:
         if self._marked == len(self._secrets):
             return
-        with self._marking:  # a secret that comes meanwhile is marked the next time
+        with self._marking:  # a secret added meanwhile is indexed the next time
             self._mark_new()
 
     def _mark_new(self) -> None:
@@ -118,7 +118,7 @@ def fold_case(text: str) -> str:
 
 
 def encoded_forms(secret: str) -> Iterator[str]:
-    """The secret as it may stand in a text: raw, and as URL, JSON, hex and base64 write it."""
+    """Return the forms of a secret in text: raw, and as URL, JSON, hex and base64 encode it."""
     raw = secret.encode()
     yield secret
     for safe in ("", "/"):
@@ -126,7 +126,7 @@ def encoded_forms(secret: str) -> Iterator[str]:
     yield json.dumps(secret)[1:-1]
     yield repr(secret)[1:-1]
     yield raw.hex()
-    # A base64 text shows a secret shifted by 0, 1 or 2 bytes, depending on what stands before it.
+    # In base64 text a secret is shifted by 0, 1 or 2 bytes, depending on what precedes it.
     for shift in range(3):
         text = base64.b64encode(b"\0" * shift + raw).decode().rstrip("=")[2 * shift :]
         yield text
@@ -134,7 +134,7 @@ def encoded_forms(secret: str) -> Iterator[str]:
 
 
 def folded_forms(secret: str) -> Iterable[str]:
-    """The different forms of the secret, in lower case: to be looked for in a text that is folded as well."""
+    """Return the distinct forms of the secret in lower case, to be searched in folded text."""
     return dict.fromkeys(map(fold_case, encoded_forms(secret)))
 
 

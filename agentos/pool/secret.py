@@ -17,7 +17,7 @@ class Secret:
         self._value = value
 
     def reveal(self) -> str:
-        """Return the secret itself. The caller answers for where it goes."""
+        """Return the secret. The caller is responsible for it."""
         return self._value
 
     def __repr__(self) -> str:

@@ -1,7 +1,7 @@
-"""Where secrets come from: environment variables, files, commands. What is read here is never shown, not even in part.
+"""Read secrets from environment variables, files and commands. What is read is never shown, not even in part.
 
-Each function returns secrets or raises ``SecretUnavailable``, which says which source it was and what to do. Names of
-variables and paths of files are shown only where they are known to be just that: people also paste secrets there.
+Each function returns secrets or raises ``SecretUnavailable`` with the source and what to do. Names of variables and
+paths of files are shown only where they cannot be a secret: people also paste secrets there.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 @error_fields()
 class SecretUnavailable(AgentOSError, ValueError):
-    """A secret could not be had. *source* is where it was looked for, *problem* what is wrong, *advice* what to do."""
+    """A secret could not be read: its *source*, the *problem* and the *advice*."""
 
     source: str
     problem: str
@@ -48,12 +48,12 @@ class SecretUnavailable(AgentOSError, ValueError):
 
 
 def derive_name(variable: str) -> str:
-    """What a credential from the variable of that name is called: ``OPENAI_API_KEY_1`` is ``openai-api-key-1``."""
+    """Return the credential name for a variable: ``OPENAI_API_KEY_1`` is ``openai-api-key-1``."""
     return variable.strip("_").replace("_", "-").lower() or "key"
 
 
 def displayable_name(variable: str) -> str:
-    """The variable as it may be shown: by its name, unless that could be a secret pasted in the wrong place."""
+    """Return the variable's name for display, unless it could be a secret pasted in the wrong place."""
     if _ORDINARY_VARIABLE.fullmatch(variable) and len(variable) <= 64:
         return f"the environment variable {variable}"
     return "the environment variable named there"
@@ -63,7 +63,7 @@ def displayable_name(variable: str) -> str:
 
 
 def from_env(variable: str, environ: Mapping[str, str]) -> str:
-    """The secret in one environment variable."""
+    """Return the secret in one environment variable."""
     if not _VARIABLE.fullmatch(variable):
         raise SecretUnavailable(
             source="what is named there",
@@ -80,7 +80,7 @@ def from_env(variable: str, environ: Mapping[str, str]) -> str:
 
 
 def from_env_pattern(pattern: str, environ: Mapping[str, str]) -> dict[str, str]:
-    """The secrets in all variables that match *pattern* (``OPENAI_API_KEY*``), by variable, in order of their numbers.
+    """Return the secrets in all variables that match *pattern* (``OPENAI_API_KEY*``), by variable, in numeric order.
 
     Empty ones are left out; two with the same secret are refused.
     """
@@ -96,7 +96,7 @@ def from_env_pattern(pattern: str, environ: Mapping[str, str]) -> dict[str, str]
 
 
 def find_variables(pattern: str, environ: Mapping[str, str]) -> list[str]:
-    """The variables that match *pattern* and are not empty: KEY_2 before KEY_10."""
+    """Return the variables that match *pattern* and are not empty: KEY_2 before KEY_10."""
     return sorted((v for v in environ if fnmatch.fnmatchcase(v, pattern) and environ[v].strip()), key=_by_number)
 
 
@@ -112,11 +112,11 @@ def _by_number(variable: str) -> list[tuple[int, int, str]]:
 
 
 def from_file(path: Path, *, pipes: bool = False, timeout: float = COMMAND_TIMEOUT) -> dict[str, str]:
-    """The secrets in a file, by name, in its order: one in each line, alone or as ``NAME=secret``.
+    """Return the secrets in a file, by name, in its order: one per line, alone or as ``NAME=secret``.
 
-    Blank lines and lines that begin with ``#`` are skipped; ``export`` and quotes are understood, as in ``.env``
-    files. A secret without a name is called by the file and its place in it: ``keys-1``. A file that others may read
-    is warned of. A device is refused, and so is a pipe, unless *pipes* are welcome; it has to end within *timeout*.
+    Blank lines and lines that begin with ``#`` are skipped; ``export`` and quotes are accepted, as in ``.env`` files. A
+    secret without a name is named by the file and its position: ``keys-1``. A file that others may read causes a
+    warning. A device is refused, and so is a pipe, unless *pipes* are allowed; it has to end within *timeout*.
     """
     text = _read_text(path, timeout if pipes else None)
     stem = derive_name(re.sub(r"[^A-Za-z0-9_-]+", "-", path.name.removesuffix(path.suffix)).strip("-"))
@@ -143,15 +143,15 @@ def from_file(path: Path, *, pipes: bool = False, timeout: float = COMMAND_TIMEO
 
 
 def _split_assignment(line: str) -> tuple[str | None, str]:
-    """The name that stands before the secret, if one does, and the secret."""
+    """Return the name before the secret, if there is one, and the secret."""
     match = _ASSIGNMENT.fullmatch(line)
     if match is None:
         return None, _unquoted(line)
     name, value = match.groups()
-    # A name is written in one case. Otherwise it may well be the first half of a secret, and names are shown.
+    # A name is in one letter case. Otherwise it may be the first half of a secret, and names are shown.
     if name != name.upper() and (name != name.lower() or len(name) > _LONGEST_SMALL_NAME or _has_many_digits(name)):
         return None, _unquoted(line)
-    # Base64 ends in "=", "==": then the line is a secret, and what stands before is no name.
+    # Base64 ends in "=", "==": then the line is a secret without a name.
     if _PADDING.fullmatch(value) and not (value == "" and _ORDINARY_VARIABLE.fullmatch(name) and "_" in name):
         return None, line
     return name, _unquoted(value)
@@ -166,7 +166,7 @@ def _unquoted(value: str) -> str:
 
 
 def _read_text(path: Path, pipe_timeout: float | None) -> str:
-    """What is in the file. A pipe is read only if there is a time within which it has to end."""
+    """Return the content of the file. A pipe is read only if a time limit applies."""
     try:
         mode, data = _content(path, pipe_timeout)
     except SecretUnavailable:
@@ -190,8 +190,8 @@ def _read_text(path: Path, pipe_timeout: float | None) -> str:
 
 
 def _content(path: Path, pipe_timeout: float | None) -> tuple[int, bytes]:
-    """The mode of the file, and what is in it, a little more than is allowed at most."""
-    # Without waiting: a pipe that nobody writes to would not even open.
+    """Return the mode of the file and its content, up to slightly more than the maximum."""
+    # Non-blocking: a pipe without a writer would not even open.
     with open(path, "rb", opener=_without_waiting) as file:
         mode = os.fstat(file.fileno()).st_mode
         if stat.S_ISREG(mode):
@@ -222,9 +222,9 @@ def _from_pipe(path: Path, descriptor: int, timeout: float) -> bytes:
 
 
 def from_command(command: str | Sequence[str], environ: Mapping[str, str], *, timeout: float = COMMAND_TIMEOUT) -> str:
-    """The secret that a command prints: one line, and nothing else. It is run without a shell, and asked nothing.
+    """Return the secret that a command prints: one line. It is run without a shell and without input.
 
-    Neither its output nor the command itself is shown if it fails: either may hold a secret.
+    Neither its output nor the command itself is shown if it fails: either may contain a secret.
     """
     try:
         argv = shlex.split(command) if isinstance(command, str) else list(command)
@@ -245,7 +245,7 @@ def from_command(command: str | Sequence[str], environ: Mapping[str, str], *, ti
 
 
 def _run_command(argv: list[str], environ: Mapping[str, str], timeout: float) -> tuple[int, bytes]:
-    """Its exit code (below zero: a signal ended it) and what it printed. Given up, it is killed with its group."""
+    """Return the exit code (below zero: a signal) and the output. On a timeout its process group is killed."""
     try:
         process = subprocess.Popen(  # noqa: S603 - the command is the user's own
             argv,
@@ -264,7 +264,7 @@ def _run_command(argv: list[str], environ: Mapping[str, str], timeout: float) ->
         try:
             return _finished(process, timeout)
         except BaseException:
-            # It has not ended by itself, and is not waited for yet: so its number is still its own.
+            # It has not ended and was not waited for, so its process id is still its own.
             _kill(process.pid)
             raise
 
@@ -285,7 +285,7 @@ def _finished(process: subprocess.Popen[bytes], timeout: float) -> tuple[int, by
 
 
 def _read(process: subprocess.Popen[bytes], deadline: float) -> bytes | None:
-    """What it prints until it ends, a little more than is allowed at most; None: it did not end in time."""
+    """Return its output, up to slightly more than the maximum; None: it did not end in time."""
     assert process.stdout is not None  # noqa: S101 - for the type checker
     output = _drained(process.stdout.fileno(), _LONGEST_OUTPUT, deadline)
     if output is not None and len(output) <= _LONGEST_OUTPUT:
@@ -300,7 +300,7 @@ def _kill(group: int) -> None:
     try:
         os.killpg(group, signal.SIGKILL)
     except OSError:
-        pass  # nobody is left of it
+        pass  # no process of the group is left
 
 
 def _signal(number: int) -> str:
@@ -314,7 +314,7 @@ def _signal(number: int) -> str:
 
 
 def _drained(descriptor: int, most: int, deadline: float) -> bytes | None:
-    """What comes out of a pipe until it ends, a little more than *most* at most; None: it did not end in time."""
+    """Return the output of a pipe, up to slightly more than *most*; None: it did not end in time."""
     found = bytearray()
     with selectors.DefaultSelector() as selector:
         selector.register(descriptor, selectors.EVENT_READ)
@@ -328,7 +328,7 @@ def _drained(descriptor: int, most: int, deadline: float) -> bytes | None:
     return bytes(found)
 
 
-# -- all of them ------------------------------------------------------------------------------------------------------
+# -- all sources ------------------------------------------------------------------------------------------------------
 
 
 def require_distinct(secrets: Iterable[tuple[str, str]]) -> None:

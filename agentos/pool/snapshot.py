@@ -1,4 +1,4 @@
-"""What people see of a pool: a row for each credential, and why somebody waits."""
+"""Public views of a pool: a row per credential, the reason for a wait, a forecast."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class HistoryEntry:
-    """What was learned, and when (epoch seconds)."""
+    """An entry of what was learned, with its time (epoch seconds)."""
 
     at: float
     what: str
@@ -35,7 +35,7 @@ class HistoryEntry:
 
 @dataclass(frozen=True, slots=True, init=False)
 class CredentialState:
-    """One credential at the moment of ``snapshot()``: what it is, until when, and why. Never its secret.
+    """One credential at the time of ``snapshot()``: its state, until when, and why. Never its secret.
 
     ``CredentialState("key-1")`` alone is an available one.
     """
@@ -51,7 +51,7 @@ class CredentialState:
     slots: int
     leases: int
     limits: tuple[Headroom, ...]
-    history: tuple[HistoryEntry, ...]  # what was learned of its quota, the newest last
+    history: tuple[HistoryEntry, ...]  # what was learned about its quota, the newest last
 
     def __init__(
         self,
@@ -74,7 +74,8 @@ class CredentialState:
         name = next((given for given in (key, key_id, name) if given is not None), None)
         if name is None:
             raise TypeError("CredentialState needs the name of a credential")
-        # By position the originals meant (key, in_use, rate_limited_until) and (key, reserved_by, rate_limited_until).
+        # Positional arguments of the originals: (key, in_use, rate_limited_until) and (key, reserved_by,
+        # rate_limited_until).
         if isinstance(reserved_by, (int, float)):
             reserved_by, rate_limited_until = None, reserved_by
         if isinstance(in_use, str):
@@ -103,24 +104,24 @@ class CredentialState:
 
     @property
     def key(self) -> str:
-        """The name, as one of the originals called it."""
+        """The name, as in one of the originals."""
         return self.name
 
     @property
     def key_id(self) -> str:
-        """The name, as the other original called it."""
+        """The name, as in the other original."""
         return self.name
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Why a requester waits, or that it does not."""
+    """The reason why a requester waits, or that it does not."""
 
     requester: str
     state: str  # waiting, holding or unknown
-    position: int | None = None  # 1 is the head of the line
+    position: int | None = None  # 1 is the head of the queue
     waited: float = 0.0
-    starts_in: float | None = None  # likely; None: when somebody gives a credential back
+    starts_in: float | None = None  # estimated; None: when a lease ends
     why: tuple[str, ...] = ()
 
     def __str__(self) -> str:
@@ -133,7 +134,7 @@ class Explanation:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """When so many calls will be through, what holds them up, and what would move that."""
+    """The time at which a number of calls is done, what limits them, and what would help."""
 
     seconds: float  # infinite: no credential can serve them
     finishes_at: float  # epoch seconds
@@ -149,7 +150,7 @@ class Forecast:
 
 
 def build_state(row: KeyReport, now: float, offset: float) -> CredentialState:
-    """The row for people: instants as epoch seconds."""
+    """Build the public row, with instants as epoch seconds."""
     due = now < row.until < FOREVER
     return CredentialState(
         row.name,

@@ -1,11 +1,12 @@
-"""What a pool asks of the place where its state is kept, so that other processes share it and the next one knows it.
+"""The protocol of a store: it keeps a pool's state for other processes and for later ones.
 
-The rules stay in ``_core``. The pool chooses on a *view* of the records; the store then does one atomic step at its own
-time, in which the rules are applied to what is true at that moment. It may refuse; by then it has told the view what
-others did, and the pool chooses again. A process is a *session*: its leases live as long as the session is renewed.
+The rules stay in ``core``. The pool selects a key on a *view* of the records; the store then executes one atomic step
+at its own time, in which the rules are applied to the current records. It may refuse; the view then has the changes of
+other processes, and the pool selects again. A process is a *session*: its leases live as long as the session is
+renewed.
 
-Instants are those of the pool's clock, which for a store on the same machine is the store's own. A store that has
-another clock translates at its border.
+Instants are those of the pool's clock, which a store on the same machine shares. A store with another clock converts
+them.
 """
 
 from __future__ import annotations
@@ -20,16 +21,16 @@ from .core.quota_codec import Record
 
 
 class StoreBusy(Exception):
-    """Another process is in the middle of a step. Nothing was done; try again in a moment."""
+    """Another process executes a step. Nothing was done; try again in a moment."""
 
 
 class TransientStoreError(Exception):
-    """The store cannot be reached or written now (a full disk), and may be later. Nothing was done."""
+    """The store cannot be reached or written at present (a full disk). Nothing was done."""
 
 
 @dataclass(frozen=True, slots=True)
 class CredentialUpdate:
-    """What the store has on a credential: whether it lives, and who else has leased it."""
+    """The store's state of a credential: its life, and its holders in other processes."""
 
     number: int
     life: str
@@ -40,7 +41,7 @@ class CredentialUpdate:
 
 @dataclass(frozen=True, slots=True)
 class QuotaUpdate:
-    """What the store has on a quota."""
+    """The store's record of a quota."""
 
     number: int
     record: Record
@@ -48,7 +49,7 @@ class QuotaUpdate:
 
 @dataclass(frozen=True, slots=True)
 class CredentialIdentity:
-    """A credential as it is made known to the store: never its secret."""
+    """The identity of a credential in the store, without its secret."""
 
     fingerprint: str
     name: str
@@ -57,7 +58,7 @@ class CredentialIdentity:
 
 @dataclass(frozen=True, slots=True)
 class EnrolledCredential:
-    """What the store knows of a credential and its quota, and by which numbers."""
+    """The store's state and numbers of a credential and its quota."""
 
     credential: CredentialUpdate
     quota: QuotaUpdate
@@ -65,7 +66,7 @@ class EnrolledCredential:
 
 @dataclass(frozen=True, slots=True)
 class QuotaReservation:
-    """What a grant takes from its quota: the new record (None: as it was), and the limits whose cost is a guess."""
+    """The new record of a quota after a grant (None: unchanged), and the limits with an estimated cost."""
 
     record: Record | None
     guessed: tuple[str, ...] = ()
@@ -73,25 +74,25 @@ class QuotaReservation:
 
 @dataclass(frozen=True, slots=True)
 class SlotRequest:
-    """A request for one slot of one credential. The same *request* gets the same grant, however often it is sent."""
+    """A request for one slot of one credential. The same *request* gets the same grant however often it is sent."""
 
     request: str
     credential: int
     slots: int
     quota: int
     requester: str | None
-    # Applies the rules to the view, at the store's time, with the claims of those who are ahead. None: not now.
+    # Applies the rules to the view, at the store's time, with the claims of the processes ahead. None: not now.
     reserve: Callable[[float, Sequence[str]], QuotaReservation | None]
-    # How many slots could start something now, of credentials that are wanted: as many of those ahead need not wait.
+    # Returns how many slots of wanted credentials could start something now: as many processes ahead need not wait.
     free: Callable[[Callable[[int], bool]], int]
-    still_waiting: bool  # others of this process wait besides
-    sees_all: bool = False  # the rules ask for more than this credential and this quota
-    since: float = FOREVER  # what the store has said then or later is new enough for a refusal
+    still_waiting: bool  # other requests of this process wait
+    sees_all: bool = False  # the rules need more than this credential and this quota
+    since: float = FOREVER  # updates from this instant on are recent enough for a refusal
 
 
 @dataclass(frozen=True, slots=True)
 class SlotGranted:
-    """The slot is the session's."""
+    """The slot was granted."""
 
     token: int
     at: float
@@ -99,9 +100,9 @@ class SlotGranted:
 
 @dataclass(frozen=True, slots=True)
 class SlotRefused:
-    """Not now. The view has what is true of the credential and its quota; not before that instant, if there is one.
+    """The slot was refused; the view is current. Do not retry before *not_before*, if set.
 
-    *why* is for people, where the reason is the store's own.
+    *why* is for people, if the store itself is the reason.
     """
 
     not_before: float | None = None
@@ -109,15 +110,15 @@ class SlotRefused:
 
 
 class RemoteUser(Protocol):
-    """Who has leases of the pool used on other machines, by workers that stop when they hear no more of this one."""
+    """A component that lets remote workers use this pool's leases; they stop when they lose contact."""
 
     def disconnect_workers(self) -> None:
-        """Let those workers hear nothing more. From any thread; must not wait."""
+        """Cut the contact to those workers. Callable from any thread; must not block."""
         ...
 
 
 class Step(Protocol):
-    """One atomic step. What was read in it is the truth, and can be changed."""
+    """One atomic step. What is read in it is current and can be changed."""
 
     @property
     def now(self) -> float:
@@ -125,7 +126,7 @@ class Step(Protocol):
         ...
 
     def read(self, credential: int | None = None, quota: int | None = None) -> None:
-        """Let the view see what is true of these, before the rules are applied to it."""
+        """Load these records into the view before the rules are applied."""
         ...
 
     def end(self, credential: int, token: int) -> bool:
@@ -133,27 +134,27 @@ class Step(Protocol):
         ...
 
     def write_quota(self, number: int, record: Record, *, opened: bool = False, eased: bool = False) -> None:
-        """Keep what is known of a quota now. *opened*: every process that waits is told; *eased*: the first is."""
+        """Write the record of a quota. *opened*: notify every waiting process; *eased*: notify the first."""
         ...
 
     def write_life(self, number: int, life: str, evidence: str, since: float) -> None:
-        """Keep whether a credential lives."""
+        """Write the life of a credential."""
         ...
 
     def settle(self, credential: int, token: int) -> bool:
-        """The cost of a lease is no guess any more. False: it is not in force."""
+        """Note that the cost of a lease is known. False: it is not in force."""
         ...
 
     def wait(self, wanted: Sequence[int] | None, idle_until: float | None, claim: str | None, *, passed: bool) -> None:
-        """Say that this process waits for one of these credentials (None: for any): it is called at its turn.
+        """Record that this process waits for one of these credentials (None: any); it is notified in its turn.
 
-        Before *idle_until* nothing that comes free would do; *claim* is the refill it has a right to before those
-        behind it. *passed*: it was called, and there was nothing for it.
+        Nothing can start before *idle_until*; *claim* is the refill it has a right to before the processes behind it.
+        *passed*: it was notified, and nothing was usable.
         """
         ...
 
     def stop_waiting(self) -> None:
-        """Nobody in this process waits."""
+        """Record that no request of this process waits."""
         ...
 
 
@@ -161,107 +162,107 @@ StepAction = Callable[[Step], Any]
 
 
 class Store(Protocol):
-    """Where the pool's state is kept. Every method but the last three is one atomic step, or nothing happened.
+    """Keeps the pool's state. Every method but the last three is one atomic step, or does nothing.
 
-    An act may be run again if its step failed: it leaves no trace but in the view, which is then read anew.
+    An act may run again if its step failed: its only effect is on the view, which is then read again.
     """
 
-    where: str  # as people are told; never a password
-    valid_until: float  # when our leases must count as lost, if nothing is heard of the store until then
-    next_refresh_at: float  # when somebody else's leases run out, as far as is known
+    where: str  # for display, without a password
+    valid_until: float  # when this session's leases are lost without contact to the store
+    next_refresh_at: float  # when leases of another session expire, as far as known
 
     def fingerprint(self, secret: str) -> str:
-        """By what the store knows a secret, which is never kept itself."""
+        """Return the fingerprint under which the store knows a secret; the secret is never stored."""
         ...
 
     def enrol(self, card: CredentialIdentity) -> EnrolledCredential:
-        """Make a credential known; what is known of it already. Insists for some seconds, then StoreUnavailable."""
+        """Register a credential and return its state. Retries for some seconds, then raises StoreUnavailable."""
         ...
 
     def try_grant(self, bid: SlotRequest) -> SlotGranted | SlotRefused:
-        """Lease one slot, if the rules allow it at this moment."""
+        """Lease one slot if the rules allow it now."""
         ...
 
     def confirm_grant(self) -> None:
-        """The lease that was just granted is in the caller's books: were it not, the next step would end it."""
+        """Confirm that the caller has recorded the lease just granted: else the next step would end it."""
         ...
 
     def submit(self, act: StepAction) -> None:
-        """Do *act*, now or, if the store is busy or in trouble, at the beginning of the next step."""
+        """Execute *act* now or, if the store is busy or unavailable, at the start of the next step."""
         ...
 
     def maintain(self) -> bool:
-        """Renew the session if that is due, do what was put off, end what has run out. False: nothing was due."""
+        """Renew the session if due, execute deferred acts, end what has expired. False: nothing was due."""
         ...
 
     def refresh(self, since: float = FOREVER) -> bool:
-        """Tell the view what others did since the last look. Cheap when that is nothing: then False.
+        """Load the changes of other processes into the view. False, and cheap: there are none.
 
-        What the store has said at the instant *since* or later is new enough, and need not be asked for again.
+        What the store sent at the instant *since* or later is recent enough and is not requested again.
         """
         ...
 
     def next_renewal_at(self) -> float:
-        """When ``maintain`` is due, even if nobody waits."""
+        """Return when ``maintain`` is due even if no request waits."""
         ...
 
     def busy_delay(self) -> float:
-        """How long to leave a store alone that was busy: longer each time."""
+        """Return how long to wait after the store was busy: longer each time."""
         ...
 
     def wake_maintenance(self) -> None:
-        """Wake whoever calls ``maintain``: it may be due earlier than was thought."""
+        """Wake the thread that calls ``maintain``: it may be due earlier."""
         ...
 
     def is_expired(self) -> bool:
-        """Whether our leases must count as lost already."""
+        """Return True if this session's leases are already lost."""
         ...
 
     def delegate(self, lender: RemoteUser, out_for: float) -> None:
-        """Leases that begin from now on may be used on other machines, and so do not end with this process.
+        """Let new leases be used on other machines, so that they do not end with this process.
 
-        The workers there stop *out_for* seconds after they last heard of it. What is still in use when it leaves, or
-        is gone without leaving, ends by its time: so many seconds later, or when the session was not renewed.
+        The workers there stop *out_for* seconds after they lost contact. Leases still in use when this process leaves,
+        or is gone without leaving, end that many seconds later, or when the session expires.
         """
         ...
 
     def abandon(self, tokens: Collection[int]) -> None:
-        """Renew these leases no more: their holders were given up and still run. Others are renewed as before.
+        """Stop renewing these leases: their holders were given up and still run. Others are renewed as before.
 
-        The store frees them when their time to live is over, unless they are ended before. Raises nothing.
+        The store frees them when their time to live is over, unless they end before. Raises nothing.
         """
         ...
 
     def lock_lease(self, token: int, mark: str) -> int | None:
-        """A descriptor for a command with that *mark* to inherit. None: leases end by their time to live.
+        """Return a descriptor for a command with that *mark* to inherit. None: leases end by their time to live.
 
-        If this process is killed, the lease is not freed while any process has it open. Raises OSError.
+        If this process is killed, the lease is not freed while any process has the descriptor open. Raises OSError.
         """
         ...
 
     def unlock_lease(self, token: int) -> None:
-        """The command has ended."""
+        """Note that the command has ended."""
         ...
 
     def on_lease_replaced(self, token: int, to: int) -> None:
-        """The lease was lost, and taken again with another token: its command goes on."""
+        """Note that a lost lease was taken again under another token: its command continues."""
         ...
 
     def leave(self) -> None:
-        """End the session and all its leases at once, but for those that others may be using on other machines.
+        """End the session and its leases at once, except those that may be in use on other machines.
 
-        Abandoned leases end, too: this is for the end of the process. From any thread, at any time; again does nothing.
+        Abandoned leases end too: this is for the end of the process. Callable from any thread and more than once.
         """
         ...
 
     def close(self) -> None:
-        """Leave, and let go of the store. Abandoned leases end by their time: the process goes on."""
+        """Leave and close the store. Abandoned leases end by their time to live: the process continues."""
         ...
 
 
 class StoreWakeup(Sleeper, Protocol):
-    """What the housekeeper of a shared pool waits on: rung from this process, or by others through the store."""
+    """The wake-up of a shared pool's maintenance thread, from this process or from others through the store."""
 
-    was_notified: bool  # by another process, since whoever waits on it has looked
+    was_notified: bool  # by another process, since the waiting thread last checked
 
     def close(self) -> None: ...

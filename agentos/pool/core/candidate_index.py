@@ -109,7 +109,7 @@ class CandidateIndex:
         self.limited = False  # some key has limits, so that cost matters
         self.waiting = WaitQueue()
 
-    # -- where a key is ---------------------------------------------------------------------------------------
+    # -- positions of keys ------------------------------------------------------------------------------------
 
     def insert(self, key: Key) -> None:
         """Add a key with a free slot at the end of its level."""
@@ -206,7 +206,7 @@ class CandidateIndex:
         del self.bounds[key]
         return key
 
-    # -- going through them -----------------------------------------------------------------------------------
+    # -- iteration --------------------------------------------------------------------------------------------
 
     def first(self) -> Key:
         """Return the first ready key; there must be one."""

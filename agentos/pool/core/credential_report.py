@@ -13,7 +13,7 @@ from .states import OUT_OF_USE, CredentialStatus, Life
 
 @dataclass(frozen=True, slots=True)
 class Headroom:
-    """What is left of one limit."""
+    """The amount left of one limit."""
 
     dimension: str
     amount: float

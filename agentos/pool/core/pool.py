@@ -57,7 +57,7 @@ class LeasePool:
         self._used = 0
         self._arrivals = 0
 
-    # -- starting at once -------------------------------------------------------------------------------------
+    # -- acquiring without waiting ----------------------------------------------------------------------------
 
     def acquire(self, ask: LeaseRequest, requester: str | None, now: float) -> Grant | None:
         """Return a grant, or None if the request has to wait or other requests already wait."""
@@ -184,7 +184,7 @@ class LeasePool:
             self._expire(now)
         return self._serve(now)
 
-    # -- holding and giving back ------------------------------------------------------------------------------
+    # -- leases in force --------------------------------------------------------------------------------------
 
     def release(self, grant: Grant, now: float) -> Sequence[Ticket] | None:
         """End the lease and serve waiting requests. None: it had already ended, and nothing changed."""
@@ -302,7 +302,7 @@ class LeasePool:
             return NOBODY
         return self._reopened(quota, now)
 
-    # -- what the provider said -------------------------------------------------------------------------------
+    # -- answers of the provider ------------------------------------------------------------------------------
 
     def close_quota(self, key: Key, until: float, *, model: str | None, evidence: str, now: float) -> Sequence[Ticket]:
         """Let no request start on this key's quota (for one model family, if given) before *until*."""
@@ -342,7 +342,7 @@ class LeasePool:
         if key.change_life(event, evidence, now):
             self.indexes.update_life(key)
 
-    # -- who is in the pool -----------------------------------------------------------------------------------
+    # -- credentials ------------------------------------------------------------------------------------------
 
     def add(self, spec: KeySpec, now: float) -> Sequence[Ticket]:
         """Add a credential, also while requests wait."""
@@ -441,7 +441,7 @@ class LeasePool:
         """Return the waiting requests in the order in which they are served."""
         return self.indexes.tickets()
 
-    # -- the rule ---------------------------------------------------------------------------------------------
+    # -- serving waiting requests -----------------------------------------------------------------------------
 
     def _serve(self, now: float) -> list[Ticket]:
         """Start each waiting request that may start, and set ``next_at``."""

@@ -328,7 +328,7 @@ class Key:
 
 
 class LeaseRequest:
-    """What a caller requests. Many callers may share one."""
+    """The requirements of a lease request. Many callers may share one."""
 
     __slots__ = ("affinity", "cost", "labels", "model", "plain", "priority", "special")
 

@@ -1,4 +1,4 @@
-"""What holders say of their calls: too many, refused, out of money. It reaches the core with its evidence."""
+"""Feedback from holders: apply reported rate limits, refusals and usage to the core, with their evidence."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from ..secret import Secret
 from .scheduler import Scheduler, log, log_stale_report
 
 _LONGEST_EVIDENCE = 500
-_REMEMBERED = 1_000  # names of organisations, and of what was not understood
+_REMEMBERED = 1_000  # organisations and unreadable objects that were logged
 
-# A limit of a minute is everyday business; the rest is for a person to know of.
+# Short rate limits are normal; the others are logged for a person.
 _LOG_LEVELS = {
     Event.LIMITED: logging.INFO,
     Event.PARKED: logging.WARNING,
@@ -33,9 +33,9 @@ _LOG_LEVELS = {
 
 
 class Feedback:
-    """Applies what holders report, as long as they hold.
+    """Applies the reports of holders while their leases are in force.
 
-    *secret_of* finds the secret of a credential by name; *default_backoff* is for limits without a usable delay.
+    *secret_of* returns the secret of a credential by name; *default_backoff* is for rate limits without a usable delay.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Feedback:
         self._warned_shared: set[Quota] = set()
 
     def report_rate_limited(self, grant: Grant, retry_after: object, model: str | None) -> bool:
-        """The provider said "too many" to this lease's call."""
+        """Apply a rate limit of this lease's call."""
         model = model if model is None else self.masked(str(model))
         delay = parse_delay(retry_after, wall=self._scheduler.clock.wall())
         if delay is not None:
@@ -71,9 +71,9 @@ class Feedback:
         return True
 
     def report_answer(self, grant: Grant, thing: object, *, sure: bool = True) -> tuple[Signal | None, bool]:
-        """An answer, or the lack of one. What it was taken for, and whether the pool acts on it.
+        """Apply an answer, or the lack of one. Return its signal, and True if the pool acts on it.
 
-        Not *sure* whether it is of the provider of the lease's credential: then that is not given up so soon.
+        If it is not *sure* that it comes from the provider of the lease's credential, that is disabled later.
         """
         signal = read_signal(thing, now=self._scheduler.clock.wall(), model=grant.model)
         if isinstance(thing, Signal):
@@ -84,10 +84,10 @@ class Feedback:
         return self.report_signal(grant, signal, sure=sure)
 
     def report_signal(self, grant: Grant, signal: Signal, *, sure: bool = True) -> tuple[Signal, bool]:
-        """The same, of an answer that was read already."""
+        """Apply an answer that was already read."""
         if signal.event is not Event.OK:
             signal = replace(signal, evidence=(self._evidence(grant, signal.why),))
-        elif not signal.readings and not self._core.tracks_lease_ends:  # no news for the core
+        elif not signal.readings and not self._core.tracks_lease_ends:  # nothing new for the core
             self.settle_usage(grant, signal.usage)
             self._log_signal(grant, signal)
             return signal, False
@@ -116,7 +116,7 @@ class Feedback:
             )
 
     def settle_usage(self, grant: Grant, usage: Mapping[str, float], *, whole: bool = True) -> None:
-        """What a call has used, as its answer tells; not *whole*: it broke off before all was told."""
+        """Settle the usage that an answer reports; not *whole*: the call broke off before all was reported."""
         if not usage or not grant.key.quota.limits:
             return
         told = {name: used for name, used in usage.items() if name in DIMENSIONS}
@@ -128,7 +128,7 @@ class Feedback:
             self._scheduler.settle(grant, used)
 
     def ignore_usage(self, grant: Grant) -> bool:
-        """A call is said to have used what no call can: what was reserved for it stays. Says so once."""
+        """Keep the reservation of a call with impossible usage, and log that once."""
         if not self._warned_absurd:
             self._warned_absurd = True
             log.warning(
@@ -158,7 +158,7 @@ class Feedback:
             self._check_organisation(grant.key, signal.organisation)
 
     def _check_organisation(self, key: Key, organisation: str) -> None:
-        """Credentials of one organisation share its limits, and should be told to."""
+        """Warn if credentials of one organisation, which share its limits, have different quotas."""
         if len(self._organisations) >= _REMEMBERED:
             return
         first = self._organisations.setdefault(organisation, key)
@@ -172,11 +172,11 @@ class Feedback:
             )
 
     def report_rejected(self, grant: Grant, reason: str) -> bool:
-        """The provider refused the credential itself."""
+        """Apply that the provider refused the credential."""
         return self._disable_credential(grant, reason, self._core.reject, f"credential {grant.key.name} is dead")
 
     def report_out_of_money(self, grant: Grant, reason: str) -> bool:
-        """The quota's money is gone."""
+        """Apply that the quota's money is gone."""
         return self._disable_credential(grant, reason, self._core.spend, f"quota {grant.key.quota.name} is spent")
 
     def _disable_credential(
@@ -194,7 +194,7 @@ class Feedback:
         return True
 
     def close_quota(self, key: Key, delay: float, model: str | None, evidence: str, grant: Grant | None = None) -> bool:
-        """Leave a quota alone for *delay* seconds; if *grant* is given, only while it is held."""
+        """Close a quota for *delay* seconds; if *grant* is given, only while it is held."""
 
         def close(now: float) -> Sequence[Ticket] | None:
             if grant is not None and not self._scheduler.holds(grant):
@@ -207,7 +207,7 @@ class Feedback:
         return True
 
     def masked(self, text: str, likely: str | None = None) -> str:
-        """*text* without any piece of a secret of this pool; *likely* is the name of the one it is about."""
+        """Return *text* without any piece of a secret; *likely* is the name of the credential it is about."""
         return self._masker.mask(text, None if likely is None else self._secret_of(likely).reveal())
 
     def _evidence(self, grant: Grant, reason: object) -> str:
@@ -215,7 +215,7 @@ class Feedback:
 
 
 def _checked(signal: Signal) -> Signal | None:
-    """A signal that somebody made: None if it is not one that could have been read from an answer."""
+    """Validate a signal that a caller made; None if no answer could have produced it."""
     try:
         return signal.sane()
     except Exception:  # noqa: BLE001 - its fields may be anything

@@ -1,4 +1,4 @@
-"""A pool in a forked child: one in memory goes on as a copy, one with a store refuses."""
+"""Handle forks: a pool in memory continues as a copy in the child, one with a store refuses."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ if TYPE_CHECKING:
     from ..core.learning.adaptive_pool import AdaptivePool
     from .waiters import WaiterTable
 
-# Far above what a step of a pool in memory takes, on a machine that is busy.
+# Far above the duration of a step in memory on a busy machine.
 _AT_REST_WITHIN = 5.0
 
 
 class ForkHandling:
-    """What a pool's shell does at a fork.
+    """Fork hooks of the scheduler.
 
-    A pool in memory is held still meanwhile, so that its copy is whole. A pool with a store may be in the middle of a
-    step, which takes as long as the store does; nothing of it is used in the child.
+    A pool in memory is locked during the fork, so that its copy is consistent. A pool with a store may be inside a
+    step, which takes as long as the store does; the child does not use it.
     """
 
-    store_location: str | None = None  # where the state is kept, if in a store: then no forked child can use the pool
+    store_location: str | None = None  # the location of the store, if any: then no forked child can use the pool
     waiters: WaiterTable
     lock: threading.RLock | FairLock
     core: AdaptivePool
@@ -37,27 +37,27 @@ class ForkHandling:
     def __init__(self) -> None:
         self.refusal: StoreUnavailable | None = None  # set in a forked child that may not use this pool
         self._pid = os.getpid()
-        self._held_by: set[int] = set()  # threads that fork
+        self._held_by: set[int] = set()  # threads that are forking
         register_fork_hooks(self)
 
     def before_fork(self) -> None:
-        """Hold a pool in memory still."""
+        """Lock a pool in memory."""
         if self.store_location is None and self.lock.acquire(True, _AT_REST_WITHIN):
             self._held_by.add(threading.get_ident())
 
     def after_fork(self) -> None:
-        """In the parent: let others use the pool again."""
+        """Unlock the pool in the parent."""
         if threading.get_ident() in self._held_by:
             self._held_by.discard(threading.get_ident())
             self.lock.release()
 
     def in_forked_child(self) -> None:
-        """In the child: go on with a copy that is whole, or refuse whatever is asked for."""
+        """In the child, continue with a consistent copy, or refuse every operation."""
         is_whole = threading.get_ident() in self._held_by
         self._held_by.clear()
         if is_whole:
             self.lock.release()
-            if not self._inside:  # else this very thread forked in the middle of a step, and goes on with it
+            if not self._inside:  # else this thread forked inside a step and continues it
                 self._forget_waiting()
             return
         if self.refusal is None:
@@ -66,11 +66,11 @@ class ForkHandling:
                 detail=f"this pool was made in process {self._pid} and forked; make one in each process",
             )
         self.lock = threading.RLock()
-        self._inside = True  # for good: whatever wants the core is stopped by that
+        self._inside = True  # for good: every operation checks this
         self._deferred.clear()
         self.waiters.clear()
 
     def _forget_waiting(self) -> None:
-        """Those who waited are threads and loops of the parent: a key that comes free must not be kept for them."""
+        """Remove the waiters: they are threads and loops of the parent, and must not be granted keys here."""
         self.core.empty_queue(TicketState.WITHDRAWN)
         self.waiters.clear()

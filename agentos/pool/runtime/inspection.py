@@ -31,7 +31,7 @@ class PoolInspector:
         self._core = scheduler.core
 
     def snapshot(self) -> list[CredentialState]:
-        """Every credential, what it is, until when, and why."""
+        """Return the state of every credential, until when it holds, and why."""
         self._scheduler.bring_up_to_date()
         with self._scheduler.locked():
             now = self._scheduler.now()
@@ -40,7 +40,7 @@ class PoolInspector:
         return [build_state(row, now, offset) for row in rows]
 
     def explain(self, requester: str) -> Explanation:
-        """Why *requester* waits, and when it will likely start."""
+        """Explain why *requester* waits, and when it will probably start."""
         self._scheduler.bring_up_to_date()
         with self._scheduler.locked():
             now = self._scheduler.now()
@@ -53,7 +53,7 @@ class PoolInspector:
     def _explain(self, requester: str, ticket: Ticket, position: int, now: float) -> Explanation:
         at = self._core.earliest_start(ticket.request, now)
         if now < ticket.starts_at < FOREVER:
-            at = max(at, ticket.starts_at)  # behind others
+            at = max(at, ticket.starts_at)  # behind other requests
         return Explanation(
             requester,
             "waiting",
@@ -67,10 +67,10 @@ class PoolInspector:
         return () if self._shared is None else self._shared.find_pause_reason(now)
 
     def get_stats(self) -> dict[str, int]:
-        """How many credentials are what; each is counted once, under what matters most about it.
+        """Count the credentials by state; each counts once, in its most important state.
 
-        A retired credential counts only while somebody still holds it; one whose money is gone counts as dead; one
-        that ``keep_free`` keeps for others counts as reserved.
+        A retired credential counts only while it is held; one without money counts as dead; one that ``keep_free``
+        keeps for others counts as reserved.
         """
         self._scheduler.bring_up_to_date()
         with self._scheduler.locked():
@@ -86,11 +86,11 @@ class PoolInspector:
             free = sum(row.slots - len(row.holders) for row in rows if row.state is CredentialStatus.AVAILABLE)
             kept = max(0, counts["available"] - max(0, free - self._core.keep_free))
             counts["available"] -= kept
-            counts["reserved"] += kept  # for others
+            counts["reserved"] += kept  # kept for others
         return counts
 
     def forecast(self, n_items: int, ask: LeaseRequest, duration: float, parallel: int | None) -> Forecast:
-        """Estimate when *n_items* requests will be through, and what holds them up."""
+        """Estimate when *n_items* requests will be done, and what limits them."""
         self._scheduler.bring_up_to_date()
         with self._scheduler.locked():
             now, wall = self._scheduler.now(), self._scheduler.clock.wall()

@@ -1,4 +1,4 @@
-"""The original verbs: plain strings go in and come out. The same pool, the same leases underneath."""
+"""The verbs of the original coordinators: strings in and out, with leases of the same pool underneath."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ log = logging.getLogger("agentos")
 
 
 class LegacyVerbs:
-    """Reservations by secret. A reservation is a lease that the pool keeps for the thread that asked.
+    """Reservations by secret. A reservation is a lease that the pool keeps for the requesting thread.
 
-    *names* has the name of each credential by its secret; *secret_of* finds a secret by that name.
+    *names* has the name of each credential by its secret; *secret_of* returns a secret by that name.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class LegacyVerbs:
             reserved = self._reserved.setdefault(name, OrderedDict())
             for old in [old for old in reserved.values() if not self._scheduler.holds(old)]:
                 del reserved[old.token]  # ended by max_lease
-            mine[:] = [old for old in mine if self._scheduler.holds(old)]  # given back by another thread
+            mine[:] = [old for old in mine if self._scheduler.holds(old)]  # released by another thread
             mine.append(grant)
             reserved[grant.token] = grant
         return self._secret_of(name).reveal()
@@ -72,13 +72,13 @@ class LegacyVerbs:
         delay = parse_delay(backoff_seconds, wall=self._scheduler.clock.wall())
         if delay is None:
             delay = self._default_backoff()
-        # First the cooling: were the slot given back before, a waiter would get it.
+        # First the cooldown: if the slot were released before, a waiter would get it.
         self._close_quota(self._core.keys[name], delay, None, f"mark_rate_limited for {delay:g}s")
         grant = self._reservation(name)
         if grant is not None:
-            self._scheduler.give_back(grant)  # no reservation to end is nothing to speak of: the quota rests
+            self._scheduler.give_back(grant)  # it is fine if there is no reservation to end: the quota cools down
 
-    # -- whose reservation ------------------------------------------------------------------------------------
+    # -- selecting a reservation ------------------------------------------------------------------------------
 
     def _own(self) -> dict[str, list[Grant]]:
         by_name: dict[str, list[Grant]] | None = getattr(self._mine, "by_name", None)
@@ -87,7 +87,7 @@ class LegacyVerbs:
         return by_name
 
     def _reservation(self, name: str) -> Grant | None:
-        """Take the reservation to be ended off the books."""
+        """Remove and return the reservation to be ended."""
         mine = self._own().get(name)
         with self._scheduler.locked():
             reserved = self._reserved.get(name)
@@ -110,7 +110,7 @@ class LegacyVerbs:
         return name
 
     def simulate_rate_limit(self, environ: MutableMapping[str, str]) -> None:
-        """``AGENTOS_SIMULATE_429=true`` limits the first key once, to see what a run does then."""
+        """Rate-limit the first key once if ``AGENTOS_SIMULATE_429=true``, to try out a run."""
         if environ.get("AGENTOS_SIMULATE_429") != "true" or not self._core.keys:
             return
         try:

@@ -1,4 +1,4 @@
-"""The one thread of a shared pool: it renews what this process holds, and hears when it is its turn."""
+"""The maintenance thread of a shared pool: it renews leases and receives wake-ups."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _AFTER_A_FAILURE = 1.0
 
 
 class MaintenanceThread:
-    """Calls ``maintain`` whenever that is due or the bell was rung, as long as the pool is in use.
+    """Calls ``maintain`` whenever that is due or a wake-up arrives, as long as the pool is in use.
 
-    It does not keep the pool from being forgotten, and ends its session then: from here, since what is forgotten may be
-    collected in the middle of anything. An extension that holds on to the interpreter for longer than the
-    time to live keeps this thread from renewing, too; then the leases are lost, and it says so.
+    It holds only a weak reference to the pool and ends its session when the pool is collected: on this thread, since a
+    collection can happen in the middle of anything. An extension that holds the interpreter lock for longer than the
+    time to live keeps this thread from renewing, too; then the leases are lost, and the log notes it.
     """
 
     def __init__(self, pool: MaintainedPool, clock: Clock, bell: StoreWakeup, leave: Callable[[], None]) -> None:
@@ -47,7 +47,7 @@ class MaintenanceThread:
             return None
         try:
             return pool.due_at()
-        except Exception:  # as below
+        except Exception:  # as for the method below
             log.exception("[COORDINATOR] looking after the pool failed; going on")
             return self._clock.now() + _AFTER_A_FAILURE
 

@@ -1,4 +1,4 @@
-"""The inside of a pool: its parts, and the one interface that leases, runs, transports and its own thread use."""
+"""The object behind a coordinator: the parts of a pool and the interface that the rest of the package uses."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _stores: weakref.WeakSet[Store] = weakref.WeakSet()
 
 @atexit.register
 def release_all_at_exit() -> None:
-    """At the end of the process, what it holds is free at once, unless it is in use on other machines."""
+    """Release what this process holds when it exits, unless it is in use on other machines."""
     for store in list(_stores):
         store.leave()
 
@@ -45,11 +45,12 @@ class PoolRuntime:
     """Everything that a coordinator's public methods and the rest of the package use of a pool.
 
     Leases refer to it, not to the coordinator, and it refers to no coordinator: it lives as long as one or the other.
-    No part refers back to it, so that it is gone as soon as neither does; its maintenance thread sees that and ends.
+    No part refers back to it, so that it is collected as soon as neither does; its maintenance thread sees that and
+    ends.
     """
 
-    lease_ttl: float | None = None  # in a shared store; else leases last as long as this process
-    store: Store | None = None  # only where it is shared
+    lease_ttl: float | None = None  # of a shared store; else leases last as long as this process
+    store: Store | None = None  # of a shared pool
     _wakeup: StoreWakeup
 
     def __init__(
@@ -59,11 +60,9 @@ class PoolRuntime:
         default_backoff: Callable[[], float],
         shared: SharedCore | None = None,
     ) -> None:
-        """*shared*: the same core, if its state is in a store."""
+        """Create the runtime. *shared* is the same core, if its state is in a store."""
         self._shared = shared
-        self.is_used_by_run = (
-            False  # a run takes leases here, and its workers may ask for one: only then is that looked at
-        )
+        self.is_used_by_run = False  # a run uses this pool, and its workers may request a lease
         self.core = core
         self.clock = clock
         self.masker = masker = Masker()
@@ -109,7 +108,7 @@ class PoolRuntime:
     # -- a shared store ---------------------------------------------------------------------------------------
 
     def attach_store(self, store: Store, bell: StoreWakeup, ttl: float) -> None:
-        """Keep leases for *ttl* seconds in *store*, whose wake-ups come through *bell*."""
+        """Keep leases for *ttl* seconds in *store*, whose wake-ups arrive through *bell*."""
         self.lease_ttl = ttl
         self.store = store
         self._wakeup = bell
@@ -124,31 +123,31 @@ class PoolRuntime:
         MaintenanceThread(self, self.clock, self._wakeup, self.store.close)
 
     def discard_store(self) -> None:
-        """Leave the store again: the pool could not be made."""
+        """Leave the store again: the pool could not be created."""
         assert self.store is not None  # noqa: S101 - for the type checker
         self.store.close()
         self._wakeup.close()
 
     def maintain(self, called: bool) -> None:
-        """Renew what is held, and see what others did. *called*: they say that it is our turn."""
+        """Renew what is held, and load the changes of others. *called*: this process was notified."""
         shared = self._shared
         assert shared is not None  # noqa: S101 - for the type checker
         self.scheduler.run_step(lambda now: shared.maintain(now, called=called))
 
     def due_at(self) -> float:
-        """When ``maintain`` should be called."""
+        """Return when ``maintain`` is due."""
         assert self._shared is not None  # noqa: S101 - for the type checker
         with self.scheduler.locked():
             return self._shared.due_at(self.scheduler.now())
 
     def is_finished(self) -> bool:
-        """Closed, and nothing left to give back."""
+        """Return True if the pool is closed and nothing is left to release."""
         return self.core.closed and not self.core.leases
 
     def close(self) -> None:
         """Grant nothing more, and fail every waiter."""
         if self.scheduler.refusal is not None:
-            return  # it is the parent's
+            return  # the pool is the parent's
         self.scheduler.run_step(lambda _now: self.core.close())
         if self.store is not None:
             self._wakeup.release()  # so that the maintenance thread sees
@@ -156,9 +155,9 @@ class PoolRuntime:
     # -- runs -------------------------------------------------------------------------------------------------
 
     def abandon(self, grants: Sequence[Grant]) -> float | None:
-        """Renew these leases no more: their run was stopped, and their workers still run.
+        """Stop renewing these leases: their run was stopped, and their workers still run.
 
-        Returns within how many seconds a shared store frees them; None: they last until they are given back.
+        Returns within how many seconds a shared store frees them; None: they last until they are released.
         """
         abandoned = False
 
@@ -171,7 +170,7 @@ class PoolRuntime:
         return self.lease_ttl if abandoned else None
 
     def delegate(self, lender: RemoteUser, out_for: float) -> None:
-        """Leases that begin from now on may be used on other machines, for *out_for* seconds after this one is gone.
+        """Let new leases be used on other machines, for *out_for* seconds after this process is gone.
 
         In a shared store they then end by their time, and not with this process; see ``Store.delegate``.
         """
@@ -179,11 +178,11 @@ class PoolRuntime:
             self.store.delegate(lender, out_for)
 
     def valid_for(self) -> float:
-        """For how many seconds leases may be used, if nothing is heard of the shared store any more."""
+        """Return for how many seconds leases may be used without contact to the shared store."""
         return FOREVER if self.store is None else self.store.valid_until - self.clock.now()
 
     def lock_lease(self, grant: Grant, mark: str) -> int | None:
-        """A descriptor for a command with that *mark* to inherit; see ``Store.lock_lease``. The caller closes it."""
+        """Return a descriptor for a command with that *mark*; see ``Store.lock_lease``. The caller closes it."""
         if self.store is None:
             return None
         try:
@@ -198,19 +197,19 @@ class PoolRuntime:
             return None
 
     def unlock_lease(self, grant: Grant) -> None:
-        """The command has ended."""
+        """Note that the command has ended."""
         if self.store is not None:
             self.store.unlock_lease(grant.token)
 
     def with_margin(self, ask: LeaseRequest, times: int) -> LeaseRequest:
-        """The same request, reserving more than was told, after limits have stopped it so many times in a row."""
+        """Return the same request with a larger reservation, after it was rate-limited that many times in a row."""
         with self.scheduler.locked():
             return with_margin(ask, times, self.core.keys.values())
 
     # -- calls ------------------------------------------------------------------------------------------------
 
     def current_item_lease(self) -> ItemLease | None:
-        """The lease that the worker who asks was started with, if it was."""
+        """Return the lease that the calling worker was started with, if any."""
         if not self.is_used_by_run:
             return None
         holding = CURRENT_ATTEMPT.get()
@@ -219,7 +218,7 @@ class PoolRuntime:
         return None
 
     def on_wait(self) -> None:
-        """A call has to wait for a key. If items of a run hold them, it may well be one of theirs that went astray."""
+        """Warn if a call waits for a key that an item of a run holds: it may be that item's own call."""
         if self.is_used_by_run and not self._warned_stray and CURRENT_ATTEMPT.get() is None:
             self._warned_stray = True
             log.warning(
@@ -229,10 +228,10 @@ class PoolRuntime:
             )
 
     def wants_readings(self, grant: Grant) -> bool:
-        """Whether it is worth reading what an answer that went well tells of the limits."""
+        """Return True if the limits reported in a successful answer are worth reading."""
         return self.core.wants_readings(grant, self.clock.now())
 
     def cooldown_remaining(self, grant: Grant, model: str | None) -> float:
-        """Seconds until the quota of this lease is open again for *model*; infinite if no instant is known."""
+        """Return the seconds until this lease's quota is open for *model*; infinite if unknown."""
         with self.scheduler.locked():
             return max(0.0, min(math.inf, grant.key.quota.closed_for(model) - self.clock.now()))

@@ -16,7 +16,7 @@ _MOST_NAMED = 3
 
 
 class CredentialRegistry:
-    """Admits credentials to the pool and finds them again. It only grows."""
+    """Admits credentials to the pool and finds them by name or secret. It only grows."""
 
     def __init__(self, scheduler: Scheduler, masker: Masker) -> None:
         self._scheduler = scheduler
@@ -27,24 +27,24 @@ class CredentialRegistry:
         self._destinations = AllowedHosts()
 
     def admit_all(self, given: Sequence[str | Credential]) -> None:
-        """Admit the credentials that the pool begins with."""
+        """Admit the initial credentials of the pool."""
         taken = {c.name for c in given if isinstance(c, Credential) and c.name is not None}
         admitted = [self._admit(credential, taken, f"credentials[{index}]") for index, credential in enumerate(given)]
         _warn_of_short_secrets([name for name, can_be_masked in admitted if not can_be_masked])
 
     def admit(self, given: str | Credential) -> str:
-        """Admit a credential, also while others wait. Returns its name."""
+        """Admit a credential, also while requests wait. Return its name."""
         name, can_be_masked = self._admit(given, set(self.credentials), "credential")
         if not can_be_masked:
             _warn_of_short_secrets([name])
         return name
 
     def slots(self) -> int:
-        """Count the slots that are certain: a credential whose slots are to be found out has one."""
+        """Count the certain slots: a credential with adaptive slots has one."""
         return sum(1 if known.slots == "auto" else known.slots for known in self.credentials.values())
 
     def _admit(self, given: str | Credential, taken: set[str], argument: str) -> tuple[str, bool]:
-        """Take a credential in. Returns its name, and whether its secret is long enough to be masked."""
+        """Admit a credential. Return its name, and True if its secret is long enough to be masked."""
         credential = _as_credential(given, argument)
         secret = credential.secret.reveal()
         name = ""
@@ -53,7 +53,7 @@ class CredentialRegistry:
             nonlocal name
             if self._core.closed:
                 raise PoolClosed
-            self._scheduler.look_at_wall()  # it may be the first with a limit per day
+            self._scheduler.look_at_wall()  # it may be the first with a daily limit
             if secret in self.names:
                 raise ValueError(f"{argument}: this secret is already in the pool as {self.names[secret]}")
             name = credential.name if credential.name is not None else self._default_name(taken)
@@ -73,7 +73,7 @@ class CredentialRegistry:
             self.names[secret] = name
             return touched
 
-        can_be_masked = self._masker.add(secret)  # first: whoever waits may have it the moment it is in
+        can_be_masked = self._masker.add(secret)  # first: a waiter may get it as soon as it is in the pool
         self._scheduler.run_step(admit)
         return name, can_be_masked
 
@@ -91,43 +91,43 @@ class CredentialRegistry:
                 f"{credential.quota!r}; limits belong to the quota, so state the same for both"
             )
 
-    # -- finding ----------------------------------------------------------------------------------------------
+    # -- lookup -----------------------------------------------------------------------------------------------
 
     def credential_count(self) -> int:
-        """How many credentials there are; it only grows."""
+        """Return the number of credentials; it only grows."""
         return len(self.credentials)
 
     def unsendable(self) -> list[str]:
-        """The names of credentials whose secret no header can carry."""
+        """Return the names of credentials whose secret no header can carry."""
         return [name for name, credential in self.credentials.items() if not is_sendable(credential)]
 
     def find_labels(self, place: Origin) -> Labels:
-        """What a credential must have to serve *place*. Raises ForeignHost if none may."""
+        """Return the labels that a credential needs to serve *place*. Raises ForeignHost if none may."""
         with self._scheduler.locked():
             names = self._destinations.find_serving(place, self.credentials)
             if len(names) == len(self.credentials):
                 return NO_LABELS
             label = self._destinations.get_label(place)
             for name in names:
-                self._core.keys[name].labels |= {label}  # no lane asks for it yet, or it has it already
+                self._core.keys[name].labels |= {label}  # no index has this label yet, or the key already has it
             return frozenset((label,))
 
     def find_base_urls(self, place: Origin) -> tuple[str, ...]:
-        """The base URLs of credentials that lead to *place*."""
+        """Return the base URLs of credentials that lead to *place*."""
         with self._scheduler.locked():
             return self._destinations.find_base_urls(place, self.credentials)
 
     def get_secret(self, name: str) -> Secret:
-        """The secret of a credential, in its holder."""
+        """Return the secret of a credential in its holder object."""
         return self.credentials[name].secret
 
     def get_credential(self, name: str) -> Credential:
-        """The credential of that name."""
+        """Return the credential of that name."""
         self.key(name)
         return self.credentials[name]
 
     def key(self, name: str) -> Key:
-        """The credential of that name, as the core knows it. Raises ValueError."""
+        """Return the core's key of that name. Raises ValueError."""
         key = self._core.keys.get(name)
         if key is None:
             known = ", ".join(list(self._core.keys)[:10])
@@ -136,7 +136,7 @@ class CredentialRegistry:
 
 
 def _warn_of_short_secrets(names: Sequence[str]) -> None:
-    """One line, however many there are."""
+    """Log one line, however many there are."""
     if len(names) == 1:
         log.warning("[COORDINATOR] the secret of %s is shorter than 8 characters: too short to be masked", names[0])
     elif names:

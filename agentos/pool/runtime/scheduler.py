@@ -1,13 +1,13 @@
-"""The pool's shell: threads and tasks wait here, on one core, under one lock.
+"""Grant leases to waiting threads and tasks: one core under one lock.
 
-Under the lock only the core is asked, and those to be woken are noted; waking, logging and raising come after it.
-There is no timer thread. The one whose turn the core expects next sleeps until that instant itself, and whoever
-changes that instant wakes it to set its alarm anew. If that one is a task, every loop with waiting tasks and the
-first waiting thread set theirs too: a loop may be stuck, and must not hold up the rest.
+Under the lock only the core is called and the waiters to wake are collected; waking, logging and raising come after it.
+There is no timer thread. The waiter that the core expects to start next sleeps until that instant, and a step that
+changes the instant wakes it to set its timer again. If that waiter is a task, every loop with waiting tasks and the
+first waiting thread set a timer too: a blocked loop must not delay the others.
 
-The lock is re-entrant only to notice that it was entered again. A finalizer that runs in the middle of a step (an
-abandoned generator inside ``with pool.lease()``), or a signal handler, may give a lease back while its own thread is
-inside the core. What it wants is done when the step is over.
+The lock is re-entrant only to detect re-entry. A finalizer inside a step (of an abandoned generator in ``with
+pool.lease()``), or a signal handler, may release a lease while its own thread is inside the core. That is deferred to
+the end of the step.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ from .waiters import LoopTimer, Owner, TaskWaiter, ThreadWaiter, WaiterTable
 
 log = logging.getLogger("agentos")
 
-# A wall clock that runs a little fast or slow is left alone; one that was set is noticed.
+# Smaller differences of the wall clock are drift; larger ones mean that it was set.
 _CLOCK_WAS_SET = 0.5
-# A store that is busy is asked again whether a lease is held, because a command would be killed otherwise.
+# Seconds for which a busy store is asked again if a lease is held, because a command would be killed otherwise.
 _INSIST_ON_LEASE, _ASK_AGAIN_AFTER = 5.0, 0.02
 
 
 class Scheduler(ForkHandling):
-    """Grants leases to threads and tasks, and takes them back: one core under one lock."""
+    """Grants and ends leases for threads and tasks: one core under one lock."""
 
     def __init__(self, core: AdaptivePool, clock: Clock, lock: threading.RLock | FairLock) -> None:
         self.core = core
@@ -57,16 +57,16 @@ class Scheduler(ForkHandling):
         self._undelivered = self.waiters.handed
         self._shortage = ShortageLog(core)
         self._logged_kinds = self._shortage.told
-        self._inside = False  # the core is at work
-        self._deferred: deque[Callable[[], object]] = deque()  # what came in meanwhile, from the same thread
+        self._inside = False  # a step is executing
+        self._deferred: deque[Callable[[], object]] = deque()  # operations of the same thread meanwhile
         self.wake_maintenance: Callable[[], object] | None = None  # of a shared pool
         core.wall.offset = clock.wall() - clock.now()
         super().__init__()
 
-    # -- taking -----------------------------------------------------------------------------------------------
+    # -- acquiring --------------------------------------------------------------------------------------------
 
     def take_now(self, ask: LeaseRequest, requester: str | None) -> Grant | None:
-        """A grant at once, or None if it would have to be waited for."""
+        """Return a grant, or None if the request would have to wait."""
         core, lock = self.core, self.lock
         if not lock.acquire(False):
             acquire_contended(lock)
@@ -84,11 +84,11 @@ class Scheduler(ForkHandling):
                 self._run_deferred()
 
     def take(self, ask: LeaseRequest, requester: str | None, timeout: float | None, instead: str) -> Grant:
-        """A grant, now or when it comes. Raises as ``CredentialCoordinator.acquire`` says."""
+        """Return a grant, waiting if necessary. Raises like ``CredentialCoordinator.acquire``."""
         return self.take_now(ask, requester) or self.wait(ask, requester, timeout, instead)
 
     def wait(self, ask: LeaseRequest, requester: str | None, timeout: float | None, instead: str) -> Grant:
-        """Stand in line with this thread. *instead* is what to tell a caller that would block a loop."""
+        """Wait for a grant in this thread. *instead* is the advice for a caller that would block a loop."""
         waiter = ThreadWaiter()
         ticket = Ticket(ask, requester, waiter)
         would_block = timeout != 0 and running_loop() is not None
@@ -108,7 +108,7 @@ class Scheduler(ForkHandling):
         return self._granted(ticket, began)
 
     async def wait_async(self, ask: LeaseRequest, requester: str | None, timeout: float | None) -> Grant:
-        """Stand in line with this task; the loop runs on."""
+        """Wait for a grant in this task."""
         loop = running_loop()
         assert loop is not None  # noqa: S101 - for the type checker: only a loop runs coroutines
         waiter = TaskWaiter(loop)
@@ -149,16 +149,16 @@ class Scheduler(ForkHandling):
             at = self.core.earliest_start(ticket.request, now)
         raise NoCredentialAvailable(waited=now - began, next_free_in=None if at == FOREVER else max(0.0, at - now))
 
-    # -- waiting, in turns under the lock ---------------------------------------------------------------------
+    # -- waiting under the lock -------------------------------------------------------------------------------
 
     def _enqueue_ticket(self, ticket: Ticket, *, stay: bool) -> None:
-        """Put the ticket in line; take it out again at once unless it may *stay*."""
+        """Add the ticket to the wait queue; remove it at once unless it may *stay*."""
         said = None
 
         def enter(now: float) -> Sequence[Ticket]:
             nonlocal said
             if isinstance(ticket, QueuedRequest) and ticket.is_withdrawn:
-                return NOBODY  # its run has left meanwhile: no key is to be taken for it, not even for a moment
+                return NOBODY  # its run has withdrawn it meanwhile: it must not take a key even for a moment
             touched = self.core.enqueue(ticket, now)
             if ticket.state is TicketState.WAITING:
                 self.waiters.register(ticket, self._on_loop_timer)
@@ -167,13 +167,13 @@ class Scheduler(ForkHandling):
                     touched = [*touched, *self.core.withdraw(ticket, now)]
             return touched
 
-        # A desk is not awake just because somebody puts a ticket in for it.
+        # The owner of a completion queue is not awake because a thread enqueues a request for it.
         self.run_step(enter, ticket, but=None if isinstance(ticket, QueuedRequest) else ticket.owner)
         if said is not None:
             log.log(said[0], "[COORDINATOR] %s", said[1])
 
     def _recheck(self, ticket: Ticket, waiter: ThreadWaiter | TaskWaiter, deadline: float) -> None:
-        """Its alarm, its deadline or a nudge woke the ticket's owner: see what is due."""
+        """Check what is due after a timer, a deadline or a wake-up of the ticket's owner."""
 
         def look(now: float) -> Sequence[Ticket]:
             if ticket.state is not TicketState.WAITING:
@@ -191,7 +191,7 @@ class Scheduler(ForkHandling):
         self.run_step(look, ticket, but=waiter)
 
     def _on_loop_timer(self, alarm: LoopTimer) -> None:
-        """A loop's alarm went off."""
+        """Check what is due after a loop's timer."""
 
         def ring(now: float) -> Sequence[Ticket]:
             alarm.armed_at = FOREVER
@@ -200,13 +200,13 @@ class Scheduler(ForkHandling):
         self.run_step(ring)
 
     def _abandon_ticket(self, ticket: Ticket) -> None:
-        """The owner left: interrupted, cancelled, or its loop closed. If the grant has just come, it goes on."""
+        """Withdraw a ticket whose owner was interrupted, cancelled, or lost its loop."""
         self._undelivered.pop(ticket.owner, None)
         if self.refusal is None:
             self.run_step(lambda now: self.core.withdraw(ticket, now), ticket)
 
     def run_report(self, act: Callable[[float], Sequence[Ticket] | None]) -> Sequence[Ticket] | None:
-        """As ``run_step``, for what a holder reports: None, if that changes nothing, as in a forked child."""
+        """Run a step for a holder's report. None: it changes nothing, as in a forked child."""
         return None if self.refusal is not None else self.run_step(act)
 
     def run_step(
@@ -215,9 +215,9 @@ class Scheduler(ForkHandling):
         ticket: Ticket | None = None,
         but: Owner | None = None,
     ) -> Sequence[Ticket] | None:
-        """Under the lock, do something to the core; then wake whom that concerns, except *but*, who is awake.
+        """Run *act* on the core under the lock; then wake the waiters concerned, except *but*, which is awake.
 
-        If *ticket* no longer waits after it, it is forgotten.
+        If *ticket* no longer waits afterwards, its waiter is removed.
         """
         if self._undelivered:
             self._take_back_from_closed_loops()
@@ -250,7 +250,7 @@ class Scheduler(ForkHandling):
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """The pool, to be looked at: what comes in meanwhile from this very thread waits until we have looked."""
+        """Lock the pool for reading; operations of this thread meanwhile are deferred."""
         if not self.lock.acquire(False):
             acquire_contended(self.lock)
         self._refuse_if_forked()
@@ -264,7 +264,7 @@ class Scheduler(ForkHandling):
                 self._run_deferred()
 
     def _refuse_if_forked(self) -> None:
-        """Under the lock. Raises, if this is a child that was forked, and the pool is its parent's."""
+        """Release the lock and raise in a forked child if the pool is its parent's."""
         if self.refusal is not None:
             self.lock.release()
             raise self.refusal.with_traceback(None)
@@ -275,8 +275,8 @@ class Scheduler(ForkHandling):
         raise RuntimeError("a lease was asked for from within the pool itself (by a finalizer or a signal handler)")
 
     def _defer(self, act: Callable[[], object]) -> bool:
-        """Do it when the step is over in whose middle this thread already is. False: never, in a forked child."""
-        # A partial, not a lambda: a closure would make the arguments of the hot methods slower to reach.
+        """Defer *act* to the end of the step that this thread is in. False: never, in a forked child."""
+        # A partial, not a lambda: a closure would slow the access to the arguments of the hot methods.
         is_ours = self.refusal is None
         if is_ours:
             self._deferred.append(act)
@@ -288,11 +288,11 @@ class Scheduler(ForkHandling):
             try:
                 act = self._deferred.popleft()
             except IndexError:
-                return  # another thread was quicker
+                return  # another thread was faster
             act()
 
     def _take_back_from_closed_loops(self) -> None:
-        """A loop may close between the grant and the moment its task would have run."""
+        """Withdraw grants of tasks whose loop closed before they could run."""
         for waiter in list(self._undelivered):
             if waiter.loop.is_closed() and waiter.ticket is not None:
                 self._undelivered.pop(waiter, None)
@@ -300,7 +300,7 @@ class Scheduler(ForkHandling):
                 self.run_step(lambda now, ticket=ticket: self.core.withdraw(ticket, now))  # type: ignore[misc]
 
     def _wake(self, wakes: list[Owner], but: Owner | None = None) -> None:
-        """Outside the lock: wake them. A grant whose owner's loop is closed goes on to the next."""
+        """Wake waiters outside the lock. A grant whose owner's loop is closed goes to the next."""
         for owner in wakes:
             if owner is not but and not owner.wake():
                 self._on_loop_closed(owner)
@@ -314,18 +314,18 @@ class Scheduler(ForkHandling):
         for ticket in lost:
             self._abandon_ticket(ticket)
 
-    # -- for a run: requests answered at a desk ---------------------------------------------------------------
+    # -- requests of a run ------------------------------------------------------------------------------------
 
     def enqueue(self, ticket: QueuedRequest) -> None:
-        """Put a run's request in line. It is answered at its desk, perhaps before this returns."""
+        """Enqueue a run's request. Its completion queue may receive the answer before this returns."""
         self._enqueue_ticket(ticket, stay=True)
 
     def cancel(self, ticket: QueuedRequest) -> None:
-        """Take a run's request out of the line; if its grant has just come, that goes on to the next."""
+        """Withdraw a run's request; if it was just granted, the next one gets that grant."""
         self.run_step(lambda now: self.core.withdraw(ticket, now), ticket)
 
     def on_timer(self, desk: CompletionQueue) -> None:
-        """The instant has come that the desk was armed for: see what is due."""
+        """Check what is due at the instant for which a completion queue was armed."""
 
         def look(now: float) -> Sequence[Ticket]:
             if now >= desk.armed_at:
@@ -334,10 +334,10 @@ class Scheduler(ForkHandling):
 
         self.run_step(look)
 
-    # -- giving back and reporting ----------------------------------------------------------------------------
+    # -- releasing and reporting ------------------------------------------------------------------------------
 
     def give_back(self, grant: Grant) -> bool:
-        """End the lease. False: it had ended already."""
+        """End the lease. False: it had already ended."""
         core, lock = self.core, self.lock
         wakes: list[Owner] | None = None
         if not lock.acquire(False):
@@ -363,7 +363,7 @@ class Scheduler(ForkHandling):
             if self._deferred:
                 self._run_deferred()
         if self._logged_kinds and ended and not wakes and not core.waiting:
-            self._logged_kinds.clear()  # nobody waits, and this slot is free: the shortage is over
+            self._logged_kinds.clear()  # no request waits, and this slot is free: the shortage is over
         if core.notes:
             self._log_notes()
         if not ended and self.run_step(lambda now: core.end_abandoned(grant, now)) is None:
@@ -395,14 +395,14 @@ class Scheduler(ForkHandling):
         return touched is not None
 
     def is_held(self, grant: Grant) -> bool:
-        """Whether the lease is still in force."""
+        """Return True if the lease is still in force."""
         self.bring_up_to_date()
         return self.holds(grant)
 
     def reacquire(self, grant: Grant) -> Grant | None:
-        """The lease, if it is in force though this process stood still; else another on its key. None: it is lost.
+        """Return the lease if it is in force after a suspension; else another on its key. None: it is lost.
 
-        A shared store is asked, and waited for a little if others keep it busy.
+        Asks a shared store, and retries for a while if it is busy.
         """
         held: Grant | None = None
 
@@ -419,7 +419,7 @@ class Scheduler(ForkHandling):
         return held
 
     def bring_up_to_date(self) -> None:
-        """A lease may be over, or another process may have acted, without anybody here having looked."""
+        """Apply expired leases and changes of other processes."""
         if self.core.drifts and self.refusal is None:
             self.run_step(self.core.tick)
 
@@ -427,19 +427,19 @@ class Scheduler(ForkHandling):
         return self.core.is_in_force(grant, self.now())
 
     def find_loss_reason(self, grant: Grant) -> str | None:
-        """Why a lease must not be used any more though its holder did not give it back; None if it may."""
+        """Return why a lease must not be used any more although it was not released; None if it may."""
         return self.core.find_loss_reason(grant, self.now())
 
     def mark_unknown_outcome(self, grant: Grant) -> None:
-        """A lease is about to end, and nobody knows how its call went."""
+        """Note that a lease is about to end and the outcome of its call is unknown."""
         if self.core.tracks_lease_ends and self.refusal is None:
             with self.locked():
                 self.core.mark_unknown_outcome(grant)
 
     def on_lease_dropped(self, grant: Grant) -> bool:
-        """A finalizer has found a lease that nobody can give back any more. False: it has ended already.
+        """Release a lease that a finalizer found unreachable. False: it has already ended.
 
-        Finalizers run in the middle of anything, so it is put off to whoever has the pool, or has it next.
+        Finalizers run in the middle of anything, so the release is deferred to the current or next user of the pool.
         """
         if self.core.leases.get(grant.token) is not grant or self.refusal is not None:
             return False
@@ -448,7 +448,7 @@ class Scheduler(ForkHandling):
         return True
 
     def _schedule_deferred(self) -> None:
-        """Without waiting: see that what was put off is done. Who has the lock does it when it gives the lock back."""
+        """Have deferred operations executed, without blocking; a thread that holds the lock does it afterwards."""
         if self.wake_maintenance is not None:
             self.wake_maintenance()  # a finalizer must not wait for a store
         elif self.lock.acquire(False):
@@ -468,7 +468,7 @@ class Scheduler(ForkHandling):
                 grant.requester or "nobody named",
             )
 
-    # -- what people are told ---------------------------------------------------------------------------------
+    # -- logging ----------------------------------------------------------------------------------------------
 
     def _log_notes(self) -> None:
         with self.locked():
@@ -483,7 +483,7 @@ class Scheduler(ForkHandling):
 
 
 def check_timeout(timeout: object) -> None:
-    """Refuse what is not a number of seconds to wait."""
+    """Raise ValueError if *timeout* is not a number of seconds."""
     if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout >= 0:
         raise ValueError("timeout must be a number of seconds of at least 0, or None to wait as long as it takes")
 

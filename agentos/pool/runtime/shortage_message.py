@@ -10,26 +10,25 @@ from ..core.learning.adaptive_pool import AdaptivePool
 from ..core.limits.base import FOREVER
 
 _LOG_INTERVAL = 60.0
-_LAST_HOUR = 253_000_000_000.0  # in the year 9987: datetime knows none after 9999
+_LAST_HOUR = 253_000_000_000.0  # in the year 9987: datetime ends in 9999
 
 
 class ShortageLog:
-    """Decides which request that has to wait is logged, and at which level. Used under the pool's lock."""
+    """Selects which waiting requests are logged, and at which level. Used under the pool's lock."""
 
     def __init__(self, core: AdaptivePool) -> None:
         self._core = core
-        self.told: set[str] = set()  # the kinds that were logged in the present shortage
-        self._quiet_until = -FOREVER  # of shortages in a run
+        self.told: set[str] = set()  # the kinds logged in the current shortage
+        self._quiet_until = -FOREVER  # for shortages in a run
 
     def message(self, now: float, stay: bool, *, of_a_run: bool) -> tuple[int, str] | None:
-        """Return the level and text to log of a request that has to wait: once in each shortage, and once of each kind.
+        """Return the level and text to log for a request that has to wait: once per shortage and kind.
 
-        A run that goes at the speed of its limits is short of keys all the time: of that it is enough to hear once a
-        minute.
+        A run that goes at the speed of its limits is short of keys all the time: it is logged once a minute.
         """
         core = self._core
         if core.not_before > now:
-            return None  # a moment's wait for the store, or for another process: no shortage yet
+            return None  # a short wait for the store or another process: not yet a shortage
         exhausted = (
             bool(core.leases) or core.next_at == FOREVER or any(key.leases_elsewhere for key in core.keys.values())
         )
@@ -42,7 +41,7 @@ class ShortageLog:
                 return None
             self._quiet_until = now + _LOG_INTERVAL
         if exhausted:
-            # To wait for a key that others use is the normal state of a busy pool.
+            # Waiting for a key in use is normal in a busy pool.
             return logging.INFO, "Credential pool exhausted" + (", waiting for release..." if stay else "")
         until = _format_hour(core.next_at + core.wall.offset)
         planned = None if core.next_ticket is None else core.next_ticket.planned

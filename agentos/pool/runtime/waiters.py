@@ -1,4 +1,4 @@
-"""How a thread and how a task sleep until they are told."""
+"""Waiting threads and tasks: how each sleeps, is woken, and sets its timer."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ class ThreadWaiter:
         self.armed_at = FOREVER
 
     def wake(self) -> bool:
-        """Wake the thread. It looks for itself what has happened, so that waking it twice does no harm."""
+        """Wake the thread. It checks itself what has happened, so that a second wake-up does no harm."""
         try:
             self.sleeper.release()
         except RuntimeError:
-            pass  # it is awake already
+            pass  # already awake
         return True
 
 
@@ -48,14 +48,14 @@ class TaskWaiter:
     def __init__(self, loop: AbstractEventLoop) -> None:
         self.loop = loop
         self.ticket: Ticket | None = None
-        self.registered = False  # counted in its loop's alarm
+        self.registered = False  # counted in its loop's timer
         self.future: Future[None] = loop.create_future()
 
     def sleep_again(self) -> None:
         self.future = self.loop.create_future()
 
     def wake(self) -> bool:
-        """Wake the task. False: its loop is closed, and it will never run again."""
+        """Wake the task. False: its loop is closed."""
         return call_on(self.loop, self.set)
 
     def set(self) -> None:
@@ -64,20 +64,20 @@ class TaskWaiter:
 
 
 class LoopTimer:
-    """One timer per loop in which tasks wait, so that a loop that is stuck delays only its own."""
+    """One timer per loop in which tasks wait, so that a blocked loop delays only its own tasks."""
 
     __slots__ = ("_alarm", "_clock", "_fire", "armed_at", "loop", "waiting")
 
     def __init__(self, loop: AbstractEventLoop, clock: Clock, fire: Callable[[LoopTimer], None]) -> None:
         self.loop = loop
         self.waiting = 0
-        self.armed_at = FOREVER  # changed under the pool's lock only
+        self.armed_at = FOREVER  # changed only under the pool's lock
         self._clock = clock
         self._fire = fire
         self._alarm: Alarm | None = None
 
     def wake(self) -> bool:
-        """Set the timer to ``armed_at``, from whichever thread."""
+        """Set the timer to ``armed_at``, from any thread."""
         return call_on(self.loop, self._set)
 
     def _set(self) -> None:
@@ -93,7 +93,7 @@ class LoopTimer:
 
 
 def call_on(loop: AbstractEventLoop, callback: Callable[[], None]) -> bool:
-    """Call *callback* where the loop runs: at once from there, else as soon as the loop comes round. False: closed."""
+    """Call *callback* on the loop's thread: at once from there, else as soon as the loop can. False: it is closed."""
     try:
         if loop.is_closed():
             return False
@@ -102,7 +102,7 @@ def call_on(loop: AbstractEventLoop, callback: Callable[[], None]) -> bool:
         else:
             loop.call_soon_threadsafe(callback)
     except RuntimeError:
-        return False  # it closed in this very moment
+        return False  # it has just closed
     return True
 
 
@@ -110,7 +110,7 @@ Owner = ThreadWaiter | TaskWaiter | LoopTimer | CompletionQueue
 
 
 class WaiterTable:
-    """The threads, event loops and desks that wait for a lease, and their alarms. Used under the pool's lock."""
+    """The threads, loops and completion queues that wait for a lease, and their timers. Used under the pool's lock."""
 
     def __init__(self, core: AdaptivePool, clock: Clock) -> None:
         self._core = core
@@ -121,7 +121,7 @@ class WaiterTable:
         self.handed: dict[TaskWaiter, None] = {}  # granted, and not yet picked up
 
     def register(self, ticket: Ticket, ring: Callable[[LoopTimer], None]) -> None:
-        """Add the owner of a ticket that waits; *ring* is called when the alarm of its loop goes off."""
+        """Add the owner of a waiting ticket; *ring* is called when the timer of its loop fires."""
         owner: ThreadWaiter | TaskWaiter | CompletionQueue = ticket.owner
         if isinstance(owner, ThreadWaiter):
             self.threads[owner] = None
@@ -139,7 +139,7 @@ class WaiterTable:
         owner.registered = True
 
     def forget(self, ticket: Ticket, wakes: list[Owner]) -> None:
-        """Remove the owner of a ticket that no longer waits; those to wake because of that are added to *wakes*."""
+        """Remove the owner of a ticket that no longer waits; add the owners to wake to *wakes*."""
         owner: ThreadWaiter | TaskWaiter | CompletionQueue = ticket.owner
         if isinstance(owner, ThreadWaiter):
             self.threads.pop(owner, None)
@@ -159,7 +159,7 @@ class WaiterTable:
                 del self.alarms[owner.loop]
                 if alarm.armed_at < FOREVER:
                     alarm.armed_at = FOREVER
-                    wakes.append(alarm)  # to take its timer down
+                    wakes.append(alarm)  # to cancel its timer
 
     def clear(self) -> None:
         """Remove everything, without waking anything."""
@@ -169,7 +169,7 @@ class WaiterTable:
         self.handed.clear()
 
     def after(self, touched: Sequence[Ticket]) -> list[Owner]:
-        """Return whom to wake after a step of the core, and who must set an alarm."""
+        """Return the owners to wake after a step of the core, including those that must set a timer."""
         wakes: list[Owner] = []
         for ticket in touched:
             owner = ticket.owner
@@ -187,13 +187,13 @@ class WaiterTable:
             else:
                 self._arm_all(core.next_at, wakes)
         if self.handed and core.waiting:
-            # If a loop closes before its task has picked its lease up, somebody must be there to notice.
-            handed = list(self.handed)  # a copy: who picks its lease up does so without the lock
+            # If a loop closes before its task has picked its lease up, another waiter must notice.
+            handed = list(self.handed)  # a copy: leases are picked up without the lock
             self._arm_all(self._clock.now() + _DELIVERY_TIMEOUT, wakes, but={waiter.loop for waiter in handed})
         return wakes
 
     def _arm_all(self, at: float, wakes: list[Owner], but: Collection[AbstractEventLoop] = ()) -> None:
-        """Every loop with waiting tasks, every desk, and the first waiting thread: one of them will be able to look."""
+        """Arm every loop with waiting tasks, every completion queue and the first waiting thread: one can run."""
         for alarm in self.alarms.values():
             if alarm.loop not in but:
                 self._arm(alarm, at, wakes)

@@ -53,7 +53,7 @@ class AdaptivePool(LeasePool):
         self.outages = OutageDetector()
         self._memory = _LeaseBookkeeping()
 
-    # -- what an answer asks for ------------------------------------------------------------------------------
+    # -- reactions to answers ---------------------------------------------------------------------------------
 
     def report(self, grant: Grant, signal: Signal, now: float, *, sure: bool = True) -> FeedbackResult | None:
         """Apply an answer. None: that lease has already ended, and nothing changed.
@@ -168,7 +168,7 @@ class AdaptivePool(LeasePool):
         why = f"no answer from several at once: {signal.why}"
         return self._cool_down_all(list(self.quotas.values()), now + pause, why, now)
 
-    # -- a credential that is refused -------------------------------------------------------------------------
+    # -- refused credentials ----------------------------------------------------------------------------------
 
     def _on_rejected(self, grant: Grant, signal: Signal, now: float) -> Sequence[Ticket]:
         """Mark the credential dead, unless several unrelated ones were refused at once without a success."""
@@ -203,7 +203,7 @@ class AdaptivePool(LeasePool):
             self._memory.doubt_at = None
             self._memory.doubted.clear()
 
-    # -- resting ----------------------------------------------------------------------------------------------
+    # -- cooldowns --------------------------------------------------------------------------------------------
 
     def _cool_down_all(self, quotas: Sequence[Quota], until: float, why: str, now: float) -> list[Ticket]:
         touched: list[Ticket] = []
@@ -218,7 +218,7 @@ class AdaptivePool(LeasePool):
             lambda _: quota_feedback.cool_down(quota, until, scope, why, now, probe=probe), quota.keys[0], now
         )
 
-    # -- what was learned changes what may start --------------------------------------------------------------
+    # -- applying what was learned ----------------------------------------------------------------------------
 
     def _apply_feedback(self, lesson: Callable[[float], object], key: Key, now: float) -> Sequence[Ticket]:
         self._apply(lesson, key, now)
@@ -254,7 +254,7 @@ class AdaptivePool(LeasePool):
         key.barred.clear()
         key.suspicions = 0
 
-    # -- as wide as it bears ----------------------------------------------------------------------------------
+    # -- adaptive slots ---------------------------------------------------------------------------------------
 
     def _admit(self, spec: KeySpec) -> Key:
         key = super()._admit(spec)

@@ -118,7 +118,7 @@ class AdaptiveRate(LimitState):
             self.level = min(self._most(), self.level + self._flowed(now))
             self.at = now
 
-    # -- as any limit -----------------------------------------------------------------------------------------
+    # -- LimitState -------------------------------------------------------------------------------------------
 
     def ready_at(self, need: float, now: float, extra: float = 0.0) -> float:
         short = min(need + extra, self._most()) - self.level
@@ -166,7 +166,7 @@ class AdaptiveRate(LimitState):
     def left(self, now: float) -> float:
         return min(self._most(), self.level + self._flowed(now))
 
-    # -- what answers say -------------------------------------------------------------------------------------
+    # -- answers ----------------------------------------------------------------------------------------------
 
     def on_refusal(self, stamp: tuple[float, float], started_at: float, now: float) -> bool:
         """Learn from the refusal of a call that started then. Return False if its burst is already known."""
@@ -263,7 +263,7 @@ class AdaptiveRate(LimitState):
     def searching(self) -> bool:
         return self.searching_since is not None
 
-    # -- for a store ------------------------------------------------------------------------------------------
+    # -- storage ----------------------------------------------------------------------------------------------
 
     def pack(self) -> dict[str, Any]:
         return {

@@ -43,7 +43,7 @@ def cool_down(quota: Quota, until: float, scope: str | None, why: str, now: floa
         quota.block(scope, Block(gate, until, now, why, probe or until - now >= _PROBE_FROM))
 
 
-# -- how much is left -------------------------------------------------------------------------------------------------
+# -- reported amounts -------------------------------------------------------------------------------------------------
 
 
 def apply_readings(grant: Grant, signal: Signal, now: float) -> bool:
@@ -66,7 +66,7 @@ def _apply_reading(grant: Grant, signal: Signal, reading: Reading, limit: float,
     per = reading.window or infer_window(limit, remaining, reading.resets_in)
     window = "" if reading.window is None else f" per {per:g}s"  # an inferred window may change
     for stated in _declared_limits(grant):
-        # A stated limit stays in force even if the provider allows more. The count of the provider includes other users.
+        # A stated limit stays in force even if the provider allows more. The provider's count includes other users.
         if isinstance(stated, Bucket) and stated.limit.dimension == reading.dimension and stated.limit.per == per:
             stated.drain(remaining, grant.granted_at)
     scope = find_scope(grant, signal)
@@ -105,7 +105,7 @@ def _stamp(grant: Grant, state: LimitState) -> tuple[float, float] | None:
     return next((draw[3] for draw in grant.draws if draw[0] is state), None)
 
 
-# -- too many ---------------------------------------------------------------------------------------------------------
+# -- refusals ---------------------------------------------------------------------------------------------------------
 
 
 def apply_rate_limit(grant: Grant, signal: Signal, starts_a_second: float, now: float) -> None:

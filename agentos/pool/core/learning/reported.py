@@ -44,7 +44,7 @@ class ReportedLimit(LimitState):
         self.fill_time = per
         self.heaviest = heaviest(amount, per, self.seconds_each)
 
-    # -- as any limit -----------------------------------------------------------------------------------------
+    # -- LimitState -------------------------------------------------------------------------------------------
 
     def ready_at(self, need: float, now: float, extra: float = 0.0) -> float:
         need += extra
@@ -81,7 +81,7 @@ class ReportedLimit(LimitState):
     def left(self, now: float) -> float:
         return min(self.limit.amount, (now - self.empty_at) / self.seconds_each)
 
-    # -- what answers say -------------------------------------------------------------------------------------
+    # -- answers ----------------------------------------------------------------------------------------------
 
     def apply_reading(self, amount: float, per: float, remaining: float, started_at: float, since: float) -> None:
         """Apply that so much remained at *started_at*; *since* then that much was taken. Ignore older answers."""
@@ -99,7 +99,7 @@ class ReportedLimit(LimitState):
         """Return what was taken after the draw with that stamp."""
         return max(0.0, self.taken - stamp[1])
 
-    # -- for a store ------------------------------------------------------------------------------------------
+    # -- storage ----------------------------------------------------------------------------------------------
 
     def pack(self) -> dict[str, Any]:
         return {
