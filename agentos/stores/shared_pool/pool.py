@@ -54,9 +54,9 @@ class SharedPool(PoolView):
             return None, self.not_before
         return super()._find(index, request, now, claims)
 
-    def starts_at(self, key: Key, ask: LeaseRequest, now: float, claims: RefillClaims | None = None) -> float:
-        """As the core has it; and if starting now would put off a process that is ahead, then after that one."""
-        at = super().starts_at(key, ask, now, claims)
+    def starts_at(self, key: Key, request: LeaseRequest, now: float, claims: RefillClaims | None = None) -> float:
+        """Return when *request* may start: later than in the core if starting now would delay a process ahead."""
+        at = super().starts_at(key, request, now, claims)
         if at > now or not self._claimed.get(key.quota):
             return at
         return start_after_claims(self._claimed[key.quota], key, request, now)
@@ -76,7 +76,7 @@ class SharedPool(PoolView):
             self._claimed[quota] = parse_claims(number, quota, claims, at)
             if key.life is not Life.ALIVE or (self.keep_free and self.next_spare_slot_at(at) > at):
                 return None
-            if self._claimed[quota] and self.starts_at(key, ask, at) > at:
+            if self._claimed[quota] and self.starts_at(key, request, at) > at:
                 return None
             found = NOTHING if quota.open_wide else reserve(quota, request, at)
             if found is None:
@@ -401,10 +401,10 @@ class SharedPool(PoolView):
         self._submit(lambda step: step.wait(wanted or None, idle, claim, passed=passed), now)
 
     def _waiting_for(self, now: float) -> tuple[tuple[int, ...], float | None, str | None]:
-        """Which credentials the line waits for (none: any), not before when, and which refill it claims."""
-        lanes, numbers = self.indexes.all, self._numbers
-        idle = None if len(numbers) > NAMED else idle_until(lanes, self.keys.values(), self.starts_at, now)
-        return wanted_numbers(lanes, numbers), idle, own_claim(lanes, numbers, now)
+        """Return the credentials that callers wait for (empty: any), not before when, and the refill they claim."""
+        indexes, numbers = self.indexes.all, self._numbers
+        idle = None if len(numbers) > NAMED else find_idle_until(indexes, self.keys.values(), self.starts_at, now)
+        return wanted_numbers(indexes, numbers), idle, build_claim(indexes, numbers, now)
 
     def _fail_all(self, error: StoreError | PoolClosed) -> list[Ticket]:
         tickets = self.empty_queue(TicketState.FAILED)

@@ -46,9 +46,9 @@ class PoolView(AdaptivePool):
     def __init__(self, *, keep_free: int = 0, max_lease: float | None = None, wall_offset: float = 0.0) -> None:
         super().__init__(keep_free=keep_free, max_lease=max_lease, wall_offset=wall_offset)
         self.drifts = True
-        self._track_lease_ends()  # no short cuts: the store must be asked, and others may have learned something
-        self.indexes.split_by_model()  # others may cool one model at any moment, even while a line is gone through
-        self._numbers: dict[Key, tuple[int, int]] = {}  # the store's numbers: of the credential, of its quota
+        self._track_lease_ends()  # no shortcuts: the store decides, and others may have learned something
+        self.indexes.split_by_model()  # others may cool one model down at any moment, even while the queue is served
+        self._numbers: dict[Key, tuple[int, int]] = {}  # number of the credential, of its quota
         self._keys: dict[int, Key] = {}
         self._quotas: dict[int, Quota] = {}
         self._records: dict[Quota, Record] = {}  # as last read or written
@@ -94,7 +94,7 @@ class PoolView(AdaptivePool):
                 was_spent = quota.spent is not None
                 unpack_quota(quota, quota_update.record)
                 self._refresh_quota(quota)
-                self._records[quota] = about.record
+                self._records[quota] = quota_update.record
                 self.indexes.reopen(quota.keys)
                 self._fewer_keys |= quota.spent is not None and not was_spent
 
@@ -116,7 +116,7 @@ class PoolView(AdaptivePool):
         self._waits_as = None
 
     def _drop_lease(self, grant: Grant) -> None:
-        """The lease is not this process's any more, and nothing is learned from that."""
+        """Remove a lease that is not this process's any more, without feedback to the limits."""
         self.tracks_lease_ends = False
         LeasePool.end(self, grant)
         self.tracks_lease_ends = True

@@ -345,10 +345,6 @@ class AdaptivePool(LeasePool):
             self.indexes.move(key, key.leases, key.target_slots())
 
 
-# Events that disable a credential, a quota or a model of a key.
-GRAVE_EVENTS = frozenset({Said.KEY_DEAD, Said.MONEY_GONE, Said.NOT_ENTITLED})
-# Dialects whose answers may come from any service that a worker calls, not from the credential's provider.
-GENERIC_PROVIDERS = frozenset({"default", "github"})
 _SUSPICIONS = 3
 _NO_ANSWER = frozenset({None, Said.BUSY, Said.NETWORK})
 _SUCCESS_EVENTS = frozenset({Said.OK, Said.CALLER, Said.NEVER_FITS})
