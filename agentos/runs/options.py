@@ -15,7 +15,7 @@ from .engines.engine_option import check_engine
 from .execution.error_policy import RetryRule, is_transient
 from .progress import Progress
 
-__all__ = ["CostFunction", "Deadline", "NameFunction", "RunOptions", "parse_halt"]
+__all__ = ["CostFunction", "Deadline", "NameFunction", "RunOptions", "call_for_text", "parse_halt"]
 
 Deadline = float | datetime.datetime | None
 CostFunction = Callable[[Any], Mapping[str, float] | None] | None
@@ -98,3 +98,13 @@ def _check_seconds(name: str, value: object, least: str, or_what: str = "") -> N
 def _check_one_of(name: str, value: object, allowed: tuple[str, ...]) -> None:
     if value not in allowed:
         raise ValueError(f"{name} must be {' or '.join(map(repr, allowed))}, not {value!r}")
+
+
+def call_for_text(name: str, function: Any, payload: Any) -> str | None:
+    """Return the text that *function* gives for an item, or None. Raise ValueError for anything else."""
+    if function is None:
+        return None
+    found = function(payload)
+    if found is not None and not (isinstance(found, str) and found):
+        raise ValueError(f"{name} must give text or None, not {found!r}")
+    return found

@@ -21,6 +21,7 @@ from ...util.locks import acquire_contended
 from ...util.wakeup import ThreadWakeup
 from ..core.records import Attempt, Item
 from ..core.states import Cause
+from ..options import call_for_text
 from .error_policy import format_error
 from .item_source import CHUNK, ItemSource
 from .journal_writer import Recorder
@@ -34,7 +35,6 @@ class Idle:
 
 
 IDLE = Idle()
-
 DEADLINE = "the deadline"
 
 _MAX_REQUESTS = 16  # queued at once, where one may be able to start before another
@@ -230,8 +230,8 @@ class Dispatcher:
         cost_func, model_func, affinity_func = self._request_functions
         try:
             cost = None if cost_func is None else cost_func(item.payload)
-            model = _call_for_text("model_func", model_func, item.payload)
-            affinity = _call_for_text("affinity_func", affinity_func, item.payload)
+            model = call_for_text("model_func", model_func, item.payload)
+            affinity = call_for_text("affinity_func", affinity_func, item.payload)
             request = LeaseRequest(request_cost(cost), model, affinity)
             needs_margin = item.token_shortfalls and cost is not None and self._pool is not None
             return self._pool.with_margin(request, item.token_shortfalls) if needs_margin else request  # type: ignore[union-attr]
@@ -498,12 +498,3 @@ class Dispatcher:
             self._scheduler.exhausted = True
         self._shutdown.finish_if_idle()
         self._idle.wake_all()
-
-
-def _call_for_text(name: str, function: Any, payload: Any) -> str | None:
-    if function is None:
-        return None
-    found = function(payload)
-    if found is not None and not (isinstance(found, str) and found):
-        raise ValueError(f"{name} must give text or None, not {found!r}")
-    return found

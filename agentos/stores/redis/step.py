@@ -165,6 +165,10 @@ class RedisStep(SessionStep):
 
     # -- sessions ---------------------------------------------------------------------------------------------
 
+    def find_session(self, wanted: str | None) -> StoreSession | None:
+        """Return the session with that id, if there is one."""
+        return next((session for session in self.sessions if session.id == wanted), None)
+
     def join(self, me: StoreSession) -> None:
         """Begin session *me*."""
         self.sessions.append(me)

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
+from ...pool.store_protocol import StepAction
+
 
 class StepRequest(NamedTuple):
     """One step to execute. Without a session it reads, or writes what needs no session."""
@@ -83,3 +85,12 @@ def parse_reply(raw: bytes) -> StepReply:
         int(sessions) if sessions else None,
         news,
     )
+
+
+class UnconfirmedStep(NamedTuple):
+    """A step that may or may not have been executed."""
+
+    number: int
+    session: str
+    acts: Sequence[StepAction]  # its deferred actions
+    joins: bool

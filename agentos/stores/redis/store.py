@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, TypeVar
 
 from redis.exceptions import ConnectionError as Disconnected
 
@@ -20,7 +20,7 @@ from ...errors import StoreDamaged, StoreError
 from ...pool.core.fair_queue import StoreSession
 from ...pool.core.limits.base import FOREVER
 from ...pool.protocols import StoreView
-from ...pool.store_protocol import SlotGranted, SlotRefused, SlotRequest, StepAction, StoreBusy, TransientStoreError
+from ...pool.store_protocol import SlotGranted, SlotRefused, SlotRequest, StoreBusy, TransientStoreError
 from ...util.clock import Clock
 from ..session import SessionStore
 from .errors import FAILURES
@@ -31,7 +31,7 @@ from .pubsub_wakeup import PubSubWakeup
 from .replica import NEW, Replica, UnreadableRecord
 from .server_time import ServerTimeReading
 from .step import RedisStep
-from .step_messages import READ_ONLY_REQUEST, StepReply, StepRequest, parse_reply
+from .step_messages import READ_ONLY_REQUEST, StepReply, StepRequest, UnconfirmedStep, parse_reply
 from .store_clock import StoreClock
 from .store_connection import Handshake, StoreConnection
 
@@ -39,15 +39,6 @@ T = TypeVar("T")
 
 _TRIES: Final = 12
 _CUT: Final = (Disconnected, OSError)
-
-
-class _UnconfirmedStep(NamedTuple):
-    """A step that may or may not have been executed."""
-
-    number: int
-    session: str
-    acts: Sequence[StepAction]  # its deferred actions
-    joins: bool
 
 
 class RedisStore(SessionStore[RedisStep]):
@@ -80,7 +71,7 @@ class RedisStore(SessionStore[RedisStep]):
             FOREVER  # a step without changes is not sent if the newest reply was requested then or later
         )
         self._newest = 0  # the newest change ever seen
-        self._unknown: _UnconfirmedStep | None = None
+        self._unknown: UnconfirmedStep | None = None
         self._to_compare = False  # compare the store's record of our leases with the view's
         self._too_few = False  # fewer sessions have an expiry than exist
         self._enrolling_until: float | None = None
@@ -173,7 +164,7 @@ class RedisStore(SessionStore[RedisStep]):
             now = self._clock.now()
         step = RedisStep(self._replica, self._time.clock_offset, now, self._view, host=self._host)
         step.former.update(self._former)
-        me = _find(step.sessions, self._session)
+        me = step.find_session(self._session)
         if me is None or self._gone:
             self._join(step, me)
         else:
@@ -233,7 +224,7 @@ class RedisStore(SessionStore[RedisStep]):
             ended=step.ended,
             wakeup_sessions=[self._connection.wakeup_channel(session) for session in step.wakeup_sessions],
         )
-        self._unknown = _UnconfirmedStep(self._numbers, step.me.id, self._pending[: step.acts], step.joins)
+        self._unknown = UnconfirmedStep(self._numbers, step.me.id, self._pending[: step.acts], step.joins)
         sent, reply = self._exchange(request)
         was_done = reply.what == "late" and reply.was_done(request.number)  # sent again after a lost reply
         if renews and (reply.what in ("done", "news") or was_done) and (reply.what != "news" or not step.joins):
@@ -430,7 +421,7 @@ class RedisStore(SessionStore[RedisStep]):
             raise StoreBusy
         return act()
 
-    def _resolve_unknown_step(self, sent: _UnconfirmedStep) -> None:
+    def _resolve_unknown_step(self, sent: UnconfirmedStep) -> None:
         """Find out whether a step without a reply was executed. After this request it can no longer be."""
         self._numbers += 1
         # A step that renews is recorded under its number.
@@ -483,7 +474,7 @@ class RedisStore(SessionStore[RedisStep]):
         if not self._replica.unreported:
             return False
         step = RedisStep(self._replica, self._time.clock_offset, self._clock.now(), self._view, host=self._host)
-        me = _find(step.sessions, self._session)
+        me = step.find_session(self._session)
         if me is None:
             return False  # our session has ended; the next step handles it
         step.set_own_session(me)
@@ -502,10 +493,3 @@ class RedisStore(SessionStore[RedisStep]):
     def _detach(self, *, closed: bool) -> None:
         if closed:
             self._connection.close()
-
-
-def _find(sessions: Sequence[StoreSession], wanted: str | None) -> StoreSession | None:
-    for session in sessions:
-        if session.id == wanted:
-            return session
-    return None
