@@ -15,8 +15,8 @@ class QueuedRequest(Ticket):
 
     __slots__ = ("is_queued", "is_withdrawn", "item")
 
-    def __init__(self, ask: LeaseRequest, requester: str | None, desk: CompletionQueue, item: Any) -> None:
-        super().__init__(ask, requester, desk)
+    def __init__(self, request: LeaseRequest, requester: str | None, queue: CompletionQueue, item: Any) -> None:
+        super().__init__(request, requester, queue)
         self.item = item
         self.is_queued = False  # counted in its queue; changed only under the pool's lock
         self.is_withdrawn = False  # its run has withdrawn it; changed only under the run's lock

@@ -38,34 +38,34 @@ class Lease:
     collected, with a ``ResourceWarning``: keep it for as long as its secret is in use.
     """
 
-    __slots__ = ("_ask", "_grant", "_pool", "_requester", "_timeout")
+    __slots__ = ("_grant", "_pool", "_request", "_requester", "_timeout")
 
     def __init__(
         self,
         pool: LeaseIssuer,
         grant: Grant | None,
-        ask: LeaseRequest | None = None,
+        request: LeaseRequest | None = None,
         requester: str | None = None,
         timeout: float | None = None,
     ) -> None:
         self._pool = pool
         self._grant = grant
-        self._ask = ask
+        self._request = request
         self._requester = requester
         self._timeout = timeout
 
     # -- acquiring and releasing ------------------------------------------------------------------------------
 
     def __enter__(self) -> Lease:
-        ask = self._ask
-        self._ask = _ENTERED
-        if ask.__class__ is not LeaseRequest:
-            return self._check_reentry(ask)
+        request = self._request
+        self._request = _ENTERED
+        if request.__class__ is not LeaseRequest:
+            return self._check_reentry(request)
         pool = self._pool
         take_now = pool.take_now  # an attribute of the pool: Python 3.11 calls it faster in two steps
-        grant = take_now(ask, self._requester)
+        grant = take_now(request, self._requester)
         if grant is None:
-            grant = pool.wait(ask, self._requester, self._timeout, "async with pool.lease()")
+            grant = pool.wait(request, self._requester, self._timeout, "async with pool.lease()")
         self._grant = grant
         return self
 
@@ -75,17 +75,17 @@ class Lease:
                 self._pool.mark_unknown_outcome(self._grant)
             give_back = self._pool.give_back
             give_back(self._grant)
-            self._ask = None
+            self._request = None
 
     async def __aenter__(self) -> Lease:
-        ask = self._ask
-        self._ask = _ENTERED
-        if ask.__class__ is not LeaseRequest:
-            return self._check_reentry(ask)
+        request = self._request
+        self._request = _ENTERED
+        if request.__class__ is not LeaseRequest:
+            return self._check_reentry(request)
         pool = self._pool
-        grant = pool.take_now(ask, self._requester)
+        grant = pool.take_now(request, self._requester)
         if grant is None:
-            grant = await pool.wait_async(ask, self._requester, self._timeout)
+            grant = await pool.wait_async(request, self._requester, self._timeout)
         self._grant = grant
         return self
 
@@ -96,11 +96,11 @@ class Lease:
             if kind is not None:
                 self._pool.mark_unknown_outcome(self._grant)
             self._pool.give_back(self._grant)
-            self._ask = None
+            self._request = None
 
     def __del__(self, is_at_exit: Callable[[], bool] = sys.is_finalizing) -> None:
         if (
-            self._ask is not None
+            self._request is not None
             and self._grant is not None
             and not is_at_exit()
             and self._pool.on_lease_dropped(self._grant)
@@ -108,8 +108,8 @@ class Lease:
             whose = "" if self.requester is None else f" of {self.requester!r}"
             warnings.warn(f"a lease{whose} was dropped without being given back", ResourceWarning, 1, self)
 
-    def _check_reentry(self, ask: LeaseRequest | None) -> Lease:
-        if ask is not ACQUIRED or not self.held:
+    def _check_reentry(self, request: LeaseRequest | None) -> Lease:
+        if request is not ACQUIRED or not self.held:
             raise RuntimeError("a lease is for one use: ask the pool for a new one")
         return self
 
@@ -117,7 +117,7 @@ class Lease:
         """Release the credential. False: the lease had already ended, and nothing changed."""
         give_back = self._pool.give_back
         ended = give_back(self._grant or self._held())
-        self._ask = None
+        self._request = None
         return ended
 
     # -- using ------------------------------------------------------------------------------------------------
@@ -171,10 +171,10 @@ class Lease:
         """
         return self._settle(amounts if used is None else {**used, **amounts})
 
-    def _settle(self, told: Mapping[str, float], *, whole: bool = True) -> bool:
+    def _settle(self, amounts: Mapping[str, float], *, whole: bool = True) -> bool:
         grant = self._grant or self._held()
         try:
-            used = parse_used("settle", told, whole=whole)
+            used = parse_used("settle", amounts, whole=whole)
         except AbsurdUsage:
             return self._pool.ignore_usage(grant)
         return self._pool.settle(grant, used)

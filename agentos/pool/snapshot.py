@@ -83,8 +83,8 @@ class CredentialState:
         in_use = bool(in_use) or reserved_by is not None
         until = rate_limited_until or 0.0
         if state is None:
-            resting = CredentialStatus.COOLING if until > time.time() else CredentialStatus.AVAILABLE
-            state = CredentialStatus.LEASED if in_use else resting
+            idle_state = CredentialStatus.COOLING if until > time.time() else CredentialStatus.AVAILABLE
+            state = CredentialStatus.LEASED if in_use else idle_state
         fields = {
             "name": name,
             "in_use": in_use,

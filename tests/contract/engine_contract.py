@@ -327,7 +327,7 @@ def nobody_waits(pool: CredentialCoordinator) -> bool:
     """Nobody is in the pool's line."""
     core, scheduler = pool._runtime.core, pool._runtime.scheduler
     with scheduler.locked():
-        return not core.waiting and not list(core.tickets()) and not scheduler.waiters.desks
+        return not core.waiting and not list(core.tickets()) and not scheduler.waiters.queues
 
 
 def all_are_back(pool: CredentialCoordinator) -> bool:

@@ -27,8 +27,8 @@ class CheckedPool(AdaptivePool):
         self._starts: dict[LimitState, deque[list[float]]] = {}
         self._start_of: dict[tuple[int, LimitState], list[float]] = {}
 
-    def acquire(self, ask: LeaseRequest, requester: str | None, now: float) -> Grant | None:
-        grant = super().acquire(ask, requester, now)
+    def acquire(self, request: LeaseRequest, requester: str | None, now: float) -> Grant | None:
+        grant = super().acquire(request, requester, now)
         if grant is not None:
             self._note(grant)
         self._audit(now)
@@ -94,13 +94,13 @@ class CheckedPool(AdaptivePool):
 
     def report(self, grant: Grant, signal: Signal, now: float, *, sure: bool = True) -> FeedbackResult | None:
         was_current = self.leases.get(grant.token) is grant
-        heard = super().report(grant, signal, now, sure=sure)
+        result = super().report(grant, signal, now, sure=sure)
         was_current = was_current and self.find_loss_reason(grant, now) is None
-        self._require(invariants.l3_only_a_current_token_changes_anything(was_current, heard is not None), "L3")
-        if heard is not None:
+        self._require(invariants.l3_only_a_current_token_changes_anything(was_current, result is not None), "L3")
+        if result is not None:
             self.review_closings(grant.key.quota)
-            self._checked(heard.to_wake, now)
-        return heard
+            self._checked(result.to_wake, now)
+        return result
 
     def add(self, spec: KeySpec, now: float) -> Sequence[Ticket]:
         return self._checked(super().add(spec, now), now)

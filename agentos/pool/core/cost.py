@@ -23,13 +23,13 @@ class AbsurdUsage(ValueError):
     """A usage figure is negative, not finite, or larger than `MOST_USED`."""
 
 
-def parse_used(argument: str, told: Mapping[str, float], *, whole: bool = True) -> Used:
+def parse_used(argument: str, amounts: Mapping[str, float], *, whole: bool = True) -> Used:
     """Check the caller's figures and complete them: tokens are *given* to the model and *made* by it.
 
     Input tokens alone are all that was used, as for an embedding, unless the call was cut short (*whole* is False).
     Raises AbsurdUsage, or ValueError for what is not a usage.
     """
-    used = _figures(argument, told, MOST_USED)
+    used = _figures(argument, amounts, MOST_USED)
     requests, tokens, given, made = used
     return (requests, given, given, None) if whole and tokens is None and made is None else used
 
@@ -39,12 +39,12 @@ def is_absurd(amount: float) -> bool:
     return not 0 <= amount <= MOST_USED
 
 
-def _figures(argument: str, told: Mapping[str, float], most: float) -> Used:
+def _figures(argument: str, amounts: Mapping[str, float], most: float) -> Used:
     requests = tokens = given = made = None
     try:
-        for name, amount in told.items():
+        for name, amount in amounts.items():
             if not 0 <= amount <= most or amount == _INFINITE:
-                raise _complaint(argument, told, most)
+                raise _complaint(argument, amounts, most)
             if name == "tokens":
                 tokens = amount
             elif name == "input_tokens":
@@ -54,9 +54,9 @@ def _figures(argument: str, told: Mapping[str, float], most: float) -> Used:
             elif name == "requests":
                 requests = amount
             else:
-                raise _complaint(argument, told, most)
+                raise _complaint(argument, amounts, most)
     except (AttributeError, TypeError):
-        raise _complaint(argument, told, most) from None
+        raise _complaint(argument, amounts, most) from None
     if given is None:
         if made is not None and tokens is not None:
             given = max(tokens - made, 0.0)
@@ -68,15 +68,15 @@ def _figures(argument: str, told: Mapping[str, float], most: float) -> Used:
     return (requests, tokens, given, made)
 
 
-def _complaint(argument: str, told: object, most: float) -> ValueError:
-    if not isinstance(told, Mapping):
-        return ValueError(f'{argument} must be a mapping such as {{"tokens": 1200}}, not {type(told).__name__}')
-    for name, value in told.items():
+def _complaint(argument: str, amounts: object, most: float) -> ValueError:
+    if not isinstance(amounts, Mapping):
+        return ValueError(f'{argument} must be a mapping such as {{"tokens": 1200}}, not {type(amounts).__name__}')
+    for name, value in amounts.items():
         if name not in DIMENSIONS:
             return ValueError(f"{argument}: unknown dimension {name!r}; it must be one of {', '.join(DIMENSIONS)}")
         if not isinstance(value, (int, float)):
             return ValueError(f"{argument}: {name} must be a number of at least 0, not {value!r}")
-    for name, value in told.items():
+    for name, value in amounts.items():
         if not 0 <= value <= most or value == _INFINITE:
             return AbsurdUsage(f"{argument}: {name} must be a number of at least 0, not {_shown(value)}")
     return ValueError(f"{argument} must be a mapping of dimensions to numbers")
@@ -89,11 +89,11 @@ def _shown(value: float) -> str:
         return "a whole number of thousands of digits"
 
 
-def request_cost(told: Mapping[str, float] | None) -> Cost:
+def request_cost(amounts: Mapping[str, float] | None) -> Cost:
     """Return the cost of a request: at least one request, parts bounded by the whole."""
-    if told is None:
+    if amounts is None:
         return ONE_REQUEST
-    requests, tokens, given, made = _figures("cost", told, _INFINITE)
+    requests, tokens, given, made = _figures("cost", amounts, _INFINITE)
     if requests is None:
         requests = 1.0
     elif requests < 1:

@@ -100,14 +100,14 @@ def explain_wait(pool: LeasePool, ticket: Ticket, now: float) -> list[str]:
     """Return what keeps *ticket* from starting on each credential that could serve it, the earliest first."""
     reasons = []
     for key in pool.keys.values():
-        ask = ticket.request
-        if not ask.labels <= key.labels:
+        request = ticket.request
+        if not request.labels <= key.labels:
             continue
         state, _, why = derive_state(key, now)
         if state is CredentialStatus.LEASED and key.leases_elsewhere:
             why += f", by {', '.join(key.leases_elsewhere)}"
-        block = key.quota.block_for(ask.model)
-        at = FOREVER if state is CredentialStatus.LEASED or state in OUT_OF_USE else starts_at(key.quota, ask, now)
+        block = key.quota.block_for(request.model)
+        at = FOREVER if state is CredentialStatus.LEASED or state in OUT_OF_USE else starts_at(key.quota, request, now)
         if state is CredentialStatus.AVAILABLE and block is not None and block.until > now:
             state, why = CredentialStatus(block.gate.value), block.evidence
         elif state is CredentialStatus.AVAILABLE and at > now:

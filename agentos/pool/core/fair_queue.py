@@ -48,12 +48,12 @@ class StoreSession:
         served: float = 0.0,
         waiting_since: float | None = None,
         wanted: str | None = None,
-        called_at: float | None = None,
+        notified_at: float | None = None,
         idle_until: float | None = None,
         claim: str | None = None,
-        bell: int = 0,
+        wakeup_port: int = 0,
         pid: int = 0,
-        out_for: float | None = None,
+        remote_use_for: float | None = None,
         host: str = "",
         ttl: float = 0.0,
     ) -> None:
@@ -63,12 +63,12 @@ class StoreSession:
         self.served = served
         self.waiting_since = waiting_since  # None: no request waits in it
         self.wanted = wanted  # credential numbers, encoded by `encode_wanted`; None: any
-        self.notified_at = called_at  # when it was notified, if it has not acted since; or DECLINED
+        self.notified_at = notified_at  # when it was notified, if it has not acted since; or DECLINED
         self.idle_until = idle_until  # it can start nothing before; None: it may at any time
         self.claim = claim  # the refill it waits for, encoded by ``quota_codec``
-        self.wakeup_port = bell  # port for its wake-up
+        self.wakeup_port = wakeup_port
         self.pid = pid
-        self.remote_use_for = out_for  # seconds for which its leases may stay in use after it is gone; None: not at all
+        self.remote_use_for = remote_use_for  # seconds of use of its leases after it is gone; None: not at all
         self.host = host  # of another machine; empty: this one
         self.ttl = ttl  # seconds until it expires without renewal, where sessions differ in that
 

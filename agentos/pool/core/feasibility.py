@@ -13,20 +13,22 @@ from .reservations import declared_amount, find_exceeded_limit
 from .states import CredentialStatus, Life
 
 
-def why_infeasible(keys: Collection[Key], ask: LeaseRequest, keep_free: int) -> NoUsableCredential | NeverFits | None:
-    """Return why *ask* can never start at present; None if there may be an instant at which it can."""
+def why_infeasible(
+    keys: Collection[Key], request: LeaseRequest, keep_free: int
+) -> NoUsableCredential | NeverFits | None:
+    """Return why *request* can never start at present; None if there may be an instant at which it can."""
     widest: LimitState | None = None
     for key in keys:
-        if key.could_serve(ask.labels, ask.model):
-            limit = find_exceeded_limit(key.quota, ask)
+        if key.could_serve(request.labels, request.model):
+            limit = find_exceeded_limit(key.quota, request)
             if limit is None:
                 return _all_kept_free(keys, keep_free) if keep_free else None
             # The largest of one dimension; of several the first, since tokens and requests are not comparable.
             if widest is None or (limit.dimension == widest.dimension and limit.largest > widest.largest):
                 widest = limit
     if widest is None:
-        return NoUsableCredential(reason=_why_unusable(keys, ask))
-    cost = declared_amount(widest, ask) or 0.0
+        return NoUsableCredential(reason=_why_unusable(keys, request))
+    cost = declared_amount(widest, request) or 0.0
     return NeverFits(dimension=DIMENSIONS[widest.dimension], cost=cost, largest=widest.largest)
 
 
@@ -45,21 +47,21 @@ def _all_kept_free(keys: Collection[Key], keep_free: int) -> NoUsableCredential 
     )
 
 
-def _why_unusable(keys: Collection[Key], ask: LeaseRequest) -> str:
+def _why_unusable(keys: Collection[Key], request: LeaseRequest) -> str:
     if not keys:
         return "the pool is empty; add a credential"
-    fitting = [key for key in keys if ask.labels <= key.labels]
+    fitting = [key for key in keys if request.labels <= key.labels]
     if not fitting:
-        wanted = ", ".join(f"{name}={value}" if value else name for name, value in sorted(ask.labels))
+        wanted = ", ".join(f"{name}={value}" if value else name for name, value in sorted(request.labels))
         return f"none of {len(keys)} has the labels {wanted}"
-    counts = Counter(_describe_state(key, ask) for key in fitting)
-    said = ", ".join(f"{count} {state}" for state, count in counts.items())
-    of_the_model = ask.model is not None and {CredentialStatus.SPENT, "not entitled"} & counts.keys()
-    model = f" for model {ask.model}" if of_the_model else ""
-    return f"of {len(fitting)} that could serve{model}, {said}; revive one or add another"
+    counts = Counter(_describe_state(key, request) for key in fitting)
+    summary = ", ".join(f"{count} {state}" for state, count in counts.items())
+    of_the_model = request.model is not None and {CredentialStatus.SPENT, "not entitled"} & counts.keys()
+    model = f" for model {request.model}" if of_the_model else ""
+    return f"of {len(fitting)} that could serve{model}, {summary}; revive one or add another"
 
 
-def _describe_state(key: Key, ask: LeaseRequest) -> str:
+def _describe_state(key: Key, request: LeaseRequest) -> str:
     if key.life is not Life.ALIVE:
         return str(key.life.value)
-    return "not entitled" if ask.model in key.barred else CredentialStatus.SPENT
+    return "not entitled" if request.model in key.barred else CredentialStatus.SPENT

@@ -102,11 +102,11 @@ class CapacitySurvey:
 
 
 def collect_capacity(
-    keys: Collection[Key], ask: LeaseRequest, *, duration: float, now: float, wall: float
+    keys: Collection[Key], request: LeaseRequest, *, duration: float, now: float, wall: float
 ) -> CapacitySurvey:
-    """Collect the capacity for requests like *ask* of *duration* seconds each. *wall* is the wall-clock time."""
-    supplies = tuple(_supplies(keys, ask, duration, now, wall))
-    return CapacitySurvey(supplies, tuple(_overestimates(keys, ask)), duration)
+    """Collect the capacity for requests like *request* of *duration* seconds each. *wall* is the wall-clock time."""
+    supplies = tuple(_supplies(keys, request, duration, now, wall))
+    return CapacitySurvey(supplies, tuple(_overestimates(keys, request)), duration)
 
 
 def forecast_completion(found: CapacitySurvey, count: int, parallel: int | None) -> CapacityForecast:
@@ -124,17 +124,19 @@ def forecast_completion(found: CapacitySurvey, count: int, parallel: int | None)
     return CapacityForecast(seconds, binding, tuple(_improvements(supplies, variants, count, seconds)))
 
 
-def _supplies(keys: Iterable[Key], ask: LeaseRequest, duration: float, now: float, wall: float) -> list[_Supply]:
+def _supplies(keys: Iterable[Key], request: LeaseRequest, duration: float, now: float, wall: float) -> list[_Supply]:
     usable: dict[Quota, list[Key]] = {}
     for key in keys:
-        if key.could_serve(ask.labels, ask.model):
+        if key.could_serve(request.labels, request.model):
             usable.setdefault(key.quota, []).append(key)
     found = []
     for quota, its_keys in usable.items():
         slots = sum(MAX_SLOTS if key.auto and not _known(quota) else key.slots for key in its_keys)
-        opens_in = max(0.0, quota.closed_for(ask.model) - now)
+        opens_in = max(0.0, quota.closed_for(request.model) - now)
         flows = tuple(
-            flow for state in quota.limits_for(ask.model) if (flow := _flow(quota, state, ask, now, wall)) is not None
+            flow
+            for state in quota.limits_for(request.model)
+            if (flow := _flow(quota, state, request, now, wall)) is not None
         )
         found.append(_Supply(quota.name, len(its_keys), slots, opens_in, flows, duration))
     return found
@@ -144,8 +146,8 @@ def _known(quota: Quota) -> bool:
     return quota.concurrency is not None and quota.concurrency.known
 
 
-def _flow(quota: Quota, state: LimitState, ask: LeaseRequest, now: float, wall: float) -> _Flow | None:
-    amount = estimate_amount(state, ask)
+def _flow(quota: Quota, state: LimitState, request: LeaseRequest, now: float, wall: float) -> _Flow | None:
+    amount = estimate_amount(state, request)
     if not amount:
         return None
     limit = state.limit
@@ -240,16 +242,16 @@ def _with_less(supply: _Supply, dimension: str, factor: float) -> _Supply:
     return replace(supply, flows=flows)
 
 
-def _overestimates(keys: Iterable[Key], ask: LeaseRequest) -> Iterable[tuple[str, float, float]]:
+def _overestimates(keys: Iterable[Key], request: LeaseRequest) -> Iterable[tuple[str, float, float]]:
     """Return dimensions of which more is reserved than was recently used: reserved, and used on average."""
     seen: dict[int, list[float]] = {}
     for key in keys:
-        for state in key.quota.limits_for(ask.model):
+        for state in key.quota.limits_for(request.model):
             mean = state.usage.mean
             if mean:
                 seen.setdefault(state.dimension, []).append(mean)
     for dimension, means in seen.items():
-        reserved = ask.cost[dimension]
+        reserved = request.cost[dimension]
         used = sum(means) / len(means)
         if reserved is not None and reserved > used * (1 + _SMALLEST_GAIN):
             yield DIMENSIONS[dimension], reserved, used

@@ -80,20 +80,20 @@ def l10_slots_add_up(pool: LeasePool, now: float) -> str | None:
 
 
 def _each_key_is_in_one_place(pool: LeasePool) -> str | None:
-    for lane in pool.indexes.all:
+    for index in pool.indexes.all:
         ready: dict[Key, int] = {}
-        for key in lane.ready():
+        for key in index.ready():
             ready[key] = ready.get(key, 0) + 1
         for key in pool.keys.values():
-            serves = key.life is Life.ALIVE and lane.labels <= key.labels
-            later = key in lane.bounds
+            serves = key.life is Life.ALIVE and index.labels <= key.labels
+            later = key in index.bounds
             expected = serves and key.leases < key.slots and not later
             if ready.get(key, 0) != expected or (later and not serves):
-                return f"{key.name} is {ready.get(key, 0)} times ready{' and later' if later else ''} in {lane.model}"
+                return f"{key.name} is {ready.get(key, 0)} times ready{' and later' if later else ''} in {index.model}"
             if (
                 later
-                and lane.bounds[key] < FOREVER
-                and not any(e[0] == lane.bounds[key] and e[2] is key for e in lane.later)
+                and index.bounds[key] < FOREVER
+                and not any(e[0] == index.bounds[key] and e[2] is key for e in index.later)
             ):
                 return f"{key.name} would never be looked at again"
     return None
@@ -158,10 +158,10 @@ def r3_nobody_waits_past_a_free_key(pool: LeasePool, now: float) -> str | None:
     return None
 
 
-def _could_start(pool: LeasePool, key: Key, ask: LeaseRequest, now: float) -> float:
-    if key.leases >= key.slots or not key.could_serve(ask.labels, ask.model):
+def _could_start(pool: LeasePool, key: Key, request: LeaseRequest, now: float) -> float:
+    if key.leases >= key.slots or not key.could_serve(request.labels, request.model):
         return FOREVER
-    return pool.starts_at(key, ask, now)
+    return pool.starts_at(key, request, now)
 
 
 def r4_served_in_order(pool: LeasePool, granted: Iterable[Ticket]) -> str | None:

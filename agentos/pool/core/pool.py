@@ -53,88 +53,87 @@ class LeasePool:
         self.kept_out = False  # the shared store was not available for the last operation
         self.not_before = -FOREVER  # no lease starts before this instant, even on a free key
         self.tracks_lease_ends = False  # see ``learning``
-        self._token = 0
-        self._used = 0
-        self._arrivals = 0
+        self._token = self._used = self._arrivals = 0
 
     # -- acquiring without waiting ----------------------------------------------------------------------------
 
-    def acquire(self, ask: LeaseRequest, requester: str | None, now: float) -> Grant | None:
+    def acquire(self, request: LeaseRequest, requester: str | None, now: float) -> Grant | None:
         """Return a grant, or None if the request has to wait or other requests already wait."""
         if self.waiting:
             return None
         indexes = self.indexes
-        if indexes.fast_path and (ask.plain or not (ask.special or indexes.by_model)):
+        if indexes.fast_path and (request.plain or not (request.special or indexes.by_model)):
             # The common case: one kind of request, an unused key. _find and _start without what cannot apply.
-            lane = indexes.plain
-            level = lane.levels[0]
+            index = indexes.plain
+            level = index.levels[0]
             queue = level.queue
-            later = lane.later
+            later = index.later
             if queue and not level.returned and (not later or later[0][0] > now):
                 key = next(iter(queue))
                 if key.slots == 1:
                     quota = key.quota
-                    draws = NOTHING if quota.open_wide else reserve(quota, ask, now)
+                    draws = NOTHING if quota.open_wide else reserve(quota, request, now)
                     if draws is not None:
                         del queue[key]
                         if not queue:
-                            lane.filled &= ~1
+                            index.filled &= ~1
                         key.leases = 1
                         self._token = token = self._token + 1
-                        grant = self.leases[token] = Grant(key, token, requester, now, ask.model, draws)
+                        grant = self.leases[token] = Grant(key, token, requester, now, request.model, draws)
                         return grant
         if self.closed:
             return None
-        lane = indexes.get(ask.labels, ask.model)
+        index = indexes.get(request.labels, request.model)
         if self.max_lease is not None:
             self._expire(now)
-        started = self._start_on_first(lane, ask, requester, now)
+        started = self._start_on_first(index, request, requester, now)
         while started is None:
-            found, at = self._find(lane, ask, now, None)
+            found, at = self._find(index, request, now, None)
             if found is None or at > now:
                 return None
-            started = self._start(found, ask, requester, now)
+            started = self._start(found, request, requester, now)
         return started
 
     def _start_on_first(
-        self, lane: CandidateIndex, ask: LeaseRequest, requester: str | None, now: float
+        self, index: CandidateIndex, request: LeaseRequest, requester: str | None, now: float
     ) -> Grant | None:
-        """Lease the first ready key if *ask* can start on it now; this spares ``_find``. None: search."""
-        if not lane.filled or self.keep_free or ask.affinity is not None or (lane.later and lane.later[0][0] <= now):
+        """Lease the first ready key if *request* can start on it now; this spares ``_find``. None: search."""
+        later = index.later
+        if not index.filled or self.keep_free or request.affinity is not None or (later and later[0][0] <= now):
             return None
-        key = lane.first()
+        key = index.first()
         quota = key.quota
         if key.barred or quota.blocks or quota.probation:
             return None
-        draws = NOTHING if quota.open_wide else reserve(quota, ask, now)
+        draws = NOTHING if quota.open_wide else reserve(quota, request, now)
         if draws is None:
             return None
         self._token = token = self._token + 1
-        grant = Grant(key, token, requester, now, ask.model, draws)
-        self._record_lease(grant, ask)
+        grant = Grant(key, token, requester, now, request.model, draws)
+        self._record_lease(grant, request)
         return grant
 
-    def _start(self, key: Key, ask: LeaseRequest, requester: str | None, now: float) -> Grant | None:
+    def _start(self, key: Key, request: LeaseRequest, requester: str | None, now: float) -> Grant | None:
         """Lease the selected *key*. None: a shared store refused it, and the view now shows why."""
-        draws = NOTHING if key.quota.open_wide else reserve(key.quota, ask, now)
+        draws = NOTHING if key.quota.open_wide else reserve(key.quota, request, now)
         assert draws is not None, "a key was chosen that cannot start now"  # noqa: S101
         self._token = token = self._token + 1
-        grant = Grant(key, token, requester, now, ask.model, draws)
-        self._record_lease(grant, ask)
+        grant = Grant(key, token, requester, now, request.model, draws)
+        self._record_lease(grant, request)
         return grant
 
-    def _record_lease(self, grant: Grant, ask: LeaseRequest) -> None:
+    def _record_lease(self, grant: Grant, request: LeaseRequest) -> None:
         """Enter a new lease and take one slot of its key."""
         self.leases[grant.token] = grant
         key = grant.key
         before = key.leases
         key.leases = before + 1
         self._used = key.used = self._used + 1
-        for lane in self.indexes.all:
-            if not lane.labels or lane.labels <= key.labels:
-                lane.slot_taken(key, before)
-        if ask.affinity is not None:
-            self._affinities.remember(ask.affinity, key)
+        for index in self.indexes.all:
+            if not index.labels or index.labels <= key.labels:
+                index.slot_taken(key, before)
+        if request.affinity is not None:
+            self._affinities.remember(request.affinity, key)
         if key.auto:
             self._slot_taken(grant)
 
@@ -154,12 +153,12 @@ class LeasePool:
             return (ticket,)
         if self.max_lease is not None:
             self._expire(now)
-        ask = ticket.request
+        request = ticket.request
         self._arrivals += 1
-        ticket.order = (-ask.priority, self._arrivals)
+        ticket.order = (-request.priority, self._arrivals)
         ticket.queued_at = now
-        ticket.index = lane = self.indexes.get(ask.labels, ask.model)
-        lane.waiting.add(ticket)
+        ticket.index = index = self.indexes.get(request.labels, request.model)
+        index.waiting.add(ticket)
         self.waiting += 1
         return self._serve(now)
 
@@ -201,26 +200,26 @@ class LeasePool:
         A shortcut for ``end`` and ``_serve`` in the most frequent case: requests wait for a slot of keys without
         limits.
         """
-        key, lane = grant.key, self.indexes.plain
+        key, index = grant.key, self.indexes.plain
         if not (
             self.waiting
             and self.indexes.fast_path
             and key.slots == 1
             and key.quota.open_wide
-            and not lane.filled
-            and not lane.later
+            and not index.filled
+            and not index.later
             and key.life is Life.ALIVE
             and self.leases.pop(grant.token, None) is not None
         ):
             return None
-        ticket = lane.waiting.head()
+        ticket = index.waiting.head()
         assert ticket is not None  # noqa: S101 - for the type checker: there is one index, and a ticket waits
         self._token = token = self._token + 1
-        ask = ticket.request
-        ticket.grant = self.leases[token] = Grant(key, token, ticket.requester, now, ask.model, NOTHING)
+        request = ticket.request
+        ticket.grant = self.leases[token] = Grant(key, token, ticket.requester, now, request.model, NOTHING)
         self._used = key.used = self._used + 1
-        if ask.affinity is not None:
-            self._affinities.remember(ask.affinity, key)
+        if request.affinity is not None:
+            self._affinities.remember(request.affinity, key)
         self._leave(ticket, TicketState.GRANTED)
         self.next_at, self.next_ticket = FOREVER, None
         return ticket
@@ -238,15 +237,15 @@ class LeasePool:
         if key.life is Life.ALIVE:
             self._used = key.used = self._used + 1
             indexes = self.indexes
-            lane = indexes.plain
-            bounds = lane.bounds
+            index = indexes.plain
+            bounds = index.bounds
             if indexes.fast_path and key.slots == 1 and not key.quota.closed and (not bounds or key not in bounds):
-                lane.levels[0].queue[key] = None
-                lane.filled |= 1
+                index.levels[0].queue[key] = None
+                index.filled |= 1
                 return True
-            for lane in indexes.all:
-                if not lane.labels or lane.labels <= key.labels:
-                    lane.slot_freed(key, n)
+            for index in indexes.all:
+                if not index.labels or index.labels <= key.labels:
+                    index.slot_freed(key, n)
         if self.tracks_lease_ends:
             self._on_lease_end(grant)
         return True
@@ -446,7 +445,7 @@ class LeasePool:
     def _serve(self, now: float) -> list[Ticket]:
         """Start each waiting request that may start, and set ``next_at``."""
         self.next_at, self.next_ticket = FOREVER, None
-        cursors = [QueueCursor(lane) for lane in self.indexes.all if lane.waiting]
+        cursors = [QueueCursor(index) for index in self.indexes.all if index.waiting]
         granted = serve_in_order(cursors, now, self._plan, self._start_ticket)
         if self.waiting and self.max_lease is not None and self.leases:
             expiry = next(iter(self.leases.values())).granted_at + self.max_lease
@@ -474,26 +473,26 @@ class LeasePool:
         return None
 
     def _find(
-        self, lane: CandidateIndex, ask: LeaseRequest, now: float, claims: RefillClaims | None
+        self, index: CandidateIndex, request: LeaseRequest, now: float, claims: RefillClaims | None
     ) -> tuple[Key | None, float]:
-        """Return the key on which *ask* can start earliest, and when. Without *claims* only "now" matters."""
-        if lane.later:
-            lane.promote_due(now)
+        """Return the key on which *request* can start earliest, and when. Without *claims* only "now" matters."""
+        if index.later:
+            index.promote_due(now)
         if self.keep_free:
             at = self.next_spare_slot_at(now)
             if at > now:
                 return None, at
-        return find_key(lane, ask, now, claims, self._affinities.get(ask.affinity), self.starts_at)
+        return find_key(index, request, now, claims, self._affinities.get(request.affinity), self.starts_at)
 
-    def starts_at(self, key: Key, ask: LeaseRequest, now: float, claims: RefillClaims | None = None) -> float:
-        """Return when *ask* can start on *key* if a slot is free and only the requests in *claims* are ahead."""
-        alone = starts_at(key.quota, ask, now)
-        return alone if claims is None or key.quota not in claims else claims.starts_at(key, ask, now, alone)
+    def starts_at(self, key: Key, request: LeaseRequest, now: float, claims: RefillClaims | None = None) -> float:
+        """Return when *request* can start on *key* if a slot is free and only the requests in *claims* are ahead."""
+        alone = starts_at(key.quota, request, now)
+        return alone if claims is None or key.quota not in claims else claims.starts_at(key, request, now, alone)
 
     def next_spare_slot_at(self, now: float) -> float:
         """Return when more slots are free and open than ``keep_free`` keeps."""
         return next_spare_slot_at(self.keys.values(), self.indexes.plain, self.keep_free, now)
 
-    def earliest_start(self, ask: LeaseRequest, now: float) -> float:
-        """Return when *ask* could start if no request waited; FOREVER: when a lease ends."""
-        return self._find(self.indexes.get(ask.labels, ask.model), ask, now, RefillClaims())[1]
+    def earliest_start(self, request: LeaseRequest, now: float) -> float:
+        """Return when *request* could start if no request waited; FOREVER: when a lease ends."""
+        return self._find(self.indexes.get(request.labels, request.model), request, now, RefillClaims())[1]

@@ -18,9 +18,9 @@ class QueueCursor:
 
     __slots__ = ("_behind", "_blocked", "index", "ticket")
 
-    def __init__(self, lane: CandidateIndex) -> None:
-        self.index = lane
-        head = lane.waiting.head()
+    def __init__(self, index: CandidateIndex) -> None:
+        self.index = index
+        head = index.waiting.head()
         assert head is not None, "nobody waits in this lane"  # noqa: S101
         self.ticket: Ticket = head
         self._blocked: list[Cost] = []  # costs of the requests of this kind that cannot start
@@ -32,7 +32,7 @@ class QueueCursor:
 
     def is_already_blocked(self) -> bool:
         """Return True if an earlier request of the same kind that takes no more could not start."""
-        return any(is_at_least(self.ticket.request.cost, cost) for cost in self._blocked)
+        return bool(self._blocked) and any(is_at_least(self.ticket.request.cost, cost) for cost in self._blocked)
 
     def mark_blocked(self) -> None:
         """Note that the current request cannot start now."""

@@ -397,8 +397,8 @@ class Ticket:
         "state",
     )
 
-    def __init__(self, ask: LeaseRequest, requester: str | None, owner: Any = None) -> None:
-        self.request = ask
+    def __init__(self, request: LeaseRequest, requester: str | None, owner: Any = None) -> None:
+        self.request = request
         self.requester = requester
         self.owner = owner
         self.state = TicketState.WAITING

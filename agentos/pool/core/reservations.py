@@ -12,31 +12,31 @@ from .records import Draw, Key, LeaseRequest, Quota
 _PADDING, _MOST_PADDINGS = 1.3, 8
 
 
-def declared_amount(state: LimitState, ask: LeaseRequest) -> float | None:
+def declared_amount(state: LimitState, request: LeaseRequest) -> float | None:
     """Return what the caller declared for one limit; of tokens at least the declared part."""
-    amount = ask.cost[state.dimension]
+    amount = request.cost[state.dimension]
     if amount is None and state.dimension == TOKENS:
-        parts = [part for part in (ask.cost[INPUT], ask.cost[OUTPUT]) if part is not None]
+        parts = [part for part in (request.cost[INPUT], request.cost[OUTPUT]) if part is not None]
         return sum(parts) if parts else None
     return amount
 
 
-def estimate_amount(state: LimitState, ask: LeaseRequest) -> float | None:
-    """Return what *ask* takes from one limit: as declared, else as observed; None if unknown."""
-    amount = ask.cost[state.dimension]
+def estimate_amount(state: LimitState, request: LeaseRequest) -> float | None:
+    """Return what *request* takes from one limit: as declared, else as observed; None if unknown."""
+    amount = request.cost[state.dimension]
     if amount is not None:
         return amount
-    told, seen = declared_amount(state, ask), state.usage.p95
-    if seen is None:
-        return told
-    return max(told or 0.0, min(seen, state.largest))
+    declared, observed = declared_amount(state, request), state.usage.p95
+    if observed is None:
+        return declared
+    return max(declared or 0.0, min(observed, state.largest))
 
 
-def compute_draws(quota: Quota, ask: LeaseRequest) -> list[tuple[LimitState, float, bool]]:
-    """Return what *ask* would take from each of its limits: the limit, the amount, True if that is an estimate."""
+def compute_draws(quota: Quota, request: LeaseRequest) -> list[tuple[LimitState, float, bool]]:
+    """Return what *request* would take from each of its limits: the limit, the amount, True if that is an estimate."""
     draws = []
-    for state in quota.limits_for(ask.model):
-        amount = estimate_amount(state, ask)
+    for state in quota.limits_for(request.model):
+        amount = estimate_amount(state, request)
         if amount is not None:
             draws.append((state, amount, False))
         elif not state.usage.set_aside:
@@ -44,21 +44,21 @@ def compute_draws(quota: Quota, ask: LeaseRequest) -> list[tuple[LimitState, flo
     return draws
 
 
-def reserve(quota: Quota, ask: LeaseRequest, now: float) -> list[Draw] | None:
-    """Take what *ask* needs; return None and take nothing if the quota does not allow it now."""
-    model = ask.model
+def reserve(quota: Quota, request: LeaseRequest, now: float) -> list[Draw] | None:
+    """Take what *request* needs; return None and take nothing if the quota does not allow it now."""
+    model = request.model
     if (quota.closed_for(model) if quota.scoped else quota.closed_until) > now:
         return None
     if quota.blocks:
         quota.forget_ended_blocks(now)
     if quota.probation and quota.probe_holds_until(model) > now:
         return None
-    cost = ask.cost
+    cost = request.cost
     draws: list[Draw] = []
     for state in quota.unscoped if model is None else quota.limits_for(model):
         amount = cost[state.dimension]
         if amount is None:
-            amount = estimate_amount(state, ask)
+            amount = estimate_amount(state, request)
         if amount is not None:
             stamp = state.reserve(amount, now)
             if stamp is not None:
@@ -81,16 +81,16 @@ def reserve(quota: Quota, ask: LeaseRequest, now: float) -> list[Draw] | None:
     return draws
 
 
-def starts_at(quota: Quota, ask: LeaseRequest, now: float) -> float:
-    """Return when the quota allows *ask*. FOREVER: never, or only when another lease ends."""
-    model, cost = ask.model, ask.cost
+def starts_at(quota: Quota, request: LeaseRequest, now: float) -> float:
+    """Return when the quota allows *request*. FOREVER: never, or only when another lease ends."""
+    model, cost = request.model, request.cost
     at = max(now, quota.closed_for(model))
     if quota.probation:
         at = max(at, quota.probe_holds_until(model))
     for state in quota.limits_for(model):
         amount = cost[state.dimension]
         if amount is None:
-            amount = estimate_amount(state, ask)
+            amount = estimate_amount(state, request)
         if amount is None:
             if state.usage.set_aside:
                 continue
@@ -119,34 +119,36 @@ def opens_at(quota: Quota, model: str | None, now: float) -> float:
     return at
 
 
-def find_exceeded_limit(quota: Quota, ask: LeaseRequest) -> LimitState | None:
-    """Return the limit that the declared cost of *ask* exceeds even when nothing is used."""
-    for state in quota.limits_for(ask.model):
-        amount = declared_amount(state, ask)
+def find_exceeded_limit(quota: Quota, request: LeaseRequest) -> LimitState | None:
+    """Return the limit that the declared cost of *request* exceeds even when nothing is used."""
+    for state in quota.limits_for(request.model):
+        amount = declared_amount(state, request)
         if amount is not None and amount > state.largest:
             return state
     return None
 
 
-def with_margin(ask: LeaseRequest, times: int, keys: Iterable[Key]) -> LeaseRequest:
-    """Return *ask* with more tokens reserved, after it was rate-limited that many times in a row.
+def with_margin(request: LeaseRequest, times: int, keys: Iterable[Key]) -> LeaseRequest:
+    """Return *request* with more tokens reserved, after it was rate-limited that many times in a row.
 
     Its declared cost is probably too low, so that it would start too early and be refused every time. The margin never
     exceeds what the largest quota of *keys* allows: the request must stay feasible.
     """
-    usable = [key.quota for key in keys if key.could_serve(ask.labels, ask.model)]
-    widest = max((_room(quota, ask) for quota in usable), default=1.0)
+    usable = [key.quota for key in keys if key.could_serve(request.labels, request.model)]
+    widest = max((_room(quota, request) for quota in usable), default=1.0)
     factor = max(1.0, min(_PADDING ** min(times, _MOST_PADDINGS), widest))
-    requests, *tokens = ask.cost
+    requests, *tokens = request.cost
     whole, given, made = (None if amount is None else amount * factor for amount in tokens)
-    return LeaseRequest((requests, whole, given, made), ask.model, ask.affinity, ask.priority, ask.labels)
+    return LeaseRequest(
+        (requests, whole, given, made), request.model, request.affinity, request.priority, request.labels
+    )
 
 
-def _room(quota: Quota, ask: LeaseRequest) -> float:
-    """Return how many times the tokens of *ask* fit into this quota when it is full."""
+def _room(quota: Quota, request: LeaseRequest) -> float:
+    """Return how many times the tokens of *request* fit into this quota when it is full."""
     rooms = [FOREVER]
-    for state in quota.limits_for(ask.model):
-        amount = declared_amount(state, ask)
+    for state in quota.limits_for(request.model):
+        amount = declared_amount(state, request)
         if amount and state.dimension != REQUESTS:
             largest = min(state.largest, state.limit.largest)
             room = largest / amount
@@ -180,27 +182,27 @@ class RefillClaims:
     def __contains__(self, quota: Quota) -> bool:
         return quota in self._by_quota
 
-    def add(self, key: Key, ask: LeaseRequest, now: float, at: float) -> None:
-        """Claim the refill that *ask* waits for, if it is one; *ask* will start on *key* at *at*."""
+    def add(self, key: Key, request: LeaseRequest, now: float, at: float) -> None:
+        """Claim the refill that *request* waits for, if it is one; *request* will start on *key* at *at*."""
         quota = key.quota
-        if quota.closed_for(ask.model) > now:
+        if quota.closed_for(request.model) > now:
             return
         earlier = self._by_quota.get(quota)
         amounts = dict(earlier[-1].amounts) if earlier else {}
-        for state, amount, _ in compute_draws(quota, ask):
+        for state, amount, _ in compute_draws(quota, request):
             if not state.refills and state.ready_at(amount, now) > now:
                 return
             amounts[state] = amounts.get(state, 0.0) + amount
         self._by_quota.setdefault(quota, []).append(RefillClaim(key, at, amounts))
 
-    def starts_at(self, key: Key, ask: LeaseRequest, now: float, alone: float) -> float:
-        """Return when *ask* may start on *key* if it could start at *alone* without claims."""
+    def starts_at(self, key: Key, request: LeaseRequest, now: float, alone: float) -> float:
+        """Return when *request* may start on *key* if it could start at *alone* without claims."""
         claims = self._by_quota.get(key.quota)
         if claims is None or alone == FOREVER:
             return alone
         if sum(claim.key is key for claim in claims) >= key.slots - key.leases:
             return FOREVER  # all its free slots are claimed: as good as leased
-        draws = compute_draws(key.quota, ask)
+        draws = compute_draws(key.quota, request)
         if alone <= now and all(self._leaves(claim, draws, now) for claim in claims):
             return now
         # Behind the claims: what they take counts as taken.

@@ -20,9 +20,9 @@ _AFFINITIES_REMEMBERED = 10_000
 StartsAt = Callable[[Key, LeaseRequest, float, RefillClaims | None], float]
 
 
-def _is_barred(key: Key, ask: LeaseRequest) -> bool:
+def _is_barred(key: Key, request: LeaseRequest) -> bool:
     """Return True if the provider does not let this credential use that model."""
-    return bool(key.barred) and ask.model in key.barred
+    return bool(key.barred) and request.model in key.barred
 
 
 class Affinities:
@@ -44,46 +44,46 @@ class Affinities:
 
 
 def find_key(
-    lane: CandidateIndex,
-    ask: LeaseRequest,
+    index: CandidateIndex,
+    request: LeaseRequest,
     now: float,
     claims: RefillClaims | None,
     preferred: Key | None,
     starts_at: StartsAt,
 ) -> tuple[Key | None, float]:
-    """Return the key on which *ask* can start earliest, and when. Without *claims* only "now" matters."""
-    usable = preferred is not None and lane.has_ready(preferred) and not _is_barred(preferred, ask)
-    if usable and preferred is not None and starts_at(preferred, ask, now, claims) <= now:
+    """Return the key on which *request* can start earliest, and when. Without *claims* only "now" matters."""
+    usable = preferred is not None and index.has_ready(preferred) and not _is_barred(preferred, request)
+    if usable and preferred is not None and starts_at(preferred, request, now, claims) <= now:
         return preferred, now
     best: Key | None = None
     best_at = FOREVER
     closed: list[tuple[Key, float]] = []
-    for key in lane.ready():
-        if key.barred and _is_barred(key, ask):
+    for key in index.ready():
+        if key.barred and _is_barred(key, request):
             continue
-        at = now if key.quota.open_wide else starts_at(key, ask, now, claims)
+        at = now if key.quota.open_wide else starts_at(key, request, now, claims)
         if at <= now:
             best, best_at = key, at
             break
         if at < best_at:
             best, best_at = key, at
-        bound = opens_at(key.quota, lane.model, now)
+        bound = opens_at(key.quota, index.model, now)
         if bound > now:
             closed.append((key, bound))
     for key, bound in closed:
-        lane.postpone(key, bound)
+        index.postpone(key, bound)
     if best_at <= now or claims is None:
         return best, best_at
-    looked_at: list[Key] = []
-    while lane.next_bound() < best_at:
-        key = lane.take_next()
-        looked_at.append(key)
-        if key.leases < key.slots and not _is_barred(key, ask):
-            at = starts_at(key, ask, now, claims)
+    checked: list[Key] = []
+    while index.next_bound() < best_at:
+        key = index.take_next()
+        checked.append(key)
+        if key.leases < key.slots and not _is_barred(key, request):
+            at = starts_at(key, request, now, claims)
             if at < best_at:
                 best, best_at = key, at
-    for key in looked_at:
-        lane.postpone(key, opens_at(key.quota, lane.model, now))
+    for key in checked:
+        index.postpone(key, opens_at(key.quota, index.model, now))
     return best, best_at
 
 

@@ -30,17 +30,17 @@ class WaitQueue:
 
     def add(self, ticket: Ticket) -> None:
         rank = ticket.order[0]
-        line = self._queues.get(rank)
-        if line is None:
-            line = self._queues[rank] = OrderedDict()
+        queue = self._queues.get(rank)
+        if queue is None:
+            queue = self._queues[rank] = OrderedDict()
             bisect.insort(self._ranks, rank)
-        line[ticket] = None
+        queue[ticket] = None
 
     def remove(self, ticket: Ticket) -> None:
         rank = ticket.order[0]
-        line = self._queues[rank]
-        del line[ticket]
-        if not line:
+        queue = self._queues[rank]
+        del queue[ticket]
+        if not queue:
             del self._queues[rank]
             self._ranks.remove(rank)
 

@@ -91,17 +91,17 @@ class Feedback:
             self.settle_usage(grant, signal.usage)
             self._log_signal(grant, signal)
             return signal, False
-        heard: FeedbackResult | None = None
+        result: FeedbackResult | None = None
 
-        def hear(now: float) -> Sequence[Ticket] | None:
-            nonlocal heard
-            heard = self._core.report(grant, signal, now, sure=sure)
-            return None if heard is None else heard.to_wake
+        def apply(now: float) -> Sequence[Ticket] | None:
+            nonlocal result
+            result = self._core.report(grant, signal, now, sure=sure)
+            return None if result is None else result.to_wake
 
-        if self._scheduler.run_report(hear) is None:
+        if self._scheduler.run_report(apply) is None:
             log_stale_report(grant, f"what was taken for {signal.event.name}")
             return signal, False
-        acted = heard is not None and heard.acted
+        acted = result is not None and result.acted
         self.settle_usage(grant, signal.usage)
         self._log_signal(grant, signal, believed=acted or sure)
         return signal, acted
@@ -119,9 +119,9 @@ class Feedback:
         """Settle the usage that an answer reports; not *whole*: the call broke off before all was reported."""
         if not usage or not grant.key.quota.limits:
             return
-        told = {name: used for name, used in usage.items() if name in DIMENSIONS}
+        amounts = {name: used for name, used in usage.items() if name in DIMENSIONS}
         try:
-            used = parse_used("usage", told, whole=whole)
+            used = parse_used("usage", amounts, whole=whole)
         except AbsurdUsage:
             self.ignore_usage(grant)
         else:

@@ -89,11 +89,11 @@ class PoolInspector:
             counts["reserved"] += kept  # kept for others
         return counts
 
-    def forecast(self, n_items: int, ask: LeaseRequest, duration: float, parallel: int | None) -> Forecast:
+    def forecast(self, n_items: int, request: LeaseRequest, duration: float, parallel: int | None) -> Forecast:
         """Estimate when *n_items* requests will be done, and what limits them."""
         self._scheduler.bring_up_to_date()
         with self._scheduler.locked():
             now, wall = self._scheduler.now(), self._scheduler.clock.wall()
-            surveyed = collect_capacity(self._core.keys.values(), ask, duration=duration, now=now, wall=wall)
+            surveyed = collect_capacity(self._core.keys.values(), request, duration=duration, now=now, wall=wall)
         found = forecast_completion(surveyed, n_items, parallel)
         return Forecast(found.seconds, wall + found.seconds, found.binding, found.moves)

@@ -24,11 +24,11 @@ class MaintenanceThread:
     time to live keeps this thread from renewing, too; then the leases are lost, and the log notes it.
     """
 
-    def __init__(self, pool: MaintainedPool, clock: Clock, bell: StoreWakeup, leave: Callable[[], None]) -> None:
+    def __init__(self, pool: MaintainedPool, clock: Clock, wakeup: StoreWakeup, leave: Callable[[], None]) -> None:
         self._pool = weakref.ref(pool)
         self._leave = leave
         self._clock = clock
-        self._wakeup = bell
+        self._wakeup = wakeup
         threading.Thread(target=self._run, name="agentos-pool", daemon=True).start()
 
     def _run(self) -> None:

@@ -107,11 +107,11 @@ class PoolRuntime:
 
     # -- a shared store ---------------------------------------------------------------------------------------
 
-    def attach_store(self, store: Store, bell: StoreWakeup, ttl: float) -> None:
-        """Keep leases for *ttl* seconds in *store*, whose wake-ups arrive through *bell*."""
+    def attach_store(self, store: Store, wakeup: StoreWakeup, ttl: float) -> None:
+        """Keep leases for *ttl* seconds in *store*, whose wake-ups arrive through *wakeup*."""
         self.lease_ttl = ttl
         self.store = store
-        self._wakeup = bell
+        self._wakeup = wakeup
         _stores.add(store)
         self.scheduler.store_location = store.where
         self.scheduler.wake_maintenance = store.wake_maintenance
@@ -201,10 +201,10 @@ class PoolRuntime:
         if self.store is not None:
             self.store.unlock_lease(grant.token)
 
-    def with_margin(self, ask: LeaseRequest, times: int) -> LeaseRequest:
+    def with_margin(self, request: LeaseRequest, times: int) -> LeaseRequest:
         """Return the same request with a larger reservation, after it was rate-limited that many times in a row."""
         with self.scheduler.locked():
-            return with_margin(ask, times, self.core.keys.values())
+            return with_margin(request, times, self.core.keys.values())
 
     # -- calls ------------------------------------------------------------------------------------------------
 

@@ -53,7 +53,7 @@ class CredentialRegistry:
             nonlocal name
             if self._core.closed:
                 raise PoolClosed
-            self._scheduler.look_at_wall()  # it may be the first with a daily limit
+            self._scheduler.check_wall_clock()  # it may be the first with a daily limit
             if secret in self.names:
                 raise ValueError(f"{argument}: this secret is already in the pool as {self.names[secret]}")
             name = credential.name if credential.name is not None else self._default_name(taken)

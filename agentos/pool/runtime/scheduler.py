@@ -41,7 +41,7 @@ log = logging.getLogger("agentos")
 # Smaller differences of the wall clock are drift; larger ones mean that it was set.
 _CLOCK_WAS_SET = 0.5
 # Seconds for which a busy store is asked again if a lease is held, because a command would be killed otherwise.
-_INSIST_ON_LEASE, _ASK_AGAIN_AFTER = 5.0, 0.02
+_INSIST_ON_LEASE, _RETRY_AFTER = 5.0, 0.02
 
 
 class Scheduler(ForkHandling):
@@ -56,7 +56,7 @@ class Scheduler(ForkHandling):
         self._after = self.waiters.after
         self._undelivered = self.waiters.handed
         self._shortage = ShortageLog(core)
-        self._logged_kinds = self._shortage.told
+        self._logged_kinds = self._shortage.logged_kinds
         self._inside = False  # a step is executing
         self._deferred: deque[Callable[[], object]] = deque()  # operations of the same thread meanwhile
         self.wake_maintenance: Callable[[], object] | None = None  # of a shared pool
@@ -65,7 +65,7 @@ class Scheduler(ForkHandling):
 
     # -- acquiring --------------------------------------------------------------------------------------------
 
-    def take_now(self, ask: LeaseRequest, requester: str | None) -> Grant | None:
+    def take_now(self, request: LeaseRequest, requester: str | None) -> Grant | None:
         """Return a grant, or None if the request would have to wait."""
         core, lock = self.core, self.lock
         if not lock.acquire(False):
@@ -75,22 +75,22 @@ class Scheduler(ForkHandling):
         self._inside = True
         try:
             if core.has_calendar:
-                self.look_at_wall()
-            return core.acquire(ask, requester, self.now())
+                self.check_wall_clock()
+            return core.acquire(request, requester, self.now())
         finally:
             self._inside = False
             lock.release()
             if self._deferred:
                 self._run_deferred()
 
-    def take(self, ask: LeaseRequest, requester: str | None, timeout: float | None, instead: str) -> Grant:
+    def take(self, request: LeaseRequest, requester: str | None, timeout: float | None, instead: str) -> Grant:
         """Return a grant, waiting if necessary. Raises like ``CredentialCoordinator.acquire``."""
-        return self.take_now(ask, requester) or self.wait(ask, requester, timeout, instead)
+        return self.take_now(request, requester) or self.wait(request, requester, timeout, instead)
 
-    def wait(self, ask: LeaseRequest, requester: str | None, timeout: float | None, instead: str) -> Grant:
+    def wait(self, request: LeaseRequest, requester: str | None, timeout: float | None, instead: str) -> Grant:
         """Wait for a grant in this thread. *instead* is the advice for a caller that would block a loop."""
         waiter = ThreadWaiter()
-        ticket = Ticket(ask, requester, waiter)
+        ticket = Ticket(request, requester, waiter)
         would_block = timeout != 0 and running_loop() is not None
         began = self.now()
         deadline = FOREVER if timeout is None else began + timeout
@@ -107,12 +107,12 @@ class Scheduler(ForkHandling):
             raise WouldBlockLoop(instead=instead)
         return self._granted(ticket, began)
 
-    async def wait_async(self, ask: LeaseRequest, requester: str | None, timeout: float | None) -> Grant:
+    async def wait_async(self, request: LeaseRequest, requester: str | None, timeout: float | None) -> Grant:
         """Wait for a grant in this task."""
         loop = running_loop()
         assert loop is not None  # noqa: S101 - for the type checker: only a loop runs coroutines
         waiter = TaskWaiter(loop)
-        ticket = waiter.ticket = Ticket(ask, requester, waiter)
+        ticket = waiter.ticket = Ticket(request, requester, waiter)
         began = self.now()
         deadline = FOREVER if timeout is None else began + timeout
         alarm = None
@@ -153,29 +153,29 @@ class Scheduler(ForkHandling):
 
     def _enqueue_ticket(self, ticket: Ticket, *, stay: bool) -> None:
         """Add the ticket to the wait queue; remove it at once unless it may *stay*."""
-        said = None
+        message = None
 
         def enter(now: float) -> Sequence[Ticket]:
-            nonlocal said
+            nonlocal message
             if isinstance(ticket, QueuedRequest) and ticket.is_withdrawn:
                 return NOBODY  # its run has withdrawn it meanwhile: it must not take a key even for a moment
             touched = self.core.enqueue(ticket, now)
             if ticket.state is TicketState.WAITING:
                 self.waiters.register(ticket, self._on_loop_timer)
-                said = self._shortage.message(now, stay, of_a_run=isinstance(ticket, QueuedRequest))
+                message = self._shortage.message(now, stay, of_a_run=isinstance(ticket, QueuedRequest))
                 if not stay:
                     touched = [*touched, *self.core.withdraw(ticket, now)]
             return touched
 
         # The owner of a completion queue is not awake because a thread enqueues a request for it.
         self.run_step(enter, ticket, but=None if isinstance(ticket, QueuedRequest) else ticket.owner)
-        if said is not None:
-            log.log(said[0], "[COORDINATOR] %s", said[1])
+        if message is not None:
+            log.log(message[0], "[COORDINATOR] %s", message[1])
 
     def _recheck(self, ticket: Ticket, waiter: ThreadWaiter | TaskWaiter, deadline: float) -> None:
         """Check what is due after a timer, a deadline or a wake-up of the ticket's owner."""
 
-        def look(now: float) -> Sequence[Ticket]:
+        def check(now: float) -> Sequence[Ticket]:
             if ticket.state is not TicketState.WAITING:
                 return NOBODY
             if isinstance(waiter, ThreadWaiter):
@@ -188,16 +188,16 @@ class Scheduler(ForkHandling):
                 touched = [*touched, *self.core.withdraw(ticket, now)]
             return touched
 
-        self.run_step(look, ticket, but=waiter)
+        self.run_step(check, ticket, but=waiter)
 
     def _on_loop_timer(self, alarm: LoopTimer) -> None:
         """Check what is due after a loop's timer."""
 
-        def ring(now: float) -> Sequence[Ticket]:
+        def fire(now: float) -> Sequence[Ticket]:
             alarm.armed_at = FOREVER
             return self.core.tick(now)
 
-        self.run_step(ring)
+        self.run_step(fire)
 
     def _abandon_ticket(self, ticket: Ticket) -> None:
         """Withdraw a ticket whose owner was interrupted, cancelled, or lost its loop."""
@@ -232,7 +232,7 @@ class Scheduler(ForkHandling):
         self._inside = True
         try:
             if core.has_calendar:
-                self.look_at_wall()
+                self.check_wall_clock()
             touched = act(self.now())
             if touched is not None:
                 wakes = self._after(touched)
@@ -324,15 +324,15 @@ class Scheduler(ForkHandling):
         """Withdraw a run's request; if it was just granted, the next one gets that grant."""
         self.run_step(lambda now: self.core.withdraw(ticket, now), ticket)
 
-    def on_timer(self, desk: CompletionQueue) -> None:
+    def on_timer(self, queue: CompletionQueue) -> None:
         """Check what is due at the instant for which a completion queue was armed."""
 
-        def look(now: float) -> Sequence[Ticket]:
-            if now >= desk.armed_at:
-                desk.armed_at = FOREVER
+        def check(now: float) -> Sequence[Ticket]:
+            if now >= queue.armed_at:
+                queue.armed_at = FOREVER
             return self.core.tick(now)
 
-        self.run_step(look)
+        self.run_step(check)
 
     # -- releasing and reporting ------------------------------------------------------------------------------
 
@@ -350,7 +350,7 @@ class Scheduler(ForkHandling):
                 ended = core.end(grant)
             else:
                 if core.has_calendar:
-                    self.look_at_wall()
+                    self.check_wall_clock()
                 touched = core.release(grant, self.now())
                 ended = touched is not None
                 if touched is not None:
@@ -406,16 +406,16 @@ class Scheduler(ForkHandling):
         """
         held: Grant | None = None
 
-        def ask(now: float) -> Sequence[Ticket]:
+        def attempt(now: float) -> Sequence[Ticket]:
             nonlocal held
             held = self.core.reacquire(grant, now)
             return NOBODY
 
         deadline = self.now() + _INSIST_ON_LEASE
-        self.run_step(ask)
+        self.run_step(attempt)
         while held is None and self.core.kept_out and self.now() < deadline:
-            time.sleep(_ASK_AGAIN_AFTER)
-            self.run_step(ask)
+            time.sleep(_RETRY_AFTER)
+            self.run_step(attempt)
         return held
 
     def bring_up_to_date(self) -> None:
@@ -476,7 +476,7 @@ class Scheduler(ForkHandling):
         for note in notes:
             log.warning("[COORDINATOR] %s", note)
 
-    def look_at_wall(self) -> None:
+    def check_wall_clock(self) -> None:
         offset = self.clock.wall() - self.clock.now()
         if abs(offset - self.core.wall.offset) > _CLOCK_WAS_SET:
             self.core.on_wall_clock_change(offset)

@@ -18,7 +18,7 @@ class ShortageLog:
 
     def __init__(self, core: AdaptivePool) -> None:
         self._core = core
-        self.told: set[str] = set()  # the kinds logged in the current shortage
+        self.logged_kinds: set[str] = set()  # the kinds logged in the current shortage
         self._quiet_until = -FOREVER  # for shortages in a run
 
     def message(self, now: float, stay: bool, *, of_a_run: bool) -> tuple[int, str] | None:
@@ -33,9 +33,9 @@ class ShortageLog:
             bool(core.leases) or core.next_at == FOREVER or any(key.leases_elsewhere for key in core.keys.values())
         )
         kind = "exhausted" if exhausted else "limited"
-        if kind in self.told:
+        if kind in self.logged_kinds:
             return None
-        self.told.add(kind)
+        self.logged_kinds.add(kind)
         if of_a_run:
             if now < self._quiet_until:
                 return None

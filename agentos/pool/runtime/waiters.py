@@ -117,11 +117,11 @@ class WaiterTable:
         self._clock = clock
         self.threads: OrderedDict[ThreadWaiter, None] = OrderedDict()
         self.alarms: dict[AbstractEventLoop, LoopTimer] = {}
-        self.desks: dict[CompletionQueue, None] = {}
+        self.queues: dict[CompletionQueue, None] = {}
         self.handed: dict[TaskWaiter, None] = {}  # granted, and not yet picked up
 
-    def register(self, ticket: Ticket, ring: Callable[[LoopTimer], None]) -> None:
-        """Add the owner of a waiting ticket; *ring* is called when the timer of its loop fires."""
+    def register(self, ticket: Ticket, on_timer: Callable[[LoopTimer], None]) -> None:
+        """Add the owner of a waiting ticket; *on_timer* is called when the timer of its loop fires."""
         owner: ThreadWaiter | TaskWaiter | CompletionQueue = ticket.owner
         if isinstance(owner, ThreadWaiter):
             self.threads[owner] = None
@@ -129,12 +129,12 @@ class WaiterTable:
         if isinstance(ticket, QueuedRequest):
             ticket.is_queued = True
             ticket.owner.waiting += 1
-            self.desks[ticket.owner] = None
+            self.queues[ticket.owner] = None
             return
         assert isinstance(owner, TaskWaiter)  # noqa: S101 - for the type checker
         alarm = self.alarms.get(owner.loop)
         if alarm is None:
-            alarm = self.alarms[owner.loop] = LoopTimer(owner.loop, self._clock, ring)
+            alarm = self.alarms[owner.loop] = LoopTimer(owner.loop, self._clock, on_timer)
         alarm.waiting += 1
         owner.registered = True
 
@@ -146,11 +146,11 @@ class WaiterTable:
         elif isinstance(ticket, QueuedRequest):
             if ticket.is_queued:
                 ticket.is_queued = False
-                desk: CompletionQueue = ticket.owner
-                desk.waiting -= 1
-                if not desk.waiting:
-                    self.desks.pop(desk, None)
-                    desk.armed_at = FOREVER
+                queue: CompletionQueue = ticket.owner
+                queue.waiting -= 1
+                if not queue.waiting:
+                    self.queues.pop(queue, None)
+                    queue.armed_at = FOREVER
         elif isinstance(owner, TaskWaiter) and owner.registered:
             owner.registered = False
             alarm = self.alarms[owner.loop]
@@ -165,7 +165,7 @@ class WaiterTable:
         """Remove everything, without waking anything."""
         self.threads.clear()
         self.alarms.clear()
-        self.desks.clear()
+        self.queues.clear()
         self.handed.clear()
 
     def after(self, touched: Sequence[Ticket]) -> list[Owner]:
@@ -197,8 +197,8 @@ class WaiterTable:
         for alarm in self.alarms.values():
             if alarm.loop not in but:
                 self._arm(alarm, at, wakes)
-        for desk in self.desks:
-            self._arm(desk, at, wakes)
+        for queue in self.queues:
+            self._arm(queue, at, wakes)
         for thread in self.threads:
             self._arm(thread, at, wakes)
             break

@@ -347,7 +347,7 @@ def test_only_those_who_want_the_key_are_in_the_way_or_called() -> None:
 
 
 def test_one_that_was_called_and_has_not_come_yet_is_not_called_for_the_next_key() -> None:
-    called = StoreSession("called", NEVER, served=0.0, waiting_since=1.0, called_at=2.0)
+    called = StoreSession("called", NEVER, served=0.0, waiting_since=1.0, notified_at=2.0)
     next_one = StoreSession("next", NEVER, served=5.0, waiting_since=1.0)
 
     assert next_to_notify([called, next_one], 2, now=3.0) is next_one

@@ -63,7 +63,7 @@ def pool(clock: FakeClock) -> Iterator[CredentialCoordinator]:
     """One key; the pool checks its own promises after every step, and in the end nobody waits at any desk."""
     pool = CredentialCoordinator(["secret-at-the-desk"], clock=clock, debug=True)
     yield pool
-    assert pool._runtime.scheduler.waiters.desks == {}
+    assert pool._runtime.scheduler.waiters.queues == {}
     assert pool._runtime.core.waiting == 0
 
 
@@ -331,7 +331,7 @@ def test_a_request_that_failed_can_be_called_off_too(clock: FakeClock) -> None:
     pool._runtime.cancel(ticket)
 
     assert ticket.state is TicketState.FAILED
-    assert pool._runtime.scheduler.waiters.desks == {}
+    assert pool._runtime.scheduler.waiters.queues == {}
 
 
 # -- hopeless -----------------------------------------------------------------------------------------------------
@@ -433,7 +433,7 @@ def test_many_desks_in_a_random_story_lose_no_request_and_no_key(luck: int) -> N
         for run in runs:
             mine = [t for _, t in waiting if t.owner is run.desk and t.state is TicketState.WAITING]
             assert run.desk.waiting == len(mine)
-            assert (run.desk in pool._runtime.scheduler.waiters.desks) is bool(mine)
+            assert (run.desk in pool._runtime.scheduler.waiters.queues) is bool(mine)
         # Nobody has to poll: as long as somebody waits for an instant, some desk is armed for it or earlier.
         if pool._runtime.core.next_ticket is not None:
             assert min(run.desk.armed_at for run in runs) <= pool._runtime.core.next_at
@@ -446,7 +446,7 @@ def test_many_desks_in_a_random_story_lose_no_request_and_no_key(luck: int) -> N
     assert asked > 100
     assert answered > 50
     assert called_off > 5
-    assert pool._runtime.scheduler.waiters.desks == {}
+    assert pool._runtime.scheduler.waiters.queues == {}
     assert pool.get_stats()["total"] == 3
     clock.advance(100)
     assert pool.get_available_count() == 3
@@ -478,5 +478,5 @@ def test_many_threads_put_in_and_call_off_at_once_and_nothing_is_lost() -> None:
     lives = [Background(lambda luck=luck: live(luck)) for luck in range(6)]  # type: ignore[misc]
 
     assert sum(background.result() for background in lives) > 100
-    assert pool._runtime.scheduler.waiters.desks == {}
+    assert pool._runtime.scheduler.waiters.queues == {}
     assert pool.get_available_count() == 4

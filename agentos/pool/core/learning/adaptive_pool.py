@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ....providers.signal import GENERIC_PROVIDERS, GRAVE_EVENTS, PARKED_FROM, Signal
-from ....providers.signal import Event as Said
+from ....providers.signal import PARKED_FROM, Event, Signal
 from ..limits.base import FOREVER
 from ..pool import NOBODY, LeasePool
 from ..records import Grant, Key, KeySpec, Quota, Ticket
@@ -41,7 +40,7 @@ class _LeaseBookkeeping:
         self.doubt_at: float | None = None  # since when refusals are attributed to the network
         self.doubted: set[Key] = set()  # keys refused then: the next refusal counts
         # By token, the failure of a lease's call; None: its outcome is unknown.
-        self.troubled: dict[int, Said | None] = {}
+        self.troubled: dict[int, Event | None] = {}
         self.well: set[int] = set()  # tokens of leases with a reported success
 
 
@@ -64,26 +63,26 @@ class AdaptivePool(LeasePool):
         if not self.is_in_force(grant, now):
             return None
         signal = signal.sane()
-        said, key = signal.event, grant.key
-        if said is Said.OK or signal.provider not in GENERIC_PROVIDERS:
+        event, key = signal.event, grant.key
+        if event is Event.OK or signal.provider not in GENERIC_PROVIDERS:
             key.quota.provider = signal.provider
-        if said in _ANSWERED_EVENTS and not self.outages.has_no_failures:
+        if event in _ANSWERED_EVENTS and not self.outages.has_no_failures:
             self.outages.on_answer(signal.provider)
-        limited_before = self._memory.troubled.get(grant.token) is Said.LIMITED
-        if said not in _SUCCESS_EVENTS:
+        limited_before = self._memory.troubled.get(grant.token) is Event.LIMITED
+        if event not in _SUCCESS_EVENTS:
             if not limited_before:
-                self._memory.troubled[grant.token] = said
+                self._memory.troubled[grant.token] = event
             self._track_lease_ends()
         elif self.tracks_lease_ends:
             self._memory.well.add(grant.token)
-        if said is Said.OK:
+        if event is Event.OK:
             self._clear_doubt()
             key.suspicions = 0
-        if not sure and said in GRAVE_EVENTS:
+        if not sure and event in GRAVE_EVENTS:
             key.suspicions += 1
             if key.suspicions < _SUSPICIONS:
                 return FeedbackResult(NOBODY, acted=False)
-        act = AdaptivePool._on_limited_again if said is Said.LIMITED and limited_before else _ACTS.get(said)
+        act = AdaptivePool._on_limited_again if event is Event.LIMITED and limited_before else _ACTS.get(event)
         if act is None:
             return FeedbackResult(self._on_readings(grant, signal, now), acted=False)
         touched = act(self, grant, signal, now)
@@ -228,8 +227,8 @@ class AdaptivePool(LeasePool):
     def _refresh_quota(self, quota: Quota) -> None:
         """Update indexes, models and slots after a change of a quota."""
         if quota.learned:
-            for lane in self.indexes.all:
-                lane.limited = True
+            for index in self.indexes.all:
+                index.limited = True
         if quota.scoped or any(state.scope is not None for state in quota.limits):
             self.indexes.split_by_model()
         if quota.probation or any(block.probe for block in quota.blocks.values()):
@@ -288,7 +287,7 @@ class AdaptivePool(LeasePool):
     def _on_lease_end(self, grant: Grant) -> None:
         key, quota = grant.key, grant.key.quota
         went_well = grant.token not in self._memory.troubled  # as far as reported
-        met_with = self._memory.troubled.pop(grant.token, Said.OK)
+        met_with = self._memory.troubled.pop(grant.token, Event.OK)
         if went_well:
             if not self.outages.has_no_failures and grant.token not in self._memory.well:
                 self.outages.on_answer(quota.provider)
@@ -319,20 +318,20 @@ class AdaptivePool(LeasePool):
             grant.key.quota.concurrency.forget(grant.token)
 
     def _on_slot_freed(self, grant: Grant, went_well: bool) -> None:
-        key, width = grant.key, grant.key.quota.concurrency
-        assert width is not None  # noqa: S101 - for the type checker
+        key, concurrency = grant.key, grant.key.quota.concurrency
+        assert concurrency is not None  # noqa: S101 - for the type checker
         if not went_well:
-            width.forget(grant.token)
+            concurrency.forget(grant.token)
             return
         if not key.proven:
             key.proven = True
             self._apply_slots(key)
-        if width.lease_succeeded(grant.token):
+        if concurrency.lease_succeeded(grant.token):
 
             def grow(at: float) -> None:
-                width.grow()
+                concurrency.grow()
                 key.quota.add_history(
-                    at, f"slots {width.slots}: all were used, and nothing was refused", instead_of="slots"
+                    at, f"slots {concurrency.slots}: all were used, and nothing was refused", instead_of="slots"
                 )
 
             self._apply(grow, key, grant.granted_at)
@@ -345,18 +344,22 @@ class AdaptivePool(LeasePool):
             self.indexes.move(key, key.leases, key.target_slots())
 
 
+# Events that disable a credential, a quota or a model of a key.
+GRAVE_EVENTS = frozenset({Event.KEY_DEAD, Event.MONEY_GONE, Event.NOT_ENTITLED})
+# Dialects whose answers may come from any service that a worker calls, not from the credential's provider.
+GENERIC_PROVIDERS = frozenset({"default", "github"})
 _SUSPICIONS = 3
-_NO_ANSWER = frozenset({None, Said.BUSY, Said.NETWORK})
-_SUCCESS_EVENTS = frozenset({Said.OK, Said.CALLER, Said.NEVER_FITS})
-_ANSWERED_EVENTS = frozenset({Said.OK, Said.CALLER, Said.NEVER_FITS, Said.LIMITED, Said.PARKED, Said.RAMP})
+_NO_ANSWER = frozenset({None, Event.BUSY, Event.NETWORK})
+_SUCCESS_EVENTS = frozenset({Event.OK, Event.CALLER, Event.NEVER_FITS})
+_ANSWERED_EVENTS = frozenset({Event.OK, Event.CALLER, Event.NEVER_FITS, Event.LIMITED, Event.PARKED, Event.RAMP})
 
-_ACTS: dict[Said, Callable[[AdaptivePool, Grant, Signal, float], Sequence[Ticket] | None]] = {
-    Said.LIMITED: AdaptivePool._on_limited,
-    Said.PARKED: AdaptivePool._on_parked,
-    Said.NOT_ENTITLED: AdaptivePool._on_not_entitled,
-    Said.MONEY_GONE: AdaptivePool._on_out_of_money,
-    Said.KEY_DEAD: AdaptivePool._on_rejected,
-    Said.BUSY: AdaptivePool._on_busy,
-    Said.RAMP: AdaptivePool._on_ramped,
-    Said.NETWORK: AdaptivePool._on_unreachable,
+_ACTS: dict[Event, Callable[[AdaptivePool, Grant, Signal, float], Sequence[Ticket] | None]] = {
+    Event.LIMITED: AdaptivePool._on_limited,
+    Event.PARKED: AdaptivePool._on_parked,
+    Event.NOT_ENTITLED: AdaptivePool._on_not_entitled,
+    Event.MONEY_GONE: AdaptivePool._on_out_of_money,
+    Event.KEY_DEAD: AdaptivePool._on_rejected,
+    Event.BUSY: AdaptivePool._on_busy,
+    Event.RAMP: AdaptivePool._on_ramped,
+    Event.NETWORK: AdaptivePool._on_unreachable,
 }

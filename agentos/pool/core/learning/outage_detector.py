@@ -44,14 +44,14 @@ class OutageDetector:
                 if all(answers):
                     del self._answers[name]
 
-    def on_busy(self, provider: str, told: float | None, now: float) -> float | None:
+    def on_busy(self, provider: str, delay: float | None, now: float) -> float | None:
         """Note that a provider could not answer. Return how long to pause it; None: this call proves nothing new."""
         answers = self._answers.setdefault(provider, deque(maxlen=_LOOKED_AT))
         answers.append(False)
         failed = answers.count(False)
         if failed < _UNRELATED or failed <= _MOST * len(answers):
             return None
-        return self._pause(provider, told, now)
+        return self._pause(provider, delay, now)
 
     def is_paused(self, provider: str | None, now: float) -> bool:
         """Return True if a provider (None: everything) is paused."""
@@ -69,12 +69,12 @@ class OutageDetector:
             seen.popleft()
         return len(seen) >= _UNRELATED and len({whose for _, whose in seen}) >= min(_UNRELATED, quotas)
 
-    def _pause(self, provider: str, told: float | None, now: float) -> float | None:
+    def _pause(self, provider: str, delay: float | None, now: float) -> float | None:
         if now < self._resting.get(provider, now):
             return None  # one of the calls in flight
         last = self._pauses.get(provider)
         pause = self._pauses[provider] = _SHORTEST if last is None else min(_LONGEST, last * 2)
-        if told is not None:
-            pause = max(pause, min(told, _LONGEST))
+        if delay is not None:
+            pause = max(pause, min(delay, _LONGEST))
         self._resting[provider] = now + pause
         return pause

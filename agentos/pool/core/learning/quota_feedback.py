@@ -71,24 +71,24 @@ def _apply_reading(grant: Grant, signal: Signal, reading: Reading, limit: float,
             stated.drain(remaining, grant.granted_at)
     scope = find_scope(grant, signal)
     name = f"told {reading.dimension}{window} {scope or ''}".rstrip()
-    told = quota.learned.get(name)
-    if not isinstance(told, ReportedLimit):
+    reported = quota.learned.get(name)
+    if not isinstance(reported, ReportedLimit):
         if len(quota.learned) >= _MOST_LEARNED:
             return remaining < 1
-        told = ReportedLimit(reading.dimension, scope, limit, per)
-        told.usage.set_aside = told.dimension != REQUESTS  # until the cost of requests is known
-        quota.learn(name, told)
+        reported = ReportedLimit(reading.dimension, scope, limit, per)
+        reported.usage.set_aside = reported.dimension != REQUESTS  # until the cost of requests is known
+        quota.learn(name, reported)
         quota.add_history(now, _lesson(reading, limit, per))
         others = sum(key.leases for key in quota.keys) - 1  # they may or may not be included in what remains
-        since = float(others) if told.dimension == REQUESTS else 0.0
+        since = float(others) if reported.dimension == REQUESTS else 0.0
     else:
-        stamp = _stamp(grant, told)
+        stamp = _stamp(grant, reported)
         if stamp is None:
             return remaining < 1  # the lease began before the limit was known
-        since = told.taken_since(stamp)
-        if told.limit.amount != limit:
+        since = reported.taken_since(stamp)
+        if reported.limit.amount != limit:
             quota.add_history(now, _lesson(reading, limit, per))
-    told.apply_reading(limit, per, remaining, grant.granted_at, since)
+    reported.apply_reading(limit, per, remaining, grant.granted_at, since)
     return remaining < 1 or reading.dimension in signal.dimensions
 
 
@@ -155,29 +155,29 @@ def _is_the_rate(grant: Grant, signal: Signal, at_once: bool, now: float) -> boo
 def _learn_rate(grant: Grant, scope: str | None, signal: Signal, starts_a_second: float, now: float) -> float | None:
     """Learn the rate from a refusal. Return how long to cool down; None: unknown."""
     quota = grant.key.quota
-    pace = quota.learned.get(_rate_name(scope))
-    if not isinstance(pace, AdaptiveRate):
+    adaptive = quota.learned.get(_rate_name(scope))
+    if not isinstance(adaptive, AdaptiveRate):
         get_adaptive_rate(quota, scope, starts_a_second, now, lag=now - grant.granted_at)
         quota.add_history(now, f"looking for the rate: refused ({signal.why})")
         return None
-    stamp = _stamp(grant, pace)
-    if stamp is None or not pace.on_refusal(stamp, grant.granted_at, now):
+    stamp = _stamp(grant, adaptive)
+    if stamp is None or not adaptive.on_refusal(stamp, grant.granted_at, now):
         return 0.0  # it began before the known refusal
-    quota.add_history(now, f"{pace}: refused ({signal.why})")
-    if pace.row == 0:
-        return min(FIRST_COOLDOWN, 3.0 / pace.rate)
-    return float(min(_LONGEST_REST, FIRST_COOLDOWN * _LONGER ** min(pace.row - 1, 20)))
+    quota.add_history(now, f"{adaptive}: refused ({signal.why})")
+    if adaptive.row == 0:
+        return min(FIRST_COOLDOWN, 3.0 / adaptive.rate)
+    return float(min(_LONGEST_REST, FIRST_COOLDOWN * _LONGER ** min(adaptive.row - 1, 20)))
 
 
 def get_adaptive_rate(
     quota: Quota, scope: str | None, starts_a_second: float, now: float, lag: float = 0.0
 ) -> AdaptiveRate:
     """Return the adaptive rate of a quota; create it if there is none."""
-    pace = quota.learned.get(_rate_name(scope))
-    if not isinstance(pace, AdaptiveRate):
-        pace = AdaptiveRate(scope, now, starts_a_second, lag)
-        quota.learn(_rate_name(scope), pace)
-    return pace
+    adaptive = quota.learned.get(_rate_name(scope))
+    if not isinstance(adaptive, AdaptiveRate):
+        adaptive = AdaptiveRate(scope, now, starts_a_second, lag)
+        quota.learn(_rate_name(scope), adaptive)
+    return adaptive
 
 
 def _rate_name(scope: str | None) -> str:
@@ -194,7 +194,7 @@ def slow_down(grant: Grant, signal: Signal, starts_a_second: float, now: float) 
     quota = grant.key.quota
     scope = find_scope(grant, signal)
     known = isinstance(quota.learned.get(_rate_name(scope)), AdaptiveRate)
-    pace = get_adaptive_rate(quota, scope, starts_a_second, now)
-    if pace.slow_down(_stamp(grant, pace), starts_a_second, now, known=known):
-        quota.add_history(now, f"{pace}: traffic grew too fast ({signal.why})")
+    adaptive = get_adaptive_rate(quota, scope, starts_a_second, now)
+    if adaptive.slow_down(_stamp(grant, adaptive), starts_a_second, now, known=known):
+        quota.add_history(now, f"{adaptive}: traffic grew too fast ({signal.why})")
     cool_down(quota, now + (FIRST_COOLDOWN if signal.delay is None else signal.delay), scope, signal.why, now)

@@ -136,5 +136,5 @@ def infer_window(limit: float, remaining: float, resets_in: float | None) -> flo
     used = limit - remaining
     if resets_in is None or resets_in <= 0 or used < _TELLS * limit:
         return _USUAL_WINDOW
-    told = resets_in * limit / used
-    return next((window for window in _WINDOWS if 0.7 <= told / window <= 1.4), _USUAL_WINDOW)
+    estimate = resets_in * limit / used
+    return next((window for window in _WINDOWS if 0.7 <= estimate / window <= 1.4), _USUAL_WINDOW)
