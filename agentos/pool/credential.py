@@ -46,7 +46,7 @@ class Credential:
         self.name = _text("name", name)
         self.quota = _text("quota", quota)
         if slots != "auto" and (isinstance(slots, bool) or not isinstance(slots, int) or slots < 1):
-            raise ValueError('slots must be a whole number of at least 1, or "auto" to find out how many it bears')
+            raise ValueError('slots must be a whole number of at least 1, or "auto" to infer the number')
         self.slots: int | Literal["auto"] = slots
         self.limits = _limits(limits, rpm=rpm, tpm=tpm, rpd=rpd)
         self.base_url = _base_url(base_url)
@@ -54,7 +54,7 @@ class Credential:
         self.env = _env(env)
         self.labels = parse_labels("labels", labels)
         if any(label.startswith("agentos-") for label, _ in self.labels):
-            raise ValueError("labels must not begin with agentos-: with those the pool notes where a credential may go")
+            raise ValueError("labels must not begin with agentos-: those are reserved for the pool")
         self.provider = _provider(provider)
         for argument in ("name", "quota"):
             if self.secret.reveal() in (getattr(self, argument) or ""):

@@ -106,11 +106,11 @@ class Lease:
             and self._pool.on_lease_dropped(self._grant)
         ):
             whose = "" if self.requester is None else f" of {self.requester!r}"
-            warnings.warn(f"a lease{whose} was dropped without being given back", ResourceWarning, 1, self)
+            warnings.warn(f"a lease{whose} was dropped without being released", ResourceWarning, 1, self)
 
     def _check_reentry(self, request: LeaseRequest | None) -> Lease:
         if request is not ACQUIRED or not self.held:
-            raise RuntimeError("a lease is for one use: ask the pool for a new one")
+            raise RuntimeError("a lease is for one use: request a new one from the pool")
         return self
 
     def release(self) -> bool:

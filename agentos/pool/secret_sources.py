@@ -67,7 +67,7 @@ def from_env(variable: str, environ: Mapping[str, str]) -> str:
     if not _VARIABLE.fullmatch(variable):
         raise SecretUnavailable(
             source="what is named there",
-            problem="is no name of an environment variable",
+            problem="is not the name of an environment variable",
             advice="name the variable, such as OPENAI_API_KEY, and put the secret into it",
         )
     found = environ.get(variable)
@@ -185,7 +185,7 @@ def _read_text(path: Path, pipe_timeout: float | None) -> str:
     if len(data) > _LARGEST_FILE:
         raise SecretUnavailable(source=str(path), problem="is larger than 1 MiB", advice="name a file of secrets")
     if os.name == "posix" and stat.S_ISREG(mode) and mode & 0o077:
-        log.warning("others may read %s, which holds secrets; chmod 600 makes it yours alone", path)
+        log.warning("others may read %s, which contains secrets; run chmod 600 on it", path)
     return data.decode("utf-8-sig", "replace")
 
 
@@ -199,7 +199,7 @@ def _content(path: Path, pipe_timeout: float | None) -> tuple[int, bytes]:
         if stat.S_ISFIFO(mode) and pipe_timeout is not None:
             return mode, _from_pipe(path, file.fileno(), pipe_timeout)
     raise SecretUnavailable(
-        source=str(path), problem="is no ordinary file", advice="name a file that holds the secret alone"
+        source=str(path), problem="is not a regular file", advice="name a file that holds the secret alone"
     )
 
 
@@ -213,7 +213,7 @@ def _from_pipe(path: Path, descriptor: int, timeout: float) -> bytes:
         raise SecretUnavailable(
             source=str(path),
             problem=f"did not end within {timeout:g}s",
-            advice="let whoever writes to this pipe write the secrets and end",
+            advice="the process that writes to this pipe must write the secrets and close it",
         )
     return data
 

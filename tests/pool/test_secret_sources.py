@@ -184,14 +184,14 @@ def test_a_folder_and_a_file_too_large_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("pipes", [False, True])
 def test_a_device_is_no_file_of_secrets(pipes: bool) -> None:
     for device in ("/dev/zero", "/dev/null"):
-        with pytest.raises(SecretUnavailable, match="is no ordinary file"):
+        with pytest.raises(SecretUnavailable, match="is not a regular file"):
             from_file(Path(device), pipes=pipes)
 
 
 def test_a_pipe_that_nobody_writes_to_is_refused_and_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
 
-    with pytest.raises(SecretUnavailable, match="is no ordinary file"):
+    with pytest.raises(SecretUnavailable, match="is not a regular file"):
         from_file(tmp_path / "pipe")
 
 

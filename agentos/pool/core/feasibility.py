@@ -43,7 +43,7 @@ def _all_kept_free(keys: Collection[Key], keep_free: int) -> NoUsableCredential 
     if sum(key.slots for key in keys if key.life is Life.ALIVE and key.quota.spent is None) > keep_free:
         return None
     return NoUsableCredential(
-        reason=f"keep_free={keep_free} leaves nothing to lease of what is alive; revive or add a credential"
+        reason=f"keep_free={keep_free} keeps every slot of the live credentials free; revive or add a credential"
     )
 
 

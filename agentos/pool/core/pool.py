@@ -265,7 +265,7 @@ class LeasePool:
                 return
             self.end(grant)
             self.notes.append(
-                f"lease {grant.token} on {grant.key.name} held by {grant.requester or 'nobody named'} "
+                f"lease {grant.token} on {grant.key.name} held by {grant.requester or 'an unnamed holder'} "
                 f"ended after {self.max_lease:g}s (max_lease); its holder may still be using the key"
             )
 

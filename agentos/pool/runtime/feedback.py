@@ -110,8 +110,8 @@ class Feedback:
         if kind not in self._unknown and len(self._unknown) < _REMEMBERED:
             self._unknown.add(kind)
             log.warning(
-                "[COORDINATOR] lease.report() was given a %s, which is no answer of any client it knows, and learned "
-                'nothing; give it a response, an exception, a Signal, or {"status": ..., "headers": ..., "body": ...}',
+                "[COORDINATOR] lease.report() was given a %s, which is not an answer of a known client; nothing was "
+                'learned. Pass a response, an exception, a Signal, or {"status": ..., "headers": ..., "body": ...}',
                 kind,
             )
 
@@ -133,7 +133,7 @@ class Feedback:
             self._warned_absurd = True
             log.warning(
                 "[COORDINATOR] lease %d on %s: ignored usage with a figure below zero, not finite or above %g; check "
-                "what is passed to settle() or written as usage. This is said once",
+                "what is passed to settle() or written as usage. This is logged once",
                 grant.token,
                 grant.key.name,
                 MOST_USED,
@@ -145,12 +145,12 @@ class Feedback:
         if level is not None and (believed or signal.event not in GRAVE_EVENTS):
             log.log(level, "[COORDINATOR] %s: %s", grant.key.name, _describe_signal(signal))
         elif level is not None:
-            log.info("[COORDINATOR] %s: not believed yet: %s", grant.key.name, _describe_signal(signal))
+            log.info("[COORDINATOR] %s: not acted on yet: %s", grant.key.name, _describe_signal(signal))
         if signal.retried and not self._warned_retries:
             self._warned_retries = True
             log.warning(
-                "[COORDINATOR] the %s client asked %d times more by itself before it told of a limit: the pool waits "
-                "better, so switch that off (max_retries=0)",
+                "[COORDINATOR] the %s client retried %d times by itself before it reported a rate limit: the pool "
+                "waits better, so switch its retries off (max_retries=0)",
                 signal.provider,
                 signal.retried,
             )

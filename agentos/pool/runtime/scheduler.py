@@ -272,7 +272,7 @@ class Scheduler(ForkHandling):
     def _entered_again(self) -> NoReturn:
         self._refuse_if_forked()
         self.lock.release()
-        raise RuntimeError("a lease was asked for from within the pool itself (by a finalizer or a signal handler)")
+        raise RuntimeError("a lease was requested inside the pool (by a finalizer or a signal handler)")
 
     def _defer(self, act: Callable[[], object]) -> bool:
         """Defer *act* to the end of the step that this thread is in. False: never, in a forked child."""
@@ -461,11 +461,11 @@ class Scheduler(ForkHandling):
         self.mark_unknown_outcome(grant)
         if self.give_back(grant):
             log.warning(
-                "[COORDINATOR] lease %d on %s held by %s was dropped without being given back, and its slot is free "
+                "[COORDINATOR] lease %d on %s held by %s was dropped without being released, and its slot is free "
                 "again; keep the lease for as long as its secret is in use",
                 grant.token,
                 grant.key.name,
-                grant.requester or "nobody named",
+                grant.requester or "an unnamed holder",
             )
 
     # -- logging ----------------------------------------------------------------------------------------------

@@ -46,7 +46,10 @@ class ShortageLog:
         until = _format_hour(core.next_at + core.wall.offset)
         planned = None if core.next_ticket is None else core.next_ticket.planned
         why = "" if planned is None else derive_state(planned, now)[2]  # not always a limit: a provider may be down
-        return logging.WARNING, f"all keys rest until {until} (in {core.next_at - now:.1f}s){f': {why}' if why else ''}"
+        return (
+            logging.WARNING,
+            f"no key is available until {until} (in {core.next_at - now:.1f}s){f': {why}' if why else ''}",
+        )
 
 
 def _format_hour(epoch: float) -> str:

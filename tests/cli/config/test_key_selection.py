@@ -395,7 +395,7 @@ def test_a_pipe_that_was_not_typed_is_refused_and_not_waited_for(
 
     error = refused(project, environ | ({"AGENTOS_KEYS": "pipe"} if by == "variable" else {}))
 
-    assert "is no ordinary file" in error.message
+    assert "is not a regular file" in error.message
     assert error.code is ExitCode.NO_CREDENTIAL
 
 

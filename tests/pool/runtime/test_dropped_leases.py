@@ -54,7 +54,7 @@ def test_a_dropped_lease_gives_its_slot_back_and_says_whose_it_was(
 ) -> None:
     leases = [take(pool)]
 
-    with pytest.warns(ResourceWarning, match="'worker-7' was dropped without being given back"):
+    with pytest.warns(ResourceWarning, match="'worker-7' was dropped without being released"):
         leases.clear()
     pool.acquire(timeout=PATIENCE).release()
     while not told(caplog):  # in a shared pool its own thread says so, after it was given back

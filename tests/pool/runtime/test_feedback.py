@@ -274,7 +274,7 @@ def test_retries_that_a_client_did_by_itself_are_warned_of_once(
 
     told = [text for text in caplog.messages if "by itself" in text]
     assert len(told) == 1
-    assert "the openai client asked 2 times more" in told[0]
+    assert "the openai client retried 2 times" in told[0]
     assert "max_retries=0" in told[0]
 
 

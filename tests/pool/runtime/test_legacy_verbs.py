@@ -1078,7 +1078,7 @@ def test_a_pool_that_cools_is_told_apart_from_one_that_is_in_use(
     for _ in range(3):
         assert pool.acquire_credential() is None
 
-    assert sum("all keys rest until" in text for text in said.messages) == 1
+    assert sum("no key is available until" in text for text in said.messages) == 1
     assert "exhausted" not in said.text
 
 

@@ -480,7 +480,7 @@ def test_all_limited_is_told_apart_from_exhausted(
     clock.advance(30)
     waiter.result()
 
-    assert caplog.text.count("[COORDINATOR] all keys rest until") == 1
+    assert caplog.text.count("[COORDINATOR] no key is available until") == 1
     assert "exhausted" not in caplog.text
 
 

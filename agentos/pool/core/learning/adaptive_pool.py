@@ -179,7 +179,7 @@ class AdaptivePool(LeasePool):
         if key in self._memory.doubted or not self.outages.has_similar_failures(kind, key.quota.name, _UNRELATED, now):
             return self.reject(key, signal.why, now)
         why = f"several unrelated credentials were refused at once ({signal.why}): the network may be to blame"
-        self.notes.append(f"{why}; all rest for {_DOUBTED_FOR:g}s and are then tried once more")
+        self.notes.append(f"{why}; all cool down for {_DOUBTED_FOR:g}s and are then retried")
         self._memory.doubt_at = now
         touched = self._cool_down_all(list(self.quotas.values()), now + _DOUBTED_FOR, why, now)
         self._memory.doubted.add(key)
