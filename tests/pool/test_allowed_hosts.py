@@ -1,4 +1,4 @@
-"""Where keys may go: to their provider, to the hosts they name, to the base URL they carry, and nowhere else."""
+"""Keys are sent to their provider, to the hosts they name, to their base URL, and nowhere else."""
 
 from __future__ import annotations
 

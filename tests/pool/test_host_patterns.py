@@ -1,4 +1,4 @@
-"""Hosts as people write them, and the one way in which they are kept."""
+"""Hosts in any spelling are normalized to one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The lease of an item, as the calls of its worker use it: what they take adds up, and what they met with is kept."""
+"""The lease of an item adds up the usage of its worker's calls and keeps what they reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Secrets are taken out of text that comes from elsewhere."""
+"""Secrets are redacted in text that comes from elsewhere."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_text_without_a_secret_stays_as_it_is() -> None:
     assert Masker([CANARY]).mask("rate limit reached for requests") == "rate limit reached for requests"
 
 
-def test_a_secret_too_short_to_be_told_from_text_is_said_so() -> None:
+def test_a_secret_that_is_too_short_to_be_masked_is_logged() -> None:
     masker = Masker()
 
     assert not masker.add("abc")

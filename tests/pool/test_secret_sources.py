@@ -1,4 +1,4 @@
-"""Secrets are had from variables, files and commands, or an error says which source it was and never what it held."""
+"""Secrets are read from variables, files and commands; errors name the source and never its content."""
 
 from __future__ import annotations
 

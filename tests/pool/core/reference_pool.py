@@ -1,7 +1,4 @@
-"""The pool's rules told as plainly as possible: lists, full scans, and the whole history replayed at every question.
-
-It shares no code with the core but the words (Ask, Limit). Slow on purpose.
-"""
+"""A naive reference pool: lists, full scans, and the whole history replayed at every question."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Words for what a provider said, and a pool to tell it to: no clock, no threads, an instant is a number."""
+"""Signals of providers and a pool that receives them: no clock, no threads, an instant is a number."""
 
 from __future__ import annotations
 

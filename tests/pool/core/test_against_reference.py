@@ -1,4 +1,4 @@
-"""The core and the naive pool are told the same story, step by step, and must never disagree."""
+"""The core and the reference pool never differ over the same random steps."""
 
 from __future__ import annotations
 

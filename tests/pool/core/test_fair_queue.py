@@ -1,4 +1,4 @@
-"""Whose turn it is: the rule alone, lived through by processes of a few lines each, in a time that only events move."""
+"""The fair queue alone, with simulated processes of a few lines each, in event-driven time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The shortest way to a lease: the first key in line, if it can start, is the one that the whole search would find."""
+"""The shortcut to a lease grants the same key as the full search."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Buckets, sliding windows and days: from when a request fits, and what is left."""
+"""Buckets, sliding windows and days: when a request fits, and what is left."""
 
 from __future__ import annotations
 

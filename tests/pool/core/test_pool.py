@@ -1,4 +1,4 @@
-"""Who gets which key, told to the core directly: no clock, no threads, an instant is a number."""
+"""The core grants keys by its rules: no clock, no threads, an instant is a number."""
 
 from __future__ import annotations
 
@@ -244,7 +244,7 @@ def test_with_no_estimate_one_is_in_flight_until_the_first_settle() -> None:
     assert [ticket.state for ticket in waiting] == [TicketState.GRANTED] * 2
 
 
-def test_a_token_limit_nobody_reports_against_is_set_aside_and_said_so_once() -> None:
+def test_a_token_limit_without_reports_is_set_aside_and_logged_once() -> None:
     pool = pool_of(KeySpec("a", slots=9, limits=(Limit("tokens", 10, per=60),)))
     for _ in range(5):
         pool.release(take(pool), 0.0)
@@ -485,7 +485,7 @@ def test_an_empty_pool_has_no_usable_credential() -> None:
     assert "empty" in str(ticket.error)
 
 
-def test_labels_nobody_has_are_told_at_once() -> None:
+def test_labels_that_no_key_has_fail_at_once() -> None:
     ticket = line_up(pool_of("a"), ask(labels=frozenset({("tier", "paid")})))
 
     assert isinstance(ticket.error, NoUsableCredential)

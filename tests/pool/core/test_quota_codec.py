@@ -1,4 +1,4 @@
-"""What a store keeps of a quota: all of it, so that whoever takes it over cannot be told from the one who gave it."""
+"""A record keeps the whole state of a quota: a process that loads it behaves like the one that wrote it."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def lived(luck: random.Random) -> tuple[Life, list[Limit]]:
     return life, limits
 
 
-def test_whoever_takes_a_record_over_answers_for_ever_as_its_giver_does() -> None:
+def test_a_quota_loaded_from_a_record_behaves_like_the_original() -> None:
     for number in range(100):
         luck = random.Random(number)
         life, limits = lived(luck)
@@ -350,7 +350,7 @@ def test_moving_a_record_moves_every_instant_and_nothing_else() -> None:
         assert after.answers(since=by) == before.answers(), number
 
 
-def test_moving_a_record_leaves_the_days_where_they_are_and_nobody_at_work() -> None:
+def test_shifting_the_epoch_keeps_days_and_ends_probes() -> None:
     limits = [Limit("tokens", 64, per="day"), Limit("tokens", 64, per=16)]
     quota = quota_of(limits)
     assert reserve(quota, LeaseRequest(), 1024.0) is not None  # of unknown cost
@@ -393,7 +393,7 @@ def test_shifting_a_record_back_leaves_it_as_it_was() -> None:
         assert kept(shift_record(shift_record(record, by), -by)) == record, number
 
 
-def test_shifting_a_record_leaves_at_work_who_is_at_work() -> None:
+def test_shifting_a_record_keeps_probes_in_flight() -> None:
     quota = quota_of([Limit("tokens", 64, per="day"), Limit("tokens", 64, per=16)])
     assert reserve(quota, LeaseRequest(), 1024.0) is not None  # of unknown cost
     record = {**kept(pack_quota(quota)), "probation": {"": 1020.0, "small": None}}

@@ -1,4 +1,4 @@
-"""A request that limits stop again and again reserves more than was told; never so much that it becomes hopeless."""
+"""A request that is rate-limited repeatedly reserves more, but never becomes infeasible."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_never_more_than_fits() -> None:
     assert reserved(TOLD, 8, limited_to(200)) == 200.0
 
 
-def test_never_less_than_was_told() -> None:
+def test_never_less_than_was_declared() -> None:
     assert reserved(TOLD, 3, limited_to(50)) == 100.0
 
 
@@ -66,7 +66,7 @@ def test_credentials_that_cannot_serve_do_not_count() -> None:
     assert found.cost[TOKENS] == 150.0
 
 
-def test_where_nobody_can_serve_it_stays_as_it_was_told() -> None:
+def test_the_cost_is_unchanged_if_no_key_can_serve_it() -> None:
     assert with_margin(TOLD, 8, []).cost == TOLD.cost
 
 

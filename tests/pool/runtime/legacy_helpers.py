@@ -1,4 +1,4 @@
-"""For the tests of the originals' verbs and of their faults: people who each have a thread, and secrets to hunt for."""
+"""Helpers for the tests of the original verbs: users with a thread each, and secrets to search for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pool as tasks see it, alone and beside threads. Time moves only when a test says so."""
+"""Tasks use the pool, alone and beside threads. Time moves only when a test says so."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_a_task_starts_the_moment_a_cooling_ends(pool: CredentialCoordinator, cl
     asyncio.run(story())
 
 
-def test_a_task_times_out_and_leaves_the_line(pool: CredentialCoordinator, clock: FakeClock) -> None:
+def test_a_task_that_times_out_leaves_the_queue(pool: CredentialCoordinator, clock: FakeClock) -> None:
     async def story() -> None:
         held = await pool.acquire_async()
         task = asyncio.create_task(pool.acquire_async(timeout=5))
@@ -114,7 +114,7 @@ def test_a_task_times_out_and_leaves_the_line(pool: CredentialCoordinator, clock
     asyncio.run(story())
 
 
-def test_a_cancelled_task_leaves_the_line(pool: CredentialCoordinator) -> None:
+def test_a_cancelled_task_leaves_the_queue(pool: CredentialCoordinator) -> None:
     async def story() -> None:
         held = await pool.acquire_async()
         gone = asyncio.create_task(pool.acquire_async("gone"))
@@ -182,7 +182,7 @@ def test_a_grant_to_a_closed_loop_goes_on_to_the_next(pool: CredentialCoordinato
     orphan._log_destroy_pending = False  # type: ignore[attr-defined]  # it never ran again, on purpose
 
 
-def test_a_closed_loop_whose_turn_is_due_later_holds_nobody_up(pool: CredentialCoordinator, clock: FakeClock) -> None:
+def test_a_closed_loop_with_a_later_turn_delays_no_other_waiter(pool: CredentialCoordinator, clock: FakeClock) -> None:
     with pool.lease() as lease:
         lease.rate_limited(10)
     loop = asyncio.new_event_loop()

@@ -1,4 +1,4 @@
-"""Requests of a run stand in the same line as threads and tasks, and are answered at its desk."""
+"""Requests of a run wait in the same queue as threads and tasks, and are answered in its completion queue."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def test_requests_threads_and_tasks_stand_in_one_line_in_the_order_they_came(poo
     assert order == names
 
 
-def test_a_higher_priority_goes_first_at_a_desk_too(pool: CredentialCoordinator) -> None:
+def test_a_higher_priority_goes_first_in_a_completion_queue_too(pool: CredentialCoordinator) -> None:
     run = Run(pool)
     lease = pool.acquire("holder")
     run.ask("low")
@@ -174,7 +174,7 @@ def test_a_higher_priority_goes_first_at_a_desk_too(pool: CredentialCoordinator)
 # -- the instant to look out --------------------------------------------------------------------------------------
 
 
-def test_a_desk_is_told_when_to_have_the_pool_looked_at(pool: CredentialCoordinator, clock: FakeClock) -> None:
+def test_a_completion_queue_is_armed_for_the_next_start(pool: CredentialCoordinator, clock: FakeClock) -> None:
     run = Run(pool)
     with pool.lease() as lease:
         lease.rate_limited(30)
@@ -193,7 +193,7 @@ def test_a_desk_is_told_when_to_have_the_pool_looked_at(pool: CredentialCoordina
     run.give_back()
 
 
-def test_a_look_that_comes_to_nothing_arms_the_desk_again(pool: CredentialCoordinator, clock: FakeClock) -> None:
+def test_a_check_without_a_grant_arms_the_completion_queue_again(pool: CredentialCoordinator, clock: FakeClock) -> None:
     run = Run(pool)
     with pool.lease() as lease:
         lease.rate_limited(10)
@@ -213,7 +213,7 @@ def test_a_look_that_comes_to_nothing_arms_the_desk_again(pool: CredentialCoordi
     run.give_back()
 
 
-def test_a_desk_behind_a_waiting_task_is_armed_too(pool: CredentialCoordinator, clock: FakeClock) -> None:
+def test_a_completion_queue_behind_a_waiting_task_is_armed_too(pool: CredentialCoordinator, clock: FakeClock) -> None:
     """The loop of the task at the head may be stuck; that must not hold up a run."""
     run = Run(pool)
     with pool.lease() as lease:
@@ -249,7 +249,7 @@ def test_the_last_request_to_leave_takes_the_alarm_with_it(pool: CredentialCoord
     assert run.desk.waiting == 0
 
 
-def test_when_the_head_leaves_the_next_one_is_told_when_to_look(pool: CredentialCoordinator, clock: FakeClock) -> None:
+def test_when_the_head_leaves_the_next_waiter_is_armed(pool: CredentialCoordinator, clock: FakeClock) -> None:
     """There is no timer: whoever grants or loses the head must see to it that somebody else is armed."""
     first, second = Run(pool), Run(pool)
     with pool.lease() as lease:
@@ -267,9 +267,7 @@ def test_when_the_head_leaves_the_next_one_is_told_when_to_look(pool: Credential
     second.give_back()
 
 
-def test_a_thread_at_the_head_that_gives_up_leaves_a_desk_that_is_armed(
-    pool: CredentialCoordinator, clock: FakeClock
-) -> None:
+def test_a_thread_that_gives_up_leaves_an_armed_completion_queue(pool: CredentialCoordinator, clock: FakeClock) -> None:
     run = Run(pool)
     with pool.lease() as lease:
         lease.rate_limited(30)
@@ -393,7 +391,7 @@ def test_a_key_that_is_added_answers_those_who_wait(pool: CredentialCoordinator)
 
 
 @pytest.mark.parametrize("luck", range(4))
-def test_many_desks_in_a_random_story_lose_no_request_and_no_key(luck: int) -> None:
+def test_random_steps_of_many_completion_queues_lose_no_request_or_key(luck: int) -> None:
     """Whatever is put in, called off, granted, given back and limited: each request is answered or gone, once."""
     r = random.Random(luck)
     clock = FakeClock()

@@ -1,4 +1,4 @@
-"""A lease that is forgotten before it is given back: its slot comes back when it is collected."""
+"""A lease that is dropped without being released frees its slot when it is collected."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_dropped_lease_gives_its_slot_back_and_says_whose_it_was(
     assert KEY not in said
 
 
-def test_a_dropped_lease_goes_to_whoever_waits(pool: CredentialCoordinator) -> None:
+def test_a_dropped_lease_goes_to_the_next_waiter(pool: CredentialCoordinator) -> None:
     lease: Lease | None = pool.acquire("forgetful")
     got: list[str] = []
     thread = threading.Thread(target=lambda: got.append(pool.acquire("next").name), daemon=True)
@@ -170,7 +170,7 @@ in_a_cycle.append(in_a_cycle)
 
 
 @pytest.mark.parametrize("store", ["memory", "sqlite"])
-def test_at_the_end_of_the_interpreter_nothing_is_said_and_nothing_hangs(tmp_path: Path, store: str) -> None:
+def test_at_interpreter_exit_nothing_is_logged_and_nothing_hangs(tmp_path: Path, store: str) -> None:
     where = "memory" if store == "memory" else str(tmp_path / "pool.sqlite")
 
     ended = subprocess.run(

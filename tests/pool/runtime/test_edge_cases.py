@@ -1,4 +1,4 @@
-"""Rare moments: loops that close, finalizers that run in the middle of a step, timers nobody needs any more."""
+"""Rare moments: loops that close, finalizers inside a step, timers that are no longer needed."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ def test_a_lease_cannot_be_entered_within_itself(clock: FakeClock) -> None:
         assert lease.held
 
 
-def test_a_forgotten_lease_is_seen_to_have_ended_by_whoever_looks(clock: FakeClock) -> None:
+def test_an_expired_lease_is_seen_as_ended_on_the_next_check(clock: FakeClock) -> None:
     pool = CredentialCoordinator(["secret-one"], max_lease=10, clock=clock, debug=True)
     forgotten = pool.acquire()
     clock.advance(10)
@@ -218,7 +218,7 @@ def test_a_state_understands_both_originals_by_position() -> None:
     assert dataclasses.replace(CredentialState("k"), why="for a test").why == "for a test"
 
 
-def test_a_closed_pool_takes_nobody_in(clock: FakeClock) -> None:
+def test_a_closed_pool_refuses_requests(clock: FakeClock) -> None:
     pool = CredentialCoordinator(["secret-one"], clock=clock)
     pool.close()
 
@@ -239,7 +239,7 @@ class PickedUp:
         return self
 
 
-def test_a_task_that_picks_its_lease_up_does_not_disturb_who_gives_one_back(clock: FakeClock) -> None:
+def test_a_task_that_picks_up_its_lease_does_not_disturb_a_release(clock: FakeClock) -> None:
     pool = CredentialCoordinator(["secret-one"], clock=clock)
     lease = pool.acquire()
     first = Background(pool.acquire)

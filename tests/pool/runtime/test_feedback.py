@@ -1,4 +1,4 @@
-"""What a holder reports: any answer or exception, what it is taken for, and what people and logs are told."""
+"""Holders report answers and exceptions: how they are read, applied and logged."""
 
 from __future__ import annotations
 
@@ -319,7 +319,7 @@ def test_the_organisation_is_looked_at_though_the_answer_tells_of_no_limits(
     assert "one organisation" in caplog.text
 
 
-def test_keys_that_are_refused_at_once_are_told_of_as_a_matter_of_the_network(
+def test_keys_refused_at_once_are_logged_as_a_network_problem(
     clock: FakeClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     pool = pool_of(clock, *(Credential(f"{SECRET}-{name}", name=name) for name in "abc"))
@@ -388,7 +388,7 @@ def test_a_credential_that_states_other_limits_still_cannot_join(clock: FakeCloc
 # -- waiting ------------------------------------------------------------------------------------------------------
 
 
-def test_who_asks_is_told_when_the_next_is_due_by_what_was_learned(clock: FakeClock) -> None:
+def test_next_free_in_includes_what_was_learned(clock: FakeClock) -> None:
     pool = pool_of(clock)
     with pool.acquire_nowait() as lease:
         lease.report(client_error(429, retry_after="20"))

@@ -1,4 +1,4 @@
-"""Pools in a forked child, whatever the other threads of the parent were doing at the fork."""
+"""Pools in a forked child, in any state of the parent's other threads."""
 
 from __future__ import annotations
 

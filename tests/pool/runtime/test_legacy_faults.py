@@ -197,7 +197,7 @@ def test_a_key_released_in_the_moment_a_waiter_gives_up_is_not_lost_to_the_next(
 # -- waiting is not failing ---------------------------------------------------------------------------------------
 
 
-def test_nobody_is_given_up_while_all_keys_cool_however_long_that_takes(clock: FakeClock, invite: Invite) -> None:
+def test_waiters_stay_while_all_keys_cool_down_for_any_time(clock: FakeClock, invite: Invite) -> None:
     """The originals' patience was 2.5 s, or 30 s, against a back-off of 60 s."""
     pool = pool_of(clock, ALPHA)
     pool.mark_rate_limited(ALPHA, 24 * HOUR)
@@ -232,7 +232,7 @@ def test_a_lease_waits_through_a_backoff_unless_told_otherwise(clock: FakeClock,
     assert waiting.result(PATIENCE) == "key-1"
 
 
-def test_who_asks_not_to_wait_so_long_is_told_how_long_it_would_have_been(clock: FakeClock, invite: Invite) -> None:
+def test_a_timeout_error_says_how_long_the_wait_would_have_been(clock: FakeClock, invite: Invite) -> None:
     pool = pool_of(clock, ALPHA)
     pool.mark_rate_limited(ALPHA, 60)
     waiting = invite("bob").starts(lambda: pool.acquire(timeout=45.0))
@@ -578,7 +578,7 @@ def test_nothing_is_printed(clock: FakeClock, invite: Invite, capfd: pytest.Capt
     assert capfd.readouterr() == ("", "")
 
 
-def test_nothing_is_said_while_the_pools_lock_is_held(
+def test_nothing_is_logged_under_the_pools_lock(
     clock: FakeClock, invite: Invite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever listens may be slow, or may ask the pool something: neither may stop the others."""

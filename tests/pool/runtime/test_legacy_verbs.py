@@ -1,4 +1,4 @@
-"""The originals' verbs: plain strings go in and come out, on the same pool that grants leases."""
+"""The verbs of the originals: strings in and out, on the same pool that grants leases."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def test_reserve_returns_none_when_its_timeout_is_over_and_not_before(clock: Fak
     assert waiting.result(PATIENCE) == (None, 30.0)
 
 
-def test_who_has_given_up_is_given_nothing_later(clock: FakeClock, invite: Invite) -> None:
+def test_a_requester_that_gave_up_gets_nothing_later(clock: FakeClock, invite: Invite) -> None:
     pool = pool_of(clock, ALPHA)
     pool.reserve()
     waiting = invite("bob").starts(pool.reserve, timeout=30.0)
@@ -965,7 +965,7 @@ def test_release_takes_a_lease_too(clock: FakeClock) -> None:
     assert pool.get_available_count() == 1
 
 
-def test_lease_users_and_string_users_stand_in_one_line(clock: FakeClock, invite: Invite) -> None:
+def test_lease_users_and_string_users_wait_in_one_queue(clock: FakeClock, invite: Invite) -> None:
     pool = pool_of(clock, ALPHA)
     pool.reserve()
     turns: list[str] = []
@@ -1069,9 +1069,7 @@ def test_an_exhausted_pool_is_spoken_of_once_in_each_shortage(clock: FakeClock, 
     )
 
 
-def test_a_pool_that_cools_is_told_apart_from_one_that_is_in_use(
-    clock: FakeClock, said: pytest.LogCaptureFixture
-) -> None:
+def test_a_cooling_pool_is_logged_differently_from_one_in_use(clock: FakeClock, said: pytest.LogCaptureFixture) -> None:
     pool = pool_of(clock, ALPHA)
     pool.mark_rate_limited(ALPHA, 60)
 

@@ -1,4 +1,4 @@
-"""The thread of a shared pool: there while it is needed, and not a moment longer."""
+"""The maintenance thread of a shared pool runs exactly as long as it is needed."""
 
 from __future__ import annotations
 
@@ -189,7 +189,7 @@ def test_it_looks_after_the_pool_when_that_is_due_and_knows_when_it_was_called(
     assert gone(mine)
 
 
-def test_an_error_does_not_end_it_and_is_told(
+def test_an_error_does_not_end_the_thread_and_is_logged(
     mine: Callable[[], set[threading.Thread]], caplog: pytest.LogCaptureFixture
 ) -> None:
     clock = FakeClock()
@@ -226,7 +226,7 @@ def test_an_error_of_when_it_is_due_does_not_end_it_either(
     assert gone(mine)
 
 
-def test_when_it_is_due_is_asked_while_nobody_changes_the_pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_due_at_is_read_under_the_pools_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Or a lease that ends in that moment would end the thread, and with it every lease of the process."""
     pool = pool_at(tmp_path)
     at_once: list[bool] = []

@@ -1,4 +1,4 @@
-"""The pool as threads see it. Time moves only when a test says so."""
+"""Threads use the pool. Time moves only when a test says so."""
 
 from __future__ import annotations
 
@@ -250,7 +250,7 @@ def test_a_bad_request_names_the_argument(
         pool.lease(**arguments)  # type: ignore[arg-type]
 
 
-def test_what_can_never_be_is_told_at_once(clock: FakeClock) -> None:
+def test_an_infeasible_request_fails_at_once(clock: FakeClock) -> None:
     pool = CredentialCoordinator([Credential("secret-one", tpm=1000)], clock=clock, debug=True)
 
     with pytest.raises(NeverFits):
@@ -437,7 +437,7 @@ def test_explain_says_why_one_waits_and_when_it_will_start(pool: CredentialCoord
     waiter.result()
 
 
-def test_exhausted_is_said_once_in_each_shortage(
+def test_exhaustion_is_logged_once_per_shortage(
     pool: CredentialCoordinator, clock: FakeClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "agentos")
@@ -470,7 +470,7 @@ def test_many_secrets_that_are_too_short_to_be_masked_are_told_in_one_line(caplo
     ]
 
 
-def test_all_limited_is_told_apart_from_exhausted(
+def test_limited_is_logged_differently_from_exhausted(
     pool: CredentialCoordinator, clock: FakeClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     for _ in range(2):
@@ -484,7 +484,7 @@ def test_all_limited_is_told_apart_from_exhausted(
     assert "exhausted" not in caplog.text
 
 
-def test_an_interrupted_waiter_leaves_the_line(
+def test_an_interrupted_waiter_leaves_the_queue(
     pool: CredentialCoordinator, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ctrl-C while waiting: the exception goes up, and the key goes to the next, not to the one that left."""

@@ -1,4 +1,4 @@
-"""How many leases at once a credential bears, found out."""
+"""Adaptive concurrency finds how many leases at once a credential allows."""
 
 from __future__ import annotations
 
@@ -255,7 +255,7 @@ def test_what_is_kept_is_taken_over() -> None:
     assert other.known
 
 
-def test_what_another_process_found_starts_the_count_anew() -> None:
+def test_a_result_of_another_process_restarts_the_count() -> None:
     width = grown_to(4)
     width.clean, width.peak = 50, 4
 

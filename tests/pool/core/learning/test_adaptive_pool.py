@@ -1,4 +1,4 @@
-"""What a pool does about each kind of answer, told to the core directly."""
+"""The core pool reacts to each kind of answer as docs/limits.md states."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_a_success_that_began_before_the_refusal_clears_nothing() -> None:
     assert pool.acquire(PLAIN, None, 30.9) is None
 
 
-def test_a_limit_without_a_delay_rests_a_second_at_first() -> None:
+def test_a_limit_without_a_delay_cools_down_for_a_second_at_first() -> None:
     pool = pool_of("a")
     grant = take(pool)
 
@@ -115,7 +115,7 @@ def test_how_long_the_first_refusal_took_is_known_to_the_search() -> None:
     assert pace_of(pool).lag == 3.0
 
 
-def test_refusals_with_nothing_admitted_between_rest_half_as_long_again_each_time() -> None:
+def test_refusals_with_nothing_admitted_between_lengthen_the_cooldown() -> None:
     pool = pool_of("a")
     now, rests = 0.0, []
     for _ in range(25):
@@ -230,7 +230,7 @@ def test_a_pace_is_learned_for_one_model_where_its_limit_is() -> None:
     assert all(take(pool, SMALL, 0.1) for _ in range(20))
 
 
-def test_a_told_limit_is_for_one_model_where_it_is_said_to_be() -> None:
+def test_a_scoped_reported_limit_applies_to_one_model() -> None:
     pool = pool_of(ROOMY)
     grant = take(pool, LARGE)
 
@@ -263,7 +263,7 @@ def test_a_limit_of_a_model_whose_name_is_a_pattern_is_one_of_all(model: str, ev
     assert all(state.scope is None for state in pool.keys["a"].quota.learned.values())
 
 
-def test_what_is_told_of_a_model_whose_name_is_a_pattern_is_told_of_all() -> None:
+def test_a_report_for_a_model_whose_name_is_a_pattern_applies_to_all() -> None:
     pool = pool_of(ROOMY)
 
     heard(pool, take(pool, ask(model="*")), ok(requests_left(1.0), scoped=True), 0.0)

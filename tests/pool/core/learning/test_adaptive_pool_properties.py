@@ -1,4 +1,4 @@
-"""Whatever providers say: no promise of the pool is broken, nobody waits in vain, and a record holds all."""
+"""Random answers break no invariant, leave no request waiting for ever, and records keep the whole state."""
 
 from __future__ import annotations
 

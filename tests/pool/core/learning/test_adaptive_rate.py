@@ -1,4 +1,4 @@
-"""The rate a quota bears, found out: against a provider that refills continuously and tells nothing but "no"."""
+"""The adaptive rate finds the limit of a provider that refills continuously and reports only refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Trouble that is no credential's fault: when it is believed, and for how long all rest."""
+"""Outages of the network or a provider: when they are detected, and how long the pause is."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_one_or_two_busy_answers_say_nothing(weather: OutageDetector) -> None:
     assert busy(weather, 2) == [None, None]
 
 
-def test_the_third_in_a_row_is_a_rest_of_a_second(weather: OutageDetector) -> None:
+def test_the_third_failure_in_a_row_pauses_for_a_second(weather: OutageDetector) -> None:
     assert busy(weather, 3) == [None, None, 1.0]
 
 
@@ -34,7 +34,7 @@ def test_those_that_were_under_way_do_not_make_it_longer(weather: OutageDetector
     assert [weather.is_paused("p", now) for now in (0.0, 0.5, 1.0)] == [True, True, False]
 
 
-def test_rests_double_to_a_minute(weather: OutageDetector) -> None:
+def test_pauses_double_up_to_a_minute(weather: OutageDetector) -> None:
     busy(weather, 2)
     now, rests = 0.0, []
     for _ in range(9):
@@ -101,7 +101,7 @@ def test_answers_of_another_provider_do_not_end_the_doubling(weather: OutageDete
     assert weather.on_busy("p", None, 1.0) == 2.0
 
 
-def test_a_provider_is_left_alone_though_another_rests(weather: OutageDetector) -> None:
+def test_a_provider_is_paused_though_another_already_is(weather: OutageDetector) -> None:
     busy(weather, 2, provider="p")
     weather.on_busy("p", 60.0, 0.0)
 
@@ -109,7 +109,7 @@ def test_a_provider_is_left_alone_though_another_rests(weather: OutageDetector) 
     assert [weather.is_paused(provider, 1.5) for provider in ("p", "q", "r", None)] == [True, True, False, False]
 
 
-def test_an_answer_of_one_nobody_knows_counts_for_each_that_was_busy(weather: OutageDetector) -> None:
+def test_an_answer_of_an_unknown_provider_counts_for_each_busy_one(weather: OutageDetector) -> None:
     for provider in "pq":
         busy(weather, 3, provider=provider)
         weather.on_busy(provider, None, 1.0)
@@ -119,7 +119,7 @@ def test_an_answer_of_one_nobody_knows_counts_for_each_that_was_busy(weather: Ou
     assert [weather.on_busy(provider, None, 10.0) for provider in "pq"] == [1.0, 1.0]
 
 
-def test_an_answer_does_not_end_a_rest_that_has_begun(weather: OutageDetector) -> None:
+def test_an_answer_does_not_end_a_pause(weather: OutageDetector) -> None:
     """It may be that of a call that began long before."""
     busy(weather, 3)
 
@@ -151,7 +151,7 @@ def test_one_quota_that_fails_again_and_again_is_its_own_fault(weather: OutageDe
     assert unreachable(weather, "c") == [1.0]
 
 
-def test_without_a_network_everything_rests_and_no_provider_does(weather: OutageDetector) -> None:
+def test_without_a_network_everything_is_paused_but_no_provider(weather: OutageDetector) -> None:
     unreachable(weather, "abc")
 
     assert [weather.is_paused(None, now) for now in (0.0, 0.5, 1.0)] == [True, True, False]
@@ -159,7 +159,7 @@ def test_without_a_network_everything_rests_and_no_provider_does(weather: Outage
     assert unreachable(weather, "d", now=0.5) == [None]  # it was under way
 
 
-def test_refusals_alike_let_nothing_rest_by_themselves(weather: OutageDetector) -> None:
+def test_similar_refusals_alone_pause_nothing(weather: OutageDetector) -> None:
     refused(weather, "abc")
 
     assert not weather.is_paused(None, 0.0)
@@ -206,7 +206,7 @@ def test_an_answer_of_anybody_ends_the_doubling_of_the_network(weather: OutageDe
     assert not weather.has_no_failures
 
 
-def test_rests_of_the_network_double_too(weather: OutageDetector) -> None:
+def test_pauses_of_the_network_double_too(weather: OutageDetector) -> None:
     unreachable(weather, "ab")
     now, rests = 0.0, []
     for _ in range(4):

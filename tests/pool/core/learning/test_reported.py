@@ -1,4 +1,4 @@
-"""A limit that the provider tells of: what is believed of its answers, and what is left by them."""
+"""A reported limit: which answers count, and what is left after them."""
 
 from __future__ import annotations
 
