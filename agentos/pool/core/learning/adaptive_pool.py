@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ....providers.signal import PARKED_FROM, Event, Signal
+from ....providers.signal import GENERIC_PROVIDERS, GRAVE_EVENTS, PARKED_FROM, Event, Signal
 from ..limits.base import FOREVER
 from ..pool import NOBODY, LeasePool
 from ..records import Grant, Key, KeySpec, Quota, Ticket
@@ -344,10 +344,6 @@ class AdaptivePool(LeasePool):
             self.indexes.move(key, key.leases, key.target_slots())
 
 
-# Events that disable a credential, a quota or a model of a key.
-GRAVE_EVENTS = frozenset({Event.KEY_DEAD, Event.MONEY_GONE, Event.NOT_ENTITLED})
-# Dialects whose answers may come from any service that a worker calls, not from the credential's provider.
-GENERIC_PROVIDERS = frozenset({"default", "github"})
 _SUSPICIONS = 3
 _NO_ANSWER = frozenset({None, Event.BUSY, Event.NETWORK})
 _SUCCESS_EVENTS = frozenset({Event.OK, Event.CALLER, Event.NEVER_FITS})
