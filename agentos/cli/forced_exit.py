@@ -76,7 +76,7 @@ class ForcedExit:
         """Start the watchdog process, because functions that run in this process may block the interpreter."""
         import subprocess
 
-        from ..runs.execution.signals import WATCH
+        from ..runs.execution.signal_watcher import WATCH
 
         arrivals = WATCH.arrivals
         if arrivals is None or self._guard is not None:

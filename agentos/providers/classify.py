@@ -6,10 +6,10 @@ import re
 from collections.abc import Mapping
 
 from .answers.bodies import Document, find_usage, has_error, parse_document, parse_success_document
+from .answers.date_and_number_formats import parse_number
 from .answers.error_details import ErrorDetails, parse_error
 from .answers.event_rules import determine_event, infer_status, map_status
 from .answers.headers import parse_headers
-from .answers.number_formats import parse_number
 from .answers.readings import last_valid, parse_provider_time, parse_readings
 from .answers.refusal import RefusedAnswer, find_dimensions, is_scoped, parse_body_readings
 from .answers.retry_delay import determine_wait

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ..pool.core.fair_queue import DECLINED, NOTIFY_TIMEOUT, StoreSession, charge, find_queue_position, sessions_ahead
 from ..pool.store_protocol import SlotGranted, SlotRefused, SlotRequest
+from .process_fairness import DECLINED, NOTIFY_TIMEOUT, StoreSession, charge, find_queue_position, sessions_ahead
 from .step_queueing import QueueingStep
 
 

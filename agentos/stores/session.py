@@ -16,7 +16,6 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Generic, TypeVar
 
 from ..errors import PoolClosed, StoreError, StoreUnavailable
-from ..pool.core.fair_queue import StoreSession
 from ..pool.core.limits.base import FOREVER
 from ..pool.core.quota_codec import Record
 from ..pool.protocols import StoreView
@@ -33,6 +32,7 @@ from ..pool.store_protocol import (
 )
 from ..util.clock import Clock
 from .granting import grant
+from .process_fairness import StoreSession
 from .sqlite.file import busy_backoff
 from .step_queueing import QueueingStep
 

@@ -1,6 +1,6 @@
 """Queueing rules shared by all stores: which waiting process is notified when a slot frees.
 
-The order is defined in ``pool.core.fair_queue``. Here it is applied to the sessions that a step has read; each store
+The order is defined in ``process_fairness``. Here it is applied to the sessions that a step has read; each store
 keeps sessions and leases in its own way.
 
 A store without transactions (Redis) checks at the commit that what a step decided on is unchanged. The ``depend_on_``
@@ -12,10 +12,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 
-from ..pool.core.fair_queue import DECLINED, StoreSession, encode_wanted, next_to_notify
 from ..pool.core.limits.base import FOREVER
 from ..pool.protocols import StoreView
 from ..pool.store_protocol import QuotaReservation, SlotGranted, SlotRequest
+from .process_fairness import DECLINED, StoreSession, encode_wanted, next_to_notify
 
 
 class QueueingStep(ABC):

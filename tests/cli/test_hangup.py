@@ -10,7 +10,7 @@ import threading
 import pytest
 
 from agentos.cli.session.run_session import _treat_hangup_as_term
-from agentos.runs.execution.signals import WATCH
+from agentos.runs.execution.signal_watcher import WATCH
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there are no such signals")
 

@@ -12,10 +12,10 @@ import pytest
 
 from agentos import Limit
 from agentos.errors import NoUsableCredential
-from agentos.pool.core.fair_queue import DECLINED, NOTIFY_TIMEOUT
 from agentos.pool.core.records import PLAIN, Grant, KeySpec, LeaseRequest, Ticket
 from agentos.pool.core.states import TicketState
 from agentos.providers.signal import Event, Signal
+from agentos.stores.process_fairness import DECLINED, NOTIFY_TIMEOUT
 from agentos.stores.shared_pool.pool import SharedPool
 from agentos.stores.sqlite.file import StoreFile
 from agentos.stores.sqlite.store import SqliteStore

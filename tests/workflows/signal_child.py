@@ -32,7 +32,7 @@ from agentos import (
     RateLimited,
     WorkflowResult,
 )
-from agentos.runs.execution import signals
+from agentos.runs.execution import signal_watcher
 from agentos.runs.execution.run import Run
 
 KEYS = [f"sk-planted-{name}-QWERTZUIOPASDFGH" for name in ("one", "two", "three", "four")]
@@ -433,7 +433,7 @@ def note_when_in_line(stage: Stage, pool: CredentialCoordinator) -> None:
 
 def note_handlers(stage: Stage, run: ParallelCoordinator) -> None:
     """Nothing is installed by making a coordinator."""
-    assert signals.WATCH._previous == {}
+    assert signal_watcher.WATCH._previous == {}
     stage.note("made", str(run.max_workers))
 
 

@@ -379,7 +379,7 @@ class _Session:
 @contextlib.contextmanager
 def _treat_hangup_as_term() -> Iterator[None]:
     """Treat SIGHUP as SIGTERM during the run, unless it is ignored (nohup)."""
-    from ...runs.execution.signals import WATCH
+    from ...runs.execution.signal_watcher import WATCH
 
     # Not by a Python handler: if another thread gets the signal, it runs only when the main thread wakes up.
     if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:

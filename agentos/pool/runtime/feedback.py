@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from ...providers import Event, Signal, read_signal
-from ...providers.answers.number_formats import parse_delay
+from ...providers.answers.date_and_number_formats import parse_delay
 from ...providers.signal import GRAVE_EVENTS
 from ..core.cost import DIMENSIONS, MOST_USED, AbsurdUsage, parse_used
 from ..core.learning.adaptive_pool import FeedbackResult

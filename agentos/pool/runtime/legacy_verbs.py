@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, MutableMapping
 
 from ...errors import NeverFits, NoCredentialAvailable, NoUsableCredential
-from ...providers.answers.number_formats import parse_delay
+from ...providers.answers.date_and_number_formats import parse_delay
 from ..core.records import PLAIN, Grant
 from ..secret import Secret
 from .feedback import Feedback

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .bodies import Document
-from .number_formats import parse_delay
+from .date_and_number_formats import parse_delay
 
 _LONGEST_MESSAGE = 4096
 _LONGEST_CODE = 200

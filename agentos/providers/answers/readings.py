@@ -9,8 +9,8 @@ from functools import lru_cache
 
 from ..dialect import Dialect
 from ..signal import Reading
+from .date_and_number_formats import parse_delay, parse_instant, parse_number
 from .headers import REPEATED
-from .number_formats import parse_delay, parse_instant, parse_number
 from .structured_fields import StructuredItem, parse_dictionary, parse_list
 
 _MINUTE, _DAY = 60.0, 86_400.0

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from ..dialect import Dialect
 from ..signal import Event, Reading
 from .bodies import Document
+from .date_and_number_formats import parse_number
 from .error_details import ErrorDetails
 from .headers import parse_headers
-from .number_formats import parse_number
 from .readings import UNIFIED, find_dimension, parse_readings
 
 DAY_WORDS = re.compile(r"per[- ]?day|\brpd\b|\btpd\b|\bdaily\b|per 86400s|byday")

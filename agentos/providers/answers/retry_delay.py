@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ..dialects import is_shared
 from ..signal import LONGEST_DELAY, PARKED_FROM, Event, Reading
 from .calendar_reset import until_midnight, until_next_month
-from .number_formats import format_quoted, parse_delay, parse_number
+from .date_and_number_formats import format_quoted, parse_delay, parse_number
 from .readings import UNIFIED, last_valid, unified_rejection, violated_resets
 from .refusal import DAY_WORDS, RefusedAnswer, named_dimensions
 

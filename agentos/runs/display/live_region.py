@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import IO, TextIO, cast
 
 from ...util.terminal import is_terminal
-from ..execution.signals import WATCH
+from ..execution.signal_watcher import WATCH
 
 log = logging.getLogger("agentos")
 

@@ -20,7 +20,7 @@ from ...errors import (
 )
 from ...pool.protocols import RunPool
 from ...providers import Signal, from_exception
-from ...providers.answers.number_formats import parse_delay
+from ...providers.answers.date_and_number_formats import parse_delay
 from ...providers.clients.client_table import SDKS, get_package
 from ...providers.clients.exceptions import find_own_error
 from ...providers.signal import GENERIC_PROVIDERS

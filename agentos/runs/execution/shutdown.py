@@ -18,7 +18,7 @@ from .error_policy import format_error
 from .journal_writer import Recorder
 from .publisher import MAX_SHOWN, ResultPublisher
 from .run_state import RunState
-from .signals import WATCH
+from .signal_watcher import WATCH
 from .timers import TimerThread
 
 log = logging.getLogger("agentos")

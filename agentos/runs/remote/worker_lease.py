@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from ...errors import LeaseLost
 from ...pool.requests import MOST_USED, AbsurdUsage, is_absurd, parse_used
 from ...pool.secret import Secret
-from ...providers.answers.number_formats import parse_delay
+from ...providers.answers.date_and_number_formats import parse_delay
 from ...providers.clients.exceptions import read_signal
 from ...providers.clients.untrusted import read_attribute
 from ...providers.signal import Signal

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from ...pool.core.fair_queue import StoreSession
 from ...pool.core.limits.base import FOREVER
+from ..process_fairness import StoreSession
 from .clock_offset import ClockOffset
 
 if TYPE_CHECKING:

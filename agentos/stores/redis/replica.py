@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 
-from ...pool.core.fair_queue import StoreSession
 from ...pool.core.quota_codec import Record
+from ..process_fairness import StoreSession
 from .clock_offset import ClockOffset
 from .session_record import SESSION_LIST, decode_session, decode_session_list, encode_json
 

@@ -9,8 +9,8 @@ import json
 from collections.abc import Iterable
 from typing import Final
 
-from ...pool.core.fair_queue import DECLINED, StoreSession
 from ...pool.core.quota_codec import pack_claim, unpack_claim
+from ..process_fairness import DECLINED, StoreSession
 from .clock_offset import ClockOffset
 
 encode_json: Final = json.JSONEncoder(separators=(",", ":")).encode

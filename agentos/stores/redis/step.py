@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
-from ...pool.core.fair_queue import StoreSession
 from ...pool.core.quota_codec import Record, shift_record, without_in_flight
 from ...pool.protocols import StoreView
 from ...pool.store_protocol import (
@@ -16,6 +15,7 @@ from ...pool.store_protocol import (
     SlotGranted,
     SlotRequest,
 )
+from ..process_fairness import StoreSession
 from ..session import SessionStep
 from ..step_queueing import describe_process
 from .clock_offset import ClockOffset

@@ -17,11 +17,11 @@ from typing import Final, TypeVar
 from redis.exceptions import ConnectionError as Disconnected
 
 from ...errors import StoreDamaged, StoreError
-from ...pool.core.fair_queue import StoreSession
 from ...pool.core.limits.base import FOREVER
 from ...pool.protocols import StoreView
 from ...pool.store_protocol import SlotGranted, SlotRefused, SlotRequest, StoreBusy, TransientStoreError
 from ...util.clock import Clock
+from ..process_fairness import StoreSession
 from ..session import SessionStore
 from .errors import FAILURES
 from .leave_session import leave_session, retry_leaving, schedule_expiry

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from ...errors import NotAStore, StoreDamaged, StoreError, StoreTooNew, StoreUnavailable
-from ...pool.core.fair_queue import StoreSession
 from ...pool.store_protocol import TransientStoreError
+from ..process_fairness import StoreSession
 from .errors import FAILURES, build_opening_error, build_option_error, translate_error
 from .metadata import (
     FORMAT,

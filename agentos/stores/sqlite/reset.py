@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Final
 
 from ...errors import StoreUnavailable
-from ...pool.core.fair_queue import StoreSession
 from ...pool.core.records import KeySpec
 from ...util.clock import Clock
 from ...util.sqlite.errors import is_busy, transient_reason
+from ..process_fairness import StoreSession
 from ..reset_rules import ResetResult, reset_entries
 from ..shared_pool.pool import SharedPool
 from .file import StoreFile, busy_backoff

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Sequence
 
-from ...pool.core.fair_queue import StoreSession
 from ...pool.core.quota_codec import Record
 from ...pool.protocols import StoreView
 from ...pool.store_protocol import CredentialIdentity, EnrolledCredential, QuotaReservation, SlotGranted, SlotRequest
+from ..process_fairness import StoreSession
 from ..session import SessionStep
 from .rows import (
     Changes,

@@ -18,13 +18,13 @@ from random import SystemRandom
 from typing import TypeVar
 
 from ...errors import StoreDamaged, StoreUnavailable
-from ...pool.core.fair_queue import StoreSession
 from ...pool.core.limits.base import FOREVER
 from ...pool.protocols import StoreView
 from ...pool.store_protocol import StoreBusy, TransientStoreError
 from ...util.clock import Clock
 from ...util.event_loop import running_loop
 from ...util.sqlite.errors import is_busy, transient_reason
+from ..process_fairness import StoreSession
 from ..session import LEAVE_RETRY_SECONDS, SessionStore
 from ..step_queueing import describe_process
 from .file import StoreFile, busy_backoff, yield_to_fork

@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from ...pool.credential import Credential, parse_labels
+from ...pool.default_backoff import DEFAULT_BACKOFF_SECONDS, read_backoff
 from ...pool.lease import ACQUIRED, Lease
 from ...pool.redaction import Masker
 from ...pool.requests import NO_LABELS, PLAIN, LeaseRequest, request_cost
@@ -48,7 +49,7 @@ class CredentialCoordinator:
     checks the pool's invariants after every step (also by ``AGENTOS_DEBUG=1``); it is slow.
     """
 
-    RATE_LIMIT_BACKOFF_SECONDS = 60
+    RATE_LIMIT_BACKOFF_SECONDS = DEFAULT_BACKOFF_SECONDS
     lease_ttl: float | None = None  # in a shared store; otherwise leases last as long as this process
 
     def __init__(
@@ -82,7 +83,7 @@ class CredentialCoordinator:
         _require_positive("weight", weight)
         location = parse_location(store, os.environ)
         clock = SystemClock() if clock is None else clock
-        backoff = partial(_default_backoff, type(self), weakref.ref(self))
+        backoff = partial(read_backoff, type(self), weakref.ref(self))
         if location is None:
             core = make_core(debug=debug, keep_free=keep_free, max_lease=max_lease)
             self._runtime = runtime = PoolRuntime(core, clock, backoff)
@@ -386,12 +387,6 @@ class CredentialCoordinator:
             raise ValueError(f"parallel must be a whole number of at least 1, or left out, not {parallel!r}")
         request = _parse_lease_request(cost, model, None, 0, labels)
         return self._runtime.inspector.forecast(n_items, request, duration, parallel)
-
-
-def _default_backoff(kind: type[CredentialCoordinator], pool: weakref.ref[CredentialCoordinator]) -> float:
-    """Return the backoff of the instance or its class. The weak reference lets the coordinator be collected."""
-    instance = pool()
-    return float((kind if instance is None else instance).RATE_LIMIT_BACKOFF_SECONDS)
 
 
 def _mask_passwords(masker: Masker, passwords: Sequence[str]) -> None:

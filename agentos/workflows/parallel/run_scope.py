@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...runs.execution.run import Run
-from ...runs.execution.signals import WATCH
+from ...runs.execution.signal_watcher import WATCH
 from ...util.wakeup import ThreadWakeup
 
 

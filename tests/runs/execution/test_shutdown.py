@@ -27,7 +27,7 @@ from agentos.runs.execution.journal_writer import JournalRecorder
 from agentos.runs.execution.publisher import ResultPublisher
 from agentos.runs.execution.run import Run
 from agentos.runs.execution.shutdown import Shutdown
-from agentos.runs.execution.signals import WATCH
+from agentos.runs.execution.signal_watcher import WATCH
 from tests.runs.core.invariants import l5_results_have_the_current_token
 
 from ...background_threads import PATIENCE, Background

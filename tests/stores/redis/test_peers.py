@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from agentos.pool.core.fair_queue import StoreSession
 from agentos.pool.core.limits.base import FOREVER
+from agentos.stores.process_fairness import StoreSession
 from agentos.stores.redis.clock_offset import ClockOffset
 from agentos.stores.redis.peers import PeerSessions, any_renewed_after
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from agentos.pool.core.fair_queue import DECLINED, StoreSession
 from agentos.pool.core.quota_codec import pack_claim, unpack_claim
+from agentos.stores.process_fairness import DECLINED, StoreSession
 from agentos.stores.redis.clock_offset import ClockOffset
 from agentos.stores.redis.replica import NEW, CredentialRecord, HeldLease, QuotaRecord, Replica, UnreadableRecord
 from agentos.stores.redis.session_record import SESSION_LIST, encode_session, encode_session_list, record_name

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from agentos.pool.core.fair_queue import StoreSession
 from agentos.pool.store_protocol import CredentialIdentity, QuotaReservation, SlotGranted, SlotRefused, SlotRequest
 from agentos.stores.granting import grant
+from agentos.stores.process_fairness import StoreSession
 from agentos.stores.redis.clock_offset import ClockOffset
 from agentos.stores.redis.replica import CredentialRecord, HeldLease, QuotaRecord, Replica
 from agentos.stores.redis.session_record import (

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from agentos.errors import PoolClosed
-from agentos.pool.core.fair_queue import DECLINED, NOTIFY_TIMEOUT
 from agentos.pool.core.quota_codec import Record
 from agentos.pool.store_protocol import (
     CredentialIdentity,
@@ -28,6 +27,7 @@ from agentos.pool.store_protocol import (
     StoreBusy,
     TransientStoreError,
 )
+from agentos.stores.process_fairness import DECLINED, NOTIFY_TIMEOUT
 from agentos.stores.sqlite.file import StoreFile
 from agentos.stores.sqlite.store import SqliteStore
 from agentos.testing import FakeClock

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
-from agentos.pool.core.fair_queue import (
+from agentos.stores.process_fairness import (
     DECLINED,
     NOTIFY_TIMEOUT,
     StoreSession,

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from agentos.runs.execution.job_control import JOB_CONTROL
-from agentos.runs.execution.signals import _SIGNALS, WATCH
+from agentos.runs.execution.signal_watcher import _SIGNALS, WATCH
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="os.kill ends the process there")
 
@@ -736,7 +736,7 @@ def test_a_loop_keeps_its_own_signals(run: Run, when: str) -> None:
 
 PRELUDE = """
 import os, signal, subprocess, sys, threading, time
-from agentos.runs.execution.signals import WATCH
+from agentos.runs.execution.signal_watcher import WATCH
 
 class Run:
     def __init__(self):
@@ -886,7 +886,7 @@ def test_a_run_that_leaves_at_the_very_end_of_the_process_waits_for_no_watcher()
     """Left to the collector, as a stream may be: by then no thread but the main one runs any more."""
     ended = in_process("""
         import gc
-        from agentos.runs.execution import signals
+        from agentos.runs.execution import signal_watcher as signals
         signals._CATCH_UP_WITHIN = 1e6
         gc.disable()  # until the end
         class Left:
@@ -950,7 +950,7 @@ def test_a_host_that_deals_with_ctrl_z_itself_keeps_its_handler(theirs: Any) -> 
 
 STOPPED = """
 import ctypes, sys, threading
-from agentos.runs.execution.signals import WATCH
+from agentos.runs.execution.signal_watcher import WATCH
 
 class Run:
     def on_signal(self, signum): ...

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentos.providers.answers.number_formats import format_quoted, parse_delay, parse_instant, parse_number
+from agentos.providers.answers.date_and_number_formats import format_quoted, parse_delay, parse_instant, parse_number
 from agentos.providers.signal import LONGEST_DELAY
 
 NOW = 1_800_000_000.0  # Friday, 2027-01-15 08:00:00 UTC
