@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from .waiters import WaiterTable
 
 # Far above the duration of a step in memory on a busy machine.
-_AT_REST_WITHIN = 5.0
+_LOCK_TIMEOUT = 5.0
 
 
 class ForkHandling:
@@ -42,7 +42,7 @@ class ForkHandling:
 
     def before_fork(self) -> None:
         """Lock a pool in memory."""
-        if self.store_location is None and self.lock.acquire(True, _AT_REST_WITHIN):
+        if self.store_location is None and self.lock.acquire(True, _LOCK_TIMEOUT):
             self._held_by.add(threading.get_ident())
 
     def after_fork(self) -> None:

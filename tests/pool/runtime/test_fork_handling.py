@@ -210,7 +210,7 @@ def test_in_the_child_no_key_of_a_pool_in_memory_is_kept_for_threads_of_the_pare
 
 
 def test_a_pool_in_memory_that_does_not_come_to_rest_is_refused_in_the_child(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fork_handling, "_AT_REST_WITHIN", 0.001)
+    monkeypatch.setattr(fork_handling, "_LOCK_TIMEOUT", 0.001)
     pool = CredentialCoordinator([KEY])
 
     with held_by_another_thread(pool._runtime.scheduler.lock):

@@ -11,7 +11,7 @@ from collections import deque
 _SHORTEST, _LONGEST = 1.0, 60.0
 _AT_ONCE = 10.0  # seconds within which failures count together
 _UNRELATED = 3  # quotas that fail in the same way
-_LOOKED_AT = 10  # number of last answers of a provider that count
+_ANSWERS_KEPT = 10  # number of last answers of a provider that count
 _MOST = 0.5  # share of busy answers from which a provider is busy
 _NETWORK = ""  # stands for all providers
 
@@ -19,22 +19,22 @@ _NETWORK = ""  # stands for all providers
 class OutageDetector:
     """Recent outcomes of calls, over all credentials."""
 
-    __slots__ = ("_answers", "_pauses", "_resting", "_trouble")
+    __slots__ = ("_answers", "_failures", "_paused_until", "_pauses")
 
     def __init__(self) -> None:
         self._answers: dict[str, deque[bool]] = {}  # by provider: True if it could answer
-        self._trouble: dict[str, deque[tuple[float, str]]] = {}  # by kind: (when, quota)
+        self._failures: dict[str, deque[tuple[float, str]]] = {}  # by kind: (when, quota)
         self._pauses: dict[str, float] = {}  # the length of each provider's last pause
-        self._resting: dict[str, float] = {}  # by provider, when its pause ends
+        self._paused_until: dict[str, float] = {}  # by provider, when its pause ends
 
     @property
     def has_no_failures(self) -> bool:
         """Return True if there are no recent failures, so that a success changes nothing."""
-        return not (self._answers or self._trouble or self._pauses)
+        return not (self._answers or self._failures or self._pauses)
 
     def on_answer(self, provider: str | None) -> None:
         """Note that a provider (None: any) answered: it is reachable, and so is the network."""
-        self._trouble.clear()
+        self._failures.clear()
         self._pauses.pop(_NETWORK, None)
         for name in list(self._answers) if provider is None else [provider]:
             answers = self._answers.get(name)
@@ -46,7 +46,7 @@ class OutageDetector:
 
     def on_busy(self, provider: str, delay: float | None, now: float) -> float | None:
         """Note that a provider could not answer. Return how long to pause it; None: this call proves nothing new."""
-        answers = self._answers.setdefault(provider, deque(maxlen=_LOOKED_AT))
+        answers = self._answers.setdefault(provider, deque(maxlen=_ANSWERS_KEPT))
         answers.append(False)
         failed = answers.count(False)
         if failed < _UNRELATED or failed <= _MOST * len(answers):
@@ -55,7 +55,7 @@ class OutageDetector:
 
     def is_paused(self, provider: str | None, now: float) -> bool:
         """Return True if a provider (None: everything) is paused."""
-        return now < self._resting.get(_NETWORK if provider is None else provider, now)
+        return now < self._paused_until.get(_NETWORK if provider is None else provider, now)
 
     def on_unreachable(self, quota: str, quotas: int, now: float) -> float | None:
         """Note a call without an answer. Return how long to pause everything; None: it proves nothing new."""
@@ -63,18 +63,18 @@ class OutageDetector:
 
     def has_similar_failures(self, kind: str, quota: str, quotas: int, now: float) -> bool:
         """Note a failure; return True if enough other quotas failed in the same way just now."""
-        seen = self._trouble.setdefault(kind, deque(maxlen=64))
+        seen = self._failures.setdefault(kind, deque(maxlen=64))
         seen.append((now, quota))
         while seen and seen[0][0] < now - _AT_ONCE:
             seen.popleft()
         return len(seen) >= _UNRELATED and len({whose for _, whose in seen}) >= min(_UNRELATED, quotas)
 
     def _pause(self, provider: str, delay: float | None, now: float) -> float | None:
-        if now < self._resting.get(provider, now):
+        if now < self._paused_until.get(provider, now):
             return None  # one of the calls in flight
         last = self._pauses.get(provider)
         pause = self._pauses[provider] = _SHORTEST if last is None else min(_LONGEST, last * 2)
         if delay is not None:
             pause = max(pause, min(delay, _LONGEST))
-        self._resting[provider] = now + pause
+        self._paused_until[provider] = now + pause
         return pause

@@ -14,7 +14,7 @@ from .reported import ReportedLimit, infer_window
 
 # Cooldown after a refusal without a delay; longer by this factor each time nothing was admitted between.
 FIRST_COOLDOWN = 1.0
-_LONGER, _LONGEST_REST = 1.5, 600.0
+_LONGER, _LONGEST_COOLDOWN = 1.5, 600.0
 # After a cooldown of this length one request goes first as a probe.
 _PROBE_FROM = 60.0
 # A stated limit is doubted after this many refusals within this many seconds of each other.
@@ -166,7 +166,7 @@ def _learn_rate(grant: Grant, scope: str | None, signal: Signal, starts_a_second
     quota.add_history(now, f"{adaptive}: refused ({signal.why})")
     if adaptive.row == 0:
         return min(FIRST_COOLDOWN, 3.0 / adaptive.rate)
-    return float(min(_LONGEST_REST, FIRST_COOLDOWN * _LONGER ** min(adaptive.row - 1, 20)))
+    return float(min(_LONGEST_COOLDOWN, FIRST_COOLDOWN * _LONGER ** min(adaptive.row - 1, 20)))
 
 
 def get_adaptive_rate(

@@ -221,4 +221,4 @@ def test_a_flood_of_failures_is_remembered_in_part(weather: OutageDetector) -> N
     for n in range(10_000):
         weather.has_similar_failures(f"refused {n % 3}", f"quota {n}", 9, n / 1000)
 
-    assert all(len(seen) <= 64 for seen in weather._trouble.values())
+    assert all(len(seen) <= 64 for seen in weather._failures.values())
