@@ -224,7 +224,7 @@ def test_a_pool_in_memory_that_does_not_come_to_rest_is_refused_in_the_child(mon
     ("make", "lock_of", "use"),
     [
         (lambda: Masker([KEY]), lambda it: it._marking, lambda it: it.mask(f"key {KEY}")),
-        (CheckpointFolder, lambda it: it._lock, lambda it: str(it.place().is_dir())),
+        (CheckpointFolder, lambda it: it._lock, lambda it: str(it.ensure_folder().is_dir())),
         (lambda: OpenStreams(CollectionTimer()), lambda it: it._lock, lambda it: it.add(it)),
         (CollectionTimer, lambda it: it._changed, lambda it: it.cancel()),
     ],

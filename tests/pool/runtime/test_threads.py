@@ -523,7 +523,7 @@ def test_a_grant_that_comes_in_the_moment_of_an_interrupt_is_passed_on(
 
 def test_the_debug_switch_is_also_an_environment_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AGENTOS_DEBUG", "1")
-    assert type(CredentialCoordinator(["secret-one"])._runtime.core).__name__ == "AuditedPool"
+    assert type(CredentialCoordinator(["secret-one"])._runtime.core).__name__ == "CheckedPool"
     monkeypatch.setenv("AGENTOS_DEBUG", "0")
     assert type(CredentialCoordinator(["secret-one"])._runtime.core).__name__ == "LearningPool"
 
