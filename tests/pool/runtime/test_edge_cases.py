@@ -100,7 +100,7 @@ def test_a_lease_given_back_from_within_a_step_is_given_back_after_it(clock: Fak
     pool._runtime.scheduler.run_step(in_the_middle)
 
     assert not pool._runtime.core.leases
-    with pytest.raises(RuntimeError, match="from within the pool"):
+    with pytest.raises(RuntimeError, match="requested inside the pool"):
         pool._runtime.scheduler.run_step(lambda now: pool.acquire() and ())  # type: ignore[arg-type, return-value]
     assert (_held := pool.acquire()).held
 

@@ -525,7 +525,7 @@ def test_the_debug_switch_is_also_an_environment_variable(monkeypatch: pytest.Mo
     monkeypatch.setenv("AGENTOS_DEBUG", "1")
     assert type(CredentialCoordinator(["secret-one"])._runtime.core).__name__ == "CheckedPool"
     monkeypatch.setenv("AGENTOS_DEBUG", "0")
-    assert type(CredentialCoordinator(["secret-one"])._runtime.core).__name__ == "LearningPool"
+    assert type(CredentialCoordinator(["secret-one"])._runtime.core).__name__ == "AdaptivePool"
 
 
 @pytest.mark.parametrize(
