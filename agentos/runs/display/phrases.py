@@ -44,11 +44,11 @@ def format_progress(stats: ProgressStats) -> str:
 
 
 def format_counts(stats: ProgressStats) -> Iterator[Span]:
-    """Yield the counts of items: done, failed, and those retried, rate-limited or cached."""
+    """Yield the counts of items: done, failed, and those retried, limited or cached."""
     yield f"done {stats.success_count}", "green"
     yield ", ", ""
     yield f"failed {stats.failed}", "red" if stats.failed else ""
-    for count, what in ((stats.retried, "retried"), (stats.limited, "rate-limited"), (stats.cached, "cached")):
+    for count, what in ((stats.retried, "retried"), (stats.limited, "limited"), (stats.cached, "cached")):
         if count:
             yield f", {what} {count}", ""
 
@@ -92,7 +92,7 @@ def format_closing(stats: ProgressStats, name: str = "") -> Iterator[str]:
         f"{count} {what}"
         for count, what in [
             (stats.retried, "retried"),
-            (stats.limited, "rate-limited"),
+            (stats.limited, "limited"),
             (stats.cached, "from an earlier run"),
         ]
         if count
