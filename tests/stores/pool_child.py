@@ -29,6 +29,7 @@ from typing import Any
 from agentos import Credential, CredentialCoordinator, Lease, Limit, NoCredentialAvailable
 from agentos.stores import session
 from agentos.stores.redis import store_connection
+from agentos.stores.redis.store import RedisStore
 from agentos.stores.session import SessionStore
 from agentos.stores.sqlite import file
 from agentos.stores.sqlite.step import SqliteStep
@@ -471,9 +472,9 @@ class Life:
             time.sleep(dice.uniform(0.0, 0.002))  # its work
 
     def _connection(self) -> object:
-        """The one to the store, if there is one that can break: another one after each trouble."""
-        link = getattr(self._pool._runtime.store, "_link", None)
-        return None if link is None else link.greeting or object()
+        """Return the handshake of the connection to the store, another one after each failure; None for a file."""
+        store = self._pool._runtime.store
+        return (store._connection.handshake or object()) if isinstance(store, RedisStore) else None
 
     def _release(self, lease: Lease, what: str) -> None:
         number = self._recorder.invoked("release", lease.name, lease.token)
