@@ -24,10 +24,13 @@ from .processes import Moment, live, live_under_strace
 pytestmark = pytest.mark.timeout(3600)
 
 SCRIPT = Script("stream-unsized", workers=2, keys=2, items=20, pause=0.002)
-CALLS = ["pwrite64", "write", "fdatasync", "fsync", "ftruncate", "rename", "unlink", "mkdir", "flock", "close"]
+CALLS = [
+    *("pwrite64", "write", "fdatasync", "fsync", "ftruncate"),
+    *("renameat", "unlink", "unlinkat", "mkdir", "flock", "close"),
+]
 FAULTS = [
     *(("fdatasync", "EIO"), ("pwrite64", "EIO"), ("pwrite64", "ENOSPC"), ("fsync", "EIO"), ("ftruncate", "EIO")),
-    *(("rename", "EIO"), ("unlink", "EIO"), ("flock", "ENOLCK")),
+    *(("renameat", "EIO"), ("unlinkat", "EIO"), ("unlink", "EIO"), ("flock", "ENOLCK")),
 ]
 
 
