@@ -127,6 +127,14 @@ def test_a_greeting_of_another_version_is_told_to_install_the_same() -> None:
         read_hello(b"p" * PASSWORD_LENGTH + b'{"format": 99}')
 
 
+def test_a_worker_from_before_the_modules_moved_is_refused() -> None:
+    """Its pickles name classes by their old paths, and it calls its format 1."""
+    hello = b'{"format": "1 of agentos 0.1.0", "link": "link", "name": "node-3:77", "asks": [], "in_hand": []}'
+
+    with pytest.raises(WireError, match="install the same version on both"):
+        read_hello(b"p" * PASSWORD_LENGTH + hello)
+
+
 def test_a_beat_and_its_answer_speak_of_the_same_attempts() -> None:
     standings = [AttemptStatus.GO, AttemptStatus.KILL, AttemptStatus.LOST, AttemptStatus.DRAIN]
 
