@@ -154,7 +154,7 @@ def r3_nobody_waits_past_a_free_key(pool: LeasePool, now: float) -> str | None:
     if best <= now:
         return f"{head.requester or 'the first in line'} waits although a key is free for it"
     if pool.next_at > best + ROUNDING:
-        return f"the first in line could start at {best:g}, but nobody looks before {pool.next_at:g}"
+        return f"the first waiter could start at {best:g}, but nothing checks before {pool.next_at:g}"
     return None
 
 

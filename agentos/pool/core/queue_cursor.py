@@ -21,7 +21,7 @@ class QueueCursor:
     def __init__(self, index: CandidateIndex) -> None:
         self.index = index
         head = index.waiting.head()
-        assert head is not None, "nobody waits in this lane"  # noqa: S101
+        assert head is not None, "no request waits in this index"  # noqa: S101
         self.ticket: Ticket = head
         self._blocked: list[Cost] = []  # costs of the requests of this kind that cannot start
         self._behind: list[Ticket] | None = None

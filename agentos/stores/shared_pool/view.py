@@ -127,7 +127,7 @@ class PoolView(AdaptivePool):
         while len(self._lost) > _LOST_REMEMBERED:
             del self._lost[next(iter(self._lost))]
         self.notes.append(
-            f"lease {grant.token} on {grant.key.name} held by {grant.requester or 'nobody named'} is lost: {why}; "
+            f"lease {grant.token} on {grant.key.name} held by {grant.requester or 'an unnamed holder'} is lost: {why}; "
             "its holder may still be using the key, and others may have it"
         )
 

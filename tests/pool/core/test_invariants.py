@@ -95,7 +95,7 @@ def test_r3_notices_that_nobody_will_look_in_time(pool: CheckedPool) -> None:
 
     pool.next_at = 11.0
 
-    assert "nobody looks before 11" in (invariants.r3_nobody_waits_past_a_free_key(pool, 0.0) or "")
+    assert "nothing checks before 11" in (invariants.r3_nobody_waits_past_a_free_key(pool, 0.0) or "")
 
 
 def test_r4_notices_one_who_was_passed(pool: CheckedPool) -> None:
