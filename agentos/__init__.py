@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from .version import __version__
 
 if TYPE_CHECKING:
+    from .costs import Usage
     from .errors import (
         AgentOSError,
         CommandFailed,
@@ -110,6 +111,7 @@ __all__ = [
     "StoreTooNew",
     "StoreUnavailable",
     "Transient",
+    "Usage",
     "ValueNotRecorded",
     "WorkerLost",
     "WorkflowResult",
@@ -120,6 +122,7 @@ __all__ = [
 ]
 
 _HOME = {
+    "Usage": ".costs",
     "Credential": ".pool",
     "Lease": ".pool",
     "Limit": ".pool",

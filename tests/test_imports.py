@@ -23,10 +23,11 @@ ROOMS = {
     "pool": {"providers"},
     "credentials": set[str](),
     "providers": set[str](),
+    "costs": set[str](),
 }
 
 # Rooms that any other may import.
-EVERYWHERE = {"util"}
+EVERYWHERE = {"util", "costs"}
 
 # What is installed for the command, and the only file or room that may import it: the library needs nothing but Python.
 OPTIONAL = {
