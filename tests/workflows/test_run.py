@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import count, pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -522,6 +523,43 @@ def test_a_halt_clause_stops_soon_after_so_many_failures() -> None:
     assert stats.failed == 3
     assert stats.stopped_by == "halt at soon,fail=3"
     assert run.get_checkpoints() == [str(n) for n in range(3, 100)]
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_percentage_of_failures_does_not_stop_a_run_at_its_first_items(known: bool) -> None:
+    def worker(item: int, key: str | None) -> None:
+        if item < 5:
+            raise ValueError("bad")
+
+    items = range(200) if known else iter(range(200))
+    stats, _ = ParallelCoordinator(1, halt="soon,fail=10%").execute_parallel(items, worker, str)
+
+    assert (stats.stopped_by, stats.failed, stats.completed) == (None, 5, 200)
+
+
+def test_a_run_stops_once_more_than_the_percentage_of_all_its_items_has_failed() -> None:
+    def worker(item: int, key: str | None) -> None:
+        raise ValueError("bad")
+
+    stats, _ = ParallelCoordinator(1, halt="soon,fail=10%").execute_parallel(range(200), worker, str)
+
+    assert (stats.stopped_by, stats.failed) == ("halt at soon,fail=10%", 21)
+
+
+def test_failures_of_earlier_starts_do_not_count_for_a_halt_clause(tmp_path: Path) -> None:
+    def worker(item: int, key: str | None) -> None:
+        if item < 3:
+            raise ValueError("bad")
+
+    def start(halt: str) -> ProgressStats:
+        run = ParallelCoordinator(1, journal=tmp_path / "run", halt=halt)
+        return run.execute_parallel(range(10), worker, str)[0]
+
+    assert start("soon,fail=3").failed == 3
+
+    again = start("soon,fail=10%")
+
+    assert (again.stopped_by, again.cached, again.completed) == (None, 3, 10)
 
 
 def test_after_the_deadline_nothing_starts() -> None:

@@ -69,8 +69,8 @@ def run(
     retries: Annotated[
         str | None,
         typer.Option(
-            help="Retries of an item: 2 for transient errors. Given for a command, any exit code but 0 is "
-            "retried. Waiting for a limit does not count.",
+            help="Retries of an item: 2 for transient errors. Given for a command, any exit code but 0 and a "
+            "timeout are retried. Waiting for a limit does not count.",
             metavar="N",
         ),
     ] = None,
@@ -89,7 +89,11 @@ def run(
     ] = None,
     halt: Annotated[
         str | None,
-        typer.Option(help="Stop early: never, now,fail=1, soon,fail=10%, soon,success=100.", metavar="WHEN"),
+        typer.Option(
+            help="Stop early: never, now,fail=1, soon,success=100, soon,fail=10% (of the finished items, from the "
+            "100th on; or of all).",
+            metavar="WHEN",
+        ),
     ] = None,
     max_failures: Annotated[str | None, typer.Option(help="The same as --halt soon,fail=N.", metavar="N")] = None,
     deadline: Annotated[

@@ -95,10 +95,15 @@ def build_retry_options(request: RunRequest) -> dict[str, Any]:
 
 
 def _is_transient(error: BaseException) -> bool:
-    """Return whether a retry may help: transient errors, and commands with exit code 75."""
+    """Return whether a retry may help: transient errors, and commands with exit code 75.
+
+    A command that timed out has worked, and spent, as long as it was allowed to: a retry would most likely do it again.
+    """
     from ...runs.execution.error_policy import is_transient
 
-    return is_transient(error) or (isinstance(error, CommandFailed) and error.exit == ExitCode.PARKED)
+    if isinstance(error, CommandFailed):
+        return error.exit == ExitCode.PARKED
+    return is_transient(error) and not isinstance(error, TimeoutError)
 
 
 def _any_failure(error: BaseException) -> bool:

@@ -7,15 +7,16 @@ from dataclasses import dataclass
 
 _GRAMMAR = re.compile(r"(?P<when>now|soon),(?P<what>fail|success|done)=(?P<number>\d+(?:\.\d+)?)(?P<percent>%?)")
 
-# With fewer finished items than this, a percentage is meaningless.
-_ENOUGH_FOR_PERCENT = 3
+# Among fewer finished items, a few early failures are already a large percentage.
+_ENOUGH_FOR_PERCENT = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Halt:
     """A halt clause: stop once enough items failed, succeeded or finished; ``now`` cancels running attempts.
 
-    A percentage is of the items finished so far, and counts from the third on.
+    A percentage is of the items finished so far, from the hundredth on; besides, it is reached as soon as more than
+    that part of all items is counted, if their number is known.
     """
 
     now: bool
@@ -23,12 +24,15 @@ class Halt:
     number: float
     percent: bool
 
-    def reached(self, done: int, failed: int) -> bool:
+    def reached(self, done: int, failed: int, total: int | None = None) -> bool:
+        """Return whether the clause is reached; *total* is the number of all items, if known."""
         finished = done + failed
         count = {"fail": failed, "success": done, "done": finished}[self.counted]
         if not self.percent:
             return count >= self.number
-        return finished >= _ENOUGH_FOR_PERCENT and count * 100 >= self.number * finished and count > 0
+        if finished >= _ENOUGH_FOR_PERCENT and count * 100 >= self.number * finished:
+            return True
+        return total is not None and count * 100 > self.number * total
 
     def __str__(self) -> str:
         return f"{'now' if self.now else 'soon'},{self.counted}={self.number:g}{'%' if self.percent else ''}"

@@ -32,6 +32,7 @@ class ItemScheduler:
         *,
         retries: int = 2,
         halt: Halt | None = None,
+        total: int | None = None,
         last_token: int = 0,
         pool: Any = None,
         attempt: type[Attempt] = Attempt,
@@ -42,6 +43,7 @@ class ItemScheduler:
         self.phase = Phase.RUNNING
         self.retries = retries
         self.halt = halt
+        self._total = total  # the number of items, if known before the input has ended
         self.fresh: deque[Item] = deque()
         self.retry_ready: list[tuple[int, int, Item]] = []  # heap by position in the input
         self.backing_off: list[tuple[float, int, Item]] = []  # heap by instant
@@ -249,8 +251,11 @@ class ItemScheduler:
         item.state = ItemStatus.FAILED
 
     def is_halted(self) -> bool:
-        """True if the halt clause has been reached."""
-        return self.halt is not None and self.halt.reached(self.done, self.failed)
+        """True if the halt clause has been reached. Results of earlier starts do not count."""
+        if self.halt is None:
+            return False
+        total = self.taken if self._total is None and self.exhausted else self._total
+        return self.halt.reached(self.done, self.failed, total)
 
     # -- the end ----------------------------------------------------------------------------------------------
 

@@ -50,6 +50,7 @@ class Run:
         scheduler = ItemScheduler(
             retries=options.retries,
             halt=options.halt_clause,
+            total=source.total,
             last_token=0 if journal is None else journal.last_token,
             pool=pool,
             attempt=PooledAttempt if is_our_pool else Attempt,

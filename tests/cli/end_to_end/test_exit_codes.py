@@ -99,11 +99,12 @@ def test_retries_are_counted_and_kept_apart_in_the_log(place: Place) -> None:
 @pytest.mark.parametrize(
     ("flag", "said"), [("--timeout", "timed out after 0.2s"), ("--idle-timeout", "silent for 0.2s")]
 )
-def test_a_command_that_takes_too_long_is_ended(place: Place, flag: str, said: str) -> None:
-    ended = place.run("run", flag, "0.2s", "--retries", "0", "--", "sh", "-c", "sleep 600", ":::", "a")
+def test_a_command_that_takes_too_long_is_ended_and_not_retried(place: Place, flag: str, said: str) -> None:
+    ended = place.run("run", flag, "0.2s", "--", "sh", "-c", "sleep 600", ":::", "a")
 
     assert ended.code == 1
     (result,) = place.results()
+    assert result["attempts"] == 1  # it is not retried unless --retries was given
     assert said in result["error"]
     assert result["error_type"] == "TimeoutError"
 
@@ -119,7 +120,7 @@ def test_a_command_that_goes_on_talking_is_not_idle(place: Place) -> None:
     [
         (["--halt", "soon,fail=1"], 1),
         (["--max-failures", "2"], 2),
-        (["--halt", "soon,fail=50%"], 3),
+        (["--halt", "soon,fail=50%"], 3),  # more than half of the four
         (["--halt", "now,fail=1"], 1),
     ],
 )

@@ -1,4 +1,4 @@
-"""Cluster options are checked before any connection."""
+"""Cluster options are checked before any connection; which failures of a command are retried."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from agentos import Dask
+from agentos import Dask, Transient
 from agentos.cli.session import item_worker
 from agentos.cli.usage_error import UsageError
+from agentos.errors import CommandFailed
 
 
 def request(engine: str | None) -> Any:
@@ -34,3 +35,25 @@ def test_without_a_package_it_says_what_to_install(monkeypatch: pytest.MonkeyPat
         item_worker.build_cluster_options(request("dask://host:8786"))
 
     assert refused.value.hint == "pip install 'agentos-parallel[dask]'"
+
+
+@pytest.mark.parametrize(
+    ("error", "by_default", "with_retries"),
+    [
+        (TimeoutError("timed out after 5s"), False, True),
+        (CommandFailed(reason="exit code 1", exit=1), False, True),
+        (CommandFailed(reason="exit code 75", exit=75), True, True),
+        (Transient("overloaded"), True, True),
+        (ConnectionResetError(), True, True),
+        (ValueError("a bug"), False, False),
+    ],
+)
+def test_a_command_that_timed_out_is_retried_only_with_retries(
+    error: Exception, by_default: bool, with_retries: bool
+) -> None:
+    def retries(given: int | None) -> bool:
+        told: Any = SimpleNamespace(command=("agent",), option={"retries": given}.__getitem__)
+        found: bool = item_worker.build_retry_options(told)["retry_if"](error)
+        return found
+
+    assert (retries(None), retries(2)) == (by_default, with_retries)

@@ -87,21 +87,44 @@ def test_a_number_counts_items(text: str, done: int, failed: int, reached: bool)
     ("text", "done", "failed", "reached"),
     [
         ("soon,fail=10%", 0, 0, False),
-        ("soon,fail=10%", 0, 2, False),  # all failed, but two say nothing
-        ("soon,fail=10%", 2, 1, True),
-        ("soon,fail=10%", 9, 1, True),
-        ("soon,fail=10%", 10, 1, False),
-        ("soon,fail=50%", 2, 1, False),
+        ("soon,fail=10%", 4, 1, False),
+        ("soon,fail=10%", 0, 99, False),  # all failed, but 99 are too few
+        ("soon,fail=10%", 0, 100, True),
+        ("soon,fail=10%", 90, 10, True),
+        ("soon,fail=10%", 91, 10, False),
         ("soon,fail=100%", 1, 99, False),
-        ("soon,fail=100%", 0, 3, True),
-        ("soon,success=50%", 1, 2, False),
-        ("soon,success=50%", 2, 1, True),
-        ("soon,done=100%", 3, 0, True),
+        ("soon,fail=100%", 0, 100, True),
+        ("soon,success=50%", 49, 51, False),
+        ("soon,success=50%", 50, 50, True),
+        ("soon,done=100%", 99, 0, False),
+        ("soon,done=100%", 100, 0, True),
     ],
 )
-def test_a_percentage_is_of_the_items_finished_so_far_from_the_third_on(
+def test_a_percentage_is_of_the_items_finished_so_far_from_the_hundredth_on(
     text: str, done: int, failed: int, reached: bool
 ) -> None:
     halt = parse_halt(text)
     assert halt is not None
     assert halt.reached(done, failed) is reached
+
+
+@pytest.mark.parametrize(
+    ("text", "done", "failed", "total", "reached"),
+    [
+        ("soon,fail=10%", 0, 2, 20, False),
+        ("soon,fail=10%", 0, 3, 20, True),
+        ("soon,fail=10%", 5, 50, 500, False),
+        ("soon,fail=10%", 5, 51, 500, True),
+        ("soon,fail=10%", 900, 100, 5_000, True),  # of the finished ones, though few of all
+        ("soon,fail=10%", 0, 0, 0, False),
+        ("soon,fail=100%", 0, 20, 20, False),  # the run is over anyway
+        ("soon,done=10%", 5, 5, 100, False),
+        ("soon,done=10%", 6, 5, 100, True),
+    ],
+)
+def test_a_percentage_is_reached_earlier_once_more_than_that_part_of_all_items_is_counted(
+    text: str, done: int, failed: int, total: int, reached: bool
+) -> None:
+    halt = parse_halt(text)
+    assert halt is not None
+    assert halt.reached(done, failed, total) is reached

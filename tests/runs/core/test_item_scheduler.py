@@ -455,3 +455,17 @@ def test_the_halt_clause_is_asked_with_the_boards_counts() -> None:
     end(board, begin(board), AttemptEnd.ERROR)
     assert board.is_halted()
     assert not board_of(1).is_halted()
+
+
+def test_a_percentage_of_all_items_needs_a_known_number_of_items() -> None:
+    known = board_of(10, halt=parse_halt("soon,fail=10%"), total=10)
+    unknown = board_of(10, halt=parse_halt("soon,fail=10%"))
+    unknown.exhausted = False
+    for board in (known, unknown):
+        for _ in range(2):
+            end(board, begin(board), AttemptEnd.ERROR)
+    assert (known.is_halted(), unknown.is_halted()) == (True, False)
+
+    unknown.taken, unknown.exhausted = 10, True
+
+    assert unknown.is_halted()
