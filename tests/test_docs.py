@@ -153,3 +153,10 @@ def test_contributing_names_files_that_exist() -> None:
 
     assert len(named) >= 20
     assert [path for path in named if not (ROOT / path).exists()] == []
+
+
+@pytest.mark.parametrize(
+    "path", [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("docs/*.md"))], ids=lambda path: path.name
+)
+def test_no_page_has_the_marks_of_an_unresolved_merge(path: Path) -> None:
+    assert not re.findall(r"^(?:<{7} |={7}$|>{7} ).*", path.read_text(), re.MULTILINE)
