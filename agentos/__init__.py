@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from .providers import Event, Reading, Signal, classify, from_exception
     from .runs.commands.command import Command
     from .runs.context import Context
+    from .runs.display.rich_display import RichProgress
     from .runs.progress import Progress
     from .runs.remote.dask_config import Dask
     from .runs.results import Cause
@@ -102,6 +103,7 @@ __all__ = [
     "RateLimited",
     "Reading",
     "RemoteError",
+    "RichProgress",
     "Secret",
     "Signal",
     "StoreDamaged",
@@ -136,6 +138,7 @@ _HOME = {
     "Command": ".runs.commands.command",
     "Context": ".runs.context",
     "Progress": ".runs.progress",
+    "RichProgress": ".runs.display.rich_display",
     "Dask": ".runs.remote.dask_config",
     "CredentialCoordinator": ".workflows.parallel",
     "CredentialState": ".workflows.parallel",

@@ -31,6 +31,7 @@ def test_the_fixed_names_are_where_they_have_to_be() -> None:
     assert coordinator.ParallelCoordinator is agentos.ParallelCoordinator
     assert coordinator.WorkflowResult is agentos.WorkflowResult
     assert coordinator.ProgressStats is agentos.ProgressStats
+    assert agentos.RichProgress.__module__ == "agentos.runs.display.rich_display"
 
 
 def test_what_the_originals_promised_of_a_run_is_still_there() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import sys
@@ -15,6 +16,7 @@ def entry() -> NoReturn:
     if interrupted is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     _open_the_standard_streams()
+    _escape_what_cannot_be_encoded()
     from ..runs.execution import process_exit
     from .forced_exit import ForcedExit
     from .main import main
@@ -38,6 +40,13 @@ def _open_the_standard_streams() -> None:
     for name in ("stdin", "stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "r" if name == "stdin" else "w"))  # noqa: SIM115 - stays open
+
+
+def _escape_what_cannot_be_encoded() -> None:
+    """Write an escape where the locale's encoding has no ``é``, as standard error does already."""
+    out = sys.stdout
+    if isinstance(out, io.TextIOWrapper) and (out.encoding.lower(), out.errors) != ("utf-8", "surrogateescape"):
+        out.reconfigure(errors="backslashreplace")
 
 
 def _not_written(error: OSError | ValueError, code: int) -> int:

@@ -64,10 +64,11 @@ class Context:
 
 
 class ItemLogger(logging.LoggerAdapter[logging.Logger]):
-    """A logger that puts ``[item id]`` before each line."""
+    """A logger that puts ``[item id]`` before each line. The record has the id as ``item_id``, too."""
 
     def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
-        return f"[{(self.extra or {}).get('item_id')}] {msg}", kwargs
+        item = self.extra or {}
+        return f"[{item.get('item_id')}] {msg}", {**kwargs, "extra": {**(kwargs.get("extra") or {}), **item}}
 
 
 class CheckpointFolder(ForkSafeLocks):

@@ -195,7 +195,7 @@ def run(
     ] = None,
     progress: Annotated[
         str | None,
-        typer.Option(help="auto (bar on a terminal, else plain), bar, plain, json or none.", metavar="HOW"),
+        typer.Option(help="auto (bar on a terminal, plain in a pipe), bar, plain, json or none.", metavar="HOW"),
     ] = None,
     bar: Annotated[bool, typer.Option("--bar", "--eta", help="The same as --progress bar.")] = False,
     json: Annotated[

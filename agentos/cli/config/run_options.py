@@ -229,12 +229,12 @@ def build_variable_name(name: str) -> str:
     return RUN_OPTIONS[name].variable or f"AGENTOS_{name.upper()}"
 
 
-def parse_flag(name: str, given: Any) -> Any:
-    """Return the checked value of a typed option. Raise UsageError, which names the flag."""
+def parse_flag(name: str, given: Any, spelling: str = "") -> Any:
+    """Return the checked value of a typed option. Raise UsageError, which names the flag as it was typed."""
     try:
         value = RUN_OPTIONS[name].kind(given, isinstance(given, str))
     except BadValue as error:
-        raise UsageError(f"--{name.replace('_', '-')} {error}") from None
+        raise UsageError(f"{spelling or '--' + name.replace('_', '-')} {error}") from None
     problem = find_exposure(name, value)
     if problem is not None:
         raise UsageError(f"--{name} {problem}", PASSWORDS_ELSEWHERE)

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 BARE_PARALLEL = "3"
+SPELLINGS: dict[str, tuple[str, ...]] = {"parallel": ("--jobs", "-j")}  # besides the option's own name
 ONCE = ("--fresh", "--retry-failed", "--new-command", "--force", "--trust", "--dry-run", "-n")
 
 
@@ -32,6 +33,16 @@ class ParsedArguments:
         """Return ``resume_arguments`` with *more* options."""
         kept = (each for each in self.options if each not in ONCE)
         return replace(self, options=(*kept, *more)).all_arguments
+
+    def spelling(self, name: str) -> str:
+        """Return the flag of that option as it was typed last: ``--jobs`` for ``parallel``, for example."""
+        flag = f"--{name.replace('_', '-')}"
+        spellings: tuple[str, ...] = (flag, *SPELLINGS.get(name, ()))
+        for word in reversed(self.options):
+            for each in spellings:
+                if word == each or word.startswith(f"{each}=" if each.startswith("--") else each):
+                    return each
+        return flag
 
     @property
     def all_arguments(self) -> list[str]:

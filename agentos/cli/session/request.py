@@ -240,7 +240,8 @@ def _joined(flags: Flags, settings: Settings) -> tuple[dict[str, Any], dict[str,
         typed = flags.options.get(name)
         setting = settings.run.get(name)
         if typed is not None:
-            options[name], where[name] = parse_flag(name, typed), f"--{name.replace('_', '-')}"
+            where[name] = flags.typed.spelling(name)
+            options[name] = parse_flag(name, typed, where[name])
         elif setting is not None:
             options[name], where[name] = setting.value, setting.where
         else:

@@ -125,6 +125,7 @@ class _Session:
         self._reporter = build_reporter(
             request.option("progress"),
             stream=sys.stderr,
+            stdout=sys.stdout,
             environ=os.environ,
             colour_flag=flags.color,
             run_name=request.name,

@@ -6,6 +6,8 @@ import contextlib
 import logging
 from collections.abc import Callable, Iterator
 
+from .print_capture import write_for_item
+
 # Logged by a pool for each rate limit: there may be thousands, and `agentos show` counts them.
 _EVERYDAY = ("rate-limited for", "Credential pool exhausted")
 
@@ -14,7 +16,7 @@ _EVERYDAY = ("rate-limited for", "Credential pool exhausted")
 def showing_log(
     say: Callable[[str], None], masked: Callable[[str], str], *, without_display: bool, verbose: bool
 ) -> Iterator[None]:
-    """While active, pass redacted log messages to *say* and to no other handler.
+    """While active, pass redacted log messages to *say* and to no other handler; an item's own are its output.
 
     Messages that a display shows anyway are skipped; *without_display*, the message that the run stops is not.
     """
@@ -47,6 +49,9 @@ class _LogHandler(logging.Handler):
         try:
             message = record.getMessage()
             if record.module == "progress" and not (self._without_display and "Stopping" in message):
+                return
+            item_id = getattr(record, "item_id", None)  # of a worker's context.log: the output of an item has its tag
+            if item_id is not None and write_for_item(message.removeprefix(f"[{item_id}] ") + "\n"):
                 return
             if self._verbose or not any(words in message for words in _EVERYDAY):
                 self._print(self._masked(message) + "\n")

@@ -157,6 +157,14 @@ def _current_item() -> AttemptOutput | None:
     return printing.output
 
 
+def write_for_item(text: str) -> bool:
+    """Write *text* to the standard error of the item whose worker runs here; False outside of one."""
+    item = _current_item()
+    if item is not None:
+        _write_to_item(item, "stderr", text.encode("utf-8", "backslashreplace"))
+    return item is not None
+
+
 def _write_to_item(item: AttemptOutput, stream: str, data: bytes) -> None:
     # Code that shows or logs the item's line may print to the same stream.
     token = _printing.set(None)

@@ -38,6 +38,7 @@ def build_reporter(
     mode: str,
     *,
     stream: TextIO,
+    stdout: TextIO | None = None,
     environ: Mapping[str, str],
     colour_flag: str = "auto",
     run_name: str = "",
@@ -48,7 +49,8 @@ def build_reporter(
 ) -> Reporter:
     """Return progress output on *stream*. ``auto`` is a live display on a capable terminal, else plain lines.
 
-    ``bar`` is the same, because a file cannot show a display; without rich both are plain lines.
+    ``auto`` is plain too if *stdout* is a pipe or a file: ``| less`` shares the terminal with the display, and what
+    ``| tee`` prints would go into the middle of it. ``bar`` asks only about *stream*. Without rich both are plain.
     """
     if mode not in MODES:
         raise UsageError(f"--progress: {mode!r} is not known", f"give one of {', '.join(MODES)}")
@@ -57,7 +59,8 @@ def build_reporter(
         return _Silent()
     if mode == "json":
         return _Json(stream)
-    if mode != "plain" and is_terminal(stream) and not is_dumb(environ):
+    on_terminal = is_terminal(stream) and (mode == "bar" or stdout is None or is_terminal(stdout))
+    if mode != "plain" and on_terminal and not is_dumb(environ):
         try:
             from ...runs.display.rich_display import RichProgress
         except ModuleNotFoundError:

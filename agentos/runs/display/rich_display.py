@@ -49,9 +49,9 @@ class RichProgress:
     """Shows one run at a time: ``ParallelCoordinator(..., on_progress=RichProgress())``.
 
     On a terminal: a bar, the counts, the estimated end, running items, the last *failures* failures; elsewhere the
-    lines of ``PlainProgress``. It writes to standard error unless given a *console*, and becomes silent when that
-    cannot be written. What is printed to the same terminal meanwhile appears above the region, unless *redirect* is
-    off.
+    lines of ``PlainProgress``. It writes to standard error unless given a *console*, with plain lines if standard
+    output is a pipe or a file, and becomes silent when it cannot write. What is printed to the same terminal meanwhile
+    appears above the region, unless *redirect* is off.
 
     Optional sources: *name* of the run; *keys*, such as ``pool.snapshot``, called four times a second; *forecast*, the
     seconds for so many more items (``PoolForecast``); *running*, the ids of running items with their start (epoch
@@ -72,6 +72,7 @@ class RichProgress:
     ) -> None:
         if isinstance(failures, bool) or not isinstance(failures, int) or failures < 0:
             raise ValueError("failures must be how many of the last failures to show, 0 or more")
+        self._is_piped = console is None and not is_terminal(sys.stdout)  # `| less` and `| tee` share the terminal
         self._console = Console(stderr=True) if console is None else console
         self._keys = keys
         self._forecast = forecast
@@ -99,7 +100,7 @@ class RichProgress:
 
     def __call__(self, event: Progress) -> None:
         """Show *event*."""
-        if not self._console.is_terminal or self._console.is_dumb_terminal:
+        if self._is_piped or not self._console.is_terminal or self._console.is_dumb_terminal:
             self._plain(event)
             return
         with self._lock:

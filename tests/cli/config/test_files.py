@@ -225,6 +225,8 @@ def test_a_wrong_value_of_a_flag_is_refused_by_its_name() -> None:
     assert parse_flag("idle_timeout", "5m") == 300.0
     with pytest.raises(UsageError, match="--idle-timeout must be a time"):
         parse_flag("idle_timeout", "long")
+    with pytest.raises(UsageError, match=r'^--jobs must be a whole number of at least 1, not "abc"'):
+        parse_flag("parallel", "abc", "--jobs")
     with pytest.raises(UsageError, match="--store must be sqlite, sqlite:///path, "):
         parse_flag("store", "junk")
 

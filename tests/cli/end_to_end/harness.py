@@ -304,11 +304,15 @@ class Place:
         columns: int = 100,
         lines: int = 30,
         as_a_job: bool = False,
+        piped_to: str = "",
     ) -> Terminal:
-        """Start it in a terminal; *as_a_job* of a shell there, which says when it stops and continues it on ``fg``."""
+        """Start it in a terminal; *as_a_job* of a shell there, which says when it stops and continues it on ``fg``.
+
+        Only its standard error is the terminal if it is *piped_to* another program there.
+        """
         master, slave = os.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
-        started = command()
+        started = ["/bin/sh", "-c", f'"$@" | {piped_to}', "sh", *command()] if piped_to else command()
         process = subprocess.Popen(
             [sys.executable, "-I", "-S", *(_AS_A_JOB if as_a_job else ("-c", _TO_A_TERMINAL)), *started, *arguments],
             cwd=self.cwd,

@@ -59,6 +59,7 @@ def test_a_worker_in_python_is_run_and_its_prints_belong_to_its_item(place: Plac
         "def work(item, credential, *, context):\n"
         "    print('out of', item['id'])\n"
         "    print('err of', item['id'], file=sys.stderr)\n"
+        "    context.log.warning('logged for %s', item['id'])\n"
         "    if item['id'] == 'bad':\n        raise ValueError('cannot do it')\n"
         "    return {'length': len(item['text']), 'attempt': context.attempt}\n",
     )
@@ -69,11 +70,12 @@ def test_a_worker_in_python_is_run_and_its_prints_belong_to_its_item(place: Plac
     assert ended.code == 1
     assert sorted(ended.lines) == ["[bad] out of bad", "[good] out of good"]
     assert "[good] err of good" in ended.err
+    assert "[good] logged for good" in ended.err.splitlines()
     assert "cannot do it" in ended.err
     good, bad = sorted(place.results(), key=lambda result: result["outcome"])
     assert good["value"] == {"length": 4, "attempt": 1}
     assert (bad["outcome"], bad["error_type"]) == ("failed", "ValueError")
-    assert place.run("logs", "work", "bad").lines[1:3] == ["out of bad", "err of bad"]
+    assert place.run("logs", "work", "bad").lines[1:4] == ["out of bad", "err of bad", "logged for bad"]
 
 
 def test_lines_come_at_once_groups_at_their_end_and_kept_order_in_the_end(place: Place) -> None:
@@ -235,6 +237,20 @@ def test_progress_on_a_terminal_comes_in_the_way_asked_for(place: Place, progres
     assert ended.code == 0
     assert ("───" in plain(ended.out)) == (progress == "bar")
     assert ("r: 1 of 1 done, 0 failed" in flowing(ended.out)) == (progress != "none")
+
+
+@pytest.mark.parametrize("flags", [(), ("--progress", "bar")])
+def test_on_a_terminal_a_run_that_is_piped_has_plain_lines_unless_a_bar_is_asked_for(
+    place: Place, flags: tuple[str, ...]
+) -> None:
+    seen = place.asked_for("seen")
+
+    ended = place.terminal("run", *flags, "--name", "r", "--", "echo", "{}", ":::", "a", piped_to="tee seen").ended()
+
+    assert seen.read_text() == "[a] a\n"
+    assert "[a] a" in plain(ended.out)
+    assert "r: 1 of 1 done, 0 failed" in flowing(ended.out)
+    assert ("\x1b" in ended.out) == bool(flags)
 
 
 def test_progress_as_json_has_nothing_else_beside_it(place: Place) -> None:

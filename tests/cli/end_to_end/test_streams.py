@@ -50,3 +50,12 @@ def test_looking_at_it_through_head_or_on_a_full_disk_is_no_fault(place: Place) 
         assert "No space left on device" in full.err, (look, full)
         assert "internal error of agentos" not in full.err, (look, full)
         assert full.code not in (0, 70), (look, full)
+
+
+def test_what_the_locale_cannot_encode_is_escaped(place: Place) -> None:
+    ascii_only = {"LC_ALL": "POSIX", "PYTHONUTF8": "0"}
+    assert place.run("run", "--name", "r", "--", "true", ":::", "caf\u00e9").code == 0
+
+    listed = place.run("show", "--items", env=ascii_only)
+
+    assert (listed.code, listed.out, listed.err) == (0, "done\tcaf\\xe9\n", "")

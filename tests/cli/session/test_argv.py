@@ -60,3 +60,19 @@ def test_what_to_type_to_go_on_leaves_out_what_was_meant_once() -> None:
 @pytest.mark.parametrize("typed", [["--", "echo", "{}", ":::", "a", "b c"], [":::", "a", "b c", "--", "echo", "{}"]])
 def test_words_are_typed_again_as_words_and_where_they_stood(typed: list[str]) -> None:
     assert split_arguments(typed).resume_arguments == typed
+
+
+@pytest.mark.parametrize(
+    ("typed", "blamed"),
+    [
+        ("--jobs=abc", "--jobs"),
+        ("--jobs abc", "--jobs"),
+        ("-j abc", "-j"),
+        ("-jabc", "-j"),
+        ("--parallel=abc", "--parallel"),
+        ("-j 2 --jobs=abc", "--jobs"),
+        ("--joblog x", "--parallel"),
+    ],
+)
+def test_an_option_is_named_as_it_was_typed(typed: str, blamed: str) -> None:
+    assert split_arguments(typed.split()).spelling("parallel") == blamed

@@ -67,6 +67,19 @@ def test_elsewhere_there_are_plain_lines(mode: str, stream: type[io.StringIO], e
     assert shown(mode, stream(), environ) == PLAIN
 
 
+@pytest.mark.parametrize(("mode", "drawn"), [("auto", False), ("bar", True)])
+def test_with_standard_output_in_a_pipe_only_a_typed_bar_is_drawn(mode: str, drawn: bool) -> None:
+    stream = Terminal()
+    report = build_reporter(mode, stream=stream, stdout=io.StringIO(), environ=XTERM, run_name="night")
+    report(STARTED)
+    report(FINISHED)
+    report.close()
+
+    assert ("\x1b" in stream.getvalue()) == drawn
+    assert (stream.getvalue() == PLAIN) == (not drawn)
+    assert (report.write_above is not None) == drawn
+
+
 def test_without_rich_there_are_plain_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "rich.console", None)
     monkeypatch.delitem(sys.modules, "agentos.runs.display.rich_display", raising=False)

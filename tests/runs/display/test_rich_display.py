@@ -24,6 +24,11 @@ from agentos.runs.results import ProgressStats, WorkflowResult
 from ..terminal_screen import FakeTerminal
 
 
+class TerminalText(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
 def stats(completed: int = 0, total: int | None = 10, *, elapsed: float = 5.0, failed: int = 0) -> ProgressStats:
     return ProgressStats(
         total=total,
@@ -347,6 +352,24 @@ def test_off_a_terminal_there_are_plain_lines() -> None:
         "night: 9 of 10 done, 1 failed",
         "took 0:00:05, 2.0 items/s",
     ]
+
+
+@pytest.mark.parametrize("out_is_a_terminal", [True, False])
+def test_by_default_there_are_plain_lines_if_standard_output_is_a_pipe(
+    out_is_a_terminal: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    err = TerminalText()
+    monkeypatch.setattr(sys, "stderr", err)
+    monkeypatch.setattr(sys, "stdout", TerminalText() if out_is_a_terminal else io.StringIO())
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+
+    shown = RichProgress()
+    shown(started())
+    shown(Progress("run_finished", stats(10)))
+
+    assert ("\x1b" in err.getvalue()) == out_is_a_terminal
+    assert "10 of 10 done" in err.getvalue()
 
 
 def test_a_dumb_terminal_gets_plain_lines() -> None:
