@@ -295,7 +295,7 @@ def test_the_journal(tmp_path: Path) -> None:
     def work(item: str, credential: str) -> Any:
         if item == "bad":
             raise ValueError("it is bad")
-        return {item}
+        return [item, 1j]
 
     pool = CredentialCoordinator([Credential("sk-shape-one-0123456789", name="one")])
     ParallelCoordinator(1, pool, journal=tmp_path, retries=0).execute_parallel(["good", "bad"], work, str)
@@ -315,7 +315,7 @@ def test_the_journal(tmp_path: Path) -> None:
     assert list(shape(session).items()) == list(names.items())
     assert json.loads(entries["plan"]["detail"]) == ["good", "bad"]
     done, failed = entries["done"], entries["failed"]
-    assert [done[name] for name in ("item", "attempt", "credential", "detail")] == ["good", 1, "one", "{'good'}"]
+    assert [done[name] for name in ("item", "attempt", "credential", "detail")] == ["good", 1, "one", "['good', 1j]"]
     assert (failed["item"], failed["error"]) == ("bad", "it is bad")
     failure = json.loads(failed["detail"])
     assert (list(failure), failure["type"]) == (["type", "traceback"], "ValueError")

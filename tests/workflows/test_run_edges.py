@@ -161,7 +161,7 @@ def test_a_strict_start_that_is_never_recorded_keeps_no_key(tmp_path: Path) -> N
     eventually(lambda: pool.get_available_count() == 1)
 
 
-@pytest.mark.parametrize("value", [{1: "int", "1": "text"}, {"a": [{2: 3}]}])
+@pytest.mark.parametrize("value", [{1: "int", "1": "text"}, {"a": [{2: 3, "2": 3}]}])
 def test_a_value_that_would_come_back_changed_is_kept_as_its_repr(tmp_path: Path, value: Any) -> None:
     def worker(item: int, key: str | None) -> Any:
         return value

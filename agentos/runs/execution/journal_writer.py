@@ -211,12 +211,12 @@ class JournalRecorder:
 
     def _row_with_value(self, kind: str, attempt: Attempt, now: float, value: Any, error: str | None) -> str:
         try:
-            text, shown = encode_value(value, self._mask)
+            encoded = encode_value(value, self._mask)
         except BaseException as raised:  # the value's own methods may raise anything
             detail = f"its own methods raised {type(raised).__qualname__}: {format_error(raised)}"
             raise ValueNotRecorded(detail=detail) from raised
         try:
-            return self._row(kind, attempt, now, text, error, shown)
+            return self._row(kind, attempt, now, encoded.text, error, encoded.repr)
         except ValueError as too_long:
             detail = f"{too_long}; write it to a file and return the path of that"
             raise ValueNotRecorded(detail=detail) from None

@@ -29,7 +29,7 @@ from ..report.planned_ids import Plan
 from ..report.status import find_owner
 from ..results import WorkflowResult
 from .append_file import AppendOnlyFile, is_ordinary
-from .value_codec import encode_value
+from .value_codec import EncodedValue, encode_value
 
 log = logging.getLogger("agentos")
 
@@ -256,14 +256,14 @@ def _format_row(
 def format_result(result: WorkflowResult, finished_at: float, mask: Callable[[str], str] | None) -> str:
     """Return the line of a new result."""
     try:
-        value, shown = encode_value(result.value, mask)
+        encoded = encode_value(result.value, mask)
     except BaseException:  # noqa: BLE001 - its own methods; the journal, which has asked them before, has the value
-        value, shown = None, f"<{type(result.value).__name__}>"
+        encoded = EncodedValue(None, f"<{type(result.value).__name__}>")
     return _format_line(
         replace_surrogates(result.item_id),
         result.outcome,
-        value,
-        shown,
+        encoded.text,
+        encoded.repr,
         None if result.error is None else replace_surrogates(result.error),
         result.metadata.get("error_type"),
         result.attempts,

@@ -45,7 +45,7 @@ def outcome_of(n: int) -> str:
 
 def value_of(n: int) -> Any:
     """What its worker returns."""
-    return {n} if kind_of(n) is Kind.ODD else {"n": n, "square": n * n}
+    return complex(n) if kind_of(n) is Kind.ODD else {"n": n, "square": n * n}
 
 
 def recorded_value_of(n: int) -> tuple[str | None, str | None]:

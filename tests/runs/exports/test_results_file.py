@@ -147,11 +147,11 @@ def test_a_folder_that_cannot_be_written_ends_nothing_and_the_next_start_makes_i
 
 
 def test_a_value_that_is_not_json_is_there_as_what_it_was(tmp_path: Path) -> None:
-    path = exported(tmp_path / "r", ["a"], lambda item, credential: {1})
+    path = exported(tmp_path / "r", ["a"], lambda item, credential: [1j])
 
-    assert (by_id(path)["a"]["value"], by_id(path)["a"]["value_repr"]) == (None, "{1}")
+    assert (by_id(path)["a"]["value"], by_id(path)["a"]["value_repr"]) == (None, "[1j]")
     (again,) = map(json.loads, result_lines(locate_files(tmp_path / "r")))
-    assert (again["value"], again["value_repr"]) == (None, "{1}")
+    assert (again["value"], again["value_repr"]) == (None, "[1j]")
 
 
 def test_secrets_are_taken_out_of_values(tmp_path: Path) -> None:
