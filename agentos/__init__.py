@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from .runs.display.rich_display import RichProgress
     from .runs.progress import Progress
     from .runs.remote.dask_config import Dask
-    from .runs.results import Cause
+    from .runs.results import Cause, RunStopped
     from .workflows.parallel import (
         CredentialCoordinator,
         CredentialState,
@@ -104,6 +104,7 @@ __all__ = [
     "Reading",
     "RemoteError",
     "RichProgress",
+    "RunStopped",
     "Secret",
     "Signal",
     "StoreDamaged",
@@ -135,6 +136,7 @@ _HOME = {
     "classify": ".providers",
     "from_exception": ".providers",
     "Cause": ".runs.results",
+    "RunStopped": ".runs.results",
     "Command": ".runs.commands.command",
     "Context": ".runs.context",
     "Progress": ".runs.progress",

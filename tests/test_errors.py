@@ -35,6 +35,7 @@ from agentos import (
     ProgressStats,
     RateLimited,
     RemoteError,
+    RunStopped,
     StoreDamaged,
     StoreElsewhere,
     StoreError,
@@ -76,6 +77,7 @@ ERRORS = [
     DuplicateItems(examples=[("a", 0, 2), ("b", 1, 3)], count=7),
     InputFailed(reason="OSError: gone", stats=ProgressStats(total=3), results=[WorkflowResult("a", True, value=1)]),
     InputFailed(reason="OSError: gone"),
+    RunStopped(stopped_by="halt at now,fail=1", stats=ProgressStats(total=3, failed=1)),
     JournalInUse(path="/run", owner="run x (pid 7)"),
     NotAJournal(path="/run", found="not an SQLite database"),
     JournalTooNew(path="/run", version=9, known=1),
@@ -124,6 +126,7 @@ SIGNATURES = {
     "ValueNotRecorded": "(*, detail: 'str') -> 'None'",
     "DuplicateItems": "(*, examples: 'list[tuple[str, int, int]]', count: 'int') -> 'None'",
     "InputFailed": "(*, reason: 'str', stats: 'Any' = None, results: 'Any' = None) -> 'None'",
+    "RunStopped": "(*, stopped_by: 'str', stats: 'ProgressStats') -> 'None'",
     "JournalError": "(**facts: 'Any') -> 'None'",
     "JournalInUse": "(*, path: 'str', owner: 'str') -> 'None'",
     "NotAJournal": "(*, path: 'str', found: 'str') -> 'None'",
@@ -139,7 +142,7 @@ SIGNATURES = {
 
 def test_constructors_have_the_recorded_signatures() -> None:
     kinds = [kind for kind in vars(module).values() if isinstance(kind, type) and issubclass(kind, AgentOSError)]
-    kinds += [SecretUnavailable, InputError, TemplateError]
+    kinds += [RunStopped, SecretUnavailable, InputError, TemplateError]
 
     assert {kind.__name__: str(inspect.signature(kind)) for kind in kinds} == SIGNATURES
 

@@ -10,13 +10,24 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..util.durations import LONGEST_DURATION, parse_duration
 from .core.halt import Halt, parse_halt
 from .engines.engine_option import check_engine
 from .execution.error_policy import RetryRule, is_transient
 from .progress import Progress
 
-__all__ = ["CostFunction", "Deadline", "NameFunction", "RunOptions", "call_for_text", "parse_halt"]
+__all__ = [
+    "CostFunction",
+    "Deadline",
+    "Duration",
+    "NameFunction",
+    "RunOptions",
+    "call_for_text",
+    "parse_halt",
+    "read_duration",
+]
 
+Duration = float | str  # seconds, or text such as "90s", "5m" or "1h30m"
 Deadline = float | datetime.datetime | None
 CostFunction = Callable[[Any], Mapping[str, float] | None] | None
 NameFunction = Callable[[Any], str | None] | None
@@ -87,6 +98,19 @@ class RunOptions:
         if isinstance(self.deadline, datetime.datetime):
             return now + self.deadline.timestamp() - wall  # a naive datetime is local time
         return now + self.deadline
+
+
+def read_duration(name: str, given: Any) -> Any:
+    """Return the seconds of a duration that is text such as ``"5m"``; anything else as it is, to be checked.
+
+    Raise ValueError, which names the argument, for any other text.
+    """
+    if not isinstance(given, str):
+        return given
+    found = parse_duration(given)
+    if found is None or found > LONGEST_DURATION:
+        raise ValueError(f"{name} must be a number of seconds, or a time such as '90s', '5m' or '1h30m', not {given!r}")
+    return found
 
 
 def _check_seconds(name: str, value: object, least: str, or_what: str = "") -> None:

@@ -6,9 +6,10 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..errors import AgentOSError, error_fields
 from .core.states import Cause
 
-__all__ = ["Cause", "ProgressStats", "WorkflowResult"]
+__all__ = ["Cause", "ProgressStats", "RunStopped", "WorkflowResult"]
 
 
 @dataclass(slots=True)
@@ -59,6 +60,11 @@ class ProgressStats:
     wakes_at: float | None = None
     end_time: float | None = None
 
+    def raise_if_stopped(self) -> None:
+        """Raise ``RunStopped`` if the run ended before its input did: by a signal, a halt, a deadline, lost keys."""
+        if self.stopped_by is not None:
+            raise RunStopped(stopped_by=self.stopped_by, stats=self)
+
     @property
     def elapsed(self) -> float:
         """Seconds since the start of the run; its duration once it has ended."""
@@ -73,3 +79,17 @@ class ProgressStats:
     def unfinished(self) -> int | None:
         """The number of items that are neither done nor failed; None while the length of the input is unknown."""
         return None if self.total is None else self.total - self.completed
+
+
+@error_fields()
+class RunStopped(AgentOSError):
+    """A run ended before its input did: ``stopped_by`` says why, ``stats`` has the counts."""
+
+    stopped_by: str
+    stats: ProgressStats
+
+    def describe(self) -> str:
+        stats, of = self.stats, "" if self.stats.total is None else f" of {self.stats.total}"
+        return (
+            f"the run was stopped by {self.stopped_by}: {stats.success_count}{of} items are done, {stats.failed} failed"
+        )

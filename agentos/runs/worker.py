@@ -34,7 +34,7 @@ class Worker:
 
 
 def inspect_worker(function: object) -> Worker:
-    """Inspect a worker. Raises ValueError for an object that cannot be one."""
+    """Inspect a worker. Raises ValueError for an object that cannot be one, or cannot be called as one."""
     if isinstance(function, Command):
         return Worker(function, is_async=False, wants_context=False, name=function.name, is_command=True)
     if not callable(function):
@@ -48,7 +48,9 @@ def inspect_worker(function: object) -> Worker:
     is_async = inspect.iscoroutinefunction(inner) or inspect.iscoroutinefunction(looked_at)
     if inspect.isasyncgenfunction(looked_at) or inspect.isgeneratorfunction(looked_at):
         raise ValueError("worker_func must return its result, not yield: it is a generator function")
-    return Worker(function, is_async, _wants_context(function), _build_name(inner))
+    wants_context = _wants_context(function)
+    _check_signature(function, inner, wants_context=wants_context)
+    return Worker(function, is_async, wants_context, _build_name(inner))
 
 
 def _wants_context(function: Callable[..., Any]) -> bool:
@@ -58,6 +60,24 @@ def _wants_context(function: Callable[..., Any]) -> bool:
         return False  # a builtin without a signature
     context = parameters.get("context")
     return context is not None and context.kind in (context.POSITIONAL_OR_KEYWORD, context.KEYWORD_ONLY)
+
+
+def _check_signature(function: Callable[..., Any], inner: object, *, wants_context: bool) -> None:
+    """Raise ValueError if the call of each item would fail."""
+    try:
+        # Not that of a wrapped function: a decorator can add and remove parameters.
+        signature = inspect.signature(function, follow_wrapped=False)
+    except (TypeError, ValueError):
+        return  # a builtin without a signature
+    try:
+        signature.bind("item", "credential", **({"context": None} if wants_context else {}))
+    except TypeError as error:
+        name = getattr(inner, "__name__", None) or type(inner).__name__
+        # Without defaults, which may hold a secret.
+        plain = [each.replace(default=each.empty, annotation=each.empty) for each in signature.parameters.values()]
+        shown = f"{name}{signature.replace(parameters=plain, return_annotation=signature.empty)}"
+        called = f"(item, credential{', context=...' if wants_context else ''})"
+        raise ValueError(f"worker_func cannot be called with {called}: {error}; it is {shown}") from None
 
 
 def _build_name(function: object) -> str:

@@ -1,11 +1,30 @@
-"""Format durations for people: as a clock, rounded, or with two units."""
+"""Parse durations that people write (``90s``, ``1h30m``); format them as a clock, rounded, or with two units."""
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 from typing import Final
 
 UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
+LONGEST_DURATION: Final = 100 * 365 * 86_400.0
+
+_NUMBER: Final = r"(\d+(?:\.\d+)?|\.\d+)"
+_PLAIN: Final = re.compile(_NUMBER, re.ASCII)
+_WRITTEN_UNITS: Final = {"d": 86_400.0, "h": 3_600.0, "m": 60.0, "s": 1.0}
+_PARTS: Final = re.compile("".join(rf"(?:{_NUMBER}{unit} ?)?" for unit in _WRITTEN_UNITS), re.ASCII)
+
+
+def parse_duration(text: str) -> float | None:
+    """Return the seconds of a number, or of numbers with d, h, m or s, the largest first; None for any other text."""
+    stripped = text.strip().lower()
+    if _PLAIN.fullmatch(stripped):
+        return float(stripped)
+    parts = _PARTS.fullmatch(stripped)
+    if not stripped or parts is None:
+        return None
+    found = zip(parts.groups(), _WRITTEN_UNITS.values(), strict=True)
+    return sum(float(number) * unit for number, unit in found if number)
 
 
 def format_hours(seconds: float) -> str:

@@ -17,8 +17,8 @@ WRONG: dict[str, list[Any]] = {
     "lease": ["items", "", None, 1],
     "start": ["lazy", None, True],
     "retries": [-1, 1.5, True, "2", None],
-    "timeout": [0, -1, math.nan, math.inf, True, "5"],
-    "grace": [-1, math.nan, math.inf, True, None, "5"],
+    "timeout": [0, -1, math.nan, math.inf, True, "5x", "", "-5m", "200000d"],
+    "grace": [-1, math.nan, math.inf, True, None, "soon"],
     "deadline": [-1, math.nan, math.inf, True, "tomorrow", datetime.date(2030, 1, 1)],
     "halt": ["later,fail=1", "", 5, True],
     "worker_version": ["", 5, b"v1"],
@@ -54,6 +54,14 @@ def test_what_is_told_is_kept() -> None:
     assert options.journal == Path("runs/x")
     assert options.halt_clause == Halt(True, "fail", 3, False)
     assert (options.timeout, options.grace, options.retries) == (1, 0, 0)
+
+
+@pytest.mark.parametrize("name", ["timeout", "grace", "term_window", "max_wait", "deadline"])
+@pytest.mark.parametrize(("text", "seconds"), [("5", 5.0), ("5m", 300.0), ("1h30m", 5400.0)])
+def test_a_duration_can_be_written_with_its_unit(name: str, text: str, seconds: float) -> None:
+    run = ParallelCoordinator(**{name: text})  # type: ignore[arg-type]
+
+    assert getattr(run._options, name) == seconds
 
 
 @pytest.mark.parametrize("name", ["timeout", "halt", "deadline", "worker_version", "cost_func", "model_func"])

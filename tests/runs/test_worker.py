@@ -137,10 +137,85 @@ def test_an_object_whose_call_is_a_generator_is_refused_too() -> None:
         inspect_worker(YieldingCallable())
 
 
+class MadeOfItem(AwaitedCallable):
+    def __init__(self, item: Any, credential: str | None) -> None:
+        pass
+
+
 def test_a_class_is_not_a_coroutine_function_because_its_instances_are() -> None:
-    assert not inspect_worker(AwaitedCallable).is_async
+    assert not inspect_worker(MadeOfItem).is_async
 
 
 def test_mocks_are_workers_too() -> None:
     assert inspect_worker(Mock()).is_async is False
     assert inspect_worker(AsyncMock()).is_async is True
+
+
+# -- the signature ------------------------------------------------------------------------------------------------
+
+
+def only_item(item: Any) -> None: ...
+
+
+def needs_three(item: Any, credential: str | None, client: Any) -> None: ...
+
+
+def context_second(item: Any, context: Any) -> None: ...
+
+
+def keyword_only(*, item: Any, credential: str | None) -> None: ...
+
+
+class OneArgument:
+    def __call__(self, item: Any) -> None: ...
+
+    def method(self, item: Any) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (only_item, "(item, credential): too many positional arguments; it is only_item(item)"),
+        (needs_three, "missing a required argument: 'client'; it is needs_three(item, credential, client)"),
+        (context_second, "(item, credential, context=...): multiple values for argument 'context'"),
+        (keyword_only, "(item, credential): too many positional arguments; it is keyword_only(*, item, credential)"),
+        (OneArgument(), "(item, credential): too many positional arguments; it is OneArgument(item)"),
+        (OneArgument().method, "it is method(item)"),
+        (OneArgument, "it is OneArgument()"),
+        (functools.partial(needs_three, 1, "two"), "it is needs_three(client)"),
+        (functools.partial(only_item, item="sk-secret"), "it is only_item(*, item)"),
+        (lambda: None, "it is <lambda>()"),
+        (len, "it is len(obj, /)"),
+    ],
+)  # fmt: skip
+def test_a_worker_that_cannot_be_called_is_refused_with_both_signatures(wrong: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=r"^worker_func cannot be called with \(item, credential") as refused:
+        inspect_worker(wrong)
+
+    assert message in str(refused.value)
+    assert "sk-secret" not in str(refused.value)
+
+
+def any_arguments(*args: Any, **more: Any) -> None: ...
+
+
+def with_default(item: Any, credential: str | None = None, *, size: int = 3) -> None: ...
+
+
+@functools.wraps(needs_three)
+def adds_a_client(*args: Any) -> None:
+    needs_three(args[0], args[1], client=None)
+
+
+@pytest.mark.parametrize(
+    "right",
+    [
+        any_arguments,
+        with_default,
+        adds_a_client,  # its decorated function has another signature
+        functools.partial(needs_three, client=None),
+        max,  # without a signature that can be read
+    ],
+)
+def test_a_worker_that_can_be_called_is_accepted(right: Any) -> None:
+    assert inspect_worker(right).call is right

@@ -23,6 +23,7 @@ from agentos import (
     ParallelCoordinator,
     ProgressStats,
     RateLimited,
+    RunStopped,
     Transient,
     WorkflowResult,
 )
@@ -510,6 +511,56 @@ def test_an_item_that_no_limit_admits_fails_and_the_others_are_done() -> None:
     assert stats.stopped_by is None
 
 
+# -- what is refused or warned of before the run -----------------------------------------------------------------
+
+
+def test_a_worker_with_a_wrong_signature_is_refused_before_the_run(tmp_path: Path) -> None:
+    def ask(item: int) -> None: ...
+
+    run = ParallelCoordinator(1, journal=tmp_path / "run")
+
+    with pytest.raises(ValueError, match=r"cannot be called with \(item, credential\).*it is ask\(item\)"):
+        run.execute_parallel(range(3), ask, str)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("lease", ["item", "call"])
+def test_a_run_with_an_empty_pool_is_refused_and_the_pool_alone_is_not(tmp_path: Path, lease: str) -> None:
+    pool = CredentialCoordinator([])
+    run = ParallelCoordinator(1, pool, journal=tmp_path / "run", lease=lease)
+
+    with pytest.raises(ValueError, match="credential_coordinator has no credentials"):
+        run.execute_parallel(range(3), nothing, str)
+    with pytest.raises(ValueError, match="credential_coordinator has no credentials"):
+        asyncio.run(run.execute_async(range(3), nothing, str))
+    assert not (tmp_path / "run").exists()
+
+    pool.add("sk-a-key-that-came-later")
+
+    assert run.execute_parallel(range(3), nothing, str)[0].success_count == 3
+
+
+def test_a_blocking_run_inside_a_loop_warns_once_and_names_the_other_method(caplog: pytest.LogCaptureFixture) -> None:
+    run = ParallelCoordinator(1)
+
+    async def inside() -> None:
+        for _ in range(2):
+            run.execute_parallel(range(2), nothing, str)
+        list(ParallelCoordinator(1).stream(range(2), nothing, str))
+        await ParallelCoordinator(1).execute_async(range(2), nothing, str)
+
+    run.execute_parallel(range(2), nothing, str)
+    with caplog.at_level(logging.WARNING, "agentos"):
+        asyncio.run(inside())
+
+    assert [record.getMessage() for record in caplog.records] == [
+        "[COORDINATOR] execute_parallel() blocks the running event loop until the run ends; "
+        "use `await execute_async()` in a coroutine",
+        "[COORDINATOR] stream() blocks the running event loop until the run ends; "
+        "use `async for ... in stream_async()` in a coroutine",
+    ]
+
+
 # -- stopping early -----------------------------------------------------------------------------------------------
 
 
@@ -523,6 +574,22 @@ def test_a_halt_clause_stops_soon_after_so_many_failures() -> None:
     assert stats.failed == 3
     assert stats.stopped_by == "halt at soon,fail=3"
     assert run.get_checkpoints() == [str(n) for n in range(3, 100)]
+
+
+def test_a_run_that_was_stopped_can_be_made_an_error() -> None:
+    def worker(item: int, key: str | None) -> None:
+        if item == 1:
+            raise ValueError("bad")
+
+    whole, _ = ParallelCoordinator(1).execute_parallel(range(5), worker, str)
+    whole.raise_if_stopped()
+    stopped, _ = ParallelCoordinator(1, halt="soon,fail=1").execute_parallel(range(5), worker, str)
+
+    with pytest.raises(RunStopped) as raised:
+        stopped.raise_if_stopped()
+
+    assert str(raised.value) == "the run was stopped by halt at soon,fail=1: 1 of 5 items are done, 1 failed"
+    assert (raised.value.stopped_by, raised.value.stats) == ("halt at soon,fail=1", stopped)
 
 
 @pytest.mark.parametrize("known", [True, False])

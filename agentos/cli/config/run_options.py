@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from ...util.durations import LONGEST_DURATION
 from ..usage_error import UsageError
 
 PROGRESS: Final = ("auto", "bar", "plain", "json", "none")
 FORMATS: Final = ("jsonl", "csv", "tsv", "text")
 
 _LONGEST_SHOWN: Final = 16
-_LONGEST_TIME: Final = 100 * 365 * 86_400.0
 _YES: Final = ("1", "true", "yes", "on")
 _NO: Final = ("0", "false", "no", "off")
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -111,7 +111,7 @@ def duration(value: Any, _from_text: bool) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         raise BadValue(problem)
     if not isinstance(value, str):
-        if not 0 <= value <= _LONGEST_TIME:
+        if not 0 <= value <= LONGEST_DURATION:
             raise BadValue(problem)
         return float(value)
     try:

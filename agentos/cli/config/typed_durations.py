@@ -5,15 +5,11 @@ from __future__ import annotations
 import re
 from datetime import date, datetime, time, timedelta
 
+from ...util import durations
 from ..usage_error import UsageError
 
-_NUMBER = r"(\d+(?:\.\d+)?|\.\d+)"
-_PLAIN = re.compile(_NUMBER, re.ASCII)
-_UNITS = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0}
-_PARTS = re.compile("".join(rf"(?:{_NUMBER}{unit} ?)?" for unit in _UNITS), re.ASCII)
 _CLOCK = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2}))?", re.ASCII)
 _DATE_AND_TIME = re.compile(r"\d{4}-?\d\d-?\d\d[T ]\d.*", re.ASCII | re.IGNORECASE)
-_LONGEST = 100 * 365 * 86400.0
 
 _EXAMPLES = "examples: 30, 1.5, 30s, 5m, 2h, 1d, 1h30m"
 _EXAMPLES_OF_ENDS = "examples: 2h (from now), 07:00 (when it is that next), 2026-11-16T07:00"
@@ -24,10 +20,10 @@ def parse_duration(text: str, option: str = "the duration") -> float:
 
     Raise ``UsageError``, which names *option*, for anything else, and for more than a hundred years.
     """
-    found = _seconds(text)
+    found = durations.parse_duration(text)
     if found is None:
         raise UsageError(f"{option} is not a duration: {_shown(text)}", _EXAMPLES)
-    if found > _LONGEST:
+    if found > durations.LONGEST_DURATION:
         raise UsageError(f"{option} is longer than a hundred years: {_shown(text)}", _EXAMPLES)
     return found
 
@@ -39,7 +35,7 @@ def parse_deadline(text: str, now: datetime | None = None, option: str = "--dead
     """
     now = (now or datetime.now()).astimezone()
     stripped = text.strip()
-    if _seconds(stripped) is not None:
+    if durations.parse_duration(stripped) is not None:
         return now + timedelta(seconds=parse_duration(stripped, option))
     end = _instant(stripped, now)
     if end is None:
@@ -71,16 +67,6 @@ def _find_on_day(day: date, clock: time) -> list[datetime]:
     """Return the instants of *clock* on *day*: two when clocks are set back over it, a later one when set forward."""
     both = sorted(datetime.combine(day, clock).replace(fold=fold).astimezone() for fold in (0, 1))
     return [end for end in both if end.time() == clock] or both[1:]
-
-
-def _seconds(text: str) -> float | None:
-    stripped = text.strip().lower()
-    if _PLAIN.fullmatch(stripped):
-        return float(stripped)
-    parts = _PARTS.fullmatch(stripped)
-    if not stripped or parts is None:
-        return None
-    return sum(float(number) * unit for number, unit in zip(parts.groups(), _UNITS.values(), strict=True) if number)
 
 
 def _shown(text: str) -> str:

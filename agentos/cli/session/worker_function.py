@@ -53,24 +53,12 @@ def find_worker_folder(named: str) -> Path | None:
 
 
 def _require_a_worker(function: Callable[..., Any], named: str) -> None:
-    import inspect
-
     from ...runs.worker import inspect_worker
 
     try:
-        worker = inspect_worker(function)
-    except ValueError:
-        raise UsageError(f"--worker {named}: it yields; a worker returns its result", _SHAPE) from None
-    try:
-        # Not that of a wrapped function: a decorator can add and remove parameters.
-        signature = inspect.signature(function, follow_wrapped=False)
-    except (TypeError, ValueError):
-        return  # a builtin without a signature
-    try:
-        signature.bind("item", "credential", **({"context": None} if worker.wants_context else {}))
-    except TypeError as error:
-        called = "(item, credential, context=...)" if worker.wants_context else "(item, credential)"
-        raise UsageError(f"--worker {named}: it cannot be called with {called}: {error}", _SHAPE) from None
+        inspect_worker(function)
+    except ValueError as error:
+        raise UsageError(f"--worker {named}: {error}".replace("worker_func", "it", 1), _SHAPE) from None
 
 
 def _from_name(name: str, named: str) -> ModuleType:

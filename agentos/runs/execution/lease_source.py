@@ -32,6 +32,12 @@ def build_run_pool(pool: Any, clock: Clock, *, on_loop: bool = False) -> RunPool
     return ForeignPool(pool, clock, on_loop=on_loop)
 
 
+def is_empty(pool: RunPool) -> bool:
+    """Return whether an agentos pool has no credentials. What another pool object has is unknown."""
+    count = getattr(pool, "credential_count", None)
+    return count is not None and count() == 0
+
+
 class ForeignKey:
     """A credential of a pool that only has secrets. Its name is made up here, so that the secret is never shown."""
 

@@ -13,14 +13,15 @@ from ...runs.engines.choose import build_engine, check_worker
 from ...runs.engines.protocol import Engine
 from ...runs.execution.error_policy import RetryRule, is_transient
 from ...runs.execution.item_source import ItemSource
-from ...runs.execution.lease_source import build_run_pool
+from ...runs.execution.lease_source import build_run_pool, is_empty
 from ...runs.execution.run import Run
 from ...runs.journal import Journal
-from ...runs.options import CostFunction, Deadline, NameFunction, RunOptions
+from ...runs.options import CostFunction, Deadline, Duration, NameFunction, RunOptions, read_duration
 from ...runs.progress import Progress
 from ...runs.results import ProgressStats, WorkflowResult
 from ...runs.worker import Worker, WorkerFunction, inspect_worker
 from ...util.clock import Clock, SystemClock
+from ...util.event_loop import running_loop
 from ...util.wakeup import ThreadWakeup
 from .run_scope import SignalScope, feed_input
 
@@ -47,7 +48,7 @@ class ParallelCoordinator:
     the time that SIGTERM leaves to running items (another SIGTERM within ``term_window`` counts as the same); ``halt``
     stops early (``"soon,fail=10%"``); after ``deadline``, seconds or a datetime, nothing starts. A run waits for rate
     limits as long as they last; with ``max_wait`` it ends when nothing runs and no credential is due within that many
-    seconds.
+    seconds. A duration is a number of seconds, or text such as ``"5m"``.
 
     ``cost_func``, ``model_func`` and ``affinity_func`` return the arguments of an item's lease. ``start="strict"``
     writes each start to disk before it happens. ``engine`` is where items run: an executor of ``concurrent.futures``,
@@ -70,12 +71,12 @@ class ParallelCoordinator:
         journal: str | os.PathLike[str] | None = None,
         retries: int = 2,
         retry_if: RetryRule = is_transient,
-        timeout: float | None = None,
-        grace: float = 8.0,
-        term_window: float = 0.0,
+        timeout: Duration | None = None,
+        grace: Duration = 8.0,
+        term_window: Duration = 0.0,
         halt: str | None = None,
-        deadline: Deadline = None,
-        max_wait: float | None = None,
+        deadline: Deadline | str = None,
+        max_wait: Duration | None = None,
         worker_version: str | None = None,
         retry_failed: bool = False,
         accept_loss: bool = False,
@@ -103,12 +104,12 @@ class ParallelCoordinator:
             journal=journal,
             retries=retries,
             retry_if=retry_if,
-            timeout=timeout,
-            grace=grace,
-            term_window=term_window,
+            timeout=read_duration("timeout", timeout),
+            grace=read_duration("grace", grace),
+            term_window=read_duration("term_window", term_window),
             halt=halt,
-            deadline=deadline,
-            max_wait=max_wait,
+            deadline=read_duration("deadline", deadline),
+            max_wait=read_duration("max_wait", max_wait),
             worker_version=worker_version,
             retry_failed=retry_failed,
             accept_loss=accept_loss,
@@ -126,6 +127,7 @@ class ParallelCoordinator:
         self._lock = threading.Lock()
         self._running: list[Run] = []
         self._stops = 0
+        self._has_warned_of_loop = False
         self._checkpoints: list[str] = []
         self._stats: ProgressStats | None = None
 
@@ -159,6 +161,7 @@ class ParallelCoordinator:
         if dry_run:
             return self._print_ids(items, item_id_func), []
         worker, source = inspect_worker(worker_func), self._source(items, item_id_func)
+        self._warn_inside_loop("execute_parallel()", "await execute_async()")
         stops = self._stops
         run = self._prepare(worker, source, ThreadWakeup())
         with SignalScope(run):
@@ -181,6 +184,7 @@ class ParallelCoordinator:
         run: running items may finish within ``grace``. ``stats`` has the counts.
         """
         worker, source = inspect_worker(worker_func), self._source(items, item_id_func)
+        self._warn_inside_loop("stream()", "async for ... in stream_async()")
         return self._stream(worker, source)
 
     def _stream(self, worker: Worker, source: ItemSource) -> Iterator[WorkflowResult]:
@@ -306,6 +310,16 @@ class ParallelCoordinator:
 
     # -- one run ----------------------------------------------------------------------------------------------
 
+    def _warn_inside_loop(self, called: str, instead: str) -> None:
+        """Warn once if the caller's thread has a running event loop, which the run would block."""
+        if running_loop() is not None and not self._has_warned_of_loop:
+            self._has_warned_of_loop = True
+            log.warning(
+                "[COORDINATOR] %s blocks the running event loop until the run ends; use `%s` in a coroutine",
+                called,
+                instead,
+            )
+
     def _source(self, items: Any, item_id_func: IdFunction) -> ItemSource:
         if not callable(item_id_func):
             raise ValueError("item_id_func must be a function of the item")
@@ -329,6 +343,11 @@ class ParallelCoordinator:
         # the thread or loop that takes the leases must not block
         must_not_block = worker.is_async or options.engine is not None
         pool = build_run_pool(self.credential_coordinator, self._clock, on_loop=must_not_block)
+        if pool is not None and is_empty(pool):
+            raise ValueError(
+                "credential_coordinator has no credentials, so no item could start: add some before the run, or leave "
+                "credential_coordinator out to run the items without"
+            )
         journal = None
         if options.journal is not None:
             name = options.worker_version or (worker.name if pool is None else pool.masked(worker.name))
