@@ -307,7 +307,7 @@ def test_the_journal(tmp_path: Path) -> None:
         meta = dict(file.execute("select key, value from meta"))
     assert columns == [
         *("seq", "at", "kind", "item", "token", "attempt", "credential", "duration", "fingerprint", "value", "error"),
-        *("detail", "chain"),
+        *("detail", "chain", "content", "usage", "flags"),
     ]
     assert list(entries) == ["session", "plan", "done", "failed", "closed"]
     session = json.loads(entries["session"]["detail"])
@@ -316,6 +316,10 @@ def test_the_journal(tmp_path: Path) -> None:
     assert json.loads(entries["plan"]["detail"]) == ["good", "bad"]
     done, failed = entries["done"], entries["failed"]
     assert [done[name] for name in ("item", "attempt", "credential", "detail")] == ["good", 1, "one", "['good', 1j]"]
+    assert [(each["content"], each["usage"], each["flags"]) for each in (done, failed)] == [
+        ('"good"', None, '{"value_type":"list"}'),
+        ('"bad"', None, None),
+    ]
     assert (failed["item"], failed["error"]) == ("bad", "it is bad")
     failure = json.loads(failed["detail"])
     assert (list(failure), failure["type"]) == (["type", "traceback"], "ValueError")
@@ -324,8 +328,9 @@ def test_the_journal(tmp_path: Path) -> None:
     assert list(shape(owner).items()) == [("pid", "int"), ("host", "str"), ("started", "float"), ("run", "str")]
 
 
-RESULT = {"id": "str", "outcome": "str", "value": "null", "error": "str", "error_type": "str", "attempts": "int"}
-RESULT |= {"credential": "null", "duration": "float", "index": "int", "finished_at": "float"}
+RESULT = {"id": "str", "outcome": "str", "item": "str", "value": "null", "error": "str", "error_type": "str"}
+RESULT |= {"attempts": "int", "credential": "null", "duration": "float", "index": "int", "finished_at": "float"}
+RESULT |= {"usage": "null"}
 
 
 def test_the_files_of_a_run_and_what_it_prints_for_programs(agentos: Agentos, tmp_path: Path) -> None:

@@ -6,7 +6,9 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..costs.usage import NO_USAGE, Usage
 from ..errors import AgentOSError, error_fields
+from .core.records import ItemText
 from .core.states import Cause
 
 __all__ = ["Cause", "ProgressStats", "RunStopped", "WorkflowResult"]
@@ -18,7 +20,9 @@ class WorkflowResult:
 
     ``index`` is its position in the input, from 0. ``outcome`` is ``"done"`` or ``"failed"``. ``cached`` results come
     from the journal of an earlier run. The journal cannot restore a value that is not JSON: then ``value`` is None and
-    ``value_repr`` describes it.
+    ``value_repr`` describes it. ``item`` is the item itself; ``usage`` has the tokens that it used, if any were
+    reported; ``redacted`` is set if a secret was removed from the value; ``value_type`` names the class of a value that
+    was converted to JSON.
     """
 
     item_id: str
@@ -33,6 +37,11 @@ class WorkflowResult:
     cached: bool = False
     value_repr: str | None = None
     index: int = -1
+    item: Any = None
+    usage: Usage | None = None
+    redacted: bool = False
+    value_type: str | None = None
+    item_text: ItemText | None = field(default=None, repr=False, compare=False)  # as recorded in the journal
 
 
 @dataclass
@@ -42,7 +51,9 @@ class ProgressStats:
     ``total`` is None while the length of the input is unknown. ``completed`` counts items that are done or failed.
     ``interrupted`` items had started and will run again; ``parked`` ones wait for a limit to end. ``stopped_by`` is why
     the run ended before its input did, ``cause`` the same as one word for programs; ``wakes_at`` is when a run that
-    ended because all credentials are cooling down can continue, in epoch seconds.
+    ended because all credentials are cooling down can continue, in epoch seconds. ``redacted`` counts values from which
+    a secret was removed, ``not_json`` those of which the journal has only the ``repr``; ``usage`` has the tokens that
+    this run used, without those of cached results.
     """
 
     total: int | None
@@ -59,6 +70,9 @@ class ProgressStats:
     cause: Cause | None = None
     wakes_at: float | None = None
     end_time: float | None = None
+    redacted: int = 0
+    not_json: int = 0
+    usage: Usage = NO_USAGE
 
     def raise_if_stopped(self) -> None:
         """Raise ``RunStopped`` if the run ended before its input did: by a signal, a halt, a deadline, lost keys."""

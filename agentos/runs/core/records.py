@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .states import ItemStatus
 
+if TYPE_CHECKING:
+    from ...costs.usage import Usage
+
 NOTHING: dict[str, int] = {}  # never changed
 LOST = "lost"  # why an attempt is cancelled: this process was suspended and its key may have been granted to another
+
+
+class ItemText(NamedTuple):
+    """An item as JSON text; None if it is not JSON. ``flags`` says in which way the text is not the whole item."""
+
+    text: str | None
+    flags: dict[str, Any]
 
 
 class Item:
@@ -25,6 +35,7 @@ class Item:
         "payload",
         "state",
         "successes_before",
+        "text",
         "token_shortfalls",
         "tries",
     )
@@ -37,6 +48,7 @@ class Item:
         self.fault: str | None = None  # why it cannot be run at all
         self.duplicate = False  # another item has the same id, and the journal records that one
         self.fingerprint: str | None = None
+        self.text: ItemText | None = None  # as it was before its first attempt, if there is a journal
         self.attempts = 0  # started so far, including those of earlier runs
         self.tries = 0  # failed attempts that were retried
         self.limited = 0  # consecutive attempts that a limit stopped
@@ -60,6 +72,7 @@ class Attempt:
         "pool",
         "runner",
         "token",
+        "usage",
     )
 
     def __init__(self, item: Item, token: int, number: int, grant: Any, began_at: float, pool: Any = None) -> None:
@@ -73,4 +86,5 @@ class Attempt:
         self.cancelled: str | None = None  # why it was cancelled: "timeout", "stop" or LOST
         self.cancelled_at = 0.0
         self.runner: Any = None  # the engine's handle of it
+        self.usage: Usage | None = None  # the tokens that it used, if any were reported
         self.lease: Any = None  # the worker's view of it, once requested

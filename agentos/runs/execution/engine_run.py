@@ -23,7 +23,7 @@ from ..core.states import AttemptEnd, Cause, Phase, Verdict
 from ..results import WorkflowResult
 from ..worker import Worker
 from .attempt import PooledAttempt
-from .dispatcher import Dispatcher
+from .dispatcher import Dispatcher, Idle
 from .error_policy import classify_error, find_requested_delay, format_error, report_error
 from .item_source import ItemSource
 from .journal_writer import Recorder
@@ -66,9 +66,16 @@ class EngineRun:
         self.dispatcher = Dispatcher(
             source, state, recorder, shutdown, timers, pausing=publisher.is_paused, refuse=self.refuse
         )
-        self.next_attempt = self.dispatcher.next_attempt
+        self.next_attempt = self._next_recorded if recorder.enabled else self.dispatcher.next_attempt
 
     # -- for engines ------------------------------------------------------------------------------------------
+
+    def _next_recorded(self) -> Attempt | Idle | None:
+        """Return the dispatcher's next attempt, with its item encoded for the journal."""
+        attempt = self.dispatcher.next_attempt()
+        if isinstance(attempt, Attempt):
+            self.recorder.encode_item(attempt.item)
+        return attempt
 
     def secret_for(self, attempt: Attempt) -> str | None:
         """Return the attempt's credential as its worker gets it."""
@@ -153,7 +160,8 @@ class EngineRun:
                 error, ended = unrecorded, AttemptEnd.ERROR
         if error is None:
             result = WorkflowResult(item.id, True, None, now - attempt.began_at, {}, value, attempt.number, name)
-            result.index = item.index
+            result.index, result.item, result.item_text = item.index, item.payload, item.text
+            result.usage = attempt.usage
         else:
             text, kind = state.masked(format_error(error)), state.masked(type(error).__qualname__)
             result = self._failure(attempt, text, kind, now)
@@ -257,6 +265,9 @@ class EngineRun:
             credential=name,
             outcome="failed",
             index=attempt.item.index,
+            item=attempt.item.payload,
+            item_text=attempt.item.text,
+            usage=attempt.usage,
         )
 
     def _requeue(self, verdict: Verdict, attempt: Attempt, result: WorkflowResult) -> None:
@@ -289,7 +300,17 @@ class EngineRun:
     def refuse(self, item: Item, why: str) -> None:
         """Fail an item that was not run."""
         text = self.state.masked(why)
-        result = WorkflowResult(item.id, False, text, attempts=item.attempts, outcome="failed", index=item.index)
+        self.recorder.encode_item(item)
+        result = WorkflowResult(
+            item.id,
+            False,
+            text,
+            attempts=item.attempts,
+            outcome="failed",
+            index=item.index,
+            item=item.payload,
+            item_text=item.text,
+        )
         with self.state.lock:
             self.state.scheduler.refuse(item)
             self._publisher.note_unpublished(item)

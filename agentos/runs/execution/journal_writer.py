@@ -9,8 +9,11 @@ from typing import Any, Protocol
 
 from ...errors import CommandFailed, JournalMismatch, JournalUnavailable, ValueNotRecorded
 from ...util.fingerprint import fingerprint
+from ...util.json_encoder import build_encoder
 from ...util.locks import acquire_contended
-from ..core.records import Attempt, Item
+from ..core.records import Attempt, Item, ItemText
+from ..exports.item_codec import encode_item
+from ..exports.recorded_facts import RecordedFacts, build_flags
 from ..exports.value_codec import decode_value, encode_value
 from ..journal import Journal, JournalWriter, RecordedState, StateRow, encode_row, replace_surrogates
 from ..output.stream_redaction import Redaction
@@ -23,6 +26,8 @@ log = logging.getLogger("agentos")
 
 _AT_ONCE = 1_000
 _MAX_TRACE = 4_000
+
+_dump = build_encoder()
 
 
 class JournalEvents(Protocol):
@@ -48,6 +53,8 @@ class NoJournal:
     def split_known(self, items: Iterable[Item], fresh: Callable[[Item], None]) -> None:
         for item in items:
             fresh(item)
+
+    def encode_item(self, item: Item) -> None: ...
 
     def record_start(self, attempt: Attempt) -> None: ...
 
@@ -191,6 +198,11 @@ class JournalRecorder:
 
     # -- recorded by this run ---------------------------------------------------------------------------------
 
+    def encode_item(self, item: Item) -> None:
+        """Keep the item as text for its result, outside the lock and before a worker can change it."""
+        if item.text is None:
+            item.text = encode_item(item.payload, self._mask)
+
     def record_start(self, attempt: Attempt) -> None:
         if not self.strict:
             self._writer.put_start(_Start(attempt, self._wall()))
@@ -216,15 +228,30 @@ class JournalRecorder:
             detail = f"its own methods raised {type(raised).__qualname__}: {format_error(raised)}"
             raise ValueNotRecorded(detail=detail) from raised
         try:
-            return self._row(kind, attempt, now, encoded.text, error, encoded.repr)
+            flags = build_flags(redacted=encoded.redacted, value_type=encoded.type_name)
+            has_item = kind == "done"
+            return self._row(kind, attempt, now, encoded.text, error, encoded.repr, has_item=has_item, flags=flags)
         except ValueError as too_long:
             detail = f"{too_long}; write it to a file and return the path of that"
             raise ValueNotRecorded(detail=detail) from None
 
     def _row(
-        self, kind: str, attempt: Attempt, now: float, value: str | None, error: str | None, detail: str | None
+        self,
+        kind: str,
+        attempt: Attempt,
+        now: float,
+        value: str | None,
+        error: str | None,
+        detail: str | None,
+        *,
+        has_item: bool = False,
+        flags: dict[str, Any] | None = None,
     ) -> str:
+        """Return the row of an attempt. *has_item*: it decides the item's result, so it keeps the item as well."""
         item, grant = attempt.item, attempt.grant
+        text = item.text if has_item else None
+        if text is not None and text.flags:
+            flags = {**text.flags, **(flags or {})}
         return encode_row(
             self._wall(),
             kind,
@@ -237,6 +264,9 @@ class JournalRecorder:
             value,
             error,
             detail,
+            None if text is None else text.text,
+            None if attempt.usage is None else _dump(attempt.usage.to_json()),
+            _dump(flags) if flags else None,
         )
 
     def record_done(self, row: str, result: WorkflowResult) -> None:
@@ -251,7 +281,8 @@ class JournalRecorder:
         return json.dumps({"type": self._state.masked(type(error).__qualname__), "traceback": trace})
 
     def record_failed(self, attempt: Attempt, result: WorkflowResult, trace: str | None) -> None:
-        self._writer.put(self._row("failed", attempt, self._state.clock.now(), None, result.error, trace), result)
+        now = self._state.clock.now()
+        self._writer.put(self._row("failed", attempt, now, None, result.error, trace, has_item=True), result)
 
     def record_end(self, kind: str, attempt: Attempt, text: str | None, trace: str | None) -> None:
         """Record the end of an attempt without a result."""
@@ -269,8 +300,16 @@ class JournalRecorder:
     def record_refused(self, item: Item, result: WorkflowResult) -> None:
         """Record an item that failed without being run. If its id is a duplicate, the other item's state must stay."""
         kind = "duplicate" if item.duplicate else "failed"
+        text = item.text
         row = encode_row(
-            self._wall(), kind, item.id, attempt=item.attempts, fingerprint=item.fingerprint, error=result.error
+            self._wall(),
+            kind,
+            item.id,
+            attempt=item.attempts,
+            fingerprint=item.fingerprint,
+            error=result.error,
+            content=None if text is None else text.text,
+            flags=_dump(text.flags) if text is not None and text.flags else None,
         )
         self._writer.put(row, result)
 
@@ -350,6 +389,7 @@ def _differs(row: StateRow, now: str | None) -> bool:
 
 def _cached(row: StateRow, item: Item) -> WorkflowResult:
     done = row.kind == "done"
+    facts = RecordedFacts.parse(row.usage, row.flags)
     return WorkflowResult(
         item_id=item.id,
         success=done,
@@ -362,4 +402,9 @@ def _cached(row: StateRow, item: Item) -> WorkflowResult:
         cached=True,
         index=item.index,
         value_repr=row.detail if done else None,
+        item=item.payload,
+        usage=facts.usage,
+        redacted=facts.redacted,
+        value_type=facts.value_type,
+        item_text=None if row.content is None else ItemText(row.content, facts.flags),
     )

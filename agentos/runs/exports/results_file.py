@@ -22,6 +22,7 @@ from agentos.errors import JournalError, JournalInUse
 from ...util.id_digest import id_digest
 from ...util.private_folder import PrivateFolder, folder_of
 from ..core.id_set import DigestTable
+from ..core.records import ItemText
 from ..journal.entry_text import replace_surrogates
 from ..journal.journal_files import JournalFiles, locate_files
 from ..report.journal_access import CURRENT, REFUSED, STATE_OF, query_rows, read_journal
@@ -29,6 +30,8 @@ from ..report.planned_ids import Plan
 from ..report.status import find_owner
 from ..results import WorkflowResult
 from .append_file import AppendOnlyFile, is_ordinary
+from .item_codec import LONGEST_IN_RESULTS, cut_item, encode_item
+from .recorded_facts import RecordedFacts, build_flags
 from .value_codec import EncodedValue, encode_value
 
 log = logging.getLogger("agentos")
@@ -39,13 +42,16 @@ _DONE: Final = frozenset({"done"})
 _SETTLED: Final = frozenset({"done", "failed"})  # the next session keeps these
 _ALL: Final = _SETTLED | {"duplicate"}
 
+_TRUNCATED: Final = '"item_truncated":true,'
+
 _PAGE_LENGTH: Final = 500
 _FINISHED: Final = (
     f"select seq, kind, item from entries where seq in ({CURRENT} union all {REFUSED}) "  # noqa: S608 (constants)
     "and kind in ('done', 'failed', 'duplicate') order by seq"
 )
 _PAGE: Final = (
-    "select e.seq, e.kind, e.item, e.value, e.error, e.detail, e.attempt, e.credential, e.duration, e.at "
+    "select e.seq, e.kind, e.item, e.value, e.error, e.detail, e.attempt, e.credential, e.duration, e.at, "
+    "e.content, e.usage, e.flags "
     "from json_each(?) j cross join entries e on e.seq = j.value"
 )
 
@@ -55,9 +61,10 @@ class ResultsFile:
 
     The constructor writes what the journal has: every item that is done or failed, except those that this run will add
     again: failed ones with *retry_failed*, and those that every session refuses. *mask* redacts values, as the run does
-    before it records them. Disk errors are not raised: they are logged once, and `close` or the next run repairs the
-    file. A file in the run's own *folder* is opened through it; any other path comes from the user: links are followed,
-    and if it is not a regular file (a pipe, a terminal), results are only appended.
+    before it records them; *with_items* adds each item itself. Disk errors are not raised: they are logged once, and
+    `close` or the next run repairs the file. A file in the run's own *folder* is opened through it; any other path
+    comes from the user: links are followed, and if it is not a regular file (a pipe, a terminal), results are only
+    appended.
     """
 
     def __init__(
@@ -68,11 +75,13 @@ class ResultsFile:
         retry_failed: bool = False,
         mask: Callable[[str], str] | None = None,
         folder: PrivateFolder | None = None,
+        with_items: bool = True,
     ) -> None:
         self.path = path if folder is not None else Path(os.path.realpath(path))  # a link stays one
         self._folder = folder
         self._journal = locate_files(journal)
         self._mask = mask
+        self._with_items = with_items
         self._lock = threading.Lock()
         self._lines = AppendOnlyFile(self.path, what="the results file", folder=folder)
         self._ordinary = folder is not None or is_ordinary(self.path)
@@ -85,7 +94,7 @@ class ResultsFile:
         """Append *result*, unless it is cached and so already there. Thread-safe."""
         if result.cached:
             return
-        line = format_result(result, finished_at, self._mask)
+        line = format_result(result, finished_at, self._mask, with_item=self._with_items)
         with self._lock:
             # After a gap nothing is appended: `close` rewrites the file, or it ends where it is intact.
             if self._whole or not self._ordinary:
@@ -125,7 +134,7 @@ class ResultsFile:
                     finished = FinishedItems(self._journal)
                     created = folder.create(draft, 0o666 if self._folder is None else 0o600)
                     with open(created, "w", encoding="ascii", newline="\n") as file:
-                        for line in finished.lines(kinds):
+                        for line in finished.lines(kinds, with_items=self._with_items):
                             file.write(f"{line}\n")
                         file.flush()
                         os.fsync(file.fileno())
@@ -154,7 +163,7 @@ class ResultsFile:
 
     def _append_all(self, kinds: frozenset[str]) -> bool:
         try:
-            for line in FinishedItems(self._journal).lines(kinds):
+            for line in FinishedItems(self._journal).lines(kinds, with_items=self._with_items):
                 self._lines.add(line)
         except JournalError as error:
             log.warning("earlier results cannot be read (%s)", error)
@@ -179,7 +188,7 @@ class FinishedItems:
     def __len__(self) -> int:
         return len(self._seqs)
 
-    def lines(self, kinds: frozenset[str]) -> Iterator[str]:
+    def lines(self, kinds: frozenset[str], *, with_items: bool = True) -> Iterator[str]:
         """Yield the lines of items that ended with an entry of one of *kinds*.
 
         ``index`` is the item's position in the newest input; None if it is not in it, or if that had no list of ids.
@@ -190,7 +199,8 @@ class FinishedItems:
             indices = dict(zip(page, self._indices[begin : begin + _PAGE_LENGTH], strict=True))
             for seq, kind, *facts in query_rows(self._files, _PAGE, json.dumps(page)):
                 if kind in kinds:
-                    yield _format_row(index if (index := indices[seq]) >= 0 else None, kind, *facts)
+                    index = indices[seq]
+                    yield _format_row(index if index >= 0 else None, kind, *facts, with_item=with_items)
                 else:
                     self.left_out += 1
 
@@ -236,11 +246,18 @@ def _format_row(
     credential: str | None,
     duration: float | None,
     at: float,
+    content: str | None,
+    usage: str | None,
+    flags: str | None,
+    *,
+    with_item: bool,
 ) -> str:
     done = kind == "done"
+    facts = RecordedFacts.parse(usage, flags)
     return _format_line(
         item,
         STATE_OF[kind].value,
+        _format_item(ItemText(content, facts.flags)) if with_item else "",
         value,
         detail if done else None,
         error,
@@ -250,10 +267,13 @@ def _format_row(
         duration or 0.0,
         index,
         at,
+        facts,
     )
 
 
-def format_result(result: WorkflowResult, finished_at: float, mask: Callable[[str], str] | None) -> str:
+def format_result(
+    result: WorkflowResult, finished_at: float, mask: Callable[[str], str] | None, *, with_item: bool = True
+) -> str:
     """Return the line of a new result."""
     try:
         encoded = encode_value(result.value, mask)
@@ -262,6 +282,7 @@ def format_result(result: WorkflowResult, finished_at: float, mask: Callable[[st
     return _format_line(
         replace_surrogates(result.item_id),
         result.outcome,
+        _format_item(result.item_text or encode_item(result.item, mask)) if with_item else "",
         encoded.text,
         encoded.repr,
         None if result.error is None else replace_surrogates(result.error),
@@ -271,12 +292,28 @@ def format_result(result: WorkflowResult, finished_at: float, mask: Callable[[st
         round(result.duration, 4),
         result.index if result.index >= 0 else None,
         round(finished_at, 4),
+        RecordedFacts(
+            result.usage,
+            build_flags(
+                redacted=result.redacted or encoded.redacted, value_type=result.value_type or encoded.type_name
+            ),
+        ),
     )
+
+
+def _format_item(item: ItemText) -> str:
+    """Return the key of the item, cut to 64 KiB."""
+    if item.text is None:
+        return '"item":null,'
+    text, cut = cut_item(item.text, LONGEST_IN_RESULTS)
+    is_cut = cut or item.flags.get("item_truncated")
+    return f'"item":{_one_line(text)},{_TRUNCATED if is_cut else ""}'
 
 
 def _format_line(
     item_id: str,
     outcome: str,
+    item: str,
     value: str | None,
     value_repr: str | None,
     error: str | None,
@@ -286,14 +323,20 @@ def _format_line(
     duration: float,
     index: int | None,
     finished_at: float,
+    facts: RecordedFacts,
 ) -> str:
     """Return the JSON object of one item. *value* is JSON already and is inserted as it is, because it may be large."""
     shown = "" if value_repr is None else f'"value_repr":{_quoted(value_repr)},'
+    if facts.value_type is not None:
+        shown += f'"value_type":{_quoted(facts.value_type)},'
+    if facts.redacted:
+        shown += '"redacted":true,'
+    usage = "null" if facts.usage is None else json.dumps(facts.usage.to_json(), separators=(",", ":"))
     return (
-        f'{{"id":{_quoted(item_id)},"outcome":{_quoted(outcome)},"value":{_one_line(value)},{shown}'
+        f'{{"id":{_quoted(item_id)},"outcome":{_quoted(outcome)},{item}"value":{_one_line(value)},{shown}'
         f'"error":{_or_null(error)},"error_type":{_or_null(error_type)},"attempts":{attempts:d},'
         f'"credential":{_or_null(credential)},"duration":{json.dumps(duration)},"index":{json.dumps(index)},'
-        f'"finished_at":{json.dumps(finished_at)}}}'
+        f'"finished_at":{json.dumps(finished_at)},"usage":{usage}}}'
     )
 
 

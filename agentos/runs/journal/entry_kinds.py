@@ -27,7 +27,11 @@ DECIDES: Final[dict[str, RecordedState]] = {
     "pending": RecordedState.PENDING,
     "interrupted": RecordedState.INTERRUPTED,
     "parked": RecordedState.PARKED,
+    "reopened": RecordedState.PENDING,  # a finished item is to run again; its earlier results stay as evidence
 }
 
-# These are evidence and change no item's state.
-EVIDENCE: Final = frozenset({"session", "plan", "late", "duplicate", "note", "closed"})
+# These are evidence and change no item's state. A request through the gateway and a session of an agent may name an
+# item and a credential.
+EVIDENCE: Final = frozenset(
+    {"session", "plan", "late", "duplicate", "note", "closed", "gateway_request", "agent_session"}
+)

@@ -25,6 +25,12 @@ _IDS_AT: Final = "select e.seq, e.item from json_each(?) j cross join entries e 
 T = TypeVar("T")
 
 
+def stored_columns(connection: sqlite3.Connection) -> list[str]:
+    """Return the columns that the entries of this journal have: one of an earlier format lacks the newest."""
+    stored = {name for (name,) in connection.execute("select name from pragma_table_info('entries')")}
+    return [column for column in COLUMNS if column in stored]
+
+
 def ids_at(connection: sqlite3.Connection, seqs: Sequence[int]) -> dict[int, str | None]:
     """Return the item ids of the entries with these numbers."""
     return dict(connection.execute(_IDS_AT, (json.dumps(list(seqs)),)))

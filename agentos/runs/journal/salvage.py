@@ -20,10 +20,8 @@ from .entry_text import COLUMNS, encode_row, join_rows
 from .hash_chain import compute_link
 from .head_file import CommitPosition
 from .journal_files import JournalFiles, beside, locate_files
+from .reader import stored_columns
 from .verify import JournalContents
-
-_NAMES = f"seq, {', '.join(COLUMNS)}, chain"
-_PLACES = ", ".join("?" * (len(COLUMNS) + 2))
 
 
 def salvage(files: JournalFiles, contents: JournalContents, migrations: Sequence[Migration]) -> JournalContents:
@@ -35,16 +33,14 @@ def salvage(files: JournalFiles, contents: JournalContents, migrations: Sequence
     kept = _keep_copy(files)
     note = json.dumps({"accepted_loss": contents.damage, "missing": contents.missing, "kept": kept.db.name})
     row = encode_row(time.time(), "note", detail=note)
+    columns = json.loads(row)
     seq, chain = contents.position
     position = CommitPosition(seq + 1, compute_link(chain, seq + 1, join_rows([row])))
 
     def fill(connection: sqlite3.Connection) -> None:
         if seq:
             _copy_entries(kept, connection, seq)
-        connection.execute(
-            f"insert into entries({_NAMES}) values ({_PLACES})",  # noqa: S608 (constants)
-            (position.seq, *json.loads(row), position.chain),
-        )
+        connection.execute(_insert(COLUMNS[: len(columns)]), (position.seq, *columns, position.chain))
         if contents.session:
             connection.executemany(
                 "insert into meta(key, value) values (?, ?)",
@@ -60,11 +56,17 @@ def salvage(files: JournalFiles, contents: JournalContents, migrations: Sequence
 def _copy_entries(source: JournalFiles, target: sqlite3.Connection, seq: int) -> None:
     connection = open_untouched(source)
     try:
-        entries = connection.execute(f"select {_NAMES} from entries order by seq")  # noqa: S608 (constants)
+        columns = stored_columns(connection)
+        entries = connection.execute(f"select seq, {', '.join(columns)}, chain from entries order by seq")  # noqa: S608
         # Counted instead of selected by number: reading further could hit the damage.
-        target.executemany(f"insert into entries({_NAMES}) values ({_PLACES})", islice(entries, seq))  # noqa: S608
+        target.executemany(_insert(columns), islice(entries, seq))
     finally:
         connection.close()
+
+
+def _insert(columns: Sequence[str]) -> str:
+    names = ("seq", *columns, "chain")
+    return f"insert into entries({', '.join(names)}) values ({', '.join('?' * len(names))})"  # noqa: S608 (constants)
 
 
 def _keep_copy(files: JournalFiles) -> JournalFiles:

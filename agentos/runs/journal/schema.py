@@ -6,17 +6,30 @@ from typing import Final
 
 from agentos.util.sqlite.migrations import Migration
 
-from .entry_kinds import DECIDES
+# Frozen: a published migration never changes.
+_KINDS_1: Final = {
+    "start": "running",
+    "done": "done",
+    "failed": "failed",
+    "retry": "pending",
+    "limited": "pending",
+    "pending": "pending",
+    "interrupted": "interrupted",
+    "parked": "parked",
+}
+_KINDS_2: Final = {**_KINDS_1, "reopened": "pending"}
 
-_STATE_OF_KIND = " ".join(f"when '{kind}' then '{state}'" for kind, state in DECIDES.items())
-_DECIDING_KINDS = ", ".join(f"'{kind}'" for kind in DECIDES)
 
-# For people: no code reads it.
-_ITEMS_VIEW = (
-    f"create view items as select item, case kind {_STATE_OF_KIND} end as state, attempt, credential, duration, "  # noqa: S608
-    "value, error, at from entries where seq in "
-    f"(select max(seq) from entries where kind in ({_DECIDING_KINDS}) group by item)"
-)
+def _items_view(kinds: dict[str, str], added: str = "") -> str:
+    """Return the view of the newest state of each item. It is for people: no code reads it."""
+    states = " ".join(f"when '{kind}' then '{state}'" for kind, state in kinds.items())
+    deciding = ", ".join(f"'{kind}'" for kind in kinds)
+    return (
+        f"create view items as select item, case kind {states} end as state, attempt, credential, duration, "  # noqa: S608
+        f"value, error, at{added} from entries where seq in "
+        f"(select max(seq) from entries where kind in ({deciding}) group by item)"
+    )
+
 
 MIGRATIONS: Final = (
     Migration(
@@ -28,7 +41,18 @@ MIGRATIONS: Final = (
             "create table entries(seq integer primary key, at real not null, kind text not null, item text, "
             "token integer, attempt integer, credential text, duration real, fingerprint text, value text, "
             "error text, detail text, chain text) strict",
-            _ITEMS_VIEW,
+            _items_view(_KINDS_1),
+        ),
+    ),
+    Migration(
+        2,
+        "the item, its usage and flags",
+        (
+            "alter table entries add column content text",
+            "alter table entries add column usage text",
+            "alter table entries add column flags text",
+            "drop view items",
+            _items_view(_KINDS_2, ", content, usage, flags"),
         ),
     ),
 )

@@ -25,9 +25,8 @@ from .hash_chain import compute_link
 from .head_file import START, CommitPosition, read_head
 from .journal_files import JournalFiles
 from .known_items import IdAt, KnownItems
+from .reader import stored_columns
 
-_EVERY_ENTRY = f"select seq, {', '.join(COLUMNS)}, chain from entries order by seq"  # noqa: S608 (constants)
-_CHAIN = len(COLUMNS) + 1
 _DETAIL = COLUMNS.index("detail")
 _FINGERPRINT = COLUMNS.index("fingerprint")
 
@@ -149,21 +148,23 @@ def _check_entries(connection: sqlite3.Connection, contents: JournalContents, he
         found: tuple[str | None] = connection.execute("select item from entries where seq = ?", (seq,)).fetchone()
         return found[0]
 
-    for row in connection.execute(_EVERY_ENTRY):
+    columns = stored_columns(connection)
+    every_entry = f"select seq, {', '.join(columns)}, chain from entries order by seq"  # noqa: S608 (constants)
+    for row in connection.execute(every_entry):
         expected += 1
         if row[0] != expected:
             contents.damaged(f"entry {expected} is missing")
             return
-        commit.append(row[1:_CHAIN])
-        if row[_CHAIN] is not None:
+        commit.append(row[1:-1])
+        if row[-1] is not None:
             seq, chain = contents.position
-            if compute_link(chain, seq + 1, join_columns(commit)) != row[_CHAIN]:
+            if compute_link(chain, seq + 1, join_columns(commit)) != row[-1]:
                 contents.damaged(f"entries {seq + 1} to {expected} do not match their checksum")
                 return
-            if head is not None and seq < head.seq <= expected and head != (expected, row[_CHAIN]):
+            if head is not None and seq < head.seq <= expected and head != (expected, row[-1]):
                 contents.damaged(f"its entries up to {head.seq} do not match its head file")
             _apply_entry(commit, contents, id_at)
-            contents.position = CommitPosition(expected, row[_CHAIN])
+            contents.position = CommitPosition(expected, row[-1])
             commit.clear()
     if commit:
         contents.damaged(f"entries {contents.position.seq + 1} to {expected} do not match their checksum")

@@ -11,14 +11,16 @@ import sqlite3
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
-from agentos.errors import JournalInUse, JournalUnavailable
+from agentos.errors import JournalInUse, JournalTooNew, JournalUnavailable
 from agentos.util.sqlite.errors import is_busy, is_interrupted
-from agentos.util.sqlite.migrations import expected_schema, newest_version
+from agentos.util.sqlite.migrations import expected_schema, newest_version, read_version
 from agentos.util.sqlite.untrusted_file import find_foreign_definition
 
 from ..journal.database import open_untouched
 from ..journal.entry_kinds import DECIDES, RecordedState
+from ..journal.entry_text import ADDED
 from ..journal.journal_files import JournalFiles
+from ..journal.reader import stored_columns
 from ..journal.schema import MIGRATIONS
 from ..journal.verify import JournalContents, read_contents
 
@@ -93,9 +95,20 @@ def _read_journal(files: JournalFiles, read: Callable[[sqlite3.Connection], T]) 
     connection = open_untouched(files)
     try:
         connection.execute("begin")
-        foreign = find_foreign_definition(connection, expected_schema(newest_version(MIGRATIONS), MIGRATIONS))
+        version, newest = read_version(connection), newest_version(MIGRATIONS)
+        if version > newest:
+            raise JournalTooNew(path=str(files.db), version=version, known=newest)
+        foreign = find_foreign_definition(connection, expected_schema(newest, MIGRATIONS))
         if foreign is not None:
             raise JournalUnavailable(path=str(files.db), detail=f"it has {foreign}")
+        if version < newest:
+            _add_newest_columns(connection)
         return read(connection)
     finally:
         connection.close()
+
+
+def _add_newest_columns(connection: sqlite3.Connection) -> None:
+    """Let queries on a journal of an earlier format find every column: in a view of this connection alone."""
+    missing = "".join(f", null as {name}" for name in ADDED if name not in stored_columns(connection))
+    connection.execute(f"create temp view entries as select *{missing} from main.entries")  # noqa: S608 (constants)

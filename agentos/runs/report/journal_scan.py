@@ -122,7 +122,7 @@ class JournalScan:
             self.ends[kind] += 1
             if credential is not None:
                 self._add_use(credential, kind, duration or 0.0, still=state is not None)
-        if kind == "done":
+        if kind == "done" and state is not None:
             self.durations.append(duration or 0.0)
         if kind in ("done", "failed", "duplicate"):
             if session is not None:
@@ -152,7 +152,7 @@ class JournalScan:
             key = self.keys[credential] = KeyTotals()
         key.seconds += seconds
         if kind == "done":
-            key.done += 1
+            key.done += still
         elif kind == "failed":
             key.failed += still
         elif kind == "retry":

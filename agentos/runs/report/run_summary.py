@@ -24,10 +24,10 @@ _KINDS: Final = "select kind, count(*), count(fingerprint) from entries group by
 _LAST: Final = "select kind, at from entries order by seq desc limit 1"
 _SESSIONS: Final = "select seq, at, detail from entries where kind = 'session' order by seq"
 _NOTE: Final = "select detail from entries where seq > ? and kind = 'note' and detail like 'stopped by %' limit 1"
-# A failed item may have been retried later; a done one never is.
-_STILL_FAILED: Final = (
+# A failed item may have been retried later, and a done one reopened.
+_STILL: Final = (
     "select count(*) from (select kind, max(seq) from entries where item in "  # noqa: S608 (constants)
-    f"(select item from entries where kind = 'failed') and kind in ({DECIDING}) group by item) where kind = 'failed'"
+    f"(select item from entries where kind = :kind) and kind in ({DECIDING}) group by item) where kind = :kind"
 )
 _ITEMS: Final = f"select count(distinct item) from entries where kind in ({DECIDING})"  # noqa: S608 (constants)
 _REFUSED: Final = f"select count(*) from ({REFUSED})"  # noqa: S608 (constants)
@@ -138,7 +138,9 @@ def _read(connection: sqlite3.Connection) -> _JournalCounts:
     note = connection.execute(_NOTE, (seq,)).fetchone()
     done, failed = kinds.get("done", 0), kinds.get("failed", 0)
     if failed and len(sessions) > 1:
-        (failed,) = connection.execute(_STILL_FAILED).fetchone()
+        (failed,) = connection.execute(_STILL, {"kind": "failed"}).fetchone()
+    if "reopened" in kinds:
+        (done,) = connection.execute(_STILL, {"kind": "done"}).fetchone()
     items, listed = _items(connection, plans, [json.loads(detail).get("total") for _, _, detail in sessions])
     refused = connection.execute(_REFUSED).fetchone()[0] if "duplicate" in kinds else 0
     return _JournalCounts(

@@ -58,6 +58,8 @@ def test_a_result_has_all_that_is_known_of_it(tmp_path: Path) -> None:
         "duration": 0,
         "index": 0,
         "finished_at": 0,
+        "item": "a",
+        "usage": None,
     }
     assert found["bad-1"]["outcome"] == "failed"
     assert found["bad-1"]["error_type"] == "ValueError"

@@ -27,6 +27,7 @@ COLUMNS = [
     "error",
     "detail",
 ]
+ADDED = ["content", "usage", "flags"]  # by format 2; the text of a row leaves them out if all are null
 STATES = {
     "start": "running",
     "done": "done",
@@ -36,6 +37,7 @@ STATES = {
     "pending": "pending",
     "interrupted": "interrupted",
     "parked": "parked",
+    "reopened": "pending",
 }
 
 
@@ -67,7 +69,7 @@ def read(journal: str | os.PathLike[str]) -> JournalView:
     _check_chain(rows)
     head = _head(db.with_name(db.name + ".head"))
     _check_head(rows, head)
-    entries = [dict(zip(["seq", *COLUMNS], row, strict=False)) for row in rows]
+    entries = [dict(zip(["seq", *COLUMNS, *ADDED], row[:-1], strict=False)) for row in rows]
     states = {entry["item"]: STATES[entry["kind"]] for entry in entries if entry["kind"] in STATES}
     return JournalView(entries, states, head[0] if head else None)
 
@@ -78,7 +80,9 @@ def _rows(db: Path) -> list[tuple[Any, ...]]:
     connection = None
     try:
         connection = sqlite3.connect(uri, uri=True)
-        return connection.execute(f"select seq, {', '.join(COLUMNS)}, chain from entries order by seq").fetchall()
+        added = ADDED if connection.execute("pragma user_version").fetchone()[0] > 1 else []
+        columns = ", ".join([*COLUMNS, *added])
+        return connection.execute(f"select seq, {columns}, chain from entries order by seq").fetchall()
     except (sqlite3.Error, ValueError) as error:
         raise Broken(f"SQLite: {error}") from error
     finally:
@@ -91,7 +95,8 @@ def _check_chain(rows: list[tuple[Any, ...]]) -> None:
     for expected, (seq, *columns, chain) in enumerate(rows, start=1):
         if seq != expected:
             raise Broken(f"entry {expected} is missing")
-        group.append(columns)
+        plain, added = columns[: len(COLUMNS)], columns[len(COLUMNS) :]
+        group.append(columns if any(each is not None for each in added) else plain)
         if chain is not None:
             first = seq - len(group) + 1
             text = json.dumps(group, separators=(",", ":"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import shutil
 import sqlite3
 import subprocess
@@ -59,7 +60,8 @@ def opened(path: Path, **options: Any) -> Journal:
 
 
 def done(n: int, value: str = '"yes"') -> str:
-    return encode_row(1_790_000_000.25 + n, "done", f"item-{n}", n, 1, "key-a", 0.5, "f" * 16, value)
+    content = json.dumps({"n": n}) if n % 2 else None  # entries with and without the columns of format 2
+    return encode_row(1_790_000_000.25 + n, "done", f"item-{n}", n, 1, "key-a", 0.5, "f" * 16, value, content=content)
 
 
 def write(path: Path, numbers: range, *, start: bool = False) -> None:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentos.runs.journal import encode_row, replace_surrogates
-from agentos.runs.journal.entry_text import COLUMNS, join_columns, join_rows
+from agentos.runs.journal.entry_text import ADDED, COLUMNS, join_columns, join_rows
 
 TEXTS = st.none() | st.text(st.characters(codec=None))
 NUMBERS = st.none() | st.integers(-(2**63), 2**63 - 1)
@@ -34,6 +34,7 @@ def through_sqlite(rows: list[str]) -> list[tuple[Any, ...]]:
     duration=st.none() | st.floats(),
     value=TEXTS,
     error=TEXTS,
+    added=st.tuples(TEXTS, TEXTS, TEXTS),
 )
 def test_what_is_read_back_dumps_to_the_same_text(
     at: float,
@@ -43,13 +44,17 @@ def test_what_is_read_back_dumps_to_the_same_text(
     duration: float | None,
     value: str | None,
     error: str | None,
+    added: tuple[str | None, str | None, str | None],
 ) -> None:
-    row = encode_row(at, "done", item, token, attempt, "key-a", duration, value=value, error=error)
+    content, usage, flags = added
+    facts: dict[str, Any] = {"value": value, "error": error, "content": content, "usage": usage, "flags": flags}
+    row = encode_row(at, "done", item, token, attempt, "key-a", duration, **facts)
 
     read = through_sqlite([row, row])
 
     assert join_columns(read) == join_rows([row, row])
-    assert json.dumps(read, separators=(",", ":")) == join_rows([row, row])
+    kept = len(COLUMNS) - len(ADDED) if added == (None, None, None) else len(COLUMNS)
+    assert json.dumps([each[:kept] for each in read], separators=(",", ":")) == join_rows([row, row])
     assert row == json.dumps(json.loads(row), separators=(",", ":"))
     assert read[0][2] == (None if item is None else replace_surrogates(item))
 

@@ -39,7 +39,7 @@ def test_a_journal_of_the_format_before_opens_and_keeps_its_entries(tmp_path: Pa
     assert len(journal.known) == 5
     assert read(tmp_path / "run").entries[: len(before)] == before
     assert ask(tmp_path / "run", "pragma user_version") == [(AFTER.number,)]
-    assert [row[0] for row in ask(tmp_path / "run", "select number from migrations")] == [1, 2, 3]
+    assert [row[0] for row in ask(tmp_path / "run", "select number from migrations")] == [1, 2, 3, 4]
 
 
 def test_a_journal_of_a_later_format_is_refused_and_not_one_byte_changes(tmp_path: Path) -> None:
