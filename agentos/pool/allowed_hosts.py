@@ -10,7 +10,7 @@ from functools import lru_cache
 from urllib.parse import urlsplit
 
 from ..errors import ForeignHost
-from ..providers.key_owner import find_provider, guess_provider
+from ..providers.key_owner import find_key_provider, find_provider
 from .core.records import Labels
 from .credential import Credential
 from .host_patterns import normalize_host
@@ -63,10 +63,8 @@ def build_origin(scheme: str, host: str, port: int | None) -> Origin:
 
 def detect_provider(credential: Credential) -> str | None:
     """Return the provider of a key: as stated, by its base URL, or by the form of its secret; None if unknown."""
-    if credential.provider is not None:
-        return credential.provider
-    there = None if credential.base_url is None else parse_base_origin(credential.base_url).provider
-    return guess_provider(credential.secret.reveal()) if there is None else there
+    host = None if credential.base_url is None else parse_base_origin(credential.base_url).host
+    return find_key_provider(credential.secret.reveal(), stated=credential.provider, host=host)
 
 
 def is_sendable(credential: Credential) -> bool:

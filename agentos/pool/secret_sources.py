@@ -33,6 +33,8 @@ _LONGEST_SMALL_NAME: Final = 40
 _PADDING: Final = re.compile(r"=*")
 _ORDINARY_VARIABLE: Final = re.compile(r"[A-Z_][A-Z0-9_]*")
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+# git reads settings from GIT_CONFIG_KEY_0 and the like, and some of those are commands.
+_FOR_KEYS: Final = re.compile(r"(?!GIT_CONFIG_)\w*(?:KEY|TOKEN|SECRET)[0-9_]*")
 
 
 @error_fields()
@@ -111,10 +113,52 @@ def _by_number(variable: str) -> list[tuple[int, int, str]]:
 # -- files ------------------------------------------------------------------------------------------------------------
 
 
+def is_for_keys(variable: str) -> bool:
+    """Return whether a variable is for a key by its name: OPENAI_API_KEY, OPENAI_API_KEY_2, GH_TOKEN."""
+    return _FOR_KEYS.fullmatch(variable) is not None
+
+
+def is_env_file(path: Path) -> bool:
+    """Return whether a file holds a program's variables, by its name: .env, .env.local."""
+    return path.name == ".env" or path.name.startswith(".env.")
+
+
+def from_env_file(path: Path, *, pipes: bool = False) -> dict[str, str]:
+    """Return the secrets in a ``.env`` file, by name, in its order: of variables whose names are for keys.
+
+    Other variables, and those that are empty or hold text with blanks, are left out; so is a second name of a secret.
+    """
+    found: dict[str, str] = {}
+    for line in _read_text(path, COMMAND_TIMEOUT if pipes else None).splitlines():
+        match = _ASSIGNMENT.fullmatch(line.strip())
+        if match is None or not is_for_keys(match[1]):
+            continue
+        secret = _strip_comment(match[2])
+        if not secret or secret in found.values():
+            continue
+        if any(character.isspace() for character in secret):
+            log.warning("%s: %s is left out: there is a space in it, so that it is no API key", path, match[1])
+            continue
+        found[derive_name(match[1])] = _checked(secret, f"{path}, {match[1]},", "put the secret alone into it")
+    if not found:
+        raise SecretUnavailable(
+            source=str(path),
+            problem="holds no variable whose name ends in KEY, TOKEN or SECRET",
+            advice="name another file; in one of another name each line is a secret",
+        )
+    return found
+
+
+def _strip_comment(value: str) -> str:
+    """Return a value of a ``.env`` file without the comment after it."""
+    quoted = re.match(r"""(['"])(.*?)\1\s*(?:#.*)?$""", value)
+    return quoted[2] if quoted is not None else re.sub(r"(?:^|\s+)#.*", "", value).strip()
+
+
 def from_file(path: Path, *, pipes: bool = False, timeout: float = COMMAND_TIMEOUT) -> dict[str, str]:
     """Return the secrets in a file, by name, in its order: one per line, alone or as ``NAME=secret``.
 
-    Blank lines and lines that begin with ``#`` are skipped; ``export`` and quotes are accepted, as in ``.env`` files. A
+    Blank lines and lines that begin with ``#`` are skipped; ``export`` and quotes are accepted. A
     secret without a name is named by the file and its position: ``keys-1``. A file that others may read causes a
     warning. A device is refused, and so is a pipe, unless *pipes* are allowed; it has to end within *timeout*.
     """

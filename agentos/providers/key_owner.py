@@ -1,35 +1,47 @@
-"""Guess the provider of a key by its form, and find the hosts to which its keys may be sent."""
+"""Find the provider of a key, and the hosts to which its keys may be sent."""
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import Final
 
-from .dialects import DEFAULT, DIALECTS
+from .dialects import DIALECTS
 
-# Providers that a credential may state.
-PROVIDERS: Final = tuple(name for name in DIALECTS if name != DEFAULT.name)
 
-# Prefixes of keys that only one provider uses. A bare ``sk-`` is not among them: many use it.
-_PREFIXES: Final = (
-    ("sk-ant-", "anthropic"),
-    ("sk-or-", "openrouter"),
-    ("sk-proj-", "openai"),
-    ("sk-svcacct-", "openai"),
-    ("sk-admin-", "openai"),
-    ("AIza", "gemini"),
-    ("AQ.", "gemini"),
-    ("gsk_", "groq"),
-    ("xai-", "xai"),
-    ("csk-", "cerebras"),
-    ("ghp_", "github"),
-    ("gho_", "github"),
-    ("ghu_", "github"),
-    ("ghs_", "github"),
-    ("github_pat_", "github"),
+@dataclass(frozen=True, slots=True)
+class KeyForm:
+    """How the keys of one provider are recognised."""
+
+    provider: str
+    stems: tuple[str, ...]  # of the environment variables in which they are kept
+    prefixes: tuple[str, ...] = ()  # of the keys; those that no other provider uses
+    hosts: tuple[str, ...] = ()  # where the provider has no dialect of its own
+
+
+# A bare ``sk-`` is not among the prefixes: many use it, and only the variable tells whose key it is.
+KEY_FORMS: Final = (
+    KeyForm("openai", ("OPENAI",), ("sk-proj-", "sk-svcacct-", "sk-admin-")),
+    KeyForm("azure", ("AZURE_OPENAI",)),
+    KeyForm("anthropic", ("ANTHROPIC", "CLAUDE"), ("sk-ant-",)),
+    KeyForm("gemini", ("GEMINI", "GOOGLE"), ("AIza", "AQ.")),
+    KeyForm("mistral", ("MISTRAL", "CODESTRAL")),
+    KeyForm("groq", ("GROQ",), ("gsk_",)),
+    KeyForm("cerebras", ("CEREBRAS",), ("csk-",)),
+    KeyForm("xai", ("XAI",), ("xai-",)),
+    KeyForm("openrouter", ("OPENROUTER",), ("sk-or-",)),
+    KeyForm("bedrock", ("BEDROCK",), ("ABSK",)),
+    KeyForm("github", ("GITHUB", "GH"), ("ghp_", "gho_", "ghu_", "ghs_", "github_pat_")),
+    KeyForm("deepseek", ("DEEPSEEK",), hosts=("api.deepseek.com",)),
+    KeyForm("together", ("TOGETHER", "TOGETHERAI"), ("tgp_v1_",), ("api.together.xyz", "api.together.ai")),
+    KeyForm("fireworks", ("FIREWORKS",), ("fw_",), ("api.fireworks.ai",)),
+    KeyForm("perplexity", ("PERPLEXITY", "PERPLEXITYAI"), ("pplx-",), ("api.perplexity.ai",)),
+    KeyForm("cohere", ("COHERE",), hosts=("api.cohere.com", "api.cohere.ai")),
 )
+# Providers that a credential may state.
+PROVIDERS: Final = tuple(form.provider for form in KEY_FORMS)
 # OpenAI's user keys, as opposed to project keys, have a mark in the middle.
 _OPENAI_USER_KEY: Final = re.compile(r"sk-[A-Za-z0-9]{20}T3BlbkFJ[A-Za-z0-9]{20}")
 
@@ -62,12 +74,38 @@ _STRICT_HOSTS: Final = {
 }
 
 
+def find_key_provider(
+    secret: str, *, stated: str | None = None, host: str | None = None, variable: str | None = None
+) -> str | None:
+    """Return the provider of a key; None if it is unknown. Never raises.
+
+    The first of these that tells: what the user *stated*, the *host* of its base URL, the form of the key, the name of
+    the environment *variable* that holds it.
+    """
+    if stated is not None:
+        return stated
+    at_host = None if host is None else find_provider(host)
+    if at_host is not None:
+        return at_host
+    by_form = guess_provider(secret)
+    return by_form if by_form is not None or variable is None else find_variable_provider(variable)
+
+
 def guess_provider(secret: str) -> str | None:
     """Return the provider of keys of this form; None if the form is ambiguous. Never raises."""
-    for prefix, provider in _PREFIXES:
-        if secret.startswith(prefix):
-            return provider
+    for form in KEY_FORMS:
+        if form.prefixes and secret.startswith(form.prefixes):
+            return form.provider
     return "openai" if _OPENAI_USER_KEY.fullmatch(secret) else None
+
+
+def find_variable_provider(variable: str) -> str | None:
+    """Return the provider that a variable names: openai for ``OPENAI_API_KEY_2``; None if none, or two, are named."""
+    words = "_" + re.sub(r"[^A-Z]+", "_", variable.upper()) + "_"
+    named = {form.provider for form in KEY_FORMS for stem in form.stems if f"_{stem}_" in words}
+    if "azure" in named:
+        named.discard("openai")
+    return named.pop() if len(named) == 1 else None
 
 
 @lru_cache(maxsize=256)
@@ -85,4 +123,6 @@ def find_hosts(provider: str) -> tuple[str, ...]:
     if strict_hosts is not None:
         return strict_hosts
     dialect = DIALECTS.get(provider)
-    return () if dialect is None else dialect.hosts
+    if dialect is not None:
+        return dialect.hosts
+    return next((form.hosts for form in KEY_FORMS if form.provider == provider), ())

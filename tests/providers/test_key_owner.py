@@ -7,7 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentos.providers.dialects import DIALECTS, find_dialect
-from agentos.providers.key_owner import PROVIDERS, find_hosts, find_provider, guess_provider
+from agentos.providers.key_owner import (
+    KEY_FORMS,
+    PROVIDERS,
+    find_hosts,
+    find_key_provider,
+    find_provider,
+    find_variable_provider,
+    guess_provider,
+)
 
 
 @pytest.mark.parametrize(
@@ -63,7 +71,57 @@ def test_any_text_has_a_known_owner_or_none(secret: str) -> None:
 
 
 def test_every_dialect_but_the_common_one_is_a_provider() -> None:
-    assert set(PROVIDERS) == set(DIALECTS) - {"default"}
+    assert set(DIALECTS) - {"default"} <= set(PROVIDERS)
+
+
+def test_no_two_providers_share_a_prefix_or_a_variable() -> None:
+    prefixes = [prefix for form in KEY_FORMS for prefix in form.prefixes]
+    stems = [stem for form in KEY_FORMS for stem in form.stems]
+
+    assert len(set(PROVIDERS)) == len(PROVIDERS)
+    assert len(set(stems)) == len(stems)
+    assert not [(one, other) for one in prefixes for other in prefixes if one is not other and one.startswith(other)]
+
+
+@pytest.mark.parametrize(
+    ("variable", "provider"),
+    [
+        ("OPENAI_API_KEY", "openai"),
+        ("OPENAI_API_KEY_2", "openai"),
+        ("OPENAI_API_KEY3", "openai"),
+        ("MY_OPENAI_KEY", "openai"),
+        ("openai-api-key-2", "openai"),
+        ("AZURE_OPENAI_API_KEY", "azure"),
+        ("ANTHROPIC_AUTH_TOKEN", "anthropic"),
+        ("GOOGLE_API_KEY", "gemini"),
+        ("AWS_BEARER_TOKEN_BEDROCK", "bedrock"),
+        ("GH_TOKEN", "github"),
+        ("DEEPSEEK_API_KEY", "deepseek"),
+        ("NOTOPENAI_API_KEY", None),
+        ("OPENAI_TO_ANTHROPIC_KEY", None),  # either
+        ("ACME_TOKEN", None),
+        ("", None),
+    ],
+)
+def test_a_variable_names_its_provider(variable: str, provider: str | None) -> None:
+    assert find_variable_provider(variable) == provider
+
+
+@pytest.mark.parametrize(
+    ("stated", "host", "secret", "variable", "provider"),
+    [
+        ("azure", "api.anthropic.com", "gsk_made-up", "OPENAI_API_KEY", "azure"),
+        (None, "api.anthropic.com", "gsk_made-up", "OPENAI_API_KEY", "anthropic"),
+        (None, "127.0.0.1", "gsk_made-up", "OPENAI_API_KEY", "groq"),
+        (None, None, "sk-made-up", "OPENAI_API_KEY", "openai"),
+        (None, None, "sk-made-up", "DEEPSEEK_API_KEY", "deepseek"),
+        (None, None, "sk-made-up", None, None),
+    ],
+)
+def test_what_is_stated_counts_before_the_host_the_form_and_the_variable(
+    stated: str | None, host: str | None, secret: str, variable: str | None, provider: str | None
+) -> None:
+    assert find_key_provider(secret, stated=stated, host=host, variable=variable) == provider
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
@@ -86,6 +144,7 @@ def test_what_is_no_provider_has_no_hosts(provider: str) -> None:
         ("generativelanguage.googleapis.com", "gemini"),
         ("europe-west4-aiplatform.googleapis.com", "gemini"),
         ("api.mistral.ai", "mistral"),
+        ("api.deepseek.com", "deepseek"),
         ("models.github.ai", "github"),
     ],
 )

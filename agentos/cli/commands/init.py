@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -14,8 +17,6 @@ from ..config.files import FILE_NAME, current_folder, format_path
 from ..config.run_options import RUN_OPTIONS, build_variable_name
 from ..usage_error import UsageError
 
-# Names of variables that hold a key.
-PATTERNS: Final = ("OPENAI_API_KEY*", "ANTHROPIC_API_KEY*", "GEMINI_API_KEY*", "MISTRAL_API_KEY*")
 _ORDINARY: Final = re.compile(r"[A-Z0-9_]+")
 
 _HEAD: Final = """\
@@ -39,7 +40,7 @@ _CREDENTIALS: Final = """
 #   tpm = 200_000                       tokens a minute
 #   rpd = 10_000                        requests a day, from midnight UTC
 #   hosts = ["api.openai.com"]          the hosts it is for; a command is not held to it
-#   provider = "openai"                 whose key it is, where its shape does not tell
+#   provider = "openai"                 whose key it is, if neither its shape nor its variable tells
 #   env_key = "OPENAI_API_KEY"          the variable in which a command finds it; ends in KEY, TOKEN or SECRET
 #   disabled = true                     leave it out for now
 # Only in your own configuration folder (~/.config/agentos/agentos.toml), or in a file named by --config, because an
@@ -47,6 +48,10 @@ _CREDENTIALS: Final = """
 # on a server, an engine that is not local, ship_secrets, and
 #   base_url = "https://api.openai.com/v1"     where it belongs
 #   extra_env = { OPENAI_ORG_ID = "org-1" }    variables that go with it
+"""
+
+_PROVIDER: Final = """\
+provider = "{provider}"  # a run uses the keys of one provider: {groups}
 """
 
 _EXAMPLE: Final = """
@@ -79,48 +84,86 @@ def init(
         print(f"  {line}")
 
 
-def find_key_variables(environ: Mapping[str, str]) -> dict[str, str | None]:
-    """Return the variables that hold keys, each with the earlier variable that has the same secret, or None."""
-    from ...pool.secret_sources import SecretUnavailable, find_variables, from_env
+@dataclass(frozen=True, slots=True)
+class FoundKey:
+    """A variable that holds a key, its provider if known, and the earlier variable that has the same secret."""
 
-    found: dict[str, str | None] = {}
+    variable: str
+    provider: str | None
+    same_as: str | None
+
+
+def find_key_variables(environ: Mapping[str, str]) -> list[FoundKey]:
+    """Return the variables that hold keys of known providers, grouped by provider."""
+    from ...pool.secret_sources import SecretUnavailable, find_variables, from_env
+    from ...providers.key_owner import KEY_FORMS, PROVIDERS, find_key_provider
+
+    found: dict[str, FoundKey] = {}
     secrets: dict[str, str] = {}
-    for pattern in PATTERNS:
+    for pattern in (f"{stem}_API_KEY*" for form in KEY_FORMS for stem in form.stems):
         for variable in find_variables(pattern, environ):
-            if not _ORDINARY.fullmatch(variable):
+            if not _ORDINARY.fullmatch(variable) or variable in found:
                 continue
             try:
                 secret = from_env(variable, environ)
             except SecretUnavailable:
                 continue
-            found[variable] = secrets.get(secret)
+            provider = find_key_provider(secret, variable=variable)
+            found[variable] = FoundKey(variable, provider, secrets.get(secret))
             secrets.setdefault(secret, variable)
-    return found
+    ranks = {provider: rank for rank, provider in enumerate(PROVIDERS)}
+    return sorted(found.values(), key=lambda key: ranks.get(key.provider or "", len(ranks)))
 
 
-def build_contents(found: Mapping[str, str | None]) -> str:
-    """Return the text of the file, with an entry for each variable of *found*."""
+def build_contents(found: Sequence[FoundKey]) -> str:
+    """Return the text of the file, with an entry for each key of *found*."""
     from ...pool.secret_sources import derive_name
 
     text = [_HEAD]
+    groups = _count_by_provider(found)
     width = max(len(f"{name} = {option.example}") for name, option in RUN_OPTIONS.items())
     for name, option in RUN_OPTIONS.items():
-        text.append(f"# {f'{name} = {option.example}':<{width}}  # {option.help} ({build_variable_name(name)})\n")
-    text.append(_CREDENTIALS)
-    for variable, same in found.items():
-        if same is not None:
-            text.append(f"\n# {variable} holds the same secret as {same}.\n")
+        if name == "provider" and len(groups) > 1:
+            text.append(_PROVIDER.format(provider=_choose_provider(groups), groups=_format_groups(groups)))
         else:
-            text.append(f'\n[[credentials]]\nname = "{derive_name(variable)}"\nenv = "{variable}"\n')
+            text.append(f"# {f'{name} = {option.example}':<{width}}  # {option.help} ({build_variable_name(name)})\n")
+    text.append(_CREDENTIALS)
+    for provider, keys in groupby(found, key=lambda key: key.provider):
+        text.append(f"\n# -- {provider or 'unknown provider'} --\n")
+        for key in keys:
+            if key.same_as is not None:
+                text.append(f"\n# {key.variable} holds the same secret as {key.same_as}.\n")
+                continue
+            text.append(f'\n[[credentials]]\nname = "{derive_name(key.variable)}"\nenv = "{key.variable}"\n')
+            text.append("" if provider is None else f'provider = "{provider}"\n')
     if not found:
         text.append(_EXAMPLE)
     return "".join(text)
 
 
-def _next_steps(found: Mapping[str, str | None], label: str, *, default: bool) -> Iterable[str]:
-    entries = [variable for variable, same in found.items() if same is None]
+def _count_by_provider(found: Iterable[FoundKey]) -> dict[str, int]:
+    return Counter(key.provider or "unknown" for key in found if key.same_as is None)
+
+
+def _choose_provider(groups: Mapping[str, int]) -> str:
+    """Return the known provider with the most keys; of several the first."""
+    return max((name for name in groups if name != "unknown"), key=groups.__getitem__)
+
+
+def _format_groups(groups: Mapping[str, int]) -> str:
+    return ", ".join(f"{provider} ({count} key{'s' if count > 1 else ''})" for provider, count in groups.items())
+
+
+def _next_steps(found: Sequence[FoundKey], label: str, *, default: bool) -> Iterable[str]:
+    entries = [key.variable for key in found if key.same_as is None]
     if entries:
         yield f"it has {len(entries)} credential{'s' if len(entries) > 1 else ''}, by name: {', '.join(entries)}"
+        groups = _count_by_provider(found)
+        if len(groups) > 1:
+            chosen = _choose_provider(groups)
+            other = next(provider for provider in groups if provider != chosen)
+            yield f"of several providers: {_format_groups(groups)}; a run uses those of one"
+            yield f'now it is {chosen}: change provider = "{chosen}" under [run], or type --provider {other}'
         if len(entries) > 1:
             yield 'if some belong to one organisation, give them the same quota = "..."'
     else:

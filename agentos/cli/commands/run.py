@@ -111,6 +111,14 @@ def run(
             metavar="SOURCE",
         ),
     ] = None,
+    provider: Annotated[
+        str | None,
+        typer.Option(
+            help="Use the keys of this provider only, such as openai. Needed if agentos.toml has keys of several; any: "
+            "all of them, for a worker that knows each.",
+            metavar="NAME",
+        ),
+    ] = None,
     env_key: Annotated[
         str | None, typer.Option(help="The variable in which the command finds its credential.", metavar="VAR")
     ] = None,
@@ -252,6 +260,7 @@ def run(
             "deadline": deadline,
             "no_wait": no_wait,
             "keys": keys or None,
+            "provider": provider,
             "env_key": env_key,
             "store": store,
             "engine": engine,

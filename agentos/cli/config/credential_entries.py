@@ -31,8 +31,6 @@ _OWN_ONLY: Final[Mapping[str, str]] = {
     "extra_env": "is not set: by variables such as PATH its author could run commands on your machine",
     "base_url": "is not used: its author could receive your key",
 }
-# git reads settings from GIT_CONFIG_KEY_0 and the like, and some of those are commands.
-_FOR_KEYS: Final = re.compile(r"(?!GIT_CONFIG_)\w*(?:KEY|TOKEN|SECRET)[0-9_]*")
 NOT_FOR_KEYS: Final = (
     "must end in KEY, TOKEN or SECRET here: through other variables its author could run commands on your machine"
 )
@@ -55,11 +53,6 @@ class ConfigFile:
             if line is not None:
                 return f"{self.label}, line {line}"
         return self.label
-
-
-def is_for_keys(variable: str) -> bool:
-    """Return whether a variable is for a key by its name: OPENAI_API_KEY, OPENAI_API_KEY_2, GH_TOKEN."""
-    return _FOR_KEYS.fullmatch(variable) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,6 +260,8 @@ def _checked(field: str, value: Any, number: int, source: ConfigFile) -> Any:
 
 
 def _require_harmless(checked: Mapping[str, Any], number: int, source: ConfigFile) -> None:
+    from ...pool.secret_sources import is_for_keys
+
     for field, problem in _OWN_ONLY.items():
         if field in checked:
             _refuse(source, number, field, problem, IN_YOUR_OWN)

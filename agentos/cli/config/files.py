@@ -25,7 +25,6 @@ from .credential_entries import (
     NOT_FOR_KEYS,
     ConfigFile,
     CredentialEntry,
-    is_for_keys,
     parse_entries,
     require_not_replaced,
     require_same_limits,
@@ -261,6 +260,8 @@ def _parse_run_table(given: Any, source: ConfigFile) -> dict[str, Setting]:
 def _find_harm(name: str, value: Any, folder: Path) -> str | None:
     """Return why a project's file in *folder* may not set this value; None if it is harmless."""
     if name == "env_key":
+        from ...pool.secret_sources import is_for_keys
+
         return None if is_for_keys(value) else NOT_FOR_KEYS
     if (name == "engine" and value != HERE) or (name == "ship_secrets" and value):
         return "is not used: its author could receive your items and your keys"

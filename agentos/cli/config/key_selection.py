@@ -1,7 +1,8 @@
 """Select the credentials of a run by ``--keys`` and read their secrets.
 
 ``--keys`` may be repeated, and each may hold several words, separated by commas: ``env:NAME``, ``env:PATTERN*``, the
-name of a credential in ``agentos.toml``, or the path of a file (``.toml``: entries; else a secret per line).
+name of a credential in ``agentos.toml``, or the path of a file (``.toml``: entries; ``.env``: its variables for keys;
+else a secret per line).
 Without ``--keys``, ``keys`` of ``[run]`` counts, else all credentials of ``agentos.toml``.
 
 A typed file is trusted: its commands are run, and it may be a pipe (``<(...)``). A file that ``AGENTOS_KEYS`` or a
@@ -21,6 +22,7 @@ from ..exit_codes import ExitCode
 from ..usage_error import UsageError
 from .credential_entries import CredentialEntry, require_not_replaced, require_same_limits
 from .files import Settings, expand_path, format_path, read_config_file
+from .provider_choice import build_none_left_error
 from .run_options import OURS
 
 if TYPE_CHECKING:
@@ -38,13 +40,15 @@ class SelectedKey:
     """One credential, ready for a pool.
 
     ``env_key`` is the variable in which a command expects it, if known. ``sources`` are the environment variables that
-    hold its secret, which no child may inherit. ``where`` is the place of its definition.
+    hold its secret, which no child may inherit. ``where`` is the place of its definition. ``provider`` is None if it is
+    unknown.
     """
 
     credential: Credential
     env_key: str | None
     sources: tuple[str, ...]
     where: str
+    provider: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +60,20 @@ class _ChosenKey:
     stem: str | None = None  # fixed part of the pattern that matched it
 
 
-def load_credentials(settings: Settings, keys: list[str], environ: Mapping[str, str]) -> list[SelectedKey]:
+def load_credentials(
+    settings: Settings,
+    keys: list[str],
+    environ: Mapping[str, str],
+    *,
+    provider: str | None = None,
+    provider_from: str = "--provider",
+) -> list[SelectedKey]:
     """Return the credentials to use, in the order of their names; an empty list means that no pool is needed.
 
     *keys* is what was typed; ``keys`` of ``[run]`` is taken from *settings*, with its trust. Words that are equal to
-    those of *settings* count as written there. Raise UsageError: USAGE for bad input, NO_CREDENTIAL for a missing
-    secret.
+    those of *settings* count as written there. With *provider*, set by *provider_from*, only the keys of that provider
+    are returned, and the secrets of others need not be there. Raise UsageError: USAGE for bad input, NO_CREDENTIAL for
+    a missing secret.
     """
     from ...pool.secret_sources import SecretUnavailable, require_distinct
 
@@ -73,7 +85,16 @@ def load_credentials(settings: Settings, keys: list[str], environ: Mapping[str, 
             "remove disabled = true from one of them, or choose others with --keys",
             ExitCode.NO_CREDENTIAL,
         )
-    given = [(each, _read_secret(each, environ)) for each in chosen]
+    given: list[tuple[_ChosenKey, str]] = []
+    others: list[tuple[str | None, str]] = []
+    for each in chosen:
+        secret, owner = _read_if_of(each, provider, environ)
+        if secret is not None and provider in (None, owner):
+            given.append((each, secret))
+        else:
+            others.append((owner, each.entry.name))
+    if others and not given:
+        raise build_none_left_error(others, str(provider), provider_from)
     try:
         require_distinct((f"{each.entry.where} ({each.entry.name})", secret) for each, secret in given)
     except SecretUnavailable as error:
@@ -186,7 +207,7 @@ class _KeySelection:
             yield each
 
     def _read(self, word: str, place: str, folder: Path, *, trusted: bool) -> Iterator[_ChosenKey]:
-        from ...pool.secret_sources import SecretUnavailable, from_file
+        from ...pool.secret_sources import SecretUnavailable, from_env_file, from_file, is_env_file
 
         cwd = self._settings.cwd
         path = folder / expand_path(word, self._environ)
@@ -196,7 +217,7 @@ class _KeySelection:
             yield from (_ChosenKey(entry) for entry in read_config_file(path, trusted=trusted, cwd=cwd)[1])
             return
         try:
-            found = from_file(path, pipes=trusted)
+            found = (from_env_file if is_env_file(path) else from_file)(path, pipes=trusted)
         except SecretUnavailable as error:
             raise _unavailable(place, error) from None
         for name, secret in found.items():
@@ -229,6 +250,42 @@ def _is_there(path: Path) -> bool:
 
 
 # -- fetching ---------------------------------------------------------------------------------------------------------
+
+
+def _read_if_of(chosen: _ChosenKey, provider: str | None, environ: Mapping[str, str]) -> tuple[str | None, str | None]:
+    """Return the secret and its provider; no secret if it is one of another provider, without need to read it."""
+    from ...providers.key_owner import find_variable_provider
+
+    stated = _find_owner(chosen, "")
+    if provider is not None and stated not in (None, provider):
+        return None, stated
+    try:
+        secret = _read_secret(chosen, environ)
+    except UsageError:
+        named = find_variable_provider(_find_variable(chosen) or "")
+        if provider is None or named in (None, provider):
+            raise
+        return None, named
+    return secret, _find_owner(chosen, secret)
+
+
+def _find_owner(chosen: _ChosenKey, secret: str) -> str | None:
+    """Return the provider of a key; without its secret, what the entry states."""
+    from ...pool.allowed_hosts import parse_base_origin
+    from ...providers.key_owner import find_key_provider
+
+    entry = chosen.entry
+    host = None if entry.base_url is None else parse_base_origin(entry.base_url).host
+    variable = _find_variable(chosen) if secret else None
+    return find_key_provider(secret, stated=entry.provider, host=host, variable=variable)
+
+
+def _find_variable(chosen: _ChosenKey) -> str | None:
+    """Return the variable in which a program expects the key, as stated, else the one that holds it."""
+    entry = chosen.entry
+    if entry.env_key is None and entry.source == "env" and isinstance(entry.place, str):
+        return entry.place
+    return _env_key(chosen)
 
 
 def _read_secret(chosen: _ChosenKey, environ: Mapping[str, str]) -> str:
@@ -271,11 +328,12 @@ def _ready(chosen: _ChosenKey, secret: str, environ: Mapping[str, str]) -> Selec
     from ...pool.credential import Credential
 
     entry = chosen.entry
+    provider = _find_owner(chosen, secret)
     try:
-        credential = Credential(secret, **entry.stated())
+        credential = Credential(secret, **{**entry.stated(), "provider": provider})
     except ValueError as error:
         raise UsageError(f"{entry.where}: {entry.name if secret not in entry.name else 'it'}: {error}") from None
-    return SelectedKey(credential, _env_key(chosen), _find_variables(secret, entry, environ), entry.where)
+    return SelectedKey(credential, _env_key(chosen), _find_variables(secret, entry, environ), entry.where, provider)
 
 
 def _find_variables(secret: str, entry: CredentialEntry, environ: Mapping[str, str]) -> tuple[str, ...]:

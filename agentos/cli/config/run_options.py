@@ -24,6 +24,7 @@ _WITH_PASSWORD: Final = re.compile(r"(?:rediss?|valkeys?|unix)://(?:[^/?#]*@|\S*
 _CLUSTER: Final = re.compile(r"(?:dask|tcp|tls)://[^\s/@?#]+:\d{1,5}")
 
 HERE: Final = "local"  # the engine that needs no other machine
+ANY_PROVIDER: Final = "any"  # the keys of all providers
 OURS: Final = "AGENTOS_"  # prefix of the variables that are set for an item
 _DEFAULT: Final = "AGENTOS_CREDENTIAL"  # the variable of the key, by default
 
@@ -142,6 +143,16 @@ def key_variable(value: Any, _from_text: bool = False) -> str:
     return name
 
 
+def provider_name(value: Any, _from_text: bool = False) -> str:
+    """Check for the name of a provider, or ``any``."""
+    from ...providers.key_owner import PROVIDERS
+
+    found = value.strip().lower() if isinstance(value, str) else ""
+    if found not in (*PROVIDERS, ANY_PROVIDER):
+        raise BadValue(f"must be one of {', '.join(PROVIDERS)}, or {ANY_PROVIDER}, not {shown(value)}")
+    return found
+
+
 def halt_clause(value: Any, _from_text: bool = False) -> str:
     """Check for a ``--halt`` clause of GNU parallel."""
     from ...runs.options import parse_halt
@@ -206,6 +217,7 @@ RUN_OPTIONS: Final[Mapping[str, Option]] = {
     "kill_after": Option(duration, '"5s"', "time from SIGTERM to SIGKILL of a command"),
     "no_wait": Option(flag, "false", "end with exit code 75 instead of waiting for parked keys"),
     "keys": Option(words, '["env:OPENAI_API_KEY*"]', "which credentials to use; left out: all of this file"),
+    "provider": Option(provider_name, '"openai"', "use the keys of this provider only; any: of all, mixed"),
     "env_key": Option(key_variable, '"OPENAI_API_KEY"', "the variable in which a command finds its credential"),
     "store": Option(store_place, '"sqlite"', "where the keys' state is: sqlite, sqlite:///path, redis://..., memory"),
     "engine": Option(engine_place, '"local"', "where the items run: local, or dask://host:port, a Dask scheduler"),

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..config.files import Settings, load_settings
-from ..config.run_options import HERE, RUN_OPTIONS, parse_flag
+from ..config.run_options import ANY_PROVIDER, HERE, RUN_OPTIONS, parse_flag
 from ..usage_error import UsageError
 from .argv import ParsedArguments
 from .find_run import BaseFolder
@@ -118,6 +118,13 @@ class RunRequest:
             )
         if self.where.get("store") == "--store" and not self.keys:
             warnings.append("--store has no effect without keys; give some with --keys")
+        if self.where.get("provider") == "--provider" and not self.keys:
+            warnings.append("--provider has no effect without keys; give some with --keys")
+        if self.options["provider"] is None:
+            from ..config.provider_choice import find_mixed_warning
+
+            mixed = find_mixed_warning((key.provider, str(key.credential.name)) for key in self.keys)
+            warnings += [] if mixed is None else [mixed]
         return warnings
 
     def option(self, name: str) -> Any:
@@ -141,12 +148,13 @@ def build_request(flags: Flags, environ: Mapping[str, str] = os.environ) -> RunR
     _check_together(flags, options, where)
     if flags.options.get("line_buffer"):
         options["group"] = options["keep_order"] = False  # typed, it wins over what a file says
-    from ..config.key_selection import load_credentials
     from ..config.store_url import find_passwords
     from .run_name import build_name, check_name
 
     typed = flags.options.get("keys") or []
-    keys = [] if options["keys"] == [_NO_KEYS] else load_credentials(settings, typed, environ)
+    keys = []
+    if options["keys"] != [_NO_KEYS]:
+        keys = _load_keys(settings, typed, environ, options, where)
     masked = _masking(keys, find_passwords(options["store"], environ))
     _refuse_typed_secrets(flags, masked)
     try:
@@ -177,6 +185,27 @@ def build_request(flags: Flags, environ: Mapping[str, str] = os.environ) -> RunR
         deadline=deadline,
         id_of=_ids_without_secrets(items, masked),
     )
+
+
+def _load_keys(
+    settings: Settings,
+    typed: list[str],
+    environ: Mapping[str, str],
+    options: dict[str, Any],
+    where: Mapping[str, str],
+) -> list[SelectedKey]:
+    """Return the keys of the run: those of one provider, or those that were named."""
+    from ..config.key_selection import load_credentials
+    from ..config.provider_choice import require_one_provider
+
+    if typed and where.get("provider") != "--provider":
+        options["provider"] = None  # typed keys win over the provider of a file
+    provider = options["provider"]
+    only = None if provider == ANY_PROVIDER else provider
+    keys = load_credentials(settings, typed, environ, provider=only, provider_from=where.get("provider", ""))
+    if provider is None and options["keys"] is None:
+        require_one_provider((key.provider, str(key.credential.name)) for key in keys)
+    return keys
 
 
 def _base(path: str, flags: Flags, settings: Settings) -> BaseFolder:

@@ -120,6 +120,35 @@ def test_keys_at_hand_become_entries_by_the_names_of_their_variables(project: Pa
     assert "it has 3 credentials, by name: OPENAI_API_KEY_9, OPENAI_API_KEY_10, ANTHROPIC_API_KEY" in printed
 
 
+def test_keys_are_grouped_by_provider_and_one_is_chosen_for_runs(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secrets = {
+        "GEMINI_API_KEY": "AIza-made-up",
+        "OPENAI_API_KEY_1": "sk-proj-made-up",
+        "OPENAI_API_KEY_2": "sk-or-made-up",  # a key of OpenRouter, by its form
+        "ANTHROPIC_API_KEY_1": "made-up-1",
+        "ANTHROPIC_API_KEY_2": "made-up-2",
+        "DEEPSEEK_API_KEY": "sk-made-up",
+    }
+    for name, secret in secrets.items():
+        monkeypatch.setenv(name, secret)
+
+    printed = typed().output
+
+    found = load_settings(None, project, secrets | environ())
+    groups = ["openai (1 key)", "anthropic (2 keys)", "gemini (1 key)", "openrouter (1 key)", "deepseek (1 key)"]
+    assert found.value("provider") == "anthropic"
+    assert [entry.provider for entry in found.credentials] == [
+        *("openai", "anthropic", "anthropic", "gemini", "openrouter", "deepseek")
+    ]
+    assert f"of several providers: {', '.join(groups)}; a run uses those of one" in printed
+    assert 'now it is anthropic: change provider = "anthropic" under [run], or type --provider openai' in printed
+    text = (project / "agentos.toml").read_text()
+    assert re.findall("# -- (.*) --", text) == ["openai", "anthropic", "gemini", "openrouter", "deepseek"]
+    assert not any(secret in text + printed for secret in secrets.values())
+
+
 def test_it_says_what_to_do_next(project: Path) -> None:
     printed = typed().output
 

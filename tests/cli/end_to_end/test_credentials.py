@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+import threading
 import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import ClassVar
 
 import pytest
 
@@ -253,3 +256,57 @@ def test_a_command_that_tells_absurd_usage_spoils_no_key_for_others(place: Place
     assert (told.code, shown.code, after.code) == (0, 0, 0), (told, shown, after)
     assert "ignored usage with a figure below zero, not finite or above 1e+09" in told.err
     assert place.outcomes("r") == {"a": "done"}
+
+
+# -- keys of several providers ----------------------------------------------------------------------------------------
+
+THREE_PROVIDERS = {
+    "OPENAI_API_KEY": "sk-proj-planted-openai",
+    "ANTHROPIC_API_KEY": "sk-ant-planted-anthropic",
+    "GEMINI_API_KEY": "AIza-planted-gemini",
+}
+ASK = """
+import os, urllib.request
+
+def ask(item, key):
+    headers = {"Authorization": f"Bearer {key}"}
+    request = urllib.request.Request(os.environ["OPENAI_BASE_URL"] + "/models", headers=headers)
+    return urllib.request.urlopen(request).status
+"""
+
+
+class _Provider(BaseHTTPRequestHandler):
+    """Stands in for OpenAI, and records the keys that are sent to it."""
+
+    seen: ClassVar[list[str | None]] = []
+
+    def do_GET(self) -> None:
+        self.seen.append(self.headers["Authorization"])
+        self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name of the base class
+        pass
+
+
+def test_with_keys_of_three_providers_only_those_of_the_chosen_one_are_sent(place: Place) -> None:
+    place.write("ask.py", ASK)
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Provider) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        env = {**THREE_PROVIDERS, "OPENAI_BASE_URL": f"http://127.0.0.1:{server.server_port}/v1"}
+        typed = ["run", "--worker", "ask.py:ask", ":::", *"abcdef"]
+
+        written = place.run("init", env=env)
+        ended = place.run(*typed, env=env)
+        by_choice = list(_Provider.seen)
+        settings = (place.cwd / "agentos.toml").read_text().replace('\nprovider = "openai"  # a run', "\n# a run")
+        place.write("agentos.toml", settings)
+        refused = place.run(*typed, "g", env=env)
+        server.shutdown()
+
+    assert (written.code, ended.code) == (0, 0), written.err + ended.err
+    assert 'now it is openai: change provider = "openai" under [run], or type --provider anthropic' in written.out
+    assert by_choice == [f"Bearer {THREE_PROVIDERS['OPENAI_API_KEY']}"] * 6
+    assert refused.code == 2, refused
+    assert "--provider openai or --provider anthropic or --provider gemini" in refused.err
+    assert by_choice == _Provider.seen, "a refused run has sent a key"
