@@ -311,7 +311,8 @@ class Interrupted(AgentOSError):
 class CommandFailed(AgentOSError):
     """A command failed: with an exit code other than 0, or by a signal.
 
-    ``exit`` is its code, or ``signal`` the signal that ended it; ``tail`` has the last lines of its output.
+    ``exit`` is its code, or ``signal`` the signal that ended it; ``tail`` has the last lines of its standard error, or
+    of its output if that is empty.
     """
 
     reason: str

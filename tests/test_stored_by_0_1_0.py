@@ -464,6 +464,8 @@ def test_a_run_folder_is_shown_with_all_that_happened_in_it(agentos: Agentos, ru
                 "count": 1,
                 "example": "broken",
                 "text": "exit 3: it broke",
+                "place": None,
+                "code": "3",
             }
         ],
         "other_failures": 0,

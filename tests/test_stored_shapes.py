@@ -322,15 +322,22 @@ def test_the_journal(tmp_path: Path) -> None:
     ]
     assert (failed["item"], failed["error"]) == ("bad", "it is bad")
     failure = json.loads(failed["detail"])
-    assert (list(failure), failure["type"]) == (["type", "traceback"], "ValueError")
+    assert (list(failure), failure["type"]) == (["type", "place", "traceback"], "ValueError")
     assert (sorted(meta), meta["session"], meta["worker"]) == (["session", "worker"], "1", session["worker"])
     owner = json.loads((tmp_path / "journal.sqlite.lock").read_text())
     assert list(shape(owner).items()) == [("pid", "int"), ("host", "str"), ("started", "float"), ("run", "str")]
 
 
-RESULT = {"id": "str", "outcome": "str", "item": "str", "value": "null", "error": "str", "error_type": "str"}
+RESULT: dict[str, Any] = {
+    "id": "str",
+    "outcome": "str",
+    "item": "str",
+    "value": "null",
+    "error": "str",
+    "error_type": "str",
+}
 RESULT |= {"attempts": "int", "credential": "null", "duration": "float", "index": "int", "finished_at": "float"}
-RESULT |= {"usage": "null"}
+RESULT |= {"usage": "null", "place": "null", "traceback": "null", "tail": []}
 
 
 def test_the_files_of_a_run_and_what_it_prints_for_programs(agentos: Agentos, tmp_path: Path) -> None:
@@ -358,8 +365,9 @@ def test_the_files_of_a_run_and_what_it_prints_for_programs(agentos: Agentos, tm
     ]
     (known,) = (tmp_path / "state").rglob("run-*.json")
     assert shape(json.loads(known.read_text())) == {"path": "str", "id": "str", "cards": ["str"], "any_owner": "bool"}
+    facts = ["error_type", "place", "traceback", "tail"]
     (item_state,) = (json.loads(line) for line in agentos("show", "r", "--items", "--json")[1].splitlines())
-    assert list(item_state) == ["id", "state", "begun", "attempts", "credential", "duration", "error", "at"]
+    assert list(item_state) == ["id", "state", "begun", "attempts", "credential", "duration", "error", "at", *facts]
 
 
 def test_the_progress_for_programs(agentos: Agentos, capfd: pytest.CaptureFixture[str]) -> None:
@@ -377,7 +385,7 @@ def test_the_progress_for_programs(agentos: Agentos, capfd: pytest.CaptureFixtur
         "done",
         "elapsed",
     ]
-    result = ["outcome", "duration", "attempts", "credential", "error"]
+    result = ["outcome", "duration", "attempts", "credential", "error", "error_type", "place", "traceback"]
     assert list(events["item_finished"]) == ["at", "kind", "item", *result, *counts]
 
 

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from .failures import describe_result
 from .results import ProgressStats, WorkflowResult
 
 _LOG = logging.getLogger("agentos")
@@ -223,7 +224,7 @@ def _format_finished(event: Progress) -> list[_Line]:
     lines: list[_Line] = []
     result = event.result
     if result is not None and not result.success:
-        lines.append((logging.WARNING, "item %s failed: %s", (result.item_id, result.error)))
+        lines.append((logging.WARNING, "item %s failed: %s", (result.item_id, describe_result(result))))
     stats = event.stats
     if stats.total is None:
         lines.append((logging.INFO, "Progress: %d", (stats.completed,)))

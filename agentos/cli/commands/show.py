@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -31,7 +32,9 @@ def show(
         ),
     ] = None,
     items: Annotated[bool, typer.Option("--items", help="List every item and its state, one a line.")] = False,
-    failed: Annotated[bool, typer.Option("--failed", help="List the failed items and their errors.")] = False,
+    failed: Annotated[
+        bool, typer.Option("--failed", help="List the failed items, each with its traceback or last lines.")
+    ] = False,
     json: Annotated[
         bool, typer.Option("--json", help="For programs: one JSON object, or one a line of items.")
     ] = False,
@@ -55,7 +58,7 @@ def show(
     folder = find_run(base_folder(dir), run)
     _require_begun(folder)
     if items or failed or state is not None:
-        _list_items(folder, state, as_json=json)
+        _list_items(folder, state, as_json=json, with_details=failed)
     else:
         _show(folder, as_json=json, color=color, base=dir)
     return ExitCode.OK
@@ -90,13 +93,15 @@ def _show(folder: Path, *, as_json: bool, color: str, base: str | None) -> None:
         print(line)
 
 
-def _list_items(folder: Path, state: str | None, *, as_json: bool) -> None:
+def _list_items(folder: Path, state: str | None, *, as_json: bool, with_details: bool) -> None:
     from ...runs.journal.journal_files import locate_files
     from ...runs.report.item_states import list_items
 
     to_line = _json_line if as_json else _line
     for item in list_items(locate_files(folder), state):
         sys.stdout.write(to_line(item))
+        if with_details and not as_json:
+            sys.stdout.writelines(_detail_lines(item))
 
 
 def _json_line(item: ItemState) -> str:
@@ -109,5 +114,17 @@ def _line(item: ItemState) -> str:
     from ..terminal.report_text import clean
 
     state = item.state if item.begun else "pending (not begun)"
-    why = f"\t{clean(item.error, 200)}" if item.error else ""
+    why = ""
+    if item.error:
+        from ...runs.failures import describe_failure
+
+        why = f"\t{clean(describe_failure(item.error, item.error_type, item.place), 300)}"
     return f"{state}\t{clean(item.id, 1_000)}{why}\n"
+
+
+def _detail_lines(item: ItemState) -> Iterator[str]:
+    """Yield the traceback of a failure, or the last lines of a command, indented."""
+    from ...util.sanitize import make_printable
+
+    for line in item.traceback.rstrip("\n").split("\n") if item.traceback else item.tail:
+        yield f"    {make_printable(line)}\n"

@@ -289,9 +289,12 @@ class _Session:
         if self._screen is not None:
             self._screen.item_settled(result.index)
         elif not result.success and not result.cached:
+            from ...runs.failures import describe_result
             from ..terminal.item_output import failure_block
 
-            self._print(failure_block(result.item_id, result.error, result.metadata.get("tail", ())))
+            facts = result.metadata
+            tail = facts.get("tail") or (facts.get("traceback") or "").splitlines()
+            self._print(failure_block(result.item_id, describe_result(result), tail))
 
     def _explained(self, error: AgentOSError) -> UsageError:
         """Return a UsageError for an error of the run, with a hint."""

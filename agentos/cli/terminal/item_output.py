@@ -173,7 +173,7 @@ class OrderedScreen(GroupScreen):
 
 
 def failure_block(item_id: str, error: str | None, tail: Sequence[str], log: Path | None = None) -> str:
-    """Return the report of a failed item whose output was not shown: the error, its last lines, the path of its log."""
+    """Return the report of a failed item whose output was not shown: the error, traceback or last lines, its log."""
     name = _short(item_id)
     reason = next((line for line in (error or "").splitlines() if line.strip()), "no reason given")
     lines = [f"[{name}] failed: {shorten(make_printable(reason), _LONGEST_ERROR)}"]

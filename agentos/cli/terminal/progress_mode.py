@@ -146,6 +146,8 @@ def _build_facts(event: Progress) -> dict[str, Any]:
         result = event.result
         facts |= {"outcome": result.outcome, "duration": round(result.duration, 3), "attempts": result.attempts}
         facts |= {"credential": result.credential, "error": result.error}
+        if not result.success:
+            facts |= {name: result.metadata.get(name) for name in ("error_type", "place", "traceback")}
     if event.message:
         facts["message"] = event.message
     facts |= {"total": stats.total, "completed": stats.completed, "failed": stats.failed, "retried": stats.retried}

@@ -11,6 +11,7 @@ from ..session.argv import ONCE
 from .phrases import BOLD, CYAN, DIM, GREEN, RED, YELLOW, Paint, align_table, format_ago, format_count
 
 if TYPE_CHECKING:
+    from ...runs.report.failure_causes import FailureGroup
     from ...runs.report.run_card import RunCard
     from ...runs.report.run_report import RunReport
 
@@ -108,20 +109,21 @@ def _failures(report: RunReport, paint: Paint) -> Iterator[str]:
     yield ""
     yield paint(f"{format_count(failed, 'failure')}, by cause", BOLD)
     shown = report.failures[:_CAUSES]
-    rows = [(f"{each.count:,}", _cause(each.cause, each.error_type), clean(each.example, 40)) for each in shown]
-    width = max(len(cause) for _, cause, _ in rows)
-    number = max(len(times) for times, _, _ in rows)
-    for times, cause, example in rows:
-        yield f"  {paint(times.rjust(number), RED)}  {cause.ljust(width)}  {paint(f'e.g. {example}', DIM)}"
+    number = max(len(f"{each.count:,}") for each in shown)
+    for each in shown:
+        yield f"  {paint(f'{each.count:,}'.rjust(number), RED)}  {clean(_describe_cause(each), _LONGEST_CAUSE)}"
+        where = f"{each.place}, " if each.place else ""
+        yield f"  {' ' * number}  {paint(clean(f'{where}e.g. {each.example}'), DIM)}"
     rest = sum(each.count for each in report.failures[_CAUSES:]) + report.other_failures
     if rest:
         yield f"  {rest:,} of other causes: agentos show {shlex.quote(report.name)} --failed"
 
 
-def _cause(cause: str, error_type: str | None) -> str:
-    # The error text of commands and timeouts is complete; for others the type matters.
-    named = error_type not in (None, "CommandFailed", "TimeoutError") and error_type != cause
-    return clean(f"{error_type}: {cause}" if named else cause)
+def _describe_cause(group: FailureGroup) -> str:
+    from ...runs.failures import describe_failure
+
+    # Of one item the message is exact; of several, it is when they all have the same.
+    return describe_failure(group.text if group.place or group.count == 1 else group.cause, group.error_type)
 
 
 def _keys(report: RunReport, paint: Paint) -> Iterator[str]:

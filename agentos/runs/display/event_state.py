@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from ...util.sanitize import make_printable
 from ...util.text_width import clip
+from ..failures import describe_result
 from ..progress import Progress
 from ..results import ProgressStats
 
@@ -57,7 +58,7 @@ class EventState:
     def _add_failure(self, event: Progress) -> None:
         result = event.result
         if result is not None and not result.success and self._most_failures:
-            failure = FailedItem(self.clean_id(result.item_id), self.clean(_first_line(result.error)))
+            failure = FailedItem(self.clean_id(result.item_id), self.clean(describe_result(result)))
             self.failures = (*self.failures, failure)[-self._most_failures :]
 
     def clean_id(self, item_id: str) -> str:
@@ -71,7 +72,3 @@ class EventState:
         """Return *text* safe for a terminal: no control characters, encodable, and not too long."""
         text = clip(make_printable(text[: 10 * longest], tabs=False), longest)
         return text if text.isascii() else text.encode(self._encoding, "backslashreplace").decode(self._encoding)
-
-
-def _first_line(text: str | None) -> str:
-    return next((line for line in (text or "").splitlines() if line.strip()), "")

@@ -6,7 +6,6 @@ import errno
 import heapq
 import logging
 import os
-import signal
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +15,7 @@ from ..commands.invocation import Completed, Invocation
 from ..commands.outcome_file import CommandOutcome, InvalidOutcome, parse_outcome
 from ..core.records import Attempt
 from ..execution.attempt import PooledAttempt
+from ..execution.failure_facts import name_signal
 from ..output.capture import CapturedOutput, ItemOutput, OutputCapture
 from ..output.stream_redaction import Redaction
 
@@ -160,16 +160,10 @@ def _failure(code: int, captured: CapturedOutput, outcome: CommandOutcome | None
     if outcome is not None and outcome.failed is not None:
         reason = outcome.failed
     elif number is not None:
-        reason = f"killed by {_signal_name(number)}"
+        reason = f"killed by {name_signal(number)}"
     else:
         reason = f"exit {code}"
-        if captured.last_error:
-            reason += f": {captured.last_error}"
-    return CommandFailed(reason=reason, exit=None if number else code, signal=number, tail=captured.tail)
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
+        if captured.error_tail:
+            reason += f": {captured.error_tail[-1]}"
+    tail = captured.error_tail or captured.tail
+    return CommandFailed(reason=reason, exit=None if number else code, signal=number, tail=tail)

@@ -13,18 +13,20 @@ from functools import partial
 from random import SystemRandom
 from typing import TYPE_CHECKING, Any
 
-from ...errors import CommandFailed, Interrupted, ValueNotRecorded
+from ...errors import Interrupted, ValueNotRecorded
 from ...pool.protocols import RunPool
 from ...util.locks import acquire_contended
 from ..context import Context
 from ..core.outcome_rules import lacks_tokens
 from ..core.records import LOST, Attempt, Item
 from ..core.states import AttemptEnd, Cause, Phase, Verdict
+from ..failures import encode_facts
 from ..results import WorkflowResult
 from ..worker import Worker
 from .attempt import PooledAttempt
 from .dispatcher import Dispatcher, Idle
 from .error_policy import classify_error, find_requested_delay, format_error, report_error
+from .failure_facts import build_failure_facts
 from .item_source import ItemSource
 from .journal_writer import Recorder
 from .publisher import ResultPublisher
@@ -128,7 +130,7 @@ class EngineRun:
         item, grant, recorder = attempt.item, attempt.grant, self.recorder
         state, publisher = self.state, self._publisher
         now = state.clock.now()
-        name = row = trace = None
+        name = row = trace = signal = None
         jitter = delay = 0.0
         if error is None:
             ended = AttemptEnd.VALUE
@@ -163,14 +165,14 @@ class EngineRun:
             result.index, result.item, result.item_text = item.index, item.payload, item.text
             result.usage = attempt.usage
         else:
-            text, kind = state.masked(format_error(error)), state.masked(type(error).__qualname__)
-            result = self._failure(attempt, text, kind, now)
-            if isinstance(error, CommandFailed):
-                result.metadata.update(exit=error.exit, signal=error.signal, tail=error.tail)
-            elif self.worker.is_command:
-                result.metadata.update(exit=None, signal=None)  # agentos ended it, or it did not start
+            traced = ended is AttemptEnd.ERROR or ended is AttemptEnd.TRANSIENT  # a limit needs no traceback
+            facts = build_failure_facts(error, signal, state.masked, with_traceback=traced)
+            if self.worker.is_command:
+                facts.setdefault("exit", None)  # agentos ended it, or it did not start
+                facts.setdefault("signal", None)
+            result = self._failure(attempt, state.masked(format_error(error)), facts, now)
             if recorder.enabled:
-                trace = recorder.format_trace(error)
+                trace = encode_facts(facts, state.masked)
         lock, announcing = state.lock, self._announces or error is not None
         if not lock.acquire(False):
             acquire_contended(lock)
@@ -253,14 +255,14 @@ class EngineRun:
             self.state.pool.give_back(attempt.grant)  # type: ignore[union-attr]
 
     @staticmethod
-    def _failure(attempt: Attempt, text: str, kind: str, now: float) -> WorkflowResult:
+    def _failure(attempt: Attempt, text: str, facts: dict[str, Any], now: float) -> WorkflowResult:
         name = None if attempt.grant is None else attempt.grant.key.name
         return WorkflowResult(
             item_id=attempt.item.id,
             success=False,
             error=text,
             duration=now - attempt.began_at,
-            metadata={"error_type": kind},
+            metadata=facts,
             attempts=attempt.number,
             credential=name,
             outcome="failed",
@@ -322,12 +324,13 @@ class EngineRun:
         """Fail the item of an attempt that timed out and cannot be stopped; abandon it. False: it had ended."""
         what = "its worker could not be stopped and was abandoned; it keeps its credential until it returns"
         text = f"timed out after {timeout:g}s; {what}"
-        result = self._failure(attempt, text, "TimeoutError", self.state.clock.now())
+        facts = {"error_type": "TimeoutError"}
+        result = self._failure(attempt, text, facts, self.state.clock.now())
         with self.state.lock:
             if not self.shutdown.abandon_attempt(attempt, failed=True):
                 return False
             self._publisher.note_unpublished(attempt.item)
-            self.recorder.record_failed(attempt, result, None)
+            self.recorder.record_failed(attempt, result, encode_facts(facts, self.state.masked))
             self._publisher.announcing.append(None)
         log.warning("[COORDINATOR] %s %s", attempt.item.id, text)
         self._after_failure(result)

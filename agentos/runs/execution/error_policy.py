@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import traceback
 from collections.abc import Callable
 
 from ...errors import (
@@ -157,12 +156,3 @@ def _join_messages(error: BaseException) -> str:
     except BaseException:  # noqa: BLE001 - an exception without readable text still fails its item
         text = ""
     return text[:_MAX_TEXT] or type(error).__name__
-
-
-def format_traceback(error: BaseException) -> str:
-    """Return the traceback; its end, if it is long."""
-    try:
-        text = "".join(traceback.format_exception(error, limit=-20))
-    except BaseException:  # noqa: BLE001 - see above
-        return type(error).__name__
-    return text[-_MAX_TEXT:]

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
-from ...errors import CommandFailed, JournalMismatch, JournalUnavailable, ValueNotRecorded
+from ...errors import JournalMismatch, JournalUnavailable, ValueNotRecorded
 from ...util.fingerprint import fingerprint
 from ...util.json_encoder import build_encoder
 from ...util.locks import acquire_contended
@@ -15,17 +15,17 @@ from ..core.records import Attempt, Item, ItemText
 from ..exports.item_codec import encode_item
 from ..exports.recorded_facts import RecordedFacts, build_flags
 from ..exports.value_codec import decode_value, encode_value
+from ..failures import decode_facts
 from ..journal import Journal, JournalWriter, RecordedState, StateRow, encode_row, replace_surrogates
 from ..output.stream_redaction import Redaction
 from ..results import WorkflowResult
-from .error_policy import format_error, format_traceback
+from .error_policy import format_error
 from .publisher import ResultPublisher
 from .run_state import RunState
 
 log = logging.getLogger("agentos")
 
 _AT_ONCE = 1_000
-_MAX_TRACE = 4_000
 
 _dump = build_encoder()
 
@@ -66,9 +66,6 @@ class NoJournal:
 
     def record_done(self, row: str, result: WorkflowResult) -> None:
         self._announce((result,))
-
-    def format_trace(self, error: BaseException) -> str | None:
-        return None
 
     def record_failed(self, attempt: Attempt, result: WorkflowResult, trace: str | None) -> None:
         self._announce((result,))
@@ -272,14 +269,6 @@ class JournalRecorder:
     def record_done(self, row: str, result: WorkflowResult) -> None:
         self._writer.put(row, result)
 
-    def format_trace(self, error: BaseException) -> str | None:
-        """Return the type of the error and its traceback as JSON, without secrets."""
-        if isinstance(error, CommandFailed):
-            tail = self._state.masked("\n".join(error.tail))[-_MAX_TRACE:]
-            return json.dumps({"type": "CommandFailed", "exit": error.exit, "signal": error.signal, "tail": tail})
-        trace = self._state.masked(format_traceback(error))[-_MAX_TRACE:]
-        return json.dumps({"type": self._state.masked(type(error).__qualname__), "traceback": trace})
-
     def record_failed(self, attempt: Attempt, result: WorkflowResult, trace: str | None) -> None:
         now = self._state.clock.now()
         self._writer.put(self._row("failed", attempt, now, None, result.error, trace, has_item=True), result)
@@ -398,6 +387,7 @@ def _cached(row: StateRow, item: Item) -> WorkflowResult:
         value=decode_value(row.value) if done else None,
         attempts=row.attempt or 0,
         credential=row.credential,
+        metadata={} if done else decode_facts(row.detail),
         outcome=row.kind,
         cached=True,
         index=item.index,

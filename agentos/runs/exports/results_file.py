@@ -12,7 +12,7 @@ import os
 import sqlite3
 import threading
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from json.encoder import encode_basestring_ascii as _quoted
 from pathlib import Path
 from typing import Any, Final
@@ -23,6 +23,7 @@ from ...util.id_digest import id_digest
 from ...util.private_folder import PrivateFolder, folder_of
 from ..core.id_set import DigestTable
 from ..core.records import ItemText
+from ..failures import decode_facts
 from ..journal.entry_text import replace_surrogates
 from ..journal.journal_files import JournalFiles, locate_files
 from ..report.journal_access import CURRENT, REFUSED, STATE_OF, query_rows, read_journal
@@ -261,7 +262,7 @@ def _format_row(
         value,
         detail if done else None,
         error,
-        None if done else _find_error_type(detail),
+        None if done else decode_facts(detail),
         attempts or 0,
         credential,
         duration or 0.0,
@@ -286,7 +287,7 @@ def format_result(
         encoded.text,
         encoded.repr,
         None if result.error is None else replace_surrogates(result.error),
-        result.metadata.get("error_type"),
+        None if result.success else result.metadata,
         result.attempts,
         result.credential,
         round(result.duration, 4),
@@ -317,7 +318,7 @@ def _format_line(
     value: str | None,
     value_repr: str | None,
     error: str | None,
-    error_type: str | None,
+    failure: Mapping[str, Any] | None,
     attempts: int,
     credential: str | None,
     duration: float,
@@ -325,7 +326,10 @@ def _format_line(
     finished_at: float,
     facts: RecordedFacts,
 ) -> str:
-    """Return the JSON object of one item. *value* is JSON already and is inserted as it is, because it may be large."""
+    """Return the JSON object of one item. *value* is JSON already and is inserted as it is, because it may be large.
+
+    *failure* has the facts about a failure; see ``failures``.
+    """
     shown = "" if value_repr is None else f'"value_repr":{_quoted(value_repr)},'
     if facts.value_type is not None:
         shown += f'"value_type":{_quoted(facts.value_type)},'
@@ -334,10 +338,17 @@ def _format_line(
     usage = "null" if facts.usage is None else json.dumps(facts.usage.to_json(), separators=(",", ":"))
     return (
         f'{{"id":{_quoted(item_id)},"outcome":{_quoted(outcome)},{item}"value":{_one_line(value)},{shown}'
-        f'"error":{_or_null(error)},"error_type":{_or_null(error_type)},"attempts":{attempts:d},'
+        f'"error":{_or_null(error)},"error_type":{_or_null((failure or {}).get("error_type"))},"attempts":{attempts:d},'
         f'"credential":{_or_null(credential)},"duration":{json.dumps(duration)},"index":{json.dumps(index)},'
-        f'"finished_at":{json.dumps(finished_at)},"usage":{usage}}}'
+        f'"finished_at":{json.dumps(finished_at)},"usage":{usage}{_format_failure(failure)}}}'
     )
+
+
+def _format_failure(failure: Mapping[str, Any] | None) -> str:
+    """Return the keys that only a failed item has."""
+    if failure is None:
+        return ""
+    return "".join(f',"{name}":{json.dumps(failure.get(name))}' for name in ("place", "traceback", "tail"))
 
 
 def _one_line(value: str | None) -> str:
@@ -354,11 +365,3 @@ def _one_line(value: str | None) -> str:
 
 def _or_null(text: str | None) -> str:
     return "null" if text is None else _quoted(text)
-
-
-def _find_error_type(detail: str | None) -> str | None:
-    try:
-        found: Any = json.loads(detail or "null")
-    except ValueError:
-        return None
-    return found.get("type") if isinstance(found, dict) else None

@@ -48,7 +48,7 @@ class CapturedOutput:
     stdout: str  # the beginning
     truncated: bool  # there was more
     tail: tuple[str, ...]  # last non-blank lines of both streams, safe for a terminal
-    last_error: str | None  # the last of them on standard error
+    error_tail: tuple[str, ...]  # the same of standard error alone
     silent_since: float  # time of the last byte, or of the start, by the clock of ``OutputCapture``
     log: Path | None
 
@@ -123,7 +123,7 @@ class ItemOutput:
         self._streams: dict[str, _OutputStream] = {}
         self._kept = bytearray()
         self._tail: deque[str] = deque(maxlen=_TAIL)
-        self._last_error: str | None = None
+        self._error_tail: deque[str] = deque(maxlen=_TAIL)
         self._captured: CapturedOutput | None = None
         self.silent_since = outputs.clock()
 
@@ -172,7 +172,7 @@ class ItemOutput:
         stdout = cut(bytes(self._kept), outputs.keep)
         truncated = len(self._kept) > outputs.keep
         text = stdout.decode("utf-8", "replace")
-        return CapturedOutput(text, truncated, tuple(self._tail), self._last_error, self.silent_since, path)
+        return CapturedOutput(text, truncated, tuple(self._tail), tuple(self._error_tail), self.silent_since, path)
 
     def _new_stream(self, name: str) -> _OutputStream:
         redactors = self._outputs.redactors
@@ -206,7 +206,7 @@ class ItemOutput:
         for line in stream.last_lines(text):
             self._tail.append(line)
             if stream.name == "stderr":
-                self._last_error = line
+                self._error_tail.append(line)
 
 
 class _OutputStream:

@@ -13,7 +13,8 @@ from ... import errors
 from ...errors import AgentOSError, NotPicklable, RemoteError
 from ...providers.clients.exceptions import CARRIED, find_own_error, from_exception
 from ...providers.signal import Signal
-from ..execution.error_policy import format_error, format_traceback
+from ..execution.error_policy import format_error
+from ..execution.tracebacks import REMOTE_TRACE, find_place, format_traceback
 from .pickled import PickledObject, pack, unpack
 from .plain_values import to_plain
 from .worker_lease import LeaseMessage
@@ -58,6 +59,7 @@ class RemoteFailure:
     meaning: PickledObject | None  # what it means: an agentos error, or a Signal
     trace: str
     reported: bool  # the worker has reported it to its lease already
+    place: str | None = None  # where it was raised, in the user's code
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -100,13 +102,14 @@ def build_failure(
             meaning=None if meaning is None else _pack_meaning(meaning),
             trace=format_traceback(error),
             reported=reported,
+            place=find_place(error),
         )
     except BaseException:  # noqa: BLE001 - reading an arbitrary exception may raise anything
         return RemoteFailure(None, kind, module, _find_base(error), kind, None, kind, reported)
 
 
 def build_error(failure: RemoteFailure) -> BaseException:
-    """Rebuild the exception, or a ``RemoteError`` of its name. A note has the remote traceback."""
+    """Rebuild the exception, or a ``RemoteError`` of its name, with the place and the traceback it had there."""
     error = None if failure.pickled_error is None else _unpack(failure.pickled_error)
     if not isinstance(error, BaseException):
         error = _remote_error(failure.kind, failure.module, failure.base, failure.text)
@@ -114,10 +117,7 @@ def build_error(failure: RemoteFailure) -> BaseException:
     is_own_error = isinstance(error, AgentOSError) and not isinstance(error, RemoteError)
     if isinstance(meaning, (Signal, AgentOSError)) and not is_own_error:
         error.__dict__[CARRIED] = meaning
-    try:
-        error.add_note(f"raised in another process:\n{failure.trace}")
-    except TypeError:
-        pass  # it has redefined its notes
+    error.__dict__[REMOTE_TRACE] = failure.place, failure.trace
     return error
 
 

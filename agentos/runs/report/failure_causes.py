@@ -1,4 +1,7 @@
-"""Group failures by cause: texts that differ only in numbers, names and paths count as one."""
+"""Group failures by cause: the type of the exception, the place where it was raised, and its code.
+
+Where the place is unknown, as for commands, texts that differ only in numbers, names and paths count as one.
+"""
 
 from __future__ import annotations
 
@@ -29,13 +32,18 @@ _VARYING: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class FailureGroup:
-    """Failed items with one cause: ``cause`` is the normalised error, ``text`` the full error of one item."""
+    """Failed items with one cause: ``cause`` is the normalised error, ``text`` the full error of the item ``example``.
+
+    ``place`` is where it was raised in the user's code; ``code`` an exit code, the name of a signal or an HTTP status.
+    """
 
     cause: str
     error_type: str | None
     count: int
     example: str
     text: str
+    place: str | None = None
+    code: str | None = None
 
     def as_json(self) -> dict[str, Any]:
         """Return the failures as a JSON object."""
@@ -45,6 +53,8 @@ class FailureGroup:
             "count": self.count,
             "example": self.example,
             "text": self.text,
+            "place": self.place,
+            "code": self.code,
         }
 
 
@@ -53,12 +63,20 @@ class FailureCauses:
 
     def __init__(self, most: int = _MOST) -> None:
         self._most = most
-        self._found: dict[tuple[str, str | None], _GroupCount] = {}
+        self._found: dict[tuple[str, str | None, str | None, str | None], _GroupCount] = {}
         self.others = 0  # failures with causes beyond the bound
 
-    def add(self, item_id: str, error: str | None, error_type: str | None) -> None:
+    def add(
+        self,
+        item_id: str,
+        error: str | None,
+        error_type: str | None,
+        place: str | None = None,
+        code: str | int | None = None,
+    ) -> None:
         text = error or error_type or "no reason was recorded"
-        key = normalize_error(text, item_id), error_type
+        cause = "" if place is not None else normalize_error(text, item_id)
+        key = cause, error_type, place, None if code is None else str(code)
         found = self._found.get(key)
         if found is not None:
             found.count += 1
@@ -71,8 +89,16 @@ class FailureCauses:
         """Return the groups, the most frequent first; equal counts in order of appearance."""
         ordered = sorted(self._found.items(), key=lambda each: -each[1].count)
         return tuple(
-            FailureGroup(cause, error_type, found.count, found.example, found.text)
-            for (cause, error_type), found in ordered
+            FailureGroup(
+                cause or normalize_error(found.text, found.example),
+                error_type,
+                found.count,
+                found.example,
+                found.text,
+                place,
+                code,
+            )
+            for (cause, error_type, place, code), found in ordered
         )
 
 

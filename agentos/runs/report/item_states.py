@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from ...util.id_digest import id_digest
 from ..core.id_set import DigestTable
+from ..failures import decode_facts
 from ..journal.entry_kinds import DECIDES, RecordedState
 from ..journal.entry_text import replace_surrogates
 from ..journal.journal_files import JournalFiles
@@ -23,7 +24,8 @@ _CURRENT_OF: Final = (
 )
 _ENDED_WITH: Final = f"select item from entries where seq in ({CURRENT}) and kind = ?"  # noqa: S608 (constants)
 _PAGE: Final = (
-    "select e.item, e.kind, e.attempt, e.credential, e.duration, e.error, e.at "
+    "select e.item, e.kind, e.attempt, e.credential, e.duration, e.error, e.at, "
+    "case when e.kind in ('failed', 'retry', 'limited', 'interrupted') then e.detail end "
     "from json_each(?) j cross join entries e on e.seq = j.value"
 )
 _PAGE_LENGTH: Final = 1_000
@@ -42,7 +44,10 @@ _ONE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class ItemState:
-    """An item and its state. ``begun`` is False for an item without any entry."""
+    """An item and its state. ``begun`` is False for an item without any entry.
+
+    Of a failure, ``place`` is where it was raised, and ``tail`` the last lines of a command.
+    """
 
     id: str
     state: str
@@ -52,6 +57,10 @@ class ItemState:
     duration: float | None = None
     error: str | None = None
     at: float | None = None
+    error_type: str | None = None
+    place: str | None = None
+    traceback: str | None = None
+    tail: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         """Return the item as a JSON object."""
@@ -64,6 +73,10 @@ class ItemState:
             "duration": self.duration,
             "error": self.error,
             "at": self.at,
+            "error_type": self.error_type,
+            "place": self.place,
+            "traceback": self.traceback,
+            "tail": self.tail,
         }
 
 
@@ -80,6 +93,7 @@ class LastEntry:
     error_type: str | None
     traceback: str | None
     at: float
+    place: str | None = None
 
     @property
     def final(self) -> bool:
@@ -96,8 +110,22 @@ def list_items(files: JournalFiles, state: str | None = None) -> Iterator[ItemSt
     for begin in range(0, len(entries), _PAGE_LENGTH):
         page = json.dumps(entries[begin : begin + _PAGE_LENGTH].tolist())
         for item, kind, *facts in query_rows(files, _PAGE, page):
-            attempts, credential, duration, error, at = facts
-            yield ItemState(item, STATE_OF[kind].value, True, attempts or 0, credential, duration, error, at)
+            attempts, credential, duration, error, at, detail = facts
+            known = decode_facts(detail)
+            yield ItemState(
+                item,
+                STATE_OF[kind].value,
+                True,
+                attempts or 0,
+                credential,
+                duration,
+                error,
+                at,
+                known.get("error_type"),
+                known.get("place"),
+                known.get("traceback"),
+                known.get("tail", ()),
+            )
     if state in (None, RecordedState.PENDING):
         for item_id in read_journal(files, find_not_begun):
             yield ItemState(item_id, RecordedState.PENDING.value, begun=False)
@@ -148,11 +176,16 @@ def find_last_entry(files: JournalFiles, item_id: str, after: int = 0) -> LastEn
     if not found:
         return None
     seq, kind, attempts, credential, error, detail, at = found[0]
-    error_type = trace = None
-    if kind != "done" and detail is not None:
-        try:
-            facts = json.loads(detail)
-            error_type, trace = facts.get("type"), facts.get("traceback")
-        except (ValueError, AttributeError):
-            pass  # a detail of another format
-    return LastEntry(seq, DECIDES[kind].value, kind, attempts or 0, credential, error, error_type, trace, at)
+    facts = {} if kind == "done" else decode_facts(detail)
+    return LastEntry(
+        seq,
+        DECIDES[kind].value,
+        kind,
+        attempts or 0,
+        credential,
+        error,
+        facts.get("error_type"),
+        facts.get("traceback"),
+        at,
+        facts.get("place"),
+    )

@@ -23,7 +23,9 @@ from .status import STOPPED_BY
 # Values are left out: they may be large, and no number depends on them.
 _WALK: Final = (
     "select seq, at, kind, item, token, credential, duration, error, "
-    "case when kind in ('session', 'note') then detail when kind = 'failed' then detail ->> '$.type' end "
+    "case when kind in ('session', 'note') then detail when kind = 'failed' then detail ->> '$.type' end, "
+    "case when kind = 'failed' then detail ->> '$.place' end, "
+    "case when kind = 'failed' then coalesce(detail ->> '$.code', detail ->> '$.exit') end "
     "from entries where seq <= ? order by seq"
 )
 _REFUSED: Final = f"select item, error from entries where seq in ({REFUSED}) and seq <= ? order by seq"  # noqa: S608
@@ -106,6 +108,8 @@ class JournalScan:
         duration: float | None,
         error: str | None,
         detail: str | None,
+        place: str | None,
+        code: str | int | None,
     ) -> None:
         if item is None:
             self._add_event(at, kind, detail)
@@ -128,7 +132,7 @@ class JournalScan:
             if session is not None:
                 session.finished += 1
             if state is RecordedState.FAILED:
-                self.causes.add(item, error, detail)
+                self.causes.add(item, error, detail, place, code)
         elif state is not None:
             self._keep(state, item)
 

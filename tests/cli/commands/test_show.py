@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from agentos import Command
 from agentos.cli.commands.show import show
 from agentos.cli.terminal.phrases import Paint, align_table, format_ago
 from agentos.cli.terminal.report_text import format_report, kept_arguments
@@ -17,8 +18,11 @@ from agentos.runs.report.run_report import build_report
 from agentos.runs.report.status import RunStatus
 from agentos.util.durations import format_duration
 
+from ...runs import sample_runs
 from ...runs.sample_runs import SECRETS, Child, card, crashed, events, run, stop_after
 from ..invoke import call
+
+WHY = "KeyError: 'weather' (runs/sample_runs.py:29 in by_fate)"
 
 
 @pytest.fixture(autouse=True)
@@ -56,7 +60,12 @@ def test_the_whole_of_a_run_that_was_stopped(base: Path, capsys: pytest.CaptureF
     assert lines[1] == "  2 of 6 done, 3 failed, 1 left (1 not begun)"
     assert lines[3].startswith("  item duration p50 ")
     assert "3 failures, by cause" in lines
-    assert "  2  ValueError: <item>: no <quoted> in <path>, line <n>  e.g. bad-1" in lines
+    cause = lines.index("  2  ValueError: bad-1: no 'fieldbad-1' in /data/bad-1.json, line 5")
+    assert lines[cause + 1 : cause + 4] == [
+        "     runs/sample_runs.py:27 in by_fate, e.g. bad-1",
+        "  1  KeyError: 'weather'",
+        "     runs/sample_runs.py:29 in by_fate, e.g. odd-1",
+    ]
     assert "3 min 12 s of workers' time lost waiting for keys" in lines
     assert "  alice     0       0             0   0 s  3 min 12 s" in lines
     assert "  pending  f" in lines
@@ -179,7 +188,7 @@ def test_an_item_that_was_refused_for_its_id_is_a_failed_one_without_a_log(
     out = shown(capsys)
 
     assert out.splitlines()[1] == "  2 of 3 done, 1 failed"
-    assert "  1  duplicate id: an earlier item is <quoted> too  e.g. a" in out.splitlines()
+    assert "  1  duplicate id: an earlier item is 'a' too\n     e.g. a\n" in out
     assert next_commands(out) == ["... | agentos run - --name nightly --retry-failed -- true"]
     assert shown(capsys, "--failed") == "failed\ta\tduplicate id: an earlier item is 'a' too\n"
 
@@ -197,7 +206,7 @@ def test_items_are_listed_one_a_line(base: Path, capsys: pytest.CaptureFixture[s
 
     assert shown(capsys, "nightly", "--items").splitlines() == [
         "done\ta",
-        "failed\todd-1\t'weather'",
+        f"failed\todd-1\t{WHY}",
         "pending (not begun)\tc",
     ]
 
@@ -218,7 +227,31 @@ def test_the_failed_ones_alone_are_listed(
 ) -> None:
     stop_after(at(base), ["a", "odd-1", "c"], 2)
 
-    assert shown(capsys, *typed) == "failed\todd-1\t'weather'\n"
+    assert shown(capsys, *typed).splitlines()[0] == f"failed\todd-1\t{WHY}"
+
+
+def test_the_failed_ones_come_with_their_tracebacks(base: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    stop_after(at(base), ["a", "odd-1", "c"], 2)
+
+    first, *trace = shown(capsys, "--failed").splitlines()
+
+    assert first == f"failed\todd-1\t{WHY}"
+    assert trace[0] == "    Traceback (most recent call last):"
+    assert trace[-3:] == [
+        f'      File "{sample_runs.__file__}", line 29, in by_fate',
+        '        raise KeyError("weather")',
+        "    KeyError: 'weather'",
+    ]
+    assert shown(capsys, "--items", "failed").count("\n") == 1
+
+
+def test_a_failed_command_comes_with_its_last_lines(base: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    script = "echo fine; echo first >&2; echo second >&2; echo more; exit 3"
+    run(at(base), ["a"], Command(["sh", "-c", script]))  # type: ignore[arg-type]
+
+    out = shown(capsys, "--failed")
+
+    assert out == "failed\ta\texit 3: second\n    first\n    second\n"
 
 
 def test_items_as_json_are_one_object_a_line(base: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -231,7 +264,9 @@ def test_items_as_json_are_one_object_a_line(base: Path, capsys: pytest.CaptureF
         ("odd-1", "failed", True),
         ("c", "pending", False),
     ]
-    assert found[1]["error"] == "'weather'"
+    assert (found[1]["error_type"], found[1]["error"]) == ("KeyError", "'weather'")
+    assert found[1]["place"] == "runs/sample_runs.py:29 in by_fate"
+    assert found[1]["traceback"].endswith("KeyError: 'weather'\n")
 
 
 def test_a_state_that_does_not_exist_is_refused(base: Path) -> None:

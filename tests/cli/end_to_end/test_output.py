@@ -112,7 +112,7 @@ def test_quiet_shows_the_end_of_what_failed_and_where_the_rest_is(place: Place) 
 
     assert ended.code == 1
     assert ended.out == ""
-    assert "[a] failed: exit 7: two\n[a] | one\n[a] | two\n" in ended.err
+    assert "[a] failed: exit 7: two\n[a] | two\n" in ended.err
 
 
 def test_json_is_all_there_is_on_standard_output(place: Place) -> None:

@@ -28,7 +28,6 @@ from agentos.runs.execution.error_policy import (
     classify_error,
     find_requested_delay,
     format_error,
-    format_traceback,
     is_transient,
     report_error,
 )
@@ -283,20 +282,3 @@ def test_an_error_is_formatted_as_its_message_or_its_type() -> None:
     assert format_error(ValueError("bad")) == "bad"
     assert format_error(ValueError()) == "ValueError"
     assert format_error(Speechless()) == "Speechless"
-
-
-def test_a_trace_says_where_it_happened_and_ends_where_it_gets_long() -> None:
-    def fail(depth: int) -> None:
-        if depth:
-            fail(depth - 1)
-        raise ValueError("x" * 100)
-
-    with pytest.raises(ValueError, match="x") as caught:
-        fail(50)
-
-    trace = format_traceback(caught.value)
-    assert "ValueError: xxx" in trace
-    assert "in fail" in trace
-    assert len(trace) <= 4_000
-    assert format_traceback(ValueError("never raised")).strip() == "ValueError: never raised"
-    assert "Speechless" in format_traceback(Speechless())

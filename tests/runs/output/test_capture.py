@@ -74,7 +74,7 @@ def test_lines_go_to_screen_and_log_in_the_order_they_came(tmp_path: Path) -> No
     assert log_of(tmp_path) == b"one\noh\ntwo\n\nthree"
     assert (captured.stdout, captured.truncated) == ("one\ntwo\n\nthree", False)
     assert captured.tail == ("one", "oh", "two", "three")
-    assert captured.last_error == "oh"
+    assert captured.error_tail[-1] == "oh"
 
 
 def test_a_secret_in_two_writes_reaches_neither_log_nor_screen_nor_value(tmp_path: Path) -> None:
@@ -86,7 +86,7 @@ def test_a_secret_in_two_writes_reaches_neither_log_nor_screen_nor_value(tmp_pat
         item.write("stderr", bytes([byte]))
     captured = item.finish()
 
-    assert captured.stdout == captured.last_error == "key <secret> refused"
+    assert captured.stdout == captured.error_tail[-1] == "key <secret> refused"
     assert [text for _, _, text, _ in screen.lines] == ["key <secret> refused"] * 2
     assert log_of(tmp_path) == b"key <secret> refused" * 2
 
@@ -188,7 +188,7 @@ def test_the_tail_is_the_last_twenty_lines_that_say_something(tmp_path: Path) ->
     assert captured.tail[:18] == tuple(f"line {number}" for number in range(12, 30))
     assert captured.tail[18] == "done"
     assert captured.tail[19] == "y" * 497 + "..."
-    assert captured.last_error == "line 29"
+    assert captured.error_tail[-1] == "line 29"
 
 
 def test_of_an_endless_line_the_tail_has_the_beginning_once(tmp_path: Path) -> None:
