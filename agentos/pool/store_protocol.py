@@ -30,13 +30,14 @@ class TransientStoreError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class CredentialUpdate:
-    """The store's state of a credential: its life, and its holders in other processes."""
+    """The store's state of a credential: its life, and its holders in other processes with their slots."""
 
     number: int
     life: str
     evidence: str
     since: float
     holders: tuple[str, ...]
+    slots: tuple[int, ...]  # that each holder's process states, or AUTO
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,13 +73,27 @@ class QuotaReservation:
     guessed: tuple[str, ...] = ()
 
 
+def name_request(process: str, number: int, stated: int) -> str:
+    """Return the unique name of a request. It ends with the slots that its process states, or AUTO.
+
+    The name is all that a store keeps of a request, so that every process can read them where the lease is.
+    """
+    return f"{process}.{number}.{stated}"
+
+
+def read_stated_slots(request: str) -> int:
+    """Return the slots with which a lease was requested; 1 if the process was of a version that did not write them."""
+    parts = request.split(".")
+    return int(parts[2]) if len(parts) == 3 else 1
+
+
 @dataclass(frozen=True, slots=True)
 class SlotRequest:
     """A request for one slot of one credential. The same *request* gets the same grant however often it is sent."""
 
-    request: str
+    request: str  # made by ``name_request``
     credential: int
-    slots: int
+    slots: int  # how many leases this process may hold
     quota: int
     requester: str | None
     # Applies the rules to the view, at the store's time, with the claims of the processes ahead. None: not now.
@@ -88,6 +103,7 @@ class SlotRequest:
     still_waiting: bool  # other requests of this process wait
     sees_all: bool = False  # the rules need more than this credential and this quota
     since: float = FOREVER  # updates from this instant on are recent enough for a refusal
+    learned: int = 1  # the slots of processes that infer their number
 
 
 @dataclass(frozen=True, slots=True)

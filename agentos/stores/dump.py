@@ -103,6 +103,6 @@ def build_rows(dump: StoreDump, specs: Mapping[str, KeySpec], now: float, offset
 def _load_entry(pool: AdaptivePool, key: Key, entry: DumpEntry, record: Record) -> None:
     unpack_quota(key.quota, record)
     key.proven = True  # show the learned number of slots as certain
-    pool.set_leases_elsewhere(key, entry.holders)
+    pool.set_leases_elsewhere(key, entry.holders, ())
     if entry.life != Life.ALIVE.value:
         key.life, key.evidence, key.since = Life(entry.life), entry.evidence, entry.since

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ..pool.store_protocol import SlotGranted, SlotRefused, SlotRequest
+from ..pool.core.slot_sharing import count_usable_slots
+from ..pool.store_protocol import SlotGranted, SlotRefused, SlotRequest, read_stated_slots
 from .process_fairness import DECLINED, NOTIFY_TIMEOUT, StoreSession, charge, find_queue_position, sessions_ahead
 from .step_queueing import QueueingStep
 
@@ -14,10 +15,13 @@ def grant(step: QueueingStep, bid: SlotRequest) -> SlotGranted | SlotRefused:
         me.notified_at = DECLINED  # unless a grant or the fair queue overrides it below
         step.me_changed = True
     leases = 0
-    for request, token, at in step.leases_on(bid.credential):
+    elsewhere = []
+    for session, request, token, at in step.leases_on(bid.credential):
         leases += 1
         if request == bid.request:
             return SlotGranted(token, at)
+        if session != me.id:
+            elsewhere.append(read_stated_slots(request))
     step.depend_on_queue_front(me)
     contended = any(other.waiting_since is not None for other in step.others)
     if contended:
@@ -29,7 +33,7 @@ def grant(step: QueueingStep, bid: SlotRequest) -> SlotGranted | SlotRefused:
             ahead.sort(key=StoreSession.order)
             step.depend_on_sessions(ahead[-free:])  # the refusal stands while these stay as they are
             return SlotRefused(step.notify(ahead[0]) + NOTIFY_TIMEOUT)
-    if leases >= bid.slots:
+    if leases >= count_usable_slots(bid.slots, read_stated_slots(bid.request), elsewhere, bid.learned):
         step.read(bid.credential)
         return SlotRefused()
     if bid.sees_all:

@@ -47,8 +47,8 @@ class QueueingStep(ABC):
         """Update the view with everything."""
 
     @abstractmethod
-    def leases_on(self, credential: int) -> Iterable[tuple[str, int, float]]:
-        """Return the leases on a credential, of all sessions: request, token, start."""
+    def leases_on(self, credential: int) -> Iterable[tuple[str, str, int, float]]:
+        """Return the leases on a credential, of all sessions: session, request, token, start."""
 
     @abstractmethod
     def lease(self, bid: SlotRequest, reserved: QuotaReservation) -> SlotGranted:

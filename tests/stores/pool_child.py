@@ -22,6 +22,7 @@ import sys
 import threading
 import time
 from asyncio import AbstractEventLoop
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -233,21 +234,22 @@ class Puppet:
 
     # -- many leases, fast ------------------------------------------------------------------------------------
 
-    def hammer(self, begun: str, until: str, timeout: float = 20.0, pool: str = "") -> list[str]:
-        """Take a lease and give it back, until there is a file of that name. What went wrong.
+    def hammer(self, begun: str, until: str, timeout: float = 20.0, pool: str = "", keeps: int = 0) -> list[str]:
+        """Take a lease and give one back, until there is a file of that name. What went wrong.
 
-        There is a file *begun* as soon as it has had the first.
+        There is a file *begun* as soon as it has had the first. It always *keeps* so many leases.
         """
         errors: list[str] = []
         acquire = self._pools[pool].acquire
+        held: deque[Lease] = deque()
         taken = 0
         while not os.path.exists(until):
             try:
-                lease = acquire(timeout=timeout)
+                held.append(acquire(timeout=timeout))
                 taken += 1
                 if taken == 1:
                     Path(begun).touch()
-                if not lease.release():
+                if len(held) > keeps and not (lease := held.popleft()).release():
                     errors.append(f"lease {lease.token} had ended")
             except Exception as error:
                 errors.append(repr(error))

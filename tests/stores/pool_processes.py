@@ -259,7 +259,7 @@ class DrivenTime:
 # -- the file, from outside ----------------------------------------------------------------------------------------
 
 
-def keys(count: int, slots: int = 1, **more: Any) -> list[Spec]:
+def keys(count: int, slots: int | str = 1, **more: Any) -> list[Spec]:
     """Credentials to be sent to a process."""
     return [{"name": f"key-{number}", "slots": slots, **more} for number in range(1, count + 1)]
 

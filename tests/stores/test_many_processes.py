@@ -218,20 +218,26 @@ def hammered(processes: Family, witness: Witness, weights: list[float], grants: 
     children = processes.children(len(weights))
     for child, weight in zip(children, weights, strict=True):
         child.do("open", **witness.where, credentials=keys(1), weight=weight)
+    order, before = let_hammer(children, witness, grants, [0] * len(children))
+    assert l1_by_store_order(order, {"key-1": 1}) is None
+    taken = Counter([event.session for event in order if event.op == "granted"][before:])
+    return [taken[str(child.pid)] for child in children]
+
+
+def let_hammer(children: list[Child], witness: Witness, grants: int, keeps: list[int]) -> tuple[list[StoreEvent], int]:
+    """Let each process take leases all the time and keep so many. Grants and ends, and the grants before all began."""
     witness.watch()
     enough = witness.folder / "enough"
     begun = [witness.folder / f"begun-{child.pid}" for child in children]
-    for child, file in zip(children, begun, strict=True):
-        child.tell("hammer", begun=str(file), until=str(enough))
+    for child, file, kept in zip(children, begun, keeps, strict=True):
+        child.tell("hammer", begun=str(file), until=str(enough), keeps=kept)
+        eventually(file.exists if kept else lambda: True)
     eventually(lambda: all(file.exists() for file in begun))
     before = witness.granted()
     until_granted(witness, before + round(grants * witness.share))
     enough.touch()
     assert [child.answer().got for child in children] == [[] for _ in children]  # nothing went wrong
-    order = witness.order({child.pid: str(child.pid) for child in children})
-    assert l1_by_store_order(order, {"key-1": 1}) is None
-    taken = Counter([event.session for event in order if event.op == "granted"][before:])
-    return [taken[str(child.pid)] for child in children]
+    return witness.order({child.pid: str(child.pid) for child in children}), before
 
 
 def test_of_sixteen_processes_on_one_key_none_starves_and_none_sees_that_the_store_is_busy(
@@ -248,3 +254,23 @@ def test_a_process_of_weight_three_gets_three_times_as_much(processes: Family, w
     heavy, light = sum(taken[:4]) / 4, sum(taken[4:]) / 12
     assert 2 <= heavy / light <= 4, taken
     assert min(taken) >= light / 2, taken
+
+
+@pytest.mark.parametrize("many", [4, "auto"])
+def test_a_process_with_one_slot_is_not_starved_by_one_that_always_holds_three(
+    processes: Family, witness: Witness, many: int | str
+) -> None:
+    generous, strict = children = processes.children(2)
+    for child, slots in ((generous, many), (strict, 1)):
+        child.do("open", **witness.where, credentials=keys(1, slots=slots))
+    generous.do("release", token=generous.do("acquire")["token"])  # went well: "auto" has four slots from now on
+
+    order, before = let_hammer(children, witness, trials(200), [3, 0])
+
+    taken = Counter([event.session for event in order if event.op == "granted"][before:])
+    assert taken[str(strict.pid)] >= sum(taken.values()) / 5, taken
+    mine = 0
+    for event in order:
+        if event.session == str(strict.pid):
+            mine += 1 if event.op == "granted" else -1
+            assert mine <= 1

@@ -364,12 +364,13 @@ class LeasePool:
         self.indexes.insert(key)
         return key
 
-    def set_leases_elsewhere(self, key: Key, elsewhere: tuple[str, ...]) -> None:
-        """Set the leases that other processes hold on this key of a shared pool. ``tick`` must follow."""
+    def set_leases_elsewhere(self, key: Key, elsewhere: tuple[str, ...], slots: tuple[int, ...]) -> None:
+        """Set the leases that other processes hold on this key, and their slots. ``tick`` must follow."""
         leases = key.leases - len(key.leases_elsewhere) + len(elsewhere)
-        key.leases_elsewhere = elsewhere
-        if leases != key.leases:
-            self.indexes.move(key, leases, key.slots)
+        key.leases_elsewhere, key.slots_elsewhere = elsewhere, slots
+        usable = key.target_slots()
+        if leases != key.leases or usable != key.slots:
+            self.indexes.move(key, leases, usable)
 
     def retire(self, key: Key, now: float) -> Sequence[Ticket]:
         """Remove a credential from use; leases in force continue."""

@@ -68,8 +68,10 @@ def unpack_quota(quota: Quota, record: Record) -> None:
     }
     tried = record.get("probation", {}).items()
     quota.begin_probation({scope or None: -FOREVER if at is None else at for scope, at in tried})
-    if quota.concurrency is not None and "width" in record:
-        quota.concurrency.unpack(record["width"])
+    if "width" in record:
+        quota.inferred_elsewhere = record["width"]["slots"]
+        if quota.concurrency is not None:
+            quota.concurrency.unpack(record["width"])
     quota.history = [(at, text) for at, text in record.get("history", ())]
     _unpack_learned(quota, limits)
     for name, state in named_limits(quota):

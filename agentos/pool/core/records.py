@@ -13,11 +13,12 @@ from typing import Any
 from ...providers.signal import PARKED_FROM
 from ..limit import Limit
 from .cost import ONE_REQUEST, Cost
-from .learning.adaptive_concurrency import AdaptiveConcurrency
+from .learning.adaptive_concurrency import MAX_SLOTS, AdaptiveConcurrency
 from .limits.base import FOREVER, LimitState
 from .limits.calendar import CalendarWindow, WallTime
 from .limits.create import build_limit_state
 from .model_family import find_scopes
+from .slot_sharing import AUTO, count_usable_slots, find_width
 from .states import LIFE, Gate, Life, LifeEvent, TicketState
 
 Labels = frozenset[tuple[str, str]]
@@ -58,6 +59,7 @@ class Quota:
         "closed_until",
         "concurrency",
         "history",
+        "inferred_elsewhere",
         "keys",
         "learned",
         "limits",
@@ -84,6 +86,7 @@ class Quota:
         self.named: list[tuple[str, LimitState]] | None = None  # cache of ``quota_codec.named_limits``
         self.unscoped = tuple(state for state in self.limits if state.scope is None)
         self.concurrency: AdaptiveConcurrency | None = None  # of credentials with adaptive slots
+        self.inferred_elsewhere = 1  # slots, by processes with adaptive slots, if this one states a number
         self.history: list[tuple[float, str]] = []  # (instant, what was learned), the newest last
         self.strikes = 0  # recent refusals although the stated limits were kept
         self.provider: str | None = None  # according to the last answer
@@ -99,6 +102,11 @@ class Quota:
         self.open_wide = not limits  # no limits and no blocks: every request may start
         self._by_model: dict[str, tuple[LimitState, ...]] = {}
         self._scopes: dict[str, tuple[str, ...]] = {}
+
+    @property
+    def learned_slots(self) -> int:
+        """The inferred number of slots of each of its credentials."""
+        return self.inferred_elsewhere if self.concurrency is None else self.concurrency.slots
 
     def scopes(self, model: str | None) -> tuple[str, ...]:
         """Return the scopes that apply to a request for *model*, besides None."""
@@ -283,6 +291,8 @@ class Key:
         "quota",
         "since",
         "slots",
+        "slots_elsewhere",
+        "stated",
         "suspicions",
         "used",
     )
@@ -290,11 +300,13 @@ class Key:
     def __init__(self, spec: KeySpec, quota: Quota, number: int) -> None:
         self.name = spec.name
         self.number = number  # in order of arrival in the pool
-        self.slots = spec.slots
+        self.stated = AUTO if spec.auto else spec.slots
+        self.slots = spec.slots  # usable now: of a shared key, also as other processes use it
         self.labels = spec.labels
         self.quota = quota
         self.leases = 0  # of all processes
         self.leases_elsewhere: tuple[str, ...] = ()  # the holders in other processes of a shared pool
+        self.slots_elsewhere: tuple[int, ...] = ()  # the slots that each of these leases was granted with, or AUTO
         self.auto = spec.auto  # adaptive slots
         self.proven = False  # a call with it has succeeded
         self.suspicions = 0  # consecutive refusals that may concern another credential
@@ -321,10 +333,24 @@ class Key:
             and not (self.barred and model in self.barred)
         )
 
+    @property
+    def own_slots(self) -> int:
+        """How many leases this process may hold: with adaptive slots one until a call has succeeded."""
+        return self.stated or (self.quota.learned_slots if self.proven else 1)
+
+    @property
+    def learned_slots(self) -> int:
+        """The inferred number of slots. Until a call has succeeded it does not hold up that one."""
+        return MAX_SLOTS if self.auto and not self.proven else self.quota.learned_slots
+
     def target_slots(self) -> int:
-        """Return the adaptive number of slots: one for this process until a call with it has succeeded."""
-        assert self.quota.concurrency is not None  # noqa: S101 - for the type checker
-        return self.quota.concurrency.slots if self.proven else 1 + len(self.leases_elsewhere)
+        """Return how many slots are usable now."""
+        return count_usable_slots(self.own_slots, self.stated, self.slots_elsewhere, self.learned_slots)
+
+    def is_full_for_us_only(self) -> bool:
+        """Return True if this process holds as many leases as it may, and others may hold more."""
+        mine, held = self.own_slots, self.leases - len(self.leases_elsewhere)
+        return held >= mine and find_width(self.stated, self.slots_elsewhere, self.learned_slots) > mine
 
 
 class LeaseRequest:

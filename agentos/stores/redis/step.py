@@ -14,6 +14,7 @@ from ...pool.store_protocol import (
     QuotaUpdate,
     SlotGranted,
     SlotRequest,
+    read_stated_slots,
 )
 from ..process_fairness import StoreSession
 from ..session import SessionStep
@@ -147,21 +148,25 @@ class RedisStep(SessionStep):
     def _credential_news(self, number: int) -> CredentialUpdate:
         record = self._credential(number)
         since = self._clock_offset.to_local(record.since)
-        return CredentialUpdate(number, record.life, record.evidence, since, self._holders(record))
+        holders, slots = self._holders(record)
+        return CredentialUpdate(number, record.life, record.evidence, since, holders, slots)
 
     def _quota_news(self, number: int) -> QuotaUpdate:
         return QuotaUpdate(number, shift_record(self._quota(number).record(), -self._clock_offset.offset))
 
-    def _holders(self, record: CredentialRecord) -> tuple[str, ...]:
+    def _holders(self, record: CredentialRecord) -> tuple[tuple[str, ...], tuple[int, ...]]:
+        """Return the holders in other processes, and the slots that these state."""
         if not record.leases:
-            return ()
+            return (), ()
         found = []
+        slots = []
         for lease in record.leases:
             session = next((other for other in self.others if other.id == lease.session), None)
             if session is not None:  # else it is ours, or has ended
                 process = describe_process(session)
                 found.append(process if lease.requester is None else f"{lease.requester} ({process})")
-        return tuple(found)
+                slots.append(read_stated_slots(lease.request))
+        return tuple(found), tuple(slots)
 
     # -- sessions ---------------------------------------------------------------------------------------------
 
@@ -243,8 +248,8 @@ class RedisStep(SessionStep):
 
     # -- leases -----------------------------------------------------------------------------------------------
 
-    def leases_on(self, credential: int) -> list[tuple[str, int, float]]:
-        """Return the leases on a credential, of all sessions: request, token, start."""
+    def leases_on(self, credential: int) -> list[tuple[str, str, int, float]]:
+        """Return the leases on a credential, of all sessions: session, request, token, start."""
         leases = self._credential(credential).leases
         if leases:
             living = {session.id for session in self.sessions}
@@ -254,7 +259,7 @@ class RedisStep(SessionStep):
                 self._notify_next(credential)
                 leases = self._credential(credential).leases
         to_local = self._clock_offset.to_local
-        return [(lease.request, lease.token, to_local(lease.granted_at)) for lease in leases]
+        return [(lease.session, lease.request, lease.token, to_local(lease.granted_at)) for lease in leases]
 
     def lease(self, bid: SlotRequest, reserved: QuotaReservation) -> SlotGranted:
         """Create a lease. The server grants its token, larger than that of every earlier lease."""

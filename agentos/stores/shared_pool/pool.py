@@ -20,7 +20,7 @@ from ...pool.core.records import PLAIN, Draw, Grant, Key, LeaseRequest, Quota, T
 from ...pool.core.reservations import RefillClaims, reserve
 from ...pool.core.settlement import correct_draws
 from ...pool.core.states import Life, LifeEvent, TicketState
-from ...pool.store_protocol import QuotaReservation, SlotGranted, SlotRequest, Step
+from ...pool.store_protocol import QuotaReservation, SlotGranted, SlotRequest, Step, name_request
 from .view import TOO_LATE, PoolView
 from .waiting import NAMED, build_claim, find_idle_until, parse_claims, start_after_claims, wanted_numbers
 
@@ -121,9 +121,10 @@ class SharedPool(PoolView):
     ) -> SlotRequest:
         credential, number = self._numbers[key]
         return SlotRequest(
-            request=f"{self._name}.{next(self._requests)}",
+            request=name_request(self._name, next(self._requests), key.stated),
             credential=credential,
-            slots=key.slots,
+            slots=key.own_slots,
+            learned=key.learned_slots,
             quota=number,
             requester=None if requester is None else self.mask(str(requester)[:_LONGEST_REQUESTER]),
             reserve=reserve_at,
@@ -398,10 +399,10 @@ class SharedPool(PoolView):
 
     def _write_waiting(self, now: float, *, passed: bool) -> None:
         self._waits_as = wanted, idle, claim = self._waiting_for(now)
-        self._submit(lambda step: step.wait(wanted or None, idle, claim, passed=passed), now)
+        self._submit(lambda step: step.wait(wanted, idle, claim, passed=passed), now)
 
-    def _waiting_for(self, now: float) -> tuple[tuple[int, ...], float | None, str | None]:
-        """Return the credentials that callers wait for (empty: any), not before when, and the refill they claim."""
+    def _waiting_for(self, now: float) -> tuple[tuple[int, ...] | None, float | None, str | None]:
+        """Return the credentials that callers wait for (None: any), not before when, and the refill they claim."""
         indexes, numbers = self.indexes.all, self._numbers
         idle = None if len(numbers) > NAMED else find_idle_until(indexes, self.keys.values(), self.starts_at, now)
         return wanted_numbers(indexes, numbers), idle, build_claim(indexes, numbers, now)

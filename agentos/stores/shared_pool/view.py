@@ -57,8 +57,8 @@ class PoolView(AdaptivePool):
         self._foreign_changes = 0  # number of changes by other processes
         self._has_active_peers = False  # others changed something since a step last showed no other session
         self._fewer_keys = False  # a key was rejected or a balance exhausted since the queue was last checked
-        # What we wait for according to the store: keys (empty: any), not before when, and our claim.
-        self._waits_as: tuple[tuple[int, ...], float | None, str | None] | None = None
+        # What we wait for according to the store: keys (None: any), not before when, and our claim.
+        self._waits_as: tuple[tuple[int, ...] | None, float | None, str | None] | None = None
         self._claimed: dict[Quota, list[ForeignClaim]] = {}  # by processes ahead of us, as last read
         self._ending: set[int] = set()  # released here, not yet confirmed by the store
         self._ended_now: list[int] = []  # of those, in this step
@@ -85,7 +85,7 @@ class PoolView(AdaptivePool):
             key = self._keys.get(update.number)
             if key is not None:
                 self._foreign_changes += 1
-                self.set_leases_elsewhere(key, update.holders)
+                self.set_leases_elsewhere(key, update.holders, update.slots)
                 self._apply_life(key, update)
         for quota_update in quotas:
             quota = self._quotas.get(quota_update.number)

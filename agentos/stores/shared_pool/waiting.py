@@ -73,13 +73,18 @@ def find_idle_until(
     return first if first < FOREVER else None
 
 
-def wanted_numbers(indexes: Sequence[CandidateIndex], numbers: Numbers) -> tuple[int, ...]:
-    """Return the store's numbers of the credentials that would serve a waiter; empty: any."""
+def wanted_numbers(indexes: Sequence[CandidateIndex], numbers: Numbers) -> tuple[int, ...] | None:
+    """Return the store's numbers of the credentials that would serve a waiter; None: any.
+
+    One that only others may have more leases on is not wanted: they need not wait for this process.
+    """
     if len(numbers) > NAMED:
-        return ()
+        return None
     labels = {index.labels for index in indexes if index.waiting}
     return tuple(
         number
         for key, (number, _) in numbers.items()
-        if key.life is Life.ALIVE and any(wanted <= key.labels for wanted in labels)
+        if key.life is Life.ALIVE
+        and any(wanted <= key.labels for wanted in labels)
+        and not (key.slots_elsewhere and key.is_full_for_us_only())
     )

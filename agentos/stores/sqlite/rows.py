@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import sqlite3
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import zip_longest
-from typing import Final
+from typing import Any, Final
 
 from ...pool.core.quota_codec import Record, without_in_flight
 from ...pool.protocols import StoreView
-from ...pool.store_protocol import CredentialUpdate, QuotaUpdate
+from ...pool.store_protocol import CredentialUpdate, QuotaUpdate, read_stated_slots
 from .boot_clock import ClockReading
 
 Execute = Callable[..., sqlite3.Cursor]
@@ -22,7 +22,7 @@ _LOG_KEPT: Final = 1024
 _PRUNE_EVERY: Final = 256
 
 _HOLDERS = (
-    "select leases.credential, leases.requester, sessions.pid, sessions.gone_until "
+    "select leases.credential, leases.request, leases.requester, sessions.pid, sessions.gone_until "
     "from leases join sessions on sessions.id = leases.session where leases.session != ?"
 )
 
@@ -41,14 +41,14 @@ def read_updates_since(
 
 
 def _read_all_updates(execute: Execute, me: str) -> tuple[Sequence[CredentialUpdate], Sequence[QuotaUpdate]]:
-    holders: dict[int, list[str]] = {}
-    for credential, *who in execute(_HOLDERS, (me,)).fetchall():
-        holders.setdefault(credential, []).append(describe_holder(*who))
+    leases: dict[int, list[Sequence[Any]]] = {}
+    for credential, *lease in execute(_HOLDERS, (me,)).fetchall():
+        leases.setdefault(credential, []).append(lease)
     credentials = execute("select number, life, evidence, since from credentials").fetchall()
     quotas = execute("select number, record from quotas").fetchall()
     return (
         [
-            CredentialUpdate(number, life, evidence, since, tuple(holders.get(number, ())))
+            CredentialUpdate(number, life, evidence, since, *_read_holders(leases.get(number, ())))
             for number, life, evidence, since in credentials
         ],
         [QuotaUpdate(number, read_record(record)) for number, record in quotas],
@@ -60,7 +60,13 @@ def read_credential_update(execute: Execute, number: int, me: str) -> Credential
     row = execute("select number, life, evidence, since from credentials where number = ?", (number,)).fetchone()
     found = execute(f"{_HOLDERS} and leases.credential = ?", (me, number)).fetchall()
     number, life, evidence, since = row
-    return CredentialUpdate(number, life, evidence, since, tuple(describe_holder(*who) for _, *who in found))
+    return CredentialUpdate(number, life, evidence, since, *_read_holders([lease for _, *lease in found]))
+
+
+def _read_holders(leases: Iterable[Sequence[Any]]) -> tuple[tuple[str, ...], tuple[int, ...]]:
+    """Return the holders of leases of other processes, and the slots that these state."""
+    rows = list(leases)
+    return tuple(describe_holder(*who) for _, *who in rows), tuple(read_stated_slots(request) for request, *_ in rows)
 
 
 def read_quota_update(execute: Execute, number: int) -> QuotaUpdate:

@@ -141,10 +141,10 @@ class SqliteStep(SessionStep):
 
     # -- leases -----------------------------------------------------------------------------------------------
 
-    def leases_on(self, credential: int) -> list[tuple[str, int, float]]:
-        """Return the leases on a credential, of all sessions: request, token, start."""
+    def leases_on(self, credential: int) -> list[tuple[str, str, int, float]]:
+        """Return the leases on a credential, of all sessions: session, request, token, start."""
         return self._execute(
-            "select request, token, granted_at from leases where credential = ?", (credential,)
+            "select session, request, token, granted_at from leases where credential = ?", (credential,)
         ).fetchall()
 
     def lease(self, bid: SlotRequest, reserved: QuotaReservation) -> SlotGranted:

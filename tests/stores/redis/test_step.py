@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
-from agentos.pool.store_protocol import CredentialIdentity, QuotaReservation, SlotGranted, SlotRefused, SlotRequest
+from agentos.pool.store_protocol import (
+    CredentialIdentity,
+    QuotaReservation,
+    SlotGranted,
+    SlotRefused,
+    SlotRequest,
+    name_request,
+)
 from agentos.stores.granting import grant
 from agentos.stores.process_fairness import StoreSession
 from agentos.stores.redis.clock_offset import ClockOffset
@@ -55,7 +64,7 @@ def step_on(replica: Replica) -> RedisStep:
 def test_a_lease_of_a_session_that_is_gone_is_none_and_goes_too(replica: Replica) -> None:
     step = step_on(replica)
 
-    assert [token for _, token, _ in step.leases_on(1)] == [7]
+    assert [token for _, _, token, _ in step.leases_on(1)] == [7]
 
     written = step.records["c1"]
     assert isinstance(written, CredentialRecord)
@@ -126,9 +135,11 @@ def rests_on(step: RedisStep) -> set[str]:
 
 
 def bid_for(slots: int) -> SlotRequest:
-    return SlotRequest(
-        "r", 1, slots, 1, None, lambda _now, _claims: QuotaReservation(None), lambda _wanted: 1, still_waiting=False
-    )
+    def reserve(_now: float, _claims: Sequence[str]) -> QuotaReservation:
+        return QuotaReservation(None)
+
+    name = name_request("r", 1, slots)
+    return SlotRequest(name, 1, slots, 1, None, reserve, lambda _wanted: 1, still_waiting=False)
 
 
 def test_joining_the_end_of_the_queue_does_not_conflict_with_waiters() -> None:

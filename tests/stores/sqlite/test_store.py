@@ -26,6 +26,7 @@ from agentos.pool.store_protocol import (
     Step,
     StoreBusy,
     TransientStoreError,
+    name_request,
 )
 from agentos.stores.process_fairness import DECLINED, NOTIFY_TIMEOUT
 from agentos.stores.sqlite.file import StoreFile
@@ -111,7 +112,8 @@ class Process:
             return QuotaReservation(new, (LIMIT,) if guess else ())
 
         who = f"worker of {request}"
-        return SlotRequest(request, key[0], slots, key[1], who, reserve, lambda _wanted: free, still_waiting, sees_all)
+        name = name_request(request, 1, slots)
+        return SlotRequest(name, key[0], slots, key[1], who, reserve, lambda _wanted: free, still_waiting, sees_all)
 
     def note(self, text: str) -> None:
         self.notes.append(text)
@@ -231,7 +233,7 @@ def test_the_same_request_gets_the_same_grant_however_often_it_is_sent(place: Pl
 
     assert answers == [answers[0]] * 3
     assert isinstance(answers[0], SlotGranted)
-    assert place.rows("select token, request from leases") == [(answers[0].token, "r1")]
+    assert place.rows("select token, request from leases") == [(answers[0].token, bid.request)]
     assert place.record(key[1]) == {"used": 1}
 
 

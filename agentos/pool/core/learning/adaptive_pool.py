@@ -263,10 +263,6 @@ class AdaptivePool(LeasePool):
                 key.quota.concurrency = AdaptiveConcurrency()
         return key
 
-    def set_leases_elsewhere(self, key: Key, elsewhere: tuple[str, ...]) -> None:
-        super().set_leases_elsewhere(key, elsewhere)
-        self._apply_slots(key)
-
     def _slot_taken(self, grant: Grant) -> None:
         if grant.key.quota.concurrency is not None:
             grant.key.quota.concurrency.lease_started(grant.token, grant.key.name, grant.key.leases)
@@ -339,8 +335,8 @@ class AdaptivePool(LeasePool):
                 self._apply_slots(other)
 
     def _apply_slots(self, key: Key) -> None:
-        """Set the adaptive slots of a key. ``tick`` must follow."""
-        if key.auto and key.target_slots() != key.slots:
+        """Set the usable slots of a key after the inferred number has changed. ``tick`` must follow."""
+        if key.target_slots() != key.slots:
             self.indexes.move(key, key.leases, key.target_slots())
 
 
