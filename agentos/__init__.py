@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from .runs.commands.command import Command
     from .runs.context import Context
     from .runs.display.rich_display import RichProgress
+    from .runs.exports.recorded_run import RecordedRun, load_run
     from .runs.progress import Progress
     from .runs.remote.dask_config import Dask
     from .runs.results import Cause, RunStopped
@@ -102,6 +103,7 @@ __all__ = [
     "ProgressStats",
     "RateLimited",
     "Reading",
+    "RecordedRun",
     "RemoteError",
     "RichProgress",
     "RunStopped",
@@ -122,6 +124,7 @@ __all__ = [
     "__version__",
     "classify",
     "from_exception",
+    "load_run",
 ]
 
 _HOME = {
@@ -137,6 +140,8 @@ _HOME = {
     "from_exception": ".providers",
     "Cause": ".runs.results",
     "RunStopped": ".runs.results",
+    "RecordedRun": ".runs.exports.recorded_run",
+    "load_run": ".runs.exports.recorded_run",
     "Command": ".runs.commands.command",
     "Context": ".runs.context",
     "Progress": ".runs.progress",

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from ..version import __version__
-from .commands import demo, init, keys, logs, retry, run, runs, show, trust
+from .commands import demo, init, keys, logs, results, retry, run, runs, show, trust
 from .exit_codes import ExitCode
 from .session.argv import split_arguments
 from .usage_error import UsageError
@@ -43,6 +43,7 @@ def _options(
 app.command("run", options_metavar="[OPTIONS]", epilog=run.EPILOG)(run.run)
 app.command("runs")(runs.runs)
 app.command("show")(show.show)
+app.command("results")(results.results)
 app.command("logs")(logs.logs)
 app.command("retry")(retry.retry)
 app.command("trust")(trust.trust)

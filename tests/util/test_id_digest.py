@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from agentos.errors import JournalMismatch
-from agentos.runs.exports.results_file import result_lines
+from agentos.runs.exports.result_line import result_lines
 from agentos.runs.journal import locate_files
 from agentos.runs.report.item_states import build_end_check, list_items
 from agentos.runs.report.run_report import build_report

@@ -198,6 +198,9 @@ def run(
     results: Annotated[
         str | None, typer.Option(help="Write the results to this file too, one JSON object a line.", metavar="FILE")
     ] = None,
+    no_item: Annotated[
+        bool | None, typer.Option("--no-item", help="Leave the items themselves out of results.jsonl.")
+    ] = None,
     joblog: Annotated[
         str | None, typer.Option(help="Write a table of what ran, as GNU parallel does.", metavar="FILE")
     ] = None,
@@ -273,6 +276,7 @@ def run(
             "line_buffer": line_buffer,
             "keep_order": keep_order,
             "results": results,
+            "no_item": no_item,
             "joblog": joblog,
             "progress": "bar" if bar else progress,
             "dir": dir,

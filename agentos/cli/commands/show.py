@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from ..exit_codes import ExitCode
-from ..session.find_run import base_folder, find_run
+from ..session.find_run import base_folder, find_run, require_begun
 from ..usage_error import UsageError
 
 if TYPE_CHECKING:
@@ -56,20 +56,12 @@ def show(
     if state is not None and state not in _STATES:
         raise UsageError(f"there is no state {state!r}", f"an item is {', '.join(_STATES[:-1])} or {_STATES[-1]}")
     folder = find_run(base_folder(dir), run)
-    _require_begun(folder)
+    require_begun(folder)
     if items or failed or state is not None:
         _list_items(folder, state, as_json=json, with_details=failed)
     else:
         _show(folder, as_json=json, color=color, base=dir)
     return ExitCode.OK
-
-
-def _require_begun(folder: Path) -> None:
-    """Raise UsageError for a run that has a folder but no journal, because its first start was refused."""
-    import os
-
-    if not any(os.path.lexists(folder / name) for name in ("journal.sqlite", "journal.sqlite.head")):
-        raise UsageError(f"{folder.name} has not begun: there is no journal in {folder}")
 
 
 def _show(folder: Path, *, as_json: bool, color: str, base: str | None) -> None:

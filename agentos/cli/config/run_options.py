@@ -231,6 +231,7 @@ RUN_OPTIONS: Final[Mapping[str, Option]] = {
     "line_buffer": Option(flag, "true", "show output line by line"),
     "progress": Option(one_of(PROGRESS), '"auto"', "auto, bar, plain, json or none"),
     "results": Option(text, '"results.jsonl"', "also write the results to this file"),
+    "no_item": Option(flag, "false", "leave the items out of the results, which have ids and values"),
     "joblog": Option(text, '"jobs.log"', "also write a table of what ran, as GNU parallel does"),
     "dir": Option(text, '".agentos"', "the folder in which runs are kept", "AGENTOS_BASE_DIR"),
 }

@@ -163,6 +163,12 @@ def find_run(base: BaseFolder, run: str | None) -> Path:
     return found
 
 
+def require_begun(folder: Path) -> None:
+    """Raise UsageError for a run that has a folder but no journal, because its first start was refused."""
+    if not any(os.path.lexists(folder / name) for name in ("journal.sqlite", "journal.sqlite.head")):
+        raise UsageError(f"{folder.name} has not begun: there is no journal in {folder}")
+
+
 def _find(base: BaseFolder, run: str | None) -> Path:
     if run is not None and run != LATEST:
         return _named(base, run)

@@ -46,10 +46,10 @@ class SessionRecords:
         self._watch: KeyMonitor | None = None
         more, joblog, retried = request.option("results"), request.option("joblog"), request.flags.retry_failed
         self._events = EventLog(folder.path / EVENTS_NAME, folder=folder)
-        own = ResultsFile(folder.path / RESULTS_NAME, folder, retry_failed=retried, mask=masked, folder=folder)
-        self._results = [own]
+        shared: dict[str, Any] = {"retry_failed": retried, "mask": masked, "with_items": not request.option("no_item")}
+        self._results = [ResultsFile(folder.path / RESULTS_NAME, folder, folder=folder, **shared)]
         if more:
-            self._results.append(ResultsFile(Path(more), folder, retry_failed=retried, mask=masked))
+            self._results.append(ResultsFile(Path(more), folder, **shared))
         self._joblog = JobLog(Path(joblog)) if joblog else None
 
     def close(self) -> None:
@@ -101,9 +101,11 @@ class SessionRecords:
                 received=len(str(printed).encode()),
             )
         if self._request.flags.json:
-            from ...runs.exports.results_file import format_result
+            from ...runs.exports.item_codec import LONGEST_IN_RESULTS
+            from ...runs.exports.result_line import format_result
 
-            line = format_result(result, now, self._masked)
+            longest_item = 0 if self._request.option("no_item") else LONGEST_IN_RESULTS
+            line = format_result(result, now, self._masked, longest_item)
             self._print(f'{{"event": "item", "cached": {json.dumps(result.cached)}, {line[1:]}')
 
     def on_end(self, stats: ProgressStats, code: ExitCode) -> None:

@@ -33,6 +33,7 @@ _DEFAULTS: Mapping[str, Any] = {
     "kill_after": 5.0,
     "stdin": False,
     "no_wait": False,
+    "no_item": False,
     "ship_secrets": False,
 }
 _DEFAULT_PARALLEL, _MOST_PARALLEL = 3, 10  # as a run has them from Python

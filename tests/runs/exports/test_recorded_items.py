@@ -12,7 +12,8 @@ import pytest
 from agentos import CredentialCoordinator, ParallelCoordinator
 from agentos.costs.usage import Usage
 from agentos.runs.exports.item_codec import LONGEST_IN_JOURNAL, LONGEST_IN_RESULTS
-from agentos.runs.exports.results_file import ResultsFile, result_lines
+from agentos.runs.exports.result_line import result_lines
+from agentos.runs.exports.results_file import ResultsFile
 from agentos.runs.journal import locate_files
 from agentos.runs.results import ProgressStats
 

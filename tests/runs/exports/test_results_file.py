@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from agentos.runs.exports.results_file import ResultsFile, result_lines
+from agentos.runs.exports.result_line import result_lines
+from agentos.runs.exports.results_file import ResultsFile
 from agentos.runs.journal import locate_files
 from agentos.workflows.parallel import ParallelCoordinator, WorkflowResult
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from agentos.errors import JournalDamaged, JournalTooNew
-from agentos.runs.exports.results_file import result_lines
+from agentos.runs.exports.result_line import result_lines
 from agentos.runs.journal import RecordedState, encode_row, locate_files
 from agentos.runs.journal.schema import MIGRATIONS
 from agentos.runs.report.item_states import list_items
