@@ -35,7 +35,7 @@ _CREDENTIALS: Final = """
 # What is known of it; all of this may be left out, and limits are then found out:
 #   name = "alice"                      what it is called in displays and logs, and with --keys
 #   quota = "acme"                      keys of one organisation share its limits: give them the same quota
-#   slots = 4                           how many items may use it at once: 1 unless told, or "auto"
+#   slots = 4                           how many items may use it at once; "auto" finds out
 #   rpm = 500                           requests a minute
 #   tpm = 200_000                       tokens a minute
 #   rpd = 10_000                        requests a day, from midnight UTC
@@ -58,7 +58,7 @@ _EXAMPLE: Final = """
 # [[credentials]]
 # name = "alice"
 # env = "OPENAI_API_KEY"
-# slots = 4
+# rpm = 500
 """
 
 

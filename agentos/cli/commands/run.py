@@ -59,12 +59,15 @@ def run(
             "--parallel",
             "--jobs",
             "-j",
-            help="How many items run at once: 3 by default, and at most 10 without --max-parallel.",
+            help="How many items run at once: 3 by default.",
             metavar="N",
         ),
     ] = None,
     max_parallel: Annotated[
-        str | None, typer.Option(help="The most that --parallel may be; alone it sets both.", metavar="N")
+        str | None,
+        typer.Option(
+            help="The most that parallel of a file or the environment may be; alone it sets both.", metavar="N"
+        ),
     ] = None,
     retries: Annotated[
         str | None,
@@ -117,6 +120,14 @@ def run(
             help="Use the keys of this provider only, such as openai. Needed if agentos.toml has keys of several; any: "
             "all of them, for a worker that knows each.",
             metavar="NAME",
+        ),
+    ] = None,
+    slots: Annotated[
+        str | None,
+        typer.Option(
+            help="How many items may use a key at once: a number, or auto to find out. Else what agentos.toml says; "
+            "without that auto for functions with keys of a known provider, and 1 for commands.",
+            metavar="N|auto",
         ),
     ] = None,
     env_key: Annotated[
@@ -264,6 +275,7 @@ def run(
             "no_wait": no_wait,
             "keys": keys or None,
             "provider": provider,
+            "slots": slots,
             "env_key": env_key,
             "store": store,
             "engine": engine,

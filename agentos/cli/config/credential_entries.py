@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn
 
 from ..usage_error import UsageError
-from .run_options import OURS, BadValue, Kind, flag, key_variable, shown, text, unknown, variable
+from .run_options import OURS, BadValue, Kind, flag, key_variable, shown, slots_number, text, unknown, variable
 
 if TYPE_CHECKING:
     from ...pool.limit import Limit
@@ -66,7 +66,7 @@ class CredentialEntry:
     folder: Path  # paths are relative to it
     env_key: str | None = None
     quota: str | None = None
-    slots: int | Literal["auto"] = 1
+    slots: int | Literal["auto"] | None = None  # None: as the run chooses
     rpm: float | None = None
     tpm: float | None = None
     rpd: float | None = None
@@ -82,7 +82,7 @@ class CredentialEntry:
         return {
             "name": self.name,
             "quota": self.quota,
-            "slots": self.slots,
+            "slots": self.slots or 1,
             "rpm": self.rpm,
             "tpm": self.tpm,
             "rpd": self.rpd,
@@ -105,14 +105,6 @@ class CredentialEntry:
 def _amount(value: Any, _from_text: bool = False) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
         raise BadValue(f"must be a number above zero, not {shown(value)}")
-    return value
-
-
-def _slots(value: Any, _from_text: bool = False) -> int | str:
-    if value == "auto":
-        return "auto"
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise BadValue(f'must be a whole number of at least 1, or "auto", not {shown(value)}')
     return value
 
 
@@ -161,7 +153,7 @@ _FIELDS: Final[Mapping[str, Kind]] = {
     "command": _command,
     "env_key": key_variable,
     "quota": text,
-    "slots": _slots,
+    "slots": slots_number,
     "rpm": _amount,
     "tpm": _amount,
     "rpd": _amount,

@@ -24,6 +24,7 @@ from .credential_entries import CredentialEntry, require_not_replaced, require_s
 from .files import Settings, expand_path, format_path, read_config_file
 from .provider_choice import build_none_left_error
 from .run_options import OURS
+from .slots_choice import NO_CHOICE, SlotsChoice
 
 if TYPE_CHECKING:
     from ...pool.credential import Credential
@@ -67,13 +68,14 @@ def load_credentials(
     *,
     provider: str | None = None,
     provider_from: str = "--provider",
+    slots: SlotsChoice = NO_CHOICE,
 ) -> list[SelectedKey]:
     """Return the credentials to use, in the order of their names; an empty list means that no pool is needed.
 
     *keys* is what was typed; ``keys`` of ``[run]`` is taken from *settings*, with its trust. Words that are equal to
     those of *settings* count as written there. With *provider*, set by *provider_from*, only the keys of that provider
-    are returned, and the secrets of others need not be there. Raise UsageError: USAGE for bad input, NO_CREDENTIAL for
-    a missing secret.
+    are returned, and the secrets of others need not be there. *slots* is the run's choice of slots. Raise UsageError:
+    USAGE for bad input, NO_CREDENTIAL for a missing secret.
     """
     from ...pool.secret_sources import SecretUnavailable, require_distinct
 
@@ -99,7 +101,7 @@ def load_credentials(
         require_distinct((f"{each.entry.where} ({each.entry.name})", secret) for each, secret in given)
     except SecretUnavailable as error:
         raise UsageError(f"{error.source} {error.problem}", error.advice) from None
-    return [_ready(each, secret, environ) for each, secret in given]
+    return [_ready(each, secret, environ, slots) for each, secret in given]
 
 
 def build_specs(settings: Settings, keys: list[str], environ: Mapping[str, str]) -> list[KeySpec]:
@@ -109,7 +111,7 @@ def build_specs(settings: Settings, keys: list[str], environ: Mapping[str, str])
     return [
         KeySpec(
             entry.name,
-            1 if entry.slots == "auto" else entry.slots,
+            1 if entry.slots is None or entry.slots == "auto" else entry.slots,
             entry.quota,
             entry.limits(),
             auto=entry.slots == "auto",
@@ -324,13 +326,14 @@ def _unavailable(place: str, error: Exception) -> UsageError:
     return UsageError(f"{place}: {error.source} {error.problem}", error.advice, ExitCode.NO_CREDENTIAL)
 
 
-def _ready(chosen: _ChosenKey, secret: str, environ: Mapping[str, str]) -> SelectedKey:
+def _ready(chosen: _ChosenKey, secret: str, environ: Mapping[str, str], slots: SlotsChoice) -> SelectedKey:
     from ...pool.credential import Credential
 
     entry = chosen.entry
     provider = _find_owner(chosen, secret)
     try:
-        credential = Credential(secret, **{**entry.stated(), "provider": provider})
+        stated = entry.stated() | {"provider": provider, "slots": slots.choose(entry.slots, provider)}
+        credential = Credential(secret, **stated)
     except ValueError as error:
         raise UsageError(f"{entry.where}: {entry.name if secret not in entry.name else 'it'}: {error}") from None
     return SelectedKey(credential, _env_key(chosen), _find_variables(secret, entry, environ), entry.where, provider)

@@ -177,6 +177,16 @@ def store_place(value: Any, _from_text: bool = False) -> str:
     return place
 
 
+def slots_number(value: Any, from_text: bool = False) -> int | str:
+    """Check for a number of slots, or auto."""
+    if value == "auto":
+        return "auto"
+    try:
+        return int(whole(1)(value, from_text))
+    except BadValue:
+        raise BadValue(f'must be a whole number of at least 1, or "auto", not {shown(value)}') from None
+
+
 def engine_place(value: Any, _from_text: bool = False) -> str:
     """Check for an engine. A bad value is not shown, as with a store."""
     place = text(value)
@@ -218,6 +228,7 @@ RUN_OPTIONS: Final[Mapping[str, Option]] = {
     "no_wait": Option(flag, "false", "end with exit code 75 instead of waiting for parked keys"),
     "keys": Option(words, '["env:OPENAI_API_KEY*"]', "which credentials to use; left out: all of this file"),
     "provider": Option(provider_name, '"openai"', "use the keys of this provider only; any: of all, mixed"),
+    "slots": Option(slots_number, '"auto"', "how many items may use a key at once, if its entry does not say"),
     "env_key": Option(key_variable, '"OPENAI_API_KEY"', "the variable in which a command finds its credential"),
     "store": Option(store_place, '"sqlite"', "where the keys' state is: sqlite, sqlite:///path, redis://..., memory"),
     "engine": Option(engine_place, '"local"', "where the items run: local, or dask://host:port, a Dask scheduler"),

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from ...runs.inputs import InputError, InputLocation, Items
     from ..config.key_selection import SelectedKey
+    from ..config.slots_choice import SlotsChoice
 
 _DEFAULTS: Mapping[str, Any] = {
     "tag": True,
@@ -36,7 +37,7 @@ _DEFAULTS: Mapping[str, Any] = {
     "no_item": False,
     "ship_secrets": False,
 }
-_DEFAULT_PARALLEL, _MOST_PARALLEL = 3, 10  # as a run has them from Python
+_DEFAULT_PARALLEL = 3
 _NO_KEYS = "none"  # run without credentials even if agentos.toml has some
 _PATHS = ("dir", "results", "joblog")
 
@@ -96,11 +97,14 @@ class RunRequest:
 
     @property
     def parallel(self) -> int:
-        """How many items run at once: 3 by default, and at most 10 without ``max_parallel``."""
+        """How many items run at once: 3 by default. A typed number wins over ``max_parallel`` of a file."""
         given, most = self.options["parallel"], self.options["max_parallel"]
         if given is None:
             return int(most or _DEFAULT_PARALLEL)
-        return int(min(given, most or _MOST_PARALLEL))
+        typed = self.flags.options
+        if most is None or (typed.get("parallel") is not None and typed.get("max_parallel") is None):
+            return int(given)
+        return int(min(given, most))
 
     @property
     def engine(self) -> str | None:
@@ -115,7 +119,8 @@ class RunRequest:
         warnings = list(self.settings.warnings)
         if given is not None and given > self.parallel:
             warnings.append(
-                f"{given} at once is above the limit of {self.parallel}; raise it with --max-parallel {given}"
+                f"{given} at once ({self.where['parallel']}) is above max_parallel ({self.where['max_parallel']}): "
+                f"{self.parallel} at once"
             )
         if self.where.get("store") == "--store" and not self.keys:
             warnings.append("--store has no effect without keys; give some with --keys")
@@ -127,6 +132,15 @@ class RunRequest:
             mixed = find_mixed_warning((key.provider, str(key.credential.name)) for key in self.keys)
             warnings += [] if mixed is None else [mixed]
         return warnings
+
+    @property
+    def key_bound(self) -> str | None:
+        """The line that says so if the keys, not the workers, bound how many items run at once."""
+        from ..config.slots_choice import describe_key_bound
+
+        most = self.parallel if self.total is None else min(self.parallel, self.total)
+        slots = [key.credential.slots for key in self.keys]
+        return describe_key_bound(self.parallel, most, slots, "calls" if self.command is None else "commands")
 
     def option(self, name: str) -> Any:
         """Return the value of an option, or its default, which may be None."""
@@ -155,7 +169,7 @@ def build_request(flags: Flags, environ: Mapping[str, str] = os.environ) -> RunR
     typed = flags.options.get("keys") or []
     keys = []
     if options["keys"] != [_NO_KEYS]:
-        keys = _load_keys(settings, typed, environ, options, where)
+        keys = _load_keys(settings, typed, environ, options, where, _choose_slots(flags, settings, options))
     masked = _masking(keys, find_passwords(options["store"], environ))
     _refuse_typed_secrets(flags, masked)
     try:
@@ -194,6 +208,7 @@ def _load_keys(
     environ: Mapping[str, str],
     options: dict[str, Any],
     where: Mapping[str, str],
+    slots: SlotsChoice,
 ) -> list[SelectedKey]:
     """Return the keys of the run: those of one provider, or those that were named."""
     from ..config.key_selection import load_credentials
@@ -203,10 +218,25 @@ def _load_keys(
         options["provider"] = None  # typed keys win over the provider of a file
     provider = options["provider"]
     only = None if provider == ANY_PROVIDER else provider
-    keys = load_credentials(settings, typed, environ, provider=only, provider_from=where.get("provider", ""))
+    keys = load_credentials(
+        settings, typed, environ, provider=only, provider_from=where.get("provider", ""), slots=slots
+    )
     if provider is None and options["keys"] is None:
         require_one_provider((key.provider, str(key.credential.name)) for key in keys)
     return keys
+
+
+def _choose_slots(flags: Flags, settings: Settings, options: Mapping[str, Any]) -> SlotsChoice:
+    """Return what the run says of slots: for all keys by flag or environment, for those without a number by a file."""
+    from ..config.slots_choice import SlotsChoice
+
+    setting = settings.run.get("slots")
+    of_file = flags.options.get("slots") is None and setting is not None and setting.folder is not None
+    return SlotsChoice(
+        for_all=None if of_file else options["slots"],
+        otherwise=options["slots"] if of_file else None,
+        makes_calls=flags.worker is not None,
+    )
 
 
 def _base(path: str, flags: Flags, settings: Settings) -> BaseFolder:

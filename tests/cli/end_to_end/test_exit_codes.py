@@ -177,15 +177,12 @@ def test_a_folder_that_cannot_be_made_is_refused_with_what_to_do(place: Place) -
         assert "--dir" in refused.err
 
 
-def test_more_at_once_than_ten_is_capped_and_says_which_flag_lifts_it(place: Place) -> None:
-    capped = place.run("run", "-j", "12", "--", "true", ":::", "a")
-    lifted = place.run("run", "-j", "12", "--max-parallel", "12", "--", "true", ":::", "b")
+def test_a_typed_number_of_workers_is_taken_as_typed(place: Place) -> None:
+    typed = place.run("run", "-j", "50", "--", "true", ":::", "a")
     bare = place.run("run", "--parallel", "--", "true", ":::", "c")
 
-    assert "with 10 workers" in capped.err
-    assert "--max-parallel" in capped.err
-    assert "with 12 workers" in lifted.err
-    assert "above" not in lifted.err
+    assert "with 50 workers" in typed.err
+    assert "above" not in typed.err
     assert "with 3 workers" in bare.err
 
 
